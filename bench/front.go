@@ -18,8 +18,8 @@ type FrontConfig struct {
 	Log     io.Writer
 }
 
-// FrontCost is one row: medians, and medians of the rounds' ratios and differences, front against single process. Each job
-// opens its connections anew, so that the first token pays for passing the connection.
+// FrontCost is one row: medians, and medians of the rounds' ratios and differences, front against single process. Each
+// job opens its connections anew, so that the first token pays for passing the connection.
 type FrontCost struct {
 	Streams      int     `json:"streams"`
 	Single       Side    `json:"single"`
@@ -40,8 +40,9 @@ func RunFront(cfg FrontConfig) ([]FrontCost, error) {
 			var first [2]float64
 			for k := range 2 {
 				i := (k + round) % 2
-				times, err := cfg.Client(ClientJob{Socket: [2]string{cfg.Single, cfg.Front}[i], Streams: n, Connections: n,
-					Tokens: cfg.Tokens, Prompt: 4, Round: round})
+				times, err := cfg.Client(ClientJob{Socket: [2]string{cfg.Single, cfg.Front}[i], Streams: n,
+					Connections: n,
+					Tokens:      cfg.Tokens, Prompt: 4, Round: round})
 				if err != nil {
 					return nil, err
 				}
@@ -59,8 +60,8 @@ func RunFront(cfg FrontConfig) ([]FrontCost, error) {
 				continue // warm-up
 			}
 			if cfg.Log != nil {
-				fmt.Fprintf(cfg.Log, "%2d streams, round %d: %.1f and %.1f tok/s, first token %.2f and %.2f ms\n", n, round,
-					got[0].TokensPerSecond, got[1].TokensPerSecond, first[0], first[1])
+				fmt.Fprintf(cfg.Log, "%2d streams, round %d: %.1f and %.1f tok/s, first token %.2f and %.2f ms\n", n,
+					round, got[0].TokensPerSecond, got[1].TokensPerSecond, first[0], first[1])
 			}
 			sides[0], sides[1] = append(sides[0], got[0]), append(sides[1], got[1])
 			added = append(added, first[1]-first[0])

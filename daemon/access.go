@@ -77,7 +77,8 @@ func newAccess(cfg *Config, log *slog.Logger, e *engine) (*access, error) {
 	case cfg.APIKeys != "":
 		keys, err := apikeys.Open(cfg.APIKeys, func(keys *apikeys.Keys, err error) {
 			if err != nil {
-				log.Error("--api-keys: the file cannot be used; the keys read before stay valid", "error", err, "keys", keys.Len())
+				log.Error("--api-keys: the file cannot be used; the keys read before stay valid", "error", err, "keys",
+					keys.Len())
 				return
 			}
 			log.Info("API keys reloaded", "keys", keys.Len(), "owners", keys.Owners())
@@ -94,7 +95,8 @@ func newAccess(cfg *Config, log *slog.Logger, e *engine) (*access, error) {
 
 func warnOfShortKeys(log *slog.Logger, keys *apikeys.Keys) {
 	if n := keys.Short(); n > 0 {
-		log.Warn(fmt.Sprintf("--api-keys: %d of %d keys have fewer than %d characters and may be guessed", n, keys.Len(), apikeys.ShortKeyBytes))
+		log.Warn(fmt.Sprintf("--api-keys: %d of %d keys have fewer than %d characters and may be guessed", n,
+			keys.Len(), apikeys.ShortKeyBytes))
 	}
 }
 
@@ -106,8 +108,8 @@ type denial struct {
 }
 
 // guarded passes a request over TCP to next if its Host and Origin headers name this server and its client is known and
-// allowed. Requests over the Unix socket pass: the permissions of the socket file decide there, and browsers cannot open
-// it. guarded reads no body.
+// allowed. Requests over the Unix socket pass: the permissions of the socket file decide there, and browsers cannot
+// open it. guarded reads no body.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, ok := ipc.PeerOf(r.Context())
@@ -175,15 +177,18 @@ func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
 	}
 	switch {
 	case peer.Unknown != nil && a.keys != nil:
-		return peer, &denial{refusedKey, http.StatusUnauthorized, "the client's user is unknown: " + peer.Unknown.Error() + hint}
+		return peer, &denial{refusedKey, http.StatusUnauthorized, "the client's user is unknown: " +
+			peer.Unknown.Error() + hint}
 	case peer.Unknown != nil:
-		return peer, &denial{refusedUser, http.StatusForbidden, "the client's user is unknown: " + peer.Unknown.Error() +
+		return peer, &denial{refusedUser, http.StatusForbidden, "the client's user is unknown: " +
+			peer.Unknown.Error() +
 			"; use the Unix socket, or start the daemon with --api-keys"}
 	case peer.Passed && peer.Admitted, !peer.Passed && a.allows(peer.UID):
 		return peer, nil
 	}
 	return peer, &denial{refusedUser, http.StatusForbidden, fmt.Sprintf(
-		"user %d may not use this daemon: --listen-mode is %04o; --listen-mode and --listen-group work like the permissions "+
+		"user %d may not use this daemon: --listen-mode is %04o; --listen-mode and --listen-group work like the "+
+			"permissions "+
 			"of a socket file%s", peer.UID, a.mode, hint)}
 }
 
@@ -208,8 +213,8 @@ func forwarded(r *http.Request) string {
 	return ""
 }
 
-// allows reports whether --listen-mode admits a user. As with a socket file, the write bit grants the right to connect and
-// the first class of a user counts (owner, group, others). Root is admitted unless no class has the bit.
+// allows reports whether --listen-mode admits a user. As with a socket file, the write bit grants the right to connect
+// and the first class of a user counts (owner, group, others). Root is admitted unless no class has the bit.
 func (a *access) allows(uid uint32) bool {
 	group, others := a.mode&0o020 != 0, a.mode&0o002 != 0
 	switch {
@@ -258,7 +263,8 @@ func inGroup(uid uint32, gid int) bool {
 // deny answers a refused request in the form of the API that its path belongs to.
 func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *denial) {
 	s.metrics.HTTPRefused.Inc(d.reason)
-	s.log.Debug("HTTP request refused", "reason", d.reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message", d.message)
+	s.log.Debug("HTTP request refused", "reason", d.reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message",
+		d.message)
 	rc := http.NewResponseController(w)
 	if s.cfg.StallTimeout > 0 {
 		rc.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
@@ -303,7 +309,8 @@ func (s *Server) checkListeners() error {
 		}
 		if err := ln.Users(); err != nil {
 			if s.access.keys == nil {
-				errs = append(errs, fmt.Errorf("--listen %s: %w; without --api-keys FILE it would refuse every client", ln.Address(), err))
+				errs = append(errs, fmt.Errorf("--listen %s: %w; without --api-keys FILE it would refuse every client",
+					ln.Address(), err))
 				continue
 			}
 			s.log.Warn("clients of this address need an API key", "address", ln.Address(), "reason", err)

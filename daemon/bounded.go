@@ -19,9 +19,9 @@ const (
 	bodyLinger     = time.Second // for a client to read its answer while it still sends a refused body
 )
 
-// bounded limits how long a request occupies its connection. It reads the whole body within --body-timeout before it calls
-// next, and ends a response that the client does not read after --stall-timeout. A connection may be closed in favour of
-// another one (--max-sessions) until its request's body is complete.
+// bounded limits how long a request occupies its connection. It reads the whole body within --body-timeout before it
+// calls next, and ends a response that the client does not read after --stall-timeout. A connection may be closed in
+// favour of another one (--max-sessions) until its request's body is complete.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.StallTimeout > 0 {
@@ -52,8 +52,8 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// readBody returns the body of a request. After an error, and for GET and HEAD, it does not read the rest of the body and
-// the connection ends with the answer.
+// readBody returns the body of a request. After an error, and for GET and HEAD, it does not read the rest of the body
+// and the connection ends with the answer.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -68,7 +68,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 		return nil, nil
 	}
 	limit := int64(s.cfg.MaxFrameBytes)
-	tooLong := &wire.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes (--max-frame-bytes)", limit)}
+	tooLong := &wire.Error{Code: wire.FrameTooLarge,
+		Message: fmt.Sprintf("the body is longer than %d bytes (--max-frame-bytes)", limit)}
 	if r.ContentLength > limit {
 		abandon()
 		return nil, tooLong
@@ -90,7 +91,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 			"the body is incomplete after %v (--body-timeout): %d bytes have arrived", s.cfg.BodyTimeout, len(body))}
 	case err != nil:
 		abandon()
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body is incomplete: %v after %d bytes", err, len(body))}
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body is incomplete: %v after %d bytes",
+			err, len(body))}
 	case int64(len(body)) > limit:
 		abandon()
 		return nil, tooLong

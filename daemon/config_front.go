@@ -17,12 +17,19 @@ import (
 
 // frontOptions declares the options of a front with its engine processes.
 func (c *Config) frontOptions(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Single, "single", true, "serve one model in this process. --single=false: a front process with an engine process for each model, so that a crash in one ends only its own answers; [models.NAME] tables of the file imply it")
+	fs.BoolVar(&c.Single, "single", true, "serve one model in this process. --single=false: a front process with an "+
+		"engine process for each model, so that a crash in one ends only its own answers; [models.NAME] tables of "+
+		"the file imply it")
 	c.Memory = sizeOf("auto")
-	fs.Var(&c.Memory, "memory", `memory for all loaded models together (weights, KV cells, host tiers): a size such as 24GiB, a percentage of the free memory, or auto (90%); models are unloaded, least recently used first, to stay below`)
-	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this long, but for pinned ones; 0 = never")
-	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step takes longer; 0 = never")
-	fs.BoolVar(&c.Sandbox, "sandbox", true, "confine engine processes with Landlock and seccomp, as far as the kernel can: their model and cache files, no new programs, no network; needs a front (--single=false)")
+	fs.Var(&c.Memory, "memory", `memory for all loaded models together (weights, KV cells, host tiers): a size such `+
+		`as 24GiB, a percentage of the free memory, or auto (90%); models are unloaded, least recently used first, `+
+		`to stay below`)
+	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this "+
+		"long, but for pinned ones; 0 = never")
+	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
+		"takes longer; 0 = never")
+	fs.BoolVar(&c.Sandbox, "sandbox", true, "confine engine processes with Landlock and seccomp, as far as the "+
+		"kernel can: their model and cache files, no new programs, no network; needs a front (--single=false)")
 }
 
 // Front reports whether models are served by engine processes behind a front.
@@ -40,7 +47,8 @@ func (c *Config) validateFront() error {
 		}
 	}
 	if c.StepTimeout > 0 && c.StepTimeout < time.Second {
-		errs = append(errs, fmt.Errorf("--step-timeout is %v; it must be 1s or more, or 0 for never: a long prompt's step takes hundreds of milliseconds", c.StepTimeout))
+		errs = append(errs, fmt.Errorf("--step-timeout is %v; it must be 1s or more, or 0 for never: a long prompt's "+
+			"step takes hundreds of milliseconds", c.StepTimeout))
 	}
 	if !c.Memory.Auto && c.Memory.Share == 0 && c.Memory.Bytes == 0 {
 		errs = append(errs, fmt.Errorf("--memory is %q; it must be more than 0", c.Memory.String()))
@@ -60,7 +68,8 @@ func (c *Config) ModelLabel() string {
 		return "uma-tiny"
 	}
 	base := filepath.Base(c.Model)
-	if name := strings.TrimSuffix(base, filepath.Ext(base)); name != "" && strings.EqualFold(filepath.Ext(base), ".gguf") {
+	if name := strings.TrimSuffix(base, filepath.Ext(base)); name != "" &&
+		strings.EqualFold(filepath.Ext(base), ".gguf") {
 		return name
 	}
 	return base
@@ -73,8 +82,8 @@ func (c *Config) Alone() *Config {
 	return &out
 }
 
-// ForEngine is c as an engine process gets it: the model is a file, which may be downloaded first (--hf-repo), and the host
-// tier has a size, a part of the limit of all engine processes together.
+// ForEngine is c as an engine process gets it: the model is a file, which may be downloaded first (--hf-repo), and the
+// host tier has a size, a part of the limit of all engine processes together.
 func (c *Config) ForEngine(ctx context.Context, limit int64, log *slog.Logger) (*Config, error) {
 	out := *c
 	if err := out.locateFile(ctx, log); err != nil {
@@ -117,8 +126,8 @@ const autoHostTiers = 16
 // processBytes is what an engine process takes beside weights, KV cells and host tier: Go's heap, the engine's buffers.
 const processBytes = 128 << 20
 
-// Estimate is the memory that an engine process with this configuration, of ForEngine, takes: weights, their repacked copy,
-// KV cells, host tier and the process itself.
+// Estimate is the memory that an engine process with this configuration, of ForEngine, takes: weights, their repacked
+// copy, KV cells, host tier and the process itself.
 func (c *Config) Estimate() (int64, error) {
 	info, err := gguf.Inspect(c.Model)
 	if err != nil {

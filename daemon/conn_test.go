@@ -103,7 +103,8 @@ func TestHalfClosedHTTPClientGetsItsAnswer(t *testing.T) {
 		"GET /health HTTP/1.1\r\nHost: uma\r\n\r\n",
 		httpPost("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":3}`),
 		httpPost("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":3,"stream":true}`),
-		httpPost("/v1/completions", `{"prompt":"x","max_tokens":3}`) + httpPost("/v1/completions", `{"prompt":"x","max_tokens":3}`),
+		httpPost("/v1/completions", `{"prompt":"x","max_tokens":3}`) +
+			httpPost("/v1/completions", `{"prompt":"x","max_tokens":3}`),
 	} {
 		c := r.raw()
 		r.say(c, "%s", ask)
@@ -148,7 +149,8 @@ func TestHalfClosedHTTPClientThatGoesCancels(t *testing.T) {
 // TestDeadlinesFreeTheirConnections: requests of every kind that never become whole do not lock the daemon.
 func TestDeadlinesFreeTheirConnections(t *testing.T) {
 	const sessions = 40
-	r := serve(t, fake.Config{}, "--max-sessions", fmt.Sprint(sessions), "--body-timeout", "150ms", "--header-timeout", "150ms", "--idle-timeout", "10s")
+	r := serve(t, fake.Config{}, "--max-sessions", fmt.Sprint(sessions), "--body-timeout", "150ms", "--header-timeout",
+		"150ms", "--idle-timeout", "10s")
 	asks := []struct {
 		say    string
 		status int // 0: framed or text
@@ -182,7 +184,8 @@ func TestDeadlinesFreeTheirConnections(t *testing.T) {
 			}
 		}
 		b, err := io.ReadAll(br)
-		if err != nil && !errors.Is(err, syscall.ECONNRESET) || ask.status == 0 && !bytes.Contains(b, []byte(wire.Timeout)) || ask.status != 0 && len(b) != 0 {
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) || ask.status == 0 &&
+			!bytes.Contains(b, []byte(wire.Timeout)) || ask.status != 0 && len(b) != 0 {
 			t.Errorf("%q: then %q, %v", ask.say, b, err)
 		}
 	}
@@ -244,7 +247,8 @@ type loading struct {
 func serveLoading(t *testing.T, advance func(time.Duration), args ...string) *loading {
 	t.Helper()
 	fs, cfg, _ := NewFlagSet()
-	if err := fs.Parse(append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)); err != nil {
+	if err := fs.Parse(append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"),
+		"--progress=false"}, args...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := cfg.Load(nil); err != nil {
@@ -314,7 +318,8 @@ func TestRequestsWaitForTheModel(t *testing.T) {
 	}
 	m := r.raw()
 	r.say(m, "GET /metrics HTTP/1.1\r\nHost: uma\r\n\r\n")
-	if status, body := response(t, bufio.NewReader(m)); status != 200 || !strings.Contains(body, "uma_load_progress_ratio 0.5") {
+	if status, body := response(t, bufio.NewReader(m)); status != 200 ||
+		!strings.Contains(body, "uma_load_progress_ratio 0.5") {
 		t.Errorf("metrics: %d", status)
 	}
 	r.load(nil)
@@ -377,10 +382,12 @@ func TestFailedLoadEndsWaitingRequests(t *testing.T) {
 	if !errors.As(a.err, &e) || e.Code != wire.InternalFailure || !strings.Contains(e.Message, "tensor 7 is damaged") {
 		t.Errorf("framed: %+v", a)
 	}
-	if status, body := response(t, bufio.NewReader(web)); status != 500 || !strings.Contains(body, "tensor 7 is damaged") {
+	if status, body := response(t, bufio.NewReader(web)); status != 500 ||
+		!strings.Contains(body, "tensor 7 is damaged") {
 		t.Errorf("HTTP: %d %s", status, body)
 	}
-	if b, err := bufio.NewReader(text).ReadString('\n'); err != nil || !strings.Contains(b, "error: E_INTERNAL: ") || !strings.Contains(b, "tensor 7") {
+	if b, err := bufio.NewReader(text).ReadString('\n'); err != nil || !strings.Contains(b, "error: E_INTERNAL: ") ||
+		!strings.Contains(b, "tensor 7") {
 		t.Errorf("text: %q, %v", b, err)
 	}
 	if err := <-r.signals; err == nil || !strings.Contains(err.Error(), "tensor 7 is damaged") {
@@ -436,7 +443,8 @@ func TestSocketAnswersWhileDraining(t *testing.T) {
 	}
 	text := r.raw()
 	r.say(text, "a question\n")
-	if b, err := bufio.NewReader(text).ReadString('\n'); err != nil || !strings.HasPrefix(b, "error: E_SHUTTING_DOWN: ") {
+	if b, err := bufio.NewReader(text).ReadString('\n'); err != nil ||
+		!strings.HasPrefix(b, "error: E_SHUTTING_DOWN: ") {
 		t.Errorf("text: %q, %v", b, err)
 	}
 	close(gate)
@@ -451,7 +459,8 @@ func TestSocketAnswersWhileDraining(t *testing.T) {
 	}
 }
 
-// TestDisplacedCompletionIsToldWhy: an HTTP client whose connection makes way while its request runs reads a JSON error.
+// TestDisplacedCompletionIsToldWhy: an HTTP client whose connection makes way while its request runs reads a JSON
+// error.
 func TestDisplacedCompletionIsToldWhy(t *testing.T) {
 	c := backend{&Server{cfg: &Config{MaxSessions: 7}, metrics: newTestMetrics()}}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -460,7 +469,9 @@ func TestDisplacedCompletionIsToldWhy(t *testing.T) {
 	if e.Code != wire.SessionLimit || !strings.Contains(e.Message, "makes way") || e.RetryAfter == 0 {
 		t.Errorf("%+v", e)
 	}
-	if e := c.lost(context.Background(), &wire.RequestError{Code: wire.SessionLimit, Message: "no descriptor"}); e.Code != wire.SessionLimit || e.RetryAfter == 0 {
+	if e := c.lost(context.Background(),
+		&wire.RequestError{Code: wire.SessionLimit, Message: "no descriptor"}); e.Code != wire.SessionLimit ||
+		e.RetryAfter == 0 {
 		t.Errorf("%+v", e)
 	}
 	if e := c.lost(context.Background(), io.EOF); e.Code != wire.ShuttingDown {

@@ -18,16 +18,16 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
-// Door is what a front has of a daemon: the listening sockets, the poller, the HTTP server, who may ask, and the counters of
-// connections. It has no model.
+// Door is what a front has of a daemon: the listening sockets, the poller, the HTTP server, who may ask, and the
+// counters of connections. It has no model.
 type Door struct {
 	s        *Server
 	httpDone <-chan struct{}
 	pollDone chan error
 }
 
-// OpenDoor binds the sockets. h answers what the front answers over the framed protocol, routes over HTTP; r decides about
-// everything else.
+// OpenDoor binds the sockets. h answers what the front answers over the framed protocol, routes over HTTP; r decides
+// about everything else.
 func OpenDoor(cfg *Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes http.Handler) (*Door, error) {
 	s, err := newServer(cfg, log, parts{handler: h, router: r, routes: routes})
 	if err != nil {
@@ -75,7 +75,8 @@ func (d *Door) StartOf(c *Config) (EngineStart, error) {
 	if err != nil {
 		return EngineStart{}, err
 	}
-	st := EngineStart{Config: config, Sources: sources, Socket: d.s.socket(), Listen: d.s.listen(), Listeners: d.s.infoListeners(), Sandbox: c.Sandbox}
+	st := EngineStart{Config: config, Sources: sources, Socket: d.s.socket(), Listen: d.s.listen(),
+		Listeners: d.s.infoListeners(), Sandbox: c.Sandbox}
 	if d.s.access.keys != nil {
 		st.Keys = d.s.access.keys.Keys().Digests()
 	}
@@ -102,8 +103,8 @@ func (d *Door) May(r *http.Request, peer ipc.Peer) bool {
 	return refused == nil
 }
 
-// Admits reports whether --listen-mode lets the user of a client over TCP ask without an API key. It may look into the user
-// database.
+// Admits reports whether --listen-mode lets the user of a client over TCP ask without an API key. It may look into the
+// user database.
 func (d *Door) Admits(peer ipc.Peer) bool {
 	return peer.TCP() && peer.Unknown == nil && d.s.access.allows(peer.UID)
 }
@@ -126,7 +127,8 @@ func (d *Door) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 // Scrape is the front's own metrics in Prometheus's text format.
 func (d *Door) Scrape() []byte {
 	w := &keptResponse{header: http.Header{}}
-	d.s.metrics.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"}, Header: http.Header{}})
+	d.s.metrics.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
+		Header: http.Header{}})
 	return w.body
 }
 

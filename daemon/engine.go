@@ -24,8 +24,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil engine
-// is a process of its own.
+// engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil
+// engine is a process of its own.
 type engine struct {
 	start EngineStart
 	link  *ipc.Link // set by attach, before the poller runs
@@ -41,12 +41,14 @@ type passedKeys struct{ p atomic.Pointer[apikeys.Keys] }
 func (k *passedKeys) Keys() *apikeys.Keys   { return k.p.Load() }
 func (k *passedKeys) Loaded() *apikeys.Keys { return k.p.Load() }
 
-// RunEngine is the life of an engine process: it reads what its front asks for from the descriptor EngineLinkFD, loads the
-// model and serves the connections that the front passes. withLog is told of the process's log before the engine opens.
+// RunEngine is the life of an engine process: it reads what its front asks for from the descriptor EngineLinkFD, loads
+// the model and serves the connections that the front passes. withLog is told of the process's log before the engine
+// opens.
 func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(*slog.Logger)) error {
 	m, err := ipc.ReadLinkMessage(EngineLinkFD)
 	if err != nil || m.Kind != LinkStart {
-		return errors.Join(fmt.Errorf("%s is started by uma-serve itself, with the connection to its front as descriptor %d", EngineArg, EngineLinkFD), err)
+		return errors.Join(fmt.Errorf("%s is started by uma-serve itself, with the connection to its front as "+
+			"descriptor %d", EngineArg, EngineLinkFD), err)
 	}
 	e := &engine{}
 	if err := json.Unmarshal(m.Body, &e.start); err != nil {
@@ -83,13 +85,16 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	}
 	if err == nil && e.start.Sandbox {
 		held, serr := sandbox.Enter(e.policy(cfg))
-		e.box, err = &wire.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs, Missing: held.Missing}, serr
+		e.box, err = &wire.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs,
+			Missing: held.Missing}, serr
 		if err == nil && len(e.box.Missing) > 0 {
-			log.Warn("the engine process is not confined as far as it could be", "missing", strings.Join(e.box.Missing, "; "))
+			log.Warn("the engine process is not confined as far as it could be", "missing",
+				strings.Join(e.box.Missing, "; "))
 		}
 	}
 	if err != nil {
-		_ = ipc.WriteLinkMessage(EngineLinkFD, LinkStatus, mustJSON(EngineStatus{State: EngineFailed, Error: err.Error()}))
+		_ = ipc.WriteLinkMessage(EngineLinkFD, LinkStatus,
+			mustJSON(EngineStatus{State: EngineFailed, Error: err.Error()}))
 		return err
 	}
 	return s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
@@ -111,8 +116,8 @@ func preferAsVictim(log *slog.Logger) {
 	}
 }
 
-// withoutCore keeps the kernel from writing a core file when the process crashes: its clients are told when it has ended,
-// and a core file has all of its memory.
+// withoutCore keeps the kernel from writing a core file when the process crashes: its clients are told when it has
+// ended, and a core file has all of its memory.
 func withoutCore(log *slog.Logger) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
 		log.Debug("a crash may write a core file", "error", err)
@@ -195,8 +200,8 @@ func (e *engine) mine(name string) bool {
 	return slices.ContainsFunc(e.start.Names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers; in the
-// front, one that it does not. The first request of a connection is not, as the front has decided.
+// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers; in
+// the front, one that it does not. The first request of a connection is not, as the front has decided.
 func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	e := s.parts.engine
 	switch {
@@ -241,7 +246,8 @@ func (e *engine) loading(fraction float32) {
 // ready tells the front that requests are answered, and watches that steps end.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
-	e.tell(EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens, Memory: s.memory(), Sandbox: e.box})
+	e.tell(EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
+		Memory: s.memory(), Sandbox: e.box})
 	if s.cfg.StepTimeout <= 0 {
 		return func() {}
 	}
@@ -252,7 +258,8 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 			select {
 			case now := <-t.C:
 				if since, stuck := l.state.stalled(now, s.cfg.StepTimeout); stuck {
-					s.log.Error("a decode step does not end: the engine process ends itself, and is started again (--step-timeout)",
+					s.log.Error("a decode step does not end: the engine process ends itself, and is started again "+
+						"(--step-timeout)",
 						"since", since.UTC().Format(time.RFC3339), "step_timeout", s.cfg.StepTimeout)
 					e.exit(exitStalled)
 				}

@@ -10,14 +10,14 @@ import (
 
 // What an engine process opens besides its model: what the engine and Go's runtime ask the system for.
 var systemFiles = []string{
-	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system", "/sys/fs/cgroup",
-	"/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
+	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system",
+	"/sys/fs/cgroup", "/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
 }
 
 // deviceFiles are what the drivers of graphics processors need, where a backend for one lies beside the program.
 var deviceFiles = []string{
-	"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/dri",
-	"/dev/kfd", "/dev/shm",
+	"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",
+	"/dev/nvidia-caps", "/dev/dri", "/dev/kfd", "/dev/shm",
 }
 
 // policy is what an engine process with this configuration needs. It makes the folders that are missing.
@@ -29,7 +29,8 @@ func (e *engine) policy(cfg *Config) sandbox.Policy {
 
 // SandboxPolicy is what an engine process with this configuration, whose Model is a file, needs.
 func (c *Config) SandboxPolicy() sandbox.Policy {
-	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"}, List: []string{backendDir()}}
+	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"},
+		List: []string{backendDir()}}
 	p.Read = append(p.Read, modelFiles(c.Model)...)
 	if strings.ContainsAny(c.ChatTemplate, "/.") {
 		p.Read = append(p.Read, c.ChatTemplate)
@@ -50,7 +51,8 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	}
 	if c.Fabric != "" {
 		p.Network = true
-		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")
+		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
+			"/usr/share/ca-certificates")
 	}
 	if c.GPULayers != 0 && hasDeviceBackend() {
 		p.Read = append(p.Read, "/usr", "/lib", "/lib64", "/opt", "/etc", "/proc", "/sys", backendDir())

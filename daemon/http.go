@@ -50,7 +50,8 @@ func (s *Server) routes() http.Handler {
 				if h == nil {
 					allow := strings.Join(methods[r.Path], ", ")
 					w.Header().Set("Allow", allow)
-					refuseHTTP(w, req, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
+					refuseHTTP(w, req, http.StatusMethodNotAllowed,
+						fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
 					return
 				}
 				h(w, req)
@@ -157,7 +158,8 @@ func (s *Server) serveHTTP() <-chan struct{} {
 
 // apis returns what the HTTP APIs need of the server.
 func (s *Server) apis() *api.Server {
-	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log, Now: time.Now}
+	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log,
+		Now: time.Now}
 }
 
 // httpError answers a request before its API's handler runs, with an error in the format of that API.

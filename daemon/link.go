@@ -95,18 +95,19 @@ func passedConfig(config json.RawMessage, sources map[string]string) (*Config, e
 // FrontServes reports whether a front answers an HTTP request itself: questions about all models and about the daemon.
 func FrontServes(method, path string) bool {
 	switch path {
-	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models", "/v1/models",
-		"/api/tags", "/api/ps", "/api/version", "/front":
+	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
+		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/front":
 		return true
 	}
 	if method != http.MethodGet && method != http.MethodHead {
 		return false
 	}
-	return strings.HasPrefix(path, "/v1/models/") || strings.HasPrefix(path, "/models/") || strings.HasPrefix(path, page.Prefix)
+	return strings.HasPrefix(path, "/v1/models/") || strings.HasPrefix(path, "/models/") ||
+		strings.HasPrefix(path, page.Prefix)
 }
 
-// ModelOf is the name of the model that an HTTP request asks, as far as its body has come: a member "model" of the body, or
-// the query's. found and ended are as wire.Member has them.
+// ModelOf is the name of the model that an HTTP request asks, as far as its body has come: a member "model" of the
+// body, or the query's. found and ended are as wire.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	if u.RawQuery != "" {
 		if q := u.Query(); q.Get("model") != "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
-// Logger returns a log to w in --log-format and --log-level. Logging never waits for w (package logq). Close the log before
-// the process ends, or its last lines are lost.
+// Logger returns a log to w in --log-format and --log-level. Logging never waits for w (package logq). Close the log
+// before the process ends, or its last lines are lost.
 func (c *Config) Logger(w io.Writer) (*logq.Log, *slog.Logger) {
 	level, _ := c.logLevel() // validated by Load
 	opts := &slog.HandlerOptions{Level: level}
@@ -32,8 +32,8 @@ func (c *Config) Logger(w io.Writer) (*logq.Log, *slog.Logger) {
 	}, logq.Options{})
 }
 
-// stderr is the writer for text that is not a log line. It uses the log's queue if there is one: a full pipe must not delay
-// the load of the model.
+// stderr is the writer for text that is not a log line. It uses the log's queue if there is one: a full pipe must not
+// delay the load of the model.
 func (s *Server) stderr() io.Writer {
 	if l := logq.Of(s.log); l != nil {
 		return l
@@ -41,8 +41,8 @@ func (s *Server) stderr() io.Writer {
 	return os.Stderr
 }
 
-// contextTokens returns the context size to open the model at path with; 0 = its training context. Without --ctx-size, a
-// model with a training context below the default gets its training context: beyond it answers are noise.
+// contextTokens returns the context size to open the model at path with; 0 = its training context. Without --ctx-size,
+// a model with a training context below the default gets its training context: beyond it answers are noise.
 func (c *Config) contextTokens(path string) int {
 	if c.given("ctx-size") || c.CtxSize != defaultCtxSize {
 		return c.CtxSize
@@ -71,9 +71,9 @@ func (c *Config) processor() gguf.Processor {
 }
 
 // checkMemory refuses a model that exceeds the available memory. The engine writes its anonymous memory while it opens,
-// and the kernel would kill the process without a message. Anonymous are the KV cells, the repacked copy of weights and,
-// with --no-mmap, all weights; mapped weights can be paged and do not count. A file that cannot be inspected is left to
-// the engine, which reports the error.
+// and the kernel would kill the process without a message. Anonymous are the KV cells, the repacked copy of weights
+// and, with --no-mmap, all weights; mapped weights can be paged and do not count. A file that cannot be inspected is
+// left to the engine, which reports the error.
 func (c *Config) checkMemory(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
 	if err != nil || c.GPULayers != 0 && hasDeviceBackend() {
@@ -102,7 +102,8 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	}
 	advice := ""
 	if left := (available - weights) / per / 256 * 256 * 3 / 4; left >= 256 || weights == 0 {
-		advice = fmt.Sprintf("use --ctx-size %d or less, or a smaller --cache-type-k and --cache-type-v", max(256, left))
+		advice = fmt.Sprintf("use --ctx-size %d or less, or a smaller --cache-type-k and --cache-type-v",
+			max(256, left))
 	}
 	if weights > 0 {
 		if advice != "" {
@@ -115,8 +116,8 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	return fmt.Errorf("%s, and %s are available: %s", text, size(available), advice)
 }
 
-// need is the memory that the model takes with so many cells, the name of its weights in anonymous memory in an error, and
-// the option that avoids them.
+// need is the memory that the model takes with so many cells, the name of its weights in anonymous memory in an error,
+// and the option that avoids them.
 func (c *Config) need(info *gguf.Info, cells int64, p gguf.Processor) (n gguf.Need, what, without string, err error) {
 	var r gguf.Repacking
 	if !c.NoRepack {
@@ -132,12 +133,12 @@ func (c *Config) need(info *gguf.Info, cells int64, p gguf.Processor) (n gguf.Ne
 	return n, what, without, err
 }
 
-// addressMargin is the address space besides weights and KV cells, in bytes: stacks and malloc arenas of threads (72 MiB
-// each), compute buffers and the logits' buffer. Far less of it is resident.
+// addressMargin is the address space besides weights and KV cells, in bytes: stacks and malloc arenas of threads (72
+// MiB each), compute buffers and the logits' buffer. Far less of it is resident.
 const addressMargin = 1 << 30
 
-// checkAddressSpace refuses a model that exceeds the process's limit (ulimit -v, LimitAS=): Go's runtime and ggml end the
-// process when an allocation fails.
+// checkAddressSpace refuses a model that exceeds the process's limit (ulimit -v, LimitAS=): Go's runtime and ggml end
+// the process when an allocation fails.
 func (s *Server) checkAddressSpace(info *gguf.Info) error {
 	limit, used, limited := hostmem.AddressSpace()
 	if !limited {
@@ -156,7 +157,8 @@ func (s *Server) checkAddressSpace(info *gguf.Info) error {
 	if need <= limit {
 		return nil
 	}
-	return fmt.Errorf("the address space is limited to %.1f GiB (ulimit -v, LimitAS=); this model with %d cells needs %.1f GiB: raise the limit, or use a smaller model or --ctx-size",
+	return fmt.Errorf("the address space is limited to %.1f GiB (ulimit -v, LimitAS=); this model with %d cells "+
+		"needs %.1f GiB: raise the limit, or use a smaller model or --ctx-size",
 		float64(limit)/(1<<30), cells, float64(need)/(1<<30))
 }
 
@@ -167,7 +169,8 @@ func (s *Server) warnOfDescriptors() {
 		return
 	}
 	if need := uint64(s.cfg.MaxSessions) + ownDescriptors; uint64(l.Cur) < need {
-		s.log.Warn("fewer file descriptors than --max-sessions needs: connections beyond them are refused (ulimit -n, LimitNOFILE=)",
+		s.log.Warn("fewer file descriptors than --max-sessions needs: connections beyond them are refused (ulimit "+
+			"-n, LimitNOFILE=)",
 			"descriptors", uint64(l.Cur), "needed", need, "max_sessions", s.cfg.MaxSessions)
 	}
 }
@@ -213,7 +216,8 @@ func (r *loadReport) set(fraction float32) {
 	// Every half second: each message also extends systemd's start timeout, and systemd logs each.
 	if now := time.Now(); now.Sub(r.lastSent) > 500*time.Millisecond {
 		r.lastSent = now
-		daemon.SdNotify(false, fmt.Sprintf("STATUS=loading %.0f%%\nEXTEND_TIMEOUT_USEC=%d", fraction*100, (30*time.Second).Microseconds()))
+		daemon.SdNotify(false, fmt.Sprintf("STATUS=loading %.0f%%\nEXTEND_TIMEOUT_USEC=%d", fraction*100,
+			(30*time.Second).Microseconds()))
 	}
 }
 

@@ -167,12 +167,12 @@ func (l *Loop) displace(s session) {
 	l.farewell(c, Displaced)
 }
 
-// handOverReserve is the number of reserved descriptors that shed keeps: netConn needs two for a moment to serve an accepted
-// connection.
+// handOverReserve is the number of reserved descriptors that shed keeps: netConn needs two for a moment to serve an
+// accepted connection.
 const handOverReserve = 2
 
-// shed frees a reserved descriptor to accept one client and refuse it. Otherwise the client would stay in the backlog, the
-// socket would stay readable, and the loop would spin. It returns false if no reserve is left.
+// shed frees a reserved descriptor to accept one client and refuse it. Otherwise the client would stay in the backlog,
+// the socket would stay readable, and the loop would spin. It returns false if no reserve is left.
 func (l *Loop) shed(ln *Listener) bool {
 	if l.openReserves(); len(l.reserves) <= handOverReserve {
 		return false
@@ -256,13 +256,15 @@ func (l *Loop) resumeAccepting() {
 // noDescriptor is the error of a client that is refused because no file descriptor is left.
 func noDescriptor() wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second,
-		Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, LimitNOFILE=)"}
+		Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, " +
+			"LimitNOFILE=)"}
 }
 
 // DisplacedError is the error of a client whose connection is closed in favour of another user's.
 func DisplacedError(limit int) wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-		"this connection makes way for another user's: the server has %d connections (--max-sessions), and your user holds "+
+		"this connection makes way for another user's: the server has %d connections (--max-sessions), and your user "+
+			"holds "+
 			"more than its share of them", limit)}
 }
 
@@ -273,13 +275,15 @@ func (l *Loop) refusalError(c *Conn) wire.Error {
 		return noDescriptor()
 	case ReservedUser:
 		return wire.Error{Code: wire.SessionLimit, Message: fmt.Sprintf(
-			"user ids above %d are reserved for the owners of API keys (--api-keys), and yours is %d", l.cfg.MaxUID, c.peer.UID)}
+			"user ids above %d are reserved for the owners of API keys (--api-keys), and yours is %d", l.cfg.MaxUID,
+			c.peer.UID)}
 	}
 	if c.protocol != wire.Unknown {
 		return DisplacedError(l.cfg.MaxSessions)
 	}
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-		"the server has its %d connections (--max-sessions), %d of them your user's; try again later", l.cfg.MaxSessions, l.shares.held(c.peer.holder()))}
+		"the server has its %d connections (--max-sessions), %d of them your user's; try again later",
+		l.cfg.MaxSessions, l.shares.held(c.peer.holder()))}
 }
 
 // refuse answers c in protocol p with its error, and closes it.
@@ -307,7 +311,8 @@ func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 func appendHTTPError(dst []byte, e *wire.Error) []byte {
 	status, _ := wire.HTTPStatus(e.Code)
 	body := append(wire.AppendHTTPError(nil, e), '\n')
-	dst = fmt.Appendf(dst, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n", status, http.StatusText(status))
+	dst = fmt.Appendf(dst, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n", status,
+		http.StatusText(status))
 	if e.RetryAfter > 0 {
 		dst = fmt.Appendf(dst, "Retry-After: %d\r\n", int((e.RetryAfter+time.Second-1)/time.Second))
 	}

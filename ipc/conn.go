@@ -44,7 +44,8 @@ const (
 	numCauses
 )
 
-var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping", "timed_out", "displaced", "http", "handed_back", "engine_ended"}
+var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading",
+	"io_error", "by_server", "stopping", "timed_out", "displaced", "http", "handed_back", "engine_ended"}
 
 func (c Cause) String() string { return causeNames[c] }
 
@@ -93,10 +94,11 @@ type Conn struct {
 	resumeAt int
 	interest interest
 
-	inFlight map[string]int32 // records in state of the requests for which the Handler has not called Done; nil when there are none
-	lastDone time.Duration    // on the Loop's clock, when inFlight became empty: the start of idleness
-	readEnd  bool             // the client has shut down its write side
-	held     bool             // newline protocol: the next line waits for Done
+	// records in state of the requests for which the Handler has not called Done; nil when there are none
+	inFlight map[string]int32
+	lastDone time.Duration // on the Loop's clock, when inFlight became empty: the start of idleness
+	readEnd  bool          // the client has shut down its write side
+	held     bool          // newline protocol: the next line waits for Done
 	closing  closing
 	cause    Cause // valid when closing is not stayOpen
 	noticed  bool  // on the Loop's list of noticed connections
@@ -145,8 +147,8 @@ func (c *Conn) UID() uint32 { return c.peer.UID }
 // Protocol is the client's protocol, wire.Framed or wire.Newline.
 func (c *Conn) Protocol() wire.Protocol { return c.protocol }
 
-// Send copies a whole frame into the ring, or none of it; the caller may reuse its memory. The next Flush sends the bytes,
-// so that all frames of a step take one system call. A frame larger than the ring is taken if the ring is empty.
+// Send copies a whole frame into the ring, or none of it; the caller may reuse its memory. The next Flush sends the
+// bytes, so that all frames of a step take one system call. A frame larger than the ring is taken if the ring is empty.
 func (c *Conn) Send(frame []byte) SendResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +179,8 @@ func (c *Conn) Flush() {
 	c.flush()
 }
 
-// Reply sends a short answer (to an admin question, or an error event) at once, even when the ring is full. A client that
-// keeps asking without reading is closed when its answers have filled a second ring.
+// Reply sends a short answer (to an admin question, or an error event) at once, even when the ring is full. A client
+// that keeps asking without reading is closed when its answers have filled a second ring.
 func (c *Conn) Reply(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,8 +208,8 @@ func (c *Conn) Reply(frame []byte) {
 	}
 }
 
-// Done ends the request id ("" in the newline protocol): the client may use the id again, and the connection may be idle.
-// The Handler calls it exactly once for each Request and Line, after the last Send.
+// Done ends the request id ("" in the newline protocol): the client may use the id again, and the connection may be
+// idle. The Handler calls it exactly once for each Request and Line, after the last Send.
 func (c *Conn) Done(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,8 +275,8 @@ func (c *Conn) failed(err error) {
 	c.end(atOnce, cause)
 }
 
-// drained handles an empty tx. Caller holds mu. It runs after every token, so it wakes the Loop only if the connection has
-// to be closed.
+// drained handles an empty tx. Caller holds mu. It runs after every token, so it wakes the Loop only if the connection
+// has to be closed.
 func (c *Conn) drained() {
 	c.release()
 	if c.closing == whenSent || len(c.inFlight) == 0 && (c.readEnd || c.held || c.leaving()) {
@@ -334,8 +336,8 @@ func (c *Conn) notice() {
 	c.loop.notice(c)
 }
 
-// drain writes tx after the poller has reported room. Loop only. It writes without mu, so that the decode loop never waits
-// for it: the bytes do not move (see ring), and while armed only the Loop consumes them. writable reports that
+// drain writes tx after the poller has reported room. Loop only. It writes without mu, so that the decode loop never
+// waits for it: the bytes do not move (see ring), and while armed only the Loop consumes them. writable reports that
 // Handler.Writable is due.
 func (c *Conn) drain() (writable bool) {
 	c.mu.Lock()
@@ -424,8 +426,8 @@ func (c *Conn) check() {
 	}
 }
 
-// wholeBytes is the largest write that the kernel takes as a whole or not at all: what a stream socket's buffer has room
-// for in one piece, by far. A process that is killed during such a write has not cut a frame.
+// wholeBytes is the largest write that the kernel takes as a whole or not at all: what a stream socket's buffer has
+// room for in one piece, by far. A process that is killed during such a write has not cut a frame.
 const wholeBytes = 16 << 10
 
 // setCut tells the front whether what was sent ends inside a frame. Caller holds mu.

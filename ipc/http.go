@@ -21,8 +21,8 @@ import (
 )
 
 // HTTP returns the listener for an http.Server of the connections that speak HTTP. The server's ConnContext must be
-// [ConnContext], its ConnState [ConnState]. Each connection counts as a session until it is closed. Accept fails when the
-// Loop has ended.
+// [ConnContext], its ConnState [ConnState]. Each connection counts as a session until it is closed. Accept fails when
+// the Loop has ended.
 func (l *Loop) HTTP() net.Listener { return l.http }
 
 // handOver passes c to the http.Server; in is its input read so far.
@@ -45,7 +45,8 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 		c.mu.Unlock()
 		return
 	}
-	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, holder: c.peer.holder(), loop: l, home: c.home, state: c.state, own: c.own || l.cfg.Router != nil}
+	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, holder: c.peer.holder(), loop: l,
+		home: c.home, state: c.state, own: c.own || l.cfg.Router != nil}
 	if c.home != nil {
 		if hc.raw, err = rawConn(nc); err != nil {
 			l.stats.IOErrors.Add(1)
@@ -116,9 +117,9 @@ func (c *httpConn) number() uint64 { return c.id }
 // idle reports whether c has no request in flight; a request with an incomplete body is not in flight.
 func (c *httpConn) idle() bool { return !c.answering.Load() }
 
-// Read hides a shutdown of the client's write side while a request is in flight. net/http then reads one byte ahead (its
-// only read of one byte) and cancels the request at the end of the stream. A client that has shut down its write side still
-// wants its answer; awaitHangUp waits until it has closed the socket.
+// Read hides a shutdown of the client's write side while a request is in flight. net/http then reads one byte ahead
+// (its only read of one byte) and cancels the request at the end of the stream. A client that has shut down its write
+// side still wants its answer; awaitHangUp waits until it has closed the socket.
 func (c *httpConn) Read(b []byte) (int, error) {
 	if len(c.head) > 0 {
 		n := copy(b, c.head)
@@ -251,9 +252,9 @@ func (c *httpConn) displace() {
 	time.AfterFunc(closeWithin, func() { _ = c.Close() }) // if the client does not read its last answer
 }
 
-// Busy marks the connection of ctx as having a request in flight until done is called: it is displaced only if no idle one
-// can be. The context that it returns ends with ErrDisplaced if the connection is displaced. ok is false if it has been
-// displaced before: then no answer can be sent.
+// Busy marks the connection of ctx as having a request in flight until done is called: it is displaced only if no idle
+// one can be. The context that it returns ends with ErrDisplaced if the connection is displaced. ok is false if it has
+// been displaced before: then no answer can be sent.
 func Busy(ctx context.Context) (busy context.Context, done func(), ok bool) {
 	c, known := ctx.Value(connKey{}).(*httpConn)
 	if !known {
@@ -292,7 +293,8 @@ func ConnState(nc net.Conn, s http.ConnState) {
 
 type connKey struct{}
 
-// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]. With it, [PeerOf] returns a handler's client.
+// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]. With it, [PeerOf] returns a handler's
+// client.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if hc, ok := c.(*httpConn); ok {
 		return context.WithValue(ctx, connKey{}, hc)
@@ -302,8 +304,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 
 type peerKey struct{}
 
-// Identified returns a context for the handlers of a request whose client is p, because of an API key in the request. The
-// connection counts as a session of p from now on.
+// Identified returns a context for the handlers of a request whose client is p, because of an API key in the request.
+// The connection counts as a session of p from now on.
 func Identified(ctx context.Context, p Peer) context.Context {
 	if c, ok := ctx.Value(connKey{}).(*httpConn); ok {
 		c.mu.Lock()
@@ -340,7 +342,8 @@ type httpListener struct {
 }
 
 func newHTTPListener(path string) *httpListener {
-	return &httpListener{ready: make(chan struct{}, 1), passed: map[*httpConn]struct{}{}, addr: net.UnixAddr{Name: path, Net: "unix"}}
+	return &httpListener{ready: make(chan struct{}, 1), passed: map[*httpConn]struct{}{},
+		addr: net.UnixAddr{Name: path, Net: "unix"}}
 }
 
 // offer queues c for Accept. It returns false when the listener is closed.

@@ -15,11 +15,11 @@ import (
 	"github.com/uma-serve/uma-serve/internal/connstate"
 )
 
-// What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a client
-// could still be told if this process ended, and a request for another process goes back.
+// What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a
+// client could still be told if this process ended, and a request for another process goes back.
 
-// Asked tells the front that the request of ctx is being answered, in which form its client expects errors, and whether a
-// stream would be chunked. stream is to be called with the answer's media type before its head is written.
+// Asked tells the front that the request of ctx is being answered, in which form its client expects errors, and whether
+// a stream would be chunked. stream is to be called with the answer's media type before its head is written.
 func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(mediaType string)) {
 	c, ok := ctx.Value(connKey{}).(*httpConn)
 	if !ok || c.state == nil {
@@ -38,9 +38,10 @@ func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(m
 	}
 }
 
-// writePassed writes as Conn.Write does, and keeps the state that the front sees true: a write of one event goes out whole
-// or not at all, longer ones are marked before they begin. With its first write an answer is taken for begun before it is:
-// the client that the write wakes may run first, and see the end of this process before the store that would follow.
+// writePassed writes as Conn.Write does, and keeps the state that the front sees true: a write of one event goes out
+// whole or not at all, longer ones are marked before they begin. With its first write an answer is taken for begun
+// before it is: the client that the write wakes may run first, and see the end of this process before the store that
+// would follow.
 func (c *httpConn) writePassed(b []byte) (n int, err error) {
 	st := c.state.Get()
 	if st.Phase == connstate.Asked || st.Phase == connstate.Reading {
@@ -96,7 +97,8 @@ func (c *httpConn) end() error {
 		c.tell(linkBack, nil)
 		return err
 	}
-	if rc, err := rawConn(c.Conn); err == nil { // the front has the descriptor too: without this the client would not see the end
+	// the front has the descriptor too: without this the client would not see the end
+	if rc, err := rawConn(c.Conn); err == nil {
 		_ = rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 	}
 	err := c.Conn.Close()
@@ -131,8 +133,9 @@ func FromFront(ctx context.Context) bool {
 	return ok && c.home != nil
 }
 
-// HandBack gives the connection of a request, of which nothing is answered, back to the front with the request, or to the
-// Router where this process is the front: its head is written anew from r, and body is the whole body. An error leaves the connection as it was.
+// HandBack gives the connection of a request, of which nothing is answered, back to the front with the request, or to
+// the Router where this process is the front: its head is written anew from r, and body is the whole body. An error
+// leaves the connection as it was.
 func HandBack(w http.ResponseWriter, r *http.Request, body []byte) error {
 	c, ok := r.Context().Value(connKey{}).(*httpConn)
 	if !ok || c.home == nil && c.loop.cfg.Router == nil {
@@ -155,12 +158,13 @@ func HandBack(w http.ResponseWriter, r *http.Request, body []byte) error {
 	return err
 }
 
-// appendHTTPRequest appends a request as its client may have sent it. The body has come whole: what the header said of its
-// coming is replaced.
+// appendHTTPRequest appends a request as its client may have sent it. The body has come whole: what the header said of
+// its coming is replaced.
 func appendHTTPRequest(dst []byte, r *http.Request, body []byte) []byte {
 	out := bytes.NewBuffer(dst)
 	fmt.Fprintf(out, "%s %s %s\r\nHost: %s\r\n", r.Method, r.RequestURI, r.Proto, r.Host)
-	_ = r.Header.WriteSubset(out, map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Expect": true, "Trailer": true})
+	_ = r.Header.WriteSubset(out, map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true,
+		"Expect": true, "Trailer": true})
 	if r.Close && r.Header.Get("Connection") == "" {
 		out.WriteString("Connection: close\r\n")
 	}

@@ -17,10 +17,12 @@ type LinkKind uint8
 
 // The kinds that the Loops of both processes handle. Kinds from LinkUser on are the processes' own.
 const (
-	linkConn     LinkKind = iota + 1 // front → engine: a connection, with its descriptor; the body is a passedConn and what was read of it
-	linkBack                         // engine → front: the connection's next message is not the engine's; the body is what was read of it
-	linkGone                         // engine → front: the connection has ended
-	linkDisplace                     // front → engine: the connection makes way for another user's
+	// front → engine: a connection, with its descriptor; the body is a passedConn and what was read of it
+	linkConn LinkKind = iota + 1
+	// engine → front: the connection's next message is not the engine's; the body is what was read of it
+	linkBack
+	linkGone     // engine → front: the connection has ended
+	linkDisplace // front → engine: the connection makes way for another user's
 
 	LinkUser
 )
@@ -33,7 +35,8 @@ type LinkMessage struct {
 	FD   int // -1: none came with it. The receiver owns it
 }
 
-// A link is a stream socket. A message is a header, whose first byte carries the descriptor if there is one, and a body.
+// A link is a stream socket. A message is a header, whose first byte carries the descriptor if there is one, and a
+// body.
 const (
 	linkHeader  = 12
 	linkMaxBody = 32 << 20 // above the largest frame and HTTP message
@@ -71,9 +74,9 @@ type outgoing struct {
 	fd    int // a duplicate, sent with the first byte; -1: none, or sent
 }
 
-// AddLink makes the Loop read fd, a stream socket that it owns from now on: on hears of every message that is not about a
-// connection, and downed of the end of the other process. table has the states of the connections that are passed over
-// the Link. Loop only, or before Run.
+// AddLink makes the Loop read fd, a stream socket that it owns from now on: on hears of every message that is not about
+// a connection, and downed of the end of the other process. table has the states of the connections that are passed
+// over the Link. Loop only, or before Run.
 func (l *Loop) AddLink(fd int, table *connstate.Table, on func(LinkMessage), downed func(error)) (*Link, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("add link: %w", err)
@@ -250,7 +253,8 @@ func (l *Loop) linkMessage(k *Link, in []byte) (rest []byte, ok bool, err error)
 	if uint64(len(in)-linkHeader) < uint64(n) {
 		return in, false, nil
 	}
-	m := LinkMessage{Kind: LinkKind(in[8]), Conn: binary.LittleEndian.Uint32(in[4:]), Body: in[linkHeader : linkHeader+n : linkHeader+n], FD: -1}
+	m := LinkMessage{Kind: LinkKind(in[8]), Conn: binary.LittleEndian.Uint32(in[4:]),
+		Body: in[linkHeader : linkHeader+n : linkHeader+n], FD: -1}
 	if in[9] != 0 {
 		if len(k.fds) == 0 {
 			return nil, false, errLink
@@ -352,7 +356,8 @@ func readFull(fd int, b []byte) error {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil && err != unix.EINTR {
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil &&
+				err != unix.EINTR {
 				return err
 			}
 			continue

@@ -30,10 +30,12 @@ const (
 // Router decides which process serves a connection. It makes the Loop the front of other processes. All methods run on
 // the Loop's goroutine and must not block.
 type Router interface {
-	// Route is asked with the next message of c: the payload of a frame, or the bytes from the start of an HTTP request or
-	// of a line on, as many as have come. end: no more will come. The bytes are valid during the call. k is set with Pass.
+	// Route is asked with the next message of c: the payload of a frame, or the bytes from the start of an HTTP request
+	// or of a line on, as many as have come. end: no more will come. The bytes are valid during the call. k is set with
+	// Pass.
 	Route(c *Conn, p wire.Protocol, message []byte, end bool) (v Verdict, k *Link)
-	// Left says that a connection has ended that was passed or waits, and from where it was passed; k is nil while it waits.
+	// Left says that a connection has ended that was passed or waits, and from where it was passed; k is nil while it
+	// waits.
 	Left(c *Conn, k *Link)
 }
 
@@ -51,7 +53,8 @@ type passedConn struct {
 }
 
 func appendPassed(dst []byte, p *Peer) []byte {
-	m := passedConn{UID: p.UID, GID: p.GID, PID: p.PID, Local: p.Local, Remote: p.Remote, Listener: p.Listener, Admitted: p.Admitted}
+	m := passedConn{UID: p.UID, GID: p.GID, PID: p.PID, Local: p.Local, Remote: p.Remote, Listener: p.Listener,
+		Admitted: p.Admitted}
 	if p.Unknown != nil {
 		m.Unknown = p.Unknown.Error()
 	}
@@ -68,7 +71,8 @@ func parsePassed(body []byte) (p Peer, unread []byte, err error) {
 	if err := json.Unmarshal(line, &m); err != nil || !ok {
 		return Peer{}, nil, errLink
 	}
-	p = Peer{UID: m.UID, GID: m.GID, PID: m.PID, Local: m.Local, Remote: m.Remote, Listener: m.Listener, Admitted: m.Admitted, Passed: true}
+	p = Peer{UID: m.UID, GID: m.GID, PID: m.PID, Local: m.Local, Remote: m.Remote, Listener: m.Listener,
+		Admitted: m.Admitted, Passed: true}
 	if m.Unknown != "" {
 		p.Unknown = errors.New(m.Unknown)
 	}
@@ -77,8 +81,8 @@ func parsePassed(body []byte) (p Peer, unread []byte, err error) {
 
 // ---- The front's side ----
 
-// peek asks the Router about a message that lies whole in the socket's buffer, where it is left: the engine process reads
-// it itself. false: nothing was decided.
+// peek asks the Router about a message that lies whole in the socket's buffer, where it is left: the engine process
+// reads it itself. false: nothing was decided.
 func (l *Loop) peek(c *Conn) bool {
 	fresh := c.protocol == wire.Unknown && len(c.first) == 0 || c.protocol == wire.Framed && c.rx.frames.Buffered() == 0
 	if !fresh || c.refusal != notRefused || c.ending() || c.busy() {
@@ -120,8 +124,8 @@ func (l *Loop) peek(c *Conn) bool {
 // busy reports whether an answer of this process to c is outstanding.
 func (c *Conn) busy() bool { return !c.idle() }
 
-// route asks the Router where a connection goes whose next message begins with in. done: this process does not go on with
-// it now. unread is what the connection's next reader needs: message with its frame's header, and what follows.
+// route asks the Router where a connection goes whose next message begins with in. done: this process does not go on
+// with it now. unread is what the connection's next reader needs: message with its frame's header, and what follows.
 func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread func() []byte) (done bool) {
 	v, k := l.cfg.Router.Route(c, p, message, end)
 	switch v {
@@ -169,8 +173,8 @@ func (l *Loop) Resume(c *Conn) {
 	l.resumeWith(c, unread)
 }
 
-// pass gives a connection to the engine process behind k. This process keeps its descriptor, unwatched, to tell the client
-// when that process ends.
+// pass gives a connection to the engine process behind k. This process keeps its descriptor, unwatched, to tell the
+// client when that process ends.
 func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 	c.due, c.awaiting, c.waits = 0, false, false
 	c.slot = l.takeSlot(c)
@@ -251,9 +255,9 @@ func (l *Loop) returned(k *Link, m LinkMessage) error {
 	return nil
 }
 
-// Orphans ends or takes back the connections of an engine process that has ended, before its Link's table is closed: last
-// is asked for what each client is told, and whether its connection stays, which needs a stream that is at a boundary in
-// both directions. Loop only.
+// Orphans ends or takes back the connections of an engine process that has ended, before its Link's table is closed:
+// last is asked for what each client is told, and whether its connection stays, which needs a stream that is at a
+// boundary in both directions. Loop only.
 func (l *Loop) Orphans(k *Link, last func(c *Conn, s connstate.State, ids []string) (say []byte, stays bool)) (n int) {
 	requests := k.table.Requests()
 	for slot, c := range l.passed {
@@ -360,7 +364,8 @@ func (l *Loop) arrive(k *Link, m LinkMessage) error {
 	if m.Conn != connless {
 		c.home, c.state, c.own = k, k.table.Slot(m.Conn), true
 	}
-	if _, ok := l.shares.add(peer.holder(), c); !ok { // the front counts sessions, and an engine process has no limit of its own
+	// the front counts sessions, and an engine process has no separate limit
+	if _, ok := l.shares.add(peer.holder(), c); !ok {
 		return fmt.Errorf("take in a connection: %w", errLink)
 	}
 	l.stats.Sessions.Add(1)
@@ -382,7 +387,8 @@ func (l *Loop) elsewhere(c *Conn, f *wire.Frame) bool {
 	switch {
 	case c.home == nil || l.cfg.Elsewhere == nil, f.Kind == wire.KindCancel, f.Kind == wire.KindEndThink:
 		return false
-	case f.Kind != wire.KindRequest && f.Kind != wire.KindEmbed && !c.idle(): // a question beside a running request is answered at once, by this process
+	// a question beside a running request is answered at once, by this process
+	case f.Kind != wire.KindRequest && f.Kind != wire.KindEmbed && !c.idle():
 		return false
 	}
 	own := c.own
@@ -448,8 +454,8 @@ func opened(p wire.Protocol) connstate.State {
 	return connstate.State{Phase: connstate.Framed}
 }
 
-// routeFirst asks the Router about an HTTP request or a line that begins with in, the whole input so far. owned: in is not
-// the read buffer. true: this process does not go on with it now.
+// routeFirst asks the Router about an HTTP request or a line that begins with in, the whole input so far. owned: in is
+// not the read buffer. true: this process does not go on with it now.
 func (l *Loop) routeFirst(c *Conn, p wire.Protocol, in []byte, owned, end bool) bool {
 	if l.cfg.Router == nil {
 		return false

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Peer is the identity of a client, which the kernel recorded at connect. The client cannot change it, except that an API
-// key names another owner for a request over TCP.
+// Peer is the identity of a client, which the kernel recorded at connect. The client cannot change it, except that an
+// API key names another owner for a request over TCP.
 type Peer struct {
 	// UID is the client's user, or the owner of its API key (package apikeys). Quotas and the cache namespace depend on
 	// it. It is invalid if Unknown is set.
@@ -14,14 +14,14 @@ type Peer struct {
 	GID uint32 // effective group at connect; 0 over TCP, where the kernel does not report it
 	PID int32  // 0 if the kernel does not report it; the process may have ended since
 
-	// Only over TCP: the two ends, IPv4-mapped IPv6 addresses as IPv4; the listener's address; and why the user is unknown,
-	// nil if it is known.
+	// Only over TCP: the two ends, IPv4-mapped IPv6 addresses as IPv4; the listener's address; and why the user is
+	// unknown, nil if it is known.
 	Local, Remote netip.AddrPort
 	Listener      string
 	Unknown       error
 
-	// Passed is set in an engine process for the clients of its front, and Admitted then says whether --listen-mode lets UID
-	// ask over TCP: the user database is the front's.
+	// Passed is set in an engine process for the clients of its front, and Admitted then says whether --listen-mode
+	// lets UID ask over TCP: the user database is the front's.
 	Passed, Admitted bool
 }
 

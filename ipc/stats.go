@@ -9,7 +9,8 @@ import (
 
 // Counters are the Loop's counters, which any goroutine may read. They only grow, except gauges.
 //
-// Invariant: between two turns of the Loop Accepted is the sum of Closed and Sessions; refused connections are in neither.
+// Invariant: between two turns of the Loop Accepted is the sum of Closed and Sessions; refused connections are in
+// neither.
 type Counters struct {
 	Accepted   atomic.Uint64
 	Refused    [numRefusals]atomic.Uint64
@@ -64,7 +65,8 @@ func (l *Loop) Info() Info {
 		conns = append(conns, c)
 	}
 	l.mu.Unlock()
-	in := Info{Conns: len(conns), HTTP: int(l.stats.HTTP.Load()), InFlight: int(l.stats.InFlight.Load()), RxHeldBytes: int(l.stats.RxHeld.Load())}
+	in := Info{Conns: len(conns), HTTP: int(l.stats.HTTP.Load()), InFlight: int(l.stats.InFlight.Load()),
+		RxHeldBytes: int(l.stats.RxHeld.Load())}
 	for _, c := range conns {
 		c.mu.Lock()
 		in.TxQueuedBytes += c.tx.n
@@ -81,7 +83,8 @@ func (s *Counters) countProtocolError(code wire.Code) {
 	}
 }
 
-// ProtocolErrors returns the number of errors of a code that ipc has answered: broken streams, bad requests, ids in use.
+// ProtocolErrors returns the number of errors of a code that ipc has answered: broken streams, bad requests, ids in
+// use.
 func (s *Counters) ProtocolErrors(code wire.Code) uint64 {
 	if i := slices.Index(wire.Codes, code); i >= 0 {
 		return s.protocolErrors[i].Load()

@@ -32,9 +32,9 @@ func peerOf(fd int) (Peer, error) {
 	return Peer{UID: c.Uid, GID: c.Gid, PID: c.Pid}, nil
 }
 
-// send writes to a non-blocking socket. It uses RawSyscall6, which skips the Go scheduler's bookkeeping of system calls:
-// that could pass the caller's P to another thread or wake the runtime's monitor during a decode. The call cannot block.
-// MSG_NOSIGNAL prevents SIGPIPE when the peer has closed.
+// send writes to a non-blocking socket. It uses RawSyscall6, which skips the Go scheduler's bookkeeping of system
+// calls: that could pass the caller's P to another thread or wake the runtime's monitor during a decode. The call
+// cannot block. MSG_NOSIGNAL prevents SIGPIPE when the peer has closed.
 func send(fd int, b []byte) (int, error) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),

@@ -19,7 +19,8 @@ func TestFrontMetricsAreDocumented(t *testing.T) {
 			kind = "counter"
 		}
 		row := fmt.Sprintf("| `%s` | %s |", m.Name, kind)
-		if line := string(b); !strings.Contains(line, row) || !strings.Contains(line, "| "+strings.TrimSuffix(m.Help, ".")+" |") {
+		if line := string(b); !strings.Contains(line, row) ||
+			!strings.Contains(line, "| "+strings.TrimSuffix(m.Help, ".")+" |") {
 			t.Errorf("docs/metrics.md lacks the row %s … | %s |", row, strings.TrimSuffix(m.Help, "."))
 		}
 	}

@@ -28,8 +28,8 @@ type spm struct {
 	bytes  [256]int32 // tokens of single bytes
 }
 
-// SentencePiece reads the vocabulary of dir's tokenizer.model, a SentencePiece model of the type BPE without a dummy prefix,
-// such as Gemma 2's.
+// SentencePiece reads the vocabulary of dir's tokenizer.model, a SentencePiece model of the type BPE without a dummy
+// prefix, such as Gemma 2's.
 func SentencePiece(dir string) (*Tokenizer, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.model"))
 	if err != nil {

@@ -21,7 +21,8 @@ func TestSentencePiece(t *testing.T) {
 	if n := len(v.Pieces); n < 250_000 || len(v.Ends) == 0 {
 		t.Fatalf("%d pieces, ends %v", n, v.Ends)
 	}
-	for _, text := range []string{`{"name": "Grace Hopper", "born": 1906}`, "a\n\n\tb  c", "Grüße, 世界 🙂", "\x00\x7f", ""} {
+	for _, text := range []string{`{"name": "Grace Hopper", "born": 1906}`, "a\n\n\tb  c", "Grüße, 世界 🙂", "\x00\x7f",
+		""} {
 		var got []byte
 		for _, id := range v.Encode(text) {
 			got = append(got, v.Pieces[id]...)

@@ -27,7 +27,8 @@ func frontCommand() *cobra.Command {
 				}
 			}
 			args := func(single string) []string {
-				return []string{"--parallel", "16", "--ctx-size", "8192", "--no-prefix-cache", "--idle-unload", "0", "--single=" + single}
+				return []string{"--parallel", "16", "--ctx-size", "8192", "--no-prefix-cache", "--idle-unload", "0",
+					"--single=" + single}
 			}
 			return withDaemon(model, args("true"), func(a *daemonproc.Proc) error {
 				return withDaemon(model, args("false"), func(b *daemonproc.Proc) error {
@@ -39,10 +40,11 @@ func frontCommand() *cobra.Command {
 					if asJSON {
 						return json.NewEncoder(os.Stdout).Encode(rows)
 					}
-					fmt.Println("| streams | single tok/s | front tok/s | ratio | ITL p95 ratio | first token, added ms |\n|---|---|---|---|---|---|")
+					fmt.Println("| streams | single tok/s | front tok/s | ratio | ITL p95 ratio | first token, added " +
+						"ms |\n|---|---|---|---|---|---|")
 					for _, r := range rows {
-						fmt.Printf("| %d | %.1f | %.1f | **%.3f** | **%.3f** | **%.2f** |\n", r.Streams, r.Single.TokensPerSecond,
-							r.Front.TokensPerSecond, r.Throughput, r.ITLp95, r.FirstTokenMs)
+						fmt.Printf("| %d | %.1f | %.1f | **%.3f** | **%.3f** | **%.2f** |\n", r.Streams,
+							r.Single.TokensPerSecond, r.Front.TokensPerSecond, r.Throughput, r.ITLp95, r.FirstTokenMs)
 					}
 					return nil
 				})

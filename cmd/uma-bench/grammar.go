@@ -37,8 +37,8 @@ A schema passes when it compiles, every valid instance is accepted and every inv
 as Python's json.dumps does. tbm is the time of one token: its mask, and taking it; ttfm is the time from the schema's
 text to the first mask.
 
---vocab is llama3.2 (128,256 tokens) or gemma2 (256,000), which are in the engine module's folder (found with go list), a
-folder with the encoder.json and vocab.bpe of the one or the tokenizer.model of the other, or a GGUF file.`,
+--vocab is llama3.2 (128,256 tokens) or gemma2 (256,000), which are in the engine module's folder (found with go
+list), a folder with the encoder.json and vocab.bpe of the one or the tokenizer.model of the other, or a GGUF file.`,
 		Example: `  uma-bench grammar --schemas maskbench.jsonl.gz --json
   uma-bench grammar --schemas mine.jsonl --failures     # which schemas do not pass, and why`,
 		Args: cobra.NoArgs,

@@ -54,8 +54,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
-		kernelsCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), frontCommand(), kvCommand(), evalCommand(),
-		eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
+		kernelsCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), frontCommand(), kvCommand(),
+		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

@@ -106,7 +106,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "duration":
 		return "1h0m0s", "2h0m0s", nil
 	}
-	t.Fatalf("--%s is a %s: say here which two values to try, or put its words into daemon.Choices", f.Name, f.Value.Type())
+	t.Fatalf("--%s is a %s: say here which two values to try, or put its words into daemon.Choices", f.Name,
+		f.Value.Type())
 	return "", "", nil
 }
 
@@ -131,7 +132,8 @@ func inForce(t *testing.T, env []string, args []string, option string) (value, l
 	return "", ""
 }
 
-// TestPrecedence: for every option the command line goes over the environment, that over the file, that over the default.
+// TestPrecedence: for every option the command line goes over the environment, that over the file, that over the
+// default.
 func TestPrecedence(t *testing.T) {
 	options, _, _ := daemon.NewFlagSet()
 	n := 0
@@ -164,9 +166,11 @@ func TestPrecedence(t *testing.T) {
 			}{
 				{"default", nil, nil, "", f.DefValue, "default"},
 				{"file over default", nil, nil, strong, strong, "file"},
-				{"environment over default", []string{variable + "=" + strong}, nil, "", strong, "environment " + variable},
+				{"environment over default", []string{variable + "=" + strong}, nil, "", strong,
+					"environment " + variable},
 				{"flag over default", nil, []string{flag + strong}, "", strong, "flag"},
-				{"environment over file", []string{variable + "=" + strong}, nil, weak, strong, "environment " + variable},
+				{"environment over file", []string{variable + "=" + strong}, nil, weak, strong,
+					"environment " + variable},
 				{"flag over file", nil, []string{flag + strong}, weak, strong, "flag"},
 				{"flag over environment", []string{variable + "=" + weak}, []string{flag + strong}, "", strong, "flag"},
 				{"flag over both", []string{variable + "=" + weak}, []string{flag + strong}, weak, strong, "flag"},
@@ -182,7 +186,8 @@ func TestPrecedence(t *testing.T) {
 			if f.Shorthand == "" {
 				return
 			}
-			if value, layer := inForce(t, []string{variable + "=" + weak}, append(with, "-"+f.Shorthand, strong), f.Name); value != strong || layer != "flag" {
+			if value, layer := inForce(t, []string{variable + "=" + weak}, append(with, "-"+f.Shorthand, strong),
+				f.Name); value != strong || layer != "flag" {
 				t.Errorf("-%s over environment: %s (%s), want %s", f.Shorthand, value, layer, strong)
 			}
 		})
@@ -195,7 +200,8 @@ func TestPrecedence(t *testing.T) {
 // TestPrecedenceMeridian: --meridian over UMA_MERIDIAN over the file's table.
 func TestPrecedenceMeridian(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.toml")
-	if err := os.WriteFile(file, []byte("[meridian]\nema_alpha = 0.2\nrpdi_window = 100\nmin_think_tokens = 5\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("[meridian]\nema_alpha = 0.2\nrpdi_window = 100\nmin_think_tokens = 5\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	env, args := []string{"UMA_MERIDIAN=ema_alpha=0.3,rpdi_window=99"}, []string{"--config", file}
@@ -209,7 +215,8 @@ func TestPrecedenceMeridian(t *testing.T) {
 		{env, args, "min_think_tokens", "5", "file"},
 		{env, append([]string{"--meridian", "ema_alpha=0.4"}, args...), "ema_alpha", "0.4", "flag"},
 	} {
-		if value, source := inForce(t, c.env, c.args, c.key); c.source != "default" && value != c.value || source != c.source {
+		if value, source := inForce(t, c.env, c.args, c.key); c.source != "default" && value != c.value ||
+			source != c.source {
 			t.Errorf("%q %q: %s is %s (%s), want %s (%s)", c.env, c.args, c.key, value, source, c.value, c.source)
 		}
 	}
@@ -268,7 +275,8 @@ func TestSentences(t *testing.T) {
 		{"-c 1", "", 2, "uma-serve: --ctx-size is 1; it must be 64…134217728, or 0 for the model's training context\n"},
 		{"-c x", "", 2, `--ctx-size is "x": it must be a whole number`},
 		{"", "UMA_CTX_SIZE=1", 2, "--ctx-size is 1"},
-		{"--idle-timeout 1", "", 2, `--idle-timeout is "1": it must be a duration with a unit, such as 500ms, 30s or 5m`},
+		{"--idle-timeout 1", "", 2, `--idle-timeout is "1": it must be a duration with a unit, such as 500ms, 30s or ` +
+			`5m`},
 		{"--parallel", "", 2, "--parallel needs a value"},
 		{"-y", "", 2, "there is no option -y"},
 		{"--polcy uma", "", 2, "there is no option --polcy; did you mean --policy?"},
@@ -279,7 +287,8 @@ func TestSentences(t *testing.T) {
 		{"--config " + broken, "", 2, broken + ", line 1, column "},
 		{"--socket " + filepath.Join(broken, "s"), "", 1, "part of the path is a file, not a directory"},
 		{"--socket " + dir, "", 1, dir + " exists and is not a socket"},
-		{"--socket-group nosuchgroup --socket " + filepath.Join(dir, "s"), "", 1, `--socket-group is "nosuchgroup": there is no such group`},
+		{"--socket-group nosuchgroup --socket " + filepath.Join(dir, "s"), "", 1,
+			`--socket-group is "nosuchgroup": there is no such group`},
 		{"completion", "", 2, "name one shell"},
 	} {
 		env := []string{}
@@ -288,9 +297,11 @@ func TestSentences(t *testing.T) {
 		}
 		out, errs, status := command(t, env, strings.Fields(c.line)...)
 		if status != c.status || !strings.Contains(errs, c.want) || out != "" {
-			t.Errorf("%s %s: exit status %d, %q, %q; want %d and %q", c.env, c.line, status, out, errs, c.status, c.want)
+			t.Errorf("%s %s: exit status %d, %q, %q; want %d and %q", c.env, c.line, status, out, errs, c.status,
+				c.want)
 		}
-		for _, foreign := range []string{"strconv", "invalid argument", "unknown flag", "sched:", "no such file or directory", "time:", "open /", "mkdir"} {
+		for _, foreign := range []string{"strconv", "invalid argument", "unknown flag", "sched:",
+			"no such file or directory", "time:", "open /", "mkdir"} {
 			if strings.Contains(errs, foreign) {
 				t.Errorf("%s %s: %q is a library's text: %s", c.env, c.line, foreign, errs)
 			}
@@ -301,14 +312,16 @@ func TestSentences(t *testing.T) {
 // TestUnknownVariable: the warning is on standard error, and the daemon goes on.
 func TestUnknownVariable(t *testing.T) {
 	out, errs, status := command(t, []string{"UMA_SOKCET=/x"}, "--print-config")
-	if want := "uma-serve: warning: the environment variable UMA_SOKCET is unknown and ignored; did you mean UMA_SOCKET?\n"; status != 0 || errs != want || strings.Contains(out, "SOKCET") {
+	if want := "uma-serve: warning: the environment variable UMA_SOKCET is unknown and ignored; did you mean " +
+		"UMA_SOCKET?\n"; status != 0 || errs != want || strings.Contains(out, "SOKCET") {
 		t.Errorf("exit status %d, %q, want %q", status, errs, want)
 	}
 }
 
 // TestCompletion: scripts for three shells, and words for the options that take words.
 func TestCompletion(t *testing.T) {
-	for shell, want := range map[string]string{"bash": "__start_uma-serve", "zsh": "#compdef uma-serve", "fish": "complete -c uma-serve"} {
+	for shell, want := range map[string]string{"bash": "__start_uma-serve", "zsh": "#compdef uma-serve",
+		"fish": "complete -c uma-serve"} {
 		if out, errs, status := command(t, nil, "completion", shell); status != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: exit status %d, %q lacks %q (%s)", shell, status, out, want, errs)
 		}
@@ -325,7 +338,8 @@ func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
 	storetest.Copy(t, filepath.Join(dir, "mine.gguf"), ggufgen.Cached(t, ggufgen.Tiny()))
 	for typed, want := range map[string]string{"": "mine\n:4", "mi": "mine\n:4", "x": "gguf\n:8"} {
-		if out, _, _ := command(t, []string{"UMA_MODELS_DIR=" + dir}, "__complete", "--model", typed); !strings.HasPrefix(out, want) {
+		if out, _, _ := command(t, []string{"UMA_MODELS_DIR=" + dir}, "__complete", "--model",
+			typed); !strings.HasPrefix(out, want) {
 			t.Errorf("--model %s completes to %q, want %q", typed, out, want)
 		}
 	}
@@ -346,7 +360,8 @@ func TestHelp(t *testing.T) {
 	if again, _, status := command(t, nil, "help"); status != 0 || again != out {
 		t.Errorf("uma-serve help is not --help: exit status %d, %s", status, again)
 	}
-	for _, want := range []string{"--print-config", "--version", "completion bash|zsh|fish", "/etc/uma-serve/uma-serve.toml"} {
+	for _, want := range []string{"--print-config", "--version", "completion bash|zsh|fish",
+		"/etc/uma-serve/uma-serve.toml"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("--help does not show %s", want)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The answers to health, info, metrics, kv and why cover all engine processes. Each process is asked over a connection that
-// the front makes in the asker's name: it answers as it would answer the client itself.
+// The answers to health, info, metrics, kv and why cover all engine processes. Each process is asked over a connection
+// that the front makes in the asker's name: it answers as it would answer the client itself.
 
 // answerWithin is how long the front waits for the engine processes' answers; one that is late is left out.
 const answerWithin = 2 * time.Second
@@ -87,7 +87,8 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []part) {
 			wg.Go(func() {
 				body, e, err := exchange(a.fd, frame)
 				if err != nil {
-					f.log.Warn("an engine process does not answer", "model", a.m.name, "question", q.Kind.String(), "error", err)
+					f.log.Warn("an engine process does not answer", "model", a.m.name, "question", q.Kind.String(),
+						"error", err)
 				}
 				out[i] = part{a.m, body, e}
 			})
@@ -169,7 +170,8 @@ func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []part) ([]byte, *wir
 // Poller's goroutine.
 func (f *Front) health() wire.Health {
 	in := f.door.Health()
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: in.UptimeMs, Listen: in.Listen, Models: map[string]string{}}
+	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: in.UptimeMs, Listen: in.Listen,
+		Models: map[string]string{}}
 	for _, m := range f.models {
 		h.Models[m.name] = m.state.String()
 		h.Requests += int64(len(m.waiting))
@@ -203,7 +205,8 @@ func (f *Front) info(parts []part) []byte {
 		if i == 0 { // the default model's, or that of the first one that is loaded
 			in = of
 			in.PID, in.Socket, in.Listeners, in.UptimeMs = own.PID, own.Socket, own.Listeners, own.UptimeMs
-			in.Live.Sessions, in.Live.Descriptors, in.Live.Goroutines = own.Live.Sessions, own.Live.Descriptors, own.Live.Goroutines
+			in.Live.Sessions, in.Live.Descriptors, in.Live.Goroutines = own.Live.Sessions, own.Live.Descriptors,
+				own.Live.Goroutines
 		}
 	}
 	f.call(func() {
@@ -220,7 +223,8 @@ func (f *Front) info(parts []part) []byte {
 
 // view is what is told of a model.
 func (m *served) view() wire.InfoServed {
-	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned, State: m.state.String(), MemoryBytes: m.need,
+	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
+		State: m.state.String(), MemoryBytes: m.need,
 		Waiting: len(m.waiting), Loads: m.loads, Unloads: m.unloads, Crashes: m.crashed}
 	if m.down != nil {
 		s.Error = m.down.Message
@@ -250,7 +254,8 @@ func (f *Front) metrics(parts []part) []byte {
 		}
 	})
 	base = bytes.TrimSuffix(bytes.TrimSpace(base), []byte{'}'})
-	return fmt.Appendf(slices.Clone(base), `,"front":%s,"served":%s,"models":%s}`, own, mustJSON(served), mustJSON(models))
+	return fmt.Appendf(slices.Clone(base), `,"front":%s,"served":%s,"models":%s}`, own, mustJSON(served),
+		mustJSON(models))
 }
 
 // why is all processes' requests, newest first, and those that wait for a model.
@@ -282,17 +287,21 @@ func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 // waits tells of a connection that waits for the model.
 func (m *served) waits(peer ipc.Peer) wire.WhyRequest {
 	age := wire.Ms(time.Since(m.since))
-	d := wire.Decision{LastMs: age, Times: 1, Reason: "model_loading", Text: fmt.Sprintf("It waits until model %s is loaded.", m.name)}
+	d := wire.Decision{LastMs: age, Times: 1, Reason: "model_loading",
+		Text: fmt.Sprintf("It waits until model %s is loaded.", m.name)}
 	switch m.state {
 	case queued:
 		d.Reason = "model_memory"
-		d.Text = fmt.Sprintf("It waits until model %s is loaded, which needs %s of memory: %s of %s are in use, and other models are unloaded when they have answered.",
+		d.Text = fmt.Sprintf("It waits until model %s is loaded, which needs %s of memory: %s of %s are in use, and "+
+			"other models are unloaded when they have answered.",
 			m.name, bytesText(m.need), bytesText(m.f.used), bytesText(m.f.limit))
 	case unloading:
 		d.Reason = "model_unloading"
-		d.Text = fmt.Sprintf("It waits until model %s, which is being unloaded for another one, is loaded again.", m.name)
+		d.Text = fmt.Sprintf("It waits until model %s, which is being unloaded for another one, is loaded again.",
+			m.name)
 	}
-	return wire.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age, Decisions: []wire.Decision{d}}
+	return wire.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age,
+		Decisions: []wire.Decision{d}}
 }
 
 // kv is the first process's report, with all of them beside it.
@@ -341,7 +350,8 @@ func kvDone(q *wire.KVQuestion, parts []part) ([]byte, *wire.Error) {
 		sum.Text += p.m.name + ": " + of.Text
 	}
 	if did == 0 {
-		return nil, cmp.Or(failed, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "no model is loaded"})
+		return nil, cmp.Or(failed, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
+			Message: "no model is loaded"})
 	}
 	return mustJSON(sum), nil
 }

@@ -33,13 +33,15 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 		return text
 	}
 	var h wire.Health
-	if err := json.Unmarshal([]byte(get("/health")), &h); err != nil || h.Status != "ok" || h.Models["one"] != "ready" || h.Models["three"] != "unloaded" {
+	if err := json.Unmarshal([]byte(get("/health")), &h); err != nil || h.Status != "ok" ||
+		h.Models["one"] != "ready" || h.Models["three"] != "unloaded" {
 		t.Errorf("%+v, %v", h, err)
 	}
 	// The connection is at an engine process: a question brings it back to the front.
 	ctx := context.Background()
 	in, err := c.Info(ctx)
-	if err != nil || len(in.Models) != 3 || in.Models[0].Info == nil || in.Models[1].Info == nil || in.Models[2].Info != nil || in.Model == nil {
+	if err != nil || len(in.Models) != 3 || in.Models[0].Info == nil || in.Models[1].Info == nil ||
+		in.Models[2].Info != nil || in.Model == nil {
 		t.Errorf("%+v, %v", in, err)
 	}
 	if hh, err := c.Health(ctx); err != nil || hh.Models["two"] != "ready" {
@@ -61,12 +63,15 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 		Served []wire.InfoServed
 		Front  json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(get("/metrics", "Accept: application/json")), &doc); err != nil || doc.Models["two"].PromptsTotal != 1 || doc.PromptsTotal != 1 || len(doc.Served) != 3 || doc.Front == nil {
+	if err := json.Unmarshal([]byte(get("/metrics", "Accept: application/json")), &doc); err != nil ||
+		doc.Models["two"].PromptsTotal != 1 || doc.PromptsTotal != 1 || len(doc.Served) != 3 || doc.Front == nil {
 		t.Errorf("%+v, %v", doc, err)
 	}
 	text := get("/metrics")
-	for _, want := range []string{`uma_prompts_total{model="one"} 1`, `uma_prompts_total{model="two"} 1`, "\numa_prompts_total 0\n",
-		`uma_front_model_loaded{model="two"} 1`, `uma_front_model_loaded{model="three"} 0`, "uma_front_memory_used_bytes 200", `uma_front_model_loads_total{model="one"} 1`} {
+	for _, want := range []string{`uma_prompts_total{model="one"} 1`, `uma_prompts_total{model="two"} 1`,
+		"\numa_prompts_total 0\n",
+		`uma_front_model_loaded{model="two"} 1`, `uma_front_model_loaded{model="three"} 0`,
+		"uma_front_memory_used_bytes 200", `uma_front_model_loads_total{model="one"} 1`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the scrape lacks %q", want)
 		}
@@ -80,18 +85,21 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 	if text := get("/kv"); !strings.Contains(text, `"models":{`) {
 		t.Errorf("%s", text)
 	}
-	for path, want := range map[string]string{"/api/tags": `"name":"three"`, "/api/ps": `"name":"two"`, "/v1/models/two": `"id":"two"`, "/api/version": "uma_version"} {
+	for path, want := range map[string]string{"/api/tags": `"name":"three"`, "/api/ps": `"name":"two"`,
+		"/v1/models/two": `"id":"two"`, "/api/version": "uma_version"} {
 		if text := get(path); !strings.Contains(text, want) {
 			t.Errorf("%s: %s", path, text)
 		}
 	}
-	if status, text := r.http().do("GET", "/v1/models/tow", ""); status != http.StatusNotFound || !strings.Contains(text, "two") {
+	if status, text := r.http().do("GET", "/v1/models/tow", ""); status != http.StatusNotFound ||
+		!strings.Contains(text, "two") {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, text := r.http().do("DELETE", "/kv", ""); status != http.StatusBadRequest {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := r.http().post("/kv", `{"op":"drop","target":"all"}`); status != http.StatusOK || !strings.Contains(text, "one:") || !strings.Contains(text, "two:") {
+	if status, text := r.http().post("/kv", `{"op":"drop","target":"all"}`); status != http.StatusOK ||
+		!strings.Contains(text, "one:") || !strings.Contains(text, "two:") {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -108,7 +116,8 @@ func TestCancelByIDReachesItsProcess(t *testing.T) {
 	if _, err := st.Next(); err != nil {
 		t.Fatal(err)
 	}
-	if status, text := r.http().post("/cancel", `{"id":"mine"}`); status != http.StatusOK || !strings.Contains(text, `"found":true`) {
+	if status, text := r.http().post("/cancel", `{"id":"mine"}`); status != http.StatusOK ||
+		!strings.Contains(text, `"found":true`) {
 		t.Fatalf("%d %s", status, text)
 	}
 	for {
@@ -123,7 +132,8 @@ func TestCancelByIDReachesItsProcess(t *testing.T) {
 			break
 		}
 	}
-	if status, text := r.http().post("/cancel", `{"id":"nobody"}`); status != http.StatusOK || !strings.Contains(text, `"found":false`) {
+	if status, text := r.http().post("/cancel", `{"id":"nobody"}`); status != http.StatusOK ||
+		!strings.Contains(text, `"found":false`) {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -134,7 +144,8 @@ func TestTCPClientsAreIdentifiedByTheFront(t *testing.T) {
 	if err := os.WriteFile(keys, []byte("key-of-alice-0123456789 alice\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, Options{}, []string{"one", "two"}, nil, "--listen", "127.0.0.1:0", "--api-keys", keys, "--listen-mode", "0000")
+	r := start(t, Options{}, []string{"one", "two"}, nil, "--listen", "127.0.0.1:0", "--api-keys", keys,
+		"--listen-mode", "0000")
 	url := ""
 	r.call(func() {
 		for _, l := range r.health().Listen {
@@ -250,7 +261,8 @@ func drains(r *running) (yes bool) {
 
 // TestClientThatLeavesWhileItsModelWaits is forgotten.
 func TestClientThatLeavesWhileItsModelWaits(t *testing.T) {
-	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true }, "--memory", "200b")
+	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
+		"--memory", "200b")
 	r.awaitReady("pinned")
 	st, err := r.dial().Stream(context.Background(), endless("slow"))
 	if err != nil {
@@ -271,8 +283,9 @@ func TestClientThatLeavesWhileItsModelWaits(t *testing.T) {
 }
 
 func TestEnvironmentOfEngineProcesses(t *testing.T) {
-	got := engineEnvironment([]string{"HOME=/h", "UMA_MODEL=x", "UMA_BACKEND_DIR=/b", "HF_TOKEN=s", "AWS_SECRET_ACCESS_KEY=s", "NOTIFY_SOCKET=/n",
-		"LISTEN_FDS=1", "WATCHDOG_USEC=1", "OMP_NUM_THREADS=2", "OPENAI_API_KEY=s"})
+	got := engineEnvironment([]string{"HOME=/h", "UMA_MODEL=x", "UMA_BACKEND_DIR=/b", "HF_TOKEN=s",
+		"AWS_SECRET_ACCESS_KEY=s", "NOTIFY_SOCKET=/n", "LISTEN_FDS=1", "WATCHDOG_USEC=1", "OMP_NUM_THREADS=2",
+		"OPENAI_API_KEY=s"})
 	if want := "[HOME=/h UMA_BACKEND_DIR=/b OMP_NUM_THREADS=2]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}

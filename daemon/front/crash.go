@@ -16,12 +16,13 @@ import (
 // retryAfterCrash is when a client may ask again: an engine process is back as soon as its file is mapped.
 const retryAfterCrash = time.Second
 
-// lastWords returns what the clients of an engine process that has ended are told, each in its protocol and at the place
-// where its answer was cut: an error event for each request in flight, a whole response where none had begun. Where a
-// frame or an event was cut nothing can be said, and the connection just ends.
+// lastWords returns what the clients of an engine process that has ended are told, each in its protocol and at the
+// place where its answer was cut: an error event for each request in flight, a whole response where none had begun.
+// Where a frame or an event was cut nothing can be said, and the connection just ends.
 func (f *Front) lastWords(m *served, p *process) func(*ipc.Conn, connstate.State, []string) ([]byte, bool) {
 	e := wire.Error{Code: wire.EngineCrashed, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
-		"the engine process of model %s has ended by itself, and this answer with it; it is being started again", m.name)}
+		"the engine process of model %s has ended by itself, and this answer with it; it is being started again",
+		m.name)}
 	if p.leaving {
 		e = wire.Error{Code: wire.ShuttingDown, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
 			"model %s was unloaded before this answer was complete; send the request again", m.name)}
@@ -80,7 +81,8 @@ func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
 	case st.API == connstate.Anthropic:
 		return fmt.Appendf(nil, "event: error\ndata: %s\n\n", body)
 	case st.API == connstate.Responses:
-		return fmt.Appendf(nil, "event: error\ndata: {\"type\":\"error\",\"code\":%q,\"message\":%s,\"param\":null,\"sequence_number\":0}\n\n",
+		return fmt.Appendf(nil, "event: error\ndata: {\"type\":\"error\",\"code\":%q,\"message\":%s,\"param\":null,"+
+			"\"sequence_number\":0}\n\n",
 			e.Code, daemon.JSONText(e.Message))
 	}
 	return fmt.Appendf(nil, "data: %s\n\n", body)

@@ -1,12 +1,12 @@
-// Package front is the process that owns the listening sockets, the clients' identities, the models' names and the memory,
-// and has one engine process for each loaded model. An engine process is the same program (daemon.RunEngine): today's
-// daemon behind connections that it gets instead of accepting them.
+// Package front is the process that owns the listening sockets, the clients' identities, the models' names and the
+// memory, and has one engine process for each loaded model. An engine process is the same program (daemon.RunEngine):
+// today's daemon behind connections that it gets instead of accepting them.
 //
-// The front passes the connection, not the bytes: it looks at a connection's first request, finds the model, and hands the
-// descriptor to that model's process, which reads and writes it from then on. A connection whose next request is for
-// another model, or is a question about all of them, comes back. The front keeps a descriptor of every connection that it
-// has passed. When an engine process ends by itself, it tells the clients from there, in their own protocol: a table in
-// shared memory (package connstate) says what each of them is owed.
+// The front passes the connection, not the bytes: it looks at a connection's first request, finds the model, and hands
+// the descriptor to that model's process, which reads and writes it from then on. A connection whose next request is
+// for another model, or is a question about all of them, comes back. The front keeps a descriptor of every connection
+// that it has passed. When an engine process ends by itself, it tells the clients from there, in their own protocol: a
+// table in shared memory (package connstate) says what each of them is owed.
 //
 // All state belongs to the poller's goroutine; files, processes and answers that take time are waited for beside it.
 package front
@@ -89,7 +89,8 @@ func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
 
 // New binds the sockets and finds the models' names.
 func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (*Front, error) {
-	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2), gone: make(chan struct{}, 1), began: time.Now(), ctx: ctx}
+	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2),
+		gone: make(chan struct{}, 1), began: time.Now(), ctx: ctx}
 	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)
 	f.opts.Tick = cmp.Or(o.Tick, time.Second)
 	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
@@ -125,7 +126,8 @@ func memoryLimit(cfg *daemon.Config) (int64, error) {
 		return n, nil
 	}
 	if free == 0 {
-		return 0, errors.New("--memory is auto, and this system does not tell how much memory is free: set it, as in --memory 24GiB")
+		return 0, errors.New("--memory is auto, and this system does not tell how much memory is free: set it, as in " +
+			"--memory 24GiB")
 	}
 	return int64(float64(free) * autoMemory), nil
 }
@@ -144,7 +146,8 @@ func (f *Front) Serve(ctx context.Context) error {
 	defer signal.Stop(f.signals)
 
 	pollDone := f.door.Start()
-	f.log.Info("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket", f.door.Info().Socket)
+	f.log.Info("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
+		f.door.Info().Socket)
 	f.loop.Do(func() {
 		for _, m := range f.models {
 			if m.pinned || m == f.def {
@@ -252,7 +255,8 @@ func (f *Front) tick() {
 		f.keys = string(keys)
 		for _, m := range f.models {
 			if m.proc != nil {
-				_ = m.proc.link.Send(daemon.LinkKeys, 0, -1, keys) // fails when it has ended: the next one gets them at its start
+				// fails when it has ended: the next one gets them at its start
+				_ = m.proc.link.Send(daemon.LinkKeys, 0, -1, keys)
 			}
 		}
 	}

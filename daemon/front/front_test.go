@@ -126,7 +126,8 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 		}
 	}
 	fs, cfg, _ := daemon.NewFlagSet()
-	args = append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--single=false", "--memory", "1000GiB", "--cache-ram", "0"}, args...)
+	args = append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--single=false", "--memory",
+		"1000GiB", "--cache-ram", "0"}, args...)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,8 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 		t.Fatal(err)
 	}
 	for _, n := range names {
-		cfg.Models = append(cfg.Models, daemon.ModelConfig{Name: n, Model: filepath.Join(dir, n), Aliases: []string{n + "-alias"}, IdleUnload: -1})
+		cfg.Models = append(cfg.Models, daemon.ModelConfig{Name: n, Model: filepath.Join(dir, n),
+			Aliases: []string{n + "-alias"}, IdleUnload: -1})
 	}
 	if edit != nil {
 		edit(cfg)
@@ -262,7 +264,8 @@ func descriptors(t *testing.T) int {
 
 func TestNamesFindTheirProcesses(t *testing.T) {
 	r := start(t, Options{}, []string{"one", "two"}, nil)
-	for name, want := range map[string]string{"one": "I am one", "two": "I am two", "two-alias": "I am two", "": "I am one", "TWO": "I am two", "two:latest": "I am two"} {
+	for name, want := range map[string]string{"one": "I am one", "two": "I am two", "two-alias": "I am two",
+		"": "I am one", "TWO": "I am two", "two:latest": "I am two"} {
 		if got, err := whole(r.dial(), request(name, nil)); err != nil || got != want {
 			t.Errorf("%q answers %q, %v; want %q", name, got, err, want)
 		}
@@ -294,7 +297,8 @@ func TestLargeRequestFindsItsModel(t *testing.T) {
 	r := start(t, Options{}, []string{"one", "two"}, nil, "-c", "1000000")
 	h := r.http()
 	long := strings.Repeat("x", 700<<10)
-	body := `{"messages":[{"role":"system","content":"` + long + `"},{"role":"user","content":"whoami"}],"max_tokens":4,"model":"two"}`
+	body := `{"messages":[{"role":"system","content":"` + long + `"},{"role":"user","content":"whoami"}],` +
+		`"max_tokens":4,"model":"two"}`
 	for range 2 {
 		status, text := h.post("/v1/chat/completions", body)
 		if status != 200 || !strings.Contains(text, `"I am`) {
@@ -323,7 +327,8 @@ func (r *running) http() *httpClient {
 
 func (h *httpClient) send(method, path, body string, headers ...string) {
 	h.t.Helper()
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: uma\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", method, path, len(body))
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: uma\r\nContent-Type: application/json\r\nContent-Length: %d\r\n",
+		method, path, len(body))
 	for _, x := range headers {
 		head += x + "\r\n"
 	}
@@ -367,7 +372,8 @@ func TestHTTPConnectionGoesFromModelToModel(t *testing.T) {
 	h := r.http()
 	for i := range 6 {
 		name := []string{"one", "two"}[i%2]
-		if status, text := h.post("/v1/chat/completions", chat(name, "")); status != 200 || !strings.Contains(text, "I am "+name) {
+		if status, text := h.post("/v1/chat/completions", chat(name, "")); status != 200 ||
+			!strings.Contains(text, "I am "+name) {
 			t.Fatalf("%d: %d %s", i, status, text)
 		}
 		if status, text := h.do("GET", "/v1/models", ""); status != 200 || !strings.Contains(text, `"id":"two"`) {
@@ -384,14 +390,16 @@ func TestHTTPConnectionGoesFromModelToModel(t *testing.T) {
 		if status != 404 || !strings.HasPrefix(text, want) || !strings.Contains(text, "one") {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
-		if status, text := h.post("/v1/chat/completions", chat("one", "")); status != 200 || !strings.Contains(text, "I am one") {
+		if status, text := h.post("/v1/chat/completions", chat("one", "")); status != 200 ||
+			!strings.Contains(text, "I am one") {
 			t.Errorf("after %s: %d %s", path, status, text)
 		}
 	}
 	// A body that comes after "Expect: 100-continue", and one in chunks.
 	h = r.http()
 	body := chat("two", "")
-	fmt.Fprintf(h.conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
+	fmt.Fprintf(h.conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nExpect: 100-continue\r\nContent-Length: "+
+		"%d\r\n\r\n", len(body))
 	if line, err := h.in.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
 		t.Fatalf("%q, %v", line, err)
 	}
@@ -407,7 +415,8 @@ func TestHTTPConnectionGoesFromModelToModel(t *testing.T) {
 		break
 	}
 	h = r.http()
-	fmt.Fprintf(h.conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+	fmt.Fprintf(h.conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n"+
+		"%s\r\n0\r\n\r\n", len(body), body)
 	if resp := h.receive(); resp.StatusCode != 200 {
 		t.Errorf("chunks: %d", resp.StatusCode)
 	}

@@ -26,7 +26,10 @@ func (f *Front) routes() http.Handler {
 	for _, path := range []string{"/health", "/v1/health"} {
 		get(path, f.serveHealth)
 	}
-	get("/info", func(w http.ResponseWriter, r *http.Request) { f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindInfo}) })
+	get("/info", func(w http.ResponseWriter,
+		r *http.Request) {
+		f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindInfo})
+	})
 	get("/metrics", f.serveMetrics)
 	get("/why", f.serveWhy)
 	get("/kv", func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +38,8 @@ func (f *Front) routes() http.Handler {
 	mux.HandleFunc("POST /kv", func(w http.ResponseWriter, r *http.Request) {
 		fields := map[string]any{}
 		if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
-			f.door.Fail(w, r, &wire.Error{Code: wire.InvalidJSON, Message: "the body is no JSON object: " + err.Error()})
+			f.door.Fail(w, r, &wire.Error{Code: wire.InvalidJSON, Message: "the body is no JSON object: " +
+				err.Error()})
 			return
 		}
 		fields["event"] = "kv"
@@ -53,7 +57,8 @@ func (f *Front) routes() http.Handler {
 	get("/api/tags", f.serveTags)
 	get("/api/ps", f.servePS)
 	get("/api/version", func(w http.ResponseWriter, _ *http.Request) {
-		answerJSON(w, http.StatusOK, map[string]string{"version": daemon.OllamaVersion, "uma_version": buildinfo.Version})
+		answerJSON(w, http.StatusOK, map[string]string{"version": daemon.OllamaVersion,
+			"uma_version": buildinfo.Version})
 	})
 	get("/{$}", daemon.Greet(page.ServeHTTP))
 	get(page.Prefix+"{file}", page.ServeHTTP)
@@ -64,7 +69,9 @@ func (f *Front) routes() http.Handler {
 // refuse answers what no engine process gets: a model that there is not, that cannot be loaded, or a method.
 func (f *Front) refuse(w http.ResponseWriter, r *http.Request) {
 	if daemon.FrontServes(http.MethodGet, r.URL.Path) {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s %s: the method is not served", r.Method, r.URL.Path)})
+		f.door.Fail(w, r,
+			&wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s %s: the method is not served", r.Method,
+				r.URL.Path)})
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -73,7 +80,8 @@ func (f *Front) refuse(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, _, _ := daemon.ModelOf(r.URL, body)
-	e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send the request again"}
+	e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send the " +
+		"request again"}
 	f.call(func() {
 		if found := f.refusal(name); found != nil {
 			e = found
@@ -136,7 +144,10 @@ func (f *Front) serveWhy(w http.ResponseWriter, r *http.Request) {
 	if q.Has("last") {
 		n, err := strconv.Atoi(q.Get("last"))
 		if err != nil {
-			f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)})
+			f.door.Fail(w, r,
+				&wire.Error{Code: wire.BadRequest,
+					Message: fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"),
+						wire.MaxLast)})
 			return
 		}
 		fields["last"] = n
@@ -194,8 +205,9 @@ func (f *Front) servedModels() []wire.ServedModel {
 	out := []wire.ServedModel{}
 	f.call(func() {
 		for _, m := range f.inOrder() {
-			out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(), OwnedBy: "uma-serve",
-				Meta: wire.ServedModelMeta{Context: m.status.Context}})
+			out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(),
+				OwnedBy: "uma-serve",
+				Meta:    wire.ServedModelMeta{Context: m.status.Context}})
 		}
 	})
 	return out

@@ -10,8 +10,8 @@ import (
 )
 
 // The ledger of memory. A model counts with its estimate from the moment its process is started until the process has
-// ended: weights, KV cells and host tier, whether they are touched or not. Models that wait for memory are served in the
-// order in which they were asked, so that a large one is not passed over for ever.
+// ended: weights, KV cells and host tier, whether they are touched or not. Models that wait for memory are served in
+// the order in which they were asked, so that a large one is not passed over for ever.
 
 // look notes when a loaded model was last asked, and unloads it when that is long ago.
 func (f *Front) look(m *served, now time.Time) {
@@ -56,17 +56,19 @@ func (f *Front) pinnedBeside(m *served) (n int64) {
 }
 
 func (f *Front) tooLarge(m *served) error {
-	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, host tier), and --memory is %s", m.name, bytesText(m.need), bytesText(f.limit))
+	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, host tier), and --memory is %s", m.name,
+		bytesText(m.need), bytesText(f.limit))
 	if pinned := f.pinnedBeside(m); pinned > 0 {
 		text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
 	}
-	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + "; raise --memory, or use a smaller --ctx-size or --cache-ram"}
+	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + "; raise --memory, or use a smaller " +
+		"--ctx-size or --cache-ram"}
 }
 
 func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
 
-// answerFirst is how long a model may wait while the others answer before one of those has to leave: its running answers
-// are finished, and its next requests wait in turn.
+// answerFirst is how long a model may wait while the others answer before one of those has to leave: its running
+// answers are finished, and its next requests wait in turn.
 const answerFirst = 2 * time.Second
 
 // makeRoom unloads what was asked least recently, as much as m needs and no more than is not leaving already.

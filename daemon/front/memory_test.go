@@ -65,9 +65,11 @@ func TestFiftyModelsInRoomForFour(t *testing.T) {
 	})
 }
 
-// TestAnsweringAndPinnedModelsStay: a model that answers or is pinned does not leave; the request waits, and why says so.
+// TestAnsweringAndPinnedModelsStay: a model that answers or is pinned does not leave; the request waits, and why says
+// so.
 func TestAnsweringAndPinnedModelsStay(t *testing.T) {
-	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true }, "--memory", "200b")
+	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
+		"--memory", "200b")
 	r.awaitReady("pinned")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -21,7 +21,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// served is a model, loaded or not. Its fields belong to the poller's goroutine but for the first ones, which are constant.
+// served is a model, loaded or not. Its fields belong to the poller's goroutine but for the first ones, which are
+// constant.
 type served struct {
 	f       *Front
 	name    string
@@ -155,12 +156,14 @@ func (f *Front) spawn(m *served) (p *process, fd int, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	start.Model, start.Names, start.Default, start.Any = m.name, append([]string{m.name}, m.aliases...), m == f.def, f.any
+	start.Model, start.Names, start.Default, start.Any = m.name, append([]string{m.name}, m.aliases...), m == f.def,
+		f.any
 	body, err := json.Marshal(&start)
 	if err != nil {
 		return fail(err)
 	}
-	table, err := connstate.Create(f.cfg.MaxSessions+spareSlots, min(2*(cfg.MaxQueue+cfg.Parallel)+64, connstate.MaxRequests))
+	table, err := connstate.Create(f.cfg.MaxSessions+spareSlots,
+		min(2*(cfg.MaxQueue+cfg.Parallel)+64, connstate.MaxRequests))
 	if err != nil {
 		return fail(err)
 	}
@@ -198,7 +201,8 @@ const spareSlots = 256
 // started goes on with a process that runs, or could not be made.
 func (f *Front) started(m *served, p *process, fd int, err error) {
 	if err == nil {
-		p.link, err = f.loop.AddLink(fd, p.table, func(msg ipc.LinkMessage) { f.hear(m, p, msg) }, func(err error) { f.linkDown(m, p, err) })
+		p.link, err = f.loop.AddLink(fd, p.table, func(msg ipc.LinkMessage) { f.hear(m, p, msg) },
+			func(err error) { f.linkDown(m, p, err) })
 		if err != nil {
 			p.kill()
 			unix.Close(fd)
@@ -287,7 +291,8 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	case daemon.EngineFailed:
 		f.log.Error("the model cannot be loaded", "model", m.name, "error", st.Error)
 		p.leaving, m.state = true, unloading
-		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name, st.Error)}
+		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name,
+			st.Error)}
 		m.retryAt = time.Now().Add(failedFor)
 	}
 }
@@ -300,7 +305,8 @@ func (f *Front) fail(m *served, err error) {
 		ev := e.Event()
 		m.down = &ev
 	} else {
-		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %v", m.name, err)}
+		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %v", m.name,
+			err)}
 	}
 	m.retryAt = time.Now().Add(failedFor)
 	f.log.Error("the model cannot be loaded", "model", m.name, "error", err)
@@ -325,7 +331,8 @@ func (f *Front) linkDown(m *served, p *process, err error) {
 	f.counts.told += told
 	if !p.leaving {
 		p.kill() // a process that has sent what is no message
-		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told, "link", err)
+		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told,
+			"link", err)
 	}
 }
 
@@ -369,7 +376,8 @@ func (f *Front) crash(m *served, werr error) {
 	f.log.Error("an engine process has crashed", "model", m.name, "how", werr, "crashes_in_a_minute", len(m.crashes))
 	if len(m.crashes) >= m.f.opts.CrashLimit {
 		m.down = &wire.Error{Code: wire.EngineCrashed, Message: fmt.Sprintf(
-			"model %s stays down: its engine process has crashed %d times within %v, at last with %q; restart uma-serve to try again",
+			"model %s stays down: its engine process has crashed %d times within %v, at last with %q; restart "+
+				"uma-serve to try again",
 			m.name, len(m.crashes), crashWindow, fmt.Sprint(werr))}
 		m.retryAt = time.Time{}
 		f.log.Error("the model stays down", "model", m.name)

@@ -19,7 +19,8 @@ func engineEnvironment(environ []string) (out []string) {
 			continue
 		}
 		secret := false
-		for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY"} {
+		for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY",
+			"PRIVATE_KEY"} {
 			secret = secret || strings.Contains(upper, word)
 		}
 		if !secret {
@@ -35,11 +36,13 @@ func (f *Front) supervise(m *served, p *process, fd int) {
 	policy.Read = append(policy.Read, procOf(pid))
 	go func() {
 		err := sandbox.Supervise(fd, policy, func(d sandbox.Denial) {
-			f.log.Warn("an engine process was refused a system call", "model", m.name, "pid", pid, "call", d.Call, "path", d.Path)
+			f.log.Warn("an engine process was refused a system call", "model", m.name, "pid", pid, "call", d.Call,
+				"path", d.Path)
 			f.loop.Do(func() { m.denied++ })
 		})
 		if err != nil {
-			f.log.Error("an engine process is not supervised any more: it is killed", "model", m.name, "pid", pid, "error", err)
+			f.log.Error("an engine process is not supervised any more: it is killed", "model", m.name, "pid", pid,
+				"error", err)
 			p.kill()
 		}
 	}()

@@ -23,7 +23,8 @@ import (
 // modelLabel is the label that the metrics of engine processes get.
 const modelLabel = "model"
 
-// writePrometheus writes the front's own metrics, those about its models, and the engine processes' with the label model.
+// writePrometheus writes the front's own metrics, those about its models, and the engine processes' with the label
+// model.
 func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
 	families := map[string]*dto.MetricFamily{}
 	if err := addFamilies(families, bytes.NewReader(f.door.Scrape()), ""); err != nil {
@@ -150,7 +151,8 @@ func roundTrip(fd int, r *http.Request, body []byte) (status int, answer []byte,
 	if err := conn.SetDeadline(time.Now().Add(answerWithin)); err != nil {
 		return 0, nil, err
 	}
-	out := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+	out := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n\r\n",
 		r.Method, r.URL.RequestURI(), len(body))
 	if _, err := conn.Write(append(out, body...)); err != nil {
 		return 0, nil, err

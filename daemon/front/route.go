@@ -34,7 +34,8 @@ func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (i
 		if kind, err := wire.ParseLine(line); whole && err == nil && kind == wire.LineMetrics {
 			return ipc.Serve, nil
 		}
-		if !whole && !end && (strings.HasPrefix("metrics", string(line)) || strings.HasPrefix("/metrics", string(line))) {
+		if !whole && !end &&
+			(strings.HasPrefix("metrics", string(line)) || strings.HasPrefix("/metrics", string(line))) {
 			return ipc.NeedMore, nil
 		}
 		return r.f.dispatch(c, "")
@@ -113,9 +114,11 @@ func (f *Front) unknownModel(name string) *wire.Error {
 	}
 	const most = 8
 	if len(names) > most {
-		return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are %s and %d more", sentence(text), strings.Join(names[:most], ", "), len(names)-most)}
+		return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are %s and %d more", sentence(text),
+			strings.Join(names[:most], ", "), len(names)-most)}
 	}
-	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are: %s", sentence(text), strings.Join(names, ", "))}
+	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are: %s", sentence(text),
+		strings.Join(names, ", "))}
 }
 
 // sentence ends a text as a sentence.
@@ -139,7 +142,8 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	// Before the head is read: a body that comes byte by byte is looked at once for each doubling.
-	if held := len(message); c.Routing.Seen > 0 && held < c.Routing.Seen+c.Routing.Seen/2 && held < c.Routing.Whole && !bytes.HasSuffix(message, []byte("0\r\n\r\n")) {
+	if held := len(message); c.Routing.Seen > 0 && held < c.Routing.Seen+c.Routing.Seen/2 && held < c.Routing.Whole &&
+		!bytes.HasSuffix(message, []byte("0\r\n\r\n")) {
 		return ipc.NeedMore, nil
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message)))

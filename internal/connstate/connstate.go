@@ -1,6 +1,6 @@
 // Package connstate is a table in memory that a front and one engine process share: what each connection that the front
-// has passed to the engine speaks at the moment, and which requests are in flight on it. The engine writes the table with
-// single atomic stores; the front reads it when the engine has ended, to tell the clients in their own protocol.
+// has passed to the engine speaks at the moment, and which requests are in flight on it. The engine writes the table
+// with single atomic stores; the front reads it when the engine has ended, to tell the clients in their own protocol.
 //
 // The table is untrusted input of the front: a broken engine may write anything to it. Get and Requests return values
 // within their ranges for any content.
@@ -124,7 +124,8 @@ const (
 // Create makes a table for conns connections and requests requests in flight. Close frees it.
 func Create(conns, requests int) (*Table, error) {
 	if conns < 1 || conns > MaxConns || requests < 1 || requests > MaxRequests {
-		return nil, fmt.Errorf("create table of connections: %d connections, %d requests: out of range", conns, requests)
+		return nil, fmt.Errorf("create table of connections: %d connections, %d requests: out of range", conns,
+			requests)
 	}
 	f, err := newFile()
 	if err != nil {
@@ -168,7 +169,8 @@ func Open(f *os.File) (*Table, error) {
 	h := (*header)(unsafe.Pointer(&head[0]))
 	conns, requests, known := int(h.conns), int(h.requests), h.magic == magic
 	_ = unix.Munmap(head)
-	if !known || conns < 1 || conns > MaxConns || requests < 1 || requests > MaxRequests || st.Size() != int64(size(conns, requests)) {
+	if !known || conns < 1 || conns > MaxConns || requests < 1 || requests > MaxRequests ||
+		st.Size() != int64(size(conns, requests)) {
 		return fail(errors.New("its header is wrong"))
 	}
 	t, err := mapTable(f, conns, requests)

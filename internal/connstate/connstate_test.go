@@ -61,8 +61,10 @@ func TestStateAndRequestsReachTheFront(t *testing.T) {
 	if !slices.Equal(ids[2], []string{"a", strings.Repeat("x", MaxIDBytes)}) || !slices.Equal(ids[3], []string{"c"}) {
 		t.Errorf("%v", ids)
 	}
-	if !front.Busy(2) || !front.Busy(7) || front.Busy(1) || front.InFlight() != 4 || front.Begun() != 4 { // the one without room counts too
-		t.Errorf("busy: %v %v %v, in flight %d, begun %d", front.Busy(2), front.Busy(7), front.Busy(1), front.InFlight(), front.Begun())
+	// the one without room counts too
+	if !front.Busy(2) || !front.Busy(7) || front.Busy(1) || front.InFlight() != 4 || front.Begun() != 4 {
+		t.Errorf("busy: %v %v %v, in flight %d, begun %d", front.Busy(2), front.Busy(7), front.Busy(1),
+			front.InFlight(), front.Begun())
 	}
 	f.End(a)
 	f.End(b)

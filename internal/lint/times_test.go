@@ -13,9 +13,11 @@ import (
 // mayTakeTime are the tests' functions that may look at a real clock or sleep, each with the reason why no condition
 // and no fake clock can do. A test that needs an entry to pass on a busy machine does not deserve one.
 var mayTakeTime = map[string]string{
-	"daemon/front/crash_test.go TestCrashIsContained": "the second within which clients are told is what is promised; it takes " +
+	"daemon/front/crash_test.go TestCrashIsContained": "the second within which clients are told is what is " +
+		"promised; it takes " +
 		"some milliseconds",
-	"daemon/front/crash_test.go TestCrashesUnderLoad": "the second within which clients are told is what is promised; it takes " +
+	"daemon/front/crash_test.go TestCrashesUnderLoad": "the second within which clients are told is what is " +
+		"promised; it takes " +
 		"some milliseconds",
 	"daemon/front/front_test.go openFake": "it is how long the fake engine's steps take, in another process",
 	"daemon/drop_test.go TestStopWithASlowStore": "the time is what is promised; the bound is one operation's own " +

@@ -2,8 +2,9 @@
 // seccomp keeps it from starting programs, from the network and from other processes. What the kernel lacks is left out
 // and reported.
 //
-// A system call that the filter stops is shown to a supervisor, another process, which refuses and logs it. Opening a file
-// is shown as well: Landlock refuses silently, and on a kernel without Landlock the supervisor's refusal is all there is.
+// A system call that the filter stops is shown to a supervisor, another process, which refuses and logs it. Opening a
+// file is shown as well: Landlock refuses silently, and on a kernel without Landlock the supervisor's refusal is all
+// there is.
 package sandbox
 
 import (
@@ -20,8 +21,8 @@ type Policy struct {
 	Write []string // files and folders to read, write and create in
 	// Network allows connections: a store of prefixes on another machine needs them.
 	Network bool
-	// Supervise gives the descriptor of the kernel's questions to the supervisor, before anything is asked. nil: refused
-	// calls fail without a word.
+	// Supervise gives the descriptor of the kernel's questions to the supervisor, before anything is asked. nil:
+	// refused calls fail without a word.
 	Supervise func(fd int) error
 }
 

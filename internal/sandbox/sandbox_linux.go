@@ -25,7 +25,8 @@ var refusedCalls = []string{
 	"init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff",
 }
 
-// networkCalls make or accept connections. Those that the process has got from outside are read and written without them.
+// networkCalls make or accept connections. Those that the process has got from outside are read and written without
+// them.
 var networkCalls = []string{"socket", "connect", "bind", "listen", "accept", "accept4"}
 
 // openCalls are shown to the supervisor, which allows them or not by their path.
@@ -42,14 +43,16 @@ const (
 	setModeFilter = 1
 )
 
-// Enter confines the process, all of its threads, for ever. The error is of a policy that cannot be carried out though the
-// kernel could; what the kernel lacks is in State.Missing.
+// Enter confines the process, all of its threads, for ever. The error is of a policy that cannot be carried out though
+// the kernel could; what the kernel lacks is in State.Missing.
 func Enter(p Policy) (State, error) {
 	var st State
 	p = p.Resolved()
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < 1 {
-		st.Missing = append(st.Missing, missing("Landlock", fmt.Errorf("the kernel has none (%v): the process can open every file of its user", err)))
+		st.Missing = append(st.Missing,
+			missing("Landlock", fmt.Errorf("the kernel has none (%v): the process can open every file of its user",
+				err)))
 	} else if err := lock(p); err != nil {
 		return st, fmt.Errorf("confine by Landlock: %w", err)
 	} else {
@@ -133,7 +136,8 @@ func filter(p Policy) (fd int, err error) {
 			known = append(known, n)
 		}
 	}
-	policy := seccomp.Policy{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{{Names: known, Action: action}}}
+	policy := seccomp.Policy{DefaultAction: seccomp.ActionAllow,
+		Syscalls: []seccomp.SyscallGroup{{Names: known, Action: action}}}
 	program, err := policy.Assemble()
 	if err != nil {
 		return -1, err

@@ -41,8 +41,8 @@ const (
 	flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
 )
 
-// Supervise answers the kernel's questions about a process that Enter has confined with this Policy, until the process has
-// ended. It takes over fd, and tells report of every call that it refuses.
+// Supervise answers the kernel's questions about a process that Enter has confined with this Policy, until the process
+// has ended. It takes over fd, and tells report of every call that it refuses.
 //
 // What is allowed here of opening a file is decided by its name, which the process could still change: Landlock decides
 // again, by the file. It is Supervise that tells.

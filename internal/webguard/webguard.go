@@ -122,8 +122,8 @@ func (g *Guard) CheckOrigin(r *http.Request) error {
 	return g.foreign(r)
 }
 
-// CheckStream is CheckOrigin for a GET that occupies the server while it is open: a page of another origin cannot read it,
-// but could open many.
+// CheckStream is CheckOrigin for a GET that occupies the server while it is open: a page of another origin cannot read
+// it, but could open many.
 func (g *Guard) CheckStream(r *http.Request) error {
 	if g.any {
 		return nil

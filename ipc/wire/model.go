@@ -8,8 +8,8 @@ import (
 // MaxModelBytes is the longest name of a model in a request.
 const MaxModelBytes = 512
 
-// Member looks for a string member of the JSON object that text begins with, whose end may be missing yet. found: value is
-// the member's. ended: the object has no such member, or text is no object. With neither, the answer may be in what
+// Member looks for a string member of the JSON object that text begins with, whose end may be missing yet. found: value
+// is the member's. ended: the object has no such member, or text is no object. With neither, the answer may be in what
 // follows. Of several members with the name the first counts. It reads text once, and allocates for the value alone.
 func Member(text []byte, name string) (value string, found, ended bool) {
 	m := memberScan{text: text}
@@ -95,7 +95,8 @@ func (m *memberScan) blanks() {
 	}
 }
 
-// str returns the string that begins here, with its quotes, and passes it; not ok, and at stays, when its end is missing.
+// str returns the string that begins here, with its quotes, and passes it; not ok, and at stays, when its end is
+// missing.
 func (m *memberScan) str() (raw []byte, ok bool) {
 	for i := m.at + 1; i < len(m.text); i++ {
 		switch m.text[i] {

@@ -47,7 +47,8 @@ func TestMember(t *testing.T) {
 
 // FuzzMember holds Member against encoding/json, and a text's beginning against the text.
 func FuzzMember(f *testing.F) {
-	for _, s := range []string{`{"model":"a"}`, `{"x":[{"model":1}],"model":"b"}`, `{"mod\u0065l":"c"}`, `{"a":"\"","model":"d","b":{}}`, `[1]`, `{"model":[]}`} {
+	for _, s := range []string{`{"model":"a"}`, `{"x":[{"model":1}],"model":"b"}`, `{"mod\u0065l":"c"}`,
+		`{"a":"\"","model":"d","b":{}}`, `[1]`, `{"model":[]}`} {
 		f.Add([]byte(s), 3)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, cut int) {
@@ -57,7 +58,8 @@ func FuzzMember(f *testing.F) {
 		}
 		if cut >= 0 && cut < len(text) {
 			if v, ok, over := Member(text[:cut], "model"); ok && (!found || v != value) || over && found {
-				t.Fatalf("%q: the first %d bytes say %q %v %v, all say %q %v %v", text, cut, v, ok, over, value, found, ended)
+				t.Fatalf("%q: the first %d bytes say %q %v %v, all say %q %v %v", text, cut, v, ok, over, value, found,
+					ended)
 			}
 		}
 		var first struct{ raw json.RawMessage }

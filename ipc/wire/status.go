@@ -42,7 +42,7 @@ type Info struct {
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"`        // nil before the first decode step
-	Sandbox      *InfoSandbox          `json:"sandbox,omitempty"` // of an engine process; nil for a process of its own
+	Sandbox      *InfoSandbox          `json:"sandbox,omitempty"` // of an engine process; nil for a daemon with one process
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields above are
 	// then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`

@@ -12,8 +12,10 @@ import (
 // Routes returns the endpoints.
 func Routes(s *api.Server) []api.Route {
 	return []api.Route{
-		{Method: http.MethodPost, Path: "/v1/messages", Handle: func(w http.ResponseWriter, r *http.Request) { serveMessages(s, w, r) }},
-		{Method: http.MethodPost, Path: "/v1/messages/count_tokens", Handle: func(w http.ResponseWriter, r *http.Request) { serveCount(s, w, r) }},
+		{Method: http.MethodPost, Path: "/v1/messages",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveMessages(s, w, r) }},
+		{Method: http.MethodPost, Path: "/v1/messages/count_tokens",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveCount(s, w, r) }},
 	}
 }
 
