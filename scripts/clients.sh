@@ -32,7 +32,7 @@ if [ "${AGENTS:-}" = 1 ]; then
 	serve=(-m "$dir/model.gguf" -s 1 -c 131072 --think-budget 64 --max-prompt-bytes 4194304 --max-frame-bytes 8388608)
 else
 	kind=library packages=$own clients=(openai aisdk anthropic ollama langchain go)
-	serve=(-c 16384)
+	serve=(-c 16384 --pooling mean)
 fi
 [ $# -gt 0 ] && clients=("$@")
 

@@ -1,7 +1,7 @@
 // The library @langchain/openai, over chat completions and over responses.
 import { HumanMessage, SystemMessage, ToolMessage } from '@langchain/core/messages'
-import { ChatOpenAI } from '@langchain/openai'
-import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, weather } from './suite.mjs'
+import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai'
+import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, vectors, weather } from './suite.mjs'
 
 const make = (more = {}) => new ChatOpenAI({
   model, apiKey: 'none', configuration: { baseURL: base + '/v1' }, temperature: 0, maxTokens: 400, maxRetries: 0,
@@ -67,6 +67,12 @@ await suite('@langchain/openai', {
     const { generations } = await make({ n: 3 }).generate([[new HumanMessage(question)]])
     assert.equal(generations[0].length, 3)
     for (const g of generations[0]) includes(g.text, answer)
+  },
+  'embeddings': async () => {
+    const embed = new OpenAIEmbeddings({ model, apiKey: 'none', configuration: { baseURL: base + '/v1' }, maxRetries: 0 })
+    const list = await embed.embedDocuments([question, system, question])
+    vectors(list)
+    assert.deepEqual(await embed.embedQuery(question), list[0])
   },
   'chat: logprobs': async () => {
     const m = await make({ logprobs: true, topLogprobs: 2 }).invoke(question)

@@ -1,6 +1,6 @@
 // The library ollama.
 import { Ollama } from 'ollama'
-import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, weather } from './suite.mjs'
+import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, vectors, weather } from './suite.mjs'
 
 const client = new Ollama({ host: base })
 const messages = [{ role: 'user', content: question }]
@@ -89,9 +89,16 @@ await suite('ollama', {
     validSum((await collect(await chat({ format: sum, stream: true }))).text)
     validSum((await client.generate({ model, prompt: question, format: sum, options })).response)
   },
-  // The built-in model's file names no pooling: embeddings are refused, and the error says why.
-  'embed, refused with its reason': async () => {
-    await assert.rejects(client.embed({ model, input: question }), e => /embed|pooling/i.test(e.message))
+  'embed': async () => {
+    const input = [question, system, question]
+    const got = await client.embed({ model, input })
+    vectors(got.embeddings)
+    positive(got.prompt_eval_count, 'prompt_eval_count')
+    positive(got.total_duration, 'total_duration')
+    const short = await client.embed({ model, input, dimensions: 32 })
+    vectors(short.embeddings)
+    assert.equal(short.embeddings[0].length, 32)
+    assert.equal((await client.embeddings({ model, prompt: question })).embedding.length, got.embeddings[0].length)
   },
   'errors': async () => {
     await assert.rejects(chat({ options: { temperature: 'hot' } }), e => e.status_code === 400 && /temperature/.test(e.message))

@@ -1,6 +1,6 @@
 // The library openai: chat completions, completions and responses.
 import OpenAI from 'openai'
-import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, weather } from './suite.mjs'
+import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, vectors, weather } from './suite.mjs'
 
 const client = new OpenAI({ baseURL: base + '/v1', apiKey: 'none', maxRetries: 0 })
 const messages = [{ role: 'user', content: question }]
@@ -202,6 +202,17 @@ await suite('openai', {
     const text = { format: { type: 'json_schema', name: 'sum', strict: true, schema: sum } }
     validSum((await respond({ text })).output_text)
     validSum((await client.responses.parse({ model, input: question, temperature: 0, text })).output_parsed)
+  },
+  'embeddings': async () => {
+    const input = [question, system, question]
+    const got = await client.embeddings.create({ model, input }) // the library asks for base64
+    vectors(got.data.map(d => d.embedding))
+    assert(got.usage.prompt_tokens > 0 && got.usage.prompt_tokens === got.usage.total_tokens)
+    const float = await client.embeddings.create({ model, input: question, encoding_format: 'float' })
+    assert.deepEqual(float.data[0].embedding.map(Math.fround), got.data[0].embedding)
+    const tokens = await client.embeddings.create({ model, input: [[5, 6, 7], [8], [5, 6, 7]] })
+    vectors(tokens.data.map(d => d.embedding))
+    await assert.rejects(client.embeddings.create({ model, input, dimensions: 3 }), e => /dimensions/.test(e.message))
   },
   'errors': async () => {
     await assert.rejects(chat({ temperature: 'hot' }), e => e instanceof OpenAI.BadRequestError && /temperature/.test(e.message))

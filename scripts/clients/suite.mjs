@@ -53,6 +53,17 @@ export function includes(text, part) {
   assert(String(text).includes(part), `${JSON.stringify(text)} does not hold ${JSON.stringify(part)}`)
 }
 
+// vectors checks embeddings of length 1 of three texts, the first and the last of which are equal.
+export function vectors(list) {
+  assert.equal(list.length, 3)
+  for (const v of list) {
+    assert(v.length > 16)
+    assert(Math.abs(Math.hypot(...v) - 1) < 1e-3, 'an embedding has the length ' + Math.hypot(...v))
+  }
+  assert.deepEqual(list[0], list[2])
+  assert.notDeepEqual(list[0], list[1])
+}
+
 export function positive(n, name) {
   assert(Number.isInteger(n) && n > 0, `${name} is ${n}`)
 }

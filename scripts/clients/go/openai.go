@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
@@ -311,6 +312,23 @@ func responsesFeatures(client openai.Client) []feature {
 				return check(last.OutputText() != "", "the second turn has no text")
 			}
 			return errors.New("no function_call in " + got.RawJSON())
+		}},
+		{"embeddings", func(ctx context.Context) error {
+			texts := openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{question, "another text", question}}
+			got, err := client.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: model, Input: texts})
+			if err != nil {
+				return err
+			}
+			if len(got.Data) != 3 || got.Usage.PromptTokens == 0 {
+				return errors.New("not three embeddings: " + got.RawJSON())
+			}
+			a, b, c := got.Data[0].Embedding, got.Data[1].Embedding, got.Data[2].Embedding
+			square := 0.0
+			for _, x := range a {
+				square += x * x
+			}
+			return check(slices.Equal(a, c) && !slices.Equal(a, b) && square > 0.999 && square < 1.001,
+				"equal texts differ, or an embedding has not the length 1")
 		}},
 		{"responses, json_schema", func(ctx context.Context) error {
 			p := params(question)
