@@ -79,6 +79,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "strong.test", "weak.test", nil
 	case "hf-repo":
 		return "org/strong", "org/weak", nil
+	case "embedding-sizes":
+		return "256", "any", nil
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
 	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace":
