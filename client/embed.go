@@ -44,8 +44,8 @@ func (e *Embeddings) Vectors() ([][]float32, error) {
 	return out, nil
 }
 
-// Embed asks for embeddings and waits for all of them. An empty r.ID is replaced by one that is unique on this connection.
-// Embed does not keep r. When ctx ends, the daemon cancels the request and Embed returns ctx's cause.
+// Embed asks for embeddings and waits for all of them. An empty r.ID is replaced by one that is unique on this
+// connection. Embed does not keep r. When ctx ends, the daemon cancels the request and Embed returns ctx's cause.
 func (c *Client) Embed(ctx context.Context, r *EmbedRequest) (*Embeddings, error) {
 	s, err := c.StreamEmbeddings(ctx, r)
 	if err != nil {
@@ -77,8 +77,9 @@ func (c *Client) Embed(ctx context.Context, r *EmbedRequest) (*Embeddings, error
 	}
 }
 
-// StreamEmbeddings sends a request for embeddings and returns the stream of its events, of the kind wire.EventEmbedding:
-// those of different texts come in the order in which they are computed. Embeddings cross the socket as base64.
+// StreamEmbeddings sends a request for embeddings and returns the stream of its events, of the kind
+// wire.EventEmbedding: those of different texts come in the order in which they are computed. Embeddings cross the
+// socket as base64.
 func (c *Client) StreamEmbeddings(ctx context.Context, r *EmbedRequest) (*Stream, error) {
 	if len(r.Inputs) == 0 {
 		return nil, errors.New("embed: there is no text")

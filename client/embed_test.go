@@ -20,7 +20,8 @@ func lengths(c *clienttest.Conn, e *wire.Embed) {
 			c.Error(wire.Error{ID: e.ID, Code: wire.BadRequest, Message: "a text is empty"})
 			return
 		}
-		v := wire.Embedding{ID: e.ID, Index: i, Row: -1, Tokens: len(text), Truncated: text == "long", Values: []float32{float32(len(text)), float32(len(strings.Fields(text)))}}
+		v := wire.Embedding{ID: e.ID, Index: i, Row: -1, Tokens: len(text), Truncated: text == "long",
+			Values: []float32{float32(len(text)), float32(len(strings.Fields(text)))}}
 		if text == "outside" {
 			v.Index = 7
 		}
@@ -45,28 +46,34 @@ func TestEmbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	vectors, err := got.Vectors()
-	if err != nil || len(vectors) != 3 || !slices.Equal(vectors[0], []float32{7, 2}) || !slices.Equal(vectors[1], []float32{5, 1}) {
+	if err != nil || len(vectors) != 3 || !slices.Equal(vectors[0], []float32{7, 2}) ||
+		!slices.Equal(vectors[1], []float32{5, 1}) {
 		t.Errorf("%v %v", vectors, err)
 	}
-	if got.Usage.PromptTokens != 16 || !slices.Equal(got.Tokens, []int{7, 5, 4}) || !slices.Equal(got.Truncated, []bool{false, false, true}) {
+	if got.Usage.PromptTokens != 16 || !slices.Equal(got.Tokens, []int{7, 5, 4}) ||
+		!slices.Equal(got.Truncated, []bool{false, false, true}) {
 		t.Errorf("%+v", got)
 	}
 	if got, err = c.Embed(t.Context(), client.EmbedTexts("rows")); err != nil || len(got.Rows[0]) != 2 {
 		t.Errorf("%+v %v", got, err)
 	}
-	if _, err := got.Vectors(); err == nil || !strings.Contains(err.Error(), `text 0 has 2 vectors: the server's pooling is "none"`) {
+	if _, err := got.Vectors(); err == nil ||
+		!strings.Contains(err.Error(), `text 0 has 2 vectors: the server's pooling is "none"`) {
 		t.Errorf("%v", err)
 	}
-	for text, says := range map[string]string{"": "a text is empty", "cancel": "ended before all embeddings were complete: cancelled", "outside": "an embedding of text 7 of 1"} {
+	for text, says := range map[string]string{"": "a text is empty", "cancel": "ended before all embeddings were " +
+		"complete: cancelled", "outside": "an embedding of text 7 of 1"} {
 		if _, err := c.Embed(t.Context(), client.EmbedTexts(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := c.Embed(t.Context(), client.EmbedTexts()); err == nil || !strings.Contains(err.Error(), "there is no text") {
+	if _, err := c.Embed(t.Context(), client.EmbedTexts()); err == nil ||
+		!strings.Contains(err.Error(), "there is no text") {
 		t.Errorf("%v", err)
 	}
 	var refused *client.ServerError
-	if _, err := dial(t, (&clienttest.Server{}).Start(t)).Embed(t.Context(), client.EmbedTexts("a")); !errors.As(err, &refused) || refused.Code != wire.NotSupported {
+	if _, err := dial(t, (&clienttest.Server{}).Start(t)).Embed(t.Context(), client.EmbedTexts("a")); !errors.As(err,
+		&refused) || refused.Code != wire.NotSupported {
 		t.Errorf("%v", err)
 	}
 }

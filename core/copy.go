@@ -32,8 +32,8 @@ func (c *Core) move(now Instant) {
 	}
 }
 
-// mayCopyCached reports whether there is time for copies of cached prefixes: the newest plan had nothing to compute, and no
-// restore has a ready part.
+// mayCopyCached reports whether there is time for copies of cached prefixes: the newest plan had nothing to compute,
+// and no restore has a ready part.
 func (c *Core) mayCopyCached() bool {
 	return len(c.copies) > 0 && len(c.plan.Batch) == 0 && len(c.events) == 0 && !c.restoring()
 }
@@ -68,8 +68,8 @@ func (c *Core) copyCached() {
 	}
 }
 
-// offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. The rest
-// will be computed again.
+// offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. The
+// rest will be computed again.
 func (c *Core) offload(victims []kvsnap.Victim) {
 	if !c.cfg.CanRemoveRange {
 		return
@@ -86,8 +86,8 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 	}
 }
 
-// copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least one,
-// and reports whether some are left. gone is the tier of cells that the tree has taken from seq already.
+// copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least
+// one, and reports whether some are left. gone is the tier of cells that the tree has taken from seq already.
 func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
 	if c.cfg.Stores == nil || limit <= 0 {
 		return false
@@ -105,8 +105,8 @@ func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Ti
 	return p0 < n
 }
 
-// CopyAll plans the copies of a whole cached prefix, or of all of them (entry 0): at a client's request, and at shutdown. The
-// Ops are valid until the next call.
+// CopyAll plans the copies of a whole cached prefix, or of all of them (entry 0): at a client's request, and at
+// shutdown. The Ops are valid until the next call.
 func (c *Core) CopyAll(entry uint64) []Op {
 	at := len(c.step.Ops)
 	for _, e := range c.tree.Entries(nil) {

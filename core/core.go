@@ -17,8 +17,8 @@ import (
 const (
 	// MaxSequences is how many sequence ids an engine can have: llama.cpp's LLAMA_MAX_SEQ.
 	MaxSequences = 256
-	// scratchSequences of them belong to no request: one for snapshots, one for a thought that is copied back, the others
-	// for the probe forks of one step.
+	// scratchSequences of them belong to no request: one for snapshots, one for a thought that is copied back, the
+	// others for the probe forks of one step.
 	scratchSequences = 6
 	// MaxForks is how many probe forks a step may carry.
 	MaxForks = scratchSequences - 2
@@ -38,9 +38,10 @@ func MaxRunning(sequences int) int { return sequences - scratchSequences }
 
 // What --think-evict does with a finished thought's cells.
 const (
-	KeepThoughts    = "none"
-	OffloadThoughts = "offload" // copied out when they end; under pressure a preempted request gives up their cells first
-	DropThoughts    = "drop"    // removed from the sequence when cells run low: lossy
+	KeepThoughts = "none"
+	// copied out when they end; under pressure a preempted request gives up their cells first
+	OffloadThoughts = "offload"
+	DropThoughts    = "drop" // removed from the sequence when cells run low: lossy
 )
 
 // SchedConfig returns the configuration of New's scheduler: Config.Sched with cached prefixes and forks.
@@ -51,14 +52,16 @@ func SchedConfig(c sched.Config) sched.Config {
 
 // Config describes the server.
 type Config struct {
-	Sched         sched.Config // see SchedConfig
-	Sequences     int          // sequence ids of the engine, see Sequences
-	CellBytes     int          // bytes of one KV cell, all layers, K and V
-	BlockCells    int          // cells of one block, the unit in which evictions are counted; 0 = blocks.DefaultBlockCells
-	ShareSystem   bool         // system prompts are shared between owners
-	NoPrefixCache bool         // requests that end leave no cached prefix
+	Sched     sched.Config // see SchedConfig
+	Sequences int          // sequence ids of the engine, see Sequences
+	CellBytes int          // bytes of one KV cell, all layers, K and V
+	// cells of one block, the unit in which evictions are counted; 0 = blocks.DefaultBlockCells
+	BlockCells    int
+	ShareSystem   bool // system prompts are shared between owners
+	NoPrefixCache bool // requests that end leave no cached prefix
 
-	CanRemoveRange bool // the engine's memory can drop part of a sequence: sharing parts, restores and probe forks need it
+	// the engine's memory can drop part of a sequence: sharing parts, restores and probe forks need it
+	CanRemoveRange bool
 	CanShift       bool // the engine's memory can move positions
 	ContextShift   bool // a full context loses its oldest half
 	ThinkEvict     string
@@ -90,7 +93,8 @@ func (c *Config) Validate() error {
 	case c.Sequences > MaxSequences:
 		return fmt.Errorf("core: sequences = %d: must be at most %d", c.Sequences, MaxSequences)
 	case c.Sched.MaxRunning > MaxRunning(c.Sequences):
-		return fmt.Errorf("core: %d requests may run, but only %d sequence ids are left for them", c.Sched.MaxRunning, MaxRunning(c.Sequences))
+		return fmt.Errorf("core: %d requests may run, but only %d sequence ids are left for them", c.Sched.MaxRunning,
+			MaxRunning(c.Sequences))
 	case c.Stores != nil && c.PartTokens < 1:
 		return errors.New("core: part tokens = 0: copies need a unit")
 	}
@@ -98,7 +102,8 @@ func (c *Config) Validate() error {
 	case "", KeepThoughts, OffloadThoughts, DropThoughts:
 		return nil
 	}
-	return fmt.Errorf("core: think evict %q: must be %q, %q or %q", c.ThinkEvict, KeepThoughts, OffloadThoughts, DropThoughts)
+	return fmt.Errorf("core: think evict %q: must be %q, %q or %q", c.ThinkEvict, KeepThoughts, OffloadThoughts,
+		DropThoughts)
 }
 
 // Core decides for one server. It belongs to one goroutine.
@@ -142,7 +147,8 @@ func New(cfg Config) (*Core, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{}, other: &Step{}}
+	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{},
+		other: &Step{}}
 	s := SchedConfig(cfg.Sched)
 	var err error
 	if c.sched, err = sched.New(s); err != nil {
@@ -249,7 +255,8 @@ func (c *Core) arrive(r *Request) {
 		r.thinkFrom = r.Prompt // the prompt opens the block
 	}
 	c.tell(sched.Event{
-		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict, PromptRows: r.PromptRows,
+		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens,
+		Strict: r.Strict, PromptRows: r.PromptRows,
 		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 		Whole: r.Whole, EveryRow: r.EveryRow,
 	})
@@ -347,7 +354,8 @@ func (c *Core) apply(now Instant) {
 	for i := range c.plan.Reject {
 		rej := &c.plan.Reject[i]
 		if r := c.requests[rej.Req]; r != nil {
-			c.end(r, End{Kind: Rejected, Reason: rej.Reason, RetryAfter: rej.RetryAfter, Need: rej.Need, Have: rej.Have})
+			c.end(r, End{Kind: Rejected, Reason: rej.Reason, RetryAfter: rej.RetryAfter, Need: rej.Need,
+				Have: rej.Have})
 		}
 	}
 	if c.plan.Reclaim > 0 {
@@ -425,8 +433,8 @@ func (c *Core) Done(now Instant, res *Result) {
 		case res.Outcome == sched.StepOK:
 			c.grown(r, s.Start+s.N)
 		case res.Outcome != sched.StepKVFull:
-			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted, and
-			// a failed step ends all of its requests.
+			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted,
+			// and a failed step ends all of its requests.
 			if c.cfg.CanRemoveRange {
 				c.op(Op{Kind: SeqRemove, Dst: r.seq, From: s.Start, To: -1})
 			}

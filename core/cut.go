@@ -1,8 +1,8 @@
 package core
 
-// Cuts remove tokens from the middle of a running sequence: the oldest part of a full context (Config.ContextShift), and
-// finished thoughts when cells run out (DropThoughts). Both change what the model attends to, so both are off by default.
-// Only cells behind shared ones are cut.
+// Cuts remove tokens from the middle of a running sequence: the oldest part of a full context (Config.ContextShift),
+// and finished thoughts when cells run out (DropThoughts). Both change what the model attends to, so both are off by
+// default. Only cells behind shared ones are cut.
 
 // shorten removes tokens from r's history if a rule says so, and returns how many.
 func (c *Core) shorten(r *Request) int {

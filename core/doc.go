@@ -1,9 +1,9 @@
-// Package core decides what each step of a server does: which requests run, which cells of the KV pool they share, what is
-// copied, restored and evicted, what the engine computes next, when a thought ends and when a request ends.
+// Package core decides what each step of a server does: which requests run, which cells of the KV pool they share, what
+// is copied, restored and evicted, what the engine computes next, when a thought ends and when a request ends.
 //
-// It is pure. Inputs and outputs are values and time is an argument; it has no goroutine, socket, clock, logger or engine.
-// Two shells drive it: daemon, around a real engine, and sim, around a virtual clock and a latency model. A rule that both
-// follow is written here once.
+// It is pure. Inputs and outputs are values and time is an argument; it has no goroutine, socket, clock, logger or
+// engine. Two shells drive it: daemon, around a real engine, and sim, around a virtual clock and a latency model. A
+// rule that both follow is written here once.
 //
 // # The caller's obligations, in this order
 //
@@ -11,9 +11,10 @@
 //  2. Call Next(now). Carry out Step.Ops in order, tell the clients of Step.Ends, render Step.Histories.
 //  3. If Step.Batch is not empty: FillBatch, then Engine.Decode.
 //  4. Done(Result): the engine's outcome and time, and the results of the copies. It follows every Next.
-//  5. After a successful batch, for each of its slices, in order: Probed for a SliceProbe; Token, NoToken or Handle(Cancel)
-//     for a slice with a logits row. Ask Request.Control before a token is drawn (NeedStats, Observe, Next, Admit). Of a
-//     request of kind Embed, read the embedding rows of each slice, and answer the last one by Embedded or Handle(Cancel).
+//  5. After a successful batch, for each of its slices, in order: Probed for a SliceProbe; Token, NoToken or
+//     Handle(Cancel) for a slice with a logits row. Ask Request.Control before a token is drawn (NeedStats, Observe,
+//     Next, Admit). Of a request of kind Embed, read the embedding rows of each slice, and answer the last one by
+//     Embedded or Handle(Cancel).
 //  6. Repeat from Next until Step.Idle. Then wait for an Input, or until Step.WakeAt.
 //
 // A Step and its slices are valid until the second Next after it.

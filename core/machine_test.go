@@ -41,8 +41,9 @@ func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
 		ended: map[ID]int{}}
 	if cfg.PartTokens > 0 {
-		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{}, thoughts: map[ID]bool{},
-			fetches: map[RestoreID]*fetched{}}
+		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
+			thoughts: map[ID]bool{},
+			fetches:  map[RestoreID]*fetched{}}
 		m.cfg.Stores, m.cfg.Durable = m.store, cfg.Durable
 	}
 	n := cfg.Sched.MaxBatch
@@ -251,8 +252,8 @@ func thoughtKey(req ID, p0 int) string { return fmt.Sprint("thought ", req, p0) 
 func (m *machine) offload(op *Op) {
 	for p := op.From; p < op.To; p++ {
 		if c, ok := m.at(op.Src, p); !ok || c.tok != op.Tokens[p] {
-			panic(fmt.Sprintf("offload of request %d: sequence %d holds token %d at position %d, not %d", op.Req, op.Src,
-				c.tok, p, op.Tokens[p]))
+			panic(fmt.Sprintf("offload of request %d: sequence %d holds token %d at position %d, not %d", op.Req,
+				op.Src, c.tok, p, op.Tokens[p]))
 		}
 	}
 	if m.eng != nil {
@@ -344,7 +345,8 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 	if len(plan.Batch) > 0 {
 		m.c.FillBatch(&m.batch)
 		if len(m.refs)+m.batch.Len() > m.cfg.Sched.Cells {
-			panic(fmt.Sprintf("a batch of %d tokens beside %d cells of %d: the scheduler counts on cells that are not there",
+			panic(fmt.Sprintf("a batch of %d tokens beside %d cells of %d: the scheduler counts on cells that are "+
+				"not there",
 				m.batch.Len(), len(m.refs), m.cfg.Sched.Cells))
 		}
 		for i := range plan.Batch {

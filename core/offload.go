@@ -59,7 +59,8 @@ func (c *Core) copyThoughts() {
 	for first := true; o.sent < o.to && (first || c.left > 0); first = false {
 		p1 := min(o.sent+c.cfg.PartTokens, o.to)
 		c.op(Op{
-			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Owner, Tokens: r.Tokens[:p1], First: o.from, From: o.sent, To: p1,
+			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Owner, Tokens: r.Tokens[:p1], First: o.from, From: o.sent,
+			To:   p1,
 			Last: p1 == o.to, Use: blocks.ThinkComplete,
 		})
 		c.left -= c.cost(p1 - o.sent)
@@ -85,7 +86,8 @@ func (c *Core) offloadTail(v *kvsnap.Victim) {
 		limit -= took
 		c.left -= took
 		c.op(Op{
-			Kind: OffloadBlock, Req: r.ID, Src: v.Seq, NS: r.Owner, Tokens: v.Tokens[:p1], First: o.to, From: o.sent, To: p1,
+			Kind: OffloadBlock, Req: r.ID, Src: v.Seq, NS: r.Owner, Tokens: v.Tokens[:p1], First: o.to, From: o.sent,
+			To:   p1,
 			Last: p1 == v.To || limit <= 0, Use: blocks.OutputCritical,
 		})
 		o.sent = p1

@@ -96,8 +96,9 @@ func (c *Core) settleHistories(now Instant) {
 	c.lingering = c.lingering[:0]
 }
 
-// lowerHas reports whether evictable cells, or a request that is not answering, could have given up cells instead of the
-// answer of r. Evictable cells could only have done so if there were enough for a step: one for each running request.
+// lowerHas reports whether evictable cells, or a request that is not answering, could have given up cells instead of
+// the answer of r. Evictable cells could only have done so if there were enough for a step: one for each running
+// request.
 func (c *Core) lowerHas(r *Request) bool {
 	running := 0
 	for _, o := range c.slots {
@@ -109,7 +110,8 @@ func (c *Core) lowerHas(r *Request) bool {
 		return true
 	}
 	for _, o := range c.slots {
-		if o != nil && o != r && c.tree.Own(o.seq) > 0 && o.Class >= r.Class && (o.Generated() == 0 || o.Control.Phase() == meridian.ThinkDecode) {
+		if o != nil && o != r && c.tree.Own(o.seq) > 0 && o.Class >= r.Class &&
+			(o.Generated() == 0 || o.Control.Phase() == meridian.ThinkDecode) {
 			return true
 		}
 	}

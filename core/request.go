@@ -31,14 +31,14 @@ type Kind uint8
 const (
 	// Generate: an answer, token by token.
 	Generate Kind = iota
-	// Embed: the hidden states of its prompt, of which the caller makes an embedding. Its rows have RowEmbedding instead of
-	// RowLogits, it shares no cells and leaves none, and it ends by Embedded at its last row. When it is preempted it begins
-	// again.
+	// Embed: the hidden states of its prompt, of which the caller makes an embedding. Its rows have RowEmbedding
+	// instead of RowLogits, it shares no cells and leaves none, and it ends by Embedded at its last row. When it is
+	// preempted it begins again.
 	Embed
 )
 
-// Request is one generation, or one text to embed. The caller fills the first group of fields; from Handle(Arrive) on core
-// owns the request. See the package comment.
+// Request is one generation, or one text to embed. The caller fills the first group of fields; from Handle(Arrive) on
+// core owns the request. See the package comment.
 type Request struct {
 	ID         ID
 	Kind       Kind
@@ -50,26 +50,28 @@ type Request struct {
 	Strict     bool    // reject it when TargetTTFT cannot be met
 	TargetTTFT time.Duration
 	TargetITL  time.Duration
-	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations. With
-	// Config.Tokens it may be empty until the request first starts.
-	Tokens     []Token
-	Prompt     int                // tokens of the prompt, ≥ 1
-	MaxTokens  int                // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
-	Control    Thinking           // nil with Embed
-	Text       sampler.TextStream // the visible answer; stop strings apply
-	Thought    sampler.TextStream // the thinking; none apply
-	Calls      *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
-	OneCall    bool               // the answer ends after its first call
-	Shareable  int                // leading tokens that are the system prompt: see kvsnap.Prompt
-	Keep       int                // leading tokens that a context shift leaves alone
-	PromptRows bool               // the caller reads a logits row of each prompt token: none of them is shared or restored
-	Chat       bool               // its next turn begins with its history as the chat template renders it (Step.Histories)
-	Resident   int                // leading tokens that are cached when it first starts: a recording's warm cache
-	Data       any                // the caller's; core does not use it
+	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations.
+	// With Config.Tokens it may be empty until the request first starts.
+	Tokens []Token
+	Prompt int // tokens of the prompt, ≥ 1
+	// most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
+	MaxTokens int
+	Control   Thinking           // nil with Embed
+	Text      sampler.TextStream // the visible answer; stop strings apply
+	Thought   sampler.TextStream // the thinking; none apply
+	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
+	OneCall   bool               // the answer ends after its first call
+	Shareable int                // leading tokens that are the system prompt: see kvsnap.Prompt
+	Keep      int                // leading tokens that a context shift leaves alone
+	// the caller reads a logits row of each prompt token: none of them is shared or restored
+	PromptRows bool
+	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)
+	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
+	Data       any  // the caller's; core does not use it
 
-	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is complete
-	// with it. More: a forced token follows in another Token at once, and the scheduler hears of them together; they are
-	// computed in one slice, without a row between them.
+	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is
+	// complete with it. More: a forced token follows in another Token at once, and the scheduler hears of them
+	// together; they are computed in one slice, without a row between them.
 	Last, More bool
 
 	// Owned by core; methods return some of these.
@@ -87,8 +89,9 @@ type Request struct {
 	restored  Tier     // where restored cells came from
 	started   bool     // it has had a sequence
 
-	thought            offload // of its finished thought
-	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
+	thought offload // of its finished thought
+	// its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
+	thinkFrom, thinkTo int
 	cut                int     // tokens removed from its history
 	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
 	forced             int     // tokens behind the sampled one that the scheduler has not heard of
@@ -179,7 +182,8 @@ type RestoreID uint32
 type OpKind uint8
 
 const (
-	// SeqCopy, SeqRemove, SeqShift are the engine's operations on sequences: Src, Dst, From, To (-1 = to the end), Delta.
+	// SeqCopy, SeqRemove, SeqShift are the engine's operations on sequences: Src, Dst, From, To (-1 = to the end),
+	// Delta.
 	SeqCopy OpKind = iota + 1
 	SeqRemove
 	SeqShift
@@ -202,9 +206,9 @@ const (
 	Flush
 	// Compute gives sequence Dst the cells [From, To) of Tokens at no cost in time: Request.Resident.
 	Compute
-	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought, or of the answer
-	// behind it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded once all of
-	// it is stored.
+	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought, or of the
+	// answer behind it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded
+	// once all of it is stored.
 	OffloadBlock
 )
 
@@ -325,7 +329,8 @@ type Copied struct {
 type Result struct {
 	Outcome sched.Outcome // of Decode; ignored without a batch
 	Took    time.Duration // of Decode
-	// Copies answers each CopyIn. CopyTook is how long all CopyIn and CopyOut took, CopyTokens how many tokens they moved.
+	// Copies answers each CopyIn. CopyTook is how long all CopyIn and CopyOut took, CopyTokens how many tokens they
+	// moved.
 	Copies     []Copied
 	CopyTook   time.Duration
 	CopyTokens int
@@ -335,8 +340,8 @@ type Result struct {
 
 // Stores says what is stored outside the pool. Handle and Next ask it, between two steps; only Ops change it.
 type Stores interface {
-	// Find returns the nearest tier that has at least least leading tokens of tokens for ns, and how many it has. What a
-	// fabric has is not known before it is asked: Find may then return all.
+	// Find returns the nearest tier that has at least least leading tokens of tokens for ns, and how many it has. What
+	// a fabric has is not known before it is asked: Find may then return all.
 	Find(ns uint32, tokens []Token, least int) (n int, tier Tier, ok bool)
 	// Missing returns the position from which on the local tiers lack cells of tokens; len(tokens) when they have all.
 	Missing(ns uint32, tokens []Token) int

@@ -92,7 +92,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 		return false
 	}
 	c.lastRestore++
-	re := &restore{id: c.lastRestore, ns: r.Owner, tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now, waiting: []*Request{r}}
+	re := &restore{id: c.lastRestore, ns: r.Owner, tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now,
+		waiting: []*Request{r}}
 	r.restoring = re
 	c.restores = append(c.restores, re)
 	fetch.Restore, fetch.NS, fetch.Tokens, fetch.Tier = re.id, re.ns, re.tokens, tier
@@ -144,7 +145,8 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 			return false
 		}
 		// A sequence that shares what the pool has before the part.
-		got, err := c.tree.Acquire(kvsnap.Instant(now), &kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], NoWait: true})
+		got, err := c.tree.Acquire(kvsnap.Instant(now),
+			&kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], NoWait: true})
 		if err != nil {
 			c.endRestore(now, re) // no sequence id is left
 			return true
@@ -160,7 +162,8 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 		return true
 	}
 	to := re.p1
-	for to < len(re.tokens) && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+c.cfg.PartTokens-re.p0 {
+	for to < len(re.tokens) && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+
+		c.cfg.PartTokens-re.p0 {
 		to += c.cfg.PartTokens
 	}
 	re.want, re.state = to-re.p0, copying

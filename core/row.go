@@ -16,13 +16,13 @@ type Said struct {
 	Released      []byte          // what it adds to the answer before stop strings and whole characters are seen to
 	End           EndKind         // NotEnded, Stopped or Length
 	StopText      string          // the stop string that ended it
-	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a malformed
-	// one is.
+	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a
+	// malformed one is.
 	Calls []toolcall.Event
 }
 
-// Token takes the token that follows r's row, sampled or forced. piece is its text; eog says that it ends a generation. The
-// text is appended to think and answer and returned in Said.
+// Token takes the token that follows r's row, sampled or forced. piece is its text; eog says that it ends a generation.
+// The text is appended to think and answer and returned in Said.
 func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool, think, answer []byte) Said {
 	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode, Calls: c.callEvents[:0]}
 	c.callText = c.callText[:0]
@@ -49,8 +49,9 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		return s
 	default:
 		probe := c.wantProbe(r)
-		c.tell(sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode, Probe: probe,
-			Cut: c.shorten(r), Forced: r.forced})
+		c.tell(sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+			Probe: probe,
+			Cut:   c.shorten(r), Forced: r.forced})
 		r.forced = 0
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
@@ -163,8 +164,8 @@ func (c *Core) wantProbe(r *Request) int {
 	return len(tokens)
 }
 
-// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler plans at
-// most MaxForks; after a fork that it skips, the next boundary requests one again.
+// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler plans
+// at most MaxForks; after a fork that it skips, the next boundary requests one again.
 func (c *Core) addForks() {
 	c.forks = 0
 	for i := range c.plan.Batch {

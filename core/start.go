@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// start answers a Plan.Start: it shares what is resident, restores what is stored, or waits for the request that computes
-// it.
+// start answers a Plan.Start: it shares what is resident, restores what is stored, or waits for the request that
+// computes it.
 func (c *Core) start(now Instant, st sched.Start) {
 	r := c.requests[st.Req]
 	if r == nil || r.cancelled {
@@ -21,7 +21,8 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if r.Resident > 0 && !r.started {
 		c.preload(now, r)
 	}
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined, Apart: r.Kind == Embed}
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined,
+		Apart: r.Kind == Embed}
 	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
 		p.Tokens, p.Shareable, p.NoWait = r.Tokens[:1], 0, true
 	}
@@ -108,7 +109,8 @@ func (c *Core) wake(ids []uint64) {
 		r.waiting = false
 		ready := sched.Event{Kind: sched.EvReady, Req: r.ID}
 		// Cells of a cached prefix count as free until r shares them, so the hint has only those of a running request.
-		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: true}); m.Running {
+		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable,
+			NoWait: true}); m.Running {
 			ready.Shared = m.Len
 		}
 		c.tell(ready)

@@ -27,8 +27,9 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 				l := &life{machine: m, vocab: 1 << 30}
 				var asked []*Request
 				for i := range sessions {
-					r := &Request{ID: ID(i + 1), Owner: 1, Tokens: stream(fmt.Sprint("p", i), prompt+i%7), MaxTokens: think + answer,
-						Control: &script{think: think + i%9}}
+					r := &Request{ID: ID(i + 1), Owner: 1, Tokens: stream(fmt.Sprint("p", i), prompt+i%7),
+						MaxTokens: think + answer,
+						Control:   &script{think: think + i%9}}
 					r.Prompt = len(r.Tokens)
 					asked = append(asked, r)
 					m.arrive(r)
@@ -61,8 +62,8 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 					if after := m.c.ledger.Evictions().Cells[blocks.OutputCritical][blocks.Pressure]; after > before {
 						for what := range m.below() { // and what this step made idle or preempted does not count
 							if had[what] {
-								t.Fatalf("step %d: %d cells of answers were evicted while there is %s\n%s", step, after-before, what,
-									m.c.tree.Dump())
+								t.Fatalf("step %d: %d cells of answers were evicted while there is %s\n%s", step,
+									after-before, what, m.c.tree.Dump())
 							}
 						}
 					}
@@ -130,8 +131,9 @@ func thoughtOnEngine(t *testing.T, eng, alone runtime.Engine) {
 		m.eng = eng
 		l := &life{machine: m, vocab: s.vocab}
 		ask := func(id ID, name string, prompt, tokens, think int, class sched.Class) *Request {
-			r := &Request{ID: id, Owner: 1, Class: class, Tokens: stream(name, prompt), Prompt: prompt, MaxTokens: tokens,
-				Control: &script{think: think}}
+			r := &Request{ID: id, Owner: 1, Class: class, Tokens: stream(name, prompt), Prompt: prompt,
+				MaxTokens: tokens,
+				Control:   &script{think: think}}
 			for i := range r.Tokens {
 				r.Tokens[i] %= Token(s.vocab / 2)
 			}
@@ -171,7 +173,8 @@ func thoughtOnEngine(t *testing.T, eng, alone runtime.Engine) {
 		for _, r := range []*Request{first, other} {
 			for i, want := range solo(t, alone, r.Tokens, r.Prompt) {
 				if said[r.ID][i] != want {
-					t.Fatalf("beside %d cells: request %d: token %d would be %d, alone it is %d", second, r.ID, i, said[r.ID][i], want)
+					t.Fatalf("beside %d cells: request %d: token %d would be %d, alone it is %d", second, r.ID, i,
+						said[r.ID][i], want)
 				}
 			}
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 // A recording is text, a line for each call: what the core was told, what the stores answered, and each Step that it
-// decided. Every line begins with tracePrefix, so that it can share a file with the scheduler's own trace (sched.ReadTrace
-// takes such lines for comments):
+// decided. Every line begins with tracePrefix, so that it can share a file with the scheduler's own trace
+// (sched.ReadTrace takes such lines for comments):
 //
 //	#core config {"Sched":…}
 //	#core arrive 1500 {"id":1,"owner":1000,"prompt":12,"max":32,"tokens":[…]}
@@ -86,7 +86,8 @@ func (t *Trace) config(c *Config) {
 		return
 	}
 	b, err := json.Marshal(tracedConfig{
-		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.CanRemoveRange, c.CanShift, c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.PartTokens, c.CopyPerToken,
+		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.CanRemoveRange, c.CanShift,
+		c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.PartTokens, c.CopyPerToken,
 	})
 	if err != nil {
 		panic("core: trace: " + err.Error())
@@ -123,8 +124,9 @@ func (t *Trace) arrive(now Instant, r *Request) {
 		return
 	}
 	q := tracedRequest{
-		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt, r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat,
-		uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow, r.Whole, r.Tokens,
+		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt,
+		r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
+		r.Whole, r.Tokens,
 	}
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -137,7 +139,8 @@ func (t *Trace) arrive(now Instant, r *Request) {
 }
 
 var inputNames = map[InputKind]string{
-	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part", PartsEnd: "parts_end", Drain: "drain",
+	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part",
+	PartsEnd: "parts_end", Drain: "drain",
 	Offloaded: "offloaded",
 }
 
@@ -185,7 +188,8 @@ func (t *Trace) done(now Instant, r *Result) {
 		return
 	}
 	t.line("done")
-	for _, n := range []int64{int64(now), int64(r.Outcome), int64(r.Took), int64(r.CopyTook), int64(r.CopyTokens), bit(r.CopyFailed)} {
+	for _, n := range []int64{int64(now), int64(r.Outcome), int64(r.Took), int64(r.CopyTook), int64(r.CopyTokens),
+		bit(r.CopyFailed)} {
 		t.num(n)
 	}
 	for i := range r.Copies {
@@ -202,7 +206,8 @@ func (t *Trace) token(now Instant, r *Request, tok Token, s *Said, probe int) {
 	if t == nil {
 		return
 	}
-	t.numbers("token", int64(now), int64(r.ID), int64(tok), int64(s.Event), int64(r.Control.Phase()), int64(probe), int64(s.End), bit(r.More))
+	t.numbers("token", int64(now), int64(r.ID), int64(tok), int64(s.Event), int64(r.Control.Phase()), int64(probe),
+		int64(s.End), bit(r.More))
 }
 
 // tracedStores records what the stores answer.
@@ -251,8 +256,9 @@ func (s *Step) Append(dst []byte) []byte {
 }
 
 var (
-	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped", "unpinned", "restored", "ingested"}
-	endNames  = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
+	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped",
+		"unpinned", "restored", "ingested"}
+	endNames = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
 )
 
 func (o *Op) append(dst []byte) []byte {
@@ -264,9 +270,11 @@ func (o *Op) append(dst []byte) []byte {
 	case SeqShift:
 		return fmt.Appendf(dst, "shift seq=%d from=%d end=%d by=%d\n", o.Dst, o.From, o.To, o.Delta)
 	case CopyOut:
-		return fmt.Appendf(dst, "copy_out seq=%d from=%d end=%d owner=%d follows=%t\n", o.Src, o.From, o.To, o.NS, o.Follows)
+		return fmt.Appendf(dst, "copy_out seq=%d from=%d end=%d owner=%d follows=%t\n", o.Src, o.From, o.To, o.NS,
+			o.Follows)
 	case Fetch:
-		dst = fmt.Appendf(dst, "fetch %d tokens=%d from=%d tier=%v owner=%d", o.Restore, len(o.Tokens), o.From, o.Tier, o.NS)
+		dst = fmt.Appendf(dst, "fetch %d tokens=%d from=%d tier=%v owner=%d", o.Restore, len(o.Tokens), o.From, o.Tier,
+			o.NS)
 		if o.Req != 0 {
 			dst = fmt.Appendf(dst, " request=%d", o.Req)
 		}
@@ -407,7 +415,8 @@ func (p *player) line(text string) (err error) {
 		return p.arrive(now, []byte(request))
 	}
 	words := strings.Fields(rest)
-	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3, "find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
+	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3,
+		"find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
 	want, known := least[name]
 	if !known {
 		want = 2
@@ -431,13 +440,16 @@ func (p *player) begin(config []byte) error {
 		return fmt.Errorf("config: %w", err)
 	}
 	if t.Sched.Cells > maxReplayCells || t.Sched.MaxRunning > 256 || t.Sched.MaxBatch > maxReplayCells {
-		return fmt.Errorf("config: %d cells, %d requests at once, batches of %d: more than any daemon has (%d, 256, %d)",
+		return fmt.Errorf("config: %d cells, %d requests at once, batches of %d: more than any daemon has (%d, 256, "+
+			"%d)",
 			t.Sched.Cells, t.Sched.MaxRunning, t.Sched.MaxBatch, maxReplayCells, maxReplayCells)
 	}
 	c := Config{
-		Sched: t.Sched, Sequences: t.Sequences, CellBytes: t.CellBytes, BlockCells: t.BlockCells, ShareSystem: t.ShareSystem,
-		NoPrefixCache: t.NoPrefixCache, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift, ContextShift: t.ContextShift,
-		ThinkEvict: t.ThinkEvict, Durable: t.Durable, PartTokens: t.PartTokens, CopyPerToken: t.CopyPerToken,
+		Sched: t.Sched, Sequences: t.Sequences, CellBytes: t.CellBytes, BlockCells: t.BlockCells,
+		ShareSystem:   t.ShareSystem,
+		NoPrefixCache: t.NoPrefixCache, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift,
+		ContextShift: t.ContextShift,
+		ThinkEvict:   t.ThinkEvict, Durable: t.Durable, PartTokens: t.PartTokens, CopyPerToken: t.CopyPerToken,
 	}
 	if t.Stored {
 		c.Stores = p
@@ -456,8 +468,10 @@ func (p *player) arrive(now string, request []byte) error {
 	if err := json.Unmarshal(request, &q); err != nil {
 		return fmt.Errorf("arrive: %w", err)
 	}
-	if q.Prompt != len(q.Tokens) || q.Prompt < 1 || min(q.Keep, q.Shareable) < 0 || max(q.Keep, q.Shareable) > q.Prompt {
-		return fmt.Errorf("arrive: a prompt of %d tokens, of which %d are the system prompt and %d are kept; the line has %d", q.Prompt, q.Shareable, q.Keep, len(q.Tokens))
+	if q.Prompt != len(q.Tokens) || q.Prompt < 1 || min(q.Keep, q.Shareable) < 0 ||
+		max(q.Keep, q.Shareable) > q.Prompt {
+		return fmt.Errorf("arrive: a prompt of %d tokens, of which %d are the system prompt and %d are kept; the "+
+			"line has %d", q.Prompt, q.Shareable, q.Keep, len(q.Tokens))
 	}
 	if q.Kind > uint8(Embed) {
 		return fmt.Errorf("arrive: kind %d is unknown", q.Kind)
@@ -465,8 +479,10 @@ func (p *player) arrive(now string, request []byte) error {
 	t := &replayed{phase: meridian.Phase(q.Phase)}
 	p.thoughts[q.ID] = t
 	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
-		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict, TargetTTFT: time.Duration(q.TargetTTFT),
-		TargetITL: time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable, Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
+		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict,
+		TargetTTFT: time.Duration(q.TargetTTFT),
+		TargetITL:  time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable,
+		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
 		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Tokens: q.Tokens, Control: t,
 	}})
 	return nil
@@ -499,7 +515,8 @@ func (p *player) call(name string, v []int64) error {
 	case "shutdown":
 		p.took(p.c.Shutdown(Instant(v[0])))
 	case "done":
-		res := Result{Outcome: sched.Outcome(v[1]), Took: time.Duration(v[2]), CopyTook: time.Duration(v[3]), CopyTokens: int(v[4]), CopyFailed: v[5] != 0}
+		res := Result{Outcome: sched.Outcome(v[1]), Took: time.Duration(v[2]), CopyTook: time.Duration(v[3]),
+			CopyTokens: int(v[4]), CopyFailed: v[5] != 0}
 		for c := v[6:]; len(c) >= 5; c = c[5:] {
 			res.Copies = append(res.Copies, Copied{RestoreID(c[0]), int(c[1]), CopyState(c[2]), int(c[3]), int(c[4])})
 		}

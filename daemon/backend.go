@@ -17,8 +17,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// backend is the api.Backend of a Server. Each Start opens a connection to the poller in its client's name, so that HTTP
-// requests are queued, paused and cancelled by the same code as those of framed clients.
+// backend is the api.Backend of a Server. Each Start opens a connection to the poller in its client's name, so that
+// HTTP requests are queued, paused and cancelled by the same code as those of framed clients.
 type backend struct{ *Server }
 
 // maxStartBytes is the maximum size of all requests that one HTTP request becomes.
@@ -32,7 +32,8 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 		frames = wire.AppendRequest(frames, r, &def)
 		if len(frames)-before > wire.MaxFrameBytes || len(frames) > maxStartBytes {
 			return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf(
-				"the body asks for requests of more than %d bytes in all, or more than %d bytes each", maxStartBytes, wire.MaxFrameBytes)}
+				"the body asks for requests of more than %d bytes in all, or more than %d bytes each", maxStartBytes,
+				wire.MaxFrameBytes)}
 		}
 	}
 	return b.send(ctx, frames, len(requests))
@@ -41,7 +42,8 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 func (b backend) Embed(ctx context.Context, e *wire.Embed) (api.Stream, error) {
 	frame := wire.AppendEmbed(nil, e)
 	if len(frame) > wire.MaxFrameBytes {
-		return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the request has more than %d bytes", wire.MaxFrameBytes)}
+		return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the request has more than %d bytes",
+			wire.MaxFrameBytes)}
 	}
 	return b.send(ctx, frame, 1)
 }
@@ -52,7 +54,8 @@ func (b backend) send(ctx context.Context, frames []byte, requests int) (api.Str
 	if err != nil {
 		return nil, err
 	}
-	s := &innerStream{b: b, ctx: ctx, conn: conn, open: requests, split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
+	s := &innerStream{b: b, ctx: ctx, conn: conn, open: requests, split: wire.Splitter{Max: wire.MaxEventBytes},
+		in: make([]byte, 16<<10)}
 	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a disconnect cancels
 	if _, err := conn.Write(frames); err != nil {
 		s.Close()
@@ -152,7 +155,8 @@ func (b backend) question(ctx context.Context, frame []byte) (json.RawMessage, e
 	if err != nil {
 		return nil, err
 	}
-	s := &innerStream{b: b, ctx: ctx, conn: conn, open: 1, split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
+	s := &innerStream{b: b, ctx: ctx, conn: conn, open: 1, split: wire.Splitter{Max: wire.MaxEventBytes},
+		in: make([]byte, 16<<10)}
 	s.unhook = context.AfterFunc(ctx, func() { conn.Close() })
 	defer s.Close()
 	if _, err := conn.Write(frame); err != nil {
@@ -207,7 +211,8 @@ func (t *sessions) named(owner uint32, id string) (found []*request) {
 			continue
 		}
 		for _, r := range live {
-			if rest, ok := strings.CutPrefix(r.wireID, id); ok && (rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
+			if rest, ok := strings.CutPrefix(r.wireID, id); ok &&
+				(rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
 				found = append(found, r)
 			}
 		}
@@ -222,7 +227,8 @@ func (b backend) Facts() *api.Facts {
 		return nil
 	}
 	f := &api.Facts{
-		Model: *m.describe(), Context: m.caps.ContextTokens, Infill: m.infillers, GPU: m.caps.Device != runtime.DeviceCPU,
+		Model: *m.describe(), Context: m.caps.ContextTokens, Infill: m.infillers,
+		GPU:      m.caps.Device != runtime.DeviceCPU,
 		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
 	}
 	if m.template != nil {

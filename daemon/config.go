@@ -23,9 +23,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's name
-// is also its TOML key and, upper-cased with underscores and the prefix UMA_, its environment variable. The fields of
-// Meridian are keys of the table [meridian] and of --meridian; common ones have an option too.
+// Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
+// name is also its TOML key and, upper-cased with underscores and the prefix UMA_, its environment variable. The fields
+// of Meridian are keys of the table [meridian] and of --meridian; common ones have an option too.
 type Config struct {
 	// Model and engine; names as in llama-server.
 	Model        string // file or name; "" = HFRepo, or the built-in model
@@ -158,12 +158,17 @@ func (c *Config) sections() []Section {
 	}
 
 	fs := section("Model and engine")
-	fs.StringVarP(&c.Model, "model", "m", "", "model to serve: a GGUF `FILE|NAME`, such as qwen3:8b or hf.co/org/repo:Q4_K_M; uma-cli models lists the names (default: the built-in demonstration model)")
-	fs.StringVar(&c.HFRepo, "hf-repo", "", "serve this model of Hugging Face, `ORG/REPO[:QUANT]`, and download it unless it is on disk (-hf)")
-	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: $XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
+	fs.StringVarP(&c.Model, "model", "m", "", "model to serve: a GGUF `FILE|NAME`, such as qwen3:8b or "+
+		"hf.co/org/repo:Q4_K_M; uma-cli models lists the names (default: the built-in demonstration model)")
+	fs.StringVar(&c.HFRepo, "hf-repo", "", "serve this model of Hugging Face, `ORG/REPO[:QUANT]`, and download it "+
+		"unless it is on disk (-hf)")
+	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: "+
+		"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
 	fs.BoolVar(&c.Offline, "offline", false, "never download: serve only models that are on disk")
-	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = the model's training context, which also limits the default")
-	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use this chat template instead of the model's: `FILE|NAME`, a Jinja file or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
+	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = "+
+		"the model's training context, which also limits the default")
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use this chat template instead of the model's: `FILE|NAME`, "+
+		"a Jinja file or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
@@ -172,17 +177,23 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
-	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash attention (-ctv)")
+	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
+		"attention (-ctv)")
 	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
-	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, experts): less memory, slower prompts (-nr)")
-	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), avx512, avxvnni, avx2, neon, or ggml (llama.cpp's)")
+	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
+		"experts): less memory, slower prompts (-nr)")
+	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), avx512, "+
+		"avxvnni, avx2, neon, or ggml (llama.cpp's)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
-	fs.StringVar(&c.Pooling, "pooling", "", "how an embedding is made of a text's hidden states: none (one for each token), mean, cls (first token) or last (last token); default: as the model's file says")
-	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "sizes that embeddings may be shortened to because the model was trained for it (Matryoshka): numbers with commas between them, or any")
+	fs.StringVar(&c.Pooling, "pooling", "", "how an embedding is made of a text's hidden states: none (one for each "+
+		"token), mean, cls (first token) or last (last token); default: as the model's file says")
+	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "sizes that embeddings may be shortened to because the "+
+		"model was trained for it (Matryoshka): numbers with commas between them, or any")
 
 	fs = section("Socket and limits")
-	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
+	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: "+
+		"$XDG_RUNTIME_DIR/uma-serve/uma.sock)")
 	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket file, octal")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group of the socket file")
 	c.listenOptions(fs)
@@ -190,66 +201,101 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
 	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "maximum prompt text of a request in bytes")
-	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of requests; 0 = as many as fit in the context")
-	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "time limit for an HTTP request's header, from its first byte; 0 = none")
-	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "time limit for an HTTP body, a frame or a line, from its first byte; 0 = none")
-	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = never (HTTP: 2m)")
-	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "close connections whose client reads nothing for this long, and cancel their requests; 0 = never")
-	fs.StringVar(&c.WhileLoading, "while-loading", loadingWait, "requests that arrive while the model loads: wait (up to --max-queue) or refuse (with a retry hint)")
+	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of "+
+		"requests; 0 = as many as fit in the context")
+	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "time limit for an HTTP request's header, "+
+		"from its first byte; 0 = none")
+	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "time limit for an HTTP body, a frame or a line, "+
+		"from its first byte; 0 = none")
+	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = "+
+		"never (HTTP: 2m)")
+	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "close connections whose client reads nothing "+
+		"for this long, and cancel their requests; 0 = never")
+	fs.StringVar(&c.WhileLoading, "while-loading", loadingWait, "requests that arrive while the model loads: wait "+
+		"(up to --max-queue) or refuse (with a retry hint)")
 
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
-	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking get the rest of each step. slo.target_tbt_ms overrides it per request")
-	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: maximum time between two thinking tokens of a request, in `ms`, even if answers miss their ITL target")
+	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()),
+		"policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking "+
+			"get the rest of each step. slo.target_tbt_ms overrides it per request")
+	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()),
+		"policy meridian: maximum time between two thinking tokens of a request, in `ms`, even if answers miss their "+
+			"ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
-	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
-	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = --parallel")
+	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive "+
+		"answer has waited this long for its next token, in `ms`; 0 = off")
+	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
+		"--parallel")
 
 	fs = section("Thinking")
-	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), off or on")
-	fs.IntVar(&c.ThinkBudget, "think-budget", -1, "maximum thinking `tokens` per answer; requests may ask for fewer. 0 = no thinking, -1 = max_think_tokens of [meridian] (32768)")
-	fs.Var(textFlag{&c.Meridian.EarlyExit}, "early-exit", "default early exit from thinking: off, eat (when the answer has converged), rpdi (when the thinking drifts) or both")
-	fs.Var(&meridianFlag{c: c}, "meridian", "set a key of the file's [meridian] table, such as eat_ema_variance_threshold=0.001; repeatable")
+	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
+		"off or on")
+	fs.IntVar(&c.ThinkBudget, "think-budget", -1, "maximum thinking `tokens` per answer; requests may ask for fewer. "+
+		"0 = no thinking, -1 = max_think_tokens of [meridian] (32768)")
+	fs.Var(textFlag{&c.Meridian.EarlyExit}, "early-exit", "default early exit from thinking: off, eat (when the "+
+		"answer has converged), rpdi (when the thinking drifts) or both")
+	fs.Var(&meridianFlag{c: c}, "meridian", "set a key of the file's [meridian] table, such as "+
+		"eat_ema_variance_threshold=0.001; repeatable")
 
 	fs = section("KV cache")
-	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its first token")
-	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system (system prompts)")
-	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells, "`tokens` per block in the KV block accounting")
-	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload (keep them and copy them to the --fabric, or to a quarter of --cache-ram: a preempted request then gives up these cells first, and has them back before it continues) or drop (remove them when cells run low; changes answers)")
-	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and continue, instead of ending the answer with reason length")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its "+
+		"first token")
+	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system "+
+		"(system prompts)")
+	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells,
+		"`tokens` per block in the KV block accounting")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload "+
+		"(keep them and copy them to the --fabric, or to a quarter of --cache-ram: a preempted request then gives up "+
+		"these cells first, and has them back before it continues) or drop (remove them when cells run low; changes "+
+		"answers)")
+	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and "+
+		"continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
-	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
+	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a `+
+		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
 	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: none)")
 	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of --cache-dir")
-	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
+	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
+		"redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
 	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = as its URL says")
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks to collect for a write to the fabric")
 
 	c.frontOptions(section("Several models"))
 
 	fs = section("Process")
-	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
+	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second,
+		"on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s "+
+			"at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
-	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay --steps and run --uma-trace")
-	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it (default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); \"\" = none")
+	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
+		"--steps and run --uma-trace")
+	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
+		"(default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); "+
+		"\"\" = none")
 	return out
 }
 
-// llamaNames maps other names of options to ours: llama-server's single-dash names of several letters, which pflag would
-// parse as several one-letter flags, and names that other servers use.
+// llamaNames maps other names of options to ours: llama-server's single-dash names of several letters, which pflag
+// would parse as several one-letter flags, and names that other servers use.
 var llamaNames = map[string]string{
-	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
+	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
+	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
-	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template", "--scheduling-policy": "--policy",
+	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
+
+	"--scheduling-policy": "--policy",
+
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
 
 // policyHelp describes sched.Policies for --help; a test checks that it is complete.
-const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks of a fixed time next to running answers), stock (as llama-server), " +
+const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks " +
+	"of a fixed time next to running answers), stock (as llama-server), " +
 	"pascal (thinking first, answers at reading speed) or meridian_static (Meridian's fixed shares)"
 
 // NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
@@ -306,8 +352,10 @@ func (c *Config) Validate() error {
 	within := func(name string, v, lo, hi int) {
 		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
 	}
-	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 for the model's training context", c.CtxSize, minCtxSize, 1<<27)
-	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least --parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
+	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 "+
+		"for the model's training context", c.CtxSize, minCtxSize, 1<<27)
+	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
+		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
@@ -320,13 +368,15 @@ func (c *Config) Validate() error {
 	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
 	within("max-tokens", c.MaxTokens, 0, 1<<27)
 	within("max-background", c.MaxBackground, 0, core.MaxSequences)
-	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer needs a row", c.BatchSize, c.Parallel)
+	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer "+
+		"needs a row", c.BatchSize, c.Parallel)
 	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
 	bad(c.GuardMs >= 0 && c.GuardMs <= 60_000, "--latency-guard-ms is %g; it must be 0…60000", c.GuardMs)
 	for _, d := range []struct {
 		name string
 		v    time.Duration
-	}{{"header-timeout", c.HeaderTimeout}, {"body-timeout", c.BodyTimeout}, {"idle-timeout", c.IdleTimeout}, {"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
+	}{{"header-timeout", c.HeaderTimeout}, {"body-timeout", c.BodyTimeout}, {"idle-timeout", c.IdleTimeout},
+		{"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
 		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
 	}
 	oneOf := func(name, v string, allowed ...string) {
@@ -341,7 +391,9 @@ func (c *Config) Validate() error {
 	oneOf("kernels", c.Kernels, Choices["kernels"]...)
 	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
 	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
-	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV, strings.Join(unquantised, " or "))
+	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn "+
+		"off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV,
+		strings.Join(unquantised, " or "))
 	oneOf("policy", c.Policy, Choices["policy"]...)
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
@@ -353,7 +405,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	oneOf("while-loading", c.WhileLoading, Choices["while-loading"]...)
-	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground, c.Policy)
+	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0,
+		"--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground,
+		c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
 	if c.Pooling != "" {
@@ -370,7 +424,8 @@ func (c *Config) Validate() error {
 	if err := c.CacheDisk.absolute(); err != nil {
 		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
 	}
-	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; set --cache-disk above 0, or remove --cache-dir", c.CacheDir)
+	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; set --cache-disk above "+
+		"0, or remove --cache-dir", c.CacheDir)
 	// Package meridian checks these two as well, but under the names of its TOML keys.
 	itl, floor := c.Meridian.ITLTargetMs, c.Meridian.ThinkFloorMs
 	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000

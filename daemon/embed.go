@@ -41,7 +41,8 @@ func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 	case !can || caps.MaxEmbeddingRows == 0:
 		e.refusal = "this engine returns no hidden states"
 	case e.pooling == "":
-		e.refusal = "this model's file does not say how its hidden states become an embedding; start uma-serve with --pooling mean, cls, last or none if you know"
+		e.refusal = "this model's file does not say how its hidden states become an embedding; start uma-serve with " +
+			"--pooling mean, cls, last or none if you know"
 	case e.pooling == runtime.PoolRank:
 		e.refusal = "this model ranks pairs of texts and makes no embeddings"
 	}
@@ -78,7 +79,9 @@ func (c *Config) embeddingSizes() (sizes []int, all bool, err error) {
 	for word := range strings.SplitSeq(c.EmbeddingSizes, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || n < 1 || n > wire.MaxDimensions {
-			return nil, false, fmt.Errorf(`--embedding-sizes is %q; it must be numbers of 1…%d with commas between them, or "any"`, c.EmbeddingSizes, wire.MaxDimensions)
+			return nil, false,
+				fmt.Errorf(`--embedding-sizes is %q; it must be numbers of 1…%d with commas between them, or "any"`,
+					c.EmbeddingSizes, wire.MaxDimensions)
 		}
 		sizes = append(sizes, n)
 	}
@@ -98,9 +101,11 @@ func (e *embedder) check(w *wire.Embed) *wire.Error {
 	case d == 0 || d == e.width || w.AnyDimension || e.any || slices.Contains(e.sizes, d):
 		return nil
 	case len(e.sizes) == 0:
-		return bad(`field "dimensions" is %d; this model is not known to have shorter embeddings than %d values (--embedding-sizes)`, d, e.width)
+		return bad(`field "dimensions" is %d; this model is not known to have shorter embeddings than %d values `+
+			`(--embedding-sizes)`, d, e.width)
 	default:
-		return bad(`field "dimensions" is %d; this model's embeddings have %d values, or one of %v (--embedding-sizes)`, d, e.width, e.sizes)
+		return bad(`field "dimensions" is %d; this model's embeddings have %d values, or one of %v (--embedding-sizes)`,
+			d, e.width, e.sizes)
 	}
 }
 
@@ -141,7 +146,8 @@ func (m *model) readTexts(w *wire.Embed) (texts []input, bad *wire.Error) {
 			return refuse("input[%d] is empty", i)
 		case n > e.longest && !w.Truncate:
 			return nil, &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: e.longest, Message: fmt.Sprintf(
-				"input[%d] is too large: it has %d tokens (n_prompt), and this model embeds at most %d (n_ctx); shorten it, or send \"truncate\": true", i, n, e.longest)}
+				"input[%d] is too large: it has %d tokens (n_prompt), and this model embeds at most %d (n_ctx); "+
+					"shorten it, or send \"truncate\": true", i, n, e.longest)}
 		case n > e.longest:
 			end := e.end
 			if in.Tokens != nil || len(end) >= e.longest || !slices.Equal(tokens[n-len(end):], end) {
@@ -157,14 +163,16 @@ func (m *model) readTexts(w *wire.Embed) (texts []input, bad *wire.Error) {
 		n = total
 	}
 	if values := n * e.values(w); values > wire.MaxEmbedValues {
-		return refuse("field \"input\" asks for %d embeddings of %d values; an answer has at most %d values: send fewer texts", n, e.values(w), wire.MaxEmbedValues)
+		return refuse("field \"input\" asks for %d embeddings of %d values; an answer has at most %d values: send "+
+			"fewer texts", n, e.values(w), wire.MaxEmbedValues)
 	}
 	return texts, nil
 }
 
 // Embed takes a request for embeddings in, or refuses it.
 func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata, embed: &embedding{w: w}}, nil)
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
+		embed: &embedding{w: w}}, nil)
 }
 
 // prepareEmbed turns a parsed request for embeddings into one that the decode loop can run.

@@ -11,9 +11,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Embeddings in the decode loop. A request has up to wire.MaxEmbedInputs texts, and each text is a request to the core: a
-// part. The loop hands them over a few at a time, so that one client's thousand texts fill neither the scheduler's queue
-// nor its sequences, and other users' requests start between them.
+// Embeddings in the decode loop. A request has up to wire.MaxEmbedInputs texts, and each text is a request to the core:
+// a part. The loop hands them over a few at a time, so that one client's thousand texts fill neither the scheduler's
+// queue nor its sequences, and other users' requests start between them.
 
 // embedding is what a request for embeddings has besides its request. Owned by the decode loop from cmdArrive on.
 type embedding struct {
@@ -69,7 +69,8 @@ func (l *loop) feed(now time.Time) {
 		for i := range l.embeds {
 			r := l.embeds[(l.embedTurn+i)%len(l.embeds)]
 			e := r.embed
-			if e.over || e.blocked > 0 || e.next == len(e.texts) || e.open > 0 && (l.parts >= l.maxParts || l.core.Live() >= l.cfg.Parallel) {
+			if e.over || e.blocked > 0 || e.next == len(e.texts) || e.open > 0 &&
+				(l.parts >= l.maxParts || l.core.Live() >= l.cfg.Parallel) {
 				continue
 			}
 			l.arrivePart(r, now)
@@ -83,7 +84,8 @@ func (l *loop) feed(now time.Time) {
 func (l *loop) arrivePart(r *request, now time.Time) {
 	e := r.embed
 	t := &e.texts[e.next]
-	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now, ctl: r.ctl, part: &part{of: r, index: e.next, pooler: l.embedder.pooler()}}
+	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now, ctl: r.ctl,
+		part: &part{of: r, index: e.next, pooler: l.embedder.pooler()}}
 	e.next++
 	e.open++
 	l.parts++
@@ -127,7 +129,8 @@ func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
 	if s.Row < 0 {
 		return
 	}
-	if p.part.pooler != nil && !l.sendEmbedding(p, -1, p.part.pooler.AppendTo(l.vector[:0]), p.part.of.embed.w.Normalize) {
+	if p.part.pooler != nil && !l.sendEmbedding(p, -1, p.part.pooler.AppendTo(l.vector[:0]),
+		p.part.of.embed.w.Normalize) {
 		return
 	}
 	l.core.Embedded(&p.Request)
@@ -144,7 +147,9 @@ func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
 	}
 	if !pooling.Finite(v) {
 		l.core.NoToken(&p.Request, sched.ReasonFailed)
-		l.failEmbed(p.part.of, &wire.Error{Code: wire.RuntimeDecode, Message: fmt.Sprintf("the model's output for input[%d] has values that are not finite", p.part.index)})
+		l.failEmbed(p.part.of,
+			&wire.Error{Code: wire.RuntimeDecode,
+				Message: fmt.Sprintf("the model's output for input[%d] has values that are not finite", p.part.index)})
 		l.endPart(p)
 		return false
 	}
@@ -232,7 +237,8 @@ func (l *loop) failEmbed(r *request, why *wire.Error) {
 // partEnded is the end of a part by the core: cancelled, refused or failed.
 func (l *loop) partEnded(p *request, end *core.End) {
 	if end.Kind != core.Cancelled {
-		e := wire.Error{Code: wire.QueueLimit, RetryAfter: end.RetryAfter, Message: fmt.Sprintf("input[%d]: %s", p.part.index, end.Reason.Explain())}
+		e := wire.Error{Code: wire.QueueLimit, RetryAfter: end.RetryAfter,
+			Message: fmt.Sprintf("input[%d]: %s", p.part.index, end.Reason.Explain())}
 		switch {
 		case end.Kind == core.Failed:
 			e.Code = wire.RuntimeDecode

@@ -96,8 +96,8 @@ func texts(n int) (out []string) {
 	return out
 }
 
-// TestEmbeddings: embeddings of every pooling, in float64 from single rows, also beside answers, which stay the same byte
-// for byte.
+// TestEmbeddings: embeddings of every pooling, in float64 from single rows, also beside answers, which stay the same
+// byte for byte.
 func TestEmbeddings(t *testing.T) {
 	for _, kind := range []runtime.Pooling{runtime.PoolMean, runtime.PoolCLS, runtime.PoolLast} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -191,7 +191,8 @@ func TestEmbedForms(t *testing.T) {
 		for _, row := range rows {
 			cut = append(cut, row[:n])
 		}
-		closeTo(t, fmt.Sprint(n, " values"), r.embed(e).Rows[0][0], pooled(cut, runtime.PoolMean)) // normalised after the cut
+		// normalised after the cut
+		closeTo(t, fmt.Sprint(n, " values"), r.embed(e).Rows[0][0], pooled(cut, runtime.PoolMean))
 	}
 	e.Dimensions, e.Normalize = 5, wire.NormalizeNone
 	e.AnyDimension = true
@@ -222,11 +223,16 @@ func TestEmbedRefusals(t *testing.T) {
 		code wire.Code
 		says string
 	}{
-		{func(e *client.EmbedRequest) { e.Inputs[0].Text = text(1, 100) }, wire.ContextLength, "input[0] is too large: it has 100 tokens (n_prompt), and this model embeds at most 99 (n_ctx)"},
-		{func(e *client.EmbedRequest) { e.Inputs = append(e.Inputs, wire.EmbedInput{Tokens: []int32{1 << 20}}) }, wire.BadRequest, "input[1]: "},
-		{func(e *client.EmbedRequest) { e.Inputs = append(e.Inputs, wire.EmbedInput{}) }, wire.BadRequest, "input[1] is empty"},
-		{func(e *client.EmbedRequest) { e.Dimensions = 5 }, wire.BadRequest, `field "dimensions" is 5; this model's embeddings have 16 values, or one of [4]`},
-		{func(e *client.EmbedRequest) { e.Dimensions = 17 }, wire.BadRequest, `field "dimensions" is 17; this model's embeddings have 16 values`},
+		{func(e *client.EmbedRequest) { e.Inputs[0].Text = text(1, 100) }, wire.ContextLength,
+			"input[0] is too large: it has 100 tokens (n_prompt), and this model embeds at most 99 (n_ctx)"},
+		{func(e *client.EmbedRequest) { e.Inputs = append(e.Inputs, wire.EmbedInput{Tokens: []int32{1 << 20}}) },
+			wire.BadRequest, "input[1]: "},
+		{func(e *client.EmbedRequest) { e.Inputs = append(e.Inputs, wire.EmbedInput{}) }, wire.BadRequest,
+			"input[1] is empty"},
+		{func(e *client.EmbedRequest) { e.Dimensions = 5 }, wire.BadRequest, `field "dimensions" is 5; this model's ` +
+			`embeddings have 16 values, or one of [4]`},
+		{func(e *client.EmbedRequest) { e.Dimensions = 17 }, wire.BadRequest,
+			`field "dimensions" is 17; this model's embeddings have 16 values`},
 	} {
 		e := client.EmbedTexts("a")
 		c.edit(e)
@@ -260,7 +266,8 @@ func TestEmbedRefusals(t *testing.T) {
 	}
 
 	none := serve(t, fake.Config{Embedding: 8192}, "--pooling", "none", "-c", "4096")
-	if got, says := code(none, client.EmbedTexts(text(1, 2049))); got != wire.BadRequest || !strings.Contains(says, "2049 embeddings of 8192 values") {
+	if got, says := code(none, client.EmbedTexts(text(1, 2049))); got != wire.BadRequest ||
+		!strings.Contains(says, "2049 embeddings of 8192 values") {
 		t.Errorf("%s %s", got, says)
 	}
 }
@@ -280,16 +287,19 @@ func TestEmbedEncoder(t *testing.T) {
 	if steps, _ := r.metrics.Steps(); steps >= 40 {
 		t.Errorf("%d steps for 40 texts: they do not share steps", steps)
 	}
-	if a := r.ask(r.dial(), nil); a.code() != wire.NotSupported || !strings.Contains(a.err.Error(), "makes embeddings and generates no text") {
+	if a := r.ask(r.dial(), nil); a.code() != wire.NotSupported ||
+		!strings.Contains(a.err.Error(), "makes embeddings and generates no text") {
 		t.Errorf("an answer: %+v", a)
 	}
 	if a := r.ask(r.dial(), func(q *wire.Request) { q.Messages, q.Prompt = nil, "x" }); a.code() != wire.NotSupported {
 		t.Errorf("a completion: %+v", a)
 	}
-	if _, err := r.dial().Embed(context.Background(), client.EmbedTexts(text(1, 129))); err == nil || !strings.Contains(err.Error(), "embeds at most 128") {
+	if _, err := r.dial().Embed(context.Background(), client.EmbedTexts(text(1, 129))); err == nil ||
+		!strings.Contains(err.Error(), "embeds at most 128") {
 		t.Errorf("a long text: %v", err)
 	}
-	if m := r.info().Model; m.Embeddings == nil || m.Embeddings.Longest != 128 || m.Embeddings.Values != 16 || m.Embeddings.Pooling != runtime.PoolCLS {
+	if m := r.info().Model; m.Embeddings == nil || m.Embeddings.Longest != 128 || m.Embeddings.Values != 16 ||
+		m.Embeddings.Pooling != runtime.PoolCLS {
 		t.Errorf("info: %+v", m.Embeddings)
 	}
 	r.nothingLeft()
@@ -312,7 +322,8 @@ func TestEmbedCancel(t *testing.T) {
 		if err := c.Cancel(context.Background(), st.ID()); err != nil {
 			t.Fatal(err)
 		}
-		if a := collect(st); a.err != nil || a.eos.Reason != wire.Cancelled || after > 0 && a.eos.Usage.PromptTokens == 0 {
+		if a := collect(st); a.err != nil || a.eos.Reason != wire.Cancelled || after > 0 &&
+			a.eos.Usage.PromptTokens == 0 {
 			t.Errorf("cancelled after %d: %+v", after, a)
 		}
 		r.settled()
@@ -345,7 +356,8 @@ func TestEmbedStalledClient(t *testing.T) {
 	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 20 }); a.err != nil || a.tokens != 20 {
 		t.Errorf("beside it: %+v", a)
 	}
-	if ev := c.end("stalled"); ev.Kind != wire.EventEOS || ev.EOS.Reason != wire.Stop || ev.EOS.Usage.PromptTokens < 3000 {
+	if ev := c.end("stalled"); ev.Kind != wire.EventEOS || ev.EOS.Reason != wire.Stop ||
+		ev.EOS.Usage.PromptTokens < 3000 {
 		t.Errorf("%+v", ev)
 	}
 	r.settled()
@@ -453,13 +465,15 @@ func TestEmbedStop(t *testing.T) {
 func TestEmbedTold(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "--pooling", "last", "--embedding-sizes", "any")
 	m := r.info().Model.Embeddings
-	if m == nil || m.Values != 16 || m.Pooling != runtime.PoolLast || !m.AnySize || m.Longest != r.model.Load().caps.ContextTokens-1 {
+	if m == nil || m.Values != 16 || m.Pooling != runtime.PoolLast || !m.AnySize ||
+		m.Longest != r.model.Load().caps.ContextTokens-1 {
 		t.Errorf("info: %+v", m)
 	}
 	e := client.EmbedTexts("a", "bcd", "ef")
 	e.ID = "mine"
 	got := r.embed(e)
-	for path, want := range map[string]int{"embedding_requests_total": 1, "embedding_inputs_total": 3, "embedding_tokens_total": got.Usage.PromptTokens} {
+	for path, want := range map[string]int{"embedding_requests_total": 1, "embedding_inputs_total": 3,
+		"embedding_tokens_total": got.Usage.PromptTokens} {
 		if n := r.counter(path); int(n) != want {
 			t.Errorf("%s is %v, want %d", path, n, want)
 		}
@@ -470,7 +484,8 @@ func TestEmbedTold(t *testing.T) {
 		t.Fatalf("%+v %v", why, err)
 	}
 	told := fmt.Sprintf("%+v", why.Requests[0])
-	for _, part := range []string{"the embeddings of 3 texts, and 3 of them have started", "input[", "took longest", "embedding"} {
+	for _, part := range []string{"the embeddings of 3 texts, and 3 of them have started", "input[", "took longest",
+		"embedding"} {
 		if !strings.Contains(told, part) {
 			t.Errorf("why does not say %q: %s", part, told)
 		}

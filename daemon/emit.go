@@ -77,8 +77,9 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		l.frame = append(l.frame[:0], '\n')
 	} else {
 		l.frame = wire.AppendEOS(l.frame[:0], &wire.EOS{
-			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls, Streamed: r.stream,
-			Usage: r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
+			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls,
+			Streamed: r.stream,
+			Usage:    r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
 		})
 	}
 	l.remember(r, string(reason), now)
@@ -212,7 +213,8 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 		return
 	}
 	r.lastProgress = now
-	p := wire.Progress{ID: r.wireID, Processed: r.Computed(), Total: r.Prompt, Cached: r.cached, Elapsed: now.Sub(r.arrived)}
+	p := wire.Progress{ID: r.wireID, Processed: r.Computed(), Total: r.Prompt, Cached: r.cached,
+		Elapsed: now.Sub(r.arrived)}
 	if r.Computed() == 0 {
 		p.Position = l.core.Scheduler().Position(r.ID)
 	}
@@ -222,7 +224,8 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 
 // reportQueued sends waiting requests their place in the queue.
 func (l *loop) reportQueued(now time.Time) {
-	if st := l.core.Scheduler().Stats(); st.QueuedInteractive+st.QueuedBackground == 0 || now.Sub(l.lastQueued) < progressEvery {
+	if st := l.core.Scheduler().Stats(); st.QueuedInteractive+st.QueuedBackground == 0 ||
+		now.Sub(l.lastQueued) < progressEvery {
 		return
 	}
 	l.lastQueued = now

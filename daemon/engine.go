@@ -25,7 +25,7 @@ import (
 )
 
 // engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil
-// engine is a process of its own.
+// engine is a process without a front.
 type engine struct {
 	start EngineStart
 	link  *ipc.Link // set by attach, before the poller runs

@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The Server is the poller's ipc.Handler. These methods run on the poller goroutine: they check, count and pass work on.
-// They answer health, metrics and info from atomics, without waiting for a decode step.
+// The Server is the poller's ipc.Handler. These methods run on the poller goroutine: they check, count and pass work
+// on. They answer health, metrics and info from atomics, without waiting for a decode step.
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
@@ -27,7 +27,8 @@ func (s *Server) Line(c *ipc.Conn, prompt string) {
 	s.admit(&request{conn: c, lines: true, arrived: time.Now()}, &w)
 }
 
-// admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for embeddings.
+// admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for
+// embeddings.
 func (s *Server) admit(r *request, w *wire.Request) {
 	s.sessions.add(r)
 	if e := s.refusal(); e != nil {
@@ -38,7 +39,8 @@ func (s *Server) admit(r *request, w *wire.Request) {
 	if mine, users, ok := s.room.enter(r.Owner); !ok {
 		s.metrics.Refusals.Inc(refusedShare)
 		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share among %d users is %d; try again later",
+			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share "+
+				"among %d users is %d; try again later",
 			s.room.limit, mine, users, max(1, s.room.limit/users))})
 		return
 	}
@@ -50,7 +52,8 @@ func (s *Server) admit(r *request, w *wire.Request) {
 	s.metrics.Prompts.Inc()
 }
 
-// refusedShare is the reason in requests_refused_total of requests refused before the scheduler; its reasons are the rest.
+// refusedShare is the reason in requests_refused_total of requests refused before the scheduler; its reasons are the
+// rest.
 const refusedShare = "user_share"
 
 // refusal returns the error of new requests while the daemon drains or loads; nil if it admits requests.
@@ -93,8 +96,9 @@ func (s *Server) Closed(c *ipc.Conn, cause ipc.Cause) {
 	s.log.Debug("session ended", "session", c.ID(), "cause", cause.String())
 }
 
-// abortFrom is the number of prompt tokens in a shared batch from which a cancel aborts the decode: aborting discards the
-// other requests' work of this step. A decode of one request is always aborted: on a slow machine a few tokens take long.
+// abortFrom is the number of prompt tokens in a shared batch from which a cancel aborts the decode: aborting discards
+// the other requests' work of this step. A decode of one request is always aborted: on a slow machine a few tokens take
+// long.
 const abortFrom = 64
 
 func (s *Server) cancel(r *request) {
@@ -175,7 +179,8 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 			}
 			go func() { // deleting files and fabric entries is slow: answer when it is done
 				if err := l.stores.drop(drop, done); err != nil {
-					reply(c, wire.AppendError(nil, &wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
+					reply(c, wire.AppendError(nil,
+						&wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
 					return
 				}
 				reply(c, wire.AppendKVDone(nil, id, done))
@@ -191,7 +196,8 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 	c.Reply(wire.AppendReport(nil, k, id, body))
 }
 
-// sessions lists the live requests of each connection. It changes when a request arrives or is finalised, never per token.
+// sessions lists the live requests of each connection. It changes when a request arrives or is finalised, never per
+// token.
 type sessions struct {
 	mu   sync.Mutex
 	live map[*ipc.Conn][]*request

@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// intake is the goroutine that prepares requests, one after the other, and renders the histories of ended chats. It ends
-// when the waitroom is closed.
+// intake is the goroutine that prepares requests, one after the other, and renders the histories of ended chats. It
+// ends when the waitroom is closed.
 func (s *Server) intake(l *loop) {
 	history := func(r *request) {
 		l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
@@ -79,13 +79,15 @@ func (s *Server) submit(l *loop, j job) {
 // cannot returns why the model cannot do what r asks for, whatever else r says; nil if it can.
 func (s *Server) cannot(r *request) *wire.Error {
 	if m := s.model.Load(); m.info.Encoder && r.embed == nil {
-		return &wire.Error{Code: wire.NotSupported, Message: fmt.Sprintf("no answer: the model is an encoder (%s), which makes "+
-			"embeddings and generates no text", m.info.Architecture)}
+		return &wire.Error{Code: wire.NotSupported,
+			Message: fmt.Sprintf("no answer: the model is an encoder (%s), which makes "+
+				"embeddings and generates no text", m.info.Architecture)}
 	}
 	return nil
 }
 
-// cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for neither.
+// cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for
+// neither.
 func (s *Server) cancelWaiting(r *request) bool {
 	j, ok := s.room.withdraw(r)
 	if !ok {
@@ -149,7 +151,8 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 	n, nCtx := len(p.tokens), m.caps.ContextTokens
 	if n >= nCtx {
 		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
-			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the answer needs "+
+			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the "+
+				"answer needs "+
 				"at least one; shorten the prompt or start uma-serve with a larger --ctx-size", n, nCtx)}
 	}
 	r.MaxTokens = nCtx - n
@@ -172,7 +175,8 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 // maxShifted is the maximum length of an answer whose context shifts, in tokens: it ends a model that repeats itself.
 const maxShifted = 1 << 20
 
-// samplingParams returns w's sampling parameters with a seed, and with its texts (bad words, biases, breakers) as tokens.
+// samplingParams returns w's sampling parameters with a seed, and with its texts (bad words, biases, breakers) as
+// tokens.
 func (s *Server) samplingParams(m *model, owner uint32, w *wire.Request) (sampler.Params, *wire.Error) {
 	params := w.Sampling
 	if !params.SeedSet {

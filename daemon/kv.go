@@ -23,9 +23,11 @@ func (c *Config) kvSequences(path string) int {
 func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sched.CostState) core.Config {
 	cc := core.Config{
 		Sched:     c.scheduler(caps),
-		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens, ShareSystem: c.SharePrefixes == "system",
+		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens,
+		ShareSystem:    c.SharePrefixes == "system",
 		NoPrefixCache:  c.NoPrefixCache,
-		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift, ThinkEvict: c.ThinkEvict,
+		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
+		ThinkEvict: c.ThinkEvict,
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
 	}
 	cc.Sched.Cost = cost
@@ -45,11 +47,13 @@ func (l *loop) carryOut(ops []core.Op) {
 			l.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
 		case core.SeqRemove:
 			if !l.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, but reports CanRemoveRange",
+				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, but reports "+
+					"CanRemoveRange",
 					op.From, op.To, op.Dst))
 			}
 		case core.SeqShift:
-			if err := l.eng.SeqAdd(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To), runtime.Pos(op.Delta)); err != nil {
+			if err := l.eng.SeqAdd(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To),
+				runtime.Pos(op.Delta)); err != nil {
 				panic("daemon: the engine cannot shift positions, but reports CanShift: " + err.Error())
 			}
 		default:
@@ -72,7 +76,8 @@ func missText(m *kvsnap.Match, prompt int) string {
 	case kvsnap.ReasonComputing:
 		return fmt.Sprintf("another request was still computing it from token %d of %d", m.Len, prompt)
 	case kvsnap.ReasonEvicted:
-		return fmt.Sprintf("computed recently but no longer cached from token %d of %d, most likely evicted for lack of cells",
+		return fmt.Sprintf("computed recently but no longer cached from token %d of %d, most likely evicted for lack "+
+			"of cells",
 			m.Len, prompt)
 	}
 	return "this model's memory can share only whole sequences"

@@ -8,11 +8,11 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// The decode loop's side of live views: a record of each step, and twice a second a snapshot of the loop's state. Without
-// an open view it does neither.
+// The decode loop's side of live views: a record of each step, and twice a second a snapshot of the loop's state.
+// Without an open view it does neither.
 
-// liveSnapshot is a copy of the decode loop's state between two steps. The sampler owns it, except from its request until
-// ready; its slices are reused.
+// liveSnapshot is a copy of the decode loop's state between two steps. The sampler owns it, except from its request
+// until ready; its slices are reused.
 type liveSnapshot struct {
 	ready   atomic.Bool // the loop has filled it
 	at      time.Duration
@@ -69,9 +69,11 @@ func (l *loop) fillSnapshot(s *liveSnapshot, now time.Time) {
 			target = l.itlTarget
 		}
 		s.streams = append(s.streams, liveStream{
-			number: uint64(r.ID), wireID: r.wireID, owner: r.Owner, class: r.Class, state: r.stateName(state), reason: reason,
-			arrived: r.arrived.Sub(l.epoch), ttft: r.timings().TTFT, target: target, prompt: r.Prompt, computed: r.Computed(),
-			cached: r.cached, generated: r.Generated(), think: r.ctl.ThinkTokens(), gaps: r.gaps, paused: r.paused,
+			number: uint64(r.ID), wireID: r.wireID, owner: r.Owner, class: r.Class, state: r.stateName(state),
+			reason:  reason,
+			arrived: r.arrived.Sub(l.epoch), ttft: r.timings().TTFT, target: target, prompt: r.Prompt,
+			computed: r.Computed(),
+			cached:   r.cached, generated: r.Generated(), think: r.ctl.ThinkTokens(), gaps: r.gaps, paused: r.paused,
 		})
 		r.gaps = gapSum{}
 	}

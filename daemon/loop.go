@@ -102,12 +102,14 @@ type loop struct {
 
 // loopState is the part of the loop's state that other goroutines read. The loop writes it.
 type loopState struct {
-	// busySince is the time (unix ns) since which a step is due: the end of the newest moment without a request that can
-	// advance, or of the newest copy of cells. 0 = the loop sleeps and no request can advance. Never 0 while it hangs.
+	// busySince is the time (unix ns) since which a step is due: the end of the newest moment without a request that
+	// can advance, or of the newest copy of cells. 0 = the loop sleeps and no request can advance. Never 0 while it
+	// hangs.
 	busySince atomic.Int64
 	lastStep  atomic.Int64 // end of the newest decode, unix ns; 0 = none yet
-	resident  atomic.Int64 // engine sequences with cells that the prefix tree does not list; counted when the loop idles
-	requests  atomic.Int64 // live requests, queued ones included
+	// engine sequences with cells that the prefix tree does not list; counted when the loop idles
+	resident atomic.Int64
+	requests atomic.Int64 // live requests, queued ones included
 }
 
 func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *model) *loop {
@@ -296,7 +298,8 @@ func (l *loop) recordNote(n *core.Note) {
 		r.chat = false
 		l.log.Debug("thought dropped", "request", r.wireID, "tokens", n.N)
 	case core.Unpinned:
-		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens", n.N)
+		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens",
+			n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
 	case core.Ingested:
@@ -342,8 +345,8 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 // publishEvery is the maximum age of the scheduler's gauges while steps run. The loop also publishes before it idles.
 const publishEvery = 10 * time.Millisecond
 
-// beginSlices prepares the requests of a batch for its decode. It returns the request whose prompt is the whole batch, or
-// nil.
+// beginSlices prepares the requests of a batch for its decode. It returns the request whose prompt is the whole batch,
+// or nil.
 func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
@@ -460,7 +463,8 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
 		l.core.NoToken(&r.Request, sched.ReasonFailed)
-		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
+		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " +
+			err.Error()})
 		return
 	}
 	if r.form != nil {
@@ -470,8 +474,8 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	l.acceptToken(r, &choice, now)
 }
 
-// acceptToken processes a sampled or forced token of r: phase, text, calls, end. ok is false if the token ends the request;
-// said is valid until the next call.
+// acceptToken processes a sampled or forced token of r: phase, text, calls, end. ok is false if the token ends the
+// request; said is valid until the next call.
 func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (said core.Said, ok bool) {
 	tok := choice.Token
 	r.chain.Accept(tok)
@@ -498,7 +502,8 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (s
 	return said, false
 }
 
-// hasCandidate reports whether a row has a finite logit. If it has and no token can be sampled, the request excludes all tokens.
+// hasCandidate reports whether a row has a finite logit. If it has and no token can be sampled, the request excludes
+// all tokens.
 func (l *loop) hasCandidate(row int) bool {
 	best, _ := sampler.Argmax(l.eng.Logits(row))
 	return best >= 0

@@ -165,7 +165,8 @@ func TestOllamaModels(t *testing.T) {
 		decode[map[string]string](t, body)["version"] == "" {
 		t.Errorf("%d %s", status, body)
 	}
-	for path, want := range map[string]int{"/api/pull": 501, "/api/embed": 501, "/api/embeddings": 501, "/api/tags": 405, "/api/nothing": 404} {
+	for path, want := range map[string]int{"/api/pull": 501, "/api/embed": 501, "/api/embeddings": 501,
+		"/api/tags": 405, "/api/nothing": 404} {
 		field := map[string]string{"/api/embed": "input", "/api/embeddings": "prompt"}[path]
 		status, _, body := post(t, web, path, `{"`+field+`":"x"}`)
 		if e, ok := decode[object](t, body)["error"].(string); status != want || !ok || e == "" {

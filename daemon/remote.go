@@ -44,8 +44,8 @@ type remote struct {
 }
 
 const (
-	// pullTimeout is the maximum wait for one piece before the rest of the prompt is computed. Computing a piece on a CPU
-	// takes several times as long.
+	// pullTimeout is the maximum wait for one piece before the rest of the prompt is computed. Computing a piece on a
+	// CPU takes several times as long.
 	pullTimeout = 500 * time.Millisecond
 	maxSent     = 1 << 16
 	pullAhead   = 8 // pieces
@@ -65,9 +65,10 @@ func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remot
 		l.log.Warn("the fabric failed", "operation", verb, "reason", reason.String(), "error", err)
 	}})
 	return &remote{
-		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens), sent: map[string]uint32{},
-		zip: newZipper(),
-		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
+		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens),
+		sent: map[string]uint32{},
+		zip:  newZipper(),
+		out:  fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
 	}
 }
 
@@ -75,7 +76,8 @@ func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remot
 func (m *remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prologue {
 	return mrdn.Prologue{
 		Model: m.origin.fingerprint, Tokens: mrdn.HashTokens(tokens), First: int32(p0), End: int32(len(tokens)),
-		EngineBuild: m.origin.build, TypeK: m.origin.typeK, TypeV: m.origin.typeV, Namespace: "uid:" + strconv.FormatUint(uint64(ns), 10),
+		EngineBuild: m.origin.build, TypeK: m.origin.typeK, TypeV: m.origin.typeV,
+		Namespace: "uid:" + strconv.FormatUint(uint64(ns), 10),
 	}
 }
 
@@ -229,7 +231,8 @@ func (p *pull) ask() bool {
 				var kv []byte
 				if err == nil {
 					if kv, err = p.m.open(value, &a.want); err != nil {
-						p.m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, err))
+						p.m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w",
+							fabric.ErrCorrupt, err))
 					}
 				}
 				p.mu.Lock()

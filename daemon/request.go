@@ -25,9 +25,10 @@ type request struct {
 	noisy    bool // the client asked for them: send one each step, not only for slow prompts
 	metadata []byte
 	logprobs bool
-	echo     int // prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
-	echoed   int // prompt tokens that were sent
-	arrived  time.Time
+	// prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
+	echo    int
+	echoed  int // prompt tokens that were sent
+	arrived time.Time
 
 	embed       *embedding        // nil: it asks for an answer
 	part        *part             // of a request for embeddings: one of its texts; nil: it is a client's request

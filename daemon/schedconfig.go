@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Durations of steps that compute only prompts, on an engine whose steps can be aborted. Short steps take longer per token
-// (see sched.Config.SoloLimit); in long ones another client's request waits for the end of the step.
+// Durations of steps that compute only prompts, on an engine whose steps can be aborted. Short steps take longer per
+// token (see sched.Config.SoloLimit); in long ones another client's request waits for the end of the step.
 const (
 	soloBudget = 400 * time.Millisecond
 	soloLimit  = 1500 * time.Millisecond
@@ -19,7 +19,8 @@ const (
 func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
-		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
+		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
+		MaxQueue:  c.MaxQueue,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
@@ -31,8 +32,8 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	return s
 }
 
-// encoderCells is the ledger of an engine without KV memory: its cells are of no bytes, and as many as there can be texts
-// of full length at once, with the one that the scheduler keeps for a next token.
+// encoderCells is the ledger of an engine without KV memory: its cells are of no bytes, and as many as there can be
+// texts of full length at once, with the one that the scheduler keeps for a next token.
 func (c *Config) encoderCells(caps runtime.Capabilities) int {
 	return c.Parallel * (caps.ContextTokens + 1)
 }

@@ -129,7 +129,8 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	if p.engine == nil {
-		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup, TCP: addrs})
+		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup,
+			TCP: addrs})
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +140,8 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	limits := ipc.Config{
-		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions, IdleTimeout: cfg.IdleTimeout,
+		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions,
+		IdleTimeout:    cfg.IdleTimeout,
 		MessageTimeout: cfg.BodyTimeout, HeaderTimeout: cfg.HeaderTimeout, Router: p.router,
 	}
 	if p.engine != nil {
@@ -176,10 +178,14 @@ func (s *Server) bindMetrics() {
 			}
 			return n
 		},
-		RefusedBy:      metrics.Counts{Names: labels(ipc.Refusals()), Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
-		ClosedBy:       metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
-		AcceptedBy:     metrics.Counts{Names: addresses(s.listeners), Get: func(i int) uint64 { return s.listeners[i].Accepted() }},
-		ProtocolErrors: metrics.Counts{Names: codeNames(), Get: func(i int) uint64 { return c.ProtocolErrors(wire.Codes[i]) }},
+		RefusedBy: metrics.Counts{Names: labels(ipc.Refusals()),
+			Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
+		ClosedBy: metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
+		AcceptedBy: metrics.Counts{Names: addresses(s.listeners),
+			Get: func(i int) uint64 { return s.listeners[i].Accepted() }},
+
+		ProtocolErrors: metrics.Counts{Names: codeNames(),
+			Get: func(i int) uint64 { return c.ProtocolErrors(wire.Codes[i]) }},
 	})
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
@@ -207,7 +213,8 @@ func (s *Server) bindMetrics() {
 	for _, r := range toolcall.Reasons {
 		s.metrics.MalformedCalls.Declare(string(r))
 	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced, sched.ReasonTTFT, sched.ReasonDraining, sched.ReasonPromptTooLong} {
+	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
+		sched.ReasonTTFT, sched.ReasonDraining, sched.ReasonPromptTooLong} {
 		s.metrics.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {
@@ -253,9 +260,9 @@ func slackMonitor(log *slog.Logger) {
 	}
 }
 
-// Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx ends,
-// it refuses new requests and gives running ones --shutdown-timeout to finish; a second signal stops it at once. The
-// socket stays until the end, and clients that connect get the error shutting_down.
+// Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx
+// ends, it refuses new requests and gives running ones --shutdown-timeout to finish; a second signal stops it at once.
+// The socket stays until the end, and clients that connect get the error shutting_down.
 func (s *Server) Serve(ctx context.Context, open Opener) error {
 	signals := s.signals
 	s.notifySignals()
@@ -301,8 +308,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.socket(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
-		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+	s.log.Info("ready", "socket", s.socket(), "model", s.model.Load().info.Name, "n_ctx",
+		s.model.Load().caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
+		s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
 	if e := s.parts.engine; e != nil {
 		stop := e.ready(s, l)
 		defer stop()
@@ -387,8 +395,8 @@ func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limi
 	}
 }
 
-// notifySignals lets the signals that stop a daemon come to s.signals. An engine process gets those of a terminal from its
-// front.
+// notifySignals lets the signals that stop a daemon come to s.signals. An engine process gets those of a terminal from
+// its front.
 func (s *Server) notifySignals() {
 	stop := []os.Signal{syscall.SIGTERM}
 	if s.parts.engine == nil {
@@ -408,8 +416,8 @@ func (s *Server) socket() string {
 	return s.listeners[0].Path()
 }
 
-// load opens the model on another goroutine: health answers "loading" meanwhile, and a signal stops the load. The engine
-// is nil after an error, or when a signal or the end of ctx stopped the load.
+// load opens the model on another goroutine: health answers "loading" meanwhile, and a signal stops the load. The
+// engine is nil after an error, or when a signal or the end of ctx stopped the load.
 func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal) (runtime.Engine, error) {
 	type loaded struct {
 		eng runtime.Engine
@@ -543,17 +551,20 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	s.logChat(m)
 	if !m.caps.CanRemoveRange {
-		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is recomputed from its first token",
+		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is recomputed from "+
+			"its first token",
 			"architecture", m.info.Architecture)
 	}
 	if s.cfg.ContextShift && !m.caps.CanShift {
-		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer", "architecture", m.info.Architecture)
+		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",
+			"architecture", m.info.Architecture)
 	}
 	l.finalised = func(r *request) {
 		s.sessions.remove(r)
 		s.room.leave(r.Owner)
 	}
-	s.metrics.SetModel(metrics.Model{Name: m.info.Name, Architecture: m.info.Architecture, Description: m.info.Description})
+	s.metrics.SetModel(metrics.Model{Name: m.info.Name, Architecture: m.info.Architecture,
+		Description: m.info.Description})
 	s.model.Store(m)
 	s.loop.Store(l)
 	return l, nil

@@ -17,7 +17,8 @@ const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {
 	now := time.Now()
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds(), Listen: s.listen()}
+	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds(),
+		Listen: s.listen()}
 	l := s.loop.Load()
 	if l == nil {
 		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.room.count()
@@ -36,13 +37,16 @@ func (s *Server) health() wire.Health {
 	}
 	// "stalled" overrides "draining": a drain that hangs never ends, and a service manager must see that.
 	if since, ok := l.state.stalled(now, stallAfter); ok {
-		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339), now.Sub(since).Milliseconds()
-		s.log.Error("stalled: requests are live, but no decode step has ended", "since", h.StalledSince, "requests", h.Requests)
+		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339),
+			now.Sub(since).Milliseconds()
+		s.log.Error("stalled: requests are live, but no decode step has ended", "since", h.StalledSince, "requests",
+			h.Requests)
 	}
 	return h
 }
 
-// stalled reports whether the loop has had work for longer than limit without progress, and the time of the newest progress.
+// stalled reports whether the loop has had work for longer than limit without progress, and the time of the newest
+// progress.
 func (st *loopState) stalled(now time.Time, limit time.Duration) (since time.Time, ok bool) {
 	busy := st.busySince.Load()
 	since = time.Unix(0, max(busy, st.lastStep.Load()))
@@ -66,7 +70,8 @@ func (s *Server) info() wire.Info {
 	}
 	in.Memory = s.memory()
 	in.Live = wire.InfoLive{
-		Sessions: int(s.poller.Stats().Sessions.Load()), Requests: h.Requests, InFlight: int(s.poller.Stats().InFlight.Load()),
+		Sessions: int(s.poller.Stats().Sessions.Load()), Requests: h.Requests,
+		InFlight:   int(s.poller.Stats().InFlight.Load()),
 		Goroutines: goruntime.NumGoroutine(), Descriptors: openDescriptors(),
 	}
 	if l := s.loop.Load(); l != nil {
@@ -86,7 +91,8 @@ func (s *Server) info() wire.Info {
 
 // describe returns the model's part of info.
 func (m *model) describe() *wire.InfoModel {
-	in := &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source, Thinks: m.tags.Known(),
+	in := &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source,
+		Thinks:       m.tags.Known(),
 		ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
 	if m.template != nil {
 		in.ThinkSwitch = append(in.ThinkSwitch, m.thinking.Names()...)
@@ -97,7 +103,8 @@ func (m *model) describe() *wire.InfoModel {
 	if e := m.embed; e.refusal != "" {
 		in.NoEmbeddings = e.refusal
 	} else {
-		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes, AnySize: e.any}
+		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
+			AnySize: e.any}
 	}
 	return in
 }
@@ -124,7 +131,8 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 	for _, ln := range s.listeners {
 		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
 		if tcp := ln.TCP(); tcp.IsValid() {
-			byUser := ln.Users() == nil && s.access.mode&0o222 != 0 && (tcp.Addr().IsLoopback() || tcp.Addr().IsUnspecified())
+			byUser := ln.Users() == nil && s.access.mode&0o222 != 0 &&
+				(tcp.Addr().IsLoopback() || tcp.Addr().IsUnspecified())
 			in.Mode = fmt.Sprintf("%04o", s.access.mode)
 			switch {
 			case byUser && s.access.keys != nil:
@@ -138,15 +146,16 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 	return out
 }
 
-// memory returns the memory of the process in bytes: the model's weights (mapped), the copies repacked by the engine, the
-// KV cells, the Go heap, and the resident set.
+// memory returns the memory of the process in bytes: the model's weights (mapped), the copies repacked by the engine,
+// the KV cells, the Go heap, and the resident set.
 func (s *Server) memory() (m wire.InfoMemory) {
 	if md := s.model.Load(); md != nil {
 		m.Weights, m.Repacked = int64(md.info.Bytes), int64(md.info.RepackedBytes)
 		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
 	}
 	// Not ReadMemStats, which stops the world and with it the decode loop.
-	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
+	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"}}
 	gometrics.Read(sample)
 	m.GoHeap = int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
 	m.RSS = residentBytes()

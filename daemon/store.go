@@ -18,8 +18,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// stores are the tiers outside the KV pool: host memory and disk (kvsnap/snapshot), and a fabric shared with other machines
-// (meridian/fabric). The decode loop owns them; they execute the core's operations.
+// stores are the tiers outside the KV pool: host memory and disk (kvsnap/snapshot), and a fabric shared with other
+// machines (meridian/fabric). The decode loop owns them; they execute the core's operations.
 type stores struct {
 	l      *loop
 	cache  *snapshot.Cache // nil: evicted cells are recomputed
@@ -183,7 +183,8 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 		p := src.part
 		if err := l.eng.Restore(p.Bytes, op.Dst, l.core.Tree().ScratchSeq(0)); err != nil {
 			s.refused[metricsTier[src.tier]].Add(1)
-			l.log.Warn("a stored prefix cannot be restored and is recomputed", "tier", wireTier[src.tier].String(), "error", err)
+			l.log.Warn("a stored prefix cannot be restored and is recomputed", "tier", wireTier[src.tier].String(),
+				"error", err)
 			l.eng.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
 			return d
 		}
@@ -252,7 +253,8 @@ func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	}
 	m, ok := s.cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
 	if !ok || m.Tokens < e.Tokens {
-		return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)", m.Tokens, e.Tokens)
+		return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)",
+			m.Tokens, e.Tokens)
 	}
 	return m.Key, nil
 }
@@ -356,7 +358,8 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 		m.BindStore(func() metrics.Store {
 			st := s.cache.Stats()
 			tier := func(t *snapshot.TierStats) metrics.TierStats {
-				return metrics.TierStats{Bytes: t.Bytes, CapBytes: t.Cap, Entries: t.Parts, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut}
+				return metrics.TierStats{Bytes: t.Bytes, CapBytes: t.Cap, Entries: t.Parts, Evictions: t.Evictions,
+					PagesIn: t.PagesIn, PagesOut: t.PagesOut}
 			}
 			out := metrics.Store{Snapshots: st.Snapshots, Drops: st.Drops, Quarantined: st.Quarantined}
 			out.Tiers[metrics.Host], out.Tiers[metrics.Disk] = tier(&st.Host), tier(&st.Disk)
@@ -376,7 +379,8 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 	m.BindFabric(s.remote.guard.Label(), append(reasons, "queue_full"), func() metrics.FabricStats {
 		o, g := s.remote.out.Stats(), s.remote.guard.Stats()
 		st := metrics.FabricStats{
-			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested, Errors: append(g.Errors[:], o.PushesDropped+o.PullsDropped),
+			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested,
+			Errors:      append(g.Errors[:], o.PushesDropped+o.PullsDropped),
 			CircuitOpen: g.Breaker == fabric.BreakerOpen,
 		}
 		for t := range st.OffloadedTier {

@@ -55,7 +55,8 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 		t.Run(c.where, func(t *testing.T) {
 			advance, more, release := paced(t, 0)
 			r := serve(t, fake.Config{Scripts: thinker, Advance: advance},
-				append([]string{"-c", "340", "--parallel", "1", "--cache-ram", "64MiB", "--think-evict", "offload", "--policy", "uma"},
+				append([]string{"-c", "340", "--parallel", "1", "--cache-ram", "64MiB", "--think-evict", "offload",
+					"--policy", "uma"},
 					c.args...)...)
 			t.Cleanup(release)
 			begun := r.begin(r.dial(), func(q *wire.Request) { question(q); q.Priority = wire.PriorityBackground })
@@ -79,11 +80,13 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 			}
 			r.inLoop(func(l *loop) {
 				e := l.core.Ledger().Evictions()
-				if e.Cells[blocks.ThinkComplete][blocks.Pressure] == 0 || e.Cells[blocks.OutputCritical][blocks.Pressure] > 0 {
+				if e.Cells[blocks.ThinkComplete][blocks.Pressure] == 0 ||
+					e.Cells[blocks.OutputCritical][blocks.Pressure] > 0 {
 					t.Errorf("evicted for want of cells: %v", e.Cells)
 				}
 				// On a fabric prompts travel under the same tier.
-				if in := l.stores.thoughts.ingested[mrdn.ThinkComplete].Load(); in < 121/16 || l.core.Ledger().Offloaded() != 0 {
+				if in := l.stores.thoughts.ingested[mrdn.ThinkComplete].Load(); in < 121/16 ||
+					l.core.Ledger().Offloaded() != 0 {
 					t.Errorf("%d blocks were pulled, %d cells are outside", in, l.core.Ledger().Offloaded())
 				}
 			})
@@ -107,7 +110,8 @@ func TestThoughtsUnderPressure(t *testing.T) {
 			t.Logf("%s: %v preemptions; evicted for want of cells: %v; %v thoughts came back", policy,
 				r.counter("preemptions_total"), l.core.Ledger().Evictions().Cells, l.m.ThoughtIngests.Value())
 			if l.core.Avoidable() != 0 {
-				t.Errorf("%s: %d blocks of answers were taken while others had cells to give", policy, l.core.Avoidable())
+				t.Errorf("%s: %d blocks of answers were taken while others had cells to give", policy,
+					l.core.Avoidable())
 			}
 		})
 	}

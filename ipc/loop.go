@@ -16,14 +16,16 @@ import (
 
 // Limits of one turn of the Loop, so that no peer starves another, and times of closing.
 const (
-	readBytesPerTurn  = 64 << 10 // per connection; also the size of the shared read buffer
-	messagesPerTurn   = 32       // per connection
-	acceptsPerTurn    = 64
-	maxRefusing       = 1024                   // refused connections that wait until their protocol is known
-	reserved          = 8                      // descriptors reserved for answering clients when none is left
-	maxLingerBytes    = 32 << 20               // input discarded from a client after a FrameError: twice the largest frame
-	closeWithin       = 5 * time.Second        // for a client to read its last answer before it is closed
-	refuseAfter       = 3 * time.Second        // a refused client that sends nothing is answered in frames after this time
+	readBytesPerTurn = 64 << 10 // per connection; also the size of the shared read buffer
+	messagesPerTurn  = 32       // per connection
+	acceptsPerTurn   = 64
+	maxRefusing      = 1024 // refused connections that wait until their protocol is known
+	reserved         = 8    // descriptors reserved for answering clients when none is left
+	// input discarded from a client after a FrameError: twice the largest frame
+	maxLingerBytes = 32 << 20
+	closeWithin    = 5 * time.Second // for a client to read its last answer before it is closed
+	// a refused client that sends nothing is answered in frames after this time
+	refuseAfter       = 3 * time.Second
 	acceptPause       = 100 * time.Millisecond // when no descriptor is left
 	never             = time.Duration(1<<63 - 1)
 	defaultTxBytes    = 256 << 10
@@ -32,9 +34,10 @@ const (
 
 // Config holds the limits of clients. The zero value of a field means its default.
 type Config struct {
-	MaxSessions    int // open connections, HTTP included; default 4096
-	MaxFrameBytes  int // payload of a client's frame; default 1 MiB
-	MaxPromptBytes int // text of a request, or a line of the newline protocol; default: a frame's size, 1 MiB for a line
+	MaxSessions   int // open connections, HTTP included; default 4096
+	MaxFrameBytes int // payload of a client's frame; default 1 MiB
+	// text of a request, or a line of the newline protocol; default: a frame's size, 1 MiB for a line
+	MaxPromptBytes int
 	TxBytes        int // size of a connection's send ring; default 256 KiB
 
 	IdleTimeout    time.Duration // closes a connection after this time without requests in flight; 0 = never
@@ -49,7 +52,8 @@ type Config struct {
 	Router Router
 	// Elsewhere tells an engine process which frames are for another process; nil: none. It runs on the Loop.
 	Elsewhere func(*wire.Frame) bool
-	// Emptied is called once by an engine process that gives its connections back, when none is left. It runs on the Loop.
+	// Emptied is called once by an engine process that gives its connections back, when none is left. It runs on the
+	// Loop.
 	Emptied func()
 }
 
@@ -68,9 +72,9 @@ type Handler interface {
 	Cancel(c *Conn, id string)
 	// EndThink ends the thinking of the request id, which is in flight on c.
 	EndThink(c *Conn, id string)
-	// Admin answers a question of q.Kind (metrics, health, info, why or kv) with c.Reply: a frame with the question's id,
-	// which may be "", or one line of JSON if c.Protocol() is wire.Newline. Another goroutine may answer later; the answer
-	// is lost if c ends before.
+	// Admin answers a question of q.Kind (metrics, health, info, why or kv) with c.Reply: a frame with the question's
+	// id, which may be "", or one line of JSON if c.Protocol() is wire.Newline. Another goroutine may answer later; the
+	// answer is lost if c ends before.
 	Admin(c *Conn, q *wire.Frame)
 	// Writable says that c has room again after Send has returned Full. Called once for any number of Fulls.
 	Writable(c *Conn)
@@ -143,7 +147,8 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		cfg.Defaults = &def
 	}
 	if cfg.MaxFrameBytes > wire.MaxFrameBytes {
-		return nil, fmt.Errorf("largest frame is %d bytes; the protocol allows %d", cfg.MaxFrameBytes, wire.MaxFrameBytes)
+		return nil, fmt.Errorf("largest frame is %d bytes; the protocol allows %d", cfg.MaxFrameBytes,
+			wire.MaxFrameBytes)
 	}
 	p, err := newPoller()
 	if err != nil {
@@ -152,7 +157,8 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	l := &Loop{
 		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{}, links: map[int]*Link{}, passed: map[uint32]*Conn{},
 		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
-		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
+		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
+		parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	start := time.Now()
 	l.clock = func() time.Duration { return time.Since(start) }
@@ -170,8 +176,8 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	return l, nil
 }
 
-// Stop stops listening, removes the socket file and makes Run return. A connection is closed when its output is sent, at
-// the latest after flush. HTTP connections belong to their http.Server. Safe from any goroutine.
+// Stop stops listening, removes the socket file and makes Run return. A connection is closed when its output is sent,
+// at the latest after flush. HTTP connections belong to their http.Server. Safe from any goroutine.
 func (l *Loop) Stop(flush time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,8 +232,8 @@ func (l *Loop) Run() error {
 		l.timers()
 		l.closeDead()
 		if n := l.stats.Frames.Load(); n != l.handedOver {
-			// Yield so that the woken goroutine runs before we block in epoll. Otherwise this thread keeps its P in the kernel
-			// until another thread takes it over: 60 of the 90 µs until intake reads a request.
+			// Yield so that the woken goroutine runs before we block in epoll. Otherwise this thread keeps its P in the
+			// kernel until another thread takes it over: 60 of the 90 µs until intake reads a request.
 			l.handedOver = n
 			runtime.Gosched()
 		}
@@ -335,7 +341,8 @@ func (l *Loop) reconcile(c *Conn) {
 		}
 	}
 	over := c.readEnd && quiet && len(c.rest) == 0 && !c.waits && c.away == nil
-	lingers := (c.cause == BrokenStream || c.cause == TimedOut || c.cause == EngineEnded || c.refusal != notRefused) && !c.readEnd
+	lingers := (c.cause == BrokenStream || c.cause == TimedOut || c.cause == EngineEnded || c.refusal != notRefused) &&
+		!c.readEnd
 	how, cause := c.closing, c.cause
 	c.mu.Unlock()
 	switch {

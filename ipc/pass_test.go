@@ -85,7 +85,8 @@ type front struct {
 
 func newFront(t *testing.T) *front {
 	t.Helper()
-	f := &front{router: &fixed{}, path: filepath.Join(socketDir(t), "s"), downed: make(chan error, 1), heard: make(chan string, 16)}
+	f := &front{router: &fixed{}, path: filepath.Join(socketDir(t), "s"), downed: make(chan error, 1),
+		heard: make(chan string, 16)}
 	lns, err := Listen(ListenConfig{Path: f.path})
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +147,8 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine := serveLoop(t, Config{MaxSessions: 100, Elsewhere: func(w *wire.Frame) bool { return w.Kind != wire.KindRequest }}, nil, h)
+	engine := serveLoop(t,
+		Config{MaxSessions: 100, Elsewhere: func(w *wire.Frame) bool { return w.Kind != wire.KindRequest }}, nil, h)
 	together(t, engine, func() {
 		if _, err := engine.AddLink(f.other, table, func(LinkMessage) {}, func(error) {}); err != nil {
 			t.Error(err)
@@ -201,7 +203,8 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 	c.Close()
 	nc.Close()
 	waitfor.True(t, "no connection is left in either process", func() bool {
-		return f.Stats().Sessions.Load() == 0 && engine.Stats().Sessions.Load() == 0 && f.Info().Conns == 0 && engine.Info().Conns == 0
+		return f.Stats().Sessions.Load() == 0 && engine.Stats().Sessions.Load() == 0 && f.Info().Conns == 0 &&
+			engine.Info().Conns == 0
 	})
 }
 
@@ -287,7 +290,8 @@ func TestBrokenLink(t *testing.T) {
 		t.Error(got)
 	}
 	waitfor.Recv(t, "a message", f.heard)
-	if _, err := unix.SendmsgN(f.other, append(head(1, 0, LinkUser, 1), 'x'), unix.UnixRights(f.other), nil, 0); err != nil {
+	if _, err := unix.SendmsgN(f.other, append(head(1, 0, LinkUser, 1), 'x'), unix.UnixRights(f.other), nil,
+		0); err != nil {
 		t.Fatal(err)
 	}
 	if got := waitfor.Recv(t, "a message", f.heard); got != fmt.Sprintf(`%d "x" true`, LinkUser) {

@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// rx is the input side of a connection, owned by the Loop. Between two messages it holds no memory: all connections share
-// the read buffer.
+// rx is the input side of a connection, owned by the Loop. Between two messages it holds no memory: all connections
+// share the read buffer.
 type rx struct {
 	first    []byte // up to three bytes of a connection whose protocol is unknown
 	rest     []byte // input that waits for the next turn, or for Done on a newline connection
@@ -29,10 +29,11 @@ type rx struct {
 	waits    bool          // a front: its Router has the connection
 	routing  bool          // a front: first holds the start of an HTTP request; due is the deadline of the rest
 	slot     uint32        // a front: its number in the tables of engine processes, while away is set
-	travels  []byte        // a front: what was read of the connection and passed with it, until the engine process has taken it
-	own      bool          // an engine process: the next message is for this process, as the front has decided
-	told     bool          // Handler.Closed was called
-	counted  int           // bytes last added to Counters.RxHeld
+	// a front: what was read of the connection and passed with it, until the engine process has taken it
+	travels []byte
+	own     bool // an engine process: the next message is for this process, as the front has decided
+	told    bool // Handler.Closed was called
+	counted int  // bytes last added to Counters.RxHeld
 }
 
 // account updates the counter of held memory.
@@ -190,12 +191,13 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 
 // notHTTP refuses a TCP client whose first bytes are not HTTP.
 func (l *Loop) notHTTP(c *Conn) {
-	l.refuseTCP(c, BrokenStream, &wire.Error{Code: wire.BadRequest, Message: "this port speaks HTTP without TLS; frames and " +
-		"lines of text are for the Unix socket, and TLS is for a reverse proxy"})
+	l.refuseTCP(c, BrokenStream,
+		&wire.Error{Code: wire.BadRequest, Message: "this port speaks HTTP without TLS; frames and " +
+			"lines of text are for the Unix socket, and TLS is for a reverse proxy"})
 }
 
-// noRequest closes a TCP connection that has not sent the start of a request in time. It sends no answer if the client has
-// sent nothing, like a browser that connects speculatively.
+// noRequest closes a TCP connection that has not sent the start of a request in time. It sends no answer if the client
+// has sent nothing, like a browser that connects speculatively.
 func (l *Loop) noRequest(c *Conn) {
 	if len(c.first) == 0 {
 		l.close(c, TimedOut)
@@ -236,7 +238,9 @@ func (l *Loop) frames(c *Conn, in []byte) {
 		}
 		in = rest
 		c.awaiting = false
-		if l.cfg.Router != nil && l.route(c, wire.Framed, payload, true, func() []byte { return append(wire.AppendFrame(nil, payload), in...) }) {
+		if l.cfg.Router != nil &&
+			l.route(c, wire.Framed, payload, true,
+				func() []byte { return append(wire.AppendFrame(nil, payload), in...) }) {
 			return
 		}
 		l.stats.Frames.Add(1)
@@ -262,7 +266,8 @@ func (l *Loop) message(c *Conn, payload []byte) bool {
 		switch {
 		case !c.begin(f.ID):
 			l.refuseMessage(c, wire.Error{ID: f.ID, Code: wire.DuplicateID,
-				Message: "a request with this id is still running on this connection; it continues, this one is refused: choose another id"})
+				Message: "a request with this id is still running on this connection; it continues, this one is " +
+					"refused: choose another id"})
 		case f.Kind == wire.KindEmbed:
 			l.h.Embed(c, f.Embed)
 		default:

@@ -60,8 +60,8 @@ func first(d *datadriven.TestData) string {
 // words numbers the words of all scripts, from 1.
 var words = map[string]Token{}
 
-// parse reads a TEXT. A token is the word's number and the place within the word; the fake engine's vocabulary is small,
-// so both are small.
+// parse reads a TEXT. A token is the word's number and the place within the word; the fake engine's vocabulary is
+// small, so both are small.
 func parse(t *testing.T, text []string) (tokens []Token) {
 	t.Helper()
 	for _, w := range text {
@@ -148,7 +148,8 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		o, _ := options(t, args, "whole", "share")
 		var err error
 		sc.p, err = newPair(Config{
-			Cells: o["cells"], CellBytes: 1024, Sequences: o["sequences"], Scratch: o["scratch"], JoinMin: o["join"], KeepMin: o["keep"],
+			Cells: o["cells"], CellBytes: 1024, Sequences: o["sequences"], Scratch: o["scratch"], JoinMin: o["join"],
+			KeepMin:   o["keep"],
 			WholeOnly: o["whole"] == 1, ShareSystem: o["share"] == 1,
 		})
 		must(err)
@@ -159,8 +160,9 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 			args = args[1:]
 		}
 		o, text := options(t, args, "nowait", "apart")
-		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"], NoWait: o["nowait"] == 1,
-			Apart: o["apart"] == 1}
+		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"],
+			NoWait: o["nowait"] == 1,
+			Apart:  o["apart"] == 1}
 		if verb == "lookup" {
 			sc.match(out, p.t.Lookup(&pr), len(pr.Tokens))
 			return
@@ -280,8 +282,10 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		}
 	case "stats":
 		s := p.t.Stats()
-		fmt.Fprintf(out, "%d lookups, %d hits, %d of %d tokens cached, %d joins, %d retained, %d merged, %d evictions of %d cells, %d for an id\n",
-			s.Lookups, s.Hits, s.CachedTokens, s.PromptTokens, s.Joins, s.Retained, s.Merged, s.Evictions, s.EvictedCells, s.IDEvictions)
+		fmt.Fprintf(out, "%d lookups, %d hits, %d of %d tokens cached, %d joins, %d retained, %d merged, %d "+
+			"evictions of %d cells, %d for an id\n",
+			s.Lookups, s.Hits, s.CachedTokens, s.PromptTokens, s.Joins, s.Retained, s.Merged, s.Evictions,
+			s.EvictedCells, s.IDEvictions)
 	default:
 		t.Fatalf("unknown command %q", verb)
 	}
@@ -305,7 +309,8 @@ func (sc *script) match(out *strings.Builder, m Match, of int) {
 
 func (sc *script) victims(out *strings.Builder, vs []Victim) {
 	for _, v := range vs {
-		fmt.Fprintf(out, "  prefix %d loses [%d, %d): %d cells, %d bytes freed", v.Entry, v.From, v.To, v.Freed, v.Bytes)
+		fmt.Fprintf(out, "  prefix %d loses [%d, %d): %d cells, %d bytes freed", v.Entry, v.From, v.To, v.Freed,
+			v.Bytes)
 		if v.Offload {
 			out.WriteString(", worth a copy")
 		}

@@ -34,7 +34,8 @@ func (t *Tree) Check() error {
 			}
 			c := &counts[i].Holders
 			*c = blocks.Holders{
-				All: c.All + h.All, Running: c.Running + h.Running, Parked: c.Parked + h.Parked, Pinned: c.Pinned + h.Pinned,
+				All: c.All + h.All, Running: c.Running + h.Running, Parked: c.Parked + h.Parked,
+				Pinned: c.Pinned + h.Pinned,
 			}
 			if got, want := n.start+CommonPrefix(q.tokens[n.start:n.end], t.seqs[n.holder].tokens[n.start:n.end]),
 				min(n.end, max(n.start, q.limit)); got < want {
@@ -62,8 +63,8 @@ func (t *Tree) Check() error {
 				return fmt.Errorf("%w: cached prefix %d is stalled or cut", errBroken, q.entry)
 			}
 			if !q.parked && (q.held || q.awayTo > 0) || t.away(q.tip) {
-				return fmt.Errorf("%w: cached prefix %d is parked %t, held %t, its thought ends at %d of %d", errBroken, q.entry,
-					q.parked, q.held, q.awayTo, len(q.tokens))
+				return fmt.Errorf("%w: cached prefix %d is parked %t, held %t, its thought ends at %d of %d", errBroken,
+					q.entry, q.parked, q.held, q.awayTo, len(q.tokens))
 			}
 		}
 	}
@@ -75,8 +76,8 @@ func (t *Tree) Check() error {
 		}
 		linked++
 		if t.away(int32(i)) && t.thoughtNode(n.holder) != int32(i) {
-			return fmt.Errorf("%w: node %d [%d, %d) is offloaded and no thought of a parked prefix", errBroken, i, n.start,
-				n.end)
+			return fmt.Errorf("%w: node %d [%d, %d) is offloaded and no thought of a parked prefix", errBroken, i,
+				n.start, n.end)
 		}
 		if n.span.Holders() != k.Holders || n.tips != k.tips || n.span.Len() != n.end-n.start {
 			return fmt.Errorf("%w: node %d [%d, %d) has %d cells, holders %+v and %d tips; there are %+v", errBroken, i,

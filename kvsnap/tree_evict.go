@@ -93,7 +93,8 @@ func (t *Tree) firstToGo() (best Seq, node int32) {
 			offer(s, q.tip)
 		}
 		if q.awayTo > 0 && !q.held {
-			if i := t.thoughtNode(s); i != root && i != q.tip && !t.away(i) && t.nodes[i].span.State() == blocks.Cached {
+			if i := t.thoughtNode(s); i != root && i != q.tip && !t.away(i) &&
+				t.nodes[i].span.State() == blocks.Cached {
 				offer(s, i)
 			}
 		}
@@ -223,7 +224,8 @@ func (t *Tree) Pin(entry uint64) error {
 		}
 	}
 	if ids > len(t.seqs)/2 || cells > t.cfg.Cells/2 {
-		return fmt.Errorf("pin cached prefix %d: %d of %d sequence ids and %d of %d cells would be pinned, at most half can be: "+
+		return fmt.Errorf("pin cached prefix %d: %d of %d sequence ids and %d of %d cells would be pinned, at most "+
+			"half can be: "+
 			"unpin another prefix first", entry, ids, len(t.seqs), cells, t.cfg.Cells)
 	}
 	t.setPinned(s, true)

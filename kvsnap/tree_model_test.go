@@ -104,9 +104,11 @@ func newPair(cfg Config) (*pair, error) {
 		return nil, err
 	}
 	return &pair{
-		t: t, m: model{held: map[Seq][]cell{}, tiers: map[int]blocks.Tier{}}, cfg: t.cfg, runs: map[Seq]*run{}, waiting: map[uint64]*run{},
-		marked: map[uint64][2]int{}, saved: map[uint64][]byte{},
-		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences, Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
+		t: t, m: model{held: map[Seq][]cell{}, tiers: map[int]blocks.Tier{}}, cfg: t.cfg, runs: map[Seq]*run{},
+		waiting: map[uint64]*run{},
+		marked:  map[uint64][2]int{}, saved: map[uint64][]byte{},
+		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences,
+			Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
 	}, nil
 }
 
@@ -126,7 +128,8 @@ func (p *pair) do(actions []Action) error {
 		}
 	}
 	for _, a := range actions {
-		if a.Kind == Remove && a.To >= 0 && p.t.seqs[a.Dst].state == cached { // a thought goes, what stands behind it stays
+		// a thought goes, what stands behind it stays
+		if a.Kind == Remove && a.To >= 0 && p.t.seqs[a.Dst].state == cached {
 			for i := a.From; i < a.To; i++ {
 				p.m.held[a.Dst][i].number = 0
 			}
@@ -210,11 +213,13 @@ func (p *pair) ingest(req uint64) error {
 func (p *pair) checkSpans(want blocks.Cells) error {
 	var got blocks.Cells
 	for _, s := range p.t.Spans(nil) {
-		*map[blocks.State]*int{blocks.Own: &got.Own, blocks.Shared: &got.Shared, blocks.Cached: &got.Cached, blocks.Pinned: &got.Pinned}[s.State] += s.Cells
+		*map[blocks.State]*int{blocks.Own: &got.Own, blocks.Shared: &got.Shared, blocks.Cached: &got.Cached,
+			blocks.Pinned: &got.Pinned}[s.State] += s.Cells
 		held := false
 		for i := range p.t.seqs {
 			q := &p.t.seqs[i]
-			held = held || q.state != free && q.ns == s.NS && q.req == s.Req && (q.state == running) == s.Running && p.t.length(Seq(i)) >= s.Cells
+			held = held || q.state != free && q.ns == s.NS && q.req == s.Req && (q.state == running) == s.Running &&
+				p.t.length(Seq(i)) >= s.Cells
 		}
 		if !held || s.Cells <= 0 || s.Holders.All < 1 {
 			return fmt.Errorf("span %+v is held by no such sequence\n%s", s, p.t.Dump())
@@ -312,8 +317,8 @@ func (p *pair) check() error {
 			}
 		}
 		if len(held) != len(here) || len(p.m.held[Seq(s)]) != n {
-			return fmt.Errorf("sequence %d: the tree says %d positions, the engine has %d cells, the model %d of %d", s, n,
-				len(held), len(here), len(p.m.held[Seq(s)]))
+			return fmt.Errorf("sequence %d: the tree says %d positions, the engine has %d cells, the model %d of %d", s,
+				n, len(held), len(here), len(p.m.held[Seq(s)]))
 		}
 		if !slices.Equal(held, here) {
 			return fmt.Errorf("sequence %d holds %v and is said to hold %v", s, held, here)
@@ -359,7 +364,8 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 	p.now++
 	look := p.t.Lookup(&pr)
 	if want := p.best(&pr); look.Len != want {
-		return Acquired{}, fmt.Errorf("lookup of %v finds %d tokens, %d are there\n%s", pr.Tokens, look.Len, want, p.t.Dump())
+		return Acquired{}, fmt.Errorf("lookup of %v finds %d tokens, %d are there\n%s", pr.Tokens, look.Len, want,
+			p.t.Dump())
 	}
 	running := len(p.runs)
 	needed := p.needed()
@@ -392,7 +398,8 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 		}
 		return st, nil
 	}
-	for _, v := range st.Evicted { // a parked prefix that gave up its id needs its cells no more, whoever shares them then
+	// a parked prefix that gave up its id needs its cells no more, even if others share them then
+	for _, v := range st.Evicted {
 		delete(needed, v.Seq)
 	}
 	still := map[int]bool{}
@@ -510,8 +517,10 @@ func (p *pair) evict(n int) error {
 	freed, victims, actions := p.t.EvictCells(n)
 	if after := p.t.Ledger().Evictions().Cells; n == 1 && freed > 0 && !p.full {
 		for t := range blocks.NumTiers {
-			if d := after[t][blocks.Pressure] - before[t][blocks.Pressure]; (d > 0) != (t == first) || d > 0 && int(d) != freed {
-				return fmt.Errorf("%d of %d evicted cells are %v, ends of %v are there\n%s", d, freed, t, first, p.t.Dump())
+			if d := after[t][blocks.Pressure] - before[t][blocks.Pressure]; (d > 0) != (t == first) || d > 0 &&
+				int(d) != freed {
+				return fmt.Errorf("%d of %d evicted cells are %v, ends of %v are there\n%s", d, freed, t, first,
+					p.t.Dump())
 			}
 		}
 	}
@@ -612,9 +621,11 @@ func TestModel(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{
-			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2, Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),
+			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2,
+			Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),
 			WholeOnly: rapid.IntRange(0, 4).Draw(t, "whole") == 0, ShareSystem: rapid.Bool().Draw(t, "share"),
-			JoinMin: rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"), DoubleAt: 100,
+			JoinMin: rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"),
+			DoubleAt: 100,
 		}
 		if cfg.Sequences > 1 {
 			cfg.Scratch = rapid.IntRange(0, 1).Draw(t, "scratch")
@@ -680,8 +691,9 @@ func TestModel(t *testing.T) {
 			p.nextID++
 			_, err := p.start(Prompt{
 				Req: p.nextID, NS: uint32(rapid.IntRange(0, 2).Draw(t, "uid")), Tokens: text,
-				Shareable: rapid.IntRange(0, len(text)+3).Draw(t, "shareable"), NoWait: rapid.IntRange(0, 3).Draw(t, "alone") == 0,
-				Apart: rapid.IntRange(0, 7).Draw(t, "apart") == 7,
+				Shareable: rapid.IntRange(0, len(text)+3).Draw(t, "shareable"),
+				NoWait:    rapid.IntRange(0, 3).Draw(t, "alone") == 0,
+				Apart:     rapid.IntRange(0, 7).Draw(t, "apart") == 7,
 			})
 			if !errors.Is(err, ErrNoSequence) {
 				must(err)

@@ -14,10 +14,11 @@ type node struct {
 	parent     int32
 	first      int32 // first child; the children are a list linked by next and prev; -1 = none
 	next, prev int32
-	start, end int         // Invariant: start == parent's end, start < end (except for the root)
-	span       blocks.Span // Invariant: end - start cells, in the pool or offloaded, and a holder (the root has neither)
-	tips       int         // sequences that end here. Invariant: span's holders == tips + Σ holders of the children
-	holder     Seq         // one of them, whose tokens are the node's. Invariant: its path goes through this node
+	start, end int // Invariant: start == parent's end, start < end (except for the root)
+	// Invariant: end - start cells, in the pool or offloaded, and a holder (the root has neither)
+	span   blocks.Span
+	tips   int // sequences that end here. Invariant: span's holders == tips + Σ holders of the children
+	holder Seq // one of them, whose tokens are the node's. Invariant: its path goes through this node
 
 	// Valid during match number matchNo only: the namespace sees the node up to position lim, through sequence via.
 	matchNo uint32

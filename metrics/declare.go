@@ -63,8 +63,8 @@ func (m *Metrics) declare() {
 		&m.PromptTokens)
 	m.counter("embedding_requests_total", "uma_embedding_requests_total", "requests", "Of prompts_total: requests for "+
 		"embeddings", "decode loop, at arrival", &m.Embeddings)
-	m.counter("embedding_inputs_total", "uma_embedding_inputs_total", "texts", "Texts whose embedding is complete", step,
-		&m.EmbedInputs)
+	m.counter("embedding_inputs_total", "uma_embedding_inputs_total", "texts", "Texts whose embedding is complete",
+		step, &m.EmbedInputs)
 	m.counter("embedding_tokens_total", "uma_embedding_tokens_total", "tokens", "Tokens of these texts", step,
 		&m.EmbedTokens)
 	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests",

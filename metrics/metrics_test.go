@@ -219,10 +219,12 @@ func TestSnapshot(t *testing.T) {
 
 			"disagg_blocks_ingested_total": map[string]any{"valkey": 9.0},
 
-			"disagg_tier_offloaded_total": map[string]any{"think_complete": 6.0, "think_active": 0.0, "output_critical": 2.0},
-			"disagg_tier_ingested_total":  map[string]any{"think_complete": 8.0, "think_active": 1.0, "output_critical": 0.0},
-			"disagg_errors_total":         map[string]any{"timeout": 1.0, "corrupt": 2.0},
-			"disagg_queued":               map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
+			"disagg_tier_offloaded_total": map[string]any{"think_complete": 6.0, "think_active": 0.0,
+				"output_critical": 2.0},
+			"disagg_tier_ingested_total": map[string]any{"think_complete": 8.0, "think_active": 1.0,
+				"output_critical": 0.0},
+			"disagg_errors_total": map[string]any{"timeout": 1.0, "corrupt": 2.0},
+			"disagg_queued":       map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
 			"build": map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
 			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama",
 				"description": "llama 1M Q8_0"},

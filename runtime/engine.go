@@ -80,7 +80,8 @@ type Capabilities struct {
 	Device           DeviceKind `json:"device"`
 	DeviceName       string     `json:"device_name"`
 	EngineBuild      string     `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
-	Kernels          string     `json:"kernels"`      // products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
+	// products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
+	Kernels string `json:"kernels"`
 }
 
 // ModelInfo are immutable facts about the loaded model.
@@ -244,8 +245,8 @@ const (
 	PoolRank Pooling = "rank" // a classifier scores pairs of texts: there is no embedding
 )
 
-// Embedder is an optional interface of an Engine. It returns hidden states behind the last norm, of which embeddings are
-// made. Computing them changes no logits: rows for answers and rows for embeddings may be in one batch.
+// Embedder is an optional interface of an Engine. It returns hidden states behind the last norm, of which embeddings
+// are made. Computing them changes no logits: rows for answers and rows for embeddings may be in one batch.
 type Embedder interface {
 	// Embedding returns a view of the ModelInfo.Embedding values of batch row i, valid until the next Decode. It is nil
 	// when row i was not added with RowEmbedding. It allocates nothing.
@@ -309,8 +310,8 @@ type Options struct {
 	MLock         bool
 	NoMMap        bool
 	NoRepack      bool // keep weights as the file has them: less memory, slower prompts
-	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, avx512, avxvnni, avx2 or neon.
-	// "" leaves the choice as it is, which is auto at first.
+	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, avx512, avxvnni, avx2 or
+	// neon. "" leaves the choice as it is, which is auto at first.
 	Kernels  string
 	Progress Progress // called from Open's goroutine
 }

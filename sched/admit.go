@@ -80,7 +80,8 @@ func (s *Scheduler) last(ok func(*request) bool) *request {
 }
 
 // admit gives sequences to waiting requests while there are sequences and cells. No other request of its class, or of a
-// lower one, overtakes the first of the queue for want of cells: a large prompt waits until it fits, and does not starve.
+// lower one, overtakes the first of the queue for want of cells: a large prompt waits until it fits, and does not
+// starve.
 func (s *Scheduler) admit() {
 	for {
 		class, overdue, ok := s.nextClass()
@@ -105,8 +106,8 @@ func (s *Scheduler) admit() {
 	}
 }
 
-// nextClass picks the class whose first request is tried next. overdue says that it is Background because that class has
-// waited Config.BackgroundEvery behind Interactive.
+// nextClass picks the class whose first request is tried next. overdue says that it is Background because that class
+// has waited Config.BackgroundEvery behind Interactive.
 func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	may := func(class Class) bool {
 		c, limit := &s.byClass[class], s.cfg.Limits[class].MaxRunning
@@ -121,7 +122,8 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	}
 	interactive, background := may(Interactive), may(Background)
 	switch {
-	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery && !s.dueBefore(s.first(Interactive), s.first(Background)):
+	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery &&
+		!s.dueBefore(s.first(Interactive), s.first(Background)):
 		return Background, true, true
 	case interactive:
 		return Interactive, false, true
@@ -246,7 +248,8 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 	case !r.starting:
 		panic(fmt.Sprintf("sched: EvStarted of request %d, which no Plan.Start named", r.id))
 	case e.Cached < 0 || e.Cached >= r.history():
-		panic(fmt.Sprintf("sched: EvStarted of request %d with Cached %d; it must be 0…%d, all but the last token of its history", r.id, e.Cached, r.history()-1))
+		panic(fmt.Sprintf("sched: EvStarted of request %d with Cached %d; it must be 0…%d, all but the last token of "+
+			"its history", r.id, e.Cached, r.history()-1))
 	case e.Shared < 0 || e.Shared > e.Cached:
 		panic(fmt.Sprintf("sched: EvStarted of request %d with Shared %d of Cached %d", r.id, e.Shared, e.Cached))
 	}
@@ -273,7 +276,8 @@ func (s *Scheduler) onDefer(r *request, e *Event) {
 	case !r.starting:
 		panic(fmt.Sprintf("sched: EvDefer of request %d, which no Plan.Start named", r.id))
 	case e.Finish != ReasonJoining && e.Finish != ReasonRestoring:
-		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Finish, ReasonJoining, ReasonRestoring))
+		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Finish,
+			ReasonJoining, ReasonRestoring))
 	}
 	s.vacate(r, 0)
 	r.state = Queued

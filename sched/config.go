@@ -49,8 +49,8 @@ type Config struct {
 	// Forks is the most slices of kind SliceProbe in a step, 0…4096: the caller's scratch sequences. 0 = no limit but
 	// MaxBatch and Cells.
 	Forks int
-	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once is
-	// rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most waiting
+	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once
+	// is rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most waiting
 	// requests is rejected (see share.go), even if it was accepted before.
 	MaxQueue int
 	// Limits bound each class, indexed by Class.
@@ -62,21 +62,22 @@ type Config struct {
 	// SoloBudget is the time that a step aims at while no answer runs: cancels, arrivals and progress reports wait for
 	// its end, and larger chunks are cheaper per token. 0 = 8 × TickBudget. `stock` and `meridian_static` ignore it.
 	SoloBudget time.Duration
-	// SoloLimit is the time up to which such a step computes 512 tokens even when these take longer than SoloBudget, because
-	// small chunks are slower per token. It is meant for engines that break off a step when its request is cancelled. 0 = none.
+	// SoloLimit is the time up to which such a step computes 512 tokens even when these take longer than SoloBudget,
+	// because small chunks are slower per token. It is meant for engines that break off a step when its request is
+	// cancelled. 0 = none.
 	SoloLimit time.Duration
 	// StartBudget bounds a step with prompt work, in tokens, until the cost model has measured larger ones.
 	// 0 = DefaultStartBudget. It is cut to MaxBatch.
 	StartBudget int
-	// FirstPrefill is the prompt tokens of the very first step with prompt work that no answer waits for: on a machine of
-	// unknown speed more of them could take seconds. 0 = StartBudget; it is cut to that, and at least MinPrefill. `stock`
-	// and `meridian_static` ignore it.
+	// FirstPrefill is the prompt tokens of the very first step with prompt work that no answer waits for: on a machine
+	// of unknown speed more of them could take seconds. 0 = StartBudget; it is cut to that, and at least MinPrefill.
+	// `stock` and `meridian_static` ignore it.
 	FirstPrefill int
 	// MinPrefill is the fewest prompt tokens that a step offers when the guard does not hold prompts, whatever its time
 	// budget. With MaxHeld it bounds how slow a prompt can get. 0 = DefaultMinPrefill.
 	MinPrefill int
-	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set no
-	// ITL target (Event.TargetITL). 0 = no guard.
+	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set
+	// no ITL target (Event.TargetITL). 0 = no guard.
 	Guard time.Duration
 	// MaxHeld is how many steps in a row the guard may hold prompts. 0 = DefaultMaxHeld.
 	MaxHeld int
@@ -91,12 +92,12 @@ type Config struct {
 	// waits for them. 0 = DefaultPauseGrace.
 	PauseGrace time.Duration
 
-	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a request of
-	// a user that runs more is preempted (see share.go). 0 = 1 s.
+	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a request
+	// of a user that runs more is preempted (see share.go). 0 = 1 s.
 	ShareGrace time.Duration
 
-	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under the policies that
-	// predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
+	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under the policies
+	// that predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
 	ITLTarget time.Duration
 	// ThinkFloor is how long, under meridian, a thinking request can be left without a token to protect answers.
 	// 0 = DefaultThinkFloor.
@@ -107,8 +108,8 @@ type Config struct {
 	// OutputSlots is how many answers get a token in a step of meridian_static. 0 = the fewest with which
 	// OutputSlots × (1 + ThinkMultiplier) reaches MaxRunning.
 	OutputSlots int
-	// ReadingRate is how many tokens a second a reader reads, under pascal: an answer that is ahead of it may be left out
-	// of a step. 0 = DefaultReadingRate.
+	// ReadingRate is how many tokens a second a reader reads, under pascal: an answer that is ahead of it may be left
+	// out of a step. 0 = DefaultReadingRate.
 	ReadingRate float64
 	// Cost is the initial state of the cost model: Scheduler.Cost of an earlier run with the same model on the same
 	// machine. The zero value and an inconsistent one mean that nothing is known.
@@ -208,7 +209,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("sched: ReadingRate is %v tokens/s; it must be 0.1…10000", r)
 	}
 	if l := c.Limits[Background]; (c.Policy == "stock" || c.Policy == "meridian_static") && l != (ClassLimits{}) {
-		return fmt.Errorf("sched: Limits[Background] is %+v; policy %s knows no classes and could not keep it", l, c.Policy)
+		return fmt.Errorf("sched: Limits[Background] is %+v; policy %s knows no classes and could not keep it", l,
+			c.Policy)
 	}
 	return nil
 }

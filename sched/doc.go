@@ -17,20 +17,20 @@
 //
 //  1. One goroutine owns a Scheduler. It calls Step with a time that does not go back; an earlier one is read as the
 //     same.
-//  2. Carry out a plan in the order of its fields: remove or cache the cells of every Release, tell the clients of every
-//     Rejection, answer every Start, then compute Batch. A sequence that a Release gave back can be in the same plan's
-//     Start or Batch. The plan's slices are valid until the next Step.
+//  2. Carry out a plan in the order of its fields: remove or cache the cells of every Release, tell the clients of
+//     every Rejection, answer every Start, then compute Batch. A sequence that a Release gave back can be in the same
+//     plan's Start or Batch. The plan's slices are valid until the next Step.
 //  3. Answer a plan with a Batch by exactly one EvStep in the events of the next Step, with the Outcome. If it is not
 //     StepOK, nothing of the batch counts: remove the sequences' cells from each Slice.Start on.
-//  4. After StepOK, every slice with Row ≥ 0 has logits at that batch index. Answer each in the same list of events, after
-//     the EvStep, by one EvToken (a token was sampled; it is the next of the history), EvFinish (the request ended) or
-//     EvCancel. A SliceProbe is not answered.
-//  5. A request ends exactly once: by a Release with Final set, or by a Rejection. Until then its id is live and must not
-//     arrive again. The next plan answers EvFinish and EvCancel by such a Release.
+//  4. After StepOK, every slice with Row ≥ 0 has logits at that batch index. Answer each in the same list of events,
+//     after the EvStep, by one EvToken (a token was sampled; it is the next of the history), EvFinish (the request
+//     ended) or EvCancel. A SliceProbe is not answered.
+//  5. A request ends exactly once: by a Release with Final set, or by a Rejection. Until then its id is live and must
+//     not arrive again. The next plan answers EvFinish and EvCancel by such a Release.
 //  6. A Release without Final is a preemption: keep the request's tokens (prompt and generated). Without Config.Prefix
 //     they will be computed again from index 0; with it, EvStarted says how many of them are cached at its next start.
-//  7. Finish a request with ReasonLength when it has generated its MaxTokens, at most Config.Room(prompt). Otherwise the
-//     scheduler does.
+//  7. Finish a request with ReasonLength when it has generated its MaxTokens, at most Config.Room(prompt). Otherwise
+//     the scheduler does.
 //  8. When a plan has no Batch, call Step at WakeAt (if it is not 0), at the next event, or at once if Again is set.
 //
 // Breaking 3, 4 or 5, and events with an unknown kind, class or outcome or an impossible size, panic with a message

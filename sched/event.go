@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// apply takes one event. Events of requests that have ended are normal (a cancel and the end of an answer cross) and are
-// counted. It panics on what only a broken caller sends.
+// apply takes one event. Events of requests that have ended are normal (a cancel and the end of an answer cross) and
+// are counted. It panics on what only a broken caller sends.
 func (s *Scheduler) apply(e *Event) {
 	switch e.Kind {
 	case EvArrive:
@@ -21,7 +21,8 @@ func (s *Scheduler) apply(e *Event) {
 		return
 	case EvCells:
 		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
-			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells, s.cfg.Cells))
+			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
+				s.cfg.Cells))
 		}
 		s.cells = e.Cells
 		return
@@ -89,7 +90,8 @@ func (s *Scheduler) arrive(e *Event) {
 	case e.Class >= NumClasses:
 		panic(fmt.Sprintf("sched: EvArrive of request %d with class %d; there are %d", e.Req, e.Class, NumClasses))
 	case e.Prompt < 1 || e.MaxTokens < 1:
-		panic(fmt.Sprintf("sched: EvArrive of request %d with Prompt %d and MaxTokens %d; both must be ≥ 1", e.Req, e.Prompt, e.MaxTokens))
+		panic(fmt.Sprintf("sched: EvArrive of request %d with Prompt %d and MaxTokens %d; both must be ≥ 1", e.Req,
+			e.Prompt, e.MaxTokens))
 	}
 	switch room := s.cfg.Room(e.Prompt); {
 	case room < 1:
@@ -113,9 +115,11 @@ func (s *Scheduler) arrive(e *Event) {
 	}
 	r := s.newRequest()
 	*r = request{
-		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output, seq: -1,
-		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL), deadline: never,
-		whole: e.Whole, everyRow: e.EveryRow,
+		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
+		seq:    -1,
+		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL),
+		deadline: never,
+		whole:    e.Whole, everyRow: e.EveryRow,
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -210,10 +214,12 @@ func (s *Scheduler) token(r *request, e *Event) {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Probe %d", r.id, e.Probe))
 	}
 	if e.Cut < 0 || e.Cut > r.computed {
-		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut, r.computed))
+		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut,
+			r.computed))
 	}
 	if e.Forced < 0 || e.Forced >= r.max-r.generated {
-		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced, r.max-r.generated))
+		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced,
+			r.max-r.generated))
 	}
 	s.heard(r)
 	r.generated += 1 + e.Forced

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// policy decides what a step computes and in which order requests start. Everything else (states, sequences, cells, rows,
-// preemptions) is the scheduler's and the same for all policies.
+// policy decides what a step computes and in which order requests start. Everything else (states, sequences, cells,
+// rows, preemptions) is the scheduler's and the same for all policies.
 type policy interface {
 	// lane returns the queue of a request of this class and owner: requests of one lane are served first come first
 	// served, lanes of one class share by computed tokens, and Interactive goes before Background. A policy that
@@ -50,8 +50,8 @@ type batcher struct {
 	waits    bool // a prompt waits for a step with more room than this one has for its kind
 }
 
-// maxPromptRows is the number of logits rows of prompt tokens in a step. Each is as long as the vocabulary, and the caller
-// reads all of it between two steps.
+// maxPromptRows is the number of logits rows of prompt tokens in a step. Each is as long as the vocabulary, and the
+// caller reads all of it between two steps.
 const maxPromptRows = 16
 
 // maxForced is the longest slice of forced tokens: the others' tokens wait for it.
@@ -129,15 +129,16 @@ func (b *batcher) fork(r *request) {
 	p := &s.plan
 	p.Tokens += n
 	p.ProbeTokens += n
-	p.Batch = append(p.Batch, Slice{Req: r.id, Seq: -1, Start: r.computed, N: n, Row: p.Tokens - 1, Kind: SliceProbe, Reason: why})
+	p.Batch = append(p.Batch, Slice{Req: r.id, Seq: -1, Start: r.computed, N: n, Row: p.Tokens - 1, Kind: SliceProbe,
+		Reason: why})
 	s.batch = append(s.batch, nil)
 	b.load.slice(SliceProbe, r.computed, n)
 	b.left -= n
 	b.cells -= n
 }
 
-// prefill adds up to n tokens of r's history and returns how many. r must be in Prefill and not paused. why is the reason
-// for n; the batcher gives its own where it adds fewer.
+// prefill adds up to n tokens of r's history and returns how many. r must be in Prefill and not paused. why is the
+// reason for n; the batcher gives its own where it adds fewer.
 func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if left := r.left(); n >= left {
 		n, why = left, ReasonPrefillRest
@@ -156,8 +157,8 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 		n, why, b.waits = b.outputs, ReasonPrefillEmbed, true
 	}
 	if left := r.left(); r.whole && n < left {
-		// It does not fit into what the policy allows. The first prompt of a step is computed nevertheless, so that each
-		// gets its turn.
+		// It does not fit into what the policy allows. The first prompt of a step is computed nevertheless, so that
+		// each gets its turn.
 		if b.s.plan.PrefillTokens > 0 || left > min(b.left, spare) || r.everyRow && left > b.outputs {
 			b.waits = b.waits || left <= spare
 			return 0
@@ -204,9 +205,9 @@ func (b *batcher) add(r *request, n int, kind SliceKind, why Reason) {
 	b.unserved--
 }
 
-// decodeAll adds one token of each decoding request, in the order in which they started. When there are more than limit,
-// those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens. It returns the
-// requests that got none.
+// decodeAll adds one token of each decoding request, in the order in which they started. When there are more than
+// limit, those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens. It
+// returns the requests that got none.
 func (b *batcher) decodeAll(order []*request, limit int, why Reason) (rest []*request) {
 	if len(order) > limit {
 		slices.SortFunc(order, func(a, b *request) int {

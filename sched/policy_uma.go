@@ -212,8 +212,8 @@ func comparePrompts(a, b *request) int {
 	return cmp(a.rank, b.rank)
 }
 
-// plain estimates the ns of a step with n answers and no prompt, and tends to be too low: fewer answers than were measured
-// count proportionally less, more count the same. 0 = nothing was measured.
+// plain estimates the ns of a step with n answers and no prompt, and tends to be too low: fewer answers than were
+// measured count proportionally less, more count the same. 0 = nothing was measured.
 func (p *uma) plain(n int) float64 {
 	if !p.alone.any {
 		return 0

@@ -58,7 +58,8 @@ func (e *engine) ready(all bool) (ev []Event) {
 	for _, id := range e.ids() {
 		if r := e.live[id]; r.deferred && (all || rapid.Bool().Draw(e.t, "ready")) {
 			r.deferred = false
-			ev = append(ev, Event{Kind: EvReady, Req: id, Shared: rapid.SampledFrom([]int{0, 0, 3, 500}).Draw(e.t, "hint")})
+			ev = append(ev, Event{Kind: EvReady, Req: id, Shared: rapid.SampledFrom([]int{0, 0, 3, 500}).Draw(e.t,
+				"hint")})
 		}
 	}
 	return ev
@@ -72,7 +73,8 @@ func (e *engine) answer() (ev []Event) {
 		if r.deferred = rapid.IntRange(0, 3).Draw(t, "hold") == 3; r.deferred {
 			delete(e.seq, r.seq)
 			r.seq = -1
-			ev = append(ev, Event{Kind: EvDefer, Req: st.Req, Finish: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
+			ev = append(ev, Event{Kind: EvDefer, Req: st.Req,
+				Finish: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
 			continue
 		}
 		if rapid.IntRange(0, 20).Draw(t, "gone") == 20 {
@@ -118,7 +120,8 @@ func (e *engine) preempted(rel Release) {
 			continue
 		}
 		if e.lost[[2]ReqID{b.id, v.id}] || e.first[b.id] > e.first[v.id] {
-			e.t.Fatalf("request %d makes way for %d, which made way for it or started after it\n%s", v.id, b.id, e.trace)
+			e.t.Fatalf("request %d makes way for %d, which made way for it or started after it\n%s", v.id, b.id,
+				e.trace)
 		}
 		e.lost[[2]ReqID{v.id, b.id}] = true
 	}
@@ -132,7 +135,8 @@ func (e *engine) parkedFirst(id ReqID) {
 		return
 	}
 	for _, o := range e.s.requests {
-		if o.queued && o.started && o.flow.class == r.flow.class && o.log.entry[(o.log.next-1+logSize)%logSize].Last < e.now &&
+		if o.queued && o.started && o.flow.class == r.flow.class &&
+			o.log.entry[(o.log.next-1+logSize)%logSize].Last < e.now &&
 			o.user == r.user {
 			e.t.Fatalf("request %d starts before %d, which was preempted\n%s", id, o.id, e.trace)
 		}

@@ -70,20 +70,23 @@ func drawConfig(t *rapid.T, policy string) Config {
 		MaxQueue:   rapid.IntRange(0, 12).Draw(t, "max_queue"),
 		TickBudget: 30 * time.Millisecond, StartBudget: rapid.IntRange(1, 20).Draw(t, "start_budget"),
 		MinPrefill: rapid.IntRange(1, 6).Draw(t, "min_prefill"),
-		MaxHeld:    rapid.IntRange(1, 4).Draw(t, "max_held"),
-		Guard:      rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}).Draw(t, "guard"),
+
+		MaxHeld: rapid.IntRange(1, 4).Draw(t, "max_held"),
+		Guard:   rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}).Draw(t, "guard"),
 
 		DecodeReserve: rapid.SampledFrom([]int{-1, 1, 4, 32}).Draw(t, "decode_reserve"),
 		PauseGrace:    rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "pause_grace"),
-		ITLTarget:     rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, time.Second}).Draw(t, "itl_target"),
-		ThinkFloor:    rapid.SampledFrom([]time.Duration{0, 30 * time.Millisecond}).Draw(t, "think_floor"),
+		ITLTarget: rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond,
+			time.Second}).Draw(t, "itl_target"),
+		ThinkFloor: rapid.SampledFrom([]time.Duration{0, 30 * time.Millisecond}).Draw(t, "think_floor"),
 
 		BackgroundEvery: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "background_every"),
 	}
 	cfg.MaxBatch = rapid.IntRange(min(2, cfg.MaxRunning), 24).Draw(t, "max_batch")
 	cfg.EveryRows = rapid.SampledFrom([]int{0, 1, 3, 10}).Draw(t, "every_rows")
 	if policy != "stock" && policy != "meridian_static" && rapid.Bool().Draw(t, "caps") {
-		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"), MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
+		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"),
+			MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
 	}
 	return cfg
 }
@@ -93,7 +96,9 @@ func newEngine(t *rapid.T, cfg Config) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{}, seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{}, first: map[ReqID]int{}}
+	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{},
+		seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{},
+		first: map[ReqID]int{}}
 }
 
 func (e *engine) ids() []ReqID {
@@ -118,7 +123,8 @@ func (e *engine) happen() (ev []Event) {
 	t := e.t
 	for range rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2, 6}).Draw(t, "arrivals") {
 		e.next++
-		r := &simRequest{class: Class(rapid.IntRange(0, 1).Draw(t, "class")), prompt: rapid.IntRange(1, e.cfg.Cells+1).Draw(t, "prompt"), seq: -1}
+		r := &simRequest{class: Class(rapid.IntRange(0, 1).Draw(t, "class")),
+			prompt: rapid.IntRange(1, e.cfg.Cells+1).Draw(t, "prompt"), seq: -1}
 		if rapid.Bool().Draw(t, "short") {
 			r.prompt = 1 + r.prompt%8
 		}
@@ -126,7 +132,8 @@ func (e *engine) happen() (ev []Event) {
 		if r.whole = e.encoder; r.whole || rapid.IntRange(0, 4).Draw(t, "text") == 4 {
 			r.max, r.everyRow = 1, rapid.Bool().Draw(t, "every_row")
 		}
-		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")), Prompt: r.prompt, MaxTokens: r.max,
+		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")),
+			Prompt: r.prompt, MaxTokens: r.max,
 			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow}
 		if rapid.Bool().Draw(t, "targets") {
 			a.TargetTTFT, a.TargetITL = 50*time.Millisecond, 25*time.Millisecond
@@ -137,7 +144,8 @@ func (e *engine) happen() (ev []Event) {
 	}
 	for _, id := range e.ids() {
 		r := e.live[id]
-		switch rapid.SampledFrom([]string{"", "", "", "", "", "", "", "", "", "", "cancel", "pause", "pause", "resume", "resume"}).Draw(t, "client") {
+		switch rapid.SampledFrom([]string{"", "", "", "", "", "", "", "", "", "", "cancel", "pause", "pause", "resume",
+			"resume"}).Draw(t, "client") {
 		case "cancel":
 			ev = append(ev, Event{Kind: EvCancel, Req: id})
 			if rapid.Bool().Draw(t, "twice") {
@@ -154,7 +162,8 @@ func (e *engine) happen() (ev []Event) {
 	}
 	if e.cfg.Prefix {
 		ev = append(ev, e.ready(false)...)
-		e.pinned = min(rapid.SampledFrom([]int{0, 0, e.pinned, e.cfg.Cells / 8, e.cfg.Cells / 2}).Draw(t, "pinned"), e.spare()+e.pinned)
+		e.pinned = min(rapid.SampledFrom([]int{0, 0, e.pinned, e.cfg.Cells / 8, e.cfg.Cells / 2}).Draw(t, "pinned"),
+			e.spare()+e.pinned)
 	}
 	if !e.drained && rapid.IntRange(0, 200).Draw(t, "drain") == 200 {
 		e.drained = true
@@ -173,7 +182,8 @@ func (e *engine) compute(calm bool) (ev []Event) {
 	took := 5*time.Millisecond + time.Duration(e.plan.Tokens*rapid.IntRange(200, 4000).Draw(e.t, "us"))*time.Microsecond
 	outcome := StepOK
 	if !calm {
-		outcome = rapid.SampledFrom([]Outcome{StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepAborted, StepFailed}).Draw(e.t, "outcome")
+		outcome = rapid.SampledFrom([]Outcome{StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK,
+			StepOK, StepOK, StepOK, StepAborted, StepFailed}).Draw(e.t, "outcome")
 	}
 	used := e.foreign + e.plan.Tokens
 	for _, r := range e.live {
@@ -408,12 +418,14 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	} else {
 		e.held = 0
 	}
-	short := p.Reason == ReasonCells || slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
+	short := p.Reason == ReasonCells ||
+		slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
 	predicts := e.cfg.Policy == "meridian" || e.cfg.Policy == "pascal"
 	if predicts {
 		reserve = 1
 	}
-	if (e.cfg.Policy == "uma" || predicts && p.DecodeTokens+p.ProbeTokens < e.cfg.MaxBatch) && !p.PrefillHeld && !short {
+	if (e.cfg.Policy == "uma" || predicts && p.DecodeTokens+p.ProbeTokens < e.cfg.MaxBatch) && !p.PrefillHeld &&
+		!short {
 		left := 0
 		for id, r := range e.live {
 			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused && !r.whole && !r.everyRow {
@@ -421,7 +433,8 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 			}
 		}
 		if p.PrefillTokens < min(reserve, left) {
-			e.t.Fatalf("%d of %d prompt tokens are computed, the bound is %d\n%s", p.PrefillTokens, left, reserve, e.trace)
+			e.t.Fatalf("%d of %d prompt tokens are computed, the bound is %d\n%s", p.PrefillTokens, left, reserve,
+				e.trace)
 		}
 	}
 	switch {
@@ -552,7 +565,8 @@ func TestTopRankProgresses(t *testing.T) {
 				r := &simRequest{prompt: rapid.IntRange(1, 12).Draw(t, "prompt"), seq: -1}
 				r.max = min(e.cfg.Room(r.prompt), 25)
 				e.live[e.next] = r
-				ev = append(ev, Event{Kind: EvArrive, Req: e.next, Owner: uint32(e.next % 3), Prompt: r.prompt, MaxTokens: r.max})
+				ev = append(ev, Event{Kind: EvArrive, Req: e.next, Owner: uint32(e.next % 3), Prompt: r.prompt,
+					MaxTokens: r.max})
 			}
 			first := ReqID(0)
 			for _, id := range e.ids() {
@@ -579,11 +593,13 @@ func TestSameEventsSamePlans(t *testing.T) {
 	for run := range 5 {
 		var sc script
 		var out strings.Builder
-		if err := sc.command(&out, strings.Fields("config policy=uma max_running=8 cells=400 max_batch=32 max_queue=200")); err != nil {
+		if err := sc.command(&out,
+			strings.Fields("config policy=uma max_running=8 cells=400 max_batch=32 max_queue=200")); err != nil {
 			t.Fatal(err)
 		}
 		for id := range 150 {
-			sc.events = append(sc.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 41), Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11})
+			sc.events = append(sc.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 41),
+				Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11})
 			sc.max[ReqID(id+1)] = 1 + id%11
 		}
 		if err := sc.command(&out, strings.Fields("run 2000 cost=5ms+1ms")); err != nil {
@@ -620,7 +636,8 @@ func TestFairShare(t *testing.T) {
 				for ; flying[o] < want[o]; flying[o]++ {
 					next++
 					owner[next] = o
-					events = append(events, Event{Kind: EvArrive, Req: next, Class: class, Owner: uint32(o), Prompt: prompt[o], MaxTokens: 8})
+					events = append(events, Event{Kind: EvArrive, Req: next, Class: class, Owner: uint32(o),
+						Prompt: prompt[o], MaxTokens: 8})
 				}
 			}
 			plan := s.Step(now, events)

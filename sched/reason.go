@@ -9,21 +9,22 @@ const ReasonNone Reason = iota
 
 // Why a slice of the batch has its size.
 const (
-	ReasonDecode               Reason = iota + 1 // one token for a running answer
-	ReasonDecodeTurn                             // one token; more answers run than the batch has rows, so they take turns
-	ReasonPrefillRest                            // all that was left of the history
-	ReasonPrefillTick                            // cut by the step's token budget
-	ReasonPrefillBatch                           // cut by Config.MaxBatch
-	ReasonPrefillCells                           // cut by the cells that are free
-	ReasonPrefillRows                            // cut by the rows of prompts that a step computes (Event.PromptRows)
-	ReasonPrefillFloor                           // the smallest chunk, although an answer is late: prompts were held as long as allowed
-	ReasonPrefillTarget                          // cut so that the predicted step meets the ITL target
-	ReasonPrefillExtrapolation                   // cut because the cost model has not measured larger chunks
-	ReasonThink                                  // one token for a thinking request
-	ReasonThinkFloor                             // the same, because it had waited Config.ThinkFloor
-	ReasonProbe                                  // the rows of a fork (EvToken.Probe)
-	ReasonPrefillWhole                           // all of a prompt that cannot be cut, although the step has less room
-	ReasonPrefillEmbed                           // cut by Config.EveryRows
+	ReasonDecode Reason = iota + 1 // one token for a running answer
+	// one token; more answers run than the batch has rows, so they take turns
+	ReasonDecodeTurn
+	ReasonPrefillRest          // all that was left of the history
+	ReasonPrefillTick          // cut by the step's token budget
+	ReasonPrefillBatch         // cut by Config.MaxBatch
+	ReasonPrefillCells         // cut by the cells that are free
+	ReasonPrefillRows          // cut by the rows of prompts that a step computes (Event.PromptRows)
+	ReasonPrefillFloor         // the smallest chunk, although an answer is late: prompts were held as long as allowed
+	ReasonPrefillTarget        // cut so that the predicted step meets the ITL target
+	ReasonPrefillExtrapolation // cut because the cost model has not measured larger chunks
+	ReasonThink                // one token for a thinking request
+	ReasonThinkFloor           // the same, because it had waited Config.ThinkFloor
+	ReasonProbe                // the rows of a fork (EvToken.Probe)
+	ReasonPrefillWhole         // all of a prompt that cannot be cut, although the step has less room
+	ReasonPrefillEmbed         // cut by Config.EveryRows
 )
 
 // What else is in a request's log, and counted: nothing was computed for it.
@@ -66,7 +67,8 @@ const (
 	ReasonPromptTooLong                     // it can never fit
 	ReasonDraining                          // the server is stopping
 	ReasonTTFT                              // Event.Strict, and it would miss its TTFT target
-	ReasonDisplaced                         // it waited, and its user had the most waiting requests when the queue was full
+	// it waited, and its user had the most waiting requests when the queue was full
+	ReasonDisplaced
 )
 
 // Why a running request was preempted.
@@ -97,24 +99,33 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillRest:  {"prefill_rest", "The rest of the prompt fitted into this step."},
 	ReasonPrefillTick:  {"prefill_tick", "The prompt chunk was cut to keep the step within its time budget."},
 	ReasonPrefillBatch: {"prefill_batch", "The prompt chunk filled the batch (--batch-size)."},
-	ReasonPrefillRows:  {"prefill_rows", "The prompt chunk was cut because the request wants the log-probabilities of its prompt: a step computes few such rows."},
+	ReasonPrefillRows: {"prefill_rows", "The prompt chunk was cut because the request wants the log-probabilities " +
+		"of its prompt: a step computes few such rows."},
 	ReasonPrefillCells: {"prefill_cells", "The prompt chunk was cut because few KV cells are free."},
-	ReasonPrefillFloor: {"prefill_floor", "An answer is late, but the prompt had waited as long as allowed: it got the smallest chunk."},
+	ReasonPrefillFloor: {"prefill_floor", "An answer is late, but the prompt had waited as long as allowed: it got " +
+		"the smallest chunk."},
 
-	ReasonPrefillTarget:        {"prefill_target", "The prompt chunk was cut to keep the predicted step within the ITL target of running answers (--itl-target-ms)."},
-	ReasonPrefillExtrapolation: {"prefill_extrapolation", "The prompt chunk was kept small because the cost model has not yet measured larger ones on this machine."},
-	ReasonThink:                {"think", "A thinking request got one token."},
-	ReasonThinkFloor:           {"think_floor", "A thinking request got one token because it had waited as long as allowed (--think-floor-ms)."},
-	ReasonProbe:                {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
-	ReasonPrefillWhole:         {"prefill_whole", "The whole text was computed in one step, because the model reads it in both directions."},
-	ReasonPrefillEmbed:         {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
+	ReasonPrefillTarget: {"prefill_target", "The prompt chunk was cut to keep the predicted step within the " +
+		"ITL target of running answers (--itl-target-ms)."},
+	ReasonPrefillExtrapolation: {"prefill_extrapolation", "The prompt chunk was kept small because the cost model " +
+		"has not yet measured larger ones on this machine."},
+	ReasonThink: {"think", "A thinking request got one token."},
+	ReasonThinkFloor: {"think_floor", "A thinking request got one token because it had waited as long as allowed " +
+		"(--think-floor-ms)."},
+	ReasonProbe: {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
+	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
+		"both directions."},
+	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
 
-	ReasonArrived:      {"arrived", "The request arrived."},
-	ReasonStarted:      {"started", "The request started: it got a sequence."},
-	ReasonThinkHeld:    {"think_held", "Its thinking token was skipped to protect the ITL target."},
-	ReasonPaced:        {"paced", "Its token was skipped because its answer is ahead of reading speed and other requests need the step."},
-	ReasonPrefillHeld:  {"prefill_held", "Its prompt was skipped in this step to protect the ITL target of a running answer."},
-	ReasonProbeSkipped: {"probe_skipped", "Its EAT probe was skipped: the step had no room, or probes of other requests had waited longer."},
+	ReasonArrived:   {"arrived", "The request arrived."},
+	ReasonStarted:   {"started", "The request started: it got a sequence."},
+	ReasonThinkHeld: {"think_held", "Its thinking token was skipped to protect the ITL target."},
+	ReasonPaced: {"paced", "Its token was skipped because its answer is ahead of reading speed and other " +
+		"requests need the step."},
+	ReasonPrefillHeld: {"prefill_held", "Its prompt was skipped in this step to protect the ITL target of a running " +
+		"answer."},
+	ReasonProbeSkipped: {"probe_skipped", "Its EAT probe was skipped: the step had no room, or probes of other " +
+		"requests had waited longer."},
 
 	ReasonIdle:   {"idle", "There was nothing to compute."},
 	ReasonServed: {"served", "Every runnable request got all the tokens it could use."},
@@ -124,35 +135,48 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonCells:  {"cells", "Too few KV cells were free to compute more."},
 
 	ReasonTarget: {"target", "A larger step would exceed the ITL target of running answers (--itl-target-ms)."},
-	ReasonAgain:  {"again", "The batch is planned after cached prefixes are looked up or preempted requests have released their cells."},
+	ReasonAgain: {"again", "The batch is planned after cached prefixes are looked up or preempted requests have " +
+		"released their cells."},
 
 	ReasonWaitSequence: {"wait_sequence", "It waits because the maximum number of requests runs (--parallel)."},
-	ReasonWaitCells:    {"wait_cells", "It waits because the KV cache has too few free cells for its prompt (--ctx-size)."},
-	ReasonWaitClass:    {"wait_class", "It waits because the maximum number of requests of its priority class runs (--max-background)."},
-	ReasonWaitPaused:   {"wait_paused", "It waits because its client does not read."},
-	ReasonWaitTurn:     {"wait_turn", "It waits because other requests go first."},
-	ReasonJoining:      {"joining", "It waits because another request is computing a prefix of its prompt."},
-	ReasonRestoring:    {"restoring", "It waits because a prefix of its prompt is being restored from memory, disk or fabric."},
+	ReasonWaitCells: {"wait_cells", "It waits because the KV cache has too few free cells for its prompt " +
+		"(--ctx-size)."},
+	ReasonWaitClass: {"wait_class", "It waits because the maximum number of requests of its priority class runs " +
+		"(--max-background)."},
+	ReasonWaitPaused: {"wait_paused", "It waits because its client does not read."},
+	ReasonWaitTurn:   {"wait_turn", "It waits because other requests go first."},
+	ReasonJoining:    {"joining", "It waits because another request is computing a prefix of its prompt."},
+	ReasonRestoring: {"restoring", "It waits because a prefix of its prompt is being restored from memory, disk or " +
+		"fabric."},
 
 	ReasonQueueFull:      {"queue_full", "It was rejected because the queue is full (--max-queue)."},
 	ReasonClassQueueFull: {"class_queue_full", "It was rejected because the queue of its priority class is full."},
 	ReasonPromptTooLong:  {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
 	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
-	ReasonTTFT:           {"ttft", "It was rejected because its first token would miss its TTFT target, and it asked for a strict target."},
-	ReasonDisplaced:      {"displaced", "It was rejected to make room for a request of another user: the queue is full (--max-queue), and its user had the most requests waiting."},
+	ReasonTTFT: {"ttft", "It was rejected because its first token would miss its TTFT target, and it asked " +
+		"for a strict target."},
+	ReasonDisplaced: {"displaced", "It was rejected to make room for a request of another user: the queue is full " +
+		"(--max-queue), and its user had the most requests waiting."},
 
-	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request ranked before it needed KV cells; it resumes from the cells still cached."},
-	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; it resumes from the cells still cached."},
-	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client does not read and other requests wait; it resumes from the cells still cached."},
-	ReasonPreemptYield:  {"preempt_yield", "It was preempted because it is a background request and an interactive request waited; it resumes from the cells still cached."},
-	ReasonPreemptShare:  {"preempt_share", "It was preempted because its user had more than its share of the sequences and a request of another user waited; it resumes from the cells still cached."},
+	ReasonPreemptCells: {"preempt_cells", "It was preempted because a request ranked before it needed KV cells; it " +
+		"resumes from the cells still cached."},
+	ReasonPreemptFull: {"preempt_kv_full", "It was preempted because the engine's KV cache was full; it resumes " +
+		"from the cells still cached."},
+	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client does not read and other requests " +
+		"wait; it resumes from the cells still cached."},
+	ReasonPreemptYield: {"preempt_yield", "It was preempted because it is a background request and an interactive " +
+		"request waited; it resumes from the cells still cached."},
+	ReasonPreemptShare: {"preempt_share", "It was preempted because its user had more than its share of the " +
+		"sequences and a request of another user waited; it resumes from the cells still cached."},
 
 	ReasonStop:      {"stop", "It ended with an end-of-generation token or a stop string."},
 	ReasonLength:    {"length", "It ended because it reached its token limit or the end of the context."},
 	ReasonFailed:    {"failed", "It failed because the decode step failed."},
 	ReasonCancelled: {"cancelled", "It ended because its client cancelled it or disconnected."},
-	ReasonKVFull:    {"kv_full", "It failed because the KV cache had no free cell although no other request was running."},
-	ReasonEmbedded:  {"embedded", "It ended because the embedding of its text was complete."},
+
+	ReasonKVFull: {"kv_full", "It failed because the KV cache had no free cell although no other request was running."},
+
+	ReasonEmbedded: {"embedded", "It ended because the embedding of its text was complete."},
 }
 
 // String is the metric label: short, snake_case, stable.

@@ -22,8 +22,8 @@ type request struct {
 	// number, until a pause costs the request its place.
 	//
 	// With Config.Prefix the rank is given at the first start, so that no request makes way for one that started after
-	// it. A request that makes way for an answer of a larger rank gets a rank behind it, so that the answer does not make
-	// way for it later.
+	// it. A request that makes way for an answer of a larger rank gets a rank behind it, so that the answer does not
+	// make way for it later.
 	rank     uint64
 	state    State // Queued … Output; a finalised request has no record
 	phase    State // Think or Output: the state after Prefill
@@ -31,16 +31,17 @@ type request struct {
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt    int  // tokens
-	max       int  // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
-	generated int  // tokens fed back by EvToken
-	computed  int  // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
-	shared    int  // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
-	hint      int  // Event.Shared: what shared will probably be when it starts; 0 afterwards
-	rows      bool // Event.PromptRows
-	whole     bool // its prompt is computed in one slice
-	everyRow  bool // each row of its prompt has an output
-	probe     int  // rows of the fork beside its next row; 0 = none
+	prompt    int // tokens
+	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
+	generated int // tokens fed back by EvToken
+	// tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	computed int
+	shared   int  // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
+	hint     int  // Event.Shared: what shared will probably be when it starts; 0 afterwards
+	rows     bool // Event.PromptRows
+	whole    bool // its prompt is computed in one slice
+	everyRow bool // each row of its prompt has an output
+	probe    int  // rows of the fork beside its next row; 0 = none
 	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
 	forkSkipped uint64
 	charged     int // tokens of its history that its flow was charged for: computing them again is free
@@ -219,7 +220,8 @@ func (s *Scheduler) vacate(r *request, gives int) {
 func (s *Scheduler) givenUp(r *request, e *Event) int {
 	switch {
 	case e.Cells < 0 || e.Cells > s.cfg.Cells:
-		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, e.Cells, s.cfg.Cells))
+		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, e.Cells,
+			s.cfg.Cells))
 	case !s.cfg.Prefix || r.seq < 0:
 		return r.own()
 	}

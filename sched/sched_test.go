@@ -45,7 +45,8 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.OutputSlots = -1 }, "OutputSlots is -1"},
 		{func(c *Config) { c.Policy, c.Prefix = "meridian", true }, ""},
 		{func(c *Config) { c.Policy = "pascal" }, ""},
-		{func(c *Config) { c.Policy, c.Limits[Background].MaxRunning = "meridian_static", 3 }, "policy meridian_static knows no classes"},
+		{func(c *Config) { c.Policy, c.Limits[Background].MaxRunning = "meridian_static", 3 },
+			"policy meridian_static knows no classes"},
 		{func(c *Config) { c.Policy, c.Limits[Background].MaxQueue = "stock", 3 }, "policy stock knows no classes"},
 	} {
 		cfg := valid
@@ -113,7 +114,8 @@ func TestBrokenContract(t *testing.T) {
 		"outcome of none":   {[][]Event{{ok}}, "had no batch"},
 		"row unanswered":    {[][]Event{{arrive}, {ok}}, "row of request 7"},
 		"token without row": {[][]Event{{long}, {ok, {Kind: EvToken, Req: 7}}}, "request 7, which has no row"},
-		"two tokens":        {[][]Event{{arrive}, {ok, {Kind: EvToken, Req: 7}, {Kind: EvToken, Req: 7}}}, "request 7, which has no row"},
+		"two tokens": {[][]Event{{arrive}, {ok, {Kind: EvToken, Req: 7}, {Kind: EvToken, Req: 7}}},
+			"request 7, which has no row"},
 		"token too early":   {[][]Event{{arrive}, {{Kind: EvToken, Req: 7}, ok}}, "request 7, which has no row"},
 		"live id again":     {[][]Event{{arrive, arrive}}, "request 7, which is live"},
 		"id 0":              {[][]Event{{{Kind: EvArrive, Prompt: 1, MaxTokens: 1}}}, "request id 0"},
@@ -147,17 +149,20 @@ func TestRoom(t *testing.T) {
 	}
 	sc := &script{}
 	var out strings.Builder
-	for _, line := range []string{"config policy=uma max_running=2 cells=10 max_batch=16", "arrive 1 prompt=9 max=50", "arrive 2 prompt=10 max=1", "step"} {
+	for _, line := range []string{"config policy=uma max_running=2 cells=10 max_batch=16", "arrive 1 prompt=9 max=50",
+		"arrive 2 prompt=10 max=1", "step"} {
 		if err := sc.command(&out, strings.Fields(line)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(sc.plan.Reject) != 1 || sc.plan.Reject[0] != (Rejection{Req: 2, Reason: ReasonPromptTooLong, Need: 11, Have: 10}) {
+	if len(sc.plan.Reject) != 1 ||
+		sc.plan.Reject[0] != (Rejection{Req: 2, Reason: ReasonPromptTooLong, Need: 11, Have: 10}) {
 		t.Errorf("rejects %+v", sc.plan.Reject)
 	}
 	// A caller that feeds a token beyond the room is answered with the end.
 	plan := sc.s.Step(1, []Event{{Kind: EvStep}, {Kind: EvToken, Req: 1}})
-	if want := (Release{Req: 1, Seq: 0, Reason: ReasonLength, Final: true}); len(plan.Release) != 1 || plan.Release[0] != want {
+	if want := (Release{Req: 1, Seq: 0, Reason: ReasonLength, Final: true}); len(plan.Release) != 1 ||
+		plan.Release[0] != want {
 		t.Errorf("releases %+v, want %+v", plan.Release, want)
 	}
 }
@@ -166,7 +171,8 @@ func TestRoom(t *testing.T) {
 func TestThinksOnce(t *testing.T) {
 	sc := &script{}
 	var out strings.Builder
-	for _, line := range []string{"config policy=uma max_running=2 cells=100 max_batch=16", "arrive 1 prompt=3 max=50", "step"} {
+	for _, line := range []string{"config policy=uma max_running=2 cells=100 max_batch=16", "arrive 1 prompt=3 max=50",
+		"step"} {
 		if err := sc.command(&out, strings.Fields(line)); err != nil {
 			t.Fatal(err)
 		}
@@ -247,10 +253,13 @@ func TestPaceSettles(t *testing.T) {
 
 func TestTraceRoundTrip(t *testing.T) {
 	cfg := Config{
-		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, EveryRows: 9, Forks: 2, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
-		TickBudget: 33333333, SoloBudget: time.Second, SoloLimit: 2 * time.Second, StartBudget: 7, FirstPrefill: 5, MinPrefill: 3, Guard: 100 * time.Millisecond,
+		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, EveryRows: 9, Forks: 2, MaxQueue: 4,
+		Limits:     [NumClasses]ClassLimits{{1, 2}, {3, 4}},
+		TickBudget: 33333333, SoloBudget: time.Second, SoloLimit: 2 * time.Second, StartBudget: 7, FirstPrefill: 5,
+		MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
-		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3, ReadingRate: 12.1,
+		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3,
+		ReadingRate: 12.1,
 	}
 	m := newCostModel(&CostState{})
 	for i := range 20 {
@@ -259,15 +268,22 @@ func TestTraceRoundTrip(t *testing.T) {
 	cfg.Cost = m.state()
 	events := []Event{
 		{Kind: EvStep, Outcome: StepKVFull, Took: 29123457},
-		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetITL: time.Hour, QueuedFor: 3 * time.Microsecond, Thinking: true},
+		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6,
+			TargetTTFT: 7, TargetITL: time.Hour, QueuedFor: 3 * time.Microsecond, Thinking: true},
 		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 6},
-		{Kind: EvCancel, Req: 2}, {Kind: EvCancel, Req: 12, Cells: 3}, {Kind: EvFinish, Req: 13, Finish: ReasonStop, Cells: 4},
+		{Kind: EvCancel, Req: 2}, {Kind: EvCancel, Req: 12, Cells: 3},
+		{Kind: EvFinish, Req: 13, Finish: ReasonStop, Cells: 4},
 		{Kind: EvStep, Took: 5, Resident: 77}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
-		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7}, {Kind: EvDrain},
-		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3}, {Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
-		{Kind: EvArrive, Req: 12, Prompt: 5, MaxTokens: 1, Whole: true}, {Kind: EvArrive, Req: 13, Prompt: 5, MaxTokens: 1, EveryRow: true},
-		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64}, {Kind: EvDefer, Req: 10, Finish: ReasonJoining},
-		{Kind: EvDefer, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12}, {Kind: EvReady, Req: 11}, {Kind: EvCells, Cells: 99}, {Kind: EvCells},
+		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7},
+		{Kind: EvDrain},
+		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3},
+		{Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
+		{Kind: EvArrive, Req: 12, Prompt: 5, MaxTokens: 1, Whole: true},
+		{Kind: EvArrive, Req: 13, Prompt: 5, MaxTokens: 1, EveryRow: true},
+		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64},
+		{Kind: EvDefer, Req: 10, Finish: ReasonJoining},
+		{Kind: EvDefer, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12},
+		{Kind: EvReady, Req: 11}, {Kind: EvCells, Cells: 99}, {Kind: EvCells},
 	}
 	text := AppendConfig(nil, &cfg)
 	text = AppendEvents(text, 123456789, events)
@@ -280,7 +296,8 @@ func TestTraceRoundTrip(t *testing.T) {
 	if tr.Config != cfg {
 		t.Errorf("config is %+v\nwant %+v\n%s", tr.Config, cfg, text)
 	}
-	if len(tr.Steps) != 2 || tr.Steps[0].Now != 123456789 || tr.Steps[1].Now != 3e9 || !slices.Equal(tr.Steps[0].Events, events) || tr.Steps[0].Plan != "plan line\nanother\n" {
+	if len(tr.Steps) != 2 || tr.Steps[0].Now != 123456789 || tr.Steps[1].Now != 3e9 ||
+		!slices.Equal(tr.Steps[0].Events, events) || tr.Steps[0].Plan != "plan line\nanother\n" {
 		t.Errorf("steps are %+v\nof\n%s", tr.Steps, text)
 	}
 	// Cut in the middle of a line, the last step is left out.
@@ -331,9 +348,11 @@ func TestTraceErrors(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		head + "step 0s\noutcome ok\n":                                                 "line 2: EvStep, but the previous plan had no batch",
-		head + "step 0s\narrive 1 prompt=5 max=2\nstep 1s\n":                           "line 4: no EvStep",
-		head + "step 0s\narrive 1 prompt=5 max=2\n> plan tokens=4\n":                   "line 2: the plan differs",
+		head + "step 0s\noutcome ok\n":                       "line 2: EvStep, but the previous plan had no batch",
+		head + "step 0s\narrive 1 prompt=5 max=2\nstep 1s\n": "line 4: no EvStep",
+
+		head + "step 0s\narrive 1 prompt=5 max=2\n> plan tokens=4\n": "line 2: the plan differs",
+
 		"config policy=uma max_running=2 cells=50 max_batch=8 max_queue=-1\nstep 0s\n": "MaxQueue is -1",
 	} {
 		tr, err := ReadTrace([]byte(text))
@@ -391,9 +410,12 @@ func recordStorm(t *testing.T, policy string) []byte {
 	text := []byte("# Two answers run, four owners send prompts of 250 tokens, one is cancelled.\n")
 	text = AppendConfig(text, &cfg)
 	for i := range 80 {
-		line := map[int]string{0: "arrive 1 owner=1 prompt=9 max=60", 1: "arrive 2 owner=2 prompt=7 max=70 think itl=40ms",
-			5: "arrive 3 class=background owner=3 prompt=250 max=4", 6: "arrive 4 owner=4 prompt=250 max=4", 7: "arrive 5 owner=5 prompt=250 max=4",
-			8: "arrive 6 owner=1 prompt=250 max=4", 9: "arrive 7 owner=1 prompt=250 max=4", 20: "cancel 5", 40: "pause 1", 50: "resume 1"}[i]
+		line := map[int]string{0: "arrive 1 owner=1 prompt=9 max=60", 1: "arrive 2 owner=2 prompt=7 max=70 think " +
+			"itl=40ms",
+			5: "arrive 3 class=background owner=3 prompt=250 max=4", 6: "arrive 4 owner=4 prompt=250 max=4",
+			7: "arrive 5 owner=5 prompt=250 max=4",
+			8: "arrive 6 owner=1 prompt=250 max=4", 9: "arrive 7 owner=1 prompt=250 max=4", 20: "cancel 5",
+			40: "pause 1", 50: "resume 1"}[i]
 		if line != "" {
 			if err := sc.command(&out, strings.Fields(line)); err != nil {
 				t.Fatal(err)
@@ -403,7 +425,8 @@ func recordStorm(t *testing.T, policy string) []byte {
 		sc.step()
 		text = sc.plan.Append(text, planPrefix)
 		if sc.owed {
-			if err := sc.took(15*time.Millisecond+time.Duration(sc.plan.PrefillTokens)*3250*time.Microsecond, nil); err != nil {
+			if err := sc.took(15*time.Millisecond+time.Duration(sc.plan.PrefillTokens)*3250*time.Microsecond,
+				nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -413,8 +436,10 @@ func recordStorm(t *testing.T, policy string) []byte {
 
 // FuzzReadTrace: no input panics, and what is read is written and read back the same.
 func FuzzReadTrace(f *testing.F) {
-	f.Add([]byte("config policy=uma max_running=2 cells=50 max_batch=8\nstep 0s\narrive 1 prompt=5 max=2\nstep 1s\noutcome ok took=3ms\ntoken 1 think\n"))
-	f.Add([]byte("config policy=stock max_running=2 cells=50 max_batch=8 guard=1ms\nstep 5ns\ndrain\ncancel 4\nstep 6ns\nfinish 9 stop\n> x\n"))
+	f.Add([]byte("config policy=uma max_running=2 cells=50 max_batch=8\nstep 0s\narrive 1 prompt=5 max=2\nstep 1s\n" +
+		"outcome ok took=3ms\ntoken 1 think\n"))
+	f.Add([]byte("config policy=stock max_running=2 cells=50 max_batch=8 guard=1ms\nstep 5ns\ndrain\ncancel 4\n" +
+		"step 6ns\nfinish 9 stop\n> x\n"))
 	if data, err := os.ReadFile(filepath.Join("testdata", "storm.trace")); err == nil {
 		f.Add(data[:2000])
 	}
@@ -452,18 +477,24 @@ func TestBrokenAnswers(t *testing.T) {
 		steps [][]Event
 		want  string
 	}{
-		"none":             {[][]Event{{arrive}, {}}, "no EvStarted, EvDefer or EvCancel for the start of request 7"},
-		"two":              {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7, which no Plan.Start named"},
-		"held and started": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonJoining}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7"},
-		"held running":     {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvDefer, Req: 7, Finish: ReasonJoining}}}, "EvDefer of request 7"},
-		"all cached":       {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
-		"more shared":      {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
+		"none": {[][]Event{{arrive}, {}}, "no EvStarted, EvDefer or EvCancel for the start of request 7"},
+		"two": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvStarted, Req: 7}}},
+			"EvStarted of request 7, which no Plan.Start named"},
+		"held and started": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonJoining},
+			{Kind: EvStarted, Req: 7}}}, "EvStarted of request 7"},
+		"held running": {[][]Event{{arrive},
+			{{Kind: EvStarted, Req: 7}, {Kind: EvDefer, Req: 7, Finish: ReasonJoining}}}, "EvDefer of request 7"},
+		"all cached":  {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
+		"more shared": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
+
 		"held for nothing": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonStop}}}, "it must be"},
 		"too many cells":   {[][]Event{{{Kind: EvCells, Cells: 101}}}, "EvCells of 101 cells"},
-		"gives too much":   {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvCancel, Req: 7, Cells: 101}}}, "gives up 101 cells"},
-		"negative cells":   {[][]Event{{{Kind: EvCells, Cells: -1}}}, "EvCells of -1 cells"},
-		"hint":             {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9, Shared: -1}}}, "Shared -1"},
-		"fork":             {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvStep}, {Kind: EvToken, Req: 7, Probe: -1}}}, "Probe -1"},
+		"gives too much": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvCancel, Req: 7, Cells: 101}}},
+			"gives up 101 cells"},
+		"negative cells": {[][]Event{{{Kind: EvCells, Cells: -1}}}, "EvCells of -1 cells"},
+		"hint":           {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9, Shared: -1}}}, "Shared -1"},
+		"fork": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}},
+			{{Kind: EvStep}, {Kind: EvToken, Req: 7, Probe: -1}}}, "Probe -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -507,7 +538,8 @@ func TestPinnedInTheWay(t *testing.T) {
 		t.Fatalf("plan is\n%s", &plan)
 	}
 	plan = s.Step(4, nil)
-	if want := (Release{Req: 1, Seq: 0, Reason: ReasonKVFull, Final: true}); len(plan.Release) != 1 || plan.Release[0] != want {
+	if want := (Release{Req: 1, Seq: 0, Reason: ReasonKVFull, Final: true}); len(plan.Release) != 1 ||
+		plan.Release[0] != want {
 		t.Fatalf("nothing came free:\n%s", &plan)
 	}
 }
@@ -527,7 +559,8 @@ func TestStaticRule(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p := s.policy.(*meridianStatic); p.slots != c.slots || p.thinks != c.thinks {
-			t.Errorf("%d × %v: %d places for answers, %d for thinking, want %d", c.slots, c.mult, p.slots, p.thinks, c.thinks)
+			t.Errorf("%d × %v: %d places for answers, %d for thinking, want %d", c.slots, c.mult, p.slots, p.thinks,
+				c.thinks)
 		}
 	}
 }
@@ -559,7 +592,8 @@ func TestLogForgets(t *testing.T) {
 		s.Step(Instant(id), []Event{{Kind: EvArrive, Req: id, Prompt: 500, MaxTokens: 1}})
 	}
 	all := s.Finished(nil)
-	if len(all) != endedSize || all[0].Req != endedSize+5 || all[endedSize-1].Req != 6 || all[0].Reason != ReasonPromptTooLong {
+	if len(all) != endedSize || all[0].Req != endedSize+5 || all[endedSize-1].Req != 6 ||
+		all[0].Reason != ReasonPromptTooLong {
 		t.Errorf("%d ended: %+v …", len(all), all[0])
 	}
 	if _, ok := s.Decisions(nil, 3); ok {

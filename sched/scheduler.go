@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
-// Scheduler decides what each decode step computes. Step is a function of New's arguments and of the (now, events) pairs
-// before it. A Scheduler belongs to one goroutine.
+// Scheduler decides what each decode step computes. Step is a function of New's arguments and of the (now, events)
+// pairs before it. A Scheduler belongs to one goroutine.
 type Scheduler struct {
 	cfg     Config // defaults filled in
 	policy  policy
@@ -39,8 +39,8 @@ type Scheduler struct {
 	owedStep  bool
 	owedToken int // rows of a successful step that no event has answered yet
 
-	// cells is how many cells requests could have when this Step began; freed is how many they gave up in it. The caller's
-	// ledger says (EvCells), or without Config.Prefix the tokens that running requests have computed.
+	// cells is how many cells requests could have when this Step began; freed is how many they gave up in it. The
+	// caller's ledger says (EvCells), or without Config.Prefix the tokens that running requests have computed.
 	cells, freed int
 	// lost is how many cells the engine seems to lack: learned from StepKVFull, halved now and then.
 	lost     int
@@ -178,7 +178,8 @@ func (s *Scheduler) reconcile() {
 	s.batch = s.batch[:0]
 	s.cursor = 0
 	s.plan = Plan{
-		Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0], Again: s.plan.Again,
+		Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0],
+		Again: s.plan.Again,
 	}
 	s.guard = guard{}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs testdata/*.txt: what the scheduler decides in a course of events. Besides the events of a trace, which
-// wait for the next step, the commands are:
+// TestScripts runs testdata/*.txt: what the scheduler decides in a course of events. Besides the events of a trace,
+// which wait for the next step, the commands are:
 //
 //	config KEY=VALUE…    a new scheduler; time starts at 0
 //	at TIME              moves the clock
@@ -103,7 +103,8 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}, own: map[ReqID]int{}, shared: map[ReqID]int{}}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{},
+			own: map[ReqID]int{}, shared: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
 		if err != nil || Instant(d) < sc.now {
@@ -168,9 +169,11 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		return err
 	case "stats":
 		st := sc.s.Stats()
-		fmt.Fprintf(out, "queued %d+%d, prefilling %d, decoding %d, paused %d, %d cells free (%d lost), budget %d (alone %d), tick %v, preemptions %d, guard %d, ignored %d\n",
-			st.QueuedInteractive, st.QueuedBackground, st.Prefilling, st.Decoding, st.Paused, st.FreeCells, st.LostCells,
-			st.BudgetTarget, st.SoloTarget, st.TickEWMA.Round(100*time.Microsecond), st.Preemptions, st.GuardSkips, st.Ignored)
+		fmt.Fprintf(out, "queued %d+%d, prefilling %d, decoding %d, paused %d, %d cells free (%d lost), budget %d "+
+			"(alone %d), tick %v, preemptions %d, guard %d, ignored %d\n",
+			st.QueuedInteractive, st.QueuedBackground, st.Prefilling, st.Decoding, st.Paused, st.FreeCells,
+			st.LostCells, st.BudgetTarget, st.SoloTarget, st.TickEWMA.Round(100*time.Microsecond), st.Preemptions,
+			st.GuardSkips, st.Ignored)
 	case "why":
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
@@ -184,7 +187,8 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 	case "guard":
 		st := sc.s.Stats()
 		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
-		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk %d\n",
+		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk "+
+			"%d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
 	case "probe", "forced", "shared": // the first two of the request's next token
 		id, err := strconv.ParseUint(f[1], 10, 64)
@@ -205,11 +209,13 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "no such request")
 		}
 		for _, d := range log {
-			fmt.Fprintf(out, "%v…%v %s ×%d, %d tokens\n", time.Duration(d.First), time.Duration(d.Last), d.Reason, d.Times, d.Tokens)
+			fmt.Fprintf(out, "%v…%v %s ×%d, %d tokens\n", time.Duration(d.First), time.Duration(d.Last), d.Reason,
+				d.Times, d.Tokens)
 		}
 	case "ended":
 		for _, e := range sc.s.Finished(nil) {
-			fmt.Fprintf(out, "%d %s %s: arrived %v, ended %v, %d + %d tokens\n", e.Req, e.Class, e.Reason, time.Duration(e.Arrived), time.Duration(e.Ended), e.Prompt, e.Generated)
+			fmt.Fprintf(out, "%d %s %s: arrived %v, ended %v, %d + %d tokens\n", e.Req, e.Class, e.Reason,
+				time.Duration(e.Arrived), time.Duration(e.Ended), e.Prompt, e.Generated)
 		}
 	case "count":
 		r, ok := parseReason(f[1])
@@ -296,7 +302,8 @@ func (sc *script) took(d time.Duration, args []string) error {
 		case sc.have[sl.Req] == sc.max[sl.Req]:
 			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
 		default:
-			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req], Forced: sc.forced[sl.Req]})
+			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think",
+				Probe: sc.probe[sl.Req], Forced: sc.forced[sl.Req]})
 			delete(sc.probe, sl.Req)
 			delete(sc.forced, sl.Req)
 		}

@@ -133,8 +133,8 @@ type Trace struct {
 	Steps  []TraceStep
 }
 
-// ReadTrace parses a trace. An error names the line and what is wrong with it. If the text does not end with a line end,
-// writing was cut short, and the last step is left out.
+// ReadTrace parses a trace. An error names the line and what is wrong with it. If the text does not end with a line
+// end, writing was cut short, and the last step is left out.
 func ReadTrace(data []byte) (*Trace, error) {
 	t := &Trace{}
 	configured := false
@@ -218,7 +218,8 @@ func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
 		st = &t.Steps[i]
 		plan := s.Step(st.Now, st.Events)
 		if got := plan.String(); st.Plan != "" && got != st.Plan {
-			return fmt.Errorf("sched: trace line %d: the plan differs\nrecorded:\n%sreplayed:\n%s", st.Line, st.Plan, got)
+			return fmt.Errorf("sched: trace line %d: the plan differs\nrecorded:\n%sreplayed:\n%s", st.Line, st.Plan,
+				got)
 		}
 		if visit != nil {
 			visit(st, &plan)

@@ -12,8 +12,9 @@ import (
 
 // eventNames are the first words of an event's line in a trace.
 var eventNames = [...]string{
-	EvArrive: "arrive", EvCancel: "cancel", EvStep: "outcome", EvToken: "token", EvFinish: "finish", EvPause: "pause", EvResume: "resume",
-	EvDrain: "drain", EvStarted: "started", EvDefer: "defer", EvReady: "ready", EvCells: "cells",
+	EvArrive: "arrive", EvCancel: "cancel", EvStep: "outcome", EvToken: "token", EvFinish: "finish", EvPause: "pause",
+	EvResume: "resume",
+	EvDrain:  "drain", EvStarted: "started", EvDefer: "defer", EvReady: "ready", EvCells: "cells",
 }
 
 // ofRequest reports whether events of this kind name a request.
@@ -94,7 +95,8 @@ var eventArgs = []eventArg{
 	numberArg(EvReady, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	{
 		kind: EvCells, key: "room",
-		set:   func(e *Event, v string) (err error) { e.Cells, err = parseInt("room", v, 0, math.MaxInt32); return err },
+		set: func(e *Event, v string) (err error) { e.Cells, err = parseInt("room", v, 0, math.MaxInt32); return err },
+
 		value: func(dst []byte, e *Event) []byte { return strconv.AppendInt(dst, int64(e.Cells), 10) },
 	},
 }

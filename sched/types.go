@@ -35,8 +35,8 @@ const (
 //	Done     stopped, reached its limit, or was cancelled; owns nothing
 //	Failed   was rejected, or failed; owns nothing
 //
-// A request thinks once: after its think block it stays in Output, as before the block. A preempted request goes back to
-// Queued, computes in Prefill what is not cached, and continues in its phase.
+// A request thinks once: after its think block it stays in Output, as before the block. A preempted request goes back
+// to Queued, computes in Prefill what is not cached, and continues in its phase.
 type State uint8
 
 const (
@@ -79,8 +79,8 @@ const (
 	// EvDefer answers a Plan.Start: a prefix that the request needs is not there yet. It waits without a sequence
 	// until EvReady. Uses Req, Finish: ReasonJoining or ReasonRestoring.
 	EvDefer
-	// EvReady: what the deferred request waited for is there, or will not come. Uses Req, and Shared: how many tokens of
-	// its history running requests hold, as far as is known (0 = not known). It needs no cells for these.
+	// EvReady: what the deferred request waited for is there, or will not come. Uses Req, and Shared: how many tokens
+	// of its history running requests hold, as far as is known (0 = not known). It needs no cells for these.
 	EvReady
 	// EvCells: how many cells requests can have, by the caller's ledger: free ones, and cached ones that it can evict.
 	// Uses Cells, an absolute number. It is due before a Step whenever the number differs from the one told last;
@@ -112,10 +112,13 @@ type Event struct {
 	TargetITL  time.Duration // EvArrive: ITL target, 0 = the configured one
 	Thinking   bool          // EvArrive: the prompt opens a think block; EvToken: the state after this token
 	Strict     bool          // EvArrive: reject the request at once if the cost model says that it misses TargetTTFT
-	PromptRows bool          // EvArrive: the caller wants a logits row of each prompt token: a step computes maxPromptRows of them at most
-	Whole      bool          // EvArrive: the prompt is computed in one slice, because its rows see each other in both directions. No request of such a model generates
-	EveryRow   bool          // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
-	Finish     Reason        // EvFinish, EvDefer
+	// EvArrive: the caller wants a logits row of each prompt token: a step computes maxPromptRows of them at most
+	PromptRows bool
+	// EvArrive: the prompt is computed in one slice, because its rows see each other in both directions. No request of
+	// such a model generates
+	Whole    bool
+	EveryRow bool   // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
+	Finish   Reason // EvFinish, EvDefer
 
 	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; from a recorded trace
 	// a simulation takes the true time of arrival, which can lie within a step.
@@ -126,18 +129,19 @@ type Event struct {
 	// EvToken: tokens that were taken out of its computed history (a context shift, or a dropped thought); 0 = none. No
 	// other sequence may hold their cells.
 	Cut int
-	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed with
-	// it, in one slice where there is room. 0 = none.
+	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed
+	// with it, in one slice where there is room. 0 = none.
 	Forced int
 	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has.
 	Cached int
-	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free them.
+	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free
+	// them.
 	Shared int
 	// EvCells. With Config.Prefix also EvFinish and EvCancel: cells that only this request holds, which others can have
 	// once it has ended. Those that another sequence shares by now are not among them.
 	Cells int
-	// EvStep: cells in use while Decode ran, those of cached prefixes and of the batch included; 0 = not known. It decides
-	// nothing; a cost model is fitted to it from a recorded trace.
+	// EvStep: cells in use while Decode ran, those of cached prefixes and of the batch included; 0 = not known. It
+	// decides nothing; a cost model is fitted to it from a recorded trace.
 	Resident int
 
 	Outcome Outcome       // EvStep
@@ -169,8 +173,8 @@ type Slice struct {
 	Reason Reason
 }
 
-// Start says that a request gets sequence Seq: share or restore its cached prefix, and answer with one EvStarted, EvDefer
-// or EvCancel.
+// Start says that a request gets sequence Seq: share or restore its cached prefix, and answer with one EvStarted,
+// EvDefer or EvCancel.
 type Start struct {
 	Req ReqID
 	Seq int32
@@ -196,8 +200,8 @@ type Rejection struct {
 	Need, Have int           // cells, with ReasonPromptTooLong: what it needs at least, and the size of the pool
 }
 
-// Plan is what to do until the next Step, in this order: Release, Reject, Start, then decode Batch. Its slices belong to
-// the scheduler and are valid until the next Step.
+// Plan is what to do until the next Step, in this order: Release, Reject, Start, then decode Batch. Its slices belong
+// to the scheduler and are valid until the next Step.
 type Plan struct {
 	Release []Release
 	Reject  []Rejection
@@ -264,12 +268,13 @@ type Stats struct {
 	Paused            int
 	FreeCells         int // cells that requests can have
 	LostCells         int // of FreeCells: those that the engine seems to lack after StepKVFull, decaying
-	BudgetTarget      int // tokens that a step with prompt work aims at while answers run; Config.MaxBatch under `stock`
-	SoloTarget        int // the same while no answer runs
-	TickEWMA          time.Duration
-	Preemptions       uint64
-	GuardSkips        uint64 // steps whose prompts the guard held
-	Ignored           uint64 // events for requests that had ended already
+	// tokens that a step with prompt work aims at while answers run; Config.MaxBatch under `stock`
+	BudgetTarget int
+	SoloTarget   int // the same while no answer runs
+	TickEWMA     time.Duration
+	Preemptions  uint64
+	GuardSkips   uint64 // steps whose prompts the guard held
+	Ignored      uint64 // events for requests that had ended already
 
 	// ByState counts live requests by class and state: Queued (paused and deferred ones too), Prefill, Think, Output.
 	ByState  [NumClasses][Output + 1]int

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The NEON kernels under an emulator, against those of AVX2: the same results. Debian: g++-aarch64-linux-gnu qemu-user-static.
+# The NEON kernels under an emulator, against those of AVX2: the same results.
+# Debian: g++-aarch64-linux-gnu qemu-user-static.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cross=${CROSS_CXX:-aarch64-linux-gnu-g++}

@@ -13,7 +13,8 @@ func TestThinkingSessionsThatWantThreePools(t *testing.T) {
 	const sessions, prompt, think, answer = 32, 64, 64, 128
 	var rows []workload.Request
 	for i := range sessions {
-		rows = append(rows, workload.Request{Index: int64(i), Input: prompt, Output: answer, Budget: answer, Think: think,
+		rows = append(rows, workload.Request{Index: int64(i), Input: prompt, Output: answer, Budget: answer,
+			Think:  think,
 			Stream: uint64(i) + 1})
 	}
 	speed := func(policy, evict string, cells int) (perSecond float64, restored int64) {
@@ -38,8 +39,8 @@ func TestThinkingSessionsThatWantThreePools(t *testing.T) {
 		free, _ := speed(policy, "none", live*5/4)
 		for _, evict := range []string{"none", "offload"} {
 			tight, restored := speed(policy, evict, live/3)
-			t.Logf("%s, think evict %s: %.0f tokens/s, %.2f of %.0f; %d tokens restored", policy, evict, tight, tight/free, free,
-				restored)
+			t.Logf("%s, think evict %s: %.0f tokens/s, %.2f of %.0f; %d tokens restored", policy, evict, tight,
+				tight/free, free, restored)
 			if tight < 0.72*free {
 				t.Errorf("%s, think evict %s: %.0f tokens/s, %.2f of %.0f", policy, evict, tight, tight/free, free)
 			}

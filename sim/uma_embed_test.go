@@ -78,8 +78,8 @@ func TestUmaEmbeds(t *testing.T) {
 	}
 	a, b := rep.Metrics, rep2.Metrics
 	if a.TTFT.Sum() != b.TTFT.Sum() || a.ITL.Sum() != b.ITL.Sum() || a.Engines[0].Steps != b.Engines[0].Steps {
-		t.Errorf("again: TTFT %d and %d, ITL %d and %d, %d and %d steps", a.TTFT.Sum(), b.TTFT.Sum(), a.ITL.Sum(), b.ITL.Sum(),
-			a.Engines[0].Steps, b.Engines[0].Steps)
+		t.Errorf("again: TTFT %d and %d, ITL %d and %d, %d and %d steps", a.TTFT.Sum(), b.TTFT.Sum(), a.ITL.Sum(),
+			b.ITL.Sum(), a.Engines[0].Steps, b.Engines[0].Steps)
 	}
 }
 

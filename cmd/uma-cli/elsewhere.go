@@ -5,7 +5,8 @@ var elsewhere = map[string]string{}
 
 func init() {
 	const (
-		models  = "uma-cli pull NAME downloads a model, uma-cli models lists those on this machine; uma-serve -m NAME serves one"
+		models = "uma-cli pull NAME downloads a model, uma-cli models lists those on this machine; uma-serve -m " +
+			"NAME serves one"
 		files   = "uma-cli rm NAME deletes a model of uma-serve's models directory, uma-cli alias NAME TARGET names one"
 		serving = "uma-serve -m NAME serves another model; uma-cli info shows the one that is served"
 		daemon  = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"

@@ -42,12 +42,12 @@ func newEmbed(dial dialer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "embed [TEXT]…",
 		Short: "Print the embeddings of texts",
-		Long: `Print the embeddings of texts: one line of numbers for each text, in the order of the arguments, then of the files. Each
-argument is a text and each --file is one, or with --lines each line of a file. Without both, standard input is read as
-a file.
+		Long: `Print the embeddings of texts: one line of numbers for each text, in the order of the arguments, then of
+the files. Each argument is a text and each --file is one, or with --lines each line of a file. Without both, standard
+input is read as a file.
 
-With --json a line is {"index":…,"tokens":…,"embedding":[…]}, with "truncated" where only so many tokens were read. Where
-the model's pooling is "none", each token has a line, and its number in "row".
+With --json a line is {"index":…,"tokens":…,"embedding":[…]}, with "truncated" where only so many tokens were read.
+Where the model's pooling is "none", each token has a line, and its number in "row".
 
 Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 130 interrupted.`,
 		Example: `  uma-cli embed "a text" "another text"
@@ -58,10 +58,13 @@ Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 13
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVarP(&q.files, "file", "f", nil, "embed the text of `FILE`; repeatable")
-	fs.BoolVar(&q.lines, "lines", false, "each line of a file, or of standard input, is a text; empty lines are left out")
+	fs.BoolVar(&q.lines, "lines", false, "each line of a file, or of standard input, is a text; empty lines are left "+
+		"out")
 	fs.BoolVar(&q.json, "json", false, "print one JSON object a line")
-	fs.IntVar(&q.dimensions, "dimensions", 0, "shorten embeddings to `N` values, where the model was trained for it; 0 = all")
-	fs.IntVar(&q.normalize, "normalize", wire.NormalizeL2, "scale embeddings so that `P`-norm is 1: 2 = length 1, 1 = magnitudes add up to 1, 0 = largest magnitude 32760, -1 = not at all")
+	fs.IntVar(&q.dimensions, "dimensions", 0, "shorten embeddings to `N` values, where the model was trained for it; "+
+		"0 = all")
+	fs.IntVar(&q.normalize, "normalize", wire.NormalizeL2,
+		"scale embeddings so that the `P`-norm is 1; 0 = the largest magnitude is 32760, -1 = not at all")
 	fs.BoolVar(&q.truncate, "truncate", false, "cut texts that are too long for the model, instead of refusing them")
 	priority := fs.String("priority", "interactive", "interactive or background (answers and other texts go first)")
 	fs.BoolVarP(&q.verbose, "verbose", "v", false, "print token counts and times on standard error")
@@ -88,7 +91,8 @@ func (q *embedding) texts(args []string, stdin io.Reader) ([]string, error) {
 		case err != nil:
 			return fmt.Errorf("read %s: %w", name, err)
 		case len(b) > wire.MaxFrameBytes:
-			return usagef("%s has more than %d MiB of text, the most a request can hold", name, wire.MaxFrameBytes>>20+1)
+			return usagef("%s has more than %d MiB of text, the most a request can hold", name, wire.MaxFrameBytes>>20+
+				1)
 		case bytes.IndexByte(b, 0) >= 0 || !utf8.Valid(b):
 			return usagef("%s is not UTF-8 text", name)
 		case len(bytes.TrimSpace(b)) == 0:
@@ -150,7 +154,8 @@ func (q *embedding) run(ctx context.Context, dial dialer, args []string) error {
 	}
 	if q.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, q.timeout, fmt.Errorf("not done within %v (--timeout); the request was cancelled", q.timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, q.timeout,
+			fmt.Errorf("not done within %v (--timeout); the request was cancelled", q.timeout))
 		defer cancel()
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -190,7 +195,8 @@ func (q *embedding) run(ctx context.Context, dial dialer, args []string) error {
 	if q.verbose {
 		t := &found.Timings
 		aside := ui.Open(os.Stderr)
-		aside.Println(aside.Dim(fmt.Sprintf("%d texts, %s tokens; waited %s, then %s", len(texts), ui.Count(found.Usage.PromptTokens), ui.Duration(t.Queue), ui.Duration(t.Prefill+t.Decode))))
+		aside.Println(aside.Dim(fmt.Sprintf("%d texts, %s tokens; waited %s, then %s", len(texts),
+			ui.Count(found.Usage.PromptTokens), ui.Duration(t.Queue), ui.Duration(t.Prefill+t.Decode))))
 	}
 	return nil
 }

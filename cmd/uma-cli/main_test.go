@@ -49,7 +49,8 @@ func program(t *testing.T, socket string, args ...string) *exec.Cmd {
 func embeds(c *clienttest.Conn, e *wire.Embed) {
 	total := 0
 	for i, in := range e.Inputs {
-		v := wire.Embedding{ID: e.ID, Index: i, Row: -1, Tokens: len(in.Text), Values: []float32{float32(len(in.Text)), 0.1}}
+		v := wire.Embedding{ID: e.ID, Index: i, Row: -1, Tokens: len(in.Text),
+			Values: []float32{float32(len(in.Text)), 0.1}}
 		send := func() { c.Send(func(dst []byte) []byte { return wire.AppendEmbedding(dst, &v, e.Base64) }) }
 		switch in.Text {
 		case "refuse":
@@ -211,25 +212,32 @@ func TestProgram(t *testing.T) {
 		"unknown command": {"helth", "", "", 2, "$", "did you mean health?"},
 		"a prompt as command": {"why is it", "", "", 2, "$",
 			`uma-cli run "why is it"`},
-		"embed":             {"embed|ab|c d e", "", "", 0, "2 0.1\n5 0.1\n$", ""},
-		"embed a file":      {"embed|x|--file|" + file, "", "", 0, "1 0.1\n11 0.1\n$", ""},
-		"embed a pipe":      {"embed", "one\ntwo\n", "", 0, "7 0.1\n$", ""},
-		"embed lines":       {"embed|--lines", "one\n\nthree\r\n", "", 0, "3 0.1\n5 0.1\n$", ""},
-		"embed json":        {"embed|--json|ab", "", "", 0, `{"index":0,"tokens":2,"embedding":[2,0.1]}` + "\n$", ""},
-		"embed rows":        {"embed|--json|rows", "", "", 0, `{"index":0,"row":0,"tokens":4,"embedding":[4,0.1]}` + "\n" + `{"index":0,"row":1,"tokens":4,"embedding":[4,0.1]}` + "\n$", ""},
-		"embed options":     {"embed|--dimensions|1|--normalize|-1|--truncate|--priority|background|options", "", "", 0, "1 -1 1 1\n$", ""},
-		"embed verbose":     {"embed|-v|ab", "", "", 0, "2 0.1\n$", "1 texts, 2 tokens; waited 5.00 ms, then 3.00 ms"},
-		"embed refused":     {"embed|refuse", "", "", 1, "$", "this model makes none"},
-		"embed nothing":     {"embed", "", "", 2, "$", "standard input has no text"},
-		"embed not text":    {"embed", "a\xffb", "", 2, "$", "standard input is not UTF-8 text"},
-		"embed no file":     {"embed|--file|/nonexistent", "", "", 1, "$", "no such file"},
-		"embed size":        {"embed|--dimensions|-1|x", "", "", 2, "$", "--dimensions is -1; it must be 0 (all) … 1048576"},
-		"embed norm":        {"embed|--normalize|65|x", "", "", 2, "$", "--normalize is 65; it must be -1…64"},
-		"embed priority":    {"embed|--priority|low|x", "", "", 2, "$", "interactive or background"},
-		"embed, no daemon":  {"embed|x", "", none, 3, "$", "uma-serve -m model.gguf"},
-		"no daemon":         {"run|x", "", none, 3, "$", "uma-serve -m model.gguf"},
-		"health":            {"health", "", "", 0, "ok · up 1 m 01 s · 0 requests · last step 12.0 ms ago\n$", ""},
-		"health json":       {"health|--json", "", "", 0, clienttest.HealthOK + "\n$", ""},
+		"embed":        {"embed|ab|c d e", "", "", 0, "2 0.1\n5 0.1\n$", ""},
+		"embed a file": {"embed|x|--file|" + file, "", "", 0, "1 0.1\n11 0.1\n$", ""},
+		"embed a pipe": {"embed", "one\ntwo\n", "", 0, "7 0.1\n$", ""},
+		"embed lines":  {"embed|--lines", "one\n\nthree\r\n", "", 0, "3 0.1\n5 0.1\n$", ""},
+		"embed json":   {"embed|--json|ab", "", "", 0, `{"index":0,"tokens":2,"embedding":[2,0.1]}` + "\n$", ""},
+		"embed rows": {"embed|--json|rows", "", "", 0, `{"index":0,"row":0,"tokens":4,"embedding":[4,0.1]}` +
+			"\n" + `{"index":0,"row":1,"tokens":4,"embedding":[4,0.1]}` + "\n$", ""},
+		"embed options": {"embed|--dimensions|1|--normalize|-1|--truncate|--priority|background|options", "", "", 0,
+			"1 -1 1 1\n$", ""},
+		"embed verbose":  {"embed|-v|ab", "", "", 0, "2 0.1\n$", "1 texts, 2 tokens; waited 5.00 ms, then 3.00 ms"},
+		"embed refused":  {"embed|refuse", "", "", 1, "$", "this model makes none"},
+		"embed nothing":  {"embed", "", "", 2, "$", "standard input has no text"},
+		"embed not text": {"embed", "a\xffb", "", 2, "$", "standard input is not UTF-8 text"},
+
+		"embed no file": {"embed|--file|/nonexistent", "", "", 1, "$", "no such file"},
+
+		"embed size": {"embed|--dimensions|-1|x", "", "", 2, "$", "--dimensions is -1; it must be 0 (all) … 1048576"},
+		"embed norm": {"embed|--normalize|65|x", "", "", 2, "$", "--normalize is 65; it must be -1…64"},
+
+		"embed priority": {"embed|--priority|low|x", "", "", 2, "$", "interactive or background"},
+
+		"embed, no daemon": {"embed|x", "", none, 3, "$", "uma-serve -m model.gguf"},
+		"no daemon":        {"run|x", "", none, 3, "$", "uma-serve -m model.gguf"},
+		"health":           {"health", "", "", 0, "ok · up 1 m 01 s · 0 requests · last step 12.0 ms ago\n$", ""},
+		"health json":      {"health|--json", "", "", 0, clienttest.HealthOK + "\n$", ""},
+
 		"health, no daemon": {"health", "", none, 3, "$", "no uma-serve daemon"},
 		"info":              {"info", "", "", 0, "context     4,096 tokens (trained on 2,048)", ""},
 		"info, policy":      {"info", "", "", 0, "policy      uma: tick-budget 30.0 ms, latency-guard 100 ms\n", ""},

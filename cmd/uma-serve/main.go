@@ -77,7 +77,8 @@ func newRoot() *cobra.Command {
 		Version: buildinfo.Version + ", " + buildinfo.Engine(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q; options begin with --, and -m FILE.gguf or -m NAME names a model", args[0])}
+				return usageError{fmt.Errorf("unexpected argument %q; options begin with --, and -m FILE.gguf or -m "+
+					"NAME names a model", args[0])}
 			}
 			return nil
 		},
@@ -118,12 +119,14 @@ func newRoot() *cobra.Command {
 	root.Flags().AddFlagSet(flags)
 	other := pflag.NewFlagSet("Other", pflag.ContinueOnError)
 	other.SortFlags = false
-	other.BoolVar(&print, "print-config", false, "print the value of every option and where it was set, as a configuration file")
+	other.BoolVar(&print, "print-config", false, "print the value of every option and where it was set, as a "+
+		"configuration file")
 	other.BoolP("help", "h", false, "print this help")
 	other.Bool("version", false, "print the versions of this program and of its engine")
 	root.Flags().AddFlagSet(other)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{clierr.Flag(root.Flags(), err)} })
-	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true, RunE: func(*cobra.Command, []string) error { return root.Help() }})
+	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
+		RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	root.AddCommand(completion.Command("uma-serve", func(err error) error { return usageError{err} }))
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()

@@ -1,6 +1,6 @@
-// Package api is the common base of the daemon's HTTP APIs. Each API is a package below this one: it translates bodies into
-// the internal request ([wire.Request]) and the events of that request into its answers. It uses the daemon only through
-// [Backend], so that its tests need neither a daemon nor a model.
+// Package api is the common base of the daemon's HTTP APIs. Each API is a package below this one: it translates bodies
+// into the internal request ([wire.Request]) and the events of that request into its answers. It uses the daemon only
+// through [Backend], so that its tests need neither a daemon nor a model.
 //
 // A body becomes a request in three steps: [Table.Read] checks the JSON and sorts its fields by the API's table;
 // [Body.Into] decodes the fields that the API translates; [Body.Request] adds the other fields, whose names a request
@@ -20,11 +20,11 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Backend is the daemon, as an API uses it. The context of each call is that of the HTTP request; it identifies the client.
-// Errors are *Error.
+// Backend is the daemon, as an API uses it. The context of each call is that of the HTTP request; it identifies the
+// client. Errors are *Error.
 type Backend interface {
-	// Start sends requests in the client's name, all of them before the first event is read. The end of ctx cancels them.
-	// The caller closes the stream.
+	// Start sends requests in the client's name, all of them before the first event is read. The end of ctx cancels
+	// them. The caller closes the stream.
 	Start(ctx context.Context, requests ...*wire.Request) (Stream, error)
 
 	// Embed sends a request for embeddings; its events are embeddings, then an eos. What is said of Start holds.
@@ -32,8 +32,8 @@ type Backend interface {
 
 	// Render returns the prompt of r.
 	Render(ctx context.Context, r *wire.Request) (*Prompt, error)
-	// Tokenize tokenizes text. special adds the special tokens at the start of a sequence; markers parses control tokens
-	// ("<|im_start|>").
+	// Tokenize tokenizes text. special adds the special tokens at the start of a sequence; markers parses control
+	// tokens ("<|im_start|>").
 	Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error)
 	// Detokenize returns the bytes of tokens; a control token has the bytes of its name.
 	Detokenize(tokens []int32) ([]byte, error)
@@ -132,7 +132,8 @@ func AsError(err error) *Error {
 // Cut returns the error of an answer that a cancel or a shutdown ended, nil for other answers.
 func Cut(e *wire.EOS) *Error {
 	if e.Reason == wire.Shutdown || e.Reason == wire.Cancelled {
-		return &Error{Code: wire.ShuttingDown, Message: "the answer was ended before it was complete: " + string(e.Reason)}
+		return &Error{Code: wire.ShuttingDown, Message: "the answer was ended before it was complete: " +
+			string(e.Reason)}
 	}
 	return nil
 }

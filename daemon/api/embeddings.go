@@ -36,7 +36,8 @@ func (s *Server) CanEmbed(oneEach bool) *Error {
 
 // onePooled is the error of an API that has room for one embedding of a text, where the model has one for each token.
 func onePooled() *Error {
-	return Refuse(`pooling is "none": there is an embedding for each token and none of a text; ask POST /embedding, or start uma-serve with another --pooling`)
+	return Refuse(`pooling is "none": there is an embedding for each token and none of a text; ask POST /embedding, ` +
+		`or start uma-serve with another --pooling`)
 }
 
 // Embeddings asks for embeddings and waits for all of them. The error is an *Error.
@@ -70,7 +71,8 @@ func (s *Server) Embeddings(ctx context.Context, e *wire.Embed) (*Vectors, error
 
 func (v *Vectors) add(e *wire.Embedding) error {
 	if e.Index < 0 || e.Index >= len(v.Of) || e.Row > len(v.Of[e.Index]) {
-		return &Error{Code: wire.InternalFailure, Message: fmt.Sprintf("an embedding came for input[%d], row %d", e.Index, e.Row)}
+		return &Error{Code: wire.InternalFailure, Message: fmt.Sprintf("an embedding came for input[%d], row %d",
+			e.Index, e.Row)}
 	}
 	rows := &v.Of[e.Index]
 	if *rows == nil && e.Row >= 0 {
@@ -91,7 +93,8 @@ func (v *Vectors) One(i int) ([]float32, error) {
 // EmbedInputs are inputs as a request has them: texts stay texts, and others become tokens.
 func (s *Server) EmbedInputs(ctx context.Context, list []Input, markers bool) (out []wire.EmbedInput, err error) {
 	if len(list) > wire.MaxEmbedInputs {
-		return nil, Refuse(fmt.Sprintf(`field "input" has %d texts; it must have at most %d`, len(list), wire.MaxEmbedInputs))
+		return nil, Refuse(fmt.Sprintf(`field "input" has %d texts; it must have at most %d`, len(list),
+			wire.MaxEmbedInputs))
 	}
 	for i := range list {
 		in := wire.EmbedInput{Text: list[i].Text}
@@ -125,12 +128,14 @@ func (o *EmbedOptions) Embed() (*wire.Embed, error) {
 	}
 	if o.Dimensions != nil {
 		if e.Dimensions = *o.Dimensions; e.Dimensions < 1 || e.Dimensions > wire.MaxDimensions {
-			return nil, Refuse(fmt.Sprintf(`field "dimensions" is %d; it must be 1…%d`, e.Dimensions, wire.MaxDimensions))
+			return nil, Refuse(fmt.Sprintf(`field "dimensions" is %d; it must be 1…%d`, e.Dimensions,
+				wire.MaxDimensions))
 		}
 	}
 	if o.Normalize != nil {
 		if e.Normalize = *o.Normalize; e.Normalize < wire.NormalizeNone || e.Normalize > wire.MaxNormalize {
-			return nil, Refuse(fmt.Sprintf(`field "embd_normalize" is %d; it must be %d…%d`, e.Normalize, wire.NormalizeNone, wire.MaxNormalize))
+			return nil, Refuse(fmt.Sprintf(`field "embd_normalize" is %d; it must be %d…%d`, e.Normalize,
+				wire.NormalizeNone, wire.MaxNormalize))
 		}
 	}
 	switch o.Priority {
@@ -138,7 +143,8 @@ func (o *EmbedOptions) Embed() (*wire.Embed, error) {
 	case "background":
 		e.Priority = wire.PriorityBackground
 	default:
-		return nil, Refuse(fmt.Sprintf(`field "priority" is %.40q; it must be "interactive" or "background"`, o.Priority))
+		return nil, Refuse(fmt.Sprintf(`field "priority" is %.40q; it must be "interactive" or "background"`,
+			o.Priority))
 	}
 	e.Truncate = o.Truncate
 	return &e, nil

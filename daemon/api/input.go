@@ -22,8 +22,8 @@ type promptPart struct {
 const promptMust = "a string, an array of token ids, or an array of these"
 
 // ReadPrompts parses "prompt": a string, token ids, an array of strings, or an array of arrays of token ids. Like
-// llama-server it accepts strings among token ids, and {"prompt_string":…} or {"content":[{"type":"text","text":…}]} for
-// a string. No text may be empty.
+// llama-server it accepts strings among token ids, and {"prompt_string":…} or {"content":[{"type":"text","text":…}]}
+// for a string. No text may be empty.
 func ReadPrompts(raw json.RawMessage) ([]Input, error) {
 	prompts, err := ReadInputs("prompt", raw)
 	if err != nil {
@@ -97,7 +97,8 @@ func objectInput(name string, raw json.RawMessage) (p Input, err error) {
 		} `json:"content"`
 	}
 	if json.Unmarshal(raw, &in) != nil || in.Text == nil && in.Content == nil {
-		return p, Refuse(fmt.Sprintf(`field %q must be an object {"prompt_string":…} or {"content":[{"type":"text","text":…}]}`, name))
+		return p, Refuse(fmt.Sprintf(`field %q must be an object {"prompt_string":…} or {"content":[{"type":"text",`+
+			`"text":…}]}`, name))
 	}
 	if len(in.Media) > 0 {
 		return p, Refuse(fmt.Sprintf(`field %q is not supported: this server reads text`, name+".multimodal_data"))
@@ -108,7 +109,8 @@ func objectInput(name string, raw json.RawMessage) (p Input, err error) {
 	for i := range in.Content {
 		c := &in.Content[i]
 		if c.Type != "text" || c.Text == nil {
-			return p, Refuse(fmt.Sprintf(`field "%s.content[%d]" must be {"type":"text","text":…}: this server reads text`, name, i))
+			return p, Refuse(fmt.Sprintf(`field "%s.content[%d]" must be {"type":"text","text":…}: this server reads `+
+				`text`, name, i))
 		}
 		p.Text += *c.Text
 	}
@@ -128,7 +130,8 @@ func ReadMixed(name string, list []json.RawMessage) (p Input, err error) {
 			err = json.Unmarshal(r, &part.text)
 		}
 		if err != nil || part.token < 0 || string(r) == "null" {
-			return p, Refuse(fmt.Sprintf("field %q has the entry %.40q at %d; it must be a token id of 0…2147483647 or a string", name, r, i))
+			return p, Refuse(fmt.Sprintf("field %q has the entry %.40q at %d; it must be a token id of 0…2147483647 "+
+				"or a string", name, r, i))
 		}
 		p.parts = append(p.parts, part)
 	}
@@ -147,8 +150,8 @@ func (p *Input) Bytes() int {
 	return n
 }
 
-// Tokens tokenizes p. special adds the special tokens at the start of a sequence if p begins with a text; markers parses
-// control tokens in texts.
+// Tokens tokenizes p. special adds the special tokens at the start of a sequence if p begins with a text; markers
+// parses control tokens in texts.
 func (p *Input) Tokens(ctx context.Context, b Backend, special, markers bool) (tokens []int32, err error) {
 	if p.parts == nil {
 		return b.Tokenize(ctx, p.Text, special, markers)

@@ -16,8 +16,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// TestCrashIsContained: each client of a process that is killed is told in its own protocol, at any point of its answer;
-// those of another model notice nothing; the process comes back and answers.
+// TestCrashIsContained: each client of a process that is killed is told in its own protocol, at any point of its
+// answer; those of another model notice nothing; the process comes back and answers.
 func TestCrashIsContained(t *testing.T) {
 	r := start(t, Options{}, []string{"slow", "other"}, nil)
 	pid := r.awaitReady("slow")
@@ -111,7 +111,8 @@ func TestCrashIsContained(t *testing.T) {
 	}
 	resp := whole.receive()
 	b, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != 502 || resp.Header.Get("Retry-After") != "1" || !strings.Contains(string(b), "E_ENGINE_CRASHED") {
+	if resp.StatusCode != 502 || resp.Header.Get("Retry-After") != "1" ||
+		!strings.Contains(string(b), "E_ENGINE_CRASHED") {
 		t.Errorf("a whole answer: %d %s", resp.StatusCode, b)
 	}
 	resp = ollama.receive()
@@ -264,7 +265,8 @@ func TestStaysDownAfterThreeCrashes(t *testing.T) {
 	if code(err) != wire.EngineCrashed || !strings.Contains(err.Error(), "stays down") {
 		t.Errorf("%v", err)
 	}
-	if status, text := r.http().post("/v1/chat/completions", chat("one", "")); status != 502 || !strings.Contains(text, "stays down") {
+	if status, text := r.http().post("/v1/chat/completions", chat("one", "")); status != 502 ||
+		!strings.Contains(text, "stays down") {
 		t.Errorf("%d %s", status, text)
 	}
 	if got, err := wholeOf(r.dial(), "two"); err != nil || got != "I am two" {
@@ -304,8 +306,8 @@ func TestModelThatCannotBeLoaded(t *testing.T) {
 	})
 }
 
-// TestHostileModel: a process that tries to start a program, to connect, to open another file and to signal its front is
-// refused, and the front's log says so.
+// TestHostileModel: a process that tries to start a program, to connect, to open another file and to signal its front
+// is refused, and the front's log says so.
 func TestHostileModel(t *testing.T) {
 	os.Remove(os.TempDir() + "/uma-hostile")
 	r := start(t, Options{}, []string{"one", "hostile"}, nil)
@@ -314,8 +316,10 @@ func TestHostileModel(t *testing.T) {
 		t.Fatal("a model that cannot be loaded answers")
 	}
 	text := err.Error()
-	for _, what := range []string{"exec: fork/exec /bin/true: operation not permitted", "connect: dial tcp 127.0.0.1:1: socket: operation not permitted",
-		"open: open /etc/passwd: permission denied", "write: open " + os.TempDir() + "/uma-hostile: permission denied", "kill: operation not permitted"} {
+	for _, what := range []string{"exec: fork/exec /bin/true: operation not permitted",
+		"connect: dial tcp 127.0.0.1:1: socket: operation not permitted",
+		"open: open /etc/passwd: permission denied", "write: open " + os.TempDir() + "/uma-hostile: permission denied",
+		"kill: operation not permitted"} {
 		if !strings.Contains(text, what) {
 			t.Errorf("%s; want %q", text, what)
 		}

@@ -63,8 +63,10 @@ var rules = []rule{
 	{"examples/go", []string{"client", "client/gollama", "ipc/wire"}, "what a program of another module can import"},
 	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
 	{"daemon/api", []string{"ipc/wire", "runtime"},
-		"foreign APIs: a translation to the one request; the daemon is behind an interface, and runtime has value types of info"},
-	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire", "runtime"}, "a backend for tests of APIs, without the daemon"},
+		"foreign APIs: a translation to the one request; the daemon is behind an interface, and runtime has value " +
+			"types of info"},
+	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire", "runtime"}, "a backend for tests of APIs, without the " +
+		"daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/ollama", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/llamaserver", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
@@ -81,8 +83,8 @@ var rules = []rule{
 		"internal/thinktags", "internal/toolcall", "internal/ui",
 		"internal/webguard"},
 		"any engine: it is given one, real or fake"},
-	{"daemon/front", []string{"daemon", "ipc", "ipc/wire", "metrics", "internal/buildinfo", "internal/clierr", "internal/connstate",
-		"internal/hostmem", "internal/page", "internal/sandbox", "internal/ui"},
+	{"daemon/front", []string{"daemon", "ipc", "ipc/wire", "metrics", "internal/buildinfo", "internal/clierr",
+		"internal/connstate", "internal/hostmem", "internal/page", "internal/sandbox", "internal/ui"},
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
@@ -163,8 +165,8 @@ var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
-	"bytes", "cmp", "container/heap", "container/list", "crypto/subtle", "encoding/base64", "encoding/binary", "encoding/hex",
-	"encoding/json", "errors", "fmt", "hash/fnv",
+	"bytes", "cmp", "container/heap", "container/list", "crypto/subtle", "encoding/base64", "encoding/binary",
+	"encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv",
 	"hash/maphash", "iter", "maps", "math", "math/bits", "math/cmplx", "regexp/syntax", "slices", "sort", "strconv",
 	"strings", "time", "unicode",
 	"unicode/utf16", "unicode/utf8", "unsafe", "github.com/agnivade/levenshtein", "github.com/valyala/fastjson",

@@ -1,5 +1,5 @@
-// Package pooling makes the embedding of a text of the hidden states of its tokens, as they are computed: a text may take
-// several decode steps.
+// Package pooling makes the embedding of a text of the hidden states of its tokens, as they are computed: a text may
+// take several decode steps.
 package pooling
 
 import (
@@ -68,8 +68,9 @@ func (p *Pooler) AppendTo(dst []float32) []float32 {
 // maxMagnitude is what the largest magnitude becomes with norm 0, as in llama.cpp (common_embd_normalize).
 const maxMagnitude = 32760
 
-// Normalize scales v as llama-server's embd_normalize says: -1 not at all, 0 so that the largest magnitude is 32760, 1 so
-// that the magnitudes add up to 1, 2 to the length 1, and p > 2 to 1 by the p-norm. A vector of zeros stays as it is.
+// Normalize scales v as llama-server's embd_normalize says: -1 not at all, 0 so that the largest magnitude is 32760, 1
+// so that the magnitudes add up to 1, 2 to the length 1, and p > 2 to 1 by the p-norm. A vector of zeros stays as it
+// is.
 func Normalize(v []float32, norm int) {
 	if norm < 0 {
 		return

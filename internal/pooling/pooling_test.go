@@ -51,7 +51,8 @@ func TestPooling(t *testing.T) {
 			}
 		}
 	})
-	if EveryRow(runtime.PoolLast) || !EveryRow(runtime.PoolMean) || !EveryRow(runtime.PoolCLS) || !EveryRow(runtime.PoolNone) {
+	if EveryRow(runtime.PoolLast) || !EveryRow(runtime.PoolMean) || !EveryRow(runtime.PoolCLS) ||
+		!EveryRow(runtime.PoolNone) {
 		t.Error("which rows are needed")
 	}
 }

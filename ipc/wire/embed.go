@@ -93,7 +93,8 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 		}
 	case "user":
 	default:
-		return fmt.Errorf("field %s is not known in an embed request; docs/protocol.md lists those that are", quoted([]byte(key)))
+		return fmt.Errorf("field %s is not known in an embed request; docs/protocol.md lists those that are",
+			quoted([]byte(key)))
 	}
 	if err == nil && slices.Contains(d.asked, key) {
 		return fmt.Errorf("field %q is given twice", key)
@@ -159,7 +160,8 @@ func (d *decoder) finishEmbed() error {
 		return fmt.Errorf("field %q is missing; it must be %s", "input", inputMust)
 	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
 		d.code = PromptTooLarge
-		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", "input", d.text, d.p.MaxPromptBytes)
+		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", "input", d.text,
+			d.p.MaxPromptBytes)
 	}
 	e.ID, e.Priority, e.Metadata = d.req.ID, d.req.Priority, d.req.Metadata
 	if !d.priority && d.tier != 0 {
@@ -200,7 +202,8 @@ func AppendEmbed(dst []byte, e *Embed) []byte {
 		set  bool
 		text string
 	}{
-		{e.AnyDimension, `,"any_dimension":true`}, {e.Truncate, `,"truncate":true`}, {e.ParseSpecial, `,"parse_special":true`},
+		{e.AnyDimension, `,"any_dimension":true`}, {e.Truncate, `,"truncate":true`},
+		{e.ParseSpecial, `,"parse_special":true`},
 		{e.Priority == PriorityBackground, `,"priority":"background"`},
 	} {
 		if f.set {

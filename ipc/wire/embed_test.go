@@ -28,19 +28,26 @@ func TestParseEmbed(t *testing.T) {
 		return &e
 	}
 	for in, want := range map[string]*Embed{
-		`"input":"x"`:                       with(nil),
-		`"input":["x"]`:                     with(nil),
-		`"input":""`:                        with(func(e *Embed) { e.Inputs = text("") }),
-		`"input":["x","y"],"model":"m"`:     with(func(e *Embed) { e.Inputs, e.Model = text("x", "y"), "m" }),
-		`"input":[1,2,3]`:                   with(func(e *Embed) { e.Inputs = []EmbedInput{{Tokens: []int32{1, 2, 3}}} }),
-		`"input":[[1],"x",[2,3]]`:           with(func(e *Embed) { e.Inputs = []EmbedInput{{Tokens: []int32{1}}, {Text: "x"}, {Tokens: []int32{2, 3}}} }),
-		`"input":"x","dimensions":7`:        with(func(e *Embed) { e.Dimensions = 7 }),
-		`"input":"x","normalize":-1`:        with(func(e *Embed) { e.Normalize = NormalizeNone }),
-		`"input":"x","truncate":true`:       with(func(e *Embed) { e.Truncate = true }),
-		`"input":"x","user":"u"`:            with(nil),
+		`"input":"x"`:                   with(nil),
+		`"input":["x"]`:                 with(nil),
+		`"input":""`:                    with(func(e *Embed) { e.Inputs = text("") }),
+		`"input":["x","y"],"model":"m"`: with(func(e *Embed) { e.Inputs, e.Model = text("x", "y"), "m" }),
+		`"input":[1,2,3]`:               with(func(e *Embed) { e.Inputs = []EmbedInput{{Tokens: []int32{1, 2, 3}}} }),
+		`"input":[[1],"x",[2,3]]`: with(func(e *Embed) {
+			e.Inputs = []EmbedInput{{Tokens: []int32{1}},
+				{Text: "x"}, {Tokens: []int32{2, 3}}}
+		}),
+		`"input":"x","dimensions":7`:  with(func(e *Embed) { e.Dimensions = 7 }),
+		`"input":"x","normalize":-1`:  with(func(e *Embed) { e.Normalize = NormalizeNone }),
+		`"input":"x","truncate":true`: with(func(e *Embed) { e.Truncate = true }),
+		`"input":"x","user":"u"`:      with(nil),
+
 		`"input":"x","service_tier":"flex"`: with(func(e *Embed) { e.Priority = PriorityBackground }),
-		`"input":"x","encoding_format":"base64","any_dimension":true,"parse_special":true,"priority":"background","metadata":{"a":1}`: with(func(e *Embed) {
-			e.Base64, e.AnyDimension, e.ParseSpecial, e.Priority, e.Metadata = true, true, true, PriorityBackground, []byte(`{"a":1}`)
+
+		`"input":"x","encoding_format":"base64","any_dimension":true,"parse_special":true,"priority":"background",` +
+			`"metadata":{"a":1}`: with(func(e *Embed) {
+			e.Base64, e.AnyDimension, e.ParseSpecial, e.Priority, e.Metadata = true, true, true, PriorityBackground,
+				[]byte(`{"a":1}`)
 		}),
 	} {
 		def := DefaultRequest()
@@ -53,22 +60,24 @@ func TestParseEmbed(t *testing.T) {
 
 func TestParseEmbedErrors(t *testing.T) {
 	for in, says := range map[string]string{
-		`"x":1`:                                `field "x" is not known in an embed request`,
-		`"prompt":"x"`:                         `field "prompt" is not known in an embed request`,
-		`"model":"x"`:                          `field "input" is missing; it must be a string`,
-		`"input":null`:                         `field "input" is missing`,
-		`"input":[]`:                           `field "input" is empty`,
-		`"input":[[]]`:                         `field "input[0]" is empty`,
-		`"input":["x",5]`:                      `field "input[1]" is a number`,
-		`"input":[1,"x"]`:                      `field "input[1]" is a string`,
-		`"input":[-1]`:                         `field "input[0]" is -1`,
-		`"input":"x","dimensions":0`:           `field "dimensions" is 0; it must be an integer of 1…1048576`,
-		`"input":"x","normalize":65`:           `field "normalize" is 65; it must be an integer of -1…64`,
-		`"input":"x","truncate":1`:             `field "truncate" is a number`,
-		`"input":"x","encoding_format":"int8"`: `field "encoding_format" is "int8"; it must be one of ["float" "base64"]`,
-		`"input":"x","input":"y"`:              `field "input" is given twice`,
-		`"input":"x","priority":"later"`:       `field "priority"`,
-		`"input":["` + strings.Repeat(`x","`, MaxEmbedInputs) + `"]`: `field "input" has 2049 texts; it must have at most 2048`,
+		`"x":1`:                      `field "x" is not known in an embed request`,
+		`"prompt":"x"`:               `field "prompt" is not known in an embed request`,
+		`"model":"x"`:                `field "input" is missing; it must be a string`,
+		`"input":null`:               `field "input" is missing`,
+		`"input":[]`:                 `field "input" is empty`,
+		`"input":[[]]`:               `field "input[0]" is empty`,
+		`"input":["x",5]`:            `field "input[1]" is a number`,
+		`"input":[1,"x"]`:            `field "input[1]" is a string`,
+		`"input":[-1]`:               `field "input[0]" is -1`,
+		`"input":"x","dimensions":0`: `field "dimensions" is 0; it must be an integer of 1…1048576`,
+		`"input":"x","normalize":65`: `field "normalize" is 65; it must be an integer of -1…64`,
+		`"input":"x","truncate":1`:   `field "truncate" is a number`,
+		`"input":"x","encoding_format":"int8"`: `field "encoding_format" is "int8"; it must be one of ["float" ` +
+			`"base64"]`,
+		`"input":"x","input":"y"`:        `field "input" is given twice`,
+		`"input":"x","priority":"later"`: `field "priority"`,
+		`"input":["` + strings.Repeat(`x","`, MaxEmbedInputs) + `"]`: `field "input" has 2049 texts; it must have at ` +
+			`most 2048`,
 	} {
 		def := DefaultRequest()
 		_, err := Parse(new(Parser), []byte(`{"event":"embed","id":"a",`+in+`}`), &def)
@@ -78,7 +87,8 @@ func TestParseEmbedErrors(t *testing.T) {
 	}
 	p := &Parser{MaxPromptBytes: 5}
 	def := DefaultRequest()
-	if _, err := Parse(p, []byte(`{"event":"embed","id":"a","input":["abc","def"]}`), &def); err == nil || !strings.Contains(err.Error(), `field "input" has 6 bytes of text; --max-prompt-bytes is 5`) {
+	if _, err := Parse(p, []byte(`{"event":"embed","id":"a","input":["abc","def"]}`), &def); err == nil ||
+		!strings.Contains(err.Error(), `field "input" has 6 bytes of text; --max-prompt-bytes is 5`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -86,19 +96,24 @@ func TestParseEmbedErrors(t *testing.T) {
 // TestEmbeddingsRoundTrip: values come back as the same bits, as numbers and as base64.
 func TestEmbeddingsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e := Embedding{ID: "a", Index: rapid.IntRange(0, 2047).Draw(t, "index"), Row: rapid.IntRange(-1, 5).Draw(t, "row"),
+		e := Embedding{ID: "a", Index: rapid.IntRange(0, 2047).Draw(t, "index"),
+			Row:    rapid.IntRange(-1, 5).Draw(t, "row"),
 			Tokens: rapid.IntRange(1, 1<<20).Draw(t, "tokens"), Truncated: rapid.Bool().Draw(t, "truncated")}
 		for range rapid.IntRange(1, 500).Draw(t, "n") {
-			e.Values = append(e.Values, math.Float32frombits(rapid.Uint32().Filter(func(u uint32) bool { return u>>23&0xff != 0xff }).Draw(t, "bits")))
+			e.Values = append(e.Values,
+				math.Float32frombits(rapid.Uint32().Filter(func(u uint32) bool { return u>>23&0xff != 0xff }).Draw(t,
+					"bits")))
 		}
 		for _, asBase64 := range []bool{false, true} {
 			var ev Event
-			if err := new(Parser).ParseEvent(AppendEmbedding(nil, &e, asBase64)[headerBytes:], &ev); err != nil || ev.Kind != EventEmbedding {
+			if err := new(Parser).ParseEvent(AppendEmbedding(nil, &e, asBase64)[headerBytes:], &ev); err != nil ||
+				ev.Kind != EventEmbedding {
 				t.Fatal(err)
 			}
 			got := ev.Embedding
 			got.ID = "a"
-			if !slices.EqualFunc(got.Values, e.Values, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a == 0 && b == 0 }) {
+			if !slices.EqualFunc(got.Values, e.Values,
+				func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a == 0 && b == 0 }) {
 				t.Fatalf("base64 %v: %v, want %v", asBase64, got.Values, e.Values)
 			}
 			got.Values, ev.Embedding.Values = e.Values, nil
@@ -112,10 +127,12 @@ func TestEmbeddingsRoundTrip(t *testing.T) {
 		t.Errorf("%s %v", raw, err)
 	}
 	for in, says := range map[string]string{
-		`"embedding":"AAAA"`: "base64 of little-endian float32", `"embedding":"AADAfw=="`: "base64", `"embedding":[1e40]`: "array of numbers", `"x":1`: "array of numbers",
+		`"embedding":"AAAA"`: "base64 of little-endian float32", `"embedding":"AADAfw=="`: "base64",
+		`"embedding":[1e40]`: "array of numbers", `"x":1`: "array of numbers",
 	} {
 		var ev Event
-		if err := new(Parser).ParseEvent([]byte(`{"event":"embedding","id":"a","index":0,"tokens":1,`+in+`}`), &ev); err == nil || !strings.Contains(err.Error(), says) {
+		if err := new(Parser).ParseEvent([]byte(`{"event":"embedding","id":"a","index":0,"tokens":1,`+in+`}`),
+			&ev); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", in, err)
 		}
 	}

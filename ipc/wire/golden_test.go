@@ -57,10 +57,16 @@ func goldens() []golden {
 	embed.ID, embed.Inputs = "e-1", []EmbedInput{{Text: "Größer als π?"}, {Tokens: []int32{1, 5, 9}}}
 	all := []golden{
 		fromClient("embed", AppendEmbed(nil, &embed), Frame{Kind: KindEmbed, ID: "e-1", Embed: &embed}),
-		fromServer("embedding", AppendEmbedding(nil, &Embedding{ID: "e-1", Index: 1, Row: -1, Values: []float32{0.5, -0.25}, Tokens: 3}, false),
-			Event{Kind: EventEmbedding, ID: "e-1", Embedding: Embedding{ID: "e-1", Index: 1, Row: -1, Values: []float32{0.5, -0.25}, Tokens: 3}}),
-		fromServer("embedding_of_a_token", AppendEmbedding(nil, &Embedding{ID: "e-1", Row: 2, Values: []float32{1.5}, Tokens: 99, Truncated: true}, true),
-			Event{Kind: EventEmbedding, ID: "e-1", Embedding: Embedding{ID: "e-1", Row: 2, Values: []float32{1.5}, Tokens: 99, Truncated: true}}),
+		fromServer("embedding",
+			AppendEmbedding(nil, &Embedding{ID: "e-1", Index: 1, Row: -1, Values: []float32{0.5, -0.25}, Tokens: 3},
+				false),
+			Event{Kind: EventEmbedding, ID: "e-1", Embedding: Embedding{ID: "e-1", Index: 1, Row: -1,
+				Values: []float32{0.5, -0.25}, Tokens: 3}}),
+		fromServer("embedding_of_a_token",
+			AppendEmbedding(nil, &Embedding{ID: "e-1", Row: 2, Values: []float32{1.5}, Tokens: 99, Truncated: true},
+				true),
+			Event{Kind: EventEmbedding, ID: "e-1", Embedding: Embedding{ID: "e-1", Row: 2, Values: []float32{1.5},
+				Tokens: 99, Truncated: true}}),
 		request("request_prompt", func(r *Request) { r.Prompt = "Once upon a time" }),
 		request("request_messages", func(r *Request) {
 			r.Messages = []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "What is 2 + 2?"},

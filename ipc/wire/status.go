@@ -41,17 +41,19 @@ type Info struct {
 	Config       InfoConfig            `json:"config"`
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
-	CostModel    *CostModel            `json:"cost_model"`        // nil before the first decode step
-	Sandbox      *InfoSandbox          `json:"sandbox,omitempty"` // of an engine process; nil for a daemon with one process
-	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields above are
-	// then those of the default model's process, but for what the front has: sockets, connections.
+	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+	// of an engine process; nil for a daemon with one process
+	Sandbox *InfoSandbox `json:"sandbox,omitempty"`
+	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
+	// above are then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`
 }
 
 // InfoSandbox is what confines an engine process.
 type InfoSandbox struct {
-	Landlock   int      `json:"landlock_abi"` // the version of the kernel's interface in use; 0 = the process may open any file of its user
-	Seccomp    bool     `json:"seccomp"`      // it can start no program and open no connection
+	// the version of the kernel's interface in use; 0 = the process may open any file of its user
+	Landlock   int      `json:"landlock_abi"`
+	Seccomp    bool     `json:"seccomp"` // it can start no program and open no connection
 	NoNewPrivs bool     `json:"no_new_privs"`
 	Missing    []string `json:"missing,omitempty"` // what does not hold, and why
 }
@@ -62,8 +64,8 @@ type InfoServed struct {
 	Aliases []string `json:"aliases,omitempty"`
 	Default bool     `json:"default,omitempty"`
 	Pinned  bool     `json:"pinned,omitempty"`
-	// State is unloaded, waiting (for memory), loading, ready, unloading, or down (after three crashes in a minute, or a
-	// file that cannot be loaded; Error says why).
+	// State is unloaded, waiting (for memory), loading, ready, unloading, or down (after three crashes in a minute, or
+	// a file that cannot be loaded; Error says why).
 	State    string  `json:"state"`
 	Progress float64 `json:"load_progress,omitempty"`
 	Error    string  `json:"error,omitempty"`

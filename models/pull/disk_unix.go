@@ -27,9 +27,9 @@ func allocated(info os.FileInfo) int64 {
 	return 0
 }
 
-// share lets all that may read the models folder read f, a new file or folder in it, whatever the umask. Root gives f to
-// the folder's owner, too: a daemon could not read what root pulls into its folder otherwise. It works on an open file, so
-// that the owner of the folder cannot put a link in its place.
+// share lets all that may read the models folder read f, a new file or folder in it, whatever the umask. Root gives f
+// to the folder's owner, too: a daemon could not read what root pulls into its folder otherwise. It works on an open
+// file, so that the owner of the folder cannot put a link in its place.
 func share(f *os.File, folder os.FileInfo) error {
 	mode := 0o600 | folder.Mode().Perm()&0o044
 	if st, err := f.Stat(); err != nil {

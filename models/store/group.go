@@ -13,7 +13,8 @@ import (
 
 // quantName is a quantisation at the end of a file's name without .gguf, or the name of a folder: Q4_K_M, IQ2_XXS, F16,
 // BF16, MXFP4, and UD-Q4_K_XL, a mixture of its publisher's.
-var quantName = regexp.MustCompile(`(?i)(?:^|[-._])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_[A-Z]+)*|NVFP4))$`)
+var quantName = regexp.MustCompile(
+	`(?i)(?:^|[-._])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_[A-Z]+)*|NVFP4))$`)
 
 // QuantOf is the quantisation that the path of a GGUF file below a repository names, in upper case; "" = none.
 func QuantOf(rel string) string {

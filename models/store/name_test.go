@@ -126,10 +126,16 @@ func FuzzWord(f *testing.F) {
 
 func TestQuantOf(t *testing.T) {
 	for rel, want := range map[string]string{
-		"model-Q4_K_M.gguf": "Q4_K_M", "model.q8_0.gguf": "Q8_0", "Qwen3-UD-Q4_K_XL.gguf": "UD-Q4_K_XL", "x-IQ2_XXS.gguf": "IQ2_XXS",
+		"model-Q4_K_M.gguf": "Q4_K_M", "model.q8_0.gguf": "Q8_0", "Qwen3-UD-Q4_K_XL.gguf": "UD-Q4_K_XL",
+
+		"x-IQ2_XXS.gguf": "IQ2_XXS",
+
 		"x-F16.gguf": "F16", "x-bf16.gguf": "BF16", "x-MXFP4.gguf": "MXFP4", "gpt-oss-20b-mxfp4_moe.gguf": "MXFP4_MOE",
-		"Q6_K/x-00001-of-00002.gguf": "Q6_K", "x-Q4_0-00002-of-00003.gguf": "Q4_0", "model.gguf": "", "v2/model.gguf": "",
-		"x-TQ1_0.gguf": "TQ1_0", "qwen2.5-coder.gguf": "", "Q4_0.gguf": "Q4_0", "llama-3.gguf": "", "x-fp16.gguf": "FP16",
+
+		"Q6_K/x-00001-of-00002.gguf": "Q6_K", "x-Q4_0-00002-of-00003.gguf": "Q4_0", "model.gguf": "",
+		"v2/model.gguf": "",
+		"x-TQ1_0.gguf":  "TQ1_0", "qwen2.5-coder.gguf": "", "Q4_0.gguf": "Q4_0", "llama-3.gguf": "",
+		"x-fp16.gguf": "FP16",
 	} {
 		if got := QuantOf(rel); got != want {
 			t.Errorf("%s: %q, want %q", rel, got, want)

@@ -9,7 +9,8 @@ cd "$(dirname "$0")/../.."
 python=${PYTHON:-/usr/bin/python3}
 out=${OUT:-build/uma-tiny}
 "$python" -c 'import torch, numpy, matplotlib' || {
-	echo "model.sh: $python lacks torch, numpy or matplotlib; apt install python3-torch python3-numpy python3-matplotlib, or set PYTHON" >&2
+	echo "model.sh: $python lacks torch, numpy or matplotlib;" \
+		"apt install python3-torch python3-numpy python3-matplotlib, or set PYTHON" >&2
 	exit 1
 }
 mkdir -p "$out"

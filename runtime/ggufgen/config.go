@@ -52,8 +52,8 @@ const (
 	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its embeddings.
 	// Its memory cannot remove ranges freely, which tests the SWA fallbacks.
 	Gemma2 Arch = "gemma2"
-	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned positions
-	// and GELU, NomicBert rotary positions and SwiGLU.
+	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
+	// positions and GELU, NomicBert rotary positions and SwiGLU.
 	Bert      Arch = "bert"
 	NomicBert Arch = "nomic-bert"
 )

@@ -11,7 +11,8 @@ import (
 	"github.com/ollama/ollama/fs/ggml"
 )
 
-// Models that only read: BERT and its descendants. A text's rows are its embedding's material; there is no output matrix.
+// Models that only read: BERT and its descendants. A text's rows are its embedding's material; there is no output
+// matrix.
 
 // poolings are the names that Config.Pooling may have, by llama.cpp's numbers (enum llama_pooling_type).
 var poolings = []string{"none", "mean", "cls", "last", "rank"}
@@ -84,7 +85,8 @@ func newWordPieces(size int) *vocabulary {
 	return v
 }
 
-// planEncoder lists the tensors of an encoder. Norms follow the sublayers, so that every hidden state has unit variance.
+// planEncoder lists the tensors of an encoder. Norms follow the sublayers, so that every hidden state has unit
+// variance.
 func (c Config) planEncoder() []*tensor {
 	d, q := c.Embedding, c.Heads*c.HeadDim
 	var all []*tensor

@@ -13,9 +13,10 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Embeddings come from the same context as answers. With pooling "none" a context that is told to (llama_set_embeddings)
-// keeps the hidden state of each output row beside its logits, and the graph stays the same but for that copy; so a batch
-// may hold rows of both kinds, and docs/adr/0013-embeddings.md says why there is no second context.
+// Embeddings come from the same context as answers. With pooling "none" a context that is told to
+// (llama_set_embeddings) keeps the hidden state of each output row beside its logits, and the graph stays the same but
+// for that copy; so a batch may hold rows of both kinds, and docs/adr/0013-embeddings.md says why there is no second
+// context.
 
 const (
 	// embeddingLogits bounds the memory that the logits of rows take which were decoded for their embedding alone:

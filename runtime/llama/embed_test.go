@@ -295,8 +295,8 @@ func TestEmbeddingsAgainstFloat64(t *testing.T) {
 	}
 }
 
-// TestEmbeddingTimesOutputIsLogits: the hidden state that a caller sees is the one that the logits were made of, in each
-// of the architectures that generate.
+// TestEmbeddingTimesOutputIsLogits: the hidden state that a caller sees is the one that the logits were made of, in
+// each of the architectures that generate.
 func TestEmbeddingTimesOutputIsLogits(t *testing.T) {
 	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA()} {
 		t.Run(cfg.Name, func(t *testing.T) {
@@ -367,7 +367,8 @@ func TestPoolingOfFiles(t *testing.T) {
 	} {
 		cfg := c.cfg()
 		cfg.Pooling = c.pool
-		if got := openEmbedder(t, cfg, runtime.Options{ContextTokens: 64, Sequences: 1}).Model().Pooling; got != c.want {
+		if got := openEmbedder(t, cfg,
+			runtime.Options{ContextTokens: 64, Sequences: 1}).Model().Pooling; got != c.want {
 			t.Errorf("%s with pooling %q: %q, want %q", cfg.Name, c.pool, got, c.want)
 		}
 	}

@@ -231,8 +231,9 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 			"; a smaller context needs less memory")
 	}
 	if e.mem = C.llama_get_memory(e.ctx); e.encoder != (e.mem == nil) {
-		return modelError(o.ModelPath, fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+
-			"known encoder", e.meta("general.architecture")))
+		return modelError(o.ModelPath,
+			fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+
+				"known encoder", e.meta("general.architecture")))
 	}
 	e.knowPositions()
 	if e.pool = C.uma_threadpool_new(C.int32_t(threads), pollLevel); e.pool == nil {

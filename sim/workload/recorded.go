@@ -56,7 +56,8 @@ type recording struct {
 	order  []int                // the rows that have started, in that order
 	owners map[uint32][]int     // the same for each user
 	ends   []end                // that no arrival has followed yet, in order
-	first  int64                // when the first of this step's arrivals came that others came together with; -1 = none yet
+	// when the first of this step's arrivals came that others came together with; -1 = none yet
+	first int64
 }
 
 // together is within how many microseconds requests have come at once that the scheduler heard of at once. A daemon

@@ -51,8 +51,8 @@ type Request struct {
 	ReasonRatio                  float64
 	Streaming                    bool
 
-	// Embed: a text to embed, which shares no cells. Its one output token stands for its embedding. See core.Request for
-	// the other two. Batch formation uma.
+	// Embed: a text to embed, which shares no cells. Its one output token stands for its embedding. See core.Request
+	// for the other two. Batch formation uma.
 	Embed, EveryRow, Whole bool
 
 	// A request whose prompt another server has computed (prefill-decode disaggregation): Arrival is when its KV cache

@@ -129,7 +129,9 @@ func (b *Backend) Embed(_ context.Context, e *wire.Embed) (api.Stream, error) {
 			if e.Dimensions > 0 {
 				v = v[:e.Dimensions]
 			}
-			s.events = append(s.events, wire.Event{Kind: wire.EventEmbedding, ID: e.ID, Embedding: wire.Embedding{ID: e.ID, Index: i, Row: row, Tokens: n, Values: v}})
+			s.events = append(s.events,
+				wire.Event{Kind: wire.EventEmbedding, ID: e.ID, Embedding: wire.Embedding{ID: e.ID, Index: i, Row: row,
+					Tokens: n, Values: v}})
 		}
 	}
 	s.events = append(s.events, wire.Event{Kind: wire.EventEOS, ID: e.ID,
@@ -214,10 +216,12 @@ func (b *Backend) Facts() *api.Facts {
 	if b.Loading {
 		return nil
 	}
-	f := &api.Facts{Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>", Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
+	f := &api.Facts{Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
+		Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
 	m := &f.Model
 	m.Path, m.Name, m.Architecture, m.Description = "/models/tiny.gguf", "tiny", "llama", "llama 15M Q4_K - Medium"
-	m.Parameters, m.Bytes, m.TrainContext, m.Layers, m.Embedding, m.Heads, m.KVHeads, m.VocabSize = 15_000_000, 9_000_000, 2048, 5, 288, 6, 3, 256
+	m.Parameters, m.Bytes, m.TrainContext, m.Layers, m.Embedding, m.Heads, m.KVHeads, m.VocabSize = 15_000_000,
+		9_000_000, 2048, 5, 288, 6, 3, 256
 	m.ChatTemplate, m.Thinks = true, true
 	if b.NoEmbeddings {
 		m.NoEmbeddings = "the file does not say how"
@@ -361,9 +365,11 @@ func Think(text string) wire.Event {
 
 // Call returns the events of the index-th tool call, with its arguments in these parts.
 func Call(index int, id, name string, parts ...string) []wire.Event {
-	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, CallID: id, Name: name}}}
+	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, CallID: id,
+		Name: name}}}
 	for _, p := range parts {
-		events = append(events, wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, Arguments: []byte(p)}})
+		events = append(events,
+			wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, Arguments: []byte(p)}})
 	}
 	return events
 }
@@ -375,5 +381,7 @@ func Progress(processed int) wire.Event {
 
 // EOS returns the end of an answer of five tokens, one of them thinking, to a prompt of ten, two of them cached.
 func EOS(reason wire.Reason) wire.Event {
-	return wire.Event{Kind: wire.EventEOS, EOS: wire.EOS{Reason: reason, Streamed: true, Usage: wire.Usage{PromptTokens: 10, CachedTokens: 2, CompletionTokens: 5, ThinkTokens: 1}}}
+	return wire.Event{Kind: wire.EventEOS,
+		EOS: wire.EOS{Reason: reason, Streamed: true, Usage: wire.Usage{PromptTokens: 10, CachedTokens: 2,
+			CompletionTokens: 5, ThinkTokens: 1}}}
 }

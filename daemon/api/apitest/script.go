@@ -58,7 +58,8 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 					if d.HasArg("owner") {
 						d.ScanArgs(t, "owner", &owner)
 					}
-					status, head, body := Do(t, strings.ToUpper(d.Cmd), url+ids.back(d.CmdArgs[0].String()), ids.back(d.Input), owner)
+					status, head, body := Do(t, strings.ToUpper(d.Cmd), url+ids.back(d.CmdArgs[0].String()),
+						ids.back(d.Input), owner)
 					out := fmt.Sprintf("%d %s", status, head.Get("Content-Type"))
 					if after := head.Get("Retry-After"); after != "" {
 						out += ", retry after " + after
@@ -172,7 +173,8 @@ func parseEvents(input string) (events []wire.Event, err error) {
 			}
 			events = append(events, ev)
 		case kind == "error" && len(words) == 2:
-			events = append(events, wire.Event{Kind: wire.EventError, Error: wire.Error{Code: wire.Code(words[0]), Message: words[1]}})
+			events = append(events,
+				wire.Event{Kind: wire.EventError, Error: wire.Error{Code: wire.Code(words[0]), Message: words[1]}})
 		default:
 			return nil, fmt.Errorf("not an event: %q", line)
 		}

@@ -47,5 +47,6 @@ func FuzzControl(f *testing.F) {
 
 func FuzzEmbedding(f *testing.F) {
 	apitest.Fuzz(f, llamaserver.Routes, "/embedding",
-		`{"content":"x","embd_normalize":-1}`, `{"input":["a",[1,"b"],{"prompt_string":"c"}]}`, `{"content":{"content":[{"type":"text","text":"x"}]}}`, `{"content":[{}]}`)
+		`{"content":"x","embd_normalize":-1}`, `{"input":["a",[1,"b"],{"prompt_string":"c"}]}`,
+		`{"content":{"content":[{"type":"text","text":"x"}]}}`, `{"content":[{}]}`)
 }

@@ -1,5 +1,6 @@
-// Package llamaserver is the API of llama.cpp's llama-server, apart from OpenAI's endpoints: /completion, /infill, tokens,
-// templates, properties and slots. Names, formats and defaults are those of its README and tests, as of August 2026.
+// Package llamaserver is the API of llama.cpp's llama-server, apart from OpenAI's endpoints: /completion, /infill,
+// tokens, templates, properties and slots. Names, formats and defaults are those of its README and tests, as of August
+// 2026.
 package llamaserver
 
 import (
@@ -13,10 +14,14 @@ import (
 // Routes returns the endpoints. /completions and /embeddings have llama-server's format, below /v1 OpenAI's.
 func Routes(s *api.Server) (routes []api.Route) {
 	get := func(path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
-		routes = append(routes, api.Route{Method: http.MethodGet, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
+		routes = append(routes,
+			api.Route{Method: http.MethodGet, Path: path,
+				Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
 	}
 	post := func(path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
-		routes = append(routes, api.Route{Method: http.MethodPost, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
+		routes = append(routes,
+			api.Route{Method: http.MethodPost, Path: path,
+				Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
 	}
 	post("/completion", serveCompletion)
 	post("/completions", serveCompletion)
@@ -32,7 +37,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 	get("/props", serveProps)
 	post("/props", refuse("properties are set by the options that uma-serve is started with"))
 	get("/slots", serveSlots)
-	post("/slots/{id}", refuse("prompts are saved and restored automatically; GET /kv shows them, POST /kv drops or pins one"))
+	post("/slots/{id}", refuse("prompts are saved and restored automatically; GET /kv shows them, POST /kv drops or "+
+		"pins one"))
 	get("/lora-adapters", func(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		s.NewWriter(w).JSON(http.StatusOK, []struct{}{})
 	})
@@ -48,7 +54,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 // Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
-		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable, "/detokenize": detokenizeTable,
+		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable,
+		"/detokenize":     detokenizeTable,
 		"/apply-template": templateTable, "/v1/chat/completions/control": controlTable, "/embedding": embeddingTable,
 	}
 }
@@ -74,7 +81,9 @@ type details struct {
 // refuse returns a handler that answers an unsupported endpoint with the reason.
 func refuse(why string) func(*api.Server, http.ResponseWriter, *http.Request) {
 	return func(s *api.Server, w http.ResponseWriter, r *http.Request) {
-		s.NewWriter(w).JSON(http.StatusNotImplemented, failure{details{http.StatusNotImplemented, r.URL.Path + " is not supported: " + why, "not_supported_error"}})
+		s.NewWriter(w).JSON(http.StatusNotImplemented,
+			failure{details{http.StatusNotImplemented, r.URL.Path + " is not supported: " + why,
+				"not_supported_error"}})
 	}
 }
 
@@ -83,7 +92,8 @@ func loading() *api.Error {
 	return &api.Error{Code: wire.ModelUnready, Message: "Loading model"}
 }
 
-// readTable parses a body. A field without a row in the table must be one of a request, where the endpoint accepts those.
+// readTable parses a body. A field without a row in the table must be one of a request, where the endpoint accepts
+// those.
 func readTable(r *http.Request, table api.Table, dst any, requests bool) (*api.Body, error) {
 	raw, err := api.ReadBody(r)
 	if err != nil {

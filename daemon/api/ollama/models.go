@@ -23,7 +23,8 @@ type details struct {
 
 func detailsOf(f *api.Facts) details {
 	arch := f.Model.Architecture
-	return details{Format: "gguf", Family: arch, Families: []string{arch}, Size: count(f.Model.Parameters), Type: f.FileType()}
+	return details{Format: "gguf", Family: arch, Families: []string{arch}, Size: count(f.Model.Parameters),
+		Type: f.FileType()}
 }
 
 // count formats a number of parameters like ollama ("8.0B").
@@ -39,7 +40,8 @@ func count(n uint64) string {
 
 // digest identifies a model. It is no hash of the file, which would take long.
 func digest(f *api.Facts) string {
-	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d %d", f.Model.Path, f.Model.Bytes, f.Model.Parameters)))
+	return fmt.Sprintf("%x",
+		sha256.Sum256(fmt.Appendf(nil, "%s %d %d", f.Model.Path, f.Model.Bytes, f.Model.Parameters)))
 }
 
 // listed is a model of GET /api/tags.
@@ -56,7 +58,8 @@ func serveTags(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	models, facts := []listed{}, s.Facts()
 	for _, m := range s.Models() {
 		if facts != nil {
-			models = append(models, listed{m.ID, m.ID, stamp(m.Created), facts.Model.Bytes, digest(facts), detailsOf(facts)})
+			models = append(models, listed{m.ID, m.ID, stamp(m.Created), facts.Model.Bytes, digest(facts),
+				detailsOf(facts)})
 		}
 	}
 	s.NewWriter(w).JSON(http.StatusOK, struct {
@@ -87,8 +90,10 @@ func servePS(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		if facts == nil {
 			break
 		}
-		r := running{Name: m.ID, Model: m.ID, Size: facts.Model.Bytes + uint64(facts.Model.KVBytesPerToken)*uint64(facts.Context), Digest: digest(facts),
-			Details: detailsOf(facts), Expires: s.Now().UTC().AddDate(never, 0, 0).Format(time.RFC3339), Context: facts.Context}
+		r := running{Name: m.ID, Model: m.ID, Size: facts.Model.Bytes +
+			uint64(facts.Model.KVBytesPerToken)*uint64(facts.Context), Digest: digest(facts),
+			Details: detailsOf(facts), Expires: s.Now().UTC().AddDate(never, 0, 0).Format(time.RFC3339),
+			Context: facts.Context}
 		if facts.GPU {
 			r.VRAM = r.Size
 		}
@@ -106,7 +111,8 @@ func serveVersion(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	}{APIVersion, s.Version})
 }
 
-var showTable = append(api.Of(api.Taken, "model", "name"), api.Of(api.Ignored, "verbose", "system", "template", "options")...)
+var showTable = append(api.Of(api.Taken, "model", "name"), api.Of(api.Ignored, "verbose", "system", "template",
+	"options")...)
 
 // shown answers POST /api/show.
 type shown struct {
@@ -150,11 +156,14 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	m := &facts.Model
 	arch := m.Architecture
 	sh := shown{
-		Modelfile: "FROM " + m.Path + "\n", Template: facts.Template, Details: detailsOf(facts), Capabilities: []string{"completion"},
-		Modified: stamp(s.Models()[0].Created),
+		Modelfile: "FROM " + m.Path + "\n", Template: facts.Template, Details: detailsOf(facts),
+		Capabilities: []string{"completion"},
+		Modified:     stamp(s.Models()[0].Created),
 		Info: map[string]any{
-			"general.architecture": arch, "general.basename": m.Name, "general.parameter_count": m.Parameters, arch + ".context_length": m.TrainContext,
-			arch + ".embedding_length": m.Embedding, arch + ".block_count": m.Layers, arch + ".attention.head_count": m.Heads,
+			"general.architecture": arch, "general.basename": m.Name, "general.parameter_count": m.Parameters,
+			arch + ".context_length":   m.TrainContext,
+			arch + ".embedding_length": m.Embedding, arch + ".block_count": m.Layers,
+			arch + ".attention.head_count":    m.Heads,
 			arch + ".attention.head_count_kv": m.KVHeads, arch + ".vocab_size": m.VocabSize,
 		},
 	}

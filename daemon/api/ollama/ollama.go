@@ -1,5 +1,5 @@
-// Package ollama is ollama's API for one model that is always loaded. Names, shapes and defaults are those of ollama 0.17.4
-// (docs/api.md, api/types.go).
+// Package ollama is ollama's API for one model that is always loaded. Names, shapes and defaults are those of ollama
+// 0.17.4 (docs/api.md, api/types.go).
 package ollama
 
 import (
@@ -19,7 +19,9 @@ type rawJSON = json.RawMessage
 // Routes returns the endpoints.
 func Routes(s *api.Server) (routes []api.Route) {
 	add := func(method, path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
-		routes = append(routes, api.Route{Method: method, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
+		routes = append(routes,
+			api.Route{Method: method, Path: path,
+				Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
 	}
 	add(http.MethodPost, "/api/chat", serveChat)
 	add(http.MethodPost, "/api/generate", serveGenerate)

@@ -33,7 +33,8 @@ func FuzzShow(f *testing.F) {
 }
 
 func FuzzEmbed(f *testing.F) {
-	apitest.Fuzz(f, ollama.Routes, "/api/embed", `{"model":"m","input":["a","b"],"truncate":false,"dimensions":2,"options":{},"keep_alive":0}`, `{"input":"x","dimensions":-1}`, `{}`)
+	apitest.Fuzz(f, ollama.Routes, "/api/embed", `{"model":"m","input":["a","b"],"truncate":false,"dimensions":2,`+
+		`"options":{},"keep_alive":0}`, `{"input":"x","dimensions":-1}`, `{}`)
 }
 
 func FuzzEmbeddings(f *testing.F) {

@@ -45,6 +45,7 @@ func FuzzResponses(f *testing.F) {
 
 func FuzzEmbeddings(f *testing.F) {
 	apitest.Fuzz(f, openai.Routes, "/v1/embeddings",
-		`{"input":"x","model":"m","encoding_format":"base64","dimensions":2,"user":"u"}`, `{"input":["a","\ud800",""]}`, `{"input":[1,"a",2]}`,
-		`{"input":[[1],[2,3]],"truncate":true,"embd_normalize":0,"priority":"background"}`, `{"input":{"prompt_string":"x"}}`, `{"input":[]}`)
+		`{"input":"x","model":"m","encoding_format":"base64","dimensions":2,"user":"u"}`, `{"input":["a","\ud800",""]}`,
+		`{"input":[1,"a",2]}`, `{"input":[[1],[2,3]],"truncate":true,"embd_normalize":0,"priority":"background"}`,
+		`{"input":{"prompt_string":"x"}}`, `{"input":[]}`)
 }

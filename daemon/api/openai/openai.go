@@ -10,24 +10,30 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Routes returns the endpoints. They exist with and without /v1, as in llama-server: a client's base URL may have either
-// form. Only /completions and /embeddings are llama-server's API.
+// Routes returns the endpoints. They exist with and without /v1, as in llama-server: a client's base URL may have
+// either form. Only /completions and /embeddings are llama-server's API.
 func Routes(s *api.Server) (routes []api.Route) {
 	responses := &responsesAPI{s: s}
 	routes = append(routes,
-		api.Route{Method: http.MethodPost, Path: "/v1/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }},
-		api.Route{Method: http.MethodPost, Path: "/v1/embeddings", Handle: func(w http.ResponseWriter, r *http.Request) { serveEmbeddings(s, w, r) }},
+		api.Route{Method: http.MethodPost, Path: "/v1/completions",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }},
+		api.Route{Method: http.MethodPost, Path: "/v1/embeddings",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveEmbeddings(s, w, r) }},
 	)
 	for _, base := range []string{"/v1", ""} {
 		routes = append(routes,
-			api.Route{Method: http.MethodPost, Path: base + "/chat/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveChat(s, w, r) }},
+			api.Route{Method: http.MethodPost, Path: base + "/chat/completions",
+				Handle: func(w http.ResponseWriter, r *http.Request) { serveChat(s, w, r) }},
 			api.Route{Method: http.MethodPost, Path: base + "/responses", Handle: responses.serveResponses},
 			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}", Handle: responses.serveStored},
 			api.Route{Method: http.MethodDelete, Path: base + "/responses/{id}", Handle: responses.serveDelete},
 			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}/input_items", Handle: responses.serveItems},
 			api.Route{Method: http.MethodPost, Path: base + "/responses/{id}/cancel", Handle: responses.serveCancel},
-			api.Route{Method: http.MethodGet, Path: base + "/models", Handle: func(w http.ResponseWriter, r *http.Request) { serveModels(s, w) }},
-			api.Route{Method: http.MethodGet, Path: base + "/models/{id...}", Handle: func(w http.ResponseWriter, r *http.Request) { serveModel(s, w, r) }}, // an id may hold slashes
+			api.Route{Method: http.MethodGet, Path: base + "/models",
+				Handle: func(w http.ResponseWriter, r *http.Request) { serveModels(s, w) }},
+			// an id may hold slashes
+			api.Route{Method: http.MethodGet, Path: base + "/models/{id...}",
+				Handle: func(w http.ResponseWriter, r *http.Request) { serveModel(s, w, r) }},
 		)
 	}
 	return routes
@@ -36,7 +42,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 // Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
-		"/v1/chat/completions": chatTable, "/v1/completions": textTable, "/v1/responses": responsesTable, "/v1/embeddings": embeddingsTable,
+		"/v1/chat/completions": chatTable, "/v1/completions": textTable, "/v1/responses": responsesTable,
+		"/v1/embeddings": embeddingsTable,
 	}
 }
 
