@@ -308,22 +308,22 @@ func TestEmbedEncoder(t *testing.T) {
 // TestEmbedCancel: a cancel, and a client that goes away, end all texts of a request.
 func TestEmbedCancel(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "-c", "16384", "-b", "64")
-	for _, after := range []int{0, 1, 5} { // embeddings that have come
+	for _, after := range []int{1, 2, 6} { // texts that have begun
+		h := r.hold()
 		c := r.dial()
 		st, err := c.StreamEmbeddings(context.Background(), client.EmbedTexts(texts(200)...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range after {
-			if ev, err := st.Next(); err != nil || ev.Kind != wire.EventEmbedding {
-				t.Fatalf("%+v %v", ev, err)
-			}
-		}
+		h.arrived(1)
+		h.steps("texts have begun",
+			func() bool { return len(h.loop.embeds) > 0 && h.loop.embeds[0].embed.next >= after })
 		if err := c.Cancel(context.Background(), st.ID()); err != nil {
 			t.Fatal(err)
 		}
-		if a := collect(st); a.err != nil || a.eos.Reason != wire.Cancelled || after > 0 &&
-			a.eos.Usage.PromptTokens == 0 {
+		h.mailed("the cancel has come", cmdCancel, 1)
+		h.release()
+		if a := collect(st); a.err != nil || a.eos.Reason != wire.Cancelled || a.eos.Usage.PromptTokens == 0 {
 			t.Errorf("cancelled after %d: %+v", after, a)
 		}
 		r.settled()
