@@ -71,7 +71,7 @@ bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M;
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
 
-clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="openai go"
+clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"

@@ -6,8 +6,8 @@ step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 CGO_ENABLED=0 go build -o "$report" ./internal/testreport
-# A package may take four times as long as the ten minutes of go test: beside other programs that compute, the threads of
-# llama.cpp wait for each other at barriers.
+# A package may take four times the ten minutes of go test: beside other programs that compute, the threads of llama.cpp
+# wait for each other at barriers.
 tests() { go test -timeout 40m -json "$@" | "$report"; }
 
 step "the stub engine: CGO_ENABLED=0 go test ./..."

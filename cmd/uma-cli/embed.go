@@ -64,7 +64,7 @@ Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 13
 	fs.IntVar(&q.dimensions, "dimensions", 0, "shorten embeddings to `N` values, where the model was trained for it; "+
 		"0 = all")
 	fs.IntVar(&q.normalize, "normalize", wire.NormalizeL2,
-		"scale embeddings so that the `P`-norm is 1; 0 = the largest magnitude is 32760, -1 = not at all")
+		"make the `P`-norm of embeddings 1; 0 = largest magnitude 32760, -1 = as they are")
 	fs.BoolVar(&q.truncate, "truncate", false, "cut texts that are too long for the model, instead of refusing them")
 	priority := fs.String("priority", "interactive", "interactive or background (answers and other texts go first)")
 	fs.BoolVarP(&q.verbose, "verbose", "v", false, "print token counts and times on standard error")

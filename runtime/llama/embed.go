@@ -15,7 +15,7 @@ import (
 
 // Embeddings come from the same context as answers. With pooling "none" a context that is told to
 // (llama_set_embeddings) keeps the hidden state of each output row beside its logits, and the graph stays the same but
-// for that copy; so a batch may hold rows of both kinds, and docs/adr/0013-embeddings.md says why there is no second
+// for that copy; so a batch may hold rows of both kinds, and docs/adr/0014-embeddings.md says why there is no second
 // context.
 
 const (
