@@ -227,12 +227,16 @@ func (s *Spec) member(p property) Part {
 // optional is p or nothing.
 func optional(p Part) Part { return Part{Any: []Part{p, {}}} }
 
+// pythonText is the text between Python's single quotes. A backslash begins an escape, so it never stands before the
+// quote that ends the text.
+const pythonText = `(?:[^'\\]|\\[nrtbf"'\\/])*`
+
 // pythonValue describes a value as JSON, or as Python writes it.
 func pythonValue(p property) Part {
 	any := []Part{{Schema: p.schema}}
 	if p.types == typeString {
 		if len(p.enum) == 0 {
-			any = append(any, Part{Seq: []Part{literal("'"), {Until: "'"}, literal("'")}})
+			any = append(any, Part{Seq: []Part{literal("'"), {Pattern: pythonText}, literal("'")}})
 		}
 		for _, e := range p.enum {
 			any = append(any, literal("'"+e+"'"))
