@@ -16,8 +16,7 @@
 //     across lanes; exponentials are vectors, and V is accumulated in registers, which is also more exact.
 //   - Where there are fewer rows than threads need, the threads share a row's cells.
 //
-// The arithmetic is in attention_int.h (AVX-512 VNNI) and attention_float.h (the others); attention_kernel.h is the way over the
-// blocks.
+// The arithmetic is in attention_float.h; attention_kernel.h is the way over the blocks.
 //
 // # What a row's result depends on
 //
@@ -276,11 +275,6 @@ bool cached(const ggml_tensor * t) {
     }
 }
 
-// kernels are those for a node: a cache in F32 is there for its precision.
-uma_attention_width kernels(const ggml_tensor * k, const ggml_tensor * v) {
-    return uma_attention_kernels((int) k->ne[0], k->type == GGML_TYPE_F32 || v->type == GGML_TYPE_F32);
-}
-
 // ours reports whether our kernels compute the node.
 bool ours(const ggml_tensor * dst) {
     const ggml_tensor *q = dst->src[0], *k = dst->src[1], *v = dst->src[2], *mask = dst->src[3];
@@ -288,7 +282,7 @@ bool ours(const ggml_tensor * dst) {
     memcpy(&max_bias, dst->op_params + 1, sizeof(max_bias));
     memcpy(&softcap, dst->op_params + 2, sizeof(softcap));
     return enabled.load(std::memory_order_relaxed) && !dst->src[4] && max_bias == 0 && softcap == 0 && q->type == GGML_TYPE_F32 && q->nb[0] == sizeof(float) &&
-           dst->type == GGML_TYPE_F32 && cached(k) && cached(v) && q->ne[0] == k->ne[0] && q->ne[0] == v->ne[0] && kernels(k, v).group &&
+           dst->type == GGML_TYPE_F32 && cached(k) && cached(v) && q->ne[0] == k->ne[0] && q->ne[0] == v->ne[0] && uma_attention_kernels((int) k->ne[0]).group &&
            q->ne[2] % k->ne[2] == 0 && q->ne[2] / k->ne[2] <= QUERIES && k->ne[2] == v->ne[2] && q->ne[3] % k->ne[3] == 0 && q->ne[3] % v->ne[3] == 0 &&
            (!mask || (mask->type == GGML_TYPE_F16 && mask->nb[0] == sizeof(uint16_t) && mask->ne[2] == 1 && k->ne[1] % 4 == 0 && mask->ne[1] >= q->ne[1]));
 }
@@ -297,7 +291,7 @@ bool ours(const ggml_tensor * dst) {
 // there is room for them, else to the end.
 void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t stream, int64_t first, int64_t last, int64_t all, float * parts) {
     const int                 width = (int) n.q->ne[0];
-    const uma_attention_width work  = kernels(n.k, n.v);
+    const uma_attention_width work  = uma_attention_kernels((int) n.k->ne[0]);
     const int64_t             rows = to - from, head = kv * n.shared;
     const size_t              bytes = work.room(rows * n.shared) + 64;
     if (mine.states.size() < bytes) {

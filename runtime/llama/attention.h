@@ -51,9 +51,8 @@ struct uma_attention_width {
     size_t (*room)(int64_t queries);
 };
 
-// uma_attention_kernels are those of the instruction set that uma_matmul_use chose, exact ones in float32; group is null where
-// there is none.
-uma_attention_width uma_attention_kernels(int width, bool exact);
+// uma_attention_kernels are those of the instruction set that uma_matmul_use chose; group is null where there is none.
+uma_attention_width uma_attention_kernels(int width);
 
 extern "C" {
 #endif

@@ -1,6 +1,6 @@
 //go:build linux && amd64 && !llama_system
 
-// Attention in AVX-512 with VNNI, in integers. As in matmul_avx512.cpp, the whole file is compiled for these instructions: no header with
+// Attention in AVX-512. As in matmul_avx512.cpp, the whole file is compiled for these instructions: no header with
 // inline functions may be included below the pragma.
 
 #if __has_include("ggml.h")
@@ -15,7 +15,7 @@
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 #include "vectors_avx512.h"
 
-#include "attention_int.h"
+#include "attention_float.h"
 
 #include "attention_kernel.h"
 

@@ -1,5 +1,5 @@
-// What the states of attention_float.h and attention_int.h share: the vectors and BLOCK, the cells of a block, are those of the
-// including file.
+// What the states of attention_float.h are made of: the vectors and BLOCK, the cells of a block, are those of the including
+// file.
 
 namespace {
 

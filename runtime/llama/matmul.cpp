@@ -169,13 +169,8 @@ extern "C" bool uma_matmul_takes(int type) {
     return k && k->strip(type) > 0;
 }
 
-uma_attention_width uma_attention_kernels(int width, bool exact) {
+uma_attention_width uma_attention_kernels(int width) {
     const uma_kernels * k = in_use.load(std::memory_order_relaxed);
-#if defined(__x86_64__)
-    if (exact && k) {
-        return uma_attention_avx2(width);
-    }
-#endif
     return k ? k->attention(width) : uma_attention_width{nullptr, nullptr};
 }
 
