@@ -78,11 +78,13 @@ func TestPull(t *testing.T) {
 // TestPulledByName: what is pulled is listed and shown by its name, and rm leaves nothing of it.
 func TestPulledByName(t *testing.T) {
 	s, address := pullServer(t, nil)
-	s.Images["owner/image:8b"].Layers = append(s.Images["owner/image:8b"].Layers,
-		pulltest.Layer{MediaType: pulltest.LicenceLayer, Data: []byte("the licence")},
-		pulltest.Layer{MediaType: pulltest.TemplateLayer,
-			Data: []byte("the {{ .Prompt }}")}, pulltest.Layer{MediaType: pulltest.ParamsLayer,
-			Data: []byte(`{"temperature":0.6}`)})
+	s.Change(func() {
+		image := s.Images["owner/image:8b"]
+		image.Layers = append(image.Layers,
+			pulltest.Layer{MediaType: pulltest.LicenceLayer, Data: []byte("the licence")},
+			pulltest.Layer{MediaType: pulltest.TemplateLayer, Data: []byte("the {{ .Prompt }}")},
+			pulltest.Layer{MediaType: pulltest.ParamsLayer, Data: []byte(`{"temperature":0.6}`)})
+	})
 	host, dir := strings.TrimPrefix(address, "http://"), filepath.Join(t.TempDir(), "models")
 	cli := func(args ...string) string {
 		t.Helper()
@@ -128,11 +130,13 @@ func TestPulledByName(t *testing.T) {
 // TestPullRefused: exit statuses, and what standard error says to do.
 func TestPullRefused(t *testing.T) {
 	s, address := pullServer(t, nil)
-	s.Log = func(r *http.Request) {
-		if strings.Contains(r.URL.Path, "offline") {
-			t.Errorf("asked for %s", r.URL)
+	s.Change(func() {
+		s.Log = func(r *http.Request) {
+			if strings.Contains(r.URL.Path, "offline") {
+				t.Errorf("asked for %s", r.URL)
+			}
 		}
-	}
+	})
 	for _, c := range []struct {
 		args, env string
 		status    int
@@ -191,7 +195,7 @@ func TestPullInterrupted(t *testing.T) {
 		"are kept; the same command goes on from there\n") {
 		t.Errorf("exit status %d, %q", code, stderr.String())
 	}
-	s.Fault = nil
+	s.Change(func() { s.Fault = nil })
 	stderr.Reset()
 	cmd = pulling(t, address, dir, "hf.co/owner/name")
 	cmd.Stderr = &stderr

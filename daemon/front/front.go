@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -53,6 +54,8 @@ type Front struct {
 	opts Options
 	door *daemon.Door
 	loop *ipc.Loop
+
+	spawning sync.WaitGroup // of start; Serve waits for them
 
 	models []*served
 	names  map[string]*served // by lower-cased name or alias
@@ -181,6 +184,7 @@ wait:
 	f.door.Drain()
 	f.shutDown()
 	f.door.Stop(lastFlush)
+	f.spawning.Wait()
 	f.log.Info("stopped")
 	return failed
 }

@@ -138,12 +138,12 @@ func (f *Front) start(m *served) {
 	m.state, m.since = starting, time.Now()
 	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
 	f.used += m.need
-	go func() {
+	f.spawning.Go(func() {
 		p, fd, err := f.spawn(m)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
 			unix.Close(fd) // the process sees its link end
 		}
-	}()
+	})
 }
 
 // spawn starts an engine process and writes its first message.

@@ -87,13 +87,23 @@ func (s *Server) Served() int64 {
 	return s.served
 }
 
+// Change calls f, which may set any field although s serves already. Requests that come afterwards see it.
+func (s *Server) Change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
 // ServeHTTP answers any request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.Log != nil {
-		s.Log(r)
+	s.mu.Lock()
+	log, fault := s.Log, s.Fault
+	s.mu.Unlock()
+	if log != nil {
+		log(r)
 	}
-	if s.Fault != nil {
-		if f := s.Fault(r); f != nil {
+	if fault != nil {
+		if f := fault(r); f != nil {
 			f(w, r, s.answer)
 			return
 		}
