@@ -3,6 +3,7 @@
 package llama
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -110,12 +111,12 @@ func TestMatmul(t *testing.T) {
 	})
 }
 
+// 10,000 take four minutes on two cores.
+var randomShapes = flag.Int("shapes", 500, "random shapes of TestMatmulOfRandomShapes, for each instruction set")
+
 // Random shapes: against float64, and each row among others as it is alone, with another number of threads.
 func TestMatmulOfRandomShapes(t *testing.T) {
-	shapes := 10_000
-	if testing.Short() {
-		shapes = 1000
-	}
+	shapes := *randomShapes
 	eachKernels(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		for i := range shapes {
