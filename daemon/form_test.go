@@ -74,6 +74,32 @@ func TestFormsHoldAnswers(t *testing.T) {
 	}
 }
 
+// TestTheTurnDoesNotEndInTheThought: a model that ends its turn within its thought still gives the answer that the
+// request requires: JSON, or a call of a tool.
+func TestTheTurnDoesNotEndInTheThought(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>It rains, so"}}}, "-c", "16384")
+	for _, bound := range []func(*wire.Request){
+		func(q *wire.Request) {
+			q.Format = wire.Format{Kind: wire.FormatSchema, Payload: `{"enum": ["wet", "dry"]}`}
+		},
+		func(q *wire.Request) { q.Tools, q.ToolChoice.Mode = weatherTools[1:], wire.ToolRequired },
+	} {
+		for _, stream := range []bool{true, false} {
+			q := wire.DefaultRequest()
+			q.Messages, q.Stream, q.MaxTokens = []wire.Message{{Role: "user", Content: "question"}}, stream, 400
+			q.ParallelToolCalls = false
+			bound(&q)
+			a := r.called(&q)
+			answered := len(a.calls) == 1 && json.Valid([]byte(a.calls[0].Arguments)) ||
+				a.text == `"wet"` || a.text == `"dry"`
+			if a.think != "It rains, so" || !answered {
+				t.Errorf("stream %v: %v", stream, a)
+			}
+		}
+	}
+	r.nothingLeft()
+}
+
 // TestForcedTokensTakeNoRow: where the form leaves no choice tokens come without a row each, and why says how many. A
 // client that wants log-probabilities gets a row for every token.
 func TestForcedTokensTakeNoRow(t *testing.T) {

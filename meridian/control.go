@@ -301,9 +301,20 @@ func (c *Control) force(now int64) runtime.Token {
 	return c.seq[c.pos]
 }
 
-// Admit checks a sampled token before it is accepted. It returns the token, or, where the token would begin a character
-// that cannot be completed within the budget, the one that must come instead (forced true).
+// Admit checks a sampled token before it is accepted. It returns the token, or the one that must come instead (forced
+// true): where the token would begin a character that cannot be completed within the budget, and where it would end
+// the turn in a thought although a bound answer is still to come.
 func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_ runtime.Token, forced bool) {
+	if eog && c.phase == ThinkDecode && c.bound && !c.endsMessage(tok) {
+		c.decide(EOG, closeDue)
+		c.date(now)
+		if c.text.need > 0 {
+			if t := c.tags.finisher(c.text.lo); t != runtime.NoToken {
+				return t, true
+			}
+		}
+		return c.force(now), true
+	}
 	left := c.stop - c.think - 1
 	if left >= utf8.UTFMax-1 || c.phase != ThinkDecode || eog || c.think < c.retryAt {
 		return tok, false

@@ -451,6 +451,29 @@ func TestEndInsideThinking(t *testing.T) {
 	}
 }
 
+// TestEndInsideThinkingOfABoundAnswer: a model that ends its turn in a thought still owes the answer that is held to a
+// grammar: the thought is closed, once, and the marker is not repeated where the model had begun it.
+func TestEndInsideThinkingOfABoundAnswer(t *testing.T) {
+	for _, v := range []*testVocab{words, spelledWords} {
+		for _, text := range []string{"word" + eog, "word</" + eog, eog, "word</think>"} {
+			opt := DefaultOptions()
+			opt.Bound = true
+			s := newSession(v, DefaultConfig(), opt, "<think>", v.then(text, v.says("word")))
+			s.think(20)
+			s.step()
+			sum, want, forces := s.c.Summary(s.now), EndedEOG, 1
+			if strings.HasSuffix(text, "think>") {
+				want, forces = EndedNatural, 0
+			}
+			if s.c.Phase() != OutputDecode || sum.Ended != want || s.forces != forces || s.exits != 1 ||
+				s.transcript.answer.String() != "word" || strings.Contains(s.think0(), "think") {
+				t.Errorf("%q: %v, %+v, %d forces, thought %q, answer %q", text, s.c.Phase(), sum, s.forces, s.think0(),
+					s.transcript.answer.String())
+			}
+		}
+	}
+}
+
 // incomplete is whether text ends inside a character, by the standard library.
 func incomplete(text []byte) bool {
 	for i := 1; i <= min(utf8.UTFMax, len(text)); i++ {
@@ -564,6 +587,7 @@ func forcedRequest(t *testing.T, seed uint64, reasons map[Ended]int) {
 	if rnd.IntN(4) == 0 {
 		opt.AnswerCue = "b."
 	}
+	opt.Bound = rnd.IntN(2) == 0
 	prompt := ""
 	if rnd.IntN(2) == 0 {
 		prompt = m.Open[0]
@@ -625,7 +649,7 @@ func forcedRequest(t *testing.T, seed uint64, reasons map[Ended]int) {
 	}
 	sum := s.c.Summary(s.now)
 	reasons[sum.Ended]++
-	forced := sum.Ended >= EndedConverged && sum.Ended <= EndedUser
+	forced := sum.Ended >= EndedConverged && sum.Ended <= EndedUser || sum.Ended == EndedEOG && opt.Bound
 	if forced && !s.helped && incomplete(s.transcript.think.Bytes()) {
 		t.Fatalf("seed %d: closed inside a character: …%q, %+v, budget %d, markers %v", seed,
 			s.think0()[max(0, len(s.think0())-8):], s.c.LastForce(), opt.BudgetTokens, m)

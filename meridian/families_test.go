@@ -226,6 +226,38 @@ func hasWhole(pieces []string) bool {
 	return false
 }
 
+// endedTurnInThought has a model end its turn in the thought before an answer that is held to a grammar, and reports
+// whether the answer follows.
+func endedTurnInThought(t *testing.T, v *testVocab, cfg *Config, tags *Tags, begin Begin) bool {
+	opt := cfg.Options()
+	opt.Bound = true
+	ctl, err := NewControl(cfg, tags, opt, begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !begin.Thinking {
+		for _, tok := range tags.openSeq {
+			ctl.OnToken(tok, v.Piece(tok), false, 0)
+		}
+	}
+	var tr transcript
+	word, end := v.Find("word "), v.Find(eog)
+	for i := range 60 {
+		tok, forced := ctl.Next(0)
+		if !forced {
+			if tok = word; i == 3 {
+				tok = end
+			}
+			if instead, forced := ctl.Admit(tok, v.Piece(tok), tok == end, 0); forced {
+				tok = instead
+			}
+		}
+		tr.add(ctl.OnToken(tok, v.Piece(tok), tok == end, 0))
+	}
+	return ctl.Phase() == OutputDecode && ctl.InAnswer() && ctl.Summary(0).Ended == EndedEOG &&
+		tr.think.String() == "word word word " && strings.HasPrefix(tr.answer.String(), "word word ")
+}
+
 // TestFamiliesForced: a budget closes a thought of every family, a mode of on opens one, and neither shows a marker.
 func TestFamiliesForced(t *testing.T) {
 	seen := map[string]bool{}
@@ -245,6 +277,9 @@ func TestFamiliesForced(t *testing.T) {
 			seen[tags.family.Name] = true
 			cfg := DefaultConfig()
 			cfg.ForceGraceTokens = 0
+			if !endedTurnInThought(t, v, &cfg, tags, begin) {
+				t.Errorf("%s, %s: an end of the turn in a thought did not begin the answer", c.name, kind)
+			}
 			for _, mode := range []Mode{ModeOn, ModeOff} {
 				if tags.assumed && mode == ModeOn {
 					continue

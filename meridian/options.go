@@ -86,7 +86,8 @@ type Options struct {
 	// that they measure where the answer would begin. "" is none.
 	AnswerCue string
 
-	// Bound says that the answer is held to a grammar. What reads like a marker in it is text then.
+	// Bound says that the answer is held to a grammar. What reads like a marker in it is text then, and an end of
+	// generation within a thought ends the thought only.
 	Bound bool
 	// Calls says that the request has tools. The answer then comes with the markers of control tokens between fences
 	// (package thinktags), and a message to a tool with its header, for the parser of calls.

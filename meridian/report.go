@@ -11,9 +11,10 @@ const (
 	HardCap             // the budget is used up
 	SoftCap             // past the soft budget, and the close tag was among the most probable tokens
 	User                // the client sent end_think
+	EOG                 // the model ended its turn in the block, before the answer that Options.Bound says is owed
 )
 
-var reasonNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user"}
+var reasonNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog"}
 
 // String returns the reason's name in metrics and traces.
 func (r Reason) String() string { return reasonNames[r] }
@@ -29,13 +30,13 @@ const (
 	EndedHardCap
 	EndedSoftCap
 	EndedUser
+	EndedEOG     // the model ended its turn inside the block
 	EndedNatural // the model closed the block
-	EndedEOG     // the model ended the generation inside the block
 	EndedLength  // max_tokens or a cancel ended the generation inside the block
 )
 
-var endedNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "natural",
-	"eog", "length"}
+var endedNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
+	"natural", "length"}
 
 // String returns the name in the eos frame and in metrics; "" for a request that never thought.
 func (e Ended) String() string { return endedNames[e] }

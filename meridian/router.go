@@ -144,6 +144,9 @@ func (r *Router) look() {
 		r.m = r.tags.inside
 	case OutputDecode:
 		if r.bound {
+			if r.leading && !r.wrapped {
+				r.m = r.tags.begins
+			}
 			return
 		}
 		if r.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
@@ -169,11 +172,17 @@ func (r *Router) ThinkTokens() int { return r.think }
 // Blocks returns the number of think blocks that the turn has opened.
 func (r *Router) Blocks() int { return r.blocks }
 
+// endsMessage reports whether tok ends the thought's message within the turn, though the vocabulary calls it an end of
+// generation.
+func (r *Router) endsMessage(tok runtime.Token) bool {
+	return len(r.tags.closeSeq) > 1 && tok == r.tags.closeSeq[0]
+}
+
 // OnToken moves the request by one decoded token. eog says that the token ends the generation. forced says that it is
 // part of a forced marker, and so does not count as thought even while the marker is incomplete.
 func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s Step) {
-	if eog && r.phase == ThinkDecode && len(r.tags.closeSeq) > 1 && tok == r.tags.closeSeq[0] {
-		eog = false // it ends the thought's message, though the vocabulary calls it an end of generation
+	if eog && r.phase == ThinkDecode && r.endsMessage(tok) {
+		eog = false
 	}
 	switch {
 	case r.phase == Complete:
@@ -263,6 +272,9 @@ func (r *Router) exit(s *Step) {
 
 // match is OnToken for tags whose markers are found in the text.
 func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
+	if r.bound && r.phase == OutputDecode && !r.leading && len(r.held) == 0 {
+		r.m = nil // the text of a bound answer has begun, in which there are no markers
+	}
 	text, mask, isSpecial := r.tags.read(tok, piece)
 	counted := r.phase == ThinkDecode && !forced && !r.part.header()
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
@@ -329,6 +341,11 @@ func (r *Router) push(b heldByte, s *Step) {
 			}
 			return
 		}
+		if r.bound && r.phase == OutputDecode && !r.leading {
+			r.releaseHeld()
+			r.m = nil
+			return
+		}
 	}
 	if n.match > 0 {
 		r.mark(n, s)
@@ -356,6 +373,10 @@ func (r *Router) mark(n *matchNode, s *Step) {
 			break
 		}
 		r.wrapped, r.strip = true, true
+		if r.bound {
+			r.held = r.held[:0]
+			r.look()
+		}
 	case markUnwrap:
 		if !r.wrapped {
 			r.releaseHeld()

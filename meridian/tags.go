@@ -70,10 +70,12 @@ type Tags struct {
 	// The byte matchers, nil when every marker is a single token. Each phase has one: before the first text, inside a
 	// block, in an answer that may open another block, in an answer that may not.
 	before, inside, reopens, answer *matcher
-	specials                        []special // tokens that are parts of markers; nil without matchers
-	thinkHead                       []byte    // of family.Channels
-	callHead                        []byte    // likewise
-	callMarks                       [3][]byte // likewise: what begins a header, ends it, ends a message
+	// begins has the markers with which an answer begins after a thought; nil: it has none.
+	begins    *matcher
+	specials  []special // tokens that are parts of markers; nil without matchers
+	thinkHead []byte    // of family.Channels
+	callHead  []byte    // likewise
+	callMarks [3][]byte // likewise: what begins a header, ends it, ends a message
 
 	// Texts of control tokens that are not part of a marker: the boundaries of turns.
 	boundary map[string]bool
@@ -255,6 +257,9 @@ func (t *Tags) build(known map[string]special) {
 	t.inside = newMatcher(shut...)
 	t.reopens = newMatcher(slices.Concat(rest, open)...)
 	t.answer = newMatcher(rest...)
+	if begins := slices.Concat(marks(markHidden, f.Hidden...), marks(markWrap, f.Wrap[0])); len(begins) > 0 {
+		t.begins = newMatcher(begins...)
+	}
 }
 
 // fenced returns a marker in the form that a matcher reads: with each part that is a token between fences.

@@ -209,7 +209,7 @@ func New(build Build) *Metrics {
 	m.MalformedCalls.Declare()
 	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
 		"length")
-	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user")
+	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog")
 	m.CacheMisses.Declare()
 	m.HTTPRefused.Declare()
 	m.declare()

@@ -191,7 +191,7 @@ func TestSnapshot(t *testing.T) {
 				"overthinking": 0.0, "hard_cap": 0.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "length": 0.0,
 				"other": 0.0},
 			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0,
-				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
+				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "other": 0.0},
 			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"thought_ingests_total": 3.0,
