@@ -10,20 +10,13 @@ import (
 // server's default. limit is the answer's maximum length in tokens; a named effort is a share of it.
 func (m *model) templateThinking(w *wire.Request, limit int) chattmpl.Thinking {
 	t := chattmpl.Thinking{Effort: w.Think.Effort.String()}
-	switch w.Think.Mode {
-	case wire.ThinkAuto:
-		t.Mode = chattmpl.ModeAuto
-	case wire.ThinkOff:
+	switch mode := m.thinkMode(w); {
+	case mode == meridian.ModeOff:
 		t.Mode = chattmpl.ModeOff
-	case wire.ThinkOn:
+	case mode == meridian.ModeOn:
 		t.Mode = chattmpl.ModeOn
-	case wire.ThinkDefault:
-		switch m.think.ThinkMode {
-		case meridian.ModeOff:
-			t.Mode = chattmpl.ModeOff
-		case meridian.ModeOn:
-			t.Mode = chattmpl.ModeOn
-		}
+	case w.Think.Mode == wire.ThinkAuto:
+		t.Mode = chattmpl.ModeAuto
 	}
 	if b := w.Think.Budget(limit); b != wire.NoBudget {
 		t.Budget = b
@@ -31,18 +24,24 @@ func (m *model) templateThinking(w *wire.Request, limit int) chattmpl.Thinking {
 	return t
 }
 
+// thinkMode returns the request's thinking mode, else the server's default.
+func (m *model) thinkMode(w *wire.Request) meridian.Mode {
+	switch w.Think.Mode {
+	case wire.ThinkAuto:
+		return meridian.ModeAuto
+	case wire.ThinkOff:
+		return meridian.ModeOff
+	case wire.ThinkOn:
+		return meridian.ModeOn
+	}
+	return m.think.ThinkMode
+}
+
 // thinkOptions returns the server's thinking defaults, overridden by the request's fields. maxTokens is the answer's
 // maximum length.
 func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
 	o := m.think.Options()
-	switch w.Think.Mode {
-	case wire.ThinkAuto:
-		o.Mode = meridian.ModeAuto
-	case wire.ThinkOff:
-		o.Mode = meridian.ModeOff
-	case wire.ThinkOn:
-		o.Mode = meridian.ModeOn
-	}
+	o.Mode = m.thinkMode(w)
 	switch w.Think.EarlyExit {
 	case wire.ExitOff:
 		o.EarlyExit = meridian.ExitOff

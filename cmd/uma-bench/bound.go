@@ -24,11 +24,9 @@ func boundCommand() *cobra.Command {
 				return usageError{fmt.Errorf("--bound is %d; it must be 1…%d, below --streams", cfg.Bound,
 					cfg.Streams-1)}
 			}
-			if model == "" {
-				var err error
-				if model, err = benchModel(); err != nil {
-					return err
-				}
+			model, err := benchModel(model)
+			if err != nil {
+				return err
 			}
 			args := []string{"--parallel", fmt.Sprint(cfg.Streams), "--ctx-size", "8192"}
 			return withDaemon(model, args, func(d *daemonproc.Proc) error {

@@ -24,11 +24,9 @@ func fairCommand() *cobra.Command {
 			if len(policies) != 2 {
 				return fmt.Errorf("--policies names %d policies; it must name two", len(policies))
 			}
-			if model == "" {
-				var err error
-				if model, err = benchModel(); err != nil {
-					return err
-				}
+			model, err := benchModel(model)
+			if err != nil {
+				return err
 			}
 			args := func(policy string) []string {
 				return []string{"--parallel", "16", "--ctx-size", "8192", "--policy", policy}

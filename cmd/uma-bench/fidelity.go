@@ -93,10 +93,8 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 	f.beside = filepath.Dir(self)
 	dir := f.again
 	if dir == "" {
-		if f.model == "" {
-			if f.model, err = benchModel(); err != nil {
-				return nil, err
-			}
+		if f.model, err = benchModel(f.model); err != nil {
+			return nil, err
 		}
 		if dir = f.out; dir == "" {
 			if dir, err = os.MkdirTemp("", "uma-fidelity"); err != nil {

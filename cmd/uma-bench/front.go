@@ -20,11 +20,9 @@ func frontCommand() *cobra.Command {
 		Short: "what a front with an engine process costs against a daemon of one process (--single), same model",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if model == "" {
-				var err error
-				if model, err = benchModel(); err != nil {
-					return err
-				}
+			model, err := benchModel(model)
+			if err != nil {
+				return err
 			}
 			args := func(single string) []string {
 				return []string{"--parallel", "16", "--ctx-size", "8192", "--no-prefix-cache", "--idle-unload", "0",

@@ -37,11 +37,9 @@ misses its limit.
 					return fmt.Errorf("--only: %q is not one of %s", row, strings.Join(bench.KVRows, ", "))
 				}
 			}
-			if model == "" {
-				var err error
-				if model, err = benchModel(); err != nil {
-					return err
-				}
+			model, err := benchModel(model)
+			if err != nil {
+				return err
 			}
 			tiny, err := cachedModel("uma-bench-tiny-v1.gguf", ggufgen.Tiny())
 			if err != nil {

@@ -60,9 +60,9 @@ func shapeFor(t ggufgen.Type, shapes []ggufgen.Config) (ggufgen.Config, error) {
 	return ggufgen.Config{}, err
 }
 
-// benchModel is the generated model of 135 M parameters, Q8_0.
-func benchModel() (string, error) {
-	models, err := benchModels("", []string{"q8_0"}, ggufgen.Bench135M())
+// benchModel is the model of --model: file, or where that is "" the generated model of 135 M parameters, Q8_0.
+func benchModel(file string) (string, error) {
+	models, err := benchModels(file, []string{"q8_0"}, ggufgen.Bench135M())
 	if err != nil {
 		return "", err
 	}

@@ -314,8 +314,8 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 		switch {
 		case model == "builtin", model == "" && o.workload == "heldout":
 			model = ""
-		case model == "":
-			if model, err = benchModel(); err != nil {
+		default:
+			if model, err = benchModel(model); err != nil {
 				return nil, err
 			}
 		}
