@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/bench"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -61,5 +62,29 @@ func TestOverhead(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFrontCost runs uma-bench front for one short round.
+func TestFrontCost(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "front", "-m",
+		ggufgen.Cached(t, ggufgen.Tiny()), "--rounds", "1", "--tokens", "1500", "--streams", "1,3", "--first", "5", "--json")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, errs.String())
+	}
+	var rep bench.FrontReport
+	if err := json.Unmarshal(out, &rep); err != nil || len(rep.Rows) != 2 {
+		t.Fatalf("%v in %s", err, out)
+	}
+	for _, r := range rep.Rows {
+		if r.Single.TokensPerSecond <= 0 || r.Front.TokensPerSecond <= 0 || r.Throughput <= 0 || r.ITLp95 <= 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if f := rep.First; f.Pairs != 5 || f.SingleMs <= 0 || f.FrontMs <= 0 {
+		t.Errorf("%+v", f)
 	}
 }
