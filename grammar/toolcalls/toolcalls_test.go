@@ -149,8 +149,7 @@ func TestWalksAreCalls(t *testing.T) {
 					parallel := choice.Mode == toolcall.Required
 					texts := []toolcall.Part{spec.Text(tools, choice, parallel)}
 					if spec.Headed() {
-						texts = append(texts, spec.TextWithHeader(tools, choice, parallel, true),
-							spec.TextWithHeader(tools, choice, parallel, false))
+						texts = append(texts, spec.TextWithHeader(tools, choice, parallel))
 					}
 					var grammars []*grammar.Grammar
 					for _, text := range texts {
