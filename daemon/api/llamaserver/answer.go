@@ -18,6 +18,7 @@ type answer struct {
 	eos   *wire.EOS
 
 	newLine bool // the text has a newline
+	meter   api.Meter
 
 	// Without streaming.
 	text, think []byte
@@ -27,21 +28,15 @@ type answer struct {
 
 // chunk is a part of a streamed answer.
 type chunk struct {
-	Index     int          `json:"index"`
-	Content   string       `json:"content"`
-	Reasoning string       `json:"reasoning_content,omitempty"`
-	Tokens    []int32      `json:"tokens"`
-	Stop      bool         `json:"stop"`
-	Slot      int          `json:"id_slot"`
-	Probs     []tokenProbs `json:"completion_probabilities,omitempty"`
-	Progress  *progress    `json:"prompt_progress,omitempty"`
-}
-
-type progress struct {
-	Total     int     `json:"total"`
-	Cache     int     `json:"cache"`
-	Processed int     `json:"processed"`
-	TimeMs    float64 `json:"time_ms"`
+	Index     int           `json:"index"`
+	Content   string        `json:"content"`
+	Reasoning string        `json:"reasoning_content,omitempty"`
+	Tokens    []int32       `json:"tokens"`
+	Stop      bool          `json:"stop"`
+	Slot      int           `json:"id_slot"`
+	Probs     []tokenProbs  `json:"completion_probabilities,omitempty"`
+	Progress  *api.Progress `json:"prompt_progress,omitempty"`
+	Timings   *api.Timings  `json:"timings,omitempty"`
 }
 
 type tokenProbs struct {
@@ -77,14 +72,8 @@ type final struct {
 	StopType   string       `json:"stop_type"`
 	StopWord   string       `json:"stopping_word"`
 	Cached     int          `json:"tokens_cached"`
-	Timings    timings      `json:"timings"`
+	Timings    api.Timings  `json:"timings"`
 	Probs      []tokenProbs `json:"completion_probabilities,omitempty"`
-}
-
-type timings struct {
-	api.Timings
-	PromptPerToken float64 `json:"prompt_per_token_ms"`
-	AnswerPerToken float64 `json:"predicted_per_token_ms"`
 }
 
 func (a *answer) chunk(t *wire.Token) *chunk {
@@ -105,8 +94,7 @@ func (a *answer) chunk(t *wire.Token) *chunk {
 }
 
 func (a *answer) progress(p *wire.Progress) *chunk {
-	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: &progress{p.Total, p.Cached, p.Processed,
-		wire.Ms(max(p.Elapsed, 0))}}
+	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: api.ProgressOf(p)}
 }
 
 // keep adds a token to an answer without streaming.
@@ -160,13 +148,7 @@ func (c *completion) final(r *http.Request, a *answer) any {
 			f.Tokens = a.tokens
 		}
 	}
-	f.Timings.Timings = api.TimingsOf(a.eos)
-	if n := f.Timings.PromptN; n > 0 {
-		f.Timings.PromptPerToken = f.Timings.PromptMs / float64(n)
-	}
-	if n := f.Timings.AnswerN; n > 1 {
-		f.Timings.AnswerPerToken = f.Timings.AnswerMs / float64(n-1)
-	}
+	f.Timings = api.TimingsOf(a.eos)
 	facts := c.s.Facts()
 	if facts == nil { // it was loading at the start; now it has answered
 		facts = new(api.Facts)

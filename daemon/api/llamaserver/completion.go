@@ -17,7 +17,7 @@ const (
 
 // completionTable lists the fields that differ from the request's fields in docs/protocol.md.
 var completionTable = slices.Concat(
-	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields"),
+	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields", "timings_per_token"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "messages", Use: api.Refused, Why: "they belong to /v1/chat/completions"},
@@ -33,6 +33,7 @@ type options struct {
 	N            *int     `json:"n"` // the same
 	ReturnTokens bool     `json:"return_tokens"`
 	Fields       []string `json:"response_fields"`
+	api.Telemetry
 }
 
 type completionBody struct {
@@ -105,7 +106,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.want(&in.options, len(prompts))
+	n, err := c.want(&in.options, req, len(prompts))
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 }
 
 // want sets the fields that a body's options determine, and returns the number of answers per prompt.
-func (c *completion) want(o *options, prompts int) (int, error) {
+func (c *completion) want(o *options, req *wire.Request, prompts int) (int, error) {
 	n, err := o.answers()
 	switch {
 	case err != nil:
@@ -138,6 +139,7 @@ func (c *completion) want(o *options, prompts int) (int, error) {
 		return 0, api.Refuse(fmt.Sprintf(`field "response_fields" has %d entries; it must have at most %d`,
 			len(o.Fields), maxFields))
 	}
+	o.Telemetry.Of(req)
 	c.options = *o
 	return n, nil
 }
@@ -172,11 +174,22 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 		c.fail((*api.Error)(&ev.Error))
 	case a == nil:
 	case ev.Kind == wire.EventToken && c.Stream:
-		c.w.Event("", a.chunk(&ev.Token))
+		ch := a.chunk(&ev.Token)
+		if a.meter.Token(&ev.Token, c.s.Now()); c.PerToken {
+			ch.Timings = a.meter.Timings()
+		}
+		c.w.Event("", ch)
 	case ev.Kind == wire.EventToken:
 		a.keep(&ev.Token)
 	case ev.Kind == wire.EventProgress && c.Stream:
-		c.w.Event("", a.progress(&ev.Progress))
+		if a.meter.Progress(&ev.Progress); !c.Progress {
+			return
+		}
+		ch := a.progress(&ev.Progress)
+		if c.PerToken {
+			ch.Timings = a.meter.Timings()
+		}
+		c.w.Event("", ch)
 	case ev.Kind == wire.EventEOS:
 		if e := api.Cut(&ev.EOS); e != nil {
 			c.fail(e)

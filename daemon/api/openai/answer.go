@@ -26,7 +26,7 @@ type answerObject struct {
 	Model       string        `json:"model"`
 	Fingerprint string        `json:"system_fingerprint"`
 	Choices     []*choicePart `json:"choices"`
-	Progress    *progress     `json:"prompt_progress,omitempty"`
+	Progress    *api.Progress `json:"prompt_progress,omitempty"`
 	Usage       *usage        `json:"usage,omitempty"`
 	Timings     *timings      `json:"timings,omitempty"`
 }
@@ -86,13 +86,6 @@ type textLogprobs struct {
 	Offsets  []int                `json:"text_offset"` // in characters
 }
 
-type progress struct {
-	Total     int     `json:"total"`
-	Cache     int     `json:"cache"`
-	Processed int     `json:"processed"`
-	TimeMs    float64 `json:"time_ms"`
-}
-
 type usage struct {
 	Prompt     int `json:"prompt_tokens"`
 	Completion int `json:"completion_tokens"`
@@ -112,6 +105,7 @@ type choice struct {
 	echo   string // the prompt that precedes the text ("echo")
 	begun  bool   // a chunk was written
 	offset int    // characters of text so far, for completions' logprobs
+	meter  api.Meter
 	eos    *wire.EOS
 
 	// Without streaming.

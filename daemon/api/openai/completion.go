@@ -17,10 +17,11 @@ type completion struct {
 
 	object
 	stream, usage bool
-	choices       []*choice
-	byID          map[string]*choice
-	open          int // choices that have not ended
-	done          bool
+	api.Telemetry
+	choices []*choice
+	byID    map[string]*choice
+	open    int // choices that have not ended
+	done    bool
 }
 
 func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion {
@@ -37,9 +38,10 @@ func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion 
 // fingerprint identifies the build. It begins like llama-server's.
 func fingerprint(s *api.Server) string { return "b-" + s.Version }
 
-// want sets the fields that a body's options determine.
-func (c *completion) want(o *options) {
-	c.stream = o.Stream
+// want sets the fields that a body's options determine, also those of its request.
+func (c *completion) want(o *options, req *wire.Request) {
+	o.Telemetry.Of(req)
+	c.stream, c.Telemetry = o.Stream, o.Telemetry
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
 }
 
@@ -75,6 +77,7 @@ func (c *completion) take(ev *wire.Event) {
 	case ev.Kind == wire.EventToken && ev.Token.Phase == wire.InPrompt:
 		ch.prompt(&ev.Token)
 	case ev.Kind == wire.EventToken && c.stream:
+		ch.meter.Token(&ev.Token, c.s.Now())
 		if part := c.token(ch, &ev.Token); part != nil {
 			c.chunk(ch, part)
 		}
@@ -85,9 +88,13 @@ func (c *completion) take(ev *wire.Event) {
 	case ev.Kind == wire.EventToolCall:
 		ch.keepCall(&ev.ToolCall)
 	case ev.Kind == wire.EventProgress && c.stream:
+		if ch.meter.Progress(&ev.Progress); !c.Progress {
+			return
+		}
 		o := c.chunkOf()
-		o.Progress = &progress{ev.Progress.Total, ev.Progress.Cached, ev.Progress.Processed,
-			wire.Ms(max(ev.Progress.Elapsed, 0))}
+		if o.Progress = api.ProgressOf(&ev.Progress); c.PerToken {
+			o.Timings = ch.meter.Timings()
+		}
 		c.w.Event("", o)
 	case ev.Kind == wire.EventEOS:
 		if e := api.Cut(&ev.EOS); e != nil {
@@ -105,6 +112,9 @@ func (c *completion) chunk(ch *choice, part *choicePart) {
 		if first := c.first(ch); first != nil {
 			c.w.Event("", c.chunkOf(first))
 		}
+	}
+	if c.PerToken && part.timings == nil {
+		part.timings = ch.meter.Timings()
 	}
 	c.w.Event("", c.chunkOf(part))
 }
