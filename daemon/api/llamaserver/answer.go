@@ -2,6 +2,7 @@ package llamaserver
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"strings"
 
@@ -39,16 +40,19 @@ type chunk struct {
 	Timings   *api.Timings  `json:"timings,omitempty"`
 }
 
+// tokenProbs has log-probabilities or, with post_sampling_probs, probabilities.
 type tokenProbs struct {
 	tokenProb
-	Top []tokenProb `json:"top_logprobs"`
+	Top      *[]tokenProb `json:"top_logprobs,omitempty"`
+	TopProbs *[]tokenProb `json:"top_probs,omitempty"`
 }
 
 type tokenProb struct {
-	ID      int32   `json:"id"`
-	Token   string  `json:"token"`
-	Bytes   []int   `json:"bytes"` // a []byte would be base64
-	Logprob float32 `json:"logprob"`
+	ID      int32    `json:"id"`
+	Token   string   `json:"token"`
+	Bytes   []int    `json:"bytes"` // a []byte would be base64
+	Logprob *float32 `json:"logprob,omitempty"`
+	Prob    *float64 `json:"prob,omitempty"`
 }
 
 // anySlot is llama-server's value for no particular slot: requests have none here.
@@ -88,7 +92,7 @@ func (a *answer) chunk(t *wire.Token) *chunk {
 		a.newLine = a.newLine || strings.Contains(ch.Content, "\n")
 	}
 	if t.HasLogprob {
-		ch.Probs = []tokenProbs{probsOf(t)}
+		ch.Probs = []tokenProbs{a.probsOf(t)}
 	}
 	return ch
 }
@@ -103,7 +107,7 @@ func (a *answer) keep(t *wire.Token) {
 		a.tokens = append(a.tokens, t.TokenID)
 	}
 	if t.HasLogprob {
-		a.probs = append(a.probs, probsOf(t))
+		a.probs = append(a.probs, a.probsOf(t))
 	}
 	if t.Phase == wire.Thinking {
 		a.think = append(a.think, t.Text...)
@@ -113,22 +117,37 @@ func (a *answer) keep(t *wire.Token) {
 	a.newLine = a.newLine || strings.Contains(string(t.Text), "\n")
 }
 
-func probOf(id int32, text []byte, p float32) tokenProb {
+// probOf returns a token with its log-probability p or, for those of the draw, its probability.
+func probOf(id int32, text []byte, p float32, drawn bool) tokenProb {
 	if !(p >= wire.MinLogprob) { // also NaN
 		p = wire.MinLogprob
 	}
-	t := tokenProb{ID: id, Token: strings.ToValidUTF8(string(text), ""), Bytes: make([]int, len(text)),
-		Logprob: min(p, 0)}
+	p = min(p, 0)
+	t := tokenProb{ID: id, Token: strings.ToValidUTF8(string(text), ""), Bytes: make([]int, len(text))}
 	for i, c := range text {
 		t.Bytes[i] = int(c)
+	}
+	if drawn {
+		prob := math.Exp(float64(p))
+		t.Prob = &prob
+	} else {
+		t.Logprob = &p
 	}
 	return t
 }
 
-func probsOf(t *wire.Token) tokenProbs {
-	p := tokenProbs{probOf(t.TokenID, t.Text, t.Logprob), make([]tokenProb, len(t.Top))}
+// probsOf returns the probabilities of a token of a.
+func (a *answer) probsOf(t *wire.Token) tokenProbs {
+	drawn := a.req.Sampling.PostSampling
+	list := make([]tokenProb, len(t.Top))
 	for i := range t.Top {
-		p.Top[i] = probOf(t.Top[i].Token, t.Top[i].Text, t.Top[i].Logprob)
+		list[i] = probOf(t.Top[i].Token, t.Top[i].Text, t.Top[i].Logprob, drawn)
+	}
+	p := tokenProbs{tokenProb: probOf(t.TokenID, t.Text, t.Logprob, drawn)}
+	if drawn {
+		p.TopProbs = &list
+	} else {
+		p.Top = &list
 	}
 	return p
 }

@@ -77,7 +77,7 @@ func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
 		Mirostat: p.Mirostat, MirostatTau: p.MirostatTau, MirostatEta: p.MirostatEta, AdaptiveTarget: adaptiveTarget,
 		AdaptiveDecay: adaptiveDecay,
 		Stop:          append([]string{}, r.Stop...), MaxTokens: r.MaxTokens, IgnoreEOS: p.IgnoreEOS, Stream: stream,
-		LogitBias: []bias{}, NProbs: p.Logprobs,
+		LogitBias: []bias{}, NProbs: p.Logprobs, PostSampling: p.PostSampling,
 		Samplers: wire.Stages(p), LoRA: []bias{},
 	}
 	switch {
@@ -101,6 +101,11 @@ func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
 			given.Bias = &b.Bias
 		}
 		s.LogitBias = append(s.LogitBias, given)
+	}
+	if p.IgnoreEOS {
+		for _, t := range facts.EOG {
+			s.LogitBias = append(s.LogitBias, bias{Token: t})
+		}
 	}
 	if r.Format.Kind == wire.FormatGrammar {
 		s.Grammar = r.Format.Payload
