@@ -387,8 +387,8 @@ func TestHealthWithoutKey(t *testing.T) {
 			}
 		}
 	}
-	if a := send(t, http.DefaultClient, "GET", r.url(0)+"/health", "", "x-api-key: key-of-alice-0123456789"); a.status !=
-		200 || !strings.Contains(a.body, "uptime_ms") {
+	a := send(t, http.DefaultClient, "GET", r.url(0)+"/health", "", "x-api-key: key-of-alice-0123456789")
+	if a.status != 200 || !strings.Contains(a.body, "uptime_ms") {
 		t.Errorf("with a key: %d %s", a.status, a.body)
 	}
 	for _, c := range []struct {
@@ -396,7 +396,8 @@ func TestHealthWithoutKey(t *testing.T) {
 		header       []string
 		status       int
 	}{
-		{"POST", "/health", nil, 401}, {"GET", "/info", nil, 401}, {"GET", "/metrics", nil, 401}, {"GET", "/", nil, 401},
+		{"POST", "/health", nil, 401}, {"GET", "/info", nil, 401}, {"GET", "/metrics", nil, 401},
+		{"GET", "/", nil, 401},
 		{"GET", "/health", []string{"Host: evil.example"}, 403},
 		{"POST", "/completion", nil, 401}, {"POST", "/completion", []string{"Authorization: Bearer wrong"}, 401},
 	} {

@@ -17,7 +17,8 @@ func TestLlamaServerPostSampling(t *testing.T) {
 		body string
 		sure bool // only one token can be drawn
 	}{
-		{`"temperature":1,"top_k":0,"top_p":1,"min_p":0`, false}, {`"temperature":1.5,"top_k":3,"top_p":1,"min_p":0`, false},
+		{`"temperature":1,"top_k":0,"top_p":1,"min_p":0`, false},
+		{`"temperature":1.5,"top_k":3,"top_p":1,"min_p":0`, false},
 		{`"temperature":0`, true}, {`"top_k":1`, true}, {`"temperature":1,"allowed_token_ids":[65]`, true},
 	} {
 		body := fmt.Sprintf(`{%s,"n_predict":5,"n_probs":10,"post_sampling_probs":true,"seed":3,%s}`, meaning, c.body)
