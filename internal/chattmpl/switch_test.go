@@ -37,7 +37,8 @@ func TestSwitch(t *testing.T) {
 				"minimal": "map[]", "low": "map[enable_thinking:true]"}},
 		{"shut unless it is told to think", turn(`<think>{% if not enable_thinking %}</think>{% endif %}`),
 			"enable_thinking", map[string]string{"off": "map[enable_thinking:false]",
-				"auto": "map[enable_thinking:true]", "": "map[enable_thinking:true]", "minimal": "map[]", "low": "map[enable_thinking:true]"}},
+				"auto": "map[enable_thinking:true]", "": "map[enable_thinking:true]", "minimal": "map[]",
+				"low": "map[enable_thinking:true]"}},
 		{"another prompt unless it is told to think", turn(`{{ '<think>' if thinking else '</think>' }}`), "thinking",
 			map[string]string{"auto": "map[]", "": "map[]", "on": "map[thinking:true]"}},
 		{"two names for it", turn(`{% if not thinking is defined %}{% set thinking = enable_thinking|default(false) ` +

@@ -1,12 +1,14 @@
 package llamaserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -71,6 +73,12 @@ type completion struct {
 	byID    map[string]*answer
 	open    int // answers that have not ended
 	done    bool
+}
+
+// answer is the state of one unfinished answer.
+type answer struct {
+	llamaform.Answer
+	meter api.Meter
 }
 
 func newCompletion(s *api.Server, w http.ResponseWriter) *completion {
@@ -147,7 +155,7 @@ func (c *completion) want(o *options, req *wire.Request, prompts int) (int, erro
 // add appends n copies of req with different seeds to list, each with its answer.
 func (c *completion) add(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
 	for _, r := range api.Answers(req, c.id, len(c.answers), n) {
-		a := &answer{index: len(c.answers), req: r, tokens: []int32{}}
+		a := &answer{Answer: llamaform.Answer{Index: len(c.answers), Request: r}}
 		c.answers, c.byID[r.ID] = append(c.answers, a), a
 		list = append(list, r)
 	}
@@ -174,18 +182,18 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 		c.fail((*api.Error)(&ev.Error))
 	case a == nil:
 	case ev.Kind == wire.EventToken && c.Stream:
-		ch := a.chunk(&ev.Token)
+		ch := a.Chunk(&ev.Token)
 		if a.meter.Token(&ev.Token, c.s.Now()); c.PerToken {
 			ch.Timings = a.meter.Timings()
 		}
 		c.w.Event("", ch)
 	case ev.Kind == wire.EventToken:
-		a.keep(&ev.Token)
+		a.Keep(&ev.Token)
 	case ev.Kind == wire.EventProgress && c.Stream:
 		if a.meter.Progress(&ev.Progress); !c.Progress {
 			return
 		}
-		ch := a.progress(&ev.Progress)
+		ch := a.Told(&ev.Progress)
 		if c.PerToken {
 			ch.Timings = a.meter.Timings()
 		}
@@ -202,7 +210,7 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 // end ends an answer, and with the last one the HTTP response.
 func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 	eos := *e
-	a.eos = &eos
+	a.EOS = &eos
 	if c.open--; c.Stream {
 		c.w.Event("", c.final(r, a))
 	}
@@ -218,6 +226,18 @@ func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 		all[i] = c.final(r, a)
 	}
 	c.w.JSON(http.StatusOK, all)
+}
+
+// final returns the whole answer or the last chunk, reduced to response_fields if there are any.
+func (c *completion) final(r *http.Request, a *answer) any {
+	f := a.Final(r.Context(), c.s, c.Stream, c.wantsField("prompt"))
+	if !c.ReturnTokens {
+		f.Tokens = []int32{}
+	}
+	if len(c.Fields) == 0 {
+		return f
+	}
+	return pick(f, c.Fields)
 }
 
 // fail ends all answers with an error: as the status or, after the first chunk, as a last event.
@@ -239,4 +259,26 @@ func (c *completion) wantsField(name string) bool {
 	return len(c.Fields) == 0 || slices.ContainsFunc(c.Fields, func(f string) bool {
 		return f == name || strings.HasPrefix(f, name+"/")
 	})
+}
+
+// pick returns the fields of an answer with these names. A name with slashes is a path into an object, and the whole
+// path is the field's name in the result. Unknown names are skipped.
+func pick(f *llamaform.Final, fields []string) map[string]rawJSON {
+	whole := rawJSON(api.AppendJSON(nil, f))
+	picked := map[string]rawJSON{}
+	for _, path := range fields {
+		at := whole
+		for _, name := range strings.Split(path, "/") {
+			var object map[string]rawJSON
+			if json.Unmarshal(at, &object) != nil {
+				at = nil
+				break
+			}
+			at = object[name]
+		}
+		if at != nil {
+			picked[path] = at
+		}
+	}
+	return picked
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -29,6 +30,8 @@ type answerObject struct {
 	Progress    *api.Progress `json:"prompt_progress,omitempty"`
 	Usage       *usage        `json:"usage,omitempty"`
 	Timings     *timings      `json:"timings,omitempty"`
+
+	Verbose *llamaform.Final `json:"__verbose,omitempty"` // as llama-server has it
 }
 
 type choicePart struct {
@@ -39,7 +42,8 @@ type choicePart struct {
 	Logprobs any      `json:"logprobs"`          // *chatLogprobs, *textLogprobs or nil
 	Finish   *string  `json:"finish_reason"`
 
-	timings *timings // for a chunk with only this part
+	timings *timings         // for a chunk with only this part
+	verbose *llamaform.Final // likewise
 }
 
 type message struct {
@@ -101,10 +105,11 @@ type usage struct {
 // choice is the state of one unfinished answer.
 type choice struct {
 	index  int
-	again  bool   // an earlier choice has the same prompt
-	echo   string // the prompt that precedes the text ("echo")
-	begun  bool   // a chunk was written
-	offset int    // characters of text so far, for completions' logprobs
+	again  bool              // an earlier choice has the same prompt
+	echo   string            // the prompt that precedes the text ("echo")
+	begun  bool              // a chunk was written
+	offset int               // characters of text so far, for completions' logprobs
+	plain  *llamaform.Answer // the same answer, for "verbose"; nil without
 	meter  api.Meter
 	eos    *wire.EOS
 
@@ -131,7 +136,7 @@ func (o *object) chunkOf(parts ...*choicePart) *answerObject {
 	}
 	a := o.of(kind, parts)
 	if len(parts) == 1 {
-		a.Timings = parts[0].timings
+		a.Timings, a.Verbose = parts[0].timings, parts[0].verbose
 	}
 	return a
 }

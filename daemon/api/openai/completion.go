@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -17,6 +18,7 @@ type completion struct {
 
 	object
 	stream, usage bool
+	verbose       bool // add "__verbose"
 	api.Telemetry
 	choices []*choice
 	byID    map[string]*choice
@@ -41,7 +43,7 @@ func fingerprint(s *api.Server) string { return "b-" + s.Version }
 // want sets the fields that a body's options determine, also those of its request.
 func (c *completion) want(o *options, req *wire.Request) {
 	o.Telemetry.Of(req)
-	c.stream, c.Telemetry = o.Stream, o.Telemetry
+	c.stream, c.Telemetry, c.verbose = o.Stream, o.Telemetry, o.Verbose
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
 }
 
@@ -49,6 +51,9 @@ func (c *completion) want(o *options, req *wire.Request) {
 func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
 	for i, r := range api.Answers(req, c.id, len(c.choices), n) {
 		ch := &choice{index: len(c.choices), again: i > 0}
+		if c.verbose && ch.index == 0 {
+			ch.plain = &llamaform.Answer{Request: r}
+		}
 		c.choices, c.byID[r.ID] = append(c.choices, ch), ch
 		list = append(list, r)
 	}
@@ -64,12 +69,15 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 		return
 	}
 	defer stream.Close()
-	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
+	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
 }
 
 // take handles an event: it writes or collects chunks.
-func (c *completion) take(ev *wire.Event) {
+func (c *completion) take(r *http.Request, ev *wire.Event) {
 	ch := c.byID[ev.ID]
+	if ch != nil && ch.plain != nil && ev.Kind == wire.EventToken && ev.Token.Phase != wire.InPrompt {
+		ch.plain.Keep(&ev.Token)
+	}
 	switch {
 	case ev.Kind == wire.EventError:
 		c.fail((*api.Error)(&ev.Error))
@@ -101,7 +109,7 @@ func (c *completion) take(ev *wire.Event) {
 			c.fail(e)
 			return
 		}
-		c.end(ch, &ev.EOS)
+		c.end(r, ch, &ev.EOS)
 	}
 }
 
@@ -120,7 +128,7 @@ func (c *completion) chunk(ch *choice, part *choicePart) {
 }
 
 // end ends a choice, and with the last one the answer.
-func (c *completion) end(ch *choice, e *wire.EOS) {
+func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 	if ch.eos == nil {
 		eos := *e
 		ch.eos = &eos
@@ -128,18 +136,17 @@ func (c *completion) end(ch *choice, e *wire.EOS) {
 	}
 	if c.stream {
 		part := c.last(ch)
-		if !ch.begun {
-			c.chunk(ch, part)
-		} else {
-			c.w.Event("", c.chunkOf(part))
-		}
+		part.verbose = c.verbosely(r, ch)
+		c.chunk(ch, part)
 	}
 	if c.open > 0 {
 		return
 	}
 	c.done = true
 	if !c.stream {
-		c.w.JSON(http.StatusOK, c.whole(c.choices))
+		o := c.whole(c.choices)
+		o.Verbose = c.verbosely(r, c.choices[0])
+		c.w.JSON(http.StatusOK, o)
 		return
 	}
 	if c.usage {
@@ -148,6 +155,15 @@ func (c *completion) end(ch *choice, e *wire.EOS) {
 		c.w.Event("", o)
 	}
 	c.w.Text("[DONE]")
+}
+
+// verbosely returns the first choice in llama-server's own form if the body asks for it with "verbose", else nil.
+func (c *completion) verbosely(r *http.Request, ch *choice) *llamaform.Final {
+	if ch.plain == nil {
+		return nil
+	}
+	ch.plain.EOS = ch.eos
+	return ch.plain.Final(r.Context(), c.s, false, true)
 }
 
 // fail ends the answer with an error: as its status or, after the first chunk, as a last event.

@@ -1,25 +1,22 @@
-package llamaserver
+// Package llamaform is llama-server's own form of an answer: that of /completion, and of "__verbose" in its other APIs.
+package llamaform
 
 import (
-	"encoding/json"
+	"context"
 	"math"
-	"net/http"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-type rawJSON = json.RawMessage
-
-// answer is the state of one unfinished answer.
-type answer struct {
-	index int
-	req   *wire.Request
-	eos   *wire.EOS
+// Answer collects an answer from its events. The zero value with an Index and a Request is empty.
+type Answer struct {
+	Index   int
+	Request *wire.Request
+	EOS     *wire.EOS // of a finished answer
 
 	newLine bool // the text has a newline
-	meter   api.Meter
 
 	// Without streaming.
 	text, think []byte
@@ -27,8 +24,8 @@ type answer struct {
 	probs       []tokenProbs
 }
 
-// chunk is a part of a streamed answer.
-type chunk struct {
+// Chunk is a part of a streamed answer.
+type Chunk struct {
 	Index     int           `json:"index"`
 	Content   string        `json:"content"`
 	Reasoning string        `json:"reasoning_content,omitempty"`
@@ -58,8 +55,8 @@ type tokenProb struct {
 // anySlot is llama-server's value for no particular slot: requests have none here.
 const anySlot = -1
 
-// final is a whole answer, or the last chunk of a streamed one, without its text.
-type final struct {
+// Final is a whole answer, or the last chunk of a streamed one, without its text.
+type Final struct {
 	Index      int          `json:"index"`
 	Content    string       `json:"content"`
 	Reasoning  string       `json:"reasoning_content,omitempty"`
@@ -69,7 +66,7 @@ type final struct {
 	Model      string       `json:"model"`
 	Predicted  int          `json:"tokens_predicted"`
 	Evaluated  int          `json:"tokens_evaluated"`
-	Settings   *settings    `json:"generation_settings"`
+	Settings   *Settings    `json:"generation_settings"`
 	Prompt     string       `json:"prompt"`
 	HasNewLine bool         `json:"has_new_line"`
 	Truncated  bool         `json:"truncated"`
@@ -80,8 +77,9 @@ type final struct {
 	Probs      []tokenProbs `json:"completion_probabilities,omitempty"`
 }
 
-func (a *answer) chunk(t *wire.Token) *chunk {
-	ch := &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot}
+// Chunk returns the chunk for a token.
+func (a *Answer) Chunk(t *wire.Token) *Chunk {
+	ch := &Chunk{Index: a.Index, Tokens: []int32{}, Slot: anySlot}
 	if t.TokenID >= 0 {
 		ch.Tokens = append(ch.Tokens, t.TokenID)
 	}
@@ -97,12 +95,13 @@ func (a *answer) chunk(t *wire.Token) *chunk {
 	return ch
 }
 
-func (a *answer) progress(p *wire.Progress) *chunk {
-	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: api.ProgressOf(p)}
+// Told returns the chunk that tells of the prompt's progress.
+func (a *Answer) Told(p *wire.Progress) *Chunk {
+	return &Chunk{Index: a.Index, Tokens: []int32{}, Slot: anySlot, Progress: api.ProgressOf(p)}
 }
 
-// keep adds a token to an answer without streaming.
-func (a *answer) keep(t *wire.Token) {
+// Keep adds a token to an answer without streaming.
+func (a *Answer) Keep(t *wire.Token) {
 	if t.TokenID >= 0 {
 		a.tokens = append(a.tokens, t.TokenID)
 	}
@@ -137,8 +136,8 @@ func probOf(id int32, text []byte, p float32, drawn bool) tokenProb {
 }
 
 // probsOf returns the probabilities of a token of a.
-func (a *answer) probsOf(t *wire.Token) tokenProbs {
-	drawn := a.req.Sampling.PostSampling
+func (a *Answer) probsOf(t *wire.Token) tokenProbs {
+	drawn := a.Request.Sampling.PostSampling
 	list := make([]tokenProb, len(t.Top))
 	for i := range t.Top {
 		list[i] = probOf(t.Top[i].Token, t.Top[i].Text, t.Top[i].Logprob, drawn)
@@ -152,38 +151,32 @@ func (a *answer) probsOf(t *wire.Token) tokenProbs {
 	return p
 }
 
-// final returns the whole answer or the last chunk, reduced to response_fields if there are any.
-func (c *completion) final(r *http.Request, a *answer) any {
-	u := &a.eos.Usage
-	f := &final{
-		Index: a.index, Tokens: []int32{}, Slot: anySlot, Stop: true, Model: c.s.Model(), Predicted: u.CompletionTokens,
-		Evaluated:  u.PromptTokens,
-		HasNewLine: a.newLine, StopType: stopType(a.eos), StopWord: a.eos.StopText, Cached: u.CachedTokens,
-		Probs: a.probs,
+// Final returns the whole answer or, with stream, the last chunk of a streamed one. It has the text of the prompt only
+// if withPrompt asks for it.
+func (a *Answer) Final(ctx context.Context, s *api.Server, stream, withPrompt bool) *Final {
+	u := &a.EOS.Usage
+	f := &Final{
+		Index: a.Index, Tokens: []int32{}, Slot: anySlot, Stop: true, Model: s.Model(), Predicted: u.CompletionTokens,
+		Evaluated: u.PromptTokens, HasNewLine: a.newLine, StopType: stopType(a.EOS), StopWord: a.EOS.StopText,
+		Cached: u.CachedTokens, Probs: a.probs, Timings: api.TimingsOf(a.EOS),
 	}
-	if !c.Stream {
+	if !stream {
 		f.Content, f.Reasoning = string(a.text), string(a.think)
-		if c.ReturnTokens {
-			f.Tokens = a.tokens
-		}
+		f.Tokens = append(f.Tokens, a.tokens...)
 	}
-	f.Timings = api.TimingsOf(a.eos)
-	facts := c.s.Facts()
+	facts := s.Facts()
 	if facts == nil { // it was loading at the start; now it has answered
 		facts = new(api.Facts)
 	}
 	if room := facts.Context; u.PromptTokens+u.CompletionTokens > room || u.PromptTokens+u.CompletionTokens == room &&
-		a.eos.Reason == wire.Length {
+		a.EOS.Reason == wire.Length {
 		f.Truncated = true
 	}
-	f.Settings = settingsOf(a.req, facts, c.Stream)
-	if c.wantsField("prompt") {
-		f.Prompt = c.promptText(r, a.req)
+	f.Settings = SettingsOf(a.Request, facts, stream)
+	if withPrompt {
+		f.Prompt = promptText(ctx, s, a.Request)
 	}
-	if len(c.Fields) == 0 {
-		return f
-	}
-	return pick(f, c.Fields)
+	return f
 }
 
 func stopType(e *wire.EOS) string {
@@ -197,40 +190,18 @@ func stopType(e *wire.EOS) string {
 }
 
 // promptText returns the text of the prompt, special tokens included.
-func (c *completion) promptText(r *http.Request, req *wire.Request) string {
+func promptText(ctx context.Context, s *api.Server, req *wire.Request) string {
 	tokens := req.PromptTokens
 	if tokens == nil {
-		p, err := c.s.Render(r.Context(), req)
+		p, err := s.Render(ctx, req)
 		if err != nil {
 			return req.Prompt
 		}
 		tokens = p.Tokens
 	}
-	text, err := c.s.Detokenize(tokens)
+	text, err := s.Detokenize(tokens)
 	if err != nil {
 		return req.Prompt
 	}
 	return strings.ToValidUTF8(string(text), "\ufffd")
-}
-
-// pick returns the fields of an answer with these names. A name with slashes is a path into an object, and the whole
-// path is the field's name in the result. Unknown names are skipped.
-func pick(f *final, fields []string) map[string]rawJSON {
-	whole := rawJSON(api.AppendJSON(nil, f))
-	picked := map[string]rawJSON{}
-	for _, path := range fields {
-		at := whole
-		for _, name := range strings.Split(path, "/") {
-			var object map[string]rawJSON
-			if json.Unmarshal(at, &object) != nil {
-				at = nil
-				break
-			}
-			at = object[name]
-		}
-		if at != nil {
-			picked[path] = at
-		}
-	}
-	return picked
 }

@@ -1,4 +1,4 @@
-package llamaserver
+package llamaform
 
 import (
 	"math"
@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// settings are the generation settings, with llama-server's names.
-type settings struct {
+// Settings are the generation settings of a request, with llama-server's names.
+type Settings struct {
 	Seed             uint64   `json:"seed"`
 	Temperature      float32  `json:"temperature"`
 	DynatempRange    float32  `json:"dynatemp_range"`
@@ -62,10 +62,10 @@ const (
 	adaptiveTarget, adaptiveDecay = -1, 0.9
 )
 
-// settingsOf returns the settings of a request.
-func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
+// SettingsOf returns the settings of a request.
+func SettingsOf(r *wire.Request, facts *api.Facts, stream bool) *Settings {
 	p := &r.Sampling
-	s := &settings{
+	s := &Settings{
 		Seed: randomSeed, Temperature: p.Temperature, DynatempRange: p.DynatempRange,
 		DynatempExponent: p.DynatempExponent, TopK: p.TopK, TopP: p.TopP,
 		MinP: p.MinP, TopNSigma: p.TopNSigma, XTCProbability: p.XTCProbability, XTCThreshold: p.XTCThreshold,
