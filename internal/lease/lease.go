@@ -116,7 +116,12 @@ func (l *Lease) Acquire() (w Wait) {
 		w.Took += one.Took
 		l.began += arbiter.Instant(one.Took)
 	}
-	l.Stats.Grants.Add(1)
+	if w.OK {
+		l.Stats.Grants.Add(1)
+	} else {
+		l.s.missed.Store(int64(l.began))
+		l.s.without.Store(l.Stats.Without())
+	}
 	if w.Took > 0 {
 		l.Stats.Contended.Add(1)
 		l.Stats.Waited.Add(int64(w.Took))

@@ -171,6 +171,12 @@ func TestHolderThatDoesNotReturn(t *testing.T) {
 	if s := &b.Stats; s.HoldTimeouts.Load() != 1 || s.Skipped.Load() != 1 || s.Without() != 2 {
 		t.Errorf("%+v", s)
 	}
+	if n, ago := f.Without(b.seat); n != 2 || ago > waitfor.Limit {
+		t.Errorf("the front hears of %d steps, the last %v ago", n, ago)
+	}
+	if n, _ := f.Without(a.seat); n != 0 {
+		t.Errorf("the front hears of %d steps of the holder", n)
+	}
 	a.Release()
 	if w := b.Acquire(); !w.OK {
 		t.Errorf("after its end: %+v", w)

@@ -61,7 +61,9 @@ type slot struct {
 	target  atomic.Int64
 	step    atomic.Int64
 	least   atomic.Int64
-	_       [64]byte
+	without atomic.Uint64 // steps without a lease
+	missed  atomic.Int64  // when the newest of them began
+	_       [48]byte
 	name    [MaxNameBytes]byte
 }
 
@@ -178,6 +180,7 @@ func (t *Table) Enter(name string) (Seat, error) {
 		s.waits.Store(0)
 		s.devices.Store(0)
 		s.due.Store(int64(arbiter.Never))
+		s.without.Store(0)
 		s.length.Store(uint32(copy(s.name[:], name)))
 		t.gens = t.gens%0xffff + 1
 		s.gen.Store(t.gens)
@@ -343,6 +346,16 @@ func (t *Table) Views() (out []View) {
 		out = append(out, v)
 	}
 	return out
+}
+
+// Without is how many steps the engine of a seat says that it has computed without a lease, and how long ago the newest
+// one began.
+func (t *Table) Without(seat Seat) (steps uint64, ago time.Duration) {
+	if !t.known(seat) {
+		return 0, 0
+	}
+	s := &t.slots[seat.Slot]
+	return s.without.Load(), max(0, time.Duration(t.Now()-arbiter.Instant(s.missed.Load())))
 }
 
 // Name is the name of the engine in a slot, as far as it can be shown.

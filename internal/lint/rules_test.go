@@ -24,7 +24,7 @@ var rules = []rule{
 		"a schema becomes a grammar; who asked for it is the daemon's"},
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "internal/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
-	{"arbiter", nil, "which engine computes next: the engine processes and the simulator ask it"},
+	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched", []string{"meridian/blocks", "internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
