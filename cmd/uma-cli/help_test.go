@@ -193,7 +193,8 @@ func TestSharedDevices(t *testing.T) {
 		Health: `{"type":"health","status":"ok","arbiter":{"status":"degraded","text":"model a is\u001b late"}}`,
 	}).Start(t)
 	out, err := program(t, server.Path, "info").Output()
-	for _, want := range []string{"1,200 steps on cpu, gpu0, 7 of them waited for other models, 81", "3 steps without"} {
+	for _, want := range []string{"1,200 steps on cpu, gpu0, 7 of them waited for other models, 81",
+		"3 steps without"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%v, without %q:\n%s", err, want, out)
 		}
