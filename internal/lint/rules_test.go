@@ -24,6 +24,7 @@ var rules = []rule{
 		"a schema becomes a grammar; who asked for it is the daemon's"},
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "internal/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
+	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched", []string{"meridian/blocks", "internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
@@ -77,6 +78,7 @@ var rules = []rule{
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "daemon/api/llamaform", "ipc/wire"}, "one API, beside the others"},
 	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire",
+		"arbiter", "internal/lease",
 		"sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot",
 		"kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "models/store", "internal/buildinfo",
 		"internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
@@ -86,12 +88,13 @@ var rules = []rule{
 		"internal/webguard"},
 		"any engine: it is given one, real or fake"},
 	{"daemon/front", []string{"daemon", "ipc", "ipc/wire", "metrics", "internal/buildinfo", "internal/clierr",
-		"internal/connstate", "internal/hostmem", "internal/page", "internal/sandbox", "internal/ui"},
+		"internal/connstate", "internal/hostmem", "internal/page", "internal/sandbox", "internal/ui",
+		"internal/lease"},
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
-	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index",
-		"runtime", "runtime/fake", "internal/invariants",
+	{"sim", []string{"arbiter", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format",
+		"kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},
@@ -119,6 +122,8 @@ var rules = []rule{
 	{"internal/inspect", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"internal/invariants", nil, "the pure packages have it"},
 	{"internal/jinja", nil, "a language, of which chat templates are one use"},
+	{"internal/lease", []string{"arbiter"},
+		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"internal/lineedit", []string{"internal/ui"}, "keys and lines; what a line means is the chat's"},
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
@@ -162,9 +167,9 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "grammar/toolcalls",
-	"internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
-	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema",
+	"grammar/toolcalls", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire",
+	"kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
