@@ -39,7 +39,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	fuzz install cuda env clean help
+	fuzz install deb tarball deb-check cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -93,6 +93,15 @@ eval: build ## ask the built-in model held-out problems and grade the answers; A
 install: build ## copy the commands to PREFIX/bin, with completions, systemd units and the sample file; DESTDIR stages
 	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" BIN="$(BIN)" scripts/install.sh
 
+deb: ## a Debian package in dist/ for any processor with AVX2; ARCH=arm64 for ARM (needs g++-aarch64-linux-gnu)
+	@VERSION="$(VERSION)" scripts/package.sh deb
+
+tarball: ## the same as an archive with its own install script; ARCH=arm64
+	@VERSION="$(VERSION)" scripts/package.sh tarball
+
+deb-check: ## install the package of make deb into a clean Debian, chat, remove it (needs root and debootstrap)
+	@scripts/deb-check.sh
+
 cuda: ## build ggml's CUDA backend beside the binaries (needs nvcc and cmake)
 	@scripts/cuda.sh "$(ENGINE_DIR)"
 
@@ -101,7 +110,7 @@ env: ## print the exports that a plain `go build` or an editor needs: eval "$(ma
 		"$$CGO_CFLAGS" "$$CGO_CXXFLAGS" "$$CGO_CPPFLAGS"
 
 clean: ## remove what make built
-	rm -rf bin build
+	rm -rf bin build dist
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

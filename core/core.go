@@ -206,6 +206,9 @@ func (c *Core) Handle(now Instant, in Input) {
 	case Drain:
 		c.tell(sched.Event{Kind: sched.EvDrain})
 		return
+	case Limit:
+		c.tell(sched.Event{Kind: sched.EvLimit, Limit: in.Limit, Waited: in.Waited})
+		return
 	case Part, PartsEnd:
 		c.partAtHand(now, &in)
 		return

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -100,6 +101,10 @@ func (l *life) operation() string {
 	pick := func() ID { return live[l.rng.IntN(len(live))] }
 	switch n := l.rng.IntN(100); {
 	case n < 70 || len(live) == 0 && n >= 85:
+		if n < 10 { // another engine has the device
+			l.c.Handle(l.now, Input{Kind: Limit, Limit: time.Duration(l.rng.IntN(3)) * 20 * time.Millisecond,
+				Waited: time.Duration(l.rng.IntN(40)) * time.Millisecond})
+		}
 		l.turn()
 		return "step"
 	case n < 85:

@@ -160,6 +160,9 @@ const (
 	PartsEnd
 	// Drain: reject later arrivals.
 	Drain
+	// Limit: other engines on the device leave a step this long (sched.EvLimit). Uses Limit, Waited. It is due before a
+	// Next whose limit differs from that of the Next before it, or that has waited for the device.
+	Limit
 	// Offloaded: Tier has every OffloadBlock of Req's thought.
 	Offloaded
 )
@@ -173,6 +176,8 @@ type Input struct {
 	Restore RestoreID
 	P0, P1  int // positions [P0, P1)
 	Tier    Tier
+	Limit   time.Duration // 0 = none
+	Waited  time.Duration
 }
 
 // RestoreID names a restore until its CloseFetch.

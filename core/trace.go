@@ -141,7 +141,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 var inputNames = map[InputKind]string{
 	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part",
 	PartsEnd: "parts_end", Drain: "drain",
-	Offloaded: "offloaded",
+	Offloaded: "offloaded", Limit: "limit",
 }
 
 func (t *Trace) input(now Instant, in *Input) {
@@ -162,6 +162,9 @@ func (t *Trace) input(now Instant, in *Input) {
 		t.num(int64(in.P1))
 	case Offloaded:
 		t.num(int64(in.Tier))
+	case Limit:
+		t.num(int64(in.Limit))
+		t.num(int64(in.Waited))
 	case History:
 		t.num(bit(in.Tokens != nil))
 		for _, tok := range in.Tokens {
@@ -416,7 +419,8 @@ func (p *player) line(text string) (err error) {
 	}
 	words := strings.Fields(rest)
 	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3,
-		"find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
+		"limit": 4,
+		"find":  3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
 	want, known := least[name]
 	if !known {
 		want = 2
@@ -576,6 +580,8 @@ func (p *player) handle(name string, v []int64) error {
 			if in.Tier = Tier(v[2]); in.Tier >= NumTiers {
 				return fmt.Errorf("offloaded: tier %d; there are %d", v[2], NumTiers)
 			}
+		case Limit:
+			in.Limit, in.Waited = time.Duration(v[2]), time.Duration(v[3])
 		case History:
 			if v[2] != 0 {
 				in.Tokens = make([]Token, 0, len(v)-3)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,7 +23,7 @@ import (
 const (
 	refusedHost   = "host"   // the Host header names another server
 	refusedOrigin = "origin" // a web page of a foreign origin
-	refusedUser   = "uid"    // --listen-mode excludes the user, or the kernel does not know it
+	refusedUser   = "uid"    // --listen-mode excludes the user, or the kernel does not know it; no --api-keys
 	refusedKey    = "key"    // the API key is missing or unknown
 )
 
@@ -130,7 +131,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			return
 		}
 		client, refused := s.access.client(r, peer)
-		if refused != nil {
+		switch {
+		case refused != nil && s.access.keys != nil && asksHealth(r):
+			r = r.WithContext(context.WithValue(r.Context(), anonymous{}, true))
+		case refused != nil:
 			s.deny(w, r, refused)
 			return
 		}
@@ -142,11 +146,24 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			s.deny(w, r, &denial{refusedOrigin, http.StatusForbidden, err.Error() + "; --cors-origin adds an origin"})
 			return
 		}
-		if client.UID != peer.UID || peer.Unknown != nil {
+		if refused == nil && (client.UID != peer.UID || peer.Unknown != nil) {
 			r = r.WithContext(ipc.Identified(r.Context(), client))
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// anonymous is the context key of requests that pass without a known client.
+type anonymous struct{}
+
+// Anonymous reports whether a request of this context has no known client: it may learn the server's status alone.
+func Anonymous(ctx context.Context) bool { return ctx.Value(anonymous{}) != nil }
+
+// asksHealth reports whether r asks for the server's health. With --api-keys that needs no key: load balancers and
+// supervisors have none, as with llama-server.
+func asksHealth(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
+		(r.URL.Path == "/health" || r.URL.Path == "/v1/health")
 }
 
 // client returns the peer whose identity a request has: the owner of its API key, else the user known to the kernel.
@@ -186,10 +203,13 @@ func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
 	case peer.Passed && peer.Admitted, !peer.Passed && a.allows(peer.UID):
 		return peer, nil
 	}
-	return peer, &denial{refusedUser, http.StatusForbidden, fmt.Sprintf(
+	d := &denial{refusedUser, http.StatusForbidden, fmt.Sprintf(
 		"user %d may not use this daemon: --listen-mode is %04o; --listen-mode and --listen-group work like the "+
-			"permissions "+
-			"of a socket file%s", peer.UID, a.mode, hint)}
+			"permissions of a socket file%s", peer.UID, a.mode, hint)}
+	if a.keys != nil { // a key would let the client in
+		d.reason, d.status = refusedKey, http.StatusUnauthorized
+	}
+	return peer, d
 }
 
 // givenKeys returns the API keys in a request's headers: OpenAI's Authorization, then Anthropic's X-Api-Key.

@@ -228,7 +228,7 @@ func TestForeignRequests(t *testing.T) {
 		{"GET", "/v1/models", []string{"Origin: http://evil.example"}, 200, ""},
 		{"POST", "/v1/completions", []string{"Origin: http://localhost:3000", "Sec-Fetch-Site: cross-site"}, 200, ""},
 		{"OPTIONS", "/v1/completions", []string{"Origin: http://localhost:3000", "Access-Control-Request-Method: POST",
-			"Access-Control-Request-Headers: authorization,content-type"}, 204, ""},
+			"Access-Control-Request-Headers: authorization,content-type"}, 200, ""},
 		{"OPTIONS", "/v1/completions", []string{"Origin: http://evil.example", "Access-Control-Request-Method: POST"},
 			403, refusedOrigin},
 		{"GET", "/health", []string{"X-Forwarded-For: 192.0.2.1"}, 403, refusedKey},
@@ -374,19 +374,57 @@ func TestAPIKeys(t *testing.T) {
 	}
 }
 
+// TestHealthWithoutKey: with --api-keys a client without a key learns the status and nothing else; without --api-keys
+// a client that is not known learns nothing.
+func TestHealthWithoutKey(t *testing.T) {
+	keys := keyFile(t, "key-of-alice-0123456789 alice\n")
+	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--api-keys", keys, "--listen-mode", "0000")
+	for _, header := range []string{"Accept: */*", "x-api-key: wrong", "X-Forwarded-For: 192.0.2.1"} {
+		for _, path := range []string{"/health", "/v1/health"} {
+			if a := send(t, http.DefaultClient, "GET", r.url(0)+path, "", header); a.status != 200 ||
+				strings.TrimSpace(a.body) != `{"status":"ok"}` {
+				t.Errorf("%s %q: %d %s", path, header, a.status, a.body)
+			}
+		}
+	}
+	a := send(t, http.DefaultClient, "GET", r.url(0)+"/health", "", "x-api-key: key-of-alice-0123456789")
+	if a.status != 200 || !strings.Contains(a.body, "uptime_ms") {
+		t.Errorf("with a key: %d %s", a.status, a.body)
+	}
+	for _, c := range []struct {
+		method, path string
+		header       []string
+		status       int
+	}{
+		{"POST", "/health", nil, 401}, {"GET", "/info", nil, 401}, {"GET", "/metrics", nil, 401},
+		{"GET", "/", nil, 401},
+		{"GET", "/health", []string{"Host: evil.example"}, 403},
+		{"POST", "/completion", nil, 401}, {"POST", "/completion", []string{"Authorization: Bearer wrong"}, 401},
+	} {
+		a := send(t, http.DefaultClient, c.method, r.url(0)+c.path, "", c.header...)
+		if a.status != c.status || c.status == 401 && !strings.Contains(a.body, `"type":"authentication_error"`) {
+			t.Errorf("%s %s %q: %d %s", c.method, c.path, c.header, a.status, a.body)
+		}
+	}
+	r = serve(t, fake.Config{}, "--listen", "127.0.0.1:0")
+	if a := send(t, http.DefaultClient, "GET", r.url(0)+"/health", "", "X-Forwarded-For: 192.0.2.1"); a.status != 403 {
+		t.Errorf("without --api-keys: %d %s", a.status, a.body)
+	}
+}
+
 // TestKeyForOtherUsers: a key admits a user that --listen-mode refuses; under --listen-mode 0000 every client needs a
 // key.
 func TestKeyForOtherUsers(t *testing.T) {
 	usertest.NeedRoot(t)
 	keys := keyFile(t, "key-of-alice-0123456789 alice\n")
-	for mode, root := range map[string]int{"0600": 200, "0000": 403} {
+	for mode, root := range map[string]int{"0600": 200, "0000": 401} {
 		r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--api-keys", keys, "--listen-mode", mode)
 		for _, c := range []struct {
 			uid    uint32
 			header []string
 			status int
 		}{
-			{0, nil, root}, {usertest.A, nil, 403}, {usertest.A, []string{"x-api-key: key-of-alice-0123456789"}, 200},
+			{0, nil, root}, {usertest.A, nil, 401}, {usertest.A, []string{"x-api-key: key-of-alice-0123456789"}, 200},
 			{usertest.A, []string{"x-api-key: wrong"}, 401}, {0, []string{"x-api-key: wrong"}, 401},
 		} {
 			if a := send(t, usertest.Client(t, c.uid), "GET", r.url(0)+"/v1/models", "",

@@ -235,6 +235,7 @@ func (b backend) Facts() *api.Facts {
 		f.Template = m.templateText
 	}
 	f.BOS, f.EOS = m.specials()
+	f.EOG = m.facts.EOG
 	return f
 }
 

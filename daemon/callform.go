@@ -20,9 +20,6 @@ import (
 // formSources returns the constraints of w's answer: its form and its tool calls, nil for none. With both, the answer
 // is either of them.
 func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wire.Error) {
-	if w.FillOnly {
-		return nil, nil, nil
-	}
 	refuse := func(text string, a ...any) (_, _ *formSource, _ *wire.Error) {
 		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(text, a...)}
 	}

@@ -103,6 +103,7 @@ type Config struct {
 	IdleUnload  time.Duration
 	StepTimeout time.Duration
 	Sandbox     bool
+	Arbiter     bool
 
 	// Process.
 	ShutdownTimeout time.Duration

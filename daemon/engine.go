@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -33,6 +34,8 @@ type engine struct {
 	box   *wire.InfoSandbox // what confines the process
 	told  atomic.Int64      // when the front last heard of a load, in Unix nanoseconds
 	drain func()            // ends the log, for an end without return
+
+	leases *lease.Table // nil: no other process shares the devices
 }
 
 // passedKeys are the API keys that the front has read.
@@ -68,6 +71,11 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	table, err := connstate.Open(os.NewFile(EngineTableFD, "connections"))
 	if err != nil {
 		return err
+	}
+	if e.start.Seat != nil {
+		if e.leases, err = lease.Open(os.NewFile(EngineLeaseFD, "leases")); err != nil {
+			return err
+		}
 	}
 	lines, log := cfg.Logger(stderr)
 	e.drain = func() { lines.Close(lastWords) }

@@ -80,13 +80,8 @@ func (s *Server) routes() http.Handler {
 func (s *Server) serverRoutes() []api.Route {
 	prometheus := s.metrics.PrometheusHandler()
 	return []api.Route{
-		{Method: http.MethodGet, Path: "/health", Handle: func(w http.ResponseWriter, _ *http.Request) {
-			h := s.health()
-			status := http.StatusOK
-			if h.Status != "ok" {
-				status = http.StatusServiceUnavailable
-			}
-			answerJSON(w, status, mustJSON(h))
+		{Method: http.MethodGet, Path: "/health", Handle: func(w http.ResponseWriter, r *http.Request) {
+			AnswerHealth(w, r, s.health())
 		}},
 		{Method: http.MethodGet, Path: "/info", Handle: func(w http.ResponseWriter, _ *http.Request) {
 			answerJSON(w, http.StatusOK, mustJSON(s.info()))
@@ -102,6 +97,21 @@ func (s *Server) serverRoutes() []api.Route {
 		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
 		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
+}
+
+// AnswerHealth answers GET /health: to a client that is not known with the status alone.
+func AnswerHealth(w http.ResponseWriter, r *http.Request, h wire.Health) {
+	status := http.StatusOK
+	if h.Status != "ok" {
+		status = http.StatusServiceUnavailable
+	}
+	if Anonymous(r.Context()) {
+		answerJSON(w, status, mustJSON(struct {
+			Status string `json:"status"`
+		}{h.Status}))
+		return
+	}
+	answerJSON(w, status, mustJSON(h))
 }
 
 func answerJSON(w http.ResponseWriter, status int, body []byte) {

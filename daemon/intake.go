@@ -151,9 +151,9 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 	n, nCtx := len(p.tokens), m.caps.ContextTokens
 	if n >= nCtx {
 		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
-			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the "+
-				"answer needs "+
-				"at least one; shorten the prompt or start uma-serve with a larger --ctx-size", n, nCtx)}
+			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
+				"%d tokens of which the answer needs at least one; shorten the prompt or start uma-serve with a "+
+				"larger --ctx-size", n, nCtx)}
 	}
 	r.MaxTokens = nCtx - n
 	if s.cfg.ContextShift && m.caps.CanShift {

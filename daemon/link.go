@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -34,6 +35,7 @@ const (
 const (
 	EngineLinkFD  = 3
 	EngineTableFD = 4
+	EngineLeaseFD = 5 // the table of leases
 )
 
 // EngineArg is the first argument of an engine process; the second one is the model's name, for ps.
@@ -53,6 +55,7 @@ type EngineStart struct {
 	Listeners []wire.InfoListener `json:"listeners"`
 	Keys      json.RawMessage     `json:"keys,omitempty"` // nil: without --api-keys
 	Sandbox   bool                `json:"sandbox"`
+	Seat      *lease.Seat         `json:"seat,omitempty"` // in the table of leases; nil: the process takes no lease
 }
 
 // EngineStatus is what an engine process tells of itself.

@@ -194,6 +194,11 @@ func TestLlamaServerContext(t *testing.T) {
 			t.Errorf("n_predict %d: %v", c.n, a)
 		}
 	}
+	// Coding agents recognise a prompt that is too long by these words.
+	if status, _, body := post(t, web, "/completion", `{"prompt":"`+strings.Repeat("x", 200)+`"}`); status != 400 ||
+		!strings.Contains(string(body), "exceeds the available context size") {
+		t.Errorf("a prompt that is too long: %d %s", status, body)
+	}
 	r.nothingLeft()
 }
 

@@ -43,6 +43,7 @@ type loop struct {
 	masks     maskWorker
 	maskCosts maskCosts
 	goesOn    sampler.Mask // all tokens but ends of generation; nil: not needed yet
+	device    *device      // nil: no other engine process shares the devices
 	epoch     time.Time    // core.Instant 0, and the zero of meridian's clock
 
 	stores     *stores
@@ -141,6 +142,7 @@ func (l *loop) run() {
 	now := time.Now()
 	for {
 		l.takeCommands(now)
+		now = l.beginTurn(now)
 		l.feed(now)
 		begin := time.Now()
 		step := l.core.Next(l.instant(now))
@@ -148,6 +150,7 @@ func (l *loop) run() {
 		l.carryOut(step.Ops)
 		l.report(step, now)
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
+			l.endTurn(now)
 			l.shutdown(now)
 			return
 		}
@@ -157,6 +160,7 @@ func (l *loop) run() {
 			continue
 		}
 		l.flushAll()
+		l.endTurn(now)
 		l.saved.save(l.core.Scheduler().Cost, now, false)
 		l.core.Done(l.instant(time.Now()), &l.result)
 		if !step.Idle {
@@ -327,6 +331,7 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.core.FillBatch(l.eng.Batch())
+	l.noteTurn(plan, now)
 	lone := l.beginSlices(plan, now)
 	l.flushAll()
 	outcome, took, done := l.decode(plan, lone)
@@ -335,6 +340,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.endSlices(plan, outcome, done)
 	l.reportQueued(done)
 	l.flushAll()
+	l.endTurn(done)
 	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
 	l.account(plan, took, done)
 	if done.Sub(l.published) >= publishEvery {

@@ -548,6 +548,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	schedConfig := l.core.Scheduler().Config()
 	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
 	l.rec.config(&schedConfig)
+	if e := s.parts.engine; e != nil && e.leases != nil {
+		l.takeSeat(e.leases, *e.start.Seat)
+	}
 	l.saved = saved
 	s.logChat(m)
 	if !m.caps.CanRemoveRange {

@@ -82,6 +82,9 @@ func (s *Server) info() wire.Info {
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells
 		in.Live.Resident = l.state.resident.Load()
+		if l.device != nil {
+			in.Lease = l.device.info(s.metrics)
+		}
 		if c := st.Cost; c.Steps > 0 {
 			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}
 		}

@@ -55,6 +55,7 @@ type finishedRequest struct {
 	ttft   time.Duration
 	form   *wire.WhyForm
 	wait   formWait
+	device deviceWait
 	usage  wire.WhyUsage
 	force  meridian.Force // Reason is NoReason if its thinking was not ended early
 	calls  []malformedCall
@@ -67,7 +68,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
-		calls: r.malformed,
+		calls: r.malformed, device: r.deviceWait,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -117,7 +118,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
 			Form: p.form,
 		}
-		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, &p.force, p.calls)
+		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.force, p.calls)
 		explain(&w, p.note)
 		rep.Requests = append(rep.Requests, w)
 	}
@@ -139,7 +140,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 			w.State = "prefill"
 		}
 	}
-	l.decisions(&w, about, r.arrived, r.formWait, &f, r.malformed)
+	l.decisions(&w, about, r.arrived, r.formWait, r.deviceWait, &f, r.malformed)
 	explain(&w, note)
 	return w
 }
@@ -162,14 +163,18 @@ func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions fills w.Decisions, in the order of time: the wait for its grammars, the scheduler's decisions about a
-// request, an early end of its thinking, and its malformed calls.
+// decisions fills w.Decisions, in the order of time: the waits for its grammars and for other models, the
+// scheduler's decisions about a request, an early end of its thinking, and its malformed calls.
 func (l *loop) decisions(
-	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, f *meridian.Force, calls []malformedCall,
+	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, device deviceWait,
+	f *meridian.Force, calls []malformedCall,
 ) {
 	w.Decisions = []wire.Decision{}
 	if !wait.at.IsZero() {
 		w.Decisions = append(w.Decisions, wait.decision(arrived))
+	}
+	if device.times > 0 {
+		w.Decisions = append(w.Decisions, device.decision(l.device, arrived))
 	}
 	log, _ := l.core.Scheduler().Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }

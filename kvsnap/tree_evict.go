@@ -166,9 +166,6 @@ func (t *Tree) evictTail(s Seq, keep int, span *blocks.Span) {
 	if q.parked {
 		v.Req = q.req
 	}
-	if q.parked {
-		v.Req = q.req
-	}
 	k := slices.IndexFunc(t.victims, func(o Victim) bool { return o.Entry == v.Entry })
 	if k < 0 {
 		k = len(t.victims)

@@ -283,11 +283,7 @@ func (p *pair) check() error {
 	if err := p.checkSpans(want); err != nil {
 		return err
 	}
-	for number, h := range by {
-		if h.Running+h.Parked == 0 {
-			p.m.tiers[number] = blocks.Prefix
-		}
-	}
+	p.demote()
 	p.full = p.full || len(p.t.spare) < 4
 	for s, cells := range p.m.held {
 		for pos, c := range cells {
@@ -379,6 +375,8 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 	case 2: // with a match that is out of date
 		if p.between != nil {
 			p.between()
+			needed = p.needed()
+			p.demote()
 		}
 		old := look
 		look = p.t.Lookup(&Prompt{NS: pr.NS, Tokens: pr.Tokens, Shareable: pr.Shareable, Apart: pr.Apart})
@@ -438,6 +436,23 @@ func (p *pair) needed() map[Seq][]cell {
 		}
 	}
 	return dst
+}
+
+// demote makes prefixes of the cells that no running request and no parked prefix holds.
+func (p *pair) demote() {
+	still := map[int]bool{}
+	for _, cells := range p.needed() {
+		for _, c := range cells {
+			still[c.number] = true
+		}
+	}
+	for _, cells := range p.m.held {
+		for _, c := range cells {
+			if !still[c.number] {
+				p.m.tiers[c.number] = blocks.Prefix
+			}
+		}
+	}
 }
 
 func (p *pair) pinned() (n int) {
@@ -575,6 +590,16 @@ func (p *pair) park(r *run) (Prompt, error) {
 	return pr, p.do(e.Actions)
 }
 
+// holders counts the sequences that hold a cell.
+func (p *pair) holders(c cell) (n int) {
+	for _, cells := range p.m.held {
+		if slices.Contains(cells, c) {
+			n++
+		}
+	}
+	return n
+}
+
 // firstOut is the tier of the cells that must go first: the lowest one at the end of a branch, or in a thought that
 // may go alone, that only cached and unpinned prefixes hold.
 func (p *pair) firstOut() blocks.Tier {
@@ -582,8 +607,8 @@ func (p *pair) firstOut() blocks.Tier {
 	alone := map[int]bool{}
 	for req, span := range p.marked {
 		if s := p.t.Parked(req); s != NoSeq && len(p.m.held[s]) > span[1] && p.t.seqs[s].awayTo == span[1] {
-			if c := p.m.held[s][span[0]].number; c > 0 {
-				tiers[c], alone[c] = p.m.tiers[c], true
+			if c := p.m.held[s][span[0]]; c.number > 0 && p.holders(c) == 1 {
+				tiers[c.number], alone[c.number] = p.m.tiers[c.number], true
 			}
 		}
 	}

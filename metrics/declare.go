@@ -166,6 +166,7 @@ func (m *Metrics) declare() {
 	m.declareThinking(step, sample, finish)
 	m.declareForms(sample)
 	m.declareKV(sched, scrape)
+	m.declareDevice(step, scrape)
 
 	// Latencies and sizes.
 	m.durations("ttft_ms", "uma_time_to_first_token_seconds", "Time from the arrival of a request to its first token",

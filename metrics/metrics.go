@@ -146,6 +146,9 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
+	DeviceWait   Durations // for the lease of the device
+	DeviceYields Counter   // steps whose prompts made way for answers of other models
+
 	CacheMisses  Labels  // Declare before use; prompts that were not entirely cached, by reason
 	Recomputed   Counter // preempted requests whose cells were freed, to be computed again
 	ParkedTotal  Counter // preempted requests whose cells were put away
@@ -170,6 +173,7 @@ type Metrics struct {
 	store     atomic.Pointer[func() Store]
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
+	turns     atomic.Pointer[func() Turns]
 
 	steps         Counter
 	prefillTokens Counter

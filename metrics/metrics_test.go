@@ -114,6 +114,11 @@ func filled() *Metrics {
 	m.QueueTime.Observe(time.Millisecond)
 	m.PrefillTime.Observe(2 * time.Second)
 	m.CancelDone(3 * time.Millisecond)
+	m.BindTurns(func() Turns {
+		return Turns{Grants: 20, Contended: 5, Held: 3 * time.Second, Faults: [5]uint64{1, 2, 3, 4, 5}}
+	})
+	m.DeviceWait.Observe(7 * time.Millisecond)
+	m.DeviceYields.Add(6)
 	m.BindLog(func() Log { return Log{Lines: 100, Dropped: 3, Suppressed: 4} })
 	return m
 }
@@ -176,7 +181,10 @@ func TestSnapshot(t *testing.T) {
 			"requests_refused_total":     map[string]any{"displaced": 1.0, "other": 0.0},
 			"tool_calls_total":           map[string]any{"hermes": 1.0, "other": 0.0},
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
-			"predicted_ms_last":          18.0, "recomputed_total": 1.0, "parked_total": 1.0,
+			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
+			"device_yields_total": 6.0, "device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
+				"wait_timeout": 2.0, "skipped": 3.0, "lost": 4.0, "repaired": 5.0},
+			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0,
 			"context_shifts_total": 1.0, "requests_parked": 1.0,
 			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0,
 				"interactive/think": 3.0, "interactive/output": 4.0,
@@ -250,6 +258,7 @@ func TestSnapshot(t *testing.T) {
 			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
 			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
 			"prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
+			"device_wait_ms": {"8", 7, "1024"},
 		} {
 			h, _ := got[key].(map[string]any)
 			b, _ := h["buckets"].(map[string]any)

@@ -79,7 +79,9 @@ type Capabilities struct {
 	Threads          int        `json:"threads"`
 	Device           DeviceKind `json:"device"`
 	DeviceName       string     `json:"device_name"`
-	EngineBuild      string     `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
+	// Devices are those that a step computes on: bit 0 is the processor, bit 1 + n the GPU n in the engine's order.
+	Devices     uint32 `json:"devices"`
+	EngineBuild string `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
 	// products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
 	Kernels string `json:"kernels"`
 }

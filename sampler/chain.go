@@ -26,8 +26,9 @@ type TokenLogprob struct {
 }
 
 // Choice is a sampled token. Logprob and Top are set only if Params.Logprobs requests them. They are the log-softmax of
-// the raw logits, before any bias, penalty or truncation: the model's own distribution. Top is in descending order and
-// valid until the next Sample on the same Scratch.
+// the raw logits, before any bias, penalty or truncation: the model's own distribution. With Params.PostSampling they
+// are those of the distribution that the token was drawn from, after all stages, and tokens that could not be drawn are
+// left out. Top is in descending order and valid until the next Sample on the same Scratch.
 type Choice struct {
 	Token   int32
 	Logprob float32
@@ -198,12 +199,16 @@ func (c *Chain) Sample(logits []float32) (Choice, error) {
 		}
 	}
 	s := c.scratch
-	id := c.draw(s.candidates(c, logits), s.temperature)
+	cands := s.candidates(c, logits)
+	id := c.draw(cands, s.temperature)
 	if id < 0 {
 		return Choice{Token: -1}, ErrNoCandidate
 	}
 	choice := Choice{Token: id}
-	if c.p.Logprobs > 0 {
+	switch {
+	case c.p.Logprobs > 0 && c.p.PostSampling:
+		choice.Logprob, choice.Top = s.drawn(cands, id, c.p.Logprobs)
+	case c.p.Logprobs > 0:
 		choice.Logprob, choice.Top = s.logprobs(logits, id, c.p.Logprobs)
 	}
 	return choice, nil

@@ -578,6 +578,56 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
+// TestPostSampling: the log-probabilities of the draw are those of the distribution that Sample draws from.
+func TestPostSampling(t *testing.T) {
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		n := 1 + r.IntN(300)
+		p := randomParams(r, n)
+		if seed%2 == 0 {
+			p = randomShape(r, p, n)
+		}
+		p.Logprobs, p.PostSampling, p.Mirostat = 1+r.IntN(MaxLogprobs), true, 0
+		p.XTCProbability = 0 // its own draw comes before
+		logits := randomLogits(r, n)
+		vocab := VocabFacts{Size: n}
+		want := New(p, vocab, new(Scratch)).probs(logits)
+		choice, err := New(p, vocab, new(Scratch)).Sample(logits)
+		if errors.Is(err, ErrNoCandidate) {
+			continue
+		}
+		possible := 0
+		for _, w := range want {
+			if w > 0 {
+				possible++
+			}
+		}
+		close := func(token int32, logprob float32) {
+			t.Helper()
+			if got := math.Exp(float64(logprob)); math.Abs(got-want[token]) > 1e-6 || want[token] == 0 {
+				t.Fatalf("seed %d, token %d: probability %v, want %v", seed, token, got, want[token])
+			}
+		}
+		close(choice.Token, choice.Logprob)
+		if len(choice.Top) != min(p.Logprobs, possible) {
+			t.Fatalf("seed %d: %d top tokens of %d that can be drawn, logprobs %d", seed, len(choice.Top), possible,
+				p.Logprobs)
+		}
+		for i, top := range choice.Top {
+			if close(top.Token, top.Logprob); i > 0 && top.Logprob > choice.Top[i-1].Logprob {
+				t.Fatalf("seed %d: %v is not in descending order", seed, choice.Top)
+			}
+		}
+	}
+	p := DefaultParams()
+	p.Logprobs, p.PostSampling = 5, true
+	chain, row := New(p, VocabFacts{Size: 5000}, new(Scratch)), rows(5000)[0]
+	chain.Begin()
+	if a := testing.AllocsPerRun(200, func() { chain.Sample(row) }); a != 0 {
+		t.Errorf("%v allocations a token", a)
+	}
+}
+
 func TestExp(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for range 200_000 {

@@ -28,6 +28,7 @@ type Params struct {
 	SeedSet          bool
 	IgnoreEOS        bool // never sample an end of generation
 	Logprobs         int  // 0: none; N: the chosen token's log-probability and the N most probable ones
+	PostSampling     bool // Logprobs are those of the draw, see Choice
 	LogitBias        []Bias
 
 	TopNSigma      float32 // keep logits within this many standard deviations of the largest; ≤ 0: off

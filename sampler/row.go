@@ -485,6 +485,42 @@ func (s *Scratch) Logprobs(logits []float32, token int32, n int) (float32, []Tok
 	return s.logprobs(logits, token, n)
 }
 
+// drawn returns the log-probability of token among the candidates that draw has weighed, and the n most probable of
+// them.
+func (s *Scratch) drawn(cands []candidate, token int32, n int) (logprob float32, top []TokenLogprob) {
+	s.top = s.top[:0]
+	if len(cands) == 1 {
+		s.top = append(s.top, TokenLogprob{Token: token})
+		return 0, s.top
+	}
+	total := 0.0
+	for _, k := range cands {
+		if total += float64(k.p); k.p == 0 {
+			continue
+		}
+		if k.id == token {
+			logprob = k.p // a weight for now, as in top
+		}
+		at := len(s.top)
+		for at > 0 && (s.top[at-1].Logprob < k.p || s.top[at-1].Logprob == k.p && s.top[at-1].Token > k.id) {
+			at--
+		}
+		if at == n {
+			continue
+		}
+		if len(s.top) < n {
+			s.top = append(s.top, TokenLogprob{})
+		}
+		copy(s.top[at+1:], s.top[at:])
+		s.top[at] = TokenLogprob{k.id, k.p}
+	}
+	of := func(weight float32) float32 { return float32(math.Log(float64(weight) / total)) }
+	for i := range s.top {
+		s.top[i].Logprob = of(s.top[i].Logprob)
+	}
+	return of(logprob), s.top
+}
+
 // logprobs returns the log-softmax of the raw row for token, and the row's n most probable tokens.
 func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []TokenLogprob) {
 	var top float32

@@ -96,6 +96,13 @@
 // by it: see policy_meridian.go. Every product is rounded before it is added (mul), so that a trace replays to the
 // same plans on every architecture.
 //
+// # Other engines
+//
+// Engines that share a device compute one after the other (package arbiter). Outlook tells the others when this
+// engine's answers are due and how long a step of them takes; EvLimit tells this one how long its next batch may take
+// for theirs. Prompts and thinking rows obey it as they obey the ITL target of answers of the same engine, under every
+// policy but `stock` and `meridian_static`, which have no time bounds.
+//
 // # Why
 //
 // Each decision has a Reason. Scheduler.Decisions returns the newest ones about a request, for some time after its end

@@ -19,6 +19,12 @@ func (s *Scheduler) apply(e *Event) {
 	case EvDrain:
 		s.draining = true
 		return
+	case EvLimit:
+		if e.Limit < 0 || e.Waited < 0 {
+			panic(fmt.Sprintf("sched: EvLimit with Limit %v and Waited %v; both must be ≥ 0", e.Limit, e.Waited))
+		}
+		s.limit = e.Limit
+		return
 	case EvCells:
 		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
 			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
@@ -168,7 +174,7 @@ func (s *Scheduler) outcome(e *Event) {
 		s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 {
-			s.rate.observe(n, float64(e.Took)+s.overhead.value)
+			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
 		}
 		for i, r := range s.batch {
 			sl := &s.plan.Batch[i]

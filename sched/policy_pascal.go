@@ -34,7 +34,7 @@ func (p *pascal) fill(b *batcher) {
 		n = 0
 		for i, r := range p.out {
 			step := p.cfg.ITLTarget
-			if t := p.itlTarget(r); t > 0 {
+			if t := s.itlTarget(r); t > 0 {
 				step = min(step, t)
 			}
 			if ahead := r.readAt.Sub(s.now); ahead > step {

@@ -106,6 +106,9 @@ func (p *uma) fill(b *batcher) {
 		rest = p.s.soloFits(far, rest)
 	}
 	rest = min(rest, b.left)
+	if n := p.s.othersLeave(b.load, p.pre[0].computed, rest); n < rest {
+		rest, why = n, ReasonPrefillOthers
+	}
 	plan.Budget = plan.Tokens + rest
 	p.sort()
 	for _, r := range p.pre {
@@ -125,6 +128,8 @@ func (p *uma) fill(b *batcher) {
 		plan.Reason = b.whyNotMore()
 	case floor:
 		plan.Reason = ReasonGuard
+	case why == ReasonPrefillOthers:
+		plan.Reason = ReasonOthers
 	case b.unserved > 0 || b.cut() != ReasonNone:
 		plan.Reason = ReasonBudget
 	default:

@@ -11,14 +11,37 @@ type stepBudget struct {
 	bounded bool
 	// protectFirstTokens: an answer has just begun. Its first words are waited for, so prompts make way.
 	protectFirstTokens bool
+	others             bool // the answers of other engines bound it (EvLimit)
+}
+
+// within cuts the budget to limit ms, which other engines leave; 0 = no limit.
+func (b stepBudget) within(limit float64) stepBudget {
+	if limit > 0 && b.most > limit {
+		b.others = b.ms > limit
+		b.ms, b.most = min(b.ms, limit), limit
+	}
+	return b
+}
+
+// limitMs is EvLimit's limit less what lies between two batches, in ms; 0 = none.
+func (s *Scheduler) limitMs() float64 {
+	if s.limit == 0 {
+		return 0
+	}
+	return max(float64(s.limit)-s.overhead.value, 1) / 1e6
 }
 
 // budget returns how long this step may take for these answers, whose rows are what the batch consists of.
 func (p *predictive) budget(b *batcher, answers []*request) stepBudget {
+	return p.ownBudget(b, answers).within(p.s.limitMs())
+}
+
+// ownBudget is budget without the answers of other engines.
+func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	const far = time.Duration(1<<63 - 1)
 	target, left, begun := far, far, false
 	for _, r := range answers {
-		t := p.itlTarget(r)
+		t := p.s.itlTarget(r)
 		if t == 0 {
 			continue
 		}
@@ -58,12 +81,12 @@ func (p *predictive) budget(b *batcher, answers []*request) stepBudget {
 }
 
 // itlTarget returns the ITL target of r, 0 = none.
-func (p *predictive) itlTarget(r *request) time.Duration {
+func (s *Scheduler) itlTarget(r *request) time.Duration {
 	switch {
 	case r.itl > 0:
 		return time.Duration(r.itl)
 	case r.flow.class == Interactive:
-		return p.cfg.ITLTarget
+		return s.cfg.ITLTarget
 	}
 	return 0
 }
@@ -113,6 +136,9 @@ func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 		minChunk: min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)),
 		protect:  budget.protectFirstTokens && p.protected < maxProtected,
 	}
+	if budget.others {
+		f.cutBy = ReasonPrefillOthers
+	}
 	if budget.bounded {
 		f.maxExtrapolation = max(f.minChunk, int(2*p.s.cost.largest))
 		return f
@@ -128,6 +154,10 @@ func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 		f.budget.ms = max(f.budget.ms, ms)
 	}
 	f.budget.most = f.budget.ms
+	f.budget = f.budget.within(p.s.limitMs())
+	if f.budget.others {
+		f.cutBy = ReasonPrefillOthers
+	}
 	return f
 }
 
@@ -198,7 +228,7 @@ func (f *promptFill) first(n, most int, reason Reason) (int, Reason) {
 
 // fits returns how many of r's next tokens, at most most, keep the step within ms.
 func (f *promptFill) fits(ms float64, r *request, most int) int {
-	if f.budget.bounded {
+	if f.budget.bounded || f.budget.others {
 		return f.p.s.cost.fits(ms, f.b.load, r.computed, most)
 	}
 	return f.p.s.cost.fitsLikely(ms, f.b.load, r.computed, most)
@@ -220,6 +250,8 @@ func (f *promptFill) report() {
 		plan.Reason, s.guard.state = ReasonGuard, GuardHold
 	case f.stopped == ReasonPrefillTarget:
 		plan.Reason = ReasonTarget
+	case f.stopped == ReasonPrefillOthers:
+		plan.Reason = ReasonOthers
 	case f.stopped == ReasonPrefillTick, f.stopped == ReasonPrefillExtrapolation:
 		plan.Reason = ReasonBudget
 	}

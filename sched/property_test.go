@@ -165,6 +165,11 @@ func (e *engine) happen() (ev []Event) {
 		e.pinned = min(rapid.SampledFrom([]int{0, 0, e.pinned, e.cfg.Cells / 8, e.cfg.Cells / 2}).Draw(t, "pinned"),
 			e.spare()+e.pinned)
 	}
+	if rapid.IntRange(0, 3).Draw(t, "others") == 0 {
+		ev = append(ev, Event{Kind: EvLimit, Limit: rapid.SampledFrom([]time.Duration{0, 1, 5 * time.Millisecond,
+			60 * time.Millisecond}).Draw(t, "limit"), Waited: rapid.SampledFrom([]time.Duration{0,
+			30 * time.Millisecond, time.Minute}).Draw(t, "waited")})
+	}
 	if !e.drained && rapid.IntRange(0, 200).Draw(t, "drain") == 200 {
 		e.drained = true
 		ev = append(ev, Event{Kind: EvDrain})

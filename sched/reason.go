@@ -49,6 +49,12 @@ const (
 	ReasonAgain                     // the caller is asked first (Plan.Again)
 )
 
+// What other engines on the device do to a step (EvLimit).
+const (
+	ReasonPrefillOthers Reason = iota + 30 // a chunk is cut so that their answers are in time
+	ReasonOthers                           // Plan.Reason: a larger step would delay their answers
+)
+
 // Why the head of a queue waits (Plan.Waiting).
 const (
 	ReasonWaitSequence Reason = iota + 40 // every sequence is taken
@@ -113,6 +119,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonThinkFloor: {"think_floor", "A thinking request got one token because it had waited as long as allowed " +
 		"(--think-floor-ms)."},
 	ReasonProbe: {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
+	ReasonPrefillOthers: {"prefill_others", "The prompt chunk was cut so that answers of other models on the device " +
+		"meet their ITL target."},
 	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
 		"both directions."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
@@ -135,6 +143,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonCells:  {"cells", "Too few KV cells were free to compute more."},
 
 	ReasonTarget: {"target", "A larger step would exceed the ITL target of running answers (--itl-target-ms)."},
+	ReasonOthers: {"others", "A larger step would exceed the ITL target of answers of other models on the device."},
 	ReasonAgain: {"again", "The batch is planned after cached prefixes are looked up or preempted requests have " +
 		"released their cells."},
 

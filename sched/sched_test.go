@@ -284,6 +284,7 @@ func TestTraceRoundTrip(t *testing.T) {
 		{Kind: EvDefer, Req: 10, Finish: ReasonJoining},
 		{Kind: EvDefer, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12},
 		{Kind: EvReady, Req: 11}, {Kind: EvCells, Cells: 99}, {Kind: EvCells},
+		{Kind: EvLimit}, {Kind: EvLimit, Limit: 63 * time.Millisecond, Waited: 1234567},
 	}
 	text := AppendConfig(nil, &cfg)
 	text = AppendEvents(text, 123456789, events)

@@ -56,7 +56,9 @@ type Scheduler struct {
 	began    Instant // when the newest batch was handed out
 	guard    guard   // of this Step
 	rate     prefillRate
-	dated    int // live requests with a deadline
+	limit    time.Duration // of a batch, for the answers of other engines; 0 = none
+	waited   time.Duration // for the device, before this Step
+	dated    int           // live requests with a deadline
 
 	users     map[uint32]*user // those with live requests
 	freeUsers []*user          // records to reuse
@@ -127,7 +129,12 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 	if !s.cfg.Prefix {
 		s.cells += s.freed
 	}
-	s.freed = 0
+	s.freed, s.waited = 0, 0
+	for i := range in { // the outcome before it is measured without the wait
+		if in[i].Kind == EvLimit {
+			s.waited += in[i].Waited
+		}
+	}
 	for i := range in {
 		s.apply(&in[i])
 	}
@@ -240,9 +247,10 @@ type guard struct {
 	thinkHeld  int // rows of thinking requests that were left out
 }
 
-// observeGap learns how long the caller takes between two Decodes, which is part of the ITL.
+// observeGap learns how long the caller takes between two Decodes, which is part of the ITL. Waits for the device are
+// not part of it: EvLimit and the time since the newest token have them.
 func (s *Scheduler) observeGap(took time.Duration) {
-	gap := max(0, float64(s.now.Sub(s.began)-took))
+	gap := max(0, float64(s.now.Sub(s.began)-took-s.waited))
 	// The cut leaves out restores, and machines that slept.
 	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
 }

@@ -28,7 +28,7 @@ import (
 //	shared ID N          with prefix=true: N of a request's own cells are shared by now; its end does not give them up
 //	probe ID N           requests a fork with the request's next token, in the next took
 //	forced ID N          that many tokens follow the request's next token without a row
-//	stats, guard, why ID, log ID, ended, count REASON
+//	stats, guard, why ID, log ID, ended, count REASON, outlook
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 10 {
@@ -217,6 +217,14 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintf(out, "%d %s %s: arrived %v, ended %v, %d + %d tokens\n", e.Req, e.Class, e.Reason,
 				time.Duration(e.Arrived), time.Duration(e.Ended), e.Prompt, e.Generated)
 		}
+	case "outlook":
+		o := sc.s.Outlook()
+		due := "-"
+		if o.Due != 0 {
+			due = time.Duration(o.Due).String()
+		}
+		fmt.Fprintf(out, "due %v after the batch, others %s; answers take %v, at least %v, background %v\n", o.Target,
+			due, o.Step.Round(time.Millisecond), o.Least.Round(time.Millisecond), o.Background)
 	case "count":
 		r, ok := parseReason(f[1])
 		if !ok {

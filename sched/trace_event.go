@@ -14,11 +14,13 @@ import (
 var eventNames = [...]string{
 	EvArrive: "arrive", EvCancel: "cancel", EvStep: "outcome", EvToken: "token", EvFinish: "finish", EvPause: "pause",
 	EvResume: "resume",
-	EvDrain:  "drain", EvStarted: "started", EvDefer: "defer", EvReady: "ready", EvCells: "cells",
+	EvDrain:  "drain", EvLimit: "limit", EvStarted: "started", EvDefer: "defer", EvReady: "ready", EvCells: "cells",
 }
 
 // ofRequest reports whether events of this kind name a request.
-func (k EventKind) ofRequest() bool { return k != EvStep && k != EvDrain && k != EvCells }
+func (k EventKind) ofRequest() bool {
+	return k != EvStep && k != EvDrain && k != EvCells && k != EvLimit
+}
 
 // eventArg is one argument of an event's line.
 type eventArg struct {
@@ -93,6 +95,8 @@ var eventArgs = []eventArg{
 	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),
 	numberArg(EvStarted, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	numberArg(EvReady, "shared", 0, func(e *Event) *int { return &e.Shared }),
+	spanArg(EvLimit, "step", true, func(e *Event) *time.Duration { return &e.Limit }),
+	spanArg(EvLimit, "waited", false, func(e *Event) *time.Duration { return &e.Waited }),
 	{
 		kind: EvCells, key: "room",
 		set: func(e *Event, v string) (err error) { e.Cells, err = parseInt("room", v, 0, math.MaxInt32); return err },

@@ -71,6 +71,10 @@ const (
 	EvResume
 	// EvDrain: reject what arrives from now on.
 	EvDrain
+	// EvLimit: other engines compute on the same device, one at a time. From this Step on a batch should take Limit at
+	// most, so that their answers are in time; 0 = no limit. Answers get their tokens in any case, and a prompt gets
+	// its smallest chunk when there are none. Waited is how long the caller has waited for the device before this Step.
+	EvLimit
 
 	// The others exist with Config.Prefix only.
 
@@ -143,6 +147,9 @@ type Event struct {
 	// EvStep: cells in use while Decode ran, those of cached prefixes and of the batch included; 0 = not known. It
 	// decides nothing; a cost model is fitted to it from a recorded trace.
 	Resident int
+
+	Limit  time.Duration // EvLimit
+	Waited time.Duration // EvLimit
 
 	Outcome Outcome       // EvStep
 	Took    time.Duration // EvStep: how long Decode took

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Copy the built commands, completions, the sample configuration and the systemd units to PREFIX, below DESTDIR when
+# Copy the built commands, completions, manual pages, the sample configuration and the systemd units to PREFIX, below DESTDIR when
 # that is set: DESTDIR=/stage PREFIX=/usr scripts/install.sh. What the files say names PREFIX alone, as DESTDIR is gone
-# when they are used. BIN is where the commands lie, bin/ by default.
+# when they are used. BIN is where the commands lie, bin/ by default. HELPERS has commands that run on this machine, if
+# those in BIN are for another: they write the completions and manual pages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${PREFIX:-/usr/local}
 dest=${DESTDIR:-}
 bin=${BIN:-bin}
+helpers=${HELPERS:-$bin}
 case $prefix in
 /*) ;;
 *) echo "PREFIX is $prefix; it must be an absolute path" >&2 && exit 1 ;;
@@ -42,7 +44,7 @@ unit() { # SOURCE DIRECTORY
 }
 completions() { # SHELL FILE COMMAND
 	install -d "$dest$(dirname "$2")"
-	"$bin/$3" completion "$1" >"$dest$2"
+	"$helpers/$3" completion "$1" >"$dest$2"
 }
 
 for c in "${commands[@]}"; do
@@ -50,6 +52,7 @@ for c in "${commands[@]}"; do
 	completions bash "$data/bash-completion/completions/$c" "$c"
 	completions zsh "$data/zsh/site-functions/_$c" "$c"
 	completions fish "$data/fish/vendor_completions.d/$c.fish" "$c"
+	"$helpers/$c" man-pages "$dest$data/man/man1"
 done
 for library in "$bin"/libggml-*; do # of make cuda
 	[ -e "$library" ] && put 0755 "$library" "$prefix/bin/$(basename "$library")"

@@ -106,7 +106,8 @@ func TestInstallNamesTheFinalPath(t *testing.T) {
 	}
 	for _, c := range commands {
 		want = append(want, "/usr/bin/"+c, "/usr/share/bash-completion/completions/"+c,
-			"/usr/share/zsh/site-functions/_"+c, "/usr/share/fish/vendor_completions.d/"+c+".fish")
+			"/usr/share/zsh/site-functions/_"+c, "/usr/share/fish/vendor_completions.d/"+c+".fish",
+			"/usr/share/man/man1/"+c+".1")
 	}
 	if runtime.GOOS == "linux" {
 		want = append(want, "/usr/share/systemd/user/uma-serve.service", "/usr/share/systemd/user/uma-serve.socket",

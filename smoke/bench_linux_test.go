@@ -68,7 +68,8 @@ func TestOverhead(t *testing.T) {
 // TestFrontCost runs uma-bench front for one short round.
 func TestFrontCost(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "front", "-m",
-		ggufgen.Cached(t, ggufgen.Tiny()), "--rounds", "1", "--tokens", "1500", "--streams", "1,3", "--first", "5", "--json")
+		ggufgen.Cached(t, ggufgen.Tiny()), "--rounds", "1", "--tokens", "1500", "--streams", "1,3", "--first", "5",
+		"--json")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

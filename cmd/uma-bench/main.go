@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
+	"github.com/uma-serve/uma-serve/internal/manpage"
 )
 
 func main() {
@@ -77,7 +78,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 			return usageError{fmt.Errorf("%s does not take %q; usage: %s", c.CommandPath(), args, c.UseLine())}
 		}
 	}
-	root.AddCommand(completion.Command("uma-bench", func(err error) error { return usageError{err} }))
+	usage := func(err error) error { return usageError{err} }
+	root.AddCommand(completion.Command("uma-bench", usage), manpage.Command(usage))
 	return root
 }
 

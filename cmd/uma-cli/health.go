@@ -84,6 +84,9 @@ func healthLine(out *ui.Terminal, h *wire.Health) string {
 	if h.LastStepAgeMs != nil {
 		line += " · last step " + ui.Duration(ms(*h.LastStepAgeMs)) + " ago"
 	}
+	if a := h.Arbiter; a != nil && a.Status != "ok" {
+		line += " · " + out.Yellow("arbiter "+ui.Sanitize(a.Status)+": "+ui.Sanitize(a.Text))
+	}
 	for _, url := range h.Listen {
 		if !strings.HasPrefix(url, "unix:") {
 			line += " · " + ui.Sanitize(url)

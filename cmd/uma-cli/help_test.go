@@ -184,3 +184,24 @@ func TestInfoOneNumberOfSequences(t *testing.T) {
 		t.Errorf("%v, %d times:\n%s", err, n, out)
 	}
 }
+
+// TestSharedDevices: info shows the turns of an engine process, health what is wrong with the arbiter.
+func TestSharedDevices(t *testing.T) {
+	server := (&clienttest.Server{
+		Info: `{"type":"info","status":"ok","lease":{"devices":["cpu","gpu0"],"grants":1200,"contended":7,` +
+			`"waited_ms":81,"without_lease":3}}`,
+		Health: `{"type":"health","status":"ok","arbiter":{"status":"degraded","text":"model a is\u001b late"}}`,
+	}).Start(t)
+	out, err := program(t, server.Path, "info").Output()
+	for _, want := range []string{"1,200 steps on cpu, gpu0, 7 of them waited for other models, 81",
+		"3 steps without"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v, without %q:\n%s", err, want, out)
+		}
+	}
+	out, err = program(t, server.Path, "health").Output()
+	if err != nil || !strings.Contains(string(out), "arbiter degraded: model a is") ||
+		strings.Contains(string(out), "\x1b l") {
+		t.Errorf("%v, %q", err, out)
+	}
+}

@@ -193,6 +193,13 @@ func infoTable(in *wire.Info) *ui.Table {
 	if in.Memory.RSS > 0 {
 		t.Row("", "resident %s", size(in.Memory.RSS))
 	}
+	if l := in.Lease; l != nil {
+		t.Row("turns", "%s steps on %s, %s of them waited for other models, %s in all", ui.Count(l.Grants),
+			clean(strings.Join(l.Devices, ", ")), ui.Count(l.Contended), cost(l.WaitedMs))
+		if l.Without > 0 {
+			t.Row("", "%s steps without the lease, because another model did not pass it on", ui.Count(l.Without))
+		}
+	}
 	t.Row("requests", "%d of at most %d running, %d waiting", in.Live.Sequences, in.Config.Parallel,
 		max(in.Live.Requests-int64(in.Live.Sequences), 0))
 	t.Row("in use", "%s of %s KV cells by running requests", ui.Count(in.Live.LiveCells),

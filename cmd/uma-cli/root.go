@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
+	"github.com/uma-serve/uma-serve/internal/manpage"
 )
 
 // newRoot is the command tree.
@@ -92,10 +93,11 @@ takes the flags of chat.`,
 			}
 			return target.Help()
 		}})
+	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
 		newShow(), newRemove(), newAlias(), newPull(),
-		completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
+		completion.Command("uma-cli", usage), manpage.Command(usage), newVersion(dial))
 	completeDefaults(root)
 	return root
 }

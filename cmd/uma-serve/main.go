@@ -21,6 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
+	"github.com/uma-serve/uma-serve/internal/manpage"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -127,7 +128,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{clierr.Flag(root.Flags(), err)} })
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return root.Help() }})
-	root.AddCommand(completion.Command("uma-serve", func(err error) error { return usageError{err} }))
+	usage := func(err error) error { return usageError{err} }
+	root.AddCommand(completion.Command("uma-serve", usage), manpage.Command(usage))
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
 		if cmd != root {

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
+	"github.com/uma-serve/uma-serve/internal/manpage"
 	"github.com/uma-serve/uma-serve/sim"
 )
 
@@ -82,7 +83,8 @@ Examples:
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}
-	root.AddCommand(completion.Command("uma-sim", func(err error) error { return usageError{err} }))
+	usage := func(err error) error { return usageError{err} }
+	root.AddCommand(completion.Command("uma-sim", usage), manpage.Command(usage))
 	return root
 }
 

@@ -79,10 +79,11 @@ type Prompt struct {
 // Facts are properties of the loaded model. They do not change.
 type Facts struct {
 	Model    wire.InfoModel
-	Context  int    // size of the KV cache, shared by all requests, in tokens
-	GPU      bool   // layers are on a GPU
-	Template string // the chat template's text, "" without chat
-	BOS, EOS string // texts of the BOS and EOS tokens; "" = no such token
+	Context  int     // size of the KV cache, shared by all requests, in tokens
+	GPU      bool    // layers are on a GPU
+	Template string  // the chat template's text, "" without chat
+	BOS, EOS string  // texts of the BOS and EOS tokens; "" = no such token
+	EOG      []int32 // the tokens that end an answer
 	// Infill are the fill-in-the-middle tokens before prefix, suffix and middle; nil without fill-in-the-middle.
 	Infill []int32
 

@@ -145,18 +145,25 @@ func (b *Body) Has(name string) bool {
 // Into decodes the taken fields into a struct with their names as json tags. Errors name the field.
 func (b *Body) Into(dst any) error {
 	if err := json.Unmarshal(appendMembers([]byte{'{'}, b.taken), dst); err != nil {
-		return Refuse(typeError(err))
+		return Refuse(b.typeError(err))
 	}
 	return nil
 }
 
 // typeError names the field whose value has the wrong type, and the right type.
-func typeError(err error) string {
+func (b *Body) typeError(err error) string {
 	var bad *json.UnmarshalTypeError
 	if !errors.As(err, &bad) {
 		return err.Error()
 	}
 	name := bad.Field
+	for { // package json names embedded structs too
+		first, rest, nested := strings.Cut(name, ".")
+		if !nested || b.Has(first) {
+			break
+		}
+		name = rest
+	}
 	if name == "" {
 		return fmt.Sprintf("a value is %s; it must be %s", article(bad.Value), goKind(bad.Type.String()))
 	}

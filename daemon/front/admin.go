@@ -188,6 +188,7 @@ func (f *Front) health() wire.Health {
 	if f.draining {
 		h.Status = "draining"
 	}
+	h.Arbiter = f.arbiter()
 	return h
 }
 

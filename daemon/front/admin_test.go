@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -180,8 +181,16 @@ func TestTCPClientsAreIdentifiedByTheFront(t *testing.T) {
 	if status, text := ask("one", "another"); status != http.StatusUnauthorized {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, _ := ask("two", ""); status != http.StatusForbidden {
+	if status, _ := ask("two", ""); status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d", status)
+	}
+	resp, err := http.Get(url + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || strings.TrimSpace(string(b)) != `{"status":"ok"}` {
+		t.Errorf("health without a key: %d %s %v", resp.StatusCode, b, err)
 	}
 	r.call(func() {
 		if r.find("two").loads != 0 {

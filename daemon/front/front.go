@@ -29,6 +29,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"
 )
 
@@ -61,6 +62,8 @@ type Front struct {
 	names  map[string]*served // by lower-cased name or alias
 	def    *served            // that requests without a name ask
 	any    bool               // one model is configured: every name is its name
+
+	leases *lease.Table // of the devices that several models share; nil: there is one model, or --arbiter=false
 
 	limit int64 // of the memory of all engine processes
 	began time.Time
@@ -115,6 +118,11 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 		return nil, err
 	}
 	f.limit = limit
+	if len(f.models) > 1 && cfg.Arbiter {
+		if f.leases, err = lease.Create(); err != nil {
+			return nil, err
+		}
+	}
 	if f.door, err = daemon.OpenDoor(cfg, log, handler{f}, router{f}, f.routes()); err != nil {
 		return nil, err
 	}
@@ -185,6 +193,7 @@ wait:
 	f.shutDown()
 	f.door.Stop(lastFlush)
 	f.spawning.Wait()
+	f.closeLeases()
 	f.log.Info("stopped")
 	return failed
 }

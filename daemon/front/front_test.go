@@ -49,8 +49,8 @@ func engineLog() io.Writer {
 	return io.Discard
 }
 
-// openFake makes an engine whose behaviour the model's name tells: "slow" steps take 5 ms, "stuck" ones never end,
-// "broken" cannot be loaded, "hostile" tries what it must not.
+// openFake makes an engine whose behaviour the model's name tells: "slow" steps take 5 ms, those of "turns" count the
+// processes that compute at once, "stuck" ones never end, "broken" cannot be loaded, "hostile" tries what it must not.
 func openFake(o runtime.Options) (runtime.Engine, error) {
 	name := filepath.Base(o.ModelPath)
 	cfg := fake.Config{Options: o, Scripts: []fake.Script{
@@ -59,6 +59,12 @@ func openFake(o runtime.Options) (runtime.Engine, error) {
 	switch {
 	case strings.HasPrefix(name, "slow"):
 		cfg.Cost, cfg.Advance = fake.Cost{BaseMs: 5}, time.Sleep
+	case strings.HasPrefix(name, "turns"):
+		advance, err := oneAtATime(filepath.Dir(o.ModelPath), time.Sleep)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Cost, cfg.Advance = fake.Cost{BaseMs: 1, PrefillMs: 0.5}, advance
 	case strings.HasPrefix(name, "stuck"):
 		cfg.Cost, cfg.Advance = fake.Cost{BaseMs: 1}, func(time.Duration) { select {} }
 	case strings.HasPrefix(name, "broken"):

@@ -96,14 +96,10 @@ func answerJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(mustJSON(v), '\n'))
 }
 
-func (f *Front) serveHealth(w http.ResponseWriter, _ *http.Request) {
+func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
 	var h wire.Health
 	f.call(func() { h = f.health() })
-	status := http.StatusOK
-	if h.Status != "ok" {
-		status = http.StatusServiceUnavailable
-	}
-	answerJSON(w, status, h)
+	daemon.AnswerHealth(w, r, h)
 }
 
 // gather asks every engine process in the name of a request's client.

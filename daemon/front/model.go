@@ -17,6 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -41,6 +42,7 @@ type served struct {
 	proc    *process
 	waiting []*ipc.Conn // in the order in which they came
 	crashes []time.Time // of the last minute
+	seat    *lease.Seat // of its process in the table of leases; nil: it takes no lease
 	down    *wire.Error // why it is not loaded again, with state down
 	retryAt time.Time   // with down: until then; zero: never
 
@@ -138,6 +140,7 @@ func (f *Front) start(m *served) {
 	m.state, m.since = starting, time.Now()
 	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
 	f.used += m.need
+	m.seat = f.takeSeat(m)
 	f.spawning.Go(func() {
 		p, fd, err := f.spawn(m)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
@@ -156,6 +159,7 @@ func (f *Front) spawn(m *served) (p *process, fd int, err error) {
 	if err != nil {
 		return fail(err)
 	}
+	start.Seat = m.seat
 	start.Model, start.Names, start.Default, start.Any = m.name, append([]string{m.name}, m.aliases...), m == f.def,
 		f.any
 	body, err := json.Marshal(&start)
@@ -176,6 +180,9 @@ func (f *Front) spawn(m *served) (p *process, fd int, err error) {
 	defer link.Close()
 	cmd := exec.Command(f.opts.Program, append(slices.Clone(f.opts.Args), m.name)...)
 	cmd.ExtraFiles = []*os.File{link, table.File()} // daemon.EngineLinkFD, daemon.EngineTableFD
+	if m.seat != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
+	}
 	cmd.Stderr = f.opts.Stderr
 	cmd.Env = engineEnvironment(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C at a terminal is the front's to pass on
@@ -211,6 +218,7 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	}
 	if err != nil {
 		f.used -= m.need
+		f.leaveSeat(m)
 		f.fail(m, err)
 		return
 	}
@@ -347,6 +355,7 @@ func (f *Front) ended(m *served, p *process, werr error) {
 	}
 	m.proc = nil
 	f.used -= m.need
+	f.leaveSeat(m)
 	orderly := p.leaving || werr == nil
 	if orderly {
 		m.unloads++

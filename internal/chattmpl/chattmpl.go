@@ -5,7 +5,7 @@
 // its time, memory and output; what clients write is only ever a value to it, never code. The variables and
 // functions a template sees are those of Hugging Face's apply_chat_template: messages, add_generation_prompt,
 // bos_token, eos_token, tools and documents (none unless given), raise_exception, strftime_now, and whatever
-// Input.Extra adds (enable_thinking and the like).
+// Input.Extra adds (enable_thinking and the like). As with llama.cpp there is date_string too, today as "02 Jan 2006".
 //
 // Nothing here guesses: a template that cannot run is an error naming its line, not a reason to format the
 // conversation some other way.
@@ -54,7 +54,7 @@ type Input struct {
 	BOS, EOS            string          // bos_token, eos_token
 	// Extra are further variables. They cannot replace the ones above.
 	Extra map[string]any
-	// Now is what strftime_now formats; zero means the time of the call.
+	// Now is the time of strftime_now and date_string; zero means the time of the call.
 	Now time.Time
 
 	native bool // nothing is rendered in another way than asked for
@@ -121,8 +121,9 @@ func (t *Template) Render(in Input) (string, error) {
 	if now.IsZero() {
 		now = time.Now()
 	}
+	vars["date_string"] = now.Format("02 Jan 2006") // Llama 3.1 says a day of 2024 without it
 	if t.functions {
-		vars["datetime"] = now.UTC().Format("2006-01-02 15:04:05 GMT")
+		vars["datetime"] = now.UTC().Format("Jan 02 2006 15:04:05 GMT")
 	}
 	vars["documents"] = nil
 	size := jinja.Size(vars) + jinja.Size(in.Extra)

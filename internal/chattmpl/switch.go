@@ -39,6 +39,8 @@ type Switch struct {
 	words   []wordVar
 	budgets []string // a number of tokens
 	suffix  string   // text that a user's message turns thinking off with: "/no_think"
+	// shuts: without a variable the prompt is that of thinking, and behind it a thought that is closed already.
+	shuts bool
 }
 
 // wordVar is a variable that holds a word.
@@ -94,8 +96,9 @@ func (s *Switch) Vars(t Thinking) map[string]any {
 			}
 		}
 	}
-	if t.Effort != "" && t.Effort != Efforts[0] {
-		s.setBools(vars, true) // an effort asks for thinking
+	// An effort asks for thinking; a thought that the template closes in advance is not the model's decision.
+	if t.Effort != Efforts[0] && (t.Effort != "" || s.shuts) {
+		s.setBools(vars, true)
 	}
 	for _, w := range s.words {
 		if word := w.levels[t.Effort]; word != "" {
@@ -227,6 +230,9 @@ func (t *Template) Switch(bos, eos string) *Switch {
 	}
 	on := map[string]any{}
 	s.setBools(on, true)
+	if thinks, ok := render(probe, on); ok && thinks != plain {
+		s.shuts = strings.HasPrefix(plain, thinks)
+	}
 	for _, v := range vars {
 		kind := kindOf(v.Name)
 		if kind != 'w' && (kind != 'b' || len(ranked(v.Words)) == 0) {

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/uma-serve/uma-serve/internal/thinktags"
 )
@@ -34,6 +35,12 @@ func TestSwitch(t *testing.T) {
 			"enable_thinking",
 			map[string]string{"off": "map[enable_thinking:false]", "on": "map[enable_thinking:true]",
 				"minimal": "map[]", "low": "map[enable_thinking:true]"}},
+		{"shut unless it is told to think", turn(`<think>{% if not enable_thinking %}</think>{% endif %}`),
+			"enable_thinking", map[string]string{"off": "map[enable_thinking:false]",
+				"auto": "map[enable_thinking:true]", "": "map[enable_thinking:true]", "minimal": "map[]",
+				"low": "map[enable_thinking:true]"}},
+		{"another prompt unless it is told to think", turn(`{{ '<think>' if thinking else '</think>' }}`), "thinking",
+			map[string]string{"auto": "map[]", "": "map[]", "on": "map[thinking:true]"}},
 		{"two names for it", turn(`{% if not thinking is defined %}{% set thinking = enable_thinking|default(false) ` +
 			`%}{% endif %}{{ '<think>' if thinking else '</think>' }}`), "enable_thinking thinking",
 			map[string]string{"off": "map[enable_thinking:false thinking:false]"}},
@@ -109,6 +116,24 @@ func TestSwitch(t *testing.T) {
 				Extra: sw.Vars(th)}); err != nil {
 				t.Errorf("%s, %+v: %v", c.name, th, err)
 			}
+		}
+	}
+}
+
+// TestDate: templates learn today's date under the names that they use, and a caller's own date counts.
+func TestDate(t *testing.T) {
+	const llama = `{% if not date_string is defined %}{% set date_string = "26 Jul 2024" %}{% endif %}`
+	tmpl, err := Compile(llama + `{{ messages[0].content + date_string }}{{ strftime_now("|%d %b %Y") }}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{Messages: []Message{{Role: "user", Content: "x"}}, Now: time.Date(2026, 3, 5, 9, 0, 0, 0, time.UTC)}
+	for want, extra := range map[string]map[string]any{
+		"x05 Mar 2026|05 Mar 2026": nil, "xtoday|05 Mar 2026": {"date_string": "today"},
+	} {
+		in.Extra = extra
+		if got, err := tmpl.Render(in); got != want || err != nil {
+			t.Errorf("%v: %q, %v; want %q", extra, got, err, want)
 		}
 	}
 }

@@ -105,7 +105,8 @@ func (t *Template) findTools() {
 				if f == nil {
 					continue
 				}
-				r.Form, r.Found, r.Calls, r.Single = f.Laid(calls, probeTool, answer, turn), "rendered", true, len(calls) == 1
+				r.Form, r.Found = f.Laid(calls, probeTool, answer, turn), "rendered"
+				r.Calls, r.Single = true, len(calls) == 1
 				if derived {
 					r.Found = "derived"
 				}

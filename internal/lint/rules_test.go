@@ -24,6 +24,7 @@ var rules = []rule{
 		"a schema becomes a grammar; who asked for it is the daemon's"},
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "internal/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
+	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched", []string{"meridian/blocks", "internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
@@ -69,12 +70,15 @@ var rules = []rule{
 		"daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/ollama", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon/api/llamaserver", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
+	{"daemon/api/llamaform", []string{"daemon/api", "ipc/wire"},
+		"llama-server's own form of an answer, which its API and OpenAI's have"},
+	{"daemon/api/llamaserver", []string{"daemon/api", "daemon/api/llamaform", "daemon/api/openai", "ipc/wire"},
 		"llama-server's API, whose errors have OpenAI's form"},
 	{"daemon/api/control", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
-	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
+	{"daemon/api/openai", []string{"daemon/api", "daemon/api/llamaform", "ipc/wire"}, "one API, beside the others"},
 	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire",
+		"arbiter", "internal/lease",
 		"sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot",
 		"kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "models/store", "internal/buildinfo",
 		"internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
@@ -84,12 +88,13 @@ var rules = []rule{
 		"internal/webguard"},
 		"any engine: it is given one, real or fake"},
 	{"daemon/front", []string{"daemon", "ipc", "ipc/wire", "metrics", "internal/buildinfo", "internal/clierr",
-		"internal/connstate", "internal/hostmem", "internal/page", "internal/sandbox", "internal/ui"},
+		"internal/connstate", "internal/hostmem", "internal/page", "internal/sandbox", "internal/ui",
+		"internal/lease"},
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
-	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index",
-		"runtime", "runtime/fake", "internal/invariants",
+	{"sim", []string{"arbiter", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format",
+		"kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},
@@ -107,6 +112,7 @@ var rules = []rule{
 		"templates come with models: they are rendered where nothing else can be reached"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/completion", nil, "every program completes"},
+	{"internal/manpage", []string{"internal/buildinfo"}, "every program has manual pages"},
 	{"internal/connstate", nil, "a table in memory; who writes it and who reads it, the processes say"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/thinktags"},
@@ -116,6 +122,8 @@ var rules = []rule{
 	{"internal/inspect", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"internal/invariants", nil, "the pure packages have it"},
 	{"internal/jinja", nil, "a language, of which chat templates are one use"},
+	{"internal/lease", []string{"arbiter"},
+		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"internal/lineedit", []string{"internal/ui"}, "keys and lines; what a line means is the chat's"},
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
@@ -140,28 +148,28 @@ var rules = []rule{
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/pull", "models/store", "runtime/llama",
-		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/hostmem", "internal/logq"},
+		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage", "internal/hostmem", "internal/logq"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
-		"internal/completion", "internal/gguf",
+		"internal/completion", "internal/manpage", "internal/gguf",
 		"internal/hostmem", "internal/inspect", "internal/lineedit", "internal/metricsview", "internal/portproxy",
 		"internal/tcpaddr", "internal/ui", "ipc/wire", "models/pull", "models/store", "runtime", "sampler"},
 		"a client: no daemon and no engine is in it"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
-		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"},
+		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage"},
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
 		"bench/replay", "bench/report", "bench/workload", "daemon", "models", "models/heldout", "runtime",
-		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
+		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage",
 		"internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
 }
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "grammar/toolcalls",
-	"internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
-	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema",
+	"grammar/toolcalls", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire",
+	"kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{

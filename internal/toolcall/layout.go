@@ -1,9 +1,6 @@
 package toolcall
 
-import (
-	"regexp"
-	"strings"
-)
+import "strings"
 
 // gap is a place in the text of a call where white space is free.
 type gap uint8
@@ -66,7 +63,9 @@ func (f *Form) layoutOf(calls []Call, tool Tool, answer string) (layout, bool) {
 			text := spec.text([]Tool{tool}, Choice{}, len(calls) > 1, &spec.layout)
 			for at := range answer {
 				r.layout = spec.layout
-				if r.match(&text, at, func(end int) bool { return strings.Count(answer[at:end], tool.Name) >= len(calls) }) {
+				if r.match(&text, at, func(end int) bool {
+					return strings.Count(answer[at:end], tool.Name) >= len(calls)
+				}) {
 					r.layout.known = true
 					return r.layout, true
 				}
@@ -114,7 +113,7 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 			case done:
 				return next(from + n + 1)
 			case more:
-				if c := rest[n]; c >= '0' && c <= '9' && next(from+n+1) { // a number has no end of its own
+				if c := rest[n]; c >= '0' && c <= '9' && next(from+n+1) { // nothing ends a number
 					return true
 				}
 			default:
@@ -129,9 +128,13 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 			}
 		}
 		return false
-	case p.Pattern != "":
-		re, err := regexp.Compile(`^(?:` + p.Pattern + `)`)
-		return err == nil && re.MatchString(rest) && next(from+len(re.FindString(rest)))
+	case p.Pattern != "": // some text: what follows tells where it ends
+		for n := range min(len(rest), maxName) {
+			if next(from + n) {
+				return true
+			}
+		}
+		return false
 	case p.Seq != nil:
 		return r.sequence(p.Seq, from, next)
 	case p.Any != nil:

@@ -42,12 +42,13 @@ func TestRequiredCallsLeaveNothingOpen(t *testing.T) {
 
 // TestLayouts: a required call is written as the model's template writes calls.
 func TestLayouts(t *testing.T) {
-	tool := Tool{Name: "zz", Parameters: []byte(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},` +
-		`"required":["a","b"],"additionalProperties":false}`)}
-	calls := []Call{{ID: "1", Name: "zz", Arguments: `{"a":"x","b":1}`}, {ID: "2", Name: "zz", Arguments: `{"a":"y","b":2}`}}
+	tool := Tool{Name: "zz", Parameters: []byte(`{"type":"object","properties":{"a":{"type":"string"},` +
+		`"b":{"type":"integer"}},"required":["a","b"],"additionalProperties":false}`)}
+	calls := []Call{{ID: "1", Name: "zz", Arguments: `{"a":"x","b":1}`},
+		{ID: "2", Name: "zz", Arguments: `{"a":"y","b":2}`}}
 	for _, c := range []struct{ form, answer string }{
-		{"hermes", "<tool_call>\n{\"name\": \"zz\", \"arguments\": {\"a\":\"x\",\"b\":1}}\n</tool_call>\n<tool_call>\n" +
-			"{\"name\": \"zz\", \"arguments\": {\"a\":\"y\",\"b\":2}}\n</tool_call>"},
+		{"hermes", "<tool_call>\n{\"name\": \"zz\", \"arguments\": {\"a\":\"x\",\"b\":1}}\n</tool_call>\n" +
+			"<tool_call>\n{\"name\": \"zz\", \"arguments\": {\"a\":\"y\",\"b\":2}}\n</tool_call>"},
 		{"hermes", "\n<tool_call>{\"name\":\"zz\",\"arguments\":{\"a\":\"x\",\"b\":1}}</tool_call><tool_call>" +
 			"{\"name\":\"zz\",\"arguments\":{\"a\":\"y\",\"b\":2}}</tool_call>"},
 		{"qwen3-coder", "<tool_call>\n<function=zz>\n<parameter=a>\nx\n</parameter>\n<parameter=b>\n1\n</parameter>\n" +
@@ -55,8 +56,8 @@ func TestLayouts(t *testing.T) {
 		{"mistral", `[TOOL_CALLS] [{"name": "zz", "arguments": {"a":"x","b":1}}, {"name": "zz", "arguments": ` +
 			`{"a":"y","b":2}}]`},
 		{"llama-3", `{"name": "zz", "parameters": {"a":"x","b":1}}`},
-		{"deepseek-r1", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>zz\n```json\n{\"a\":\"x\",\"b\":1}\n" +
-			"```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+		{"deepseek-r1", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>zz\n```json\n{\"a\":\"x\"," +
+			"\"b\":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
 		{"gemma-4", `<|tool_call>call:zz{a:<|"|>x<|"|>,b:1}<tool_call|>`},
 		{"kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.zz:0<|tool_call_argument_begin|>" +
 			`{"a":"x","b":1}<|tool_call_end|><|tool_calls_section_end|>`},
@@ -82,7 +83,8 @@ func TestLayouts(t *testing.T) {
 			found = found || r.match(&text, at, func(end int) bool { return end >= len(c.answer) })
 		}
 		if !found || text.open() > 0 {
-			t.Errorf("%s: %q is not what a required call is, %+v, %d places are free", c.form, c.answer, g.layout, text.open())
+			t.Errorf("%s: %q is not what a required call is, %+v, %d places are free", c.form, c.answer, g.layout,
+				text.open())
 		}
 	}
 	if f := ByName("hermes"); f.Laid(calls, tool, "no call at all") != f {

@@ -186,7 +186,8 @@ func (w writer) callText(t *Tool) Part {
 	case Tagged:
 		add(before, literal(t.Name))
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
-			add(w.optionalID(Part{Seq: []Part{id, {Schema: []byte(`{"type":"integer","minimum":0,"maximum":999}`)}}}))
+			number := []byte(`{"type":"integer","minimum":0,"maximum":999}`)
+			add(w.optionalID(Part{Seq: []Part{id, {Schema: number}}}))
 		}
 		add(middle, w.space(afterArgsKey), w.members(t, ""), after)
 	case Braces:

@@ -51,6 +51,7 @@ func New(hosts, origins []string) (*Guard, error) {
 				http.MethodPatch, http.MethodDelete},
 			AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate"},
 			AllowPrivateNetwork: true, MaxAge: preflightSeconds,
+			OptionsSuccessStatus: http.StatusOK, // some old browsers take no 204
 		})
 	}
 	return g, nil

@@ -150,6 +150,9 @@ func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 	if def == nil || p.IgnoreEOS != def.IgnoreEOS {
 		dst = strconv.AppendBool(append(dst, `,"ignore_eos":`...), p.IgnoreEOS)
 	}
+	if def == nil || p.PostSampling != def.PostSampling {
+		dst = strconv.AppendBool(append(dst, `,"post_sampling_probs":`...), p.PostSampling)
+	}
 	if def == nil || p.Logprobs != def.Logprobs {
 		dst = appendInt(dst, `,"logprobs":`, p.Logprobs)
 	}

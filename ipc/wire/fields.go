@@ -158,6 +158,9 @@ var samplingFields = []field{
 		d.topLogprobs, d.topSet = int(n), true
 		return err
 	}},
+	{name: "post_sampling_probs", read: func(d *decoder, name string, v *fastjson.Value) error {
+		return d.boolean(name, v, &d.req.Sampling.PostSampling)
+	}},
 	{name: "ignore_eos", read: func(d *decoder, name string, v *fastjson.Value) error {
 		return d.boolean(name, v, &d.req.Sampling.IgnoreEOS)
 	}},

@@ -43,7 +43,6 @@ var refusedFields = []field{
 	refused("n_indent", "", `0`),
 	// What would be in the answer.
 	refused("echo", "the answer has no prompt in it", `false`),
-	refused("post_sampling_probs", "logprobs are the model's own", `false`),
 	refused("return_tokens", "token events have token_id", `false`),
 	refused("return_token_ids", "token events have token_id", `false`),
 	refused("return_tokens_as_token_ids", "token events have token_id", `false`),

@@ -109,6 +109,7 @@ func TestParseRequest(t *testing.T) {
 		{`,"logprobs":true,"top_logprobs":3`, func(r *Request) { r.Sampling.Logprobs = 3 }},
 		{`,"top_logprobs":3,"logprobs":false`, func(*Request) {}},
 		{`,"top_logprobs":0`, func(*Request) {}},
+		{`,"post_sampling_probs":true`, func(r *Request) { r.Sampling.PostSampling = true }},
 		{`,"ignore_eos":true`, func(r *Request) { r.Sampling.IgnoreEOS = true }},
 		{`,"priority":"background"`, func(r *Request) { r.Priority = PriorityBackground }},
 		{`,"priority":1`, func(r *Request) { r.Priority = PriorityBackground }},

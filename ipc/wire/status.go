@@ -19,10 +19,28 @@ type Health struct {
 	Listen []string `json:"listen"`
 	// Models are the states of a front's models by name (see InfoServed); absent where one process serves one model.
 	Models map[string]string `json:"models,omitempty"`
+	// Arbiter is how a front's models share their devices; nil where one process serves one model.
+	Arbiter *HealthArbiter `json:"arbiter,omitempty"`
 	// StalledSince is the time of the last progress (RFC 3339, UTC), and StalledMs how long ago that was. Both are zero
 	// unless Status is stalled.
 	StalledSince string `json:"stalled_since,omitempty"`
 	StalledMs    int64  `json:"stalled_ms,omitempty"`
+}
+
+// HealthArbiter is how the models of a front share their devices. Status is "ok", or "degraded" when a model has
+// computed a step without the lease of its device in the last 10 seconds; Text says which, and why.
+type HealthArbiter struct {
+	Status  string      `json:"status"`
+	Text    string      `json:"text,omitempty"`
+	Devices []DeviceUse `json:"devices"`
+}
+
+// DeviceUse is which model computes on a device at the moment, and which wait for it.
+type DeviceUse struct {
+	Device  string   `json:"device"`           // cpu, gpu0, …
+	Holder  string   `json:"holder,omitempty"` // a model's name; absent = the device is free
+	HeldMs  float64  `json:"held_ms,omitempty"`
+	Waiting []string `json:"waiting,omitempty"`
 }
 
 // Info answers {"type":"info"} and GET /info: the model, the engine, the configuration, and the resources in use.
@@ -44,6 +62,7 @@ type Info struct {
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
 	// of an engine process; nil for a daemon with one process
 	Sandbox *InfoSandbox `json:"sandbox,omitempty"`
+	Lease   *InfoLease   `json:"lease,omitempty"` // likewise
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
 	// above are then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`
@@ -56,6 +75,19 @@ type InfoSandbox struct {
 	Seccomp    bool     `json:"seccomp"` // it can start no program and open no connection
 	NoNewPrivs bool     `json:"no_new_privs"`
 	Missing    []string `json:"missing,omitempty"` // what does not hold, and why
+}
+
+// InfoLease is how an engine process shares its devices with others: each step takes the lease of all of them.
+type InfoLease struct {
+	Devices   []string `json:"devices"` // that it computes on: cpu, gpu0, …
+	Grants    uint64   `json:"grants"`  // steps that took the lease
+	Contended uint64   `json:"contended"`
+	WaitedMs  float64  `json:"waited_ms"` // all contended ones together
+	HeldMs    float64  `json:"held_ms"`
+	Yields    uint64   `json:"yields"`        // steps whose prompts made way for answers of other models
+	Without   uint64   `json:"without_lease"` // steps that were computed without it, after a wait that was too long
+	Lost      uint64   `json:"lost"`          // leases that another process had taken
+	Repaired  uint64   `json:"repaired"`      // leases that none of the processes had held
 }
 
 // InfoServed is a model of a front.

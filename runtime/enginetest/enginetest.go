@@ -122,7 +122,7 @@ func facts(t *testing.T, s *subject) {
 			t.Errorf("%s is %d, want %d", f.name, f.got, f.want)
 		}
 	}
-	if c.Threads < 1 || c.Device == "" || c.DeviceName == "" || c.EngineBuild == "" {
+	if c.Threads < 1 || c.Device == "" || c.DeviceName == "" || c.Devices == 0 || c.EngineBuild == "" {
 		t.Errorf("capabilities leave something out: %+v", c)
 	}
 	if m.Name == "" || m.Architecture == "" || m.TrainContext < 1 || m.Layers < 1 || m.KVTypeK == "" ||

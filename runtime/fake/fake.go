@@ -159,7 +159,8 @@ func New(cfg Config) *Engine {
 		UnifiedKV: true, CanShift: !cfg.NoRanges, CanRemoveRange: !cfg.NoRanges, CanAbort: true, PersistentGraph: true,
 		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
 		ContextTokens: ctx,
-		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", EngineBuild: "fake",
+		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", Devices: 1,
+		EngineBuild: "fake",
 	}
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch
 	if cfg.Encoder {

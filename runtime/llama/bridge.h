@@ -30,6 +30,9 @@ int32_t uma_log_lost(void);
 // with exit status 1, instead of aborting it.
 void uma_opening(const char * path);
 
+// An instruction set that this build uses throughout and the processor does not have; NULL: none.
+const char * uma_processor_lacks(void);
+
 void uma_load_backends(const char * dir);
 
 // NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.

@@ -61,7 +61,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Encoder:       e.encoder,
 	}
 	rope := C.llama_model_rope_type(e.model)
-	kind, device := e.device(o)
+	kind, device, devices := e.device(o)
 	e.caps = runtime.Capabilities{
 		UnifiedKV: true,
 		// Models with positions in several dimensions say they can shift and then abort the process.
@@ -80,6 +80,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Threads:          threads,
 		Device:           kind,
 		DeviceName:       device,
+		Devices:          devices,
 		EngineBuild:      engineBuild(),
 		Kernels:          Kernels(),
 	}
@@ -90,10 +91,13 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 }
 
 // device is where the layers run, by the rules llama.cpp chooses devices with: GPUs, else integrated ones, else the
-// CPU.
-func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
-	kind, names := runtime.DeviceCPU, []string(nil)
+// CPU. used has a bit for each device, as Capabilities.Devices has them.
+func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string, used uint32) {
+	const processor = 1
+	kind = runtime.DeviceCPU
+	var names []string
 	var cpu string
+	gpu := processor // the bit of the newest GPU
 	for i := range C.ggml_backend_dev_count() {
 		d := C.ggml_backend_dev_get(i)
 		name := C.GoString(C.ggml_backend_dev_description(d))
@@ -108,6 +112,7 @@ func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
 		default:
 			continue
 		}
+		gpu <<= 1
 		// Metal, MTL
 		if strings.HasPrefix(C.GoString(C.ggml_backend_reg_name(C.ggml_backend_dev_backend_reg(d))), "M") {
 			k = runtime.DeviceMetal
@@ -116,17 +121,18 @@ func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
 		case k == runtime.DeviceIGPU && len(names) > 0 && kind != runtime.DeviceIGPU:
 			continue // not used beside others
 		case kind == runtime.DeviceIGPU && k != runtime.DeviceIGPU:
-			names = nil
+			names, used = nil, 0
 		}
-		kind, names = k, append(names, name)
+		kind, names, used = k, append(names, name), used|uint32(gpu)
 	}
 	if o.GPULayers == 0 || len(names) == 0 {
-		return runtime.DeviceCPU, cpu
+		return runtime.DeviceCPU, cpu, processor
 	}
 	if total := e.info.Layers + 1; o.GPULayers > 0 && o.GPULayers < total {
-		return kind, fmt.Sprintf("%s (%d of %d layers)", strings.Join(names, ", "), o.GPULayers, total)
+		return kind, fmt.Sprintf("%s (%d of %d layers)", strings.Join(names, ", "), o.GPULayers, total),
+			used | processor
 	}
-	return kind, strings.Join(names, ", ")
+	return kind, strings.Join(names, ", "), used
 }
 
 // warmUp decodes two tokens, one after the other. It brings the weights into memory, shows at load time whether the

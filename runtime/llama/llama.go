@@ -90,6 +90,10 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	if err := errors.Join(errK, errV, errF, checkOptions(o), checkFile(o.ModelPath)); err != nil {
 		return nil, err
 	}
+	if lacks := C.uma_processor_lacks(); lacks != nil {
+		return nil, fmt.Errorf("this uma-serve was compiled for processors with %s, which this one lacks: build it on "+
+			"this machine with make", C.GoString(lacks))
+	}
 	start()
 	if o.Kernels != "" {
 		if err := UseKernels(o.Kernels); err != nil {

@@ -217,7 +217,7 @@ func (b *Backend) Facts() *api.Facts {
 		return nil
 	}
 	f := &api.Facts{Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
-		Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
+		EOG: []int32{2}, Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
 	m := &f.Model
 	m.Path, m.Name, m.Architecture, m.Description = "/models/tiny.gguf", "tiny", "llama", "llama 15M Q4_K - Medium"
 	m.Parameters, m.Bytes, m.TrainContext, m.Layers, m.Embedding, m.Heads, m.KVHeads, m.VocabSize = 15_000_000,

@@ -1,12 +1,14 @@
 package llamaserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -17,7 +19,7 @@ const (
 
 // completionTable lists the fields that differ from the request's fields in docs/protocol.md.
 var completionTable = slices.Concat(
-	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields"),
+	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields", "timings_per_token"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "messages", Use: api.Refused, Why: "they belong to /v1/chat/completions"},
@@ -33,6 +35,7 @@ type options struct {
 	N            *int     `json:"n"` // the same
 	ReturnTokens bool     `json:"return_tokens"`
 	Fields       []string `json:"response_fields"`
+	api.Telemetry
 }
 
 type completionBody struct {
@@ -72,6 +75,12 @@ type completion struct {
 	done    bool
 }
 
+// answer is the state of one unfinished answer.
+type answer struct {
+	llamaform.Answer
+	meter api.Meter
+}
+
 func newCompletion(s *api.Server, w http.ResponseWriter) *completion {
 	c := &completion{s: s, w: s.NewWriter(w), id: api.NewID("cmpl-"), facts: s.Facts(), byID: map[string]*answer{}}
 	w.Header().Set("X-Request-Id", c.id) // for uma-cli why and /cancel: bodies have no id
@@ -105,7 +114,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.want(&in.options, len(prompts))
+	n, err := c.want(&in.options, req, len(prompts))
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +135,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 }
 
 // want sets the fields that a body's options determine, and returns the number of answers per prompt.
-func (c *completion) want(o *options, prompts int) (int, error) {
+func (c *completion) want(o *options, req *wire.Request, prompts int) (int, error) {
 	n, err := o.answers()
 	switch {
 	case err != nil:
@@ -138,6 +147,7 @@ func (c *completion) want(o *options, prompts int) (int, error) {
 		return 0, api.Refuse(fmt.Sprintf(`field "response_fields" has %d entries; it must have at most %d`,
 			len(o.Fields), maxFields))
 	}
+	o.Telemetry.Of(req)
 	c.options = *o
 	return n, nil
 }
@@ -145,7 +155,7 @@ func (c *completion) want(o *options, prompts int) (int, error) {
 // add appends n copies of req with different seeds to list, each with its answer.
 func (c *completion) add(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
 	for _, r := range api.Answers(req, c.id, len(c.answers), n) {
-		a := &answer{index: len(c.answers), req: r, tokens: []int32{}}
+		a := &answer{Answer: llamaform.Answer{Index: len(c.answers), Request: r}}
 		c.answers, c.byID[r.ID] = append(c.answers, a), a
 		list = append(list, r)
 	}
@@ -172,11 +182,22 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 		c.fail((*api.Error)(&ev.Error))
 	case a == nil:
 	case ev.Kind == wire.EventToken && c.Stream:
-		c.w.Event("", a.chunk(&ev.Token))
+		ch := a.Chunk(&ev.Token)
+		if a.meter.Token(&ev.Token, c.s.Now()); c.PerToken {
+			ch.Timings = a.meter.Timings()
+		}
+		c.w.Event("", ch)
 	case ev.Kind == wire.EventToken:
-		a.keep(&ev.Token)
+		a.Keep(&ev.Token)
 	case ev.Kind == wire.EventProgress && c.Stream:
-		c.w.Event("", a.progress(&ev.Progress))
+		if a.meter.Progress(&ev.Progress); !c.Progress {
+			return
+		}
+		ch := a.Told(&ev.Progress)
+		if c.PerToken {
+			ch.Timings = a.meter.Timings()
+		}
+		c.w.Event("", ch)
 	case ev.Kind == wire.EventEOS:
 		if e := api.Cut(&ev.EOS); e != nil {
 			c.fail(e)
@@ -189,7 +210,7 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 // end ends an answer, and with the last one the HTTP response.
 func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 	eos := *e
-	a.eos = &eos
+	a.EOS = &eos
 	if c.open--; c.Stream {
 		c.w.Event("", c.final(r, a))
 	}
@@ -205,6 +226,18 @@ func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 		all[i] = c.final(r, a)
 	}
 	c.w.JSON(http.StatusOK, all)
+}
+
+// final returns the whole answer or the last chunk, reduced to response_fields if there are any.
+func (c *completion) final(r *http.Request, a *answer) any {
+	f := a.Final(r.Context(), c.s, c.Stream, c.wantsField("prompt"))
+	if !c.ReturnTokens {
+		f.Tokens = []int32{}
+	}
+	if len(c.Fields) == 0 {
+		return f
+	}
+	return pick(f, c.Fields)
 }
 
 // fail ends all answers with an error: as the status or, after the first chunk, as a last event.
@@ -226,4 +259,26 @@ func (c *completion) wantsField(name string) bool {
 	return len(c.Fields) == 0 || slices.ContainsFunc(c.Fields, func(f string) bool {
 		return f == name || strings.HasPrefix(f, name+"/")
 	})
+}
+
+// pick returns the fields of an answer with these names. A name with slashes is a path into an object, and the whole
+// path is the field's name in the result. Unknown names are skipped.
+func pick(f *llamaform.Final, fields []string) map[string]rawJSON {
+	whole := rawJSON(api.AppendJSON(nil, f))
+	picked := map[string]rawJSON{}
+	for _, path := range fields {
+		at := whole
+		for _, name := range strings.Split(path, "/") {
+			var object map[string]rawJSON
+			if json.Unmarshal(at, &object) != nil {
+				at = nil
+				break
+			}
+			at = object[name]
+		}
+		if at != nil {
+			picked[path] = at
+		}
+	}
+	return picked
 }

@@ -83,7 +83,7 @@ func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.want(&in.options, 1); err != nil {
+	if _, err := c.want(&in.options, req, 1); err != nil {
 		return nil, err
 	}
 	if req.PromptTokens, err = c.fileTokens(r, &in); err != nil {

@@ -4,12 +4,15 @@
 package llamaserver
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
+
+type rawJSON = json.RawMessage
 
 // Routes returns the endpoints. /completions and /embeddings have llama-server's format, below /v1 OpenAI's.
 func Routes(s *api.Server) (routes []api.Route) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -26,8 +27,8 @@ func serveHealth(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 // props answers GET /props.
 type props struct {
 	Default struct {
-		Params  *settings `json:"params"`
-		Context int       `json:"n_ctx"`
+		Params  *llamaform.Settings `json:"params"`
+		Context int                 `json:"n_ctx"`
 	} `json:"default_generation_settings"`
 	Slots      int        `json:"total_slots"`
 	Alias      string     `json:"model_alias"`
@@ -62,7 +63,7 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		HasMetrics: true,
 		Template:   facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
 	}
-	p.Default.Params, p.Default.Context = settingsOf(&def, facts, true), facts.Context
+	p.Default.Params, p.Default.Context = llamaform.SettingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)
 }
 

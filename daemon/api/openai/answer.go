@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -26,9 +27,11 @@ type answerObject struct {
 	Model       string        `json:"model"`
 	Fingerprint string        `json:"system_fingerprint"`
 	Choices     []*choicePart `json:"choices"`
-	Progress    *progress     `json:"prompt_progress,omitempty"`
+	Progress    *api.Progress `json:"prompt_progress,omitempty"`
 	Usage       *usage        `json:"usage,omitempty"`
 	Timings     *timings      `json:"timings,omitempty"`
+
+	Verbose *llamaform.Final `json:"__verbose,omitempty"` // as llama-server has it
 }
 
 type choicePart struct {
@@ -39,7 +42,8 @@ type choicePart struct {
 	Logprobs any      `json:"logprobs"`          // *chatLogprobs, *textLogprobs or nil
 	Finish   *string  `json:"finish_reason"`
 
-	timings *timings // for a chunk with only this part
+	timings *timings         // for a chunk with only this part
+	verbose *llamaform.Final // likewise
 }
 
 type message struct {
@@ -86,13 +90,6 @@ type textLogprobs struct {
 	Offsets  []int                `json:"text_offset"` // in characters
 }
 
-type progress struct {
-	Total     int     `json:"total"`
-	Cache     int     `json:"cache"`
-	Processed int     `json:"processed"`
-	TimeMs    float64 `json:"time_ms"`
-}
-
 type usage struct {
 	Prompt     int `json:"prompt_tokens"`
 	Completion int `json:"completion_tokens"`
@@ -108,10 +105,12 @@ type usage struct {
 // choice is the state of one unfinished answer.
 type choice struct {
 	index  int
-	again  bool   // an earlier choice has the same prompt
-	echo   string // the prompt that precedes the text ("echo")
-	begun  bool   // a chunk was written
-	offset int    // characters of text so far, for completions' logprobs
+	again  bool              // an earlier choice has the same prompt
+	echo   string            // the prompt that precedes the text ("echo")
+	begun  bool              // a chunk was written
+	offset int               // characters of text so far, for completions' logprobs
+	plain  *llamaform.Answer // the same answer, for "verbose"; nil without
+	meter  api.Meter
 	eos    *wire.EOS
 
 	// Without streaming.
@@ -137,7 +136,7 @@ func (o *object) chunkOf(parts ...*choicePart) *answerObject {
 	}
 	a := o.of(kind, parts)
 	if len(parts) == 1 {
-		a.Timings = parts[0].timings
+		a.Timings, a.Verbose = parts[0].timings, parts[0].verbose
 	}
 	return a
 }

@@ -42,8 +42,9 @@ func TestAnswer(t *testing.T) {
 		}
 		add(o.chunkOf(o.last(streamed)))
 		add(o.whole([]*choice{whole}))
-		const timings = `"timings":{"cache_n":4,"prompt_n":6,"prompt_ms":3,"prompt_per_second":2000,"predicted_n":3,` +
-			`"predicted_ms":8,"predicted_per_second":250,"queue_ms":1,"ttft_ms":4}`
+		const timings = `"timings":{"cache_n":4,"prompt_n":6,"prompt_ms":3,"prompt_per_token_ms":0.5,` +
+			`"prompt_per_second":2000,"predicted_n":3,"predicted_ms":8,"predicted_per_token_ms":4,` +
+			`"predicted_per_second":250,"queue_ms":1,"ttft_ms":4}`
 		const usage = `"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13,` +
 			`"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":1}}`
 		head := func(kind string) string {

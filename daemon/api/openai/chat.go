@@ -11,7 +11,7 @@ import (
 
 // chatTable lists the fields that differ from the request's fields in docs/protocol.md.
 var chatTable = slices.Concat(
-	api.Of(api.Taken, "messages", "stream", "stream_options", "n"),
+	api.Of(api.Taken, "messages", "stream", "stream_options", "n", "timings_per_token", "verbose"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "prompt", Use: api.Refused, Why: `it belongs to /v1/completions; here it is "messages"`},
@@ -29,6 +29,8 @@ type options struct {
 	Stream        bool           `json:"stream"`
 	StreamOptions *streamOptions `json:"stream_options"`
 	N             *int           `json:"n"`
+	Verbose       bool           `json:"verbose"`
+	api.Telemetry
 }
 
 type streamOptions struct {
@@ -91,6 +93,6 @@ func (c *completion) readChat(r *http.Request) ([]*wire.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.want(&opts)
+	c.want(&opts, req)
 	return c.several(nil, req, n), nil
 }

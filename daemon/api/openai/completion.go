@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaform"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -17,10 +18,12 @@ type completion struct {
 
 	object
 	stream, usage bool
-	choices       []*choice
-	byID          map[string]*choice
-	open          int // choices that have not ended
-	done          bool
+	verbose       bool // add "__verbose"
+	api.Telemetry
+	choices []*choice
+	byID    map[string]*choice
+	open    int // choices that have not ended
+	done    bool
 }
 
 func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion {
@@ -37,9 +40,10 @@ func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion 
 // fingerprint identifies the build. It begins like llama-server's.
 func fingerprint(s *api.Server) string { return "b-" + s.Version }
 
-// want sets the fields that a body's options determine.
-func (c *completion) want(o *options) {
-	c.stream = o.Stream
+// want sets the fields that a body's options determine, also those of its request.
+func (c *completion) want(o *options, req *wire.Request) {
+	o.Telemetry.Of(req)
+	c.stream, c.Telemetry, c.verbose = o.Stream, o.Telemetry, o.Verbose
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
 }
 
@@ -47,6 +51,9 @@ func (c *completion) want(o *options) {
 func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
 	for i, r := range api.Answers(req, c.id, len(c.choices), n) {
 		ch := &choice{index: len(c.choices), again: i > 0}
+		if c.verbose && ch.index == 0 {
+			ch.plain = &llamaform.Answer{Request: r}
+		}
 		c.choices, c.byID[r.ID] = append(c.choices, ch), ch
 		list = append(list, r)
 	}
@@ -62,12 +69,15 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 		return
 	}
 	defer stream.Close()
-	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
+	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
 }
 
 // take handles an event: it writes or collects chunks.
-func (c *completion) take(ev *wire.Event) {
+func (c *completion) take(r *http.Request, ev *wire.Event) {
 	ch := c.byID[ev.ID]
+	if ch != nil && ch.plain != nil && ev.Kind == wire.EventToken && ev.Token.Phase != wire.InPrompt {
+		ch.plain.Keep(&ev.Token)
+	}
 	switch {
 	case ev.Kind == wire.EventError:
 		c.fail((*api.Error)(&ev.Error))
@@ -75,6 +85,7 @@ func (c *completion) take(ev *wire.Event) {
 	case ev.Kind == wire.EventToken && ev.Token.Phase == wire.InPrompt:
 		ch.prompt(&ev.Token)
 	case ev.Kind == wire.EventToken && c.stream:
+		ch.meter.Token(&ev.Token, c.s.Now())
 		if part := c.token(ch, &ev.Token); part != nil {
 			c.chunk(ch, part)
 		}
@@ -85,16 +96,20 @@ func (c *completion) take(ev *wire.Event) {
 	case ev.Kind == wire.EventToolCall:
 		ch.keepCall(&ev.ToolCall)
 	case ev.Kind == wire.EventProgress && c.stream:
+		if ch.meter.Progress(&ev.Progress); !c.Progress {
+			return
+		}
 		o := c.chunkOf()
-		o.Progress = &progress{ev.Progress.Total, ev.Progress.Cached, ev.Progress.Processed,
-			wire.Ms(max(ev.Progress.Elapsed, 0))}
+		if o.Progress = api.ProgressOf(&ev.Progress); c.PerToken {
+			o.Timings = ch.meter.Timings()
+		}
 		c.w.Event("", o)
 	case ev.Kind == wire.EventEOS:
 		if e := api.Cut(&ev.EOS); e != nil {
 			c.fail(e)
 			return
 		}
-		c.end(ch, &ev.EOS)
+		c.end(r, ch, &ev.EOS)
 	}
 }
 
@@ -106,11 +121,14 @@ func (c *completion) chunk(ch *choice, part *choicePart) {
 			c.w.Event("", c.chunkOf(first))
 		}
 	}
+	if c.PerToken && part.timings == nil {
+		part.timings = ch.meter.Timings()
+	}
 	c.w.Event("", c.chunkOf(part))
 }
 
 // end ends a choice, and with the last one the answer.
-func (c *completion) end(ch *choice, e *wire.EOS) {
+func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 	if ch.eos == nil {
 		eos := *e
 		ch.eos = &eos
@@ -118,18 +136,17 @@ func (c *completion) end(ch *choice, e *wire.EOS) {
 	}
 	if c.stream {
 		part := c.last(ch)
-		if !ch.begun {
-			c.chunk(ch, part)
-		} else {
-			c.w.Event("", c.chunkOf(part))
-		}
+		part.verbose = c.verbosely(r, ch)
+		c.chunk(ch, part)
 	}
 	if c.open > 0 {
 		return
 	}
 	c.done = true
 	if !c.stream {
-		c.w.JSON(http.StatusOK, c.whole(c.choices))
+		o := c.whole(c.choices)
+		o.Verbose = c.verbosely(r, c.choices[0])
+		c.w.JSON(http.StatusOK, o)
 		return
 	}
 	if c.usage {
@@ -138,6 +155,15 @@ func (c *completion) end(ch *choice, e *wire.EOS) {
 		c.w.Event("", o)
 	}
 	c.w.Text("[DONE]")
+}
+
+// verbosely returns the first choice in llama-server's own form if the body asks for it with "verbose", else nil.
+func (c *completion) verbosely(r *http.Request, ch *choice) *llamaform.Final {
+	if ch.plain == nil {
+		return nil
+	}
+	ch.plain.EOS = ch.eos
+	return ch.plain.Final(r.Context(), c.s, false, true)
 }
 
 // fail ends the answer with an error: as its status or, after the first chunk, as a last event.

@@ -20,6 +20,8 @@ type responding struct {
 	summary   bool // thinking goes out as a summary, not as reasoning text
 	encrypted bool // and as encrypted_content too
 	logprobs  bool
+	api.Telemetry
+	meter api.Meter
 
 	conv    *conversation
 	history []rawJSON // all items of the conversation, input included
@@ -112,12 +114,33 @@ func (c *responding) alive() {
 	}
 }
 
+// progress tells of the prompt: with "return_progress" in an event, else by keeping the connection alive.
+func (c *responding) progress(p *wire.Progress) {
+	c.meter.Progress(p)
+	if !c.Progress {
+		c.alive()
+		return
+	}
+	c.start()
+	c.send(responseEvent{Type: "response.in_progress", Response: &c.response, Progress: api.ProgressOf(p),
+		Timings: c.timings()})
+}
+
+// timings returns the timings up to now for an event, nil unless the body asks for them.
+func (c *responding) timings() *timings {
+	if !c.PerToken {
+		return nil
+	}
+	return c.meter.Timings()
+}
+
 // take handles an event of the request: it sends the response's events.
 func (c *responding) take(ev *wire.Event) {
 	switch ev.Kind {
 	case wire.EventProgress:
-		c.alive()
+		c.progress(&ev.Progress)
 	case wire.EventToken:
+		c.meter.Token(&ev.Token, c.api.s.Now())
 		c.token(&ev.Token)
 	case wire.EventToolCall:
 		c.call(&ev.ToolCall)
@@ -143,7 +166,8 @@ func (c *responding) token(t *wire.Token) {
 	o := c.open
 	o.text = append(o.text, t.Text...)
 	delta := string(t.Text)
-	e := responseEvent{ItemID: o.item.ID, OutputIndex: &o.index, ContentIndex: new(int), Delta: &delta}
+	e := responseEvent{ItemID: o.item.ID, OutputIndex: &o.index, ContentIndex: new(int), Delta: &delta,
+		Timings: c.timings()}
 	switch {
 	case kind == "message":
 		e.Type, e.Logprobs = "response.output_text.delta", &[]chatLogprob{}
@@ -231,7 +255,7 @@ func (c *responding) call(t *wire.ToolCallPart) {
 	if !o.name.custom { // a custom tool's text is known only when its JSON is complete
 		delta := string(t.Arguments)
 		c.send(responseEvent{Type: "response.function_call_arguments.delta", ItemID: o.item.ID, OutputIndex: &o.index,
-			Delta: &delta})
+			Delta: &delta, Timings: c.timings()})
 	}
 }
 
@@ -324,7 +348,12 @@ func (c *responding) end(e *wire.EOS) {
 		c.api.store.put(c)
 	}
 	if c.stream {
-		c.send(responseEvent{Type: kind, Response: r})
+		last := responseEvent{Type: kind, Response: r}
+		if c.PerToken {
+			t := api.TimingsOf(e)
+			last.Timings = &t
+		}
+		c.send(last)
 		return
 	}
 	c.w.JSON(http.StatusOK, r)

@@ -1,5 +1,7 @@
 package openai
 
+import "github.com/uma-serve/uma-serve/daemon/api"
+
 // responseObject is the answer of /v1/responses, and the "response" of its events.
 type responseObject struct {
 	ID           string           `json:"id"`
@@ -93,6 +95,8 @@ type responseEvent struct {
 	Input        *string         `json:"input,omitempty"`
 	Name         string          `json:"name,omitempty"`
 	Logprobs     *[]chatLogprob  `json:"logprobs,omitempty"`
-	Code         *string         `json:"code,omitempty"`    // of "error"
-	Message      *string         `json:"message,omitempty"` // of "error"
+	Progress     *api.Progress   `json:"prompt_progress,omitempty"` // as llama-server has it
+	Timings      *timings        `json:"timings,omitempty"`         // likewise
+	Code         *string         `json:"code,omitempty"`            // of "error"
+	Message      *string         `json:"message,omitempty"`         // of "error"
 }

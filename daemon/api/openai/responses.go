@@ -15,7 +15,7 @@ import (
 var responsesTable = slices.Concat(
 	api.Of(api.Taken, "input", "instructions", "tools", "tool_choice", "reasoning", "text", "max_output_tokens",
 		"include", "store", "stream", "previous_response_id", "metadata", "truncation", "parallel_tool_calls",
-		"top_logprobs"),
+		"top_logprobs", "timings_per_token"),
 	api.Of(api.Ignored, "stream_options", "max_tool_calls", "client_metadata", "id"),
 	api.Table{
 		{Name: "background", Use: api.Refused, But: []string{"false"}, Why: "answers come on the connection that " +
@@ -46,6 +46,7 @@ type responsesBody struct {
 	Truncation      *string           `json:"truncation"`
 	Parallel        *bool             `json:"parallel_tool_calls"`
 	TopLogprobs     int               `json:"top_logprobs"`
+	api.Telemetry
 }
 
 type reasoningOptions struct {
@@ -200,6 +201,8 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if err != nil {
 		return nil, nil, err
 	}
+	in.Telemetry.Of(req)
+	c.Telemetry = in.Telemetry
 	req.NoProgress = false // progress events trigger the comments that keep the connection alive
 	c.begin(in, req)
 	return c, req, nil

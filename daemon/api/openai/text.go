@@ -12,7 +12,7 @@ import (
 
 // textTable lists the fields that differ from the request's fields in docs/protocol.md.
 var textTable = slices.Concat(
-	api.Of(api.Taken, "prompt", "stream", "stream_options", "n", "echo"),
+	api.Of(api.Taken, "prompt", "stream", "stream_options", "n", "echo", "timings_per_token", "verbose"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "messages", Use: api.Refused, Why: `it belongs to /v1/chat/completions; here it is "prompt"`},
@@ -71,7 +71,7 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 	if in.Echo {
 		req.PromptLogprobs = req.Sampling.Logprobs
 	}
-	c.want(&opts)
+	c.want(&opts, req)
 	for _, p := range prompts {
 		text := p.Text
 		req.Prompt, req.PromptTokens = p.Text, nil

@@ -1,4 +1,4 @@
-package llamaserver
+package llamaform
 
 import (
 	"math"
@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// settings are the generation settings, with llama-server's names.
-type settings struct {
+// Settings are the generation settings of a request, with llama-server's names.
+type Settings struct {
 	Seed             uint64   `json:"seed"`
 	Temperature      float32  `json:"temperature"`
 	DynatempRange    float32  `json:"dynatemp_range"`
@@ -62,10 +62,10 @@ const (
 	adaptiveTarget, adaptiveDecay = -1, 0.9
 )
 
-// settingsOf returns the settings of a request.
-func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
+// SettingsOf returns the settings of a request.
+func SettingsOf(r *wire.Request, facts *api.Facts, stream bool) *Settings {
 	p := &r.Sampling
-	s := &settings{
+	s := &Settings{
 		Seed: randomSeed, Temperature: p.Temperature, DynatempRange: p.DynatempRange,
 		DynatempExponent: p.DynatempExponent, TopK: p.TopK, TopP: p.TopP,
 		MinP: p.MinP, TopNSigma: p.TopNSigma, XTCProbability: p.XTCProbability, XTCThreshold: p.XTCThreshold,
@@ -77,7 +77,7 @@ func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
 		Mirostat: p.Mirostat, MirostatTau: p.MirostatTau, MirostatEta: p.MirostatEta, AdaptiveTarget: adaptiveTarget,
 		AdaptiveDecay: adaptiveDecay,
 		Stop:          append([]string{}, r.Stop...), MaxTokens: r.MaxTokens, IgnoreEOS: p.IgnoreEOS, Stream: stream,
-		LogitBias: []bias{}, NProbs: p.Logprobs,
+		LogitBias: []bias{}, NProbs: p.Logprobs, PostSampling: p.PostSampling,
 		Samplers: wire.Stages(p), LoRA: []bias{},
 	}
 	switch {
@@ -101,6 +101,11 @@ func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
 			given.Bias = &b.Bias
 		}
 		s.LogitBias = append(s.LogitBias, given)
+	}
+	if p.IgnoreEOS {
+		for _, t := range facts.EOG {
+			s.LogitBias = append(s.LogitBias, bias{Token: t})
+		}
 	}
 	if r.Format.Kind == wire.FormatGrammar {
 		s.Grammar = r.Format.Payload

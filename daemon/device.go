@@ -1,0 +1,171 @@
+package daemon
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/uma-serve/uma-serve/arbiter"
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/lease"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Engine processes on one device take turns (packages arbiter and lease). A turn lasts from before the plan of a step
+// until its tokens are written: sampling beside the compute threads of another engine would cost both.
+
+// device is the decode loop's part of the arbiter; nil in a process without a front. It belongs to the loop.
+type device struct {
+	lease  *lease.Lease
+	limit  time.Duration // of a step, as the core was told last; 0 = none
+	wait   lease.Wait    // of this turn
+	warned time.Time     // when a step without the lease was last logged
+}
+
+// warnEvery is how often steps without the lease are logged.
+const warnEvery = 10 * time.Second
+
+// beginTurn takes the lease of the engine's devices if there is something to compute, and tells the core how long a
+// step may take. It returns the time.
+func (l *loop) beginTurn(now time.Time) time.Time {
+	d := l.device
+	if d == nil || l.stop || l.state.requests.Load() == 0 && l.core.Quiet() {
+		return now
+	}
+	d.wait = d.lease.Acquire()
+	if d.wait.Took > 0 {
+		now = time.Now()
+		l.m.DeviceWait.Observe(d.wait.Took)
+		l.takeCommands(now) // what came meanwhile
+	}
+	if !d.wait.OK && now.Sub(d.warned) >= warnEvery {
+		d.warned = now
+		l.log.Warn("a step is computed without the lease of the device, beside another model's: that model has not "+
+			"passed it on", "holder", d.lease.Name(d.wait.Holder), "waited", d.wait.Took.Round(time.Millisecond),
+			"steps_without_lease", d.lease.Stats.Without())
+	}
+	in := core.Input{Kind: core.Limit, Waited: d.wait.Took}
+	if limit, ok := d.lease.Limit(now); ok {
+		in.Limit = max(limit, 1)
+	}
+	if in.Limit != d.limit || in.Waited > 0 {
+		d.limit = in.Limit
+		l.handle(in, now)
+	}
+	return now
+}
+
+// endTurn passes the lease on, after it has told the other engines when this one's answers are due. done is the end of
+// the newest decode.
+func (l *loop) endTurn(done time.Time) {
+	d := l.device
+	if d == nil {
+		return
+	}
+	d.lease.Say(l.claim(done))
+	d.lease.Release()
+	d.wait = lease.Wait{OK: true}
+}
+
+// claim is the scheduler's outlook on the axis of the table.
+func (l *loop) claim(done time.Time) arbiter.Claim {
+	o := l.core.Scheduler().Outlook()
+	c := arbiter.Claim{Due: arbiter.Never, Target: o.Target, Step: o.Step, Least: o.Least, Background: o.Background}
+	if o.Target > 0 {
+		c.Due = l.device.lease.At(done.Add(o.Target))
+	}
+	if o.Due > 0 {
+		c.Due = min(c.Due, l.device.lease.At(l.epoch.Add(time.Duration(o.Due))))
+		c.Target = max(c.Target, l.itlTarget)
+	}
+	return c
+}
+
+// noteTurn adds the wait of this turn to the requests of the batch, for why, and counts the prompts that made way.
+func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
+	d := l.device
+	if d == nil {
+		return
+	}
+	yields := false
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		yields = yields || s.Reason == sched.ReasonPrefillOthers
+		if r := l.requests[s.Req]; (d.wait.Took > 0 || !d.wait.OK) && s.Kind != sched.SliceProbe {
+			r.client().deviceWait.add(&d.wait, now)
+		}
+	}
+	if yields {
+		l.m.DeviceYields.Inc()
+	}
+}
+
+// deviceWait is what a request's steps have waited for other models.
+type deviceWait struct {
+	first, last time.Time
+	took        time.Duration
+	times       int
+	holder      int // the slot of the engine that was waited for last
+	without     int // steps that were computed without the lease
+}
+
+func (w *deviceWait) add(one *lease.Wait, now time.Time) {
+	if w.times == 0 {
+		w.first = now
+	}
+	w.last, w.holder = now, one.Holder
+	w.took += one.Took
+	w.times++
+	if !one.OK {
+		w.without++
+	}
+}
+
+// decision returns the waits as an entry of why.
+func (w *deviceWait) decision(d *device, arrived time.Time) wire.Decision {
+	text := fmt.Sprintf("Its steps have waited %v in all for the device, which other models computed on",
+		w.took.Round(time.Millisecond))
+	if name := d.lease.Name(w.holder); name != "" {
+		text += ", the last time " + name
+	}
+	if w.without > 0 {
+		text += fmt.Sprintf("; %d of them were computed beside another model, which did not pass the lease on",
+			w.without)
+	}
+	return wire.Decision{AtMs: wire.Ms(w.first.Sub(arrived)), LastMs: wire.Ms(w.last.Sub(arrived)), Times: w.times,
+		Reason: "device_wait", Text: text + "."}
+}
+
+// takeSeat gives the loop its place in the table of leases, for the devices that its engine computes on.
+func (l *loop) takeSeat(t *lease.Table, seat lease.Seat) {
+	l.device = &device{lease: t.Lease(seat, l.caps.Devices), wait: lease.Wait{OK: true}}
+	l.device.lease.Say(arbiter.Claim{Due: arbiter.Never})
+	st := &l.device.lease.Stats
+	l.m.BindTurns(func() metrics.Turns {
+		return metrics.Turns{Grants: st.Grants.Load(), Contended: st.Contended.Load(),
+			Held: time.Duration(st.Held.Load()), Faults: [5]uint64{st.HoldTimeouts.Load(), st.WaitTimeouts.Load(),
+				st.Skipped.Load(), st.Lost.Load(), st.Repaired.Load()}}
+	})
+}
+
+// info is the device's part of info.
+func (d *device) info(m *metrics.Metrics) *wire.InfoLease {
+	st := &d.lease.Stats
+	in := &wire.InfoLease{Grants: st.Grants.Load(), Contended: st.Contended.Load(),
+		WaitedMs: wire.Ms(time.Duration(st.Waited.Load())), HeldMs: wire.Ms(time.Duration(st.Held.Load())),
+		Yields: m.DeviceYields.Value(), Without: st.Without(), Lost: st.Lost.Load(), Repaired: st.Repaired.Load()}
+	for rest := d.lease.Devices(); rest != 0; rest &= rest - 1 {
+		in.Devices = append(in.Devices, DeviceName(bits.TrailingZeros32(rest)))
+	}
+	return in
+}
+
+// DeviceName is the name of a device of the table of leases.
+func DeviceName(i int) string {
+	if i == 0 {
+		return "cpu"
+	}
+	return fmt.Sprintf("gpu%d", i-1)
+}

@@ -1,0 +1,45 @@
+package metrics
+
+import "time"
+
+// Turns counts the turns of an engine process on the devices that it shares with others.
+type Turns struct {
+	Grants, Contended uint64
+	Held              time.Duration
+	Faults            [5]uint64 // in the order of deviceFaults
+}
+
+// deviceFaults are the values of the label reason of uma_device_lease_faults_total.
+var deviceFaults = []string{"hold_timeout", "wait_timeout", "skipped", "lost", "repaired"}
+
+// BindTurns sets the source of the turns' counts, which must be safe from any goroutine.
+func (m *Metrics) BindTurns(f func() Turns) { m.turns.Store(&f) }
+
+func (m *Metrics) turnsNow() Turns {
+	if f := m.turns.Load(); f != nil {
+		return (*f)()
+	}
+	return Turns{}
+}
+
+// declareDevice declares the metrics of the arbiter. All are 0 in a process without a front.
+func (m *Metrics) declareDevice(step, scrape string) {
+	const turn = "decode loop, before each decode"
+	m.total("device_leases_total", "uma_device_leases_total", "steps", "Steps that took the lease of their devices, "+
+		"which engine processes hold in turn", scrape, func() float64 { return float64(m.turnsNow().Grants) })
+	m.total("device_leases_contended_total", "uma_device_leases_contended_total", "steps", "Of device_leases_total: "+
+		"waited, because another model computed", scrape, func() float64 { return float64(m.turnsNow().Contended) })
+	m.total("device_held_ms_total", "uma_device_held_seconds_total", "ms", "Time for which the leases were held",
+		scrape, func() float64 { return float64(m.turnsNow().Held / time.Millisecond) }).scale = 1e-3
+	m.counter("device_yields_total", "uma_device_yields_total", "steps", "Steps whose prompt chunk was cut so that "+
+		"answers of other models are in time", step, &m.DeviceYields)
+	m.vectorOf("device_lease_faults_total", "uma_device_lease_faults_total", "reason", counter, "steps",
+		"Steps without a lease, because one step of another model took longer than 2 s (hold_timeout), others were "+
+			"served for 10 s (wait_timeout), or shortly after such a wait (skipped); leases that another process had "+
+			"taken (lost), or that none had held (repaired)", scrape,
+		func() []string { return deviceFaults }, func(i int) float64 {
+			return float64(m.turnsNow().Faults[i])
+		})
+	m.durations("device_wait_ms", "uma_device_wait_seconds", "Time that a step waited for the lease, of steps that "+
+		"waited", turn, &m.DeviceWait)
+}

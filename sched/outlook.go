@@ -1,0 +1,78 @@
+package sched
+
+import "time"
+
+// Outlook is what other engines on the same device are told of this one: when its answers are due, and how long a step
+// of them takes. The zero value is that of a scheduler without answers.
+type Outlook struct {
+	// Target is the tightest ITL target of the answers that get a token in the newest plan's batch: their next tokens
+	// are due so long after its end. 0 = there are none.
+	Target time.Duration
+	// Due is when the most urgent answer that gets none in it is due; 0 = each gets one.
+	Due Instant
+	// Step is how long a batch of the answers alone takes, in 95 of 100 cases; 0 = there are none.
+	Step time.Duration
+	// Least is how long the shortest batch takes: Step, or the smallest chunk of a prompt.
+	Least time.Duration
+	// Background: no running request is interactive.
+	Background bool
+}
+
+// Outlook describes the running requests after a Step. An answer is due when its ITL target ends, a thinking request
+// when Config.ThinkFloor does.
+func (s *Scheduler) Outlook() Outlook {
+	o := Outlook{Background: true}
+	var answers load
+	var prompt *request
+	for _, r := range s.running {
+		if r.paused {
+			continue
+		}
+		o.Background = o.Background && r.flow.class == Background
+		if !r.decoding() {
+			if prompt == nil || r.left() < prompt.left() {
+				prompt = r
+			}
+			continue
+		}
+		answers.slice(SliceDecode, r.computed, 1)
+		if target := s.dueAfter(r); r.lastStep != s.step && target > 0 && r.emitted {
+			if due := r.lastEmit.Add(target); o.Due == 0 || due < o.Due {
+				o.Due = due
+			}
+		}
+	}
+	for i, r := range s.batch {
+		if r == nil || s.plan.Batch[i].Row < 0 || r.paused {
+			continue
+		}
+		if target := s.dueAfter(r); target > 0 && (o.Target == 0 || target < o.Target) {
+			o.Target = target
+		}
+	}
+	if answers.decode > 0 {
+		o.Step = time.Duration(s.cost.upper(answers) * 1e6)
+	}
+	if o.Least = o.Step; prompt != nil && answers.decode == 0 {
+		answers.slice(SlicePrefill, prompt.computed, min(prompt.left(), s.cfg.MinPrefill))
+		o.Least = time.Duration(s.cost.upper(answers) * 1e6)
+	}
+	return o
+}
+
+// dueAfter is the longest time between two tokens of r; 0 = none is promised.
+func (s *Scheduler) dueAfter(r *request) time.Duration {
+	if r.phase == Think {
+		return max(s.cfg.ThinkFloor, s.itlTarget(r))
+	}
+	return s.itlTarget(r)
+}
+
+// othersLeave is how many of at most most prompt tokens from position start on fit beside base into the time that other
+// engines leave (EvLimit): for policies that do not predict. It is at least Config.MinPrefill.
+func (s *Scheduler) othersLeave(base load, start, most int) int {
+	if s.limit == 0 {
+		return most
+	}
+	return max(s.cost.fits(s.limitMs(), base, start, most), min(most, s.cfg.MinPrefill))
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# A Debian package or a tarball of binaries that run on other machines than this one: make deb, make tarball. ARCH is
+# amd64 (processors with AVX2; the kernels of AVX-512 and AVX-VNNI are chosen when the daemon starts) or arm64 (ARMv8.2
+# with dot products, compiled by Debian's g++-aarch64-linux-gnu). The result is in dist/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kind=${1:-}
+case $kind in
+deb | tarball) ;;
+*) echo "$kind: deb or tarball" >&2 && exit 1 ;;
+esac
+arch=${ARCH:-amd64}
+version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
+case $arch in
+amd64)
+	march=x86-64-v3
+	needs="AVX2 (x86-64-v3)"
+	;;
+arm64)
+	march=armv8.2-a+dotprod+fp16
+	needs="ARMv8.2 with dot products"
+	;;
+*) echo "ARCH is $arch; it must be amd64 or arm64" >&2 && exit 1 ;;
+esac
+if [ "$(go env GOARCH)" != "$arch" ]; then
+	export GOARCH=$arch
+	if [ "$arch" = arm64 ]; then
+		export CC=${CC:-aarch64-linux-gnu-gcc} CXX=${CXX:-aarch64-linux-gnu-g++}
+	else
+		export CC=${CC:-x86_64-linux-gnu-gcc} CXX=${CXX:-x86_64-linux-gnu-g++}
+	fi
+	command -v "$CXX" >/dev/null || { echo "$CXX is missing; Debian: g++-${CXX%-g++}" >&2 && exit 1; }
+fi
+built=build/package/$arch
+mkdir -p dist
+echo "building for $arch in $built: the first time llama.cpp is compiled, two minutes on two cores"
+CGO_ENABLED=1 make build BIN="$built/bin" MARCH="$march" VERSION="$version"
+# Completions and manual pages are written by programs of this machine.
+native=$built/bin
+if [ -n "${GOARCH:-}" ]; then
+	native=build/package/native
+	mkdir -p "$native"
+	env -u GOARCH -u CC -u CXX CGO_ENABLED=0 go build -o "$native" ./cmd/...
+fi
+
+case $kind in
+deb)
+	root=$built/root
+	rm -rf "$root"
+	HOME=/ DESTDIR=$PWD/$root PREFIX=/usr BIN=$built/bin HELPERS=$native scripts/install.sh
+	gzip -9n "$root"/usr/share/man/man1/*.1
+	install -D -m 0644 LICENSE "$root/usr/share/doc/uma-serve/copyright"
+	glibc=$("${OBJDUMP:-objdump}" -T "$built"/bin/uma-serve | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -1)
+	# Debian's versions begin with a digit and sort by it: v0.2.0-5-g12ab becomes 0.2.0+5.g12ab, a bare commit 0~12ab.
+	deb=$(sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/-/+/g; /^[0-9]+\./! s/^/0~/' <<<"$version")
+	PACKAGE_ARCH=$arch PACKAGE_VERSION=$deb PACKAGE_ROOT=$root PACKAGE_NEEDS=$needs PACKAGE_GLIBC=${glibc#GLIBC_} \
+		go tool -modfile=packaging/go.mod nfpm package --config packaging/nfpm.yaml --packager deb \
+		--target "dist/uma-serve_${deb}_$arch.deb"
+	;;
+tarball)
+	name=uma-serve-$version-linux-$arch
+	root=build/package/$name
+	rm -rf "$root"
+	mkdir -p "$root/scripts"
+	cp -r "$built/bin" contrib docs README.md LICENSE CHANGELOG.md "$root"
+	cp scripts/install.sh "$root/scripts"
+	tar -C build/package --sort=name --owner=0 --group=0 --numeric-owner -czf "dist/$name.tar.gz" "$name"
+	rm -rf "$root"
+	echo "dist/$name.tar.gz: unpack it, then PREFIX=\$HOME/.local scripts/install.sh"
+	;;
+esac
