@@ -56,8 +56,8 @@ func TestLayouts(t *testing.T) {
 		{"mistral", `[TOOL_CALLS] [{"name": "zz", "arguments": {"a":"x","b":1}}, {"name": "zz", "arguments": ` +
 			`{"a":"y","b":2}}]`},
 		{"llama-3", `{"name": "zz", "parameters": {"a":"x","b":1}}`},
-		{"deepseek-r1", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>zz\n```json\n{\"a\":\"x\"," +
-			"\"b\":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+		{"deepseek-r1", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>zz\n```json\n" +
+			"{\"a\":\"x\",\"b\":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
 		{"gemma-4", `<|tool_call>call:zz{a:<|"|>x<|"|>,b:1}<tool_call|>`},
 		{"kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.zz:0<|tool_call_argument_begin|>" +
 			`{"a":"x","b":1}<|tool_call_end|><|tool_calls_section_end|>`},

@@ -157,8 +157,8 @@ func (w writer) callText(t *Tool) Part {
 	var seq []Part
 	add := func(parts ...Part) {
 		for _, p := range parts {
-			if p.Literal != "" || p.Gap != noGap || p.Schema != nil || p.Until != "" || p.Pattern != "" || p.Seq != nil ||
-				p.Any != nil || p.Repeat != nil || p.Members != nil {
+			if p.Literal != "" || p.Gap != noGap || p.Schema != nil || p.Until != "" || p.Pattern != "" ||
+				p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
 				seq = append(seq, p)
 			}
 		}
