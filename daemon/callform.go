@@ -6,6 +6,7 @@ import (
 
 	"github.com/zeebo/blake3"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/grammar/toolcalls"
@@ -22,25 +23,26 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 	refuse := func(text string, a ...any) (_, _ *formSource, _ *wire.Error) {
 		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(text, a...)}
 	}
-	if format = formSourceOf(w); format != nil && w.Think.AnswerCue != "" {
+	heads := m.tags.Headers()
+	if format = formSourceOf(w, heads); format != nil && w.Think.AnswerCue != "" {
 		return refuse("think.answer_cue cannot be combined with %s: the answer begins as its form says", format.field)
 	}
 	tools := offeredTools(w)
 	if len(tools) == 0 || m.calls == nil {
 		return format, nil, nil
 	}
-	headers := m.calls.Form().Written[0] != ""
+	unheld := m.calls.Named() && heads == nil // a call begins in a header
 	must := w.ToolChoice.Mode >= wire.ToolRequired
 	switch {
-	case must && headers:
-		return refuse(`tool_choice: the messages of this model's chat format have headers, and a call cannot be ` +
-			`forced; use "auto" or "none"`)
+	case must && unheld:
+		return refuse(`tool_choice: a call begins in the header of a message, and the model's vocabulary does not ` +
+			`have the markers around headers as tokens: a call cannot be forced; use "auto" or "none"`)
 	case must && format != nil:
 		return refuse("tool_choice asks for a call, and %s for an answer of another form; send one of them",
 			format.field)
 	case must && w.Think.AnswerCue != "":
 		return refuse("think.answer_cue cannot be combined with tool_choice: the answer begins as a call does")
-	case headers, format != nil && format.kind != wire.FormatJSON && format.kind != wire.FormatSchema:
+	case unheld, format != nil && format.kind != wire.FormatJSON && format.kind != wire.FormatSchema:
 		return format, nil, nil // a regular expression or a grammar constrains tool calls too: it may describe them
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
@@ -55,18 +57,33 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 			return format, nil, nil // calls are not constrained
 		}
 	}
-	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls), field: "tools", calls: true,
-		must: must, optional: !strict,
+	headed := heads != nil && (must || format != nil || m.calls.Named())
+	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls, headed), field: "tools", calls: true,
+		must: must, headed: headed, optional: !strict,
 		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
-			return toolcalls.Compile(m.calls.Text(tools, choice, w.ParallelToolCalls), jsonschema.Options{},
-				jsonschema.Limits{Grammar: l})
+			b, limits := grammar.NewBuilder(l), jsonschema.Limits{Grammar: l}
+			text := m.calls.Text(tools, choice, w.ParallelToolCalls)
+			if headed && m.calls.Headed() {
+				text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls, must)
+			}
+			root, err := toolcalls.Add(b, text, jsonschema.Options{}, limits)
+			if err != nil {
+				return nil, err
+			}
+			if headed && !m.calls.Headed() {
+				root = b.Seq(b.Literal(heads.Answer), root)
+			}
+			if headed {
+				root = headedTurn(b, heads, root)
+			}
+			return b.Build(root)
 		}}, nil
 }
 
 // callsKey identifies the grammar of tool calls.
-func callsKey(tools []toolcall.Tool, choice toolcall.Choice, parallel bool) [32]byte {
+func callsKey(tools []toolcall.Tool, choice toolcall.Choice, parallel, headed bool) [32]byte {
 	h := blake3.New()
-	fmt.Fprintf(h, "calls %d %q %v", choice.Mode, choice.Name, parallel)
+	fmt.Fprintf(h, "calls %d %q %v %v", choice.Mode, choice.Name, parallel, headed)
 	for i := range tools {
 		fmt.Fprintf(h, " %q %q", tools[i].Name, tools[i].Parameters)
 	}
@@ -89,12 +106,12 @@ func (r *request) hold(format, calls *compiledForm, w *wire.Request, prompt stri
 		r.form = calls.form(r.callForm.Begun(prompt))
 		r.Calls.Stream(r.stream)
 	case calls != nil:
-		r.callGrammar = calls.compiled
+		r.callGrammar, r.headed = calls.compiled, calls.headed
 	}
 }
 
 // holdCall starts to constrain a call of r after its opening, and stops after the last call.
-func (l *loop) holdCall(r *request) {
+func (l *loop) holdCall(r *request, tok core.Token) {
 	if f := r.form; f != nil && f.mc != nil && len(r.Calls.Opening()) > 0 { // the parser has read the opening of a call
 		f.onlyCalls()
 		f.tell(r)
@@ -102,8 +119,12 @@ func (l *loop) holdCall(r *request) {
 	if r.callGrammar == nil {
 		return
 	}
+	if r.headed {
+		l.followHeader(r, tok)
+	}
 	switch {
-	case r.form == nil && !r.refused && r.Calls.Busy():
+	case r.headed && r.ctl.InHeader():
+	case r.form == nil && !r.refused && !r.headed && r.Calls.Busy():
 		opening := r.Calls.Opening()
 		if len(opening) == 0 {
 			return // not decided yet
@@ -116,7 +137,7 @@ func (l *loop) holdCall(r *request) {
 		r.form = &form{compiled: r.callGrammar, calls: true, passing: true, prefix: "a call", m: m}
 		r.Calls.Stream(r.stream)
 	case !r.Calls.InSection():
-		r.refused = false
+		r.refused = r.refused && r.headed
 		if r.form != nil && r.form.passing {
 			l.formDone(r.form)
 			r.form, r.Last, r.More = nil, false, false

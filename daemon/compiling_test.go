@@ -45,7 +45,7 @@ func want(owner uint32, i int) job {
 		Format: wire.Format{Kind: wire.FormatSchema, Payload: fmt.Sprintf(`{"type": "integer", "minimum": %d}`, i)}}}
 }
 
-func (s *formsTest) ask(j job) *compiled { return s.get(formSourceOf(j.w), j) }
+func (s *formsTest) ask(j job) *compiled { return s.get(formSourceOf(j.w, nil), j) }
 
 // compiled is the i-th form as owner gets it, and whether it was compiled for that.
 func (s *formsTest) compiled(owner uint32, i int) (c *compiled, fresh bool) {
@@ -181,7 +181,7 @@ func TestCompilingTakesTurns(t *testing.T) {
 	var jobs []job
 	add := func(owner uint32, i int) {
 		j := want(owner, i)
-		keys[formSourceOf(j.w).key] = fmt.Sprint(owner, "-", i)
+		keys[formSourceOf(j.w, nil).key] = fmt.Sprint(owner, "-", i)
 		jobs = append(jobs, j)
 	}
 	for i := range 4 {

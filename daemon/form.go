@@ -23,6 +23,7 @@ type form struct {
 	kind    wire.FormatKind
 	calls   bool          // constrains tool calls; kind is FormatNone
 	passing bool          // applies from the opening of a call to its end
+	headed  bool          // the grammar holds the headers of messages too
 	prefix  string        // beginning of the answer that is in the prompt
 	compile time.Duration // 0: the grammar was cached
 
@@ -235,8 +236,11 @@ func (l *loop) affords(r *request) bool {
 // restrict sets the mask of r's sampling chain if the row belongs to its answer.
 func (l *loop) restrict(r *request) {
 	f := r.form
-	if f.bound = r.ctl.InAnswer(); !f.bound {
-		r.chain.Restrict(nil)
+	if f.bound = r.ctl.InAnswer(); f.headed {
+		f.bound = !r.ctl.InThought()
+	}
+	if !f.bound {
+		r.chain.Restrict(l.unbound(r))
 		return
 	}
 	if !f.ready && l.affords(r) {
@@ -272,10 +276,17 @@ func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 	f, tok := r.form, choice.Token
 	r.Last, r.More = false, false
 	var forced []int32
+	thought := f.headed && r.ctl.InThought()
 	switch {
-	case !f.bound, l.vocab.IsEOG(tok), slices.Contains(f.openers, tok):
+	case !f.bound && !f.headed, thought, l.vocab.IsEOG(tok), slices.Contains(f.openers, tok):
 	default:
-		if err := f.accept(func(m *grammar.Matcher) error { return m.Accept(tok) }); err != nil {
+		err := f.accept(func(m *grammar.Matcher) error { return m.Accept(tok) })
+		if err != nil && f.passing && f.headed {
+			r.form, r.refused = nil, true // a header that was cut short: its call is read without being held
+			l.acceptToken(r, choice, now)
+			return
+		}
+		if err != nil {
 			l.formBroken(r, err)
 			return
 		}
@@ -292,16 +303,25 @@ func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 		l.formDone(f)
 		return
 	}
-	if !bound && len(said.Released) > 0 {
+	var err error
+	switch {
+	case thought && r.ctl.InThought():
+	case thought:
+		err = l.leaveThought(r, tok)
+		f.ready = false
+	case !bound && !f.headed && len(said.Released) > 0:
 		// The token that ended a thought or a header contains text of the answer too.
-		err := f.accept(func(m *grammar.Matcher) error { return m.AcceptBytes(said.Released) })
-		if err != nil && len(bytes.TrimSpace(said.Released)) > 0 {
-			r.failure = formError(r, err) // its token was sent: the request ends in the next step
-			l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
-			return
+		err = f.accept(func(m *grammar.Matcher) error { return m.AcceptBytes(said.Released) })
+		if len(bytes.TrimSpace(said.Released)) == 0 {
+			err = nil
 		}
 		f.tell(r)
 		f.ready = false
+	}
+	if err != nil {
+		r.failure = formError(r, err) // its token was sent: the request ends in the next step
+		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
+		return
 	}
 	for i, t := range forced {
 		if err := f.m.Accept(t); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/gbnf"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -29,6 +30,7 @@ type formSource struct {
 	kind    wire.FormatKind
 	calls   bool // of tool calls; kind is FormatNone
 	must    bool // of tool calls: the answer has no other text
+	headed  bool // the grammar is one of the whole turn, with the headers of its messages
 	compile func(grammar.Limits) (*grammar.Grammar, error)
 	// optional: without a grammar the request runs unconstrained; otherwise it is refused.
 	optional bool
@@ -200,18 +202,21 @@ func (f *forms) keep(c *compiled) {
 	}
 }
 
-// formSourceOf returns the form that w asks for; nil for none.
-func formSourceOf(w *wire.Request) *formSource {
+// formSourceOf returns the form that w asks for; nil for none. h are the headers of the model's messages, or nil.
+func formSourceOf(w *wire.Request, h *meridian.Headers) *formSource {
 	if w.Format.Kind == wire.FormatNone {
 		return nil
 	}
 	format := &w.Format
-	return &formSource{key: formKey(format), field: formField(format.Kind), kind: format.Kind,
+	return &formSource{key: formKey(format), field: formField(format.Kind), kind: format.Kind, headed: h != nil,
 		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
 			b := grammar.NewBuilder(l)
 			root, err := addForm(b, format, l)
 			if err != nil {
 				return nil, err
+			}
+			if h != nil {
+				root = headedTurn(b, h, b.Seq(b.Literal(h.Answer), root))
 			}
 			g, err := b.Build(root)
 			if errors.Is(err, grammar.ErrEmpty) &&
@@ -257,7 +262,7 @@ func addForm(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.Node
 }
 
 // grammarVocabulary returns the vocabulary of grammars: without control tokens and thinking markers, and with the
-// markers of tool calls between fences.
+// markers of tool calls and of messages with headers between fences.
 func (m *model) grammarVocabulary() *grammar.Vocabulary {
 	pieces := make([][]byte, m.vocab.Size())
 	for t := range runtime.Token(len(pieces)) {
@@ -273,6 +278,13 @@ func (m *model) grammarVocabulary() *grammar.Vocabulary {
 	if m.calls != nil {
 		for t := range pieces {
 			if p := m.calls.Piece(runtime.Token(t), nil); p != nil {
+				pieces[t] = p
+			}
+		}
+	}
+	if h := m.tags.Headers(); h != nil {
+		for t := range pieces {
+			if p := h.Piece(runtime.Token(t)); p != nil {
 				pieces[t] = p
 			}
 		}
@@ -302,7 +314,7 @@ type compiledForm struct {
 
 // form returns the state of an answer that is constrained by c. prefix is the part of the answer that the prompt has.
 func (c *compiledForm) form(prefix string) *form {
-	return &form{compiled: c.compiled, kind: c.kind, calls: c.calls, compile: c.took, prefix: prefix}
+	return &form{compiled: c.compiled, kind: c.kind, calls: c.calls, headed: c.headed, compile: c.took, prefix: prefix}
 }
 
 // grammarOf returns src with its grammar; nil if src is nil, or optional and without a grammar. parked: j waits for the

@@ -214,11 +214,18 @@ func priorityClass(w *wire.Request) sched.Class {
 func (s *Server) setThinking(m *model, r *request, w *wire.Request, begin meridian.Begin) *wire.Error {
 	opt := m.thinkOptions(w, r.MaxTokens, r.continued)
 	opt.Calls, opt.Bound = r.Calls != nil, r.form != nil
+	opt.Headed, opt.CallsOnly = r.form != nil && r.form.headed, r.form != nil && r.form.calls
 	var err error
 	if r.ctl, err = meridian.NewControl(m.think, m.tags, opt, begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.Control = r.ctl
+	switch h := m.tags.Headers(); {
+	case opt.Headed:
+		r.form.prefix = headedStart(h, r.ctl, begin, r.form.prefix, r.form.calls)
+	case r.headed && begin.Header:
+		r.header = []byte(messageEnd(h, false) + h.Turn)
+	}
 	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}

@@ -42,8 +42,9 @@ type loop struct {
 	saved     *calibration
 	masks     maskWorker
 	maskCosts maskCosts
-	device    *device   // nil: no other engine process shares the devices
-	epoch     time.Time // core.Instant 0, and the zero of meridian's clock
+	goesOn    sampler.Mask // all tokens but ends of generation; nil: not needed yet
+	device    *device      // nil: no other engine process shares the devices
+	epoch     time.Time    // core.Instant 0, and the zero of meridian's clock
 
 	stores     *stores
 	result     core.Result   // of the newest step
@@ -488,10 +489,11 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (s
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.observeToken(r, inThink, now)
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
-	said = l.core.Token(l.instant(now), &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
+	piece := l.piece(r, tok, inThink && !r.ctl.InHeader())
+	said = l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.thought[:0], l.answer[:0])
 	if r.Calls != nil {
 		r.ctl.Verbatim(r.Calls.Busy())
-		l.holdCall(r)
+		l.holdCall(r, tok)
 	}
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)

@@ -39,6 +39,7 @@ type request struct {
 	deviceWait  deviceWait     // of its steps, for other models
 	formWait    formWait       // for the compilation of its grammars
 	callGrammar *compiled      // grammar of a tool call that the model starts by itself; nil: none
+	headed      bool           // callGrammar has the headers of messages
 	refused     bool           // the start of the current call does not match callGrammar
 	fillOnly    bool           // compute the prompt, sample nothing
 	stopTokens  []core.Token   // end the answer
@@ -57,6 +58,7 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
+	header       []byte    // of the current message, as the grammar of a turn reads it, with headed
 	paused       bool      // the client does not read and its send ring is full
 	pausedAt     time.Time // valid while paused
 	finished     bool      // finalised; kept only while pending is not empty

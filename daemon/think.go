@@ -35,7 +35,7 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	if r.form != nil {
 		l.restrict(r)
 	}
-	choice, err := l.choose(r, row, probed)
+	choice, err := l.choose(r, row, probed && (r.form == nil || !r.form.bound))
 	if err != nil {
 		return choice, err
 	}

@@ -58,10 +58,11 @@ func (m *model) readCalls(r *request, w *wire.Request, tools []toolcall.Tool, pr
 	r.stopTokens = append(r.stopTokens[:len(r.stopTokens):len(r.stopTokens)], m.calls.Stop()...)
 }
 
-// piece returns the text of a token of r's answer; for a control token that marks a call, the marker's text.
-func (l *loop) piece(r *request, tok core.Token, inThink bool) []byte {
+// piece returns the text of a token of r's answer; for a control token that marks a call, the marker's text. thought
+// says that the token is part of a thought's text.
+func (l *loop) piece(r *request, tok core.Token, thought bool) []byte {
 	piece := l.vocab.Piece(tok)
-	if r.callForm == nil || inThink {
+	if r.callForm == nil || thought {
 		return piece
 	}
 	return r.callForm.Piece(tok, piece)

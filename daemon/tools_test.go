@@ -430,6 +430,7 @@ func TestForcedCalls(t *testing.T) {
 		{"meetkai-functionary-medium-v3.2", nil, "all\nIn words."},
 		{"muse-glimmer", []string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"},
 			" to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>In words."},
+		{"openai-gpt-oss-120b", harmonyMarkers, hm + another + inWords},
 		{"Kimi-K3", []string{"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"},
 			"Hm.<|close|>think<|sep|><|open|>response<|sep|>In words."},
 		{"GLM-4.7-Flash", nil, "Hm.</think>In words."},
@@ -463,6 +464,7 @@ func TestForcedCalls(t *testing.T) {
 					q := wire.DefaultRequest()
 					q.Sampling.Temperature, q.Tools, q.ToolChoice, q.ParallelToolCalls = 0, tools, choice, false
 					q.Messages, q.Stream = []wire.Message{{Role: "user", Content: "question"}}, stream
+					q.Think.BudgetTokens = 60 // with headers, noise may think again
 					a := r.called(&q)
 					if len(a.calls) != 1 || a.text != "" || a.reason != string(wire.Calls) {
 						t.Fatalf("stream %v: %v", stream, a)

@@ -45,6 +45,7 @@ type Control struct {
 	Router
 	cfg     *Config
 	mode    Mode
+	owed    bool  // Options.Bound
 	touched int64 // time of the last Next or OnToken, for Registry
 
 	text textState     // of the current block
@@ -60,12 +61,15 @@ type Control struct {
 	state   closeState
 	pending Force // the close in states closeDecided … closeDelivered; else its Reason is NoReason
 	retryAt int   // after a delivered close without effect: force it again from this many think tokens on
+	// closedAt is the think tokens at the delivered close.
+	closedAt int
 
 	// The tokens that come next whatever the rows say. Invariant: pos < len(seq) unless kind is nothing.
 	kind     forcing
 	seq      []runtime.Token
 	pos      int
-	begun    int             // how many tokens of the close sequence the model has just written itself
+	shut     []runtime.Token // the close sequence that is forced
+	begun    int             // how many tokens of it the model has just written itself
 	cue      []runtime.Token // the close sequence and the tokens forced after it
 	done     Force           // the last forced close that arrived
 	since    int64           // when the current block began, or noTime
@@ -97,10 +101,17 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
 		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
-	c.bound = opt.Bound
+	c.owed, c.headed = opt.Bound, opt.Headed
+	c.bound = opt.Bound && !opt.Headed
 	c.Router.calls = opt.Calls
 	if tags == nil {
 		return c, nil
+	}
+	switch c.shut = tags.closeSeq; {
+	case opt.Headed:
+		c.shut = tags.endSeq
+	case opt.CallsOnly:
+		c.shut = tags.callSeq
 	}
 	if opt.BudgetTokens >= 0 {
 		c.budget = min(c.budget, opt.BudgetTokens)
@@ -134,7 +145,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 
 // setCue prepares the tokens after the close tag: in probes and, when the request names a cue, after a forced close.
 func (c *Control) setCue(cue string) error {
-	c.cue = c.tags.closeSeq
+	c.cue = c.shut
 	if cue == "" && !c.probing {
 		return nil
 	}
@@ -269,7 +280,7 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	case c.think >= c.search:
 		c.decide(HardCap, closeDecided)
 	}
-	if c.state < closeDecided {
+	if c.state < closeDecided || c.headed && c.part != inText { // the grammar writes the header
 		return runtime.NoToken, false
 	}
 	c.date(now)
@@ -289,7 +300,7 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 // force begins the close and returns its first token. It does not repeat tokens of the tag that the model has just
 // written.
 func (c *Control) force(now int64) runtime.Token {
-	c.kind, c.seq, c.pos = closing, c.tags.closeSeq, 0
+	c.kind, c.seq, c.pos = closing, c.shut, 0
 	if len(c.held) > 0 || c.part != inText {
 		c.pos = c.begun
 	}
@@ -305,7 +316,7 @@ func (c *Control) force(now int64) runtime.Token {
 // true): where the token would begin a character that cannot be completed within the budget, and where it would end
 // the turn in a thought although a bound answer is still to come.
 func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_ runtime.Token, forced bool) {
-	if eog && c.phase == ThinkDecode && c.bound && !c.endsMessage(tok) {
+	if eog && c.phase == ThinkDecode && c.owed && !c.endsMessage(tok) && !(c.headed && c.part != inText) {
 		c.decide(EOG, closeDue)
 		c.date(now)
 		if c.text.need > 0 {
@@ -355,7 +366,8 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 		c.enter(s.Think, now)
 	}
 	if s.Event.Has(ExitThink) {
-		c.exit(kind == closing && arrived, now)
+		// The header that follows a forced end of the thought's message ends the thought.
+		c.exit(kind == closing && arrived || c.headed && c.state == closeDelivered && c.think == c.closedAt, now)
 		if c.phase == ThinkDecode { // the same token opened a new block
 			c.enter(nil, now)
 		}
@@ -374,7 +386,7 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 func (c *Control) advance(arrived bool, s *Step) {
 	kind := c.kind
 	if kind == closing && arrived && c.state < closeDelivered {
-		c.state = closeDelivered
+		c.state, c.closedAt = closeDelivered, c.think
 		s.Event |= ForceBudget
 		s.Reason = c.pending.Reason
 	}
@@ -393,7 +405,7 @@ func (c *Control) follow(tok runtime.Token, piece []byte) {
 	if c.part == inText {
 		c.text.add(piece)
 	}
-	if seq := c.tags.closeSeq; len(seq) > 1 {
+	if seq := c.shut; len(seq) > 1 {
 		switch {
 		case c.begun < len(seq)-1 && tok == seq[c.begun]:
 			c.begun++
@@ -431,7 +443,7 @@ func (c *Control) enter(text []byte, now int64) {
 func (c *Control) exit(forced bool, now int64) {
 	c.stopClock(now)
 	c.ended = EndedNatural
-	rest := len(c.tags.closeSeq)
+	rest := len(c.shut)
 	if forced && c.kind == closing {
 		rest = c.pos // the marker took effect before the whole sequence was forced
 	}

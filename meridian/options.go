@@ -89,6 +89,11 @@ type Options struct {
 	// Bound says that the answer is held to a grammar. What reads like a marker in it is text then, and an end of
 	// generation within a thought ends the thought only.
 	Bound bool
+	// CallsOnly says that the bound answer is calls of tools: a forced close does not begin text before them.
+	CallsOnly bool
+	// Headed says that the grammar holds the headers of messages too (Tags.Headers is not nil): a forced close only
+	// ends the thought's message, and markers in the answer keep their meaning.
+	Headed bool
 	// Calls says that the request has tools. The answer then comes with the markers of control tokens between fences
 	// (package thinktags), and a message to a tool with its header, for the parser of calls.
 	Calls bool

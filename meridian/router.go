@@ -64,7 +64,8 @@ type Router struct {
 	recipe *thinktags.Channels
 
 	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
-	bound   bool   // Options.Bound: what reads like a marker in the answer is text
+	bound   bool   // Options.Bound without Headed: what reads like a marker in the answer is text
+	headed  bool   // Options.Headed
 	leading bool   // no text of the answer is visible yet
 	strip   bool   // the answer follows a thought: its leading line breaks are not shown
 	lead    []byte // white space that is shown if visible text follows
@@ -399,6 +400,9 @@ func (r *Router) mark(n *matchNode, s *Step) {
 		}
 		r.part = inHeader
 	case markMessage:
+		if r.headed && !r.part.header() {
+			break // it ends no header
+		}
 		r.message(s)
 	case markEnd:
 		r.headless()

@@ -76,6 +76,7 @@ type Tags struct {
 	thinkHead []byte    // of family.Channels
 	callHead  []byte    // likewise
 	callMarks [3][]byte // likewise: what begins a header, ends it, ends a message
+	headers   *Headers  // likewise; nil unless its markers are tokens
 
 	// Texts of control tokens that are not part of a marker: the boundaries of turns.
 	boundary map[string]bool
@@ -84,6 +85,8 @@ type Tags struct {
 
 	// The tokens to force.
 	openSeq, closeSeq []runtime.Token
+	endSeq            []runtime.Token  // ends a message with a header
+	callSeq           []runtime.Token  // closes a thought before a call
 	suffix            string           // text between close tag and answer
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
@@ -178,6 +181,7 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 	}
 	slices.SortFunc(t.specials, func(a, b special) int { return cmp.Compare(a.id, b.id) })
 	t.build(known)
+	t.setHeaders(known)
 	var err error
 	if t.openSeq, err = t.spell(v, f.Open[0]); err != nil {
 		return nil, err
@@ -186,7 +190,13 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 		return nil, err
 	}
 	t.close = t.closeSeq[:1]
-	return t, nil
+	if c := f.Channels; c != nil {
+		t.endSeq, err = t.spell(v, c.End[0])
+	}
+	if t.callSeq = t.closeSeq; err == nil && f.ForceCall != "" {
+		t.callSeq, err = t.spell(v, f.ForceCall)
+	}
+	return t, err
 }
 
 // singles resolves a family whose markers are all single tokens and whose answers contain nothing to hide.
@@ -211,7 +221,7 @@ func (t *Tags) singles() bool {
 		return false
 	}
 	t.open, t.close = open, shut
-	t.openSeq, t.closeSeq = open[:1], shut[:1]
+	t.openSeq, t.closeSeq, t.callSeq = open[:1], shut[:1], shut[:1]
 	return true
 }
 

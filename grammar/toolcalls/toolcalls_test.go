@@ -1,6 +1,7 @@
 package toolcalls
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
@@ -28,12 +29,15 @@ func newVocabulary(f *toolcall.Form, control bool) *vocabulary {
 		v.pieces = append(v.pieces, []byte(w))
 	}
 	if control {
-		for _, text := range slices.Concat(f.Written[:], f.Open, f.Close, f.Before, f.Middle, f.After, f.Params.Open,
+		for _, text := range slices.Concat(f.Heads, f.Channels, []string{f.Typed}, f.Open, f.Close, f.Before, f.Middle, f.After, f.Params.Open,
 			f.Params.Close, []string{f.Quote}) {
 			if strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") && strings.Count(text, ">") == 1 &&
 				!slices.Contains(v.markers, text) {
 				v.markers = append(v.markers, text)
 			}
+		}
+		if len(f.Heads) > 0 {
+			v.markers = append(v.markers, "<|channel|>", "<|constrain|>", "<|message|>")
 		}
 	}
 	return v
@@ -78,19 +82,18 @@ next:
 	return out
 }
 
-// routed is what a router hands on of a text that a model wrote.
+// routed is what a router hands on of a message with its header.
 func (v *vocabulary) routed(s *toolcall.Spec, text []byte) []byte {
 	f := s.Form()
-	if f.Written[0] == "" {
-		return text
+	end := v.read(s, "<|message|>")
+	head, body, _ := bytes.Cut(text, end)
+	if !s.Named() {
+		return body
 	}
-	out := string(v.read(s, f.Before[0])) + string(text)
-	for i, now := range []string{"", f.Middle[0], f.After[0]} {
-		if i > 0 {
-			out = strings.Replace(out, string(v.read(s, f.Written[i])), string(v.read(s, now)), 1)
-		}
+	for _, marker := range []string{"<|channel|>", "<|constrain|>"} {
+		head = bytes.ReplaceAll(head, v.read(s, marker), []byte(" "))
 	}
-	return []byte(out)
+	return slices.Concat(v.read(s, f.Before[0]), head, end, body)
 }
 
 func first(list []string) string {
@@ -143,13 +146,22 @@ func TestWalksAreCalls(t *testing.T) {
 				}
 				for _, choice := range []toolcall.Choice{{Mode: toolcall.Required},
 					{Mode: toolcall.Named, Name: "get_weather"}} {
-					g, err := Compile(spec.Text(tools, choice, choice.Mode == toolcall.Required), jsonschema.Options{},
-						jsonschema.Limits{})
-					if err != nil {
-						t.Fatal(err)
+					parallel := choice.Mode == toolcall.Required
+					texts := []toolcall.Part{spec.Text(tools, choice, parallel)}
+					if spec.Headed() {
+						texts = append(texts, spec.TextWithHeader(tools, choice, parallel, true),
+							spec.TextWithHeader(tools, choice, parallel, false))
 					}
-					for range 20 {
-						m := grammar.NewMatcher(g, words)
+					var grammars []*grammar.Grammar
+					for _, text := range texts {
+						g, err := Compile(text, jsonschema.Options{}, jsonschema.Limits{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						grammars = append(grammars, g)
+					}
+					for i := range 20 * len(grammars) {
+						m := grammar.NewMatcher(grammars[i/20], words)
 						p := toolcall.NewParser(spec, toolcall.NewTools(tools), toolcall.Options{Stream: true})
 						var got toolcall.Collect
 						var text []byte
@@ -183,7 +195,10 @@ func TestWalksAreCalls(t *testing.T) {
 							piece := spec.Piece(tok, v.Piece(tok))
 							text = append(text, piece...)
 						}
-						got.Add(p.Push(v.routed(spec, text)))
+						if i >= 20 {
+							text = v.routed(spec, text)
+						}
+						got.Add(p.Push(text))
 						got.Add(p.Finish())
 						if len(got.Calls) == 0 || len(got.Reasons) > 0 || len(got.Text) > 0 {
 							t.Fatalf("seed %d: %q is read as %q, %v, text %q", seed, text, got.Calls, got.Reasons,

@@ -16,6 +16,8 @@ type Family struct {
 	Open  []string // open a thought; the first is the one that is forced
 	Close []string // end it; the first is the one that is forced, unless Force is set
 	Force string   // what is forced to end a thought, where that is more than a marker; "" is Close[0]
+	// ForceCall is what is forced instead before a call of a tool, where Force begins a text; "" is Force.
+	ForceCall string
 
 	// Hidden are markers of the answer that are never shown, such as the token that opens it.
 	Hidden []string
@@ -33,6 +35,8 @@ type Family struct {
 
 // Channels is a format in which a turn is a row of messages, each with a header that says what the message is.
 type Channels struct {
+	Turn    string   // begins a message of the model: the text before its header
+	Answer  string   // the header of an answer, to the end of Message
 	Start   []string // begin a header; a second one within a header continues it
 	Message string   // ends the header
 	End     []string // end a message
@@ -47,6 +51,7 @@ var Families = []Family{
 		Open:  []string{"<|channel|>analysis<|message|>"},
 		Close: []string{"<|end|><|start|>assistant<|channel|>final<|message|>"},
 		Channels: &Channels{
+			Turn: "<|start|>assistant", Answer: "<|channel|>final<|message|>",
 			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis",
 			Call: "to=functions.",
 			End:  []string{"<|end|>", "<|return|>", "<|call|>"},
@@ -59,6 +64,7 @@ var Families = []Family{
 		Open:  []string{" to=self<|message|>"},
 		Close: []string{"<|eom|><|start|>assistant to=user<|message|>"},
 		Channels: &Channels{
+			Turn: "<|start|>assistant", Answer: " to=user<|message|>",
 			Start: []string{"<|start|>"}, Message: "<|message|>", Think: "to=self", End: []string{"<|eom|>", "<|eot|>"},
 		},
 		Signs: [][]string{{"<|start|>assistant", "to=self", "<|message|>"}},
@@ -67,7 +73,7 @@ var Families = []Family{
 		Name:  "sections",
 		Open:  []string{"<|open|>think<|sep|>"},
 		Close: []string{"<|close|>think<|sep|>"},
-		Force: "<|close|>think<|sep|><|open|>response<|sep|>",
+		Force: "<|close|>think<|sep|><|open|>response<|sep|>", ForceCall: "<|close|>think<|sep|>",
 		Hidden: []string{"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
 			"<|end_of_msg|>"},
 		Signs: [][]string{{"<|open|>", "<|close|>", "<|sep|>"}},

@@ -24,9 +24,12 @@ type Form struct {
 	Suffixed bool     // ":" and a number follow the name; all of it is the call's id
 	Escaped  bool     // names and keys are escaped as in XML attributes
 
-	// Written is what the model writes instead of Before, Middle and After, where a router reads the headers of
-	// messages and hands them on in this form.
-	Written [3]string
+	// Heads are the headers of a message that is a call of NAME, or holds one. A model writes them instead of Before
+	// and Middle where a router reads headers and hands them on in this form (NameTag).
+	Heads []string
+	// Channels are the channels of such a header, Typed what may stand before the name of the arguments' type in it.
+	Channels []string
+	Typed    string
 	// Content begins text of the answer and is not shown.
 	Content []string
 	// Stop are tokens that end the turn after a call.

@@ -7,8 +7,10 @@ var Forms = []Form{
 		Name:   "harmony",
 		Before: []string{"<|start|>"}, Middle: []string{"<|message|>"}, After: []string{"<|end|>"},
 		Notation: Object, NameTag: "to=", Prefix: "functions.", Single: true,
-		Written: [3]string{" to=", "<|channel|>commentary json<|message|>", "<|call|>"},
-		Signs:   [][]string{{"<|channel|>", "<|message|>", "to=functions."}},
+		Heads: []string{"<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
+			" to=functions.NAME<|channel|>commentary json<|message|>"},
+		Channels: []string{"<|channel|>commentary", "<|channel|>analysis"}, Typed: "<|constrain|>",
+		Signs: [][]string{{"<|channel|>", "<|message|>", "to=functions."}},
 	},
 	{
 		Name: "kimi-k3",
@@ -67,6 +69,7 @@ var Forms = []Form{
 		Open: []string{"<atem:function_calls>"}, Close: []string{"</atem:function_calls>"},
 		Before: []string{`<atem:invoke name="`}, Middle: []string{`">`}, After: []string{"</atem:invoke>"},
 		Notation: Tagged, Params: element(`<atem:parameter name="`, `">`, "</atem:parameter>"),
+		Heads: []string{" to=NAME<|message|>"},
 	},
 	{
 		Name: "seed-oss",

@@ -112,10 +112,7 @@ func firstLiteral(compiled [][]byte, texts []string) Part {
 // callText describes a call of one tool.
 func (s *Spec) callText(t *Tool) Part {
 	f := s.form
-	schema := Part{Schema: t.Parameters}
-	if len(t.Parameters) == 0 {
-		schema.Schema = []byte(`{"type":"object"}`)
-	}
+	schema := t.arguments()
 	name := string(appendQuoted(nil, t.Name))
 	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
 		firstLiteral(s.after, f.After)
@@ -140,16 +137,7 @@ func (s *Spec) callText(t *Tool) Part {
 	case Keyed:
 		add(literal(`{`+name+`:`), space, schema, literal("}"))
 	case Object:
-		called := t.Name
-		if f.Prefix != "" {
-			called = f.Prefix + called
-		}
-		if s.written[0] != "" {
-			before, middle, after = literal(s.written[0]), literal(s.written[1]), literal(s.written[2])
-			add(before, literal(called), middle, schema, after)
-			break
-		}
-		add(before, literal(called))
+		add(before, literal(f.NameTag+f.Prefix+t.Name))
 		if f.Suffixed {
 			add(literal(":"), Part{Schema: []byte(`{"type":"integer","minimum":0}`)})
 		}

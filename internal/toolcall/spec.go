@@ -30,7 +30,9 @@ type Spec struct {
 	paramClose, attr                       [][]byte
 	quote, pad                             []byte
 	raw                                    [2][]byte
-	written                                [3]string
+	heads                                  []string
+	channels                               []string
+	typed                                  string
 	keys                                   Keys
 
 	starts []start   // what ends plain text
@@ -101,9 +103,13 @@ func (f *Form) Resolve(v Vocabulary) *Spec {
 	p := &f.Params
 	s.paramOpen, s.paramMiddle, s.paramClose, s.attr = list(p.Open), list(p.Middle), list(p.Close), list(p.Attr)
 	s.quote, s.pad = []byte(fenced(f.Quote, known)), []byte(p.Pad)
-	for i, text := range f.Written {
-		s.written[i] = fenced(text, known)
+	for _, text := range f.Heads {
+		s.heads = append(s.heads, fenced(text, known))
 	}
+	for _, text := range f.Channels {
+		s.channels = append(s.channels, fenced(text, known))
+	}
+	s.typed = fenced(f.Typed, known)
 	s.raw = [2][]byte{[]byte(p.Raw[0]), []byte(p.Raw[1])}
 	for i, k := range [...]*[]string{&s.keys.Name, &s.keys.Arguments, &s.keys.ID} {
 		*k = slices.Concat(*k, [...][]string{jsonKeys.Name, jsonKeys.Arguments, jsonKeys.ID}[i])
@@ -155,7 +161,7 @@ func (s *Spec) Piece(t int32, piece []byte) []byte {
 func (f *Form) texts() []string {
 	p := &f.Params
 	return slices.Concat(f.Open, f.Weak, f.Close, f.Before, f.Middle, f.After, f.ID, f.Content, p.Open, p.Middle,
-		p.Close, p.Attr, f.Written[:], []string{f.Quote})
+		p.Close, p.Attr, f.Heads, f.Channels, []string{f.Quote, f.Typed})
 }
 
 // marker reports whether a visible piece has the shape of a marker.

@@ -1,0 +1,56 @@
+package toolcall
+
+import "strings"
+
+// Headed reports whether a message's header says that it is a call, or holds one; Named, whether the tool's name is
+// there only.
+func (s *Spec) Headed() bool { return len(s.heads) > 0 }
+
+// Named: see Headed.
+func (s *Spec) Named() bool { return s.Headed() && s.form.NameTag != "" }
+
+// TextWithHeader is Text with the header of the message, as a model writes it. exact: the header is one that templates
+// write; otherwise any that models are known to write.
+func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel, exact bool) Part {
+	var calls []Part
+	for i := range tools {
+		if choice.Mode == Named && tools[i].Name != choice.Name {
+			continue
+		}
+		body := tools[i].arguments()
+		if !s.Named() {
+			body = s.Text(tools[i:i+1], Choice{Mode: Required}, parallel)
+		}
+		calls = append(calls, Part{Seq: []Part{s.header(tools[i].Name, exact), body}})
+	}
+	return Part{Any: calls}
+}
+
+// header describes the header of a call of a tool.
+func (s *Spec) header(name string, exact bool) Part {
+	if exact || len(s.channels) == 0 {
+		var any []Part
+		for _, head := range s.heads {
+			any = append(any, literal(strings.Replace(head, "NAME", name, 1)))
+		}
+		return Part{Any: any}
+	}
+	var channels []Part
+	for _, text := range s.channels {
+		channels = append(channels, literal(text))
+	}
+	to, channel := literal(" "+s.form.NameTag+s.form.Prefix+name), Part{Any: channels}
+	word := Part{Pattern: "[A-Za-z0-9_-]{1,16}"}
+	typed := Part{Any: []Part{{Seq: []Part{literal(" "), optional(literal(s.typed)), word}},
+		{Seq: []Part{literal(s.typed), word}}, {}}}
+	message := firstLiteral(s.middle, s.form.Middle)
+	return Part{Any: []Part{{Seq: []Part{channel, to, typed, message}}, {Seq: []Part{to, channel, typed, message}}}}
+}
+
+// arguments describes t's arguments as JSON.
+func (t *Tool) arguments() Part {
+	if len(t.Parameters) == 0 {
+		return Part{Schema: []byte(`{"type":"object"}`)}
+	}
+	return Part{Schema: t.Parameters}
+}
