@@ -29,7 +29,8 @@ func newVocabulary(f *toolcall.Form, control bool) *vocabulary {
 		v.pieces = append(v.pieces, []byte(w))
 	}
 	if control {
-		for _, text := range slices.Concat(f.Heads, f.Channels, []string{f.Typed}, f.Open, f.Close, f.Before, f.Middle, f.After, f.Params.Open,
+		for _, text := range slices.Concat(f.Heads, f.Channels, []string{f.Typed}, f.Open, f.Close, f.Before, f.Middle,
+			f.After, f.Params.Open,
 			f.Params.Close, []string{f.Quote}) {
 			if strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") && strings.Count(text, ">") == 1 &&
 				!slices.Contains(v.markers, text) {
