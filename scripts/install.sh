@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Copy the built commands, completions, manual pages, the sample configuration and the systemd units to PREFIX, below DESTDIR when
-# that is set: DESTDIR=/stage PREFIX=/usr scripts/install.sh. What the files say names PREFIX alone, as DESTDIR is gone
-# when they are used. BIN is where the commands lie, bin/ by default. HELPERS has commands that run on this machine, if
-# those in BIN are for another: they write the completions and manual pages.
+# Copy the built commands, completions, manual pages, the sample configuration and the systemd units to PREFIX, below
+# DESTDIR when that is set: DESTDIR=/stage PREFIX=/usr scripts/install.sh. What the files say names PREFIX alone, as
+# DESTDIR is gone when they are used. BIN is where the commands lie, bin/ by default. HELPERS has commands that run on
+# this machine, if those in BIN are for another: they write the completions and manual pages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${PREFIX:-/usr/local}

@@ -62,6 +62,7 @@ func printFront(w io.Writer, rep bench.FrontReport) {
 			r.Single.TokensPerSecond, r.Front.TokensPerSecond, r.Throughput, r.Single.ITLp95Ms, r.Front.ITLp95Ms,
 			r.ITLp95)
 	}
-	fmt.Fprintf(w, "\n| first token of a new connection, pairs | single ms | front ms | added ms |\n|---|---|---|---|\n"+
+	fmt.Fprintf(w, "\n| first token of a new connection, pairs | single ms | front ms | added ms |\n"+
+		"|---|---|---|---|\n"+
 		"| %d | %.2f | %.2f | **%.2f** |\n", rep.First.Pairs, rep.First.SingleMs, rep.First.FrontMs, rep.First.AddedMs)
 }

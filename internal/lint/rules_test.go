@@ -148,7 +148,8 @@ var rules = []rule{
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/pull", "models/store", "runtime/llama",
-		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage", "internal/hostmem", "internal/logq"},
+		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage", "internal/hostmem",
+		"internal/logq"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
 		"internal/completion", "internal/manpage", "internal/gguf",
@@ -160,8 +161,8 @@ var rules = []rule{
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
 		"bench/replay", "bench/report", "bench/workload", "daemon", "models", "models/heldout", "runtime",
-		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage",
-		"internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
+		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
+		"internal/manpage", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 )
 
-// Command is the hidden `PROGRAM man-pages DIRECTORY`: a page in section 1 for the program and for each of its commands.
-// usage marks an error as a mistake on the command line.
+// Command is the hidden `PROGRAM man-pages DIRECTORY`: a page in section 1 for the program and for each of its
+// commands. usage marks an error as a mistake on the command line.
 func Command(usage func(error) error) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man-pages DIRECTORY",

@@ -11,7 +11,8 @@ import (
 )
 
 func program() *cobra.Command {
-	root := &cobra.Command{Use: "prog", Short: "do things", Long: "prog does things.\n  prog --a   one\n  prog --b   two\n" +
+	root := &cobra.Command{Use: "prog", Short: "do things", Long: "prog does things.\n  prog --a   one\n  prog --b   " +
+		"two\n" +
 		"It does them well.", Run: func(*cobra.Command, []string) {}, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}}
 	root.Flags().Bool("fast", false, "do them at once")
