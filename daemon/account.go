@@ -63,13 +63,20 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 		l.m.Forced(said.Reason.String())
 	}
 	if said.Event.Has(meridian.ExitThink) {
+		r.thought = now
 		if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
 			l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
 		}
 	}
 	if r.answered.IsZero() && said.Visible {
 		r.answered = now
-		l.m.TTOT.Observe(now.Sub(r.arrived))
+		l.m.ToAnswer.Observe(now.Sub(r.arrived))
+		if !r.thought.IsZero() {
+			l.m.TTOT.Observe(now.Sub(r.thought))
+			if r.TargetTTOT > 0 && now.Sub(r.thought) > r.TargetTTOT {
+				l.m.SLOViolationsTTOT.Inc()
+			}
+		}
 	}
 }
 
@@ -133,6 +140,7 @@ func (l *loop) publish() {
 		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
 		Prefixes:  tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
+		PrefixEvictions: tree.Evictions + tree.IDEvictions,
 	}
 	for t := range k.BlockBytes {
 		k.BlockBytes[t] = ledger.Bytes(tiers[t])

@@ -12,6 +12,9 @@ func (m *Metrics) declarePromise(step, sample, finish, sched string) {
 	m.counter("slo_violations_tbt_total", "uma_slo_violations_tbt_total", "tokens",
 		"Tokens of answers that missed their ITL target (slo.target_tbt_ms, or --itl-target-ms)", sample,
 		&m.SLOViolationsITL)
+	m.counter("slo_violations_ttot_total", "uma_slo_violations_ttot_total", "requests",
+		"Requests whose answer began later than their slo.target_ttot_ms after the end of the thought", sample,
+		&m.SLOViolationsTTOT)
 	m.gauge("ttft_at_risk", "uma_requests_ttft_at_risk", "requests", "Requests before their first token that have "+
 		"missed their TTFT target, or will by the cost model", sched, &m.ttftAtRisk)
 	m.value("itl_target_ms", "uma_itl_target_seconds", "ms", "The tightest ITL target of the running requests; 0 = "+
@@ -151,29 +154,33 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			"defect when above 0", sched, &m.kv.avoidable)
 	for _, t := range []struct {
 		json, prom string
+		first      Tier // of tiers
+		tiers      []string
 		kind       kind
 		unit, help string
-		get        func(*TierStats) float64
+		get        func(TierStats) float64
 	}{
-		{"kv_tier_bytes", "uma_kv_tier_bytes", gauge, "bytes", "Bytes in each tier",
-			func(t *TierStats) float64 { return float64(t.Bytes) }},
-		{"kv_tier_cap_bytes", "uma_kv_tier_capacity_bytes", gauge, "bytes", "Capacity of each tier; 0 = unlimited, " +
-			"or no such tier", func(t *TierStats) float64 { return float64(t.CapBytes) }},
-		{"kv_tier_entries", "uma_kv_tier_entries", gauge, "entries", "Prefixes, or parts of them, in each tier",
-			func(t *TierStats) float64 { return float64(t.Entries) }},
-		{"kv_tier_evictions_total", "uma_kv_tier_evictions_total", counter, "entries",
-			"Entries evicted from a tier for lack of room", func(t *TierStats) float64 { return float64(t.Evictions) }},
-		{"kv_pages_in_total", "uma_kv_pages_in_total", counter, "tokens", "Tokens restored from each tier",
-			func(t *TierStats) float64 { return float64(t.PagesIn) }},
-		{"kv_pages_out_total", "uma_kv_pages_out_total", counter, "tokens", "Tokens stored in each tier",
-			func(t *TierStats) float64 { return float64(t.PagesOut) }},
-		{"kv_tier_errors_total", "uma_kv_tier_errors_total", counter, "operations",
-			"Reads and writes of a tier that failed", func(t *TierStats) float64 { return float64(t.Errors) }},
+		{"kv_tier_bytes", "uma_kv_tier_bytes", Device, sizedTiers, gauge, "bytes",
+			"Bytes in each tier; device: cached prefixes", func(t TierStats) float64 { return float64(t.Bytes) }},
+		{"kv_tier_cap_bytes", "uma_kv_tier_capacity_bytes", Device, sizedTiers, gauge, "bytes",
+			"Capacity of each tier, device: of the KV pool; 0 = unlimited, or no such tier",
+			func(t TierStats) float64 { return float64(t.CapBytes) }},
+		{"kv_tier_entries", "uma_kv_tier_entries", Device, sizedTiers, gauge, "entries",
+			"Prefixes, or parts of them, in each tier", func(t TierStats) float64 { return float64(t.Entries) }},
+		{"kv_tier_evictions_total", "uma_kv_tier_evictions_total", Device, sizedTiers, counter, "entries",
+			"Entries evicted from a tier for lack of room", func(t TierStats) float64 { return float64(t.Evictions) }},
+		{"kv_pages_in_total", "uma_kv_pages_in_total", Host, outerTiers, counter, "tokens",
+			"Tokens restored from each tier", func(t TierStats) float64 { return float64(t.PagesIn) }},
+		{"kv_pages_out_total", "uma_kv_pages_out_total", Host, outerTiers, counter, "tokens",
+			"Tokens stored in each tier", func(t TierStats) float64 { return float64(t.PagesOut) }},
+		{"kv_tier_errors_total", "uma_kv_tier_errors_total", Host, outerTiers, counter, "operations",
+			"Reads and writes of a tier that failed", func(t TierStats) float64 { return float64(t.Errors) }},
 	} {
-		m.vector(t.json, t.prom, "tier", t.kind, t.unit, t.help, scrape, tierNames,
-			func(i int) float64 { return t.get(&m.storeNow().Tiers[i]) })
+		m.vector(t.json, t.prom, "tier", t.kind, t.unit, t.help, scrape, t.tiers,
+			func(i int) float64 { return t.get(m.tierNow(t.first + Tier(i))) })
 	}
-	for i, name := range tierNames {
+	for i := Host; i < NumTiers; i++ {
+		name := tierNames[i]
 		m.durations("kv_restore_"+name+"_ms", "uma_kv_restore_seconds", "Time of a restore of cached cells, by tier",
 			"decode loop, at each restore", &m.restores[i]).label = `tier="` + name + `"`
 	}
@@ -208,7 +215,7 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			return 0
 		})
 	m.vectorOf("disagg_queued", "uma_disagg_queued", "fabric", gauge, "operations",
-		"Operations of the fabric in flight", scrape, m.fabricLabels,
+		"Operations of the fabric that are queued or running", scrape, m.fabricLabels,
 		one(func(f *FabricStats) float64 { return float64(f.Queued) }))
 	m.vectorOf("disagg_circuit_open", "uma_disagg_circuit_open", "fabric", gauge, "0, 1",
 		"1: the fabric failed recently and is not used", scrape, m.fabricLabels, one(func(f *FabricStats) float64 {

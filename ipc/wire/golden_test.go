@@ -158,6 +158,10 @@ func goldens() []golden {
 	call.CallID, call.Name, call.Arguments = "", "", []byte(`ty": "Bern"}`)
 	all = append(all, fromServer("tool_call_more", AppendToolCall(nil, &call),
 		Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
+	target := Error{ID: "r-1", Code: QueueLimit, Message: "slo.target_ttft_ms is 500ms, and 2.1s are predicted",
+		RetryAfter: 1600 * time.Millisecond, Predicted: 2100 * time.Millisecond}
+	all = append(all, fromServer("error_target", AppendError(nil, &target), Event{Kind: EventError, ID: "r-1",
+		Error: target}))
 	for _, e := range []Error{
 		{ID: "r-1", Code: QueueLimit, Message: "the queue is full: 512 requests wait",
 			RetryAfter: 1500 * time.Millisecond},
