@@ -85,9 +85,18 @@ func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 	t := r.ctl.Summary(int64(l.instant(now)))
 	if t.Ended != meridian.NeverThought {
 		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(),
-			Probes: t.Probes, Dropped: t.Dropped})
+			Probes: t.Probes, Dropped: t.Dropped,
+			EAT: t.Signals.EAT, RPDI: t.Signals.RPDI, Entropy: t.Signals.X, Mean: t.Signals.Mean, Var: t.Signals.Var,
+			Index: t.Signals.Index, Would: would(&t.Signals)})
+		l.rec.thought(r.ID, &t)
 	}
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
+}
+
+// would is the name of the signal that asked first for the end of the thinking, "" if none did.
+func would(s *meridian.Signals) string {
+	why, _ := s.First()
+	return why.String()
 }
 
 // account adds a step's counts to the metrics.

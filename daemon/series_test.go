@@ -183,7 +183,7 @@ func TestSeriesOfTargets(t *testing.T) {
 		})
 	}
 	begun := first
-	run(0, "an answer", func(q *wire.Request) { q.MaxTokens = 400 })
+	run(0, "an answer", func(q *wire.Request) { q.MaxTokens = 150 })
 	<-begun
 	run(1, "think\n", func(*wire.Request) {})
 	run(2, "think\n", func(q *wire.Request) { q.Priority = wire.PriorityBackground })

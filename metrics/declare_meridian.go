@@ -77,6 +77,27 @@ func (m *Metrics) declareThinking(step, sample, finish string) {
 		"requests that were copied back into the KV cache (--think-evict offload)", step, &m.ThoughtIngests)
 	m.counter("eat_probes_total", "uma_eat_probes_total", "probes", "EAT probes: decoded forks that test whether the "+
 		"answer has converged", finish, &m.eatProbes)
+	const signals = ", of a thought in which it was measured (early_exit, watch_signals)"
+	m.sizes("think_probes", "uma_think_probes", 1<<20, "EAT probes"+signals, finish, &m.thinkProbes).unit = "probes"
+	for _, h := range []struct {
+		json, prom, unit, help string
+		per                    float64
+		h                      *Sizes
+	}{
+		{"eat_entropy_mnats", "uma_eat_entropy_nats", "1/1000 nat; nats", "Entropy of the newest EAT probe", 1e-3,
+			&m.eatEntropy},
+		{"eat_mean_mnats", "uma_eat_mean_nats", "1/1000 nat; nats", "Running mean of EAT", 1e-3, &m.eatMean},
+		{"eat_variance_unats2", "uma_eat_variance_nats2", "1e-6 nat²; nat²", "Running variance of EAT", 1e-6,
+			&m.eatVariance},
+		{"rpdi_index_milli", "uma_rpdi_index_ratio", "1/1000; 1", "RPDI's ratio", 1e-3, &m.rpdiIndex},
+	} {
+		d := m.sizes(h.json, h.prom, 1<<20, h.help+" at the end"+signals, finish, h.h)
+		d.unit, d.scale = h.unit, h.per
+	}
+	m.labelled("think_signals_total", "uma_think_signals_total", "signal", "requests",
+		"Thoughts in which a signal was measured, by the signal that asked first for the end of the thought, "+
+			"whether it "+
+			"might act or not; none: no signal did", finish, &m.ThinkSignals)
 	m.counter("probe_dropped_total", "uma_probe_dropped_total", "rows", "Rows and probes whose entropy was not finite",
 		finish, &m.probeDropped)
 	m.counter("probe_fallbacks_total", "uma_probe_fallbacks_total", "requests",

@@ -134,6 +134,7 @@ type Metrics struct {
 	ThinkTokens      Sizes     // of a request that thought; see ThoughtDone
 	ThinkTime        Durations // from tag to tag
 	ThinkEnds        Labels    // Declare before use
+	ThinkSignals     Labels    // Declare before use; thoughts by the signal that asked first for their end
 	ForceReasons     Labels    // Declare before use; see Forced
 	ForceLatency     Durations // decision → close seen
 	GrammarCompile   Durations // a form of answers that was compiled
@@ -157,6 +158,9 @@ type Metrics struct {
 	ContextShift Counter // times the oldest part of a full context was removed
 
 	eatProbes, probeDropped     Counter
+	thinkProbes, rpdiIndex      Sizes // index in thousandths
+	eatEntropy, eatMean         Sizes // in 1/1000 nat
+	eatVariance                 Sizes // in 1e-6 nat²
 	decodedThink, decodedOutput Sizes
 	probeTime, schedTime        Micros
 	predictedMs                 Durations
@@ -215,6 +219,7 @@ func New(build Build) *Metrics {
 	m.MalformedCalls.Declare()
 	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
 		"length")
+	m.ThinkSignals.Declare("converged", "stalled", "overthinking", "none")
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog")
 	m.CacheMisses.Declare()
 	m.HTTPRefused.Declare()

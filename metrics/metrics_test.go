@@ -72,7 +72,8 @@ func filled() *Metrics {
 	m.Lookup(Host, 812)
 	m.Lookup(Device, 0)
 	m.Restored(Host, 3*time.Millisecond)
-	m.ThoughtDone(Thought{Tokens: 312, Time: 2 * time.Second, Ended: "converged", Probes: 9, Dropped: 1})
+	m.ThoughtDone(Thought{Tokens: 312, Time: 2 * time.Second, Ended: "converged", Probes: 9, Dropped: 1,
+		EAT: true, RPDI: true, Entropy: 0.3, Mean: 0.25, Var: 0.00047, Index: 1.5, Would: "converged"})
 	m.Forced("converged")
 	m.Forced("hard_cap")
 	m.ForceClosed(70 * time.Millisecond)
@@ -202,6 +203,8 @@ func TestSnapshot(t *testing.T) {
 				"other": 0.0},
 			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0,
 				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "other": 0.0},
+			"think_signals_total": map[string]any{"converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "none": 0.0,
+				"other": 0.0},
 			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"thought_ingests_total": 3.0,
@@ -255,7 +258,9 @@ func TestSnapshot(t *testing.T) {
 			"ttot_ms": {"32", 20, "1024"}, "time_to_answer_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6,
 				"1024"},
 			"inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"},
-			"think_ms":       {"+Inf", 2000, "1024"},
+			"think_ms": {"+Inf", 2000, "1024"}, "think_probes": {"16", 9, "1048576"},
+			"eat_entropy_mnats": {"512", 300, "1048576"}, "eat_mean_mnats": {"256", 250, "1048576"},
+			"eat_variance_unats2": {"512", 470, "1048576"}, "rpdi_index_milli": {"2048", 1500, "1048576"},
 			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"},
 			"schedule_us": {"16", 12, "1048576"},
 			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
@@ -481,7 +486,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		}
 	}
 	// Units of the base system, one prefix.
-	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
+	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells|nats|nats2|probes)$`)
 	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued",
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
@@ -530,7 +535,7 @@ func TestDocument(t *testing.T) {
 		}
 		unit := d.unit
 		switch {
-		case d.dur != nil || d.both != nil || d.scale == 1e-3:
+		case d.dur != nil || d.both != nil || d.scale == 1e-3 && d.size == nil:
 			unit = "ms; s"
 		case d.micros != nil:
 			unit = "µs; s"

@@ -203,6 +203,8 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 			Usage: WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host",
 				CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
 			Form: &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
+			Signals: &WhySignals{Probes: 9, Entropy: 0.31, Mean: 0.28, Variance: 0.0004, Index: 1.2, Converged: 96,
+				Overthinking: 120},
 			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target",
 				Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
 		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5,
