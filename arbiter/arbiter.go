@@ -2,7 +2,8 @@
 //
 // ggml's threads spin at barriers: two engines that decode at once on the same cores take about ten times as long as
 // one after the other. So each engine takes a lease before a step and releases it afterwards. The package is pure: the
-// engine processes decide with it over claims in shared memory (internal/lease).
+// engine processes decide with it over claims in shared memory (internal/lease), and the simulator over claims on a
+// virtual clock (sim).
 //
 // Next grants the lease in the order of due times (earliest deadline first). The next token of a visible answer is due
 // when its ITL target ends. A step without visible answers, a prompt's, is due Patience after it began to wait. Due

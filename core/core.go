@@ -260,8 +260,9 @@ func (c *Core) arrive(r *Request) {
 	c.tell(sched.Event{
 		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens,
 		Strict: r.Strict, PromptRows: r.PromptRows,
-		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
-		Whole: r.Whole, EveryRow: r.EveryRow,
+		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, TargetTTOT: r.TargetTTOT,
+		Thinking: r.Control.Phase() == meridian.ThinkDecode,
+		Whole:    r.Whole, EveryRow: r.EveryRow,
 	})
 	c.arrived = true
 }
@@ -358,7 +359,7 @@ func (c *Core) apply(now Instant) {
 		rej := &c.plan.Reject[i]
 		if r := c.requests[rej.Req]; r != nil {
 			c.end(r, End{Kind: Rejected, Reason: rej.Reason, RetryAfter: rej.RetryAfter, Need: rej.Need,
-				Have: rej.Have})
+				Have: rej.Have, Target: rej.Target, Predicted: rej.Predicted})
 		}
 	}
 	if c.plan.Reclaim > 0 {

@@ -47,9 +47,10 @@ type Request struct {
 	Owner      uint32 // peer uid: fairness key and cache namespace
 	Class      sched.Class
 	Arrived    Instant // when it reached the caller, not after its Handle(Arrive)
-	Strict     bool    // reject it when TargetTTFT cannot be met
+	Strict     bool    // reject it unless all of its targets will be met
 	TargetTTFT time.Duration
 	TargetITL  time.Duration
+	TargetTTOT time.Duration
 	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations.
 	// With Config.Tokens it may be empty until the request first starts.
 	Tokens []Token
@@ -254,6 +255,8 @@ type End struct {
 	Reason     sched.Reason
 	RetryAfter time.Duration
 	Need, Have int // cells, when its prompt can never fit
+	// of a strict request, the target that would be missed and what was predicted: see sched.Rejection
+	Target, Predicted time.Duration
 }
 
 // NoteKind says what happened, for callers that count or log.

@@ -106,6 +106,7 @@ type tracedRequest struct {
 	Strict     bool    `json:"strict,omitempty"`
 	TargetTTFT int64   `json:"ttft,omitempty"`
 	TargetITL  int64   `json:"itl,omitempty"`
+	TargetTTOT int64   `json:"ttot,omitempty"`
 	Prompt     int     `json:"prompt"`
 	MaxTokens  int     `json:"max"`
 	Shareable  int     `json:"shareable,omitempty"`
@@ -124,7 +125,8 @@ func (t *Trace) arrive(now Instant, r *Request) {
 		return
 	}
 	q := tracedRequest{
-		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt,
+		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
+		int64(r.TargetTTOT), r.Prompt,
 		r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
 		r.Whole, r.Tokens,
 	}
@@ -485,7 +487,8 @@ func (p *player) arrive(now string, request []byte) error {
 	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
 		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict,
 		TargetTTFT: time.Duration(q.TargetTTFT),
-		TargetITL:  time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable,
+		TargetITL:  time.Duration(q.TargetITL), TargetTTOT: time.Duration(q.TargetTTOT), Prompt: q.Prompt,
+		MaxTokens: q.MaxTokens, Shareable: q.Shareable,
 		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
 		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Tokens: q.Tokens, Control: t,
 	}})

@@ -63,13 +63,20 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 		l.m.Forced(said.Reason.String())
 	}
 	if said.Event.Has(meridian.ExitThink) {
+		r.thought = now
 		if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
 			l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
 		}
 	}
 	if r.answered.IsZero() && said.Visible {
 		r.answered = now
-		l.m.TTOT.Observe(now.Sub(r.arrived))
+		l.m.ToAnswer.Observe(now.Sub(r.arrived))
+		if !r.thought.IsZero() {
+			l.m.TTOT.Observe(now.Sub(r.thought))
+			if r.TargetTTOT > 0 && now.Sub(r.thought) > r.TargetTTOT {
+				l.m.SLOViolationsTTOT.Inc()
+			}
+		}
 	}
 }
 
@@ -78,9 +85,18 @@ func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 	t := r.ctl.Summary(int64(l.instant(now)))
 	if t.Ended != meridian.NeverThought {
 		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(),
-			Probes: t.Probes, Dropped: t.Dropped})
+			Probes: t.Probes, Dropped: t.Dropped,
+			EAT: t.Signals.EAT, RPDI: t.Signals.RPDI, Entropy: t.Signals.X, Mean: t.Signals.Mean, Var: t.Signals.Var,
+			Index: t.Signals.Index, Would: would(&t.Signals)})
+		l.rec.thought(r.ID, &t)
 	}
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
+}
+
+// would is the name of the signal that asked first for the end of the thinking, "" if none did.
+func would(s *meridian.Signals) string {
+	why, _ := s.First()
+	return why.String()
 }
 
 // account adds a step's counts to the metrics.
@@ -133,6 +149,7 @@ func (l *loop) publish() {
 		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
 		Prefixes:  tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
+		PrefixEvictions: tree.Evictions + tree.IDEvictions,
 	}
 	for t := range k.BlockBytes {
 		k.BlockBytes[t] = ledger.Bytes(tiers[t])

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"time"
@@ -78,7 +79,7 @@ func (l *loop) claim(done time.Time) arbiter.Claim {
 	}
 	if o.Due > 0 {
 		c.Due = min(c.Due, l.device.lease.At(l.epoch.Add(time.Duration(o.Due))))
-		c.Target = max(c.Target, l.itlTarget)
+		c.Target = cmp.Or(c.Target, l.itlTarget)
 	}
 	return c
 }

@@ -198,7 +198,7 @@ func (r *request) setOptions(w *wire.Request, params *sampler.Params) {
 		r.echo, r.PromptRows = w.PromptLogprobs, w.PromptLogprobs > 0
 	}
 	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
-	r.TargetTTFT, r.TargetITL = w.TargetTTFT, w.TargetTBT
+	r.TargetTTFT, r.TargetITL, r.TargetTTOT, r.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
 	r.Class = priorityClass(w)
 }
 

@@ -94,22 +94,26 @@ func (s *stores) tiers() []wire.KVTier {
 	}
 	out := []wire.KVTier{host, disk}
 	if s.remote != nil {
-		f, g := s.remote.out.Stats(), s.remote.guard.Stats()
-		errs := s.refused[metrics.Fabric].Load() + f.PushesDropped + f.PullsDropped
-		for r, n := range g.Errors {
-			if fabric.Reason(r) != fabric.ReasonCorrupt {
-				errs += n
-			}
-		}
-		out = append(out, wire.KVTier{
-			Tier: wire.TierFabric, Damaged: g.Errors[fabric.ReasonCorrupt], LastError: g.LastError,
-			Paused:  g.Breaker == fabric.BreakerOpen,
-			PagesIn: f.BlocksIngested * uint64(s.l.cfg.KVBlockTokens), PagesOut: f.BlocksOffloaded *
-				uint64(s.l.cfg.KVBlockTokens),
-			Bytes: int64(f.BytesOffloaded), Errors: errs,
-		})
+		out = append(out, s.remote.tier(s.refused[metrics.Fabric].Load()))
 	}
 	return out
+}
+
+// tier is the fabric's part of a kv report, when the engine has refused so many parts of it. Safe from any goroutine.
+func (m *remote) tier(refused uint64) wire.KVTier {
+	f, g, block := m.out.Stats(), m.guard.Stats(), uint64(m.l.cfg.KVBlockTokens)
+	errs := refused + f.PushesDropped + f.PullsDropped
+	for r, n := range g.Errors {
+		if fabric.Reason(r) != fabric.ReasonCorrupt {
+			errs += n
+		}
+	}
+	return wire.KVTier{
+		Tier: wire.TierFabric, Damaged: g.Errors[fabric.ReasonCorrupt], LastError: g.LastError,
+		Paused:  g.Breaker == fabric.BreakerOpen,
+		PagesIn: f.BlocksIngested * block, PagesOut: f.BlocksOffloaded * block,
+		Bytes: int64(f.BytesOffloaded), Errors: errs,
+	}
 }
 
 // entries are the entries of a kv report for stored parts.

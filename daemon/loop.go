@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	goruntime "runtime"
 	"slices"
@@ -271,12 +272,28 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: end.Reason.Explain()})
 	default:
 		l.m.Refusals.Inc(end.Reason.String())
-		e := wire.Error{Code: wire.QueueLimit, Message: end.Reason.Explain(), RetryAfter: end.RetryAfter}
+		e := wire.Error{Code: wire.QueueLimit, Message: end.Reason.Explain(), RetryAfter: end.RetryAfter,
+			Predicted: end.Predicted}
+		if end.Target > 0 {
+			e.Message = brokenTarget(end)
+		}
 		if l.draining {
 			e.Code = wire.ShuttingDown
 		}
 		l.failRequest(r, e)
 	}
+}
+
+// brokenTarget is the message of a strict request that is refused.
+func brokenTarget(end *core.End) string {
+	name := map[sched.Reason]string{sched.ReasonTTFT: "target_ttft_ms", sched.ReasonMissesITL: "target_tbt_ms",
+		sched.ReasonMissesTTOT: "target_ttot_ms"}[end.Reason]
+	if end.Predicted == 0 {
+		return fmt.Sprintf("slo.%s of %v could be met, but then a request admitted before, with slo.strict, would "+
+			"miss its target", name, end.Target)
+	}
+	return fmt.Sprintf("slo.%s is %v, and %v are predicted; slo.strict asks for a refusal then", name, end.Target,
+		end.Predicted.Round(time.Millisecond/10))
 }
 
 // recordNote counts and logs a note of the core.

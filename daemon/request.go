@@ -71,6 +71,7 @@ type request struct {
 	started      time.Time // first slice in a batch; zero while queued
 	first, last  time.Time // times of the first and newest token
 	lastProgress time.Time
+	thought      time.Time // the closing tag of its thought
 	answered     time.Time // first visible token
 	gaps         gapSum    // since the last live sample
 

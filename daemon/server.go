@@ -185,7 +185,7 @@ func (s *Server) bindMetrics() {
 			Get: func(i int) uint64 { return s.listeners[i].Accepted() }},
 
 		ProtocolErrors: metrics.Counts{Names: codeNames(),
-			Get: func(i int) uint64 { return c.ProtocolErrors(wire.Codes[i]) }},
+			Get: func(i int) uint64 { return c.ProtocolErrors(ipc.MessageErrors[i]) }},
 	})
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
@@ -213,12 +213,14 @@ func (s *Server) bindMetrics() {
 	for _, r := range toolcall.Reasons {
 		s.metrics.MalformedCalls.Declare(string(r))
 	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
-		sched.ReasonTTFT, sched.ReasonDraining, sched.ReasonPromptTooLong} {
+	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonDisplaced, sched.ReasonDraining,
+		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
 		s.metrics.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {
-		s.metrics.CacheMisses.Declare(r.String())
+		if r != kvsnap.ReasonFull { // which is no miss
+			s.metrics.CacheMisses.Declare(r.String())
+		}
 	}
 }
 
@@ -243,8 +245,8 @@ func labels[T fmt.Stringer](values []T) []string {
 }
 
 func codeNames() []string {
-	names := make([]string, len(wire.Codes))
-	for i, c := range wire.Codes {
+	names := make([]string, len(ipc.MessageErrors))
+	for i, c := range ipc.MessageErrors {
 		names[i] = string(c)
 	}
 	return names

@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -32,6 +33,7 @@ type running struct {
 // faulty is the fake engine with failures that a test orders while it runs.
 type faulty struct {
 	*fake.Engine
+	m     *metrics.Metrics
 	after atomic.Int64 // steps until the failure; 0 = none is ordered
 	err   error        // written before after
 }
@@ -43,6 +45,7 @@ func (f *faulty) failStep(n int, err error) {
 }
 
 func (f *faulty) Decode() error {
+	look(f.m, true)
 	if f.after.Load() > 0 && f.after.Add(-1) == 0 {
 		f.FailDecode(1, f.err)
 	}
@@ -77,15 +80,17 @@ func serveLogging(t *testing.T, log *slog.Logger, cfg fake.Config, args ...strin
 		done <- s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
 			defer close(opened)
 			cfg.Options = o
-			r.engine = &faulty{Engine: fake.New(cfg)}
+			r.engine = &faulty{Engine: fake.New(cfg), m: s.metrics}
 			return r.engine, nil
 		})
 	}()
 	r.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() {
+		look(s.metrics, false)
 		if err := r.stop(); err != nil {
 			t.Errorf("Serve: %v", err)
 		}
+		look(s.metrics, false)
 		if n := r.engine.Used(); n != 0 {
 			t.Errorf("%d cells are held after the end", n)
 		}

@@ -365,7 +365,11 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 			out.Tiers[metrics.Host], out.Tiers[metrics.Disk] = tier(&st.Host), tier(&st.Disk)
 			out.Tiers[metrics.Host].Errors = s.refused[metrics.Host].Load()
 			out.Tiers[metrics.Disk].Errors = st.IOErrors + s.refused[metrics.Disk].Load()
-			out.Tiers[metrics.Fabric].Errors = s.refused[metrics.Fabric].Load()
+			if s.remote != nil {
+				t := s.remote.tier(s.refused[metrics.Fabric].Load())
+				out.Tiers[metrics.Fabric] = metrics.TierStats{PagesIn: t.PagesIn, PagesOut: t.PagesOut,
+					Errors: t.Errors + t.Damaged}
+			}
 			return out
 		})
 	}
@@ -381,6 +385,7 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 		st := metrics.FabricStats{
 			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested,
 			Errors:      append(g.Errors[:], o.PushesDropped+o.PullsDropped),
+			Queued:      o.QueuedItems + o.QueuedPulls,
 			CircuitOpen: g.Breaker == fabric.BreakerOpen,
 		}
 		for t := range st.OffloadedTier {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -234,5 +236,49 @@ func TestProbeForksUnderPressure(t *testing.T) {
 		"eat_ema_variance_threshold=0", "--meridian", "min_think_tokens=4")
 	if r.counter("eat_probes_total") == 0 {
 		t.Error("nothing was probed: the test shows nothing")
+	}
+}
+
+// TestSignalsAreSeen: with watch_signals every thought leaves what the early-exit signals measured, in why, as
+// histograms and in the trace, also one that the model ends.
+func TestSignalsAreSeen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "trace")
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(60) + "</think>It is 42."}}},
+		"--trace", file, "--meridian", "watch_signals=both", "--meridian", "eat_probe_interval_tokens=4", "--meridian",
+		"min_think_tokens=4", "--meridian", "rpdi_window=8", "-c", "16384")
+	c := r.dial()
+	a := r.ask(c, func(q *wire.Request) { q.MaxTokens = 4000 })
+	if a.err != nil || a.eos.Thought.Ended != "natural" || a.eos.Thought.Probes == 0 {
+		t.Fatalf("%+v", a)
+	}
+	rep, err := c.Why(context.Background(), wire.WhyQuestion{Last: 1})
+	if err != nil || len(rep.Requests) != 1 || rep.Requests[0].Signals == nil {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	s := rep.Requests[0].Signals
+	if s.Probes != a.eos.Thought.Probes || s.Entropy <= 0 || s.Mean <= 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, key := range []string{"think_probes", "eat_entropy_mnats", "eat_mean_mnats", "eat_variance_unats2"} {
+		if n := r.reads(key, ""); n != 1 {
+			t.Errorf("%s has %v values", key, n)
+		}
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	trace, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(trace), "\n#probe "); n != s.Probes {
+		t.Errorf("%d probes in the trace, %d were made", n, s.Probes)
+	}
+	if !strings.Contains(string(trace), fmt.Sprintf("\n#thought %d tokens=%d ended=natural probes=%d ",
+		rep.Requests[0].Number, a.eos.Thought.Tokens, s.Probes)) {
+		t.Errorf("the trace has no line of the thought:\n%.2000s", trace)
+	}
+	if _, err := core.Replay(trace); err != nil {
+		t.Errorf("the trace does not replay: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -72,6 +73,28 @@ func (r *recorder) step(now sched.Instant, events []sched.Event, plan *sched.Pla
 	if len(r.buf) >= recorderBytes {
 		r.handOver()
 	}
+}
+
+// probe records an EAT probe of a request's thinking and what the signals say then, and thought their state at its end,
+// as comments of the trace: with them the thresholds of a model can be fitted to its own requests (docs/eat.md). Decode
+// loop only.
+func (r *recorder) probe(id sched.ReqID, c *meridian.Control) {
+	if r == nil || r.over {
+		return
+	}
+	s := c.Signals()
+	r.buf = fmt.Appendf(r.buf, "#probe %d tokens=%d probes=%d entropy=%.6g mean=%.6g var=%.6g index=%.6g\n", id,
+		c.ThinkTokens(), s.Probes, s.X, s.Mean, s.Var, s.Index)
+}
+
+func (r *recorder) thought(id sched.ReqID, t *meridian.Summary) {
+	if r == nil || r.over {
+		return
+	}
+	s := &t.Signals
+	r.buf = fmt.Appendf(r.buf, "#thought %d tokens=%d ended=%s probes=%d entropy=%.6g mean=%.6g var=%.6g index=%.6g "+
+		"converged=%d stalled=%d overthinking=%d\n", id, t.Tokens, t.Ended, s.Probes, s.X, s.Mean, s.Var, s.Index,
+		s.Converged, s.Stalled, s.Overthinking)
 }
 
 // idle sends the buffer to the writer, so that the file is up to date while the loop idles. Decode loop only.

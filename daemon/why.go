@@ -57,6 +57,7 @@ type finishedRequest struct {
 	wait   formWait
 	device deviceWait
 	usage  wire.WhyUsage
+	think  meridian.Signals
 	force  meridian.Force // Reason is NoReason if its thinking was not ended early
 	calls  []malformedCall
 	about  sched.ReqID // of a request for embeddings: the text whose decisions are reported
@@ -68,7 +69,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
-		calls: r.malformed, device: r.deviceWait,
+		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -116,7 +117,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done",
 			Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
-			Form: p.form,
+			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens),
 		}
 		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.force, p.calls)
 		explain(&w, p.note)
@@ -133,6 +134,8 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
 	}
+	signals := r.ctl.Signals()
+	w.Signals = whySignals(&signals, w.Usage.ThinkTokens)
 	f := r.ctl.LastForce()
 	about, note := r.ID, ""
 	if r.embed != nil {
@@ -150,6 +153,19 @@ func explain(w *wire.WhyRequest, note string) {
 	if note != "" {
 		w.Decisions = slices.Insert(w.Decisions, 0, wire.Decision{Times: 1, Reason: "embeddings", Text: note})
 	}
+}
+
+// whySignals is what why says of the early-exit signals of a thought; nil if none was measured.
+func whySignals(s *meridian.Signals, tokens int) *wire.WhySignals {
+	if tokens == 0 || !s.EAT && !s.RPDI {
+		return nil
+	}
+	w := &wire.WhySignals{Probes: s.Probes, Converged: s.Converged, Stalled: s.Stalled, Overthinking: s.Overthinking}
+	if s.Probes > 0 {
+		w.Entropy, w.Mean, w.Variance = s.X, s.Mean, s.Var
+	}
+	w.Index = s.Index
+	return w
 }
 
 // forcedDecision is the entry for thinking that was ended early: the reason and the measurements behind it.

@@ -76,6 +76,10 @@ func (l *Loop) Info() Info {
 	return in
 }
 
+// MessageErrors are the codes of the errors that a client's input causes before it is a request.
+var MessageErrors = []wire.Code{wire.FrameTooLarge, wire.InvalidJSON, wire.BadRequest, wire.DuplicateID, wire.Timeout,
+	wire.PromptTooLarge}
+
 // countProtocolError counts an error that a client's input caused.
 func (s *Counters) countProtocolError(code wire.Code) {
 	if i := slices.Index(wire.Codes, code); i >= 0 {

@@ -15,6 +15,9 @@ type Config struct {
 	ThinkMode Mode      `toml:"think_mode"`
 	EarlyExit EarlyExit `toml:"early_exit"`
 
+	// WatchSignals are signals that are also measured, and reported, where EarlyExit does not let them end a thought.
+	WatchSignals EarlyExit `toml:"watch_signals"`
+
 	// EntropyEnabled false turns all signals off: only hard_cap and user close a block.
 	EntropyEnabled bool `toml:"entropy_enabled"`
 

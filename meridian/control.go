@@ -45,8 +45,9 @@ type Control struct {
 	Router
 	cfg     *Config
 	mode    Mode
-	owed    bool  // Options.Bound
-	touched int64 // time of the last Next or OnToken, for Registry
+	acts    EarlyExit // the signals that may end a thought; others are only watched
+	owed    bool      // Options.Bound
+	touched int64     // time of the last Next or OnToken, for Registry
 
 	text textState     // of the current block
 	last runtime.Token // the last token of thought
@@ -76,6 +77,7 @@ type Control struct {
 	ns       int64           // duration of the earlier blocks
 	ended    Ended
 	degraded bool // a wanted signal was given up
+	signals  Signals
 	dropped  int
 
 	// EAT.
@@ -99,7 +101,7 @@ type Control struct {
 func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, error) {
 	c := &Control{
 		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
-		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
+		cfg:    cfg, mode: opt.Mode, acts: opt.EarlyExit, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
 	c.owed, c.headed = opt.Bound, opt.Headed
 	c.bound = opt.Bound && !opt.Headed
@@ -132,8 +134,9 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 	if soft > 0 {
 		c.soft = soft
 	}
-	c.probing = opt.EarlyExit == ExitEAT || opt.EarlyExit == ExitBoth
-	c.deviation = opt.EarlyExit == ExitRPDI || opt.EarlyExit == ExitBoth
+	c.probing = opt.EarlyExit.eat() || cfg.WatchSignals.eat()
+	c.deviation = opt.EarlyExit.rpdi() || cfg.WatchSignals.rpdi()
+	c.signals.EAT, c.signals.RPDI = c.probing, c.deviation
 	if c.deviation && cfg.RPDIForm == RPDIEntropy {
 		c.rpdi = NewRPDI(cfg.RPDIWindow)
 	}
@@ -215,7 +218,8 @@ func (c *Control) Observe(st *runtime.RowStats) {
 // StatsMissing reports that the engine could not provide a wanted row. The request gives up the signals that need rows
 // (CountOnly).
 func (c *Control) StatsMissing() {
-	c.degraded, c.deviation, c.soft = true, false, math.MaxInt
+	c.degraded = c.degraded || c.acts.rpdi() || c.soft < math.MaxInt
+	c.deviation, c.soft = false, math.MaxInt
 }
 
 // CountOnly reports whether the request gave up a signal it asked for, so that only its budget closes its thinking.
@@ -427,7 +431,7 @@ func (c *Control) follow(tok runtime.Token, piece []byte) {
 		return
 	}
 	if c.above++; c.above >= c.cfg.RPDIBoundaries {
-		c.decide(Overthinking, closeDecided)
+		c.signal(Overthinking, &c.signals.Overthinking, c.acts.rpdi())
 	}
 }
 
@@ -502,16 +506,34 @@ func (c *Control) OnProbe(entropy float64) {
 		return
 	}
 	if limit := c.cfg.EATStalledEntropy; limit > 0 && entropy >= limit {
-		c.decide(Stalled, closeDecided)
+		c.signal(Stalled, &c.signals.Stalled, c.acts.eat())
 	} else {
-		c.decide(Converged, closeDecided)
+		c.signal(Converged, &c.signals.Converged, c.acts.eat())
 	}
+}
+
+// signal records at how many think tokens a signal fired first, and closes the block if it may.
+func (c *Control) signal(reason Reason, first *int, acts bool) {
+	if *first == 0 {
+		*first = c.think
+	}
+	if acts {
+		c.decide(reason, closeDecided)
+	}
+}
+
+// Signals returns what the signals measured so far, however the thinking ends.
+func (c *Control) Signals() Signals {
+	s := c.signals
+	s.Probes, s.X, s.Mean, s.Var = c.eat.N, c.eat.X, c.eat.Mean, c.eat.Var
+	s.Index = c.index()
+	return s
 }
 
 // ProbeFailed reports that a probe could not be decoded. After three in a row the request gives up EAT (CountOnly).
 func (c *Control) ProbeFailed() {
 	if c.failed++; c.failed >= probeFailures {
-		c.degraded, c.probing = true, false
+		c.degraded, c.probing = c.degraded || c.acts.eat(), false
 	}
 }
 
@@ -544,7 +566,8 @@ func (c *Control) LastForce() Force { return c.done }
 
 // Summary summarises the thinking at the request's end.
 func (c *Control) Summary(now int64) Summary {
-	s := Summary{Tokens: c.think, Ns: c.ns, Ended: c.ended, Probes: c.eat.N, Dropped: c.dropped, Blocks: c.blocks}
+	s := Summary{Tokens: c.think, Ns: c.ns, Ended: c.ended, Probes: c.eat.N, Dropped: c.dropped, Blocks: c.blocks,
+		Signals: c.Signals()}
 	if c.phase == ThinkDecode {
 		s.Ended = EndedLength
 		if c.since != noTime {

@@ -665,3 +665,39 @@ func forcedRequest(t *testing.T, seed uint64, reasons map[Ended]int) {
 		t.Fatalf("seed %d: asked at %d, closed at %d", seed, s.c.LastForce().Tokens, sum.Tokens)
 	}
 }
+
+// TestWatchedSignals: signals that may not act are measured as those that may, and end nothing; a thought that the
+// model ends by itself leaves them too.
+func TestWatchedSignals(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MinThinkTokens, cfg.EATWarmupProbes, cfg.EATProbeIntervalTokens, cfg.EATProbeMaxIntervalTokens = 0, 2, 4, 8
+	cfg.RPDIWindow, cfg.RPDIThreshold, cfg.RPDIBoundaries, cfg.WatchSignals = 16, 1.5, 1, ExitBoth
+	for _, early := range []EarlyExit{ExitOff, ExitEAT} {
+		o := DefaultOptions()
+		o.EarlyExit = early
+		m := words.then(strings.Repeat("wordwordwordword is is is.", 40)+"</think>", words.says(" is"))
+		s := newSession(words, cfg, o, "<think>", m)
+		s.stats = func() runtime.RowStats {
+			h := 1.0
+			if s.c.ThinkTokens() >= 200 {
+				h = 4
+			}
+			return runtime.RowStats{Entropy: h}
+		}
+		s.probe = func() (float64, bool) { return 0.25, true }
+		s.think(400)
+		got, sum := s.c.Signals(), s.c.Summary(0)
+		why, at := got.First()
+		if !got.EAT || !got.RPDI || got.Probes < 3 || got.X != 0.25 || got.Mean != 0.25 || got.Var != 0 ||
+			got.Converged == 0 || why != Converged || at != got.Converged || sum.Signals != got {
+			t.Errorf("%v: %+v", early, got)
+		}
+		switch {
+		case early == ExitEAT && (sum.Ended != EndedConverged || got.Overthinking != 0):
+			t.Errorf("%v: %+v", early, sum)
+		case early == ExitOff && (sum.Ended != EndedNatural || sum.Tokens != 320 || got.Overthinking < 200 ||
+			got.Index <= 1 || s.c.LastForce().Reason != NoReason || s.c.CountOnly()):
+			t.Errorf("%v: %+v", early, sum)
+		}
+	}
+}

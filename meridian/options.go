@@ -27,6 +27,10 @@ const (
 	ExitBoth
 )
 
+// eat and rpdi report whether e has each signal.
+func (e EarlyExit) eat() bool  { return e == ExitEAT || e == ExitBoth }
+func (e EarlyExit) rpdi() bool { return e == ExitRPDI || e == ExitBoth }
+
 // RPDIForm selects the index of path deviation that closes a block.
 type RPDIForm uint8
 

@@ -73,4 +73,28 @@ type Summary struct {
 	Probes  int // EAT probes taken
 	Dropped int // rows and probes that were ignored because their entropy was not finite
 	Blocks  int // blocks opened
+	Signals Signals
+}
+
+// Signals are what the early-exit signals measured in a request's thinking, and what each of them would have done.
+type Signals struct {
+	EAT, RPDI bool    // measured: by Options.EarlyExit or Config.WatchSignals
+	Probes    int     // EAT probes
+	X         float64 // of the newest probe, nats
+	Mean, Var float64 // EAT's, nats and nats²
+	Index     float64 // the newest of RPDI or the indicator, as configured
+
+	// Think tokens at which a signal first asked for the end of the thinking; 0 = it never did. A signal that may act
+	// ends the thinking there, so that the others may not have been heard.
+	Converged, Stalled, Overthinking int
+}
+
+// First returns the signal that asked first for the end of the thinking, and at how many tokens; NoReason: none did.
+func (s *Signals) First() (why Reason, tokens int) {
+	for reason, at := range [...]int{Converged: s.Converged, Stalled: s.Stalled, Overthinking: s.Overthinking} {
+		if at > 0 && (tokens == 0 || at < tokens) {
+			why, tokens = Reason(reason), at
+		}
+	}
+	return why, tokens
 }

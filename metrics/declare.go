@@ -69,9 +69,9 @@ func (m *Metrics) declare() {
 		&m.EmbedTokens)
 	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests",
 		"Requests that ended with an eos, by its reason", finish, &m.FinishReasons)
-	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests",
-		"Requests answered with an error instead: refused before they started, or failed later", finish,
-		&m.RejectReasons)
+	m.vectorOf("requests_rejected_total", "uma_requests_rejected_total", "reason", counter, "requests",
+		"Requests answered with an error instead: malformed, refused before they started, or failed later",
+		"poller; decode loop, when a request ends", func() []string { return m.RejectReasons.values }, m.rejections)
 	m.labelled("requests_refused_total", "uma_requests_refused_total", "reason", "requests",
 		"Of requests_rejected_total: got no place in the queue, by the scheduler's reason; displaced: its place went "+
 			"to another user, user_share: its user had its share of --max-queue plus --parallel", finish, &m.Refusals)
@@ -171,8 +171,10 @@ func (m *Metrics) declare() {
 	// Latencies and sizes.
 	m.durations("ttft_ms", "uma_time_to_first_token_seconds", "Time from the arrival of a request to its first token",
 		sample, &m.TTFT)
-	m.durations("ttot_ms", "uma_time_to_first_output_token_seconds", "Time from the arrival of a request to the "+
-		"first token of its answer, after thinking", sample, &m.TTOT)
+	m.durations("ttot_ms", "uma_time_to_first_output_token_seconds", "TTOT: time from the closing tag of a thought "+
+		"to the first token of the answer", sample, &m.TTOT)
+	m.durations("time_to_answer_ms", "uma_time_to_answer_seconds", "Time from the arrival of a request to the "+
+		"first token of its answer, thinking included", sample, &m.ToAnswer)
 	m.add(&decl{json: "inter_token_ms", kind: histogram, unit: "ms", help: "Time between two tokens of a request, " +
 		"both phases", where: sample, both: &m.InterToken, top: 1024})
 	const itl = "Time between two tokens of a request, by phase"
@@ -240,10 +242,11 @@ func (m *Metrics) declare() {
 			"is left (descriptors), or the user id is reserved for owners of API keys (reserved_uid)",
 		func(io *IO) Counts { return io.RefusedBy })
 	counts("closed_by_cause", "uma_connections_closed_by_cause_total", "cause", "connections",
-		"Of closed_total: displaced (made room for another user) or timed_out (no complete message in time)",
+		"Of closed_total, by cause",
 		func(io *IO) Counts { return io.ClosedBy })
 	counts("protocol_errors_total", "uma_protocol_errors_total", "code", "messages",
-		"Messages refused before they became requests: broken, malformed or incomplete at their deadline",
+		"Of requests_rejected_total: messages that were malformed, incomplete at their deadline, or had the id of a "+
+			"running request",
 		func(io *IO) Counts { return io.ProtocolErrors })
 	m.labelled("http_refused_total", "uma_http_requests_refused_total", "reason", "requests",
 		"HTTP requests on --listen that were refused before their body was read: a foreign Host header (host), a web "+

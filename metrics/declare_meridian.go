@@ -12,6 +12,9 @@ func (m *Metrics) declarePromise(step, sample, finish, sched string) {
 	m.counter("slo_violations_tbt_total", "uma_slo_violations_tbt_total", "tokens",
 		"Tokens of answers that missed their ITL target (slo.target_tbt_ms, or --itl-target-ms)", sample,
 		&m.SLOViolationsITL)
+	m.counter("slo_violations_ttot_total", "uma_slo_violations_ttot_total", "requests",
+		"Requests whose answer began later than their slo.target_ttot_ms after the end of the thought", sample,
+		&m.SLOViolationsTTOT)
 	m.gauge("ttft_at_risk", "uma_requests_ttft_at_risk", "requests", "Requests before their first token that have "+
 		"missed their TTFT target, or will by the cost model", sched, &m.ttftAtRisk)
 	m.value("itl_target_ms", "uma_itl_target_seconds", "ms", "The tightest ITL target of the running requests; 0 = "+
@@ -74,6 +77,27 @@ func (m *Metrics) declareThinking(step, sample, finish string) {
 		"requests that were copied back into the KV cache (--think-evict offload)", step, &m.ThoughtIngests)
 	m.counter("eat_probes_total", "uma_eat_probes_total", "probes", "EAT probes: decoded forks that test whether the "+
 		"answer has converged", finish, &m.eatProbes)
+	const signals = ", of a thought in which it was measured (early_exit, watch_signals)"
+	m.sizes("think_probes", "uma_think_probes", 1<<20, "EAT probes"+signals, finish, &m.thinkProbes).unit = "probes"
+	for _, h := range []struct {
+		json, prom, unit, help string
+		per                    float64
+		h                      *Sizes
+	}{
+		{"eat_entropy_mnats", "uma_eat_entropy_nats", "1/1000 nat; nats", "Entropy of the newest EAT probe", 1e-3,
+			&m.eatEntropy},
+		{"eat_mean_mnats", "uma_eat_mean_nats", "1/1000 nat; nats", "Running mean of EAT", 1e-3, &m.eatMean},
+		{"eat_variance_unats2", "uma_eat_variance_nats2", "1e-6 nat²; nat²", "Running variance of EAT", 1e-6,
+			&m.eatVariance},
+		{"rpdi_index_milli", "uma_rpdi_index_ratio", "1/1000; 1", "RPDI's ratio", 1e-3, &m.rpdiIndex},
+	} {
+		d := m.sizes(h.json, h.prom, 1<<20, h.help+" at the end"+signals, finish, h.h)
+		d.unit, d.scale = h.unit, h.per
+	}
+	m.labelled("think_signals_total", "uma_think_signals_total", "signal", "requests",
+		"Thoughts in which a signal was measured, by the signal that asked first for the end of the thought, "+
+			"whether it "+
+			"might act or not; none: no signal did", finish, &m.ThinkSignals)
 	m.counter("probe_dropped_total", "uma_probe_dropped_total", "rows", "Rows and probes whose entropy was not finite",
 		finish, &m.probeDropped)
 	m.counter("probe_fallbacks_total", "uma_probe_fallbacks_total", "requests",
@@ -151,29 +175,33 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			"defect when above 0", sched, &m.kv.avoidable)
 	for _, t := range []struct {
 		json, prom string
+		first      Tier // of tiers
+		tiers      []string
 		kind       kind
 		unit, help string
-		get        func(*TierStats) float64
+		get        func(TierStats) float64
 	}{
-		{"kv_tier_bytes", "uma_kv_tier_bytes", gauge, "bytes", "Bytes in each tier",
-			func(t *TierStats) float64 { return float64(t.Bytes) }},
-		{"kv_tier_cap_bytes", "uma_kv_tier_capacity_bytes", gauge, "bytes", "Capacity of each tier; 0 = unlimited, " +
-			"or no such tier", func(t *TierStats) float64 { return float64(t.CapBytes) }},
-		{"kv_tier_entries", "uma_kv_tier_entries", gauge, "entries", "Prefixes, or parts of them, in each tier",
-			func(t *TierStats) float64 { return float64(t.Entries) }},
-		{"kv_tier_evictions_total", "uma_kv_tier_evictions_total", counter, "entries",
-			"Entries evicted from a tier for lack of room", func(t *TierStats) float64 { return float64(t.Evictions) }},
-		{"kv_pages_in_total", "uma_kv_pages_in_total", counter, "tokens", "Tokens restored from each tier",
-			func(t *TierStats) float64 { return float64(t.PagesIn) }},
-		{"kv_pages_out_total", "uma_kv_pages_out_total", counter, "tokens", "Tokens stored in each tier",
-			func(t *TierStats) float64 { return float64(t.PagesOut) }},
-		{"kv_tier_errors_total", "uma_kv_tier_errors_total", counter, "operations",
-			"Reads and writes of a tier that failed", func(t *TierStats) float64 { return float64(t.Errors) }},
+		{"kv_tier_bytes", "uma_kv_tier_bytes", Device, sizedTiers, gauge, "bytes",
+			"Bytes in each tier; device: cached prefixes", func(t TierStats) float64 { return float64(t.Bytes) }},
+		{"kv_tier_cap_bytes", "uma_kv_tier_capacity_bytes", Device, sizedTiers, gauge, "bytes",
+			"Capacity of each tier, device: of the KV pool; 0 = unlimited, or no such tier",
+			func(t TierStats) float64 { return float64(t.CapBytes) }},
+		{"kv_tier_entries", "uma_kv_tier_entries", Device, sizedTiers, gauge, "entries",
+			"Prefixes, or parts of them, in each tier", func(t TierStats) float64 { return float64(t.Entries) }},
+		{"kv_tier_evictions_total", "uma_kv_tier_evictions_total", Device, sizedTiers, counter, "entries",
+			"Entries evicted from a tier for lack of room", func(t TierStats) float64 { return float64(t.Evictions) }},
+		{"kv_pages_in_total", "uma_kv_pages_in_total", Host, outerTiers, counter, "tokens",
+			"Tokens restored from each tier", func(t TierStats) float64 { return float64(t.PagesIn) }},
+		{"kv_pages_out_total", "uma_kv_pages_out_total", Host, outerTiers, counter, "tokens",
+			"Tokens stored in each tier", func(t TierStats) float64 { return float64(t.PagesOut) }},
+		{"kv_tier_errors_total", "uma_kv_tier_errors_total", Host, outerTiers, counter, "operations",
+			"Reads and writes of a tier that failed", func(t TierStats) float64 { return float64(t.Errors) }},
 	} {
-		m.vector(t.json, t.prom, "tier", t.kind, t.unit, t.help, scrape, tierNames,
-			func(i int) float64 { return t.get(&m.storeNow().Tiers[i]) })
+		m.vector(t.json, t.prom, "tier", t.kind, t.unit, t.help, scrape, t.tiers,
+			func(i int) float64 { return t.get(m.tierNow(t.first + Tier(i))) })
 	}
-	for i, name := range tierNames {
+	for i := Host; i < NumTiers; i++ {
+		name := tierNames[i]
 		m.durations("kv_restore_"+name+"_ms", "uma_kv_restore_seconds", "Time of a restore of cached cells, by tier",
 			"decode loop, at each restore", &m.restores[i]).label = `tier="` + name + `"`
 	}
@@ -208,7 +236,7 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			return 0
 		})
 	m.vectorOf("disagg_queued", "uma_disagg_queued", "fabric", gauge, "operations",
-		"Operations of the fabric in flight", scrape, m.fabricLabels,
+		"Operations of the fabric that are queued or running", scrape, m.fabricLabels,
 		one(func(f *FabricStats) float64 { return float64(f.Queued) }))
 	m.vectorOf("disagg_circuit_open", "uma_disagg_circuit_open", "fabric", gauge, "0, 1",
 		"1: the fabric failed recently and is not used", scrape, m.fabricLabels, one(func(f *FabricStats) float64 {

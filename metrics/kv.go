@@ -22,6 +22,13 @@ const (
 
 var tierNames = []string{"device", "host", "disk", "fabric"}
 
+// sizedTiers have sizes that this process knows; the store behind a fabric has its own. outerTiers copy cells in and
+// out; the device tier shares them in place.
+var (
+	sizedTiers = tierNames[:Fabric]
+	outerTiers = tierNames[Host:]
+)
+
 // Block tiers and reasons of KV.Evicted, in meridian's order.
 var (
 	blockTiers     = []string{"think_complete", "think_active", "output_critical", "prefix"}
@@ -39,6 +46,7 @@ type KV struct {
 	Prefixes                int          // cached now
 	Sequences               int          // ids in use
 	Parked                  int          // preempted requests whose cells were copied out
+	PrefixEvictions         uint64       // cached prefixes that were evicted
 }
 
 // kvGauges is KV in atomics.
@@ -46,7 +54,7 @@ type kvGauges struct {
 	blockBytes                  [4]Gauge
 	evicted                     [4 * 3]Counter
 	outputCritical, joins       Counter
-	avoidable                   Counter
+	avoidable, prefixEvictions  Counter
 	prefixes, sequences, parked Gauge
 }
 
@@ -62,6 +70,7 @@ func (m *Metrics) SetKV(k KV) {
 	g.outputCritical.v.Store(k.OutputCriticalEvictions)
 	g.avoidable.v.Store(k.OutputCriticalAvoidable)
 	g.joins.v.Store(k.Joins)
+	g.prefixEvictions.v.Store(k.PrefixEvictions)
 	g.prefixes.Set(int64(k.Prefixes))
 	g.sequences.Set(int64(k.Sequences))
 	g.parked.Set(int64(k.Parked))
@@ -120,6 +129,21 @@ func (m *Metrics) storeNow() *Store {
 }
 
 var noStore Store
+
+// deviceNow returns the sizes of the cached prefixes in the KV pool, which no store reports.
+func (m *Metrics) deviceNow() TierStats {
+	g := &m.kv
+	return TierStats{Bytes: g.blockBytes[len(blockTiers)-1].Value(), CapBytes: m.memoryNow().KV,
+		Entries: int(g.prefixes.Value()), Evictions: g.prefixEvictions.Value()}
+}
+
+// tierNow returns the numbers of a tier.
+func (m *Metrics) tierNow(t Tier) TierStats {
+	if t == Device {
+		return m.deviceNow()
+	}
+	return m.storeNow().Tiers[t]
+}
 
 // frameTiers are the tiers of MRDN frames, by their codes.
 var frameTiers = [...]string{"think_complete", "think_active", "output_critical"}

@@ -115,7 +115,8 @@ type Metrics struct {
 	MalformedCalls  Labels // Declare before use; texts that looked like calls, by why they are none
 
 	TTFT          Durations // arrival → first token
-	TTOT          Durations // arrival → first token of the answer
+	TTOT          Durations // closing tag of a thought → first token of the answer
+	ToAnswer      Durations // arrival → first token of the answer
 	InterToken    ByPhase   // token → next token of the same request
 	QueueTime     Durations // arrival → first slice in a batch
 	PrefillTime   Durations // first slice → first token
@@ -128,10 +129,12 @@ type Metrics struct {
 
 	SLOViolationsTTFT Counter // requests whose first token came after their target_ttft_ms
 	SLOViolationsITL  Counter // tokens of answers later than their ITL target
+	SLOViolationsTTOT Counter // requests whose answer's first token came after their target_ttot_ms
 
 	ThinkTokens      Sizes     // of a request that thought; see ThoughtDone
 	ThinkTime        Durations // from tag to tag
 	ThinkEnds        Labels    // Declare before use
+	ThinkSignals     Labels    // Declare before use; thoughts by the signal that asked first for their end
 	ForceReasons     Labels    // Declare before use; see Forced
 	ForceLatency     Durations // decision → close seen
 	GrammarCompile   Durations // a form of answers that was compiled
@@ -155,6 +158,9 @@ type Metrics struct {
 	ContextShift Counter // times the oldest part of a full context was removed
 
 	eatProbes, probeDropped     Counter
+	thinkProbes, rpdiIndex      Sizes // index in thousandths
+	eatEntropy, eatMean         Sizes // in 1/1000 nat
+	eatVariance                 Sizes // in 1e-6 nat²
 	decodedThink, decodedOutput Sizes
 	probeTime, schedTime        Micros
 	predictedMs                 Durations
@@ -213,6 +219,7 @@ func New(build Build) *Metrics {
 	m.MalformedCalls.Declare()
 	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
 		"length")
+	m.ThinkSignals.Declare("converged", "stalled", "overthinking", "none")
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog")
 	m.CacheMisses.Declare()
 	m.HTTPRefused.Declare()
@@ -371,8 +378,21 @@ func (m *Metrics) Scheduler() Scheduler {
 // Finished counts a request that ended with an eos, by its reason.
 func (m *Metrics) Finished(reason string) { m.FinishReasons.Inc(reason) }
 
-// Rejected counts a request that was answered with an error, by its reason.
+// Rejected counts a request that was answered with an error, by its reason; not one that IO.ProtocolErrors counts.
 func (m *Metrics) Rejected(reason string) { m.RejectReasons.Inc(reason) }
+
+// rejections returns the number of requests rejected for the i-th reason, by the poller and by the others.
+func (m *Metrics) rejections(i int) float64 {
+	n := float64(m.RejectReasons.n[i].Value())
+	if io := m.io.Load(); io != nil {
+		for j, name := range io.ProtocolErrors.Names {
+			if m.RejectReasons.at(name) == i {
+				n += float64(io.ProtocolErrors.Get(j))
+			}
+		}
+	}
+	return n
+}
 
 // RequestDone counts a finished request: prompt tokens, generated tokens, the time from its first token to its last,
 // and the time from its arrival to its end.

@@ -43,7 +43,7 @@ func filled() *Metrics {
 		AcceptedBy:     Counts{[]string{"unix", "127.0.0.1:8737"}, func(i int) uint64 { return uint64(4 + i) }},
 		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
 		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
-		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT"}, func(int) uint64 { return 9 }},
+		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT", "sampling"}, func(i int) uint64 { return uint64(9 - 5*i) }},
 	})
 	m.BindMemory(func() Memory { return Memory{Weights: 100, Repacked: 50, KV: 200, GoHeap: 300, RSS: 400} })
 	m.BindLoadProgress(func() float64 { return 0.25 })
@@ -57,11 +57,11 @@ func filled() *Metrics {
 	})
 	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}},
 		OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
-		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1})
+		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1, PrefixEvictions: 8})
 	m.BindStore(func() Store {
 		return Store{Snapshots: 12, Drops: 1, Quarantined: 2,
 			Tiers: [NumTiers]TierStats{Host: {Bytes: 1000, CapBytes: 2000, Entries: 3, Evictions: 4, PagesIn: 5,
-				PagesOut: 6, Errors: 7}}}
+				PagesOut: 6, Errors: 7}, Fabric: {PagesIn: 15, PagesOut: 16, Errors: 17}}}
 	})
 	m.BindFabric("valkey", []string{"timeout", "corrupt"}, func() FabricStats {
 		return FabricStats{Offloaded: 8, Ingested: 9, Errors: []uint64{1, 2}, Queued: 3, CircuitOpen: true,
@@ -72,7 +72,8 @@ func filled() *Metrics {
 	m.Lookup(Host, 812)
 	m.Lookup(Device, 0)
 	m.Restored(Host, 3*time.Millisecond)
-	m.ThoughtDone(Thought{Tokens: 312, Time: 2 * time.Second, Ended: "converged", Probes: 9, Dropped: 1})
+	m.ThoughtDone(Thought{Tokens: 312, Time: 2 * time.Second, Ended: "converged", Probes: 9, Dropped: 1,
+		EAT: true, RPDI: true, Entropy: 0.3, Mean: 0.25, Var: 0.00047, Index: 1.5, Would: "converged"})
 	m.Forced("converged")
 	m.Forced("hard_cap")
 	m.ForceClosed(70 * time.Millisecond)
@@ -89,9 +90,11 @@ func filled() *Metrics {
 	m.VocabFallbacks.Inc()
 	m.Reaped.Inc()
 	m.TrackedRequests.Set(4)
-	m.TTOT.Observe(200 * time.Millisecond)
+	m.TTOT.Observe(20 * time.Millisecond)
+	m.ToAnswer.Observe(200 * time.Millisecond)
 	m.SLOViolationsTTFT.Inc()
 	m.SLOViolationsITL.Add(2)
+	m.SLOViolationsTTOT.Add(4)
 	m.Recomputed.Inc()
 	m.ParkedTotal.Inc()
 	m.ContextShift.Inc()
@@ -166,7 +169,7 @@ func TestSnapshot(t *testing.T) {
 			"http_refused_total":    map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
 			"refused_by_reason":     map[string]any{"sessions": 0.0, "descriptors": 1.0},
 			"closed_by_cause":       map[string]any{"idle": 3.0, "displaced": 4.0},
-			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0},
+			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0, "sampling": 4.0},
 
 			"live_views": 2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
@@ -177,7 +180,7 @@ func TestSnapshot(t *testing.T) {
 
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0,
 				"other": 1.0},
-			"requests_rejected_total":    map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
+			"requests_rejected_total":    map[string]any{"queue_full": 1.0, "sampling": 4.0, "other": 10.0},
 			"requests_refused_total":     map[string]any{"displaced": 1.0, "other": 0.0},
 			"tool_calls_total":           map[string]any{"hermes": 1.0, "other": 0.0},
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
@@ -190,7 +193,7 @@ func TestSnapshot(t *testing.T) {
 				"interactive/think": 3.0, "interactive/output": 4.0,
 				"background/queued": 5.0, "background/prefill": 6.0, "background/think": 7.0, "background/output": 8.0},
 			"queue_depth_think": 10.0, "queue_depth_output": 12.0, "slo_violations_ttft_total": 1.0,
-			"slo_violations_tbt_total": 2.0, "ttft_at_risk": 2.0,
+			"slo_violations_tbt_total": 2.0, "slo_violations_ttot_total": 4.0, "ttft_at_risk": 2.0,
 			"itl_target_ms": 50.0, "itl_target_infeasible": 1.0, "guard": map[string]any{"open": 0.0, "trim": 1.0,
 				"hold": 0.0}, "think_held_total": 6.0,
 			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0,
@@ -200,6 +203,8 @@ func TestSnapshot(t *testing.T) {
 				"other": 0.0},
 			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0,
 				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "other": 0.0},
+			"think_signals_total": map[string]any{"converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "none": 0.0,
+				"other": 0.0},
 			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"thought_ingests_total": 3.0,
@@ -217,10 +222,10 @@ func TestSnapshot(t *testing.T) {
 				"think_active/preempt": 0.0, "think_active/dropped": 0.0, "output_critical/pressure": 0.0,
 				"output_critical/preempt": 4.0, "output_critical/dropped": 0.0,
 				"prefix/pressure": 9.0, "prefix/preempt": 0.0, "prefix/dropped": 1.0},
-			"output_critical_eviction": 4.0, "output_critical_avoidable": 1.0, "kv_tier_bytes": tiers(0, 1000, 0, 0),
-			"kv_tier_cap_bytes": tiers(0, 2000, 0, 0), "kv_tier_entries": tiers(0, 3, 0, 0),
-			"kv_tier_evictions_total": tiers(0, 4, 0, 0), "kv_pages_in_total": tiers(0, 5, 0, 0),
-			"kv_pages_out_total": tiers(0, 6, 0, 0), "kv_tier_errors_total": tiers(0, 7, 0, 0),
+			"output_critical_eviction": 4.0, "output_critical_avoidable": 1.0, "kv_tier_bytes": sized(400, 1000, 0),
+			"kv_tier_cap_bytes": sized(200, 2000, 0), "kv_tier_entries": sized(5, 3, 0),
+			"kv_tier_evictions_total": sized(8, 4, 0), "kv_pages_in_total": outer(5, 0, 15),
+			"kv_pages_out_total": outer(6, 0, 16), "kv_tier_errors_total": outer(7, 0, 17),
 			"kv_snapshots_total": 12.0, "kv_snapshots_dropped_total": 1.0, "kv_quarantined_total": 2.0,
 
 			"disagg_blocks_offloaded_total": map[string]any{"valkey": 8.0},
@@ -250,9 +255,12 @@ func TestSnapshot(t *testing.T) {
 			"ttft_ms": {"128", 100, "1024"}, "inter_token_ms": {"16", 9.5, "1024"}, "decode_ms": {"32", 20, "1024"},
 			"request_queue_ms": {"1", 1, "1024"}, "request_prefill_ms": {"+Inf", 2000, "1024"},
 			"request_decode_ms": {"128", 80, "1024"}, "cancel_latency_ms": {"4", 3, "1024"},
-			"ttot_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6, "1024"},
+			"ttot_ms": {"32", 20, "1024"}, "time_to_answer_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6,
+				"1024"},
 			"inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"},
-			"think_ms":       {"+Inf", 2000, "1024"},
+			"think_ms": {"+Inf", 2000, "1024"}, "think_probes": {"16", 9, "1048576"},
+			"eat_entropy_mnats": {"512", 300, "1048576"}, "eat_mean_mnats": {"256", 250, "1048576"},
+			"eat_variance_unats2": {"512", 470, "1048576"}, "rpdi_index_milli": {"2048", 1500, "1048576"},
 			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"},
 			"schedule_us": {"16", 12, "1048576"},
 			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
@@ -284,8 +292,7 @@ func TestSnapshot(t *testing.T) {
 			h["buckets"].(map[string]any)["32"] != 3.0 {
 			t.Errorf("probe_us is %v", h)
 		}
-		for _, empty := range []string{"inter_token_think_ms", "kv_restore_device_ms", "kv_restore_disk_ms",
-			"kv_restore_fabric_ms"} {
+		for _, empty := range []string{"inter_token_think_ms", "kv_restore_disk_ms", "kv_restore_fabric_ms"} {
 			if h, _ := got[empty].(map[string]any); h["count"] != 0.0 {
 				t.Errorf("%s is %v", empty, h)
 			}
@@ -301,6 +308,14 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s is not looked at", key)
 		}
 	})
+}
+
+func sized(device, host, disk float64) map[string]any {
+	return map[string]any{"device": device, "host": host, "disk": disk}
+}
+
+func outer(host, disk, fabric float64) map[string]any {
+	return map[string]any{"host": host, "disk": disk, "fabric": fabric}
 }
 
 func tiers(device, host, disk, fabric float64) map[string]any {
@@ -471,7 +486,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		}
 	}
 	// Units of the base system, one prefix.
-	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
+	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells|nats|nats2|probes)$`)
 	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued",
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
@@ -520,7 +535,7 @@ func TestDocument(t *testing.T) {
 		}
 		unit := d.unit
 		switch {
-		case d.dur != nil || d.both != nil || d.scale == 1e-3:
+		case d.dur != nil || d.both != nil || d.scale == 1e-3 && d.size == nil:
 			unit = "ms; s"
 		case d.micros != nil:
 			unit = "µs; s"

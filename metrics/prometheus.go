@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -77,7 +78,7 @@ func (d *decl) collect(ch chan<- prometheus.Metric) {
 		ch <- d.micros.b.collect(desc, 1e-6, 1e-9, values)
 		return
 	case d.size != nil:
-		ch <- d.size.b.collect(desc, 1, 1, values)
+		ch <- d.size.b.collect(desc, cmp.Or(d.scale, 1), cmp.Or(d.scale, 1), values)
 		return
 	case d.info != nil:
 		if values := d.info(); values != nil {

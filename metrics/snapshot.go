@@ -155,3 +155,65 @@ func appendString(dst []byte, s string) []byte {
 	}
 	return append(dst, '"')
 }
+
+// Series is one number of a snapshot.
+type Series struct {
+	Key   string // of the JSON
+	Label string // the value of its label, "a/b" of two; "" without one
+
+	d *decl
+	i int // of the label's values
+}
+
+// Visit calls f with every series, except facts that are texts. It is safe from any goroutine.
+func (m *Metrics) Visit(f func(Series)) {
+	for _, d := range m.decls {
+		switch {
+		case d.labels != nil:
+			for i, v := range d.labels.values {
+				f(Series{d.json, v, d, i})
+			}
+		case d.vec != nil:
+			for i, v := range d.vec.names() {
+				f(Series{d.json, v, d, i})
+			}
+		case d.info == nil:
+			f(Series{Key: d.json, d: d})
+		}
+	}
+}
+
+// Value reads the series, in the JSON's unit: of a histogram the number of its values.
+func (s Series) Value() float64 {
+	switch d := s.d; {
+	case d.labels != nil:
+		return float64(d.labels.n[s.i].Value())
+	case d.vec != nil:
+		return d.vec.get(s.i)
+	case d.both != nil:
+		return float64(d.both.Think.b.count() + d.both.Output.b.count())
+	case d.value != nil:
+		return d.value()
+	default:
+		return float64(d.histogram().count())
+	}
+}
+
+// histogram returns the counts of a declaration that has one histogram.
+func (d *decl) histogram() *buckets {
+	switch {
+	case d.dur != nil:
+		return &d.dur.b
+	case d.micros != nil:
+		return &d.micros.b
+	}
+	return &d.size.b
+}
+
+// count is the number of observations.
+func (b *buckets) count() (n uint64) {
+	for i := range b.n {
+		n += b.n[i].Load()
+	}
+	return n
+}

@@ -1,6 +1,9 @@
 package metrics
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Metrics of thinking and of ITL targets.
 
@@ -23,6 +26,12 @@ type Thought struct {
 	Ended   string        // wire's think.ended
 	Probes  int           // forks decoded for EAT
 	Dropped int           // rows and probes whose entropy was not finite
+
+	// Of the early-exit signals, where they were measured.
+	EAT, RPDI          bool
+	Entropy, Mean, Var float64 // EAT: newest probe and running mean in nats, running variance in nats²
+	Index              float64 // RPDI's ratio
+	Would              string  // the signal that asked first for the end of the thinking; "" = none did
 }
 
 // ThoughtDone counts a finished request's thinking. Call it once per request.
@@ -32,6 +41,20 @@ func (m *Metrics) ThoughtDone(t Thought) {
 	m.ThinkEnds.Inc(t.Ended)
 	m.eatProbes.Add(uint64(t.Probes))
 	m.probeDropped.Add(uint64(t.Dropped))
+	if t.EAT {
+		m.thinkProbes.Observe(t.Probes)
+	}
+	if t.EAT && t.Probes > 0 {
+		m.eatEntropy.Observe(int(t.Entropy * 1e3))
+		m.eatMean.Observe(int(t.Mean * 1e3))
+		m.eatVariance.Observe(int(t.Var * 1e6))
+	}
+	if t.RPDI && t.Index > 0 {
+		m.rpdiIndex.Observe(int(t.Index * 1e3))
+	}
+	if t.EAT || t.RPDI {
+		m.ThinkSignals.Inc(cmp.Or(t.Would, "none"))
+	}
 }
 
 // Forced counts a forced close when its first token is delivered.

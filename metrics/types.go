@@ -159,7 +159,10 @@ func (l *Labels) index(value string) int {
 }
 
 // Inc adds one to value's counter. It compares strings, so use it once per request, not per token.
-func (l *Labels) Inc(value string) { l.n[min(l.index(value), len(l.n)-1)].Inc() }
+func (l *Labels) Inc(value string) { l.n[l.at(value)].Inc() }
+
+// at returns the index of value's counter.
+func (l *Labels) at(value string) int { return min(l.index(value), len(l.n)-1) }
 
 // Value returns value's count, or the count of "other".
-func (l *Labels) Value(value string) uint64 { return l.n[min(l.index(value), len(l.n)-1)].Value() }
+func (l *Labels) Value(value string) uint64 { return l.n[l.at(value)].Value() }

@@ -121,6 +121,10 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 		return true
 	}
 	interactive, background := may(Interactive), may(Background)
+	if background && s.risk && s.now.Sub(s.byClass[Background].servedAt) < s.cfg.BackgroundEvery {
+		s.plan.Waiting[Background] = ReasonWaitEndangered
+		background = false
+	}
 	switch {
 	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery &&
 		!s.dueBefore(s.first(Interactive), s.first(Background)):
@@ -263,7 +267,7 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 	s.flows[r.flow.class].fix(r.flow)
 	if !r.ran {
 		r.ran = true
-		r.rank = s.nextRank()
+		r.rank = s.rankByTarget(r)
 	}
 	r.reason = ReasonStarted
 	r.log.add(s.now, ReasonStarted, e.Cached)

@@ -164,8 +164,8 @@ func (s *Scheduler) checkHeap(class Class) error {
 			if fresh && r.started {
 				return fmt.Errorf("preempted request %d waits behind a new one", r.id)
 			}
-			if prev != nil && prev.started == r.started && prev.rank > r.rank {
-				return fmt.Errorf("request %d waits behind %d, which came later", r.id, prev.id)
+			if prev != nil && goesBefore(r, prev) {
+				return fmt.Errorf("request %d waits behind %d, which came or is due later", r.id, prev.id)
 			}
 			fresh = fresh || !r.started
 		}

@@ -89,6 +89,15 @@
 // Users (Event.Owner) share the queue, the sequences and the cells; share.go has the rules. So a Rejection can name a
 // request that has waited, and a Release with ReasonPreemptShare one that runs.
 //
+// # Targets
+//
+// Targets order the queue, within a flow and between flows that are level, and the prompts of a step (earliest deadline
+// first); a request with a target ranks before the running ones of its class that are due later, so these are preempted
+// first. While an interactive request with a TTFT target waits or is late, no background request starts beside it, for
+// up to Config.BackgroundEvery. A strict request (Event.Strict) is rejected at once, with the prediction, unless all of
+// its targets will be met and the promises given before hold beside it. promise.go has the rules; stock and
+// meridian_static serve first come, first served.
+//
 // # Time
 //
 // A cost model (Cost) learns from each EvStep how long a Decode takes. It runs under every policy, its state can be

@@ -114,9 +114,15 @@ func (s *Scheduler) arrive(e *Event) {
 		s.rejectArrival(e, ReasonDraining)
 		return
 	}
-	if late, yes := s.missesTTFT(e); yes {
-		s.rejectArrival(e, ReasonTTFT)
-		s.plan.Reject[len(s.plan.Reject)-1].RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
+	if b := s.breaches(e); b.reason != ReasonNone {
+		s.rejectArrival(e, b.reason)
+		late := b.predicted - b.target
+		if b.predicted == 0 {
+			late = b.target // until the promises that it would break are kept
+		}
+		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r.RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
+		r.Target, r.Predicted = b.target, b.predicted
 		return
 	}
 	r := s.newRequest()
@@ -124,14 +130,15 @@ func (s *Scheduler) arrive(e *Event) {
 		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
 		seq:    -1,
 		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL),
-		deadline: never,
-		whole:    e.Whole, everyRow: e.EveryRow,
+		ttot:     int64(e.TargetTTOT),
+		deadline: never, due: s.dueAt(e), strict: e.Strict,
+		whole: e.Whole, everyRow: e.EveryRow,
 	}
 	if e.Thinking {
 		r.phase = Think
 	}
 	if e.TargetTTFT > 0 {
-		r.deadline = s.now.Add(e.TargetTTFT)
+		r.deadline = s.now.Add(e.TargetTTFT - e.QueuedFor)
 		s.dated++
 	}
 	r.setHint(e)
@@ -173,7 +180,7 @@ func (s *Scheduler) outcome(e *Event) {
 		s.policy.observe(&s.plan, e.Took)
 		s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took)
-		if n := s.plan.PrefillTokens; n > 0 {
+		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
 		}
 		for i, r := range s.batch {
@@ -242,7 +249,9 @@ func (s *Scheduler) token(r *request, e *Event) {
 	}
 	switch {
 	case !e.Thinking && r.phase == Think:
-		r.phase, r.thought = Output, true
+		r.phase, r.thought, r.closing = Output, true, true
+	case !e.Thinking:
+		r.closing = false
 	case e.Thinking && !r.thought:
 		r.phase = Think
 	}

@@ -16,7 +16,7 @@ type flow struct {
 	pending int64 // prompt tokens of its running requests that are not computed yet
 	members int   // its requests, queued, paused or running; 0 = kept only to remember vt
 
-	// The waiting requests: preempted ones by rank, then new ones by arrival.
+	// The waiting requests: preempted ones by rank, then new ones by deadline and arrival (goesBefore).
 	head, tail *request
 	pos        int // in its class's heap; -1 while head is nil
 }
@@ -167,8 +167,14 @@ func (s *Scheduler) charge(r *request) {
 	s.flows[r.flow.class].fix(r.flow)
 }
 
-// enqueue puts a new request at the end of its flow's queue.
-func (s *Scheduler) enqueue(r *request) { s.insert(r, r.flow.tail) }
+// enqueue puts a new request into its flow's queue: at the end, or before those that are due later.
+func (s *Scheduler) enqueue(r *request) {
+	after := r.flow.tail
+	for after != nil && goesBefore(r, after) {
+		after = after.prev
+	}
+	s.insert(r, after)
+}
 
 // requeue puts back a request that was preempted, paused or deferred: requests that have started go before new ones,
 // and each kind by rank. A request that is still paused or deferred is not put back.
@@ -177,10 +183,7 @@ func (s *Scheduler) requeue(r *request) {
 		return
 	}
 	var after *request
-	for o := r.flow.head; o != nil; o = o.next {
-		if o.started != r.started && r.started || o.started == r.started && o.rank > r.rank {
-			break
-		}
+	for o := r.flow.head; o != nil && !goesBefore(r, o); o = o.next {
 		after = o
 	}
 	s.insert(r, after)

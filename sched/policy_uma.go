@@ -10,8 +10,8 @@ import (
 // Rule: in each step
 //  1. every running answer gets one token;
 //  2. prompts share the rest of the step's token budget in chunks: interactive ones first, those before their first
-//     token first, then the owner with fewer computed tokens, then the earlier TTFT deadline, then round-robin; in
-//     every 8th such step the least recently served one goes first;
+//     token first, then promised ones by deadline, then the owner with fewer computed tokens, then the earlier TTFT
+//     deadline, then round-robin; in every 8th such step the least recently served one goes first;
 //  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and toward
 //     Config.SoloBudget while none does; then the cost model bounds the step too, so that the first prompt of all does
 //     not take a slow machine seconds;
@@ -207,6 +207,8 @@ func comparePrompts(a, b *request) int {
 			return 1
 		}
 		return -1
+	case a.promised() != b.promised():
+		return cmp(a.promised(), b.promised())
 	case af.vt != bf.vt:
 		return cmp(af.vt, bf.vt)
 	case a.deadline != b.deadline:

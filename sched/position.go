@@ -22,8 +22,6 @@ func queuedBefore(a, b *request) bool {
 		return b.paused
 	case a.flow.class != b.flow.class:
 		return a.flow.class < b.flow.class
-	case a.started != b.started:
-		return a.started
 	}
-	return a.rank < b.rank
+	return goesBefore(a, b)
 }

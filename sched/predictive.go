@@ -100,9 +100,9 @@ func (p *predictive) reserved() int {
 	return n
 }
 
-// sort orders the prompts of this step: interactive ones first; those before their first token first; owners that are
-// far ahead of others last; then the earliest TTFT deadline; then the shortest rest, which makes the mean wait short.
-// In every turnEvery'th step the least recently served one goes before all.
+// sort orders the prompts of this step: interactive ones first; those before their first token first; promised ones by
+// deadline; owners that are far ahead of others last; then the earliest TTFT deadline; then the shortest rest, which
+// makes the mean wait short. In every turnEvery'th step the least recently served one goes before all.
 func (p *predictive) sort() {
 	if len(p.pre) < 2 {
 		return
@@ -124,6 +124,8 @@ func (p *predictive) sort() {
 			return int(af.class) - int(bf.class)
 		case (a.generated > 0) != (b.generated > 0):
 			return flag(a.generated > 0, b.generated > 0)
+		case a.promised() != b.promised():
+			return cmp(a.promised(), b.promised())
 		case aAhead != bAhead:
 			return flag(aAhead, bAhead)
 		case aAhead && af.vt != bf.vt:

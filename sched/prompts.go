@@ -80,15 +80,16 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	return stepBudget{ms: ms, most: most, protectFirstTokens: begun, target: target, bounded: true}
 }
 
-// itlTarget returns the ITL target of r, 0 = none.
+// itlTarget returns the target of r's next token after its newest one, 0 = none.
 func (s *Scheduler) itlTarget(r *request) time.Duration {
-	switch {
-	case r.itl > 0:
-		return time.Duration(r.itl)
-	case r.flow.class == Interactive:
-		return s.cfg.ITLTarget
+	t := time.Duration(r.itl)
+	if t == 0 && r.flow.class == Interactive {
+		t = s.cfg.ITLTarget
 	}
-	return 0
+	if ttot := time.Duration(r.ttot); r.closing && ttot > 0 && (t == 0 || ttot < t) {
+		t = ttot // its next token is the first of the answer
+	}
+	return t
 }
 
 // promptFill gives the rest of one step to prompts.

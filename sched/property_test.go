@@ -136,7 +136,9 @@ func (e *engine) happen() (ev []Event) {
 			Prompt: r.prompt, MaxTokens: r.max,
 			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow}
 		if rapid.Bool().Draw(t, "targets") {
-			a.TargetTTFT, a.TargetITL = 50*time.Millisecond, 25*time.Millisecond
+			a.TargetTTFT = rapid.SampledFrom([]time.Duration{50 * time.Millisecond, time.Second}).Draw(t, "ttft")
+			a.TargetITL, a.TargetTTOT = 25*time.Millisecond, 20*time.Millisecond
+			a.Strict = rapid.Bool().Draw(t, "strict")
 		}
 		r.max = min(r.max, e.cfg.Room(r.prompt))
 		e.live[e.next] = r

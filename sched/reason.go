@@ -57,13 +57,14 @@ const (
 
 // Why the head of a queue waits (Plan.Waiting).
 const (
-	ReasonWaitSequence Reason = iota + 40 // every sequence is taken
-	ReasonWaitCells                       // too few KV cells are free
-	ReasonWaitClass                       // its class runs as many as it may
-	ReasonWaitPaused                      // its client does not read
-	ReasonWaitTurn                        // others go first
-	ReasonJoining                         // another request is computing a prefix that it needs
-	ReasonRestoring                       // a prefix that it needs is being restored from RAM, disk or fabric
+	ReasonWaitSequence   Reason = iota + 40 // every sequence is taken
+	ReasonWaitCells                         // too few KV cells are free
+	ReasonWaitClass                         // its class runs as many as it may
+	ReasonWaitPaused                        // its client does not read
+	ReasonWaitTurn                          // others go first
+	ReasonJoining                           // another request is computing a prefix that it needs
+	ReasonRestoring                         // a prefix that it needs is being restored from RAM, disk or fabric
+	ReasonWaitEndangered                    // it is background work, and an interactive answer would miss its target
 )
 
 // Why a request was rejected.
@@ -75,6 +76,8 @@ const (
 	ReasonTTFT                              // Event.Strict, and it would miss its TTFT target
 	// it waited, and its user had the most waiting requests when the queue was full
 	ReasonDisplaced
+	ReasonMissesITL  // Event.Strict, and its tokens would miss its ITL target
+	ReasonMissesTTOT // Event.Strict, and its answer's first token would miss its TTOT target
 )
 
 // Why a running request was preempted.
@@ -158,12 +161,22 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonRestoring: {"restoring", "It waits because a prefix of its prompt is being restored from memory, disk or " +
 		"fabric."},
 
+	ReasonWaitEndangered: {"wait_endangered",
+		"It waits because it is a background request, and an interactive one would " +
+			"miss its target beside it."},
+
 	ReasonQueueFull:      {"queue_full", "It was rejected because the queue is full (--max-queue)."},
 	ReasonClassQueueFull: {"class_queue_full", "It was rejected because the queue of its priority class is full."},
 	ReasonPromptTooLong:  {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
 	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
 	ReasonTTFT: {"ttft", "It was rejected because its first token would miss its TTFT target, and it asked " +
 		"for a strict target."},
+	ReasonMissesITL: {"itl",
+		"It was rejected because its tokens would miss its ITL target, and it asked for a strict " +
+			"target."},
+	ReasonMissesTTOT: {"ttot",
+		"It was rejected because the first token of its answer would miss its TTOT target, and " +
+			"it asked for a strict target."},
 	ReasonDisplaced: {"displaced", "It was rejected to make room for a request of another user: the queue is full " +
 		"(--max-queue), and its user had the most requests waiting."},
 

@@ -56,7 +56,11 @@ type request struct {
 	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
 
 	deadline Instant // target of the first token; never = none
+	due      Instant // order of new requests in their flow's queue: see dueAt
+	strict   bool    // its targets are promises
 	itl      int64   // its own ITL target in ns; 0 = none
+	ttot     int64   // its TTOT target in ns; 0 = none
+	closing  bool    // its thought has ended, and its answer has no token yet
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
 	emitted  bool
@@ -242,7 +246,8 @@ func (s *Scheduler) finalise(r *request, why Reason, gives int) {
 	s.unqueue(r)
 	s.leave(r, why, true, gives)
 	if wasRunning {
-		s.finishes.add(s.now)
+		s.finishes.add(s.now, 0.2)
+		s.turnedOver()
 	}
 	s.forget(r)
 }

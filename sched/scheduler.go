@@ -63,6 +63,7 @@ type Scheduler struct {
 	users     map[uint32]*user // those with live requests
 	freeUsers []*user          // records to reuse
 	byOwner   bool             // the policy tells owners apart
+	byTarget  bool             // the policy orders by targets
 	waitNo    uint64           // the newest request.waitNo
 	excess    []excess         // scratch
 	rejected  int              // requests rejected since a place in the queue became free
@@ -70,6 +71,9 @@ type Scheduler struct {
 
 	tick        average // of every step
 	finishes    rate    // of running requests
+	turnover    rate    // the same while others wait for a sequence or cells
+	forecast    forecast
+	risk        bool // of this Step: see endangered
 	preemptions uint64
 	guardSkips  uint64
 	ignored     uint64
@@ -112,6 +116,7 @@ func New(cfg Config) (*Scheduler, error) {
 	_, a := s.policy.lane(Interactive, 1)
 	_, b := s.policy.lane(Interactive, 2)
 	s.byOwner = a != b
+	s.byTarget = cfg.Policy != "stock" && cfg.Policy != "meridian_static" // which are first come, first served
 	return s, nil
 }
 
@@ -139,6 +144,7 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 		s.apply(&in[i])
 	}
 	s.reconcile()
+	s.risk = s.endangered()
 	s.preemptForCells()
 	s.admit()
 	s.fallBack()
@@ -346,9 +352,9 @@ type rate struct {
 	any  bool
 }
 
-func (r *rate) add(now Instant) {
+func (r *rate) add(now Instant, weight float64) {
 	if r.any {
-		r.gap.add(float64(now-r.last), 0.2)
+		r.gap.add(float64(now-r.last), weight)
 	}
 	r.last, r.any = now, true
 }

@@ -164,14 +164,42 @@ type excess struct {
 // share is how many sequences each user with live requests may have while others wait, at least 1.
 func (s *Scheduler) share() int { return max(1, s.cfg.MaxRunning/max(1, len(s.users))) }
 
-// first returns the request of a class that is tried next: the head of the first flow. Preempted requests come first in
-// the heap, so that they end, unless their user runs its share already and other users wait. Requests that have waited
-// for Config.ShareGrace precede all others.
+// first returns the request of a class that is tried next: the one that fairFirst chooses, unless a promised one is due
+// before it.
 func (s *Scheduler) first(class Class) *request {
+	best := s.fairFirst(class)
+	if s.dated == 0 || !s.byTarget || best.started {
+		return best
+	}
+	due := s.stillDue(best)
+	for _, r := range s.requests {
+		if r.queued && r.flow.class == class && r.promised() != never && !r.started &&
+			(r.due < due || r.due == due && r.rank < best.rank) {
+			best, due = r, r.due
+		}
+	}
+	return best
+}
+
+// stillDue is when r is due beside promises: one that has missed its target, or was not promised it, counts as without.
+func (s *Scheduler) stillDue(r *request) Instant {
+	if r.due < s.now && r.promised() == never {
+		return max(r.due, r.arrivedAt.Add(undatedTarget))
+	}
+	return r.due
+}
+
+// fairFirst returns the request that fairness between owners puts first: the head of the first flow. Preempted requests
+// come first in the heap, so that they end, unless their user runs its share already and other users wait. Requests
+// that have waited for Config.ShareGrace precede all others.
+func (s *Scheduler) fairFirst(class Class) *request {
 	h := s.flows[class]
 	best := h[0]
 	if !s.byOwner || len(s.users) == 1 {
 		return best.head
+	}
+	if s.dated > 0 {
+		best = s.firstDue(h)
 	}
 	share := s.share()
 	// tier: 0 is owed its share, 1 was preempted, 2 is new or its user runs its share.
@@ -187,13 +215,16 @@ func (s *Scheduler) first(class Class) *request {
 		return 2
 	}
 	bt := tier(best.head)
-	for _, f := range h[1:] {
+	chosen := best
+	for _, f := range h {
 		ft := tier(f.head)
 		switch {
 		case ft != bt:
 			if ft > bt {
 				continue
 			}
+		case f == best || ft == 2 && best == chosen && s.dated > 0:
+			continue // chosen by firstDue
 		case ft == 2 && f.key() != best.key():
 			if f.key() > best.key() {
 				continue
@@ -208,6 +239,27 @@ func (s *Scheduler) first(class Class) *request {
 		best, bt = f, ft
 	}
 	return best.head
+}
+
+// firstDue returns the flow that is tried first where owners have equal shares: that of least key, or of the flows that
+// are at most fairSlack tokens ahead of it that whose head is due first, if its head has a target.
+func (s *Scheduler) firstDue(h flowHeap) *flow {
+	best := h[0]
+	if best.head.started {
+		return best
+	}
+	for _, f := range h[1:] {
+		if f.key() < best.key() {
+			best = f
+		}
+	}
+	least := best.key()
+	for _, f := range h {
+		if r := f.head; !r.started && r.deadline != never && f.key()-least <= fairSlack && r.due < best.head.due {
+			best = f
+		}
+	}
+	return best
 }
 
 // shareOwed reports whether a waiting request has waited for Config.ShareGrace while its user runs fewer than its
@@ -233,7 +285,8 @@ func (s *Scheduler) dueBefore(a, b *request) bool {
 
 // overShare reports whether o may be preempted for r because its user has more than its share. o has run for a step.
 func (s *Scheduler) overShare(o, r *request) bool {
-	if !s.shareOwed(r) || o.user == r.user || o.flow.class < r.flow.class || o.starting || o.lastStep == s.step {
+	if !s.shareOwed(r) || o.user == r.user || o.flow.class < r.flow.class || o.starting || o.lastStep == s.step ||
+		o.promised() != never {
 		return false
 	}
 	u := o.user

@@ -63,6 +63,7 @@ var eventArgs = []eventArg{
 	numberArg(EvArrive, "max", 1, func(e *Event) *int { return &e.MaxTokens }),
 	spanArg(EvArrive, "ttft", false, func(e *Event) *time.Duration { return &e.TargetTTFT }),
 	spanArg(EvArrive, "itl", false, func(e *Event) *time.Duration { return &e.TargetITL }),
+	spanArg(EvArrive, "ttot", false, func(e *Event) *time.Duration { return &e.TargetTTOT }),
 	spanArg(EvArrive, "queued", false, func(e *Event) *time.Duration { return &e.QueuedFor }),
 	numberArg(EvArrive, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	flagArg(EvArrive, "think", func(e *Event) *bool { return &e.Thinking }),

@@ -12,10 +12,10 @@ func (p *prefillRate) observe(tokens int, took float64) {
 	p.ns.add(took, 0.05)
 }
 
-// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute, behind ahead tokens of
-// other prompts: at the pace of recent steps, or by the cost model if nothing else runs. 0 = nothing was measured.
-func (s *Scheduler) firstTokenIn(left, ahead int) time.Duration {
-	if len(s.running) == 0 && ahead == 0 && s.cost.prompts > 0 {
+// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute: at the pace of recent
+// steps, or by the cost model if nothing else runs. 0 = nothing was measured.
+func (s *Scheduler) firstTokenIn(left int) time.Duration {
+	if len(s.running) == 0 && s.cost.prompts > 0 {
 		var l load
 		l.slice(SlicePrefill, 0, left)
 		return time.Duration(s.cost.predict(l) * 1e6)
@@ -23,28 +23,7 @@ func (s *Scheduler) firstTokenIn(left, ahead int) time.Duration {
 	if !s.rate.tokens.any {
 		return 0
 	}
-	return time.Duration(float64(left+ahead) * s.rate.ns.value / max(s.rate.tokens.value, 1e-3))
-}
-
-// ahead returns how many prompt tokens are computed before those of an arrival of this class.
-func (s *Scheduler) ahead(class Class) int {
-	n := 0
-	for _, r := range s.requests {
-		if r.flow.class <= class && r.generated == 0 && !r.paused {
-			n += r.left()
-		}
-	}
-	return n
-}
-
-// missesTTFT reports whether an arrival with a strict target (Event.Strict) will miss it, and by how much.
-func (s *Scheduler) missesTTFT(e *Event) (late time.Duration, yes bool) {
-	if !e.Strict || e.TargetTTFT <= 0 {
-		return 0, false
-	}
-	class, _ := s.policy.lane(e.Class, e.Owner)
-	in := s.firstTokenIn(e.Prompt-min(e.Shared, e.Prompt-1), s.ahead(class))
-	return in - e.TargetTTFT, in > e.TargetTTFT
+	return time.Duration(float64(left) * s.rate.ns.value / max(s.rate.tokens.value, 1e-3))
 }
 
 // atRisk counts the requests before their first token that have missed their TTFT target, or will at the pace of recent
@@ -58,7 +37,7 @@ func (s *Scheduler) atRisk() int {
 		if r.deadline == never || r.generated > 0 {
 			continue
 		}
-		if s.now.Add(s.firstTokenIn(r.left(), 0)) > r.deadline {
+		if s.now.Add(s.firstTokenIn(r.left())) > r.deadline {
 			n++
 		}
 	}

@@ -52,8 +52,8 @@ const (
 type EventKind uint8
 
 const (
-	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, Thinking,
-	// Strict, PromptRows, QueuedFor, and Shared as EvReady does.
+	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, TargetTTOT,
+	// Thinking, Strict, PromptRows, QueuedFor, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
 	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored. Uses Req, Cells.
 	EvCancel
@@ -114,8 +114,9 @@ type Event struct {
 	MaxTokens  int           // EvArrive: most tokens to generate, ≥ 1
 	TargetTTFT time.Duration // EvArrive: TTFT target, 0 = none; orders the prompts of one owner
 	TargetITL  time.Duration // EvArrive: ITL target, 0 = the configured one
+	TargetTTOT time.Duration // EvArrive: TTOT target, from the end of the thought to the answer's first token; 0 = none
 	Thinking   bool          // EvArrive: the prompt opens a think block; EvToken: the state after this token
-	Strict     bool          // EvArrive: reject the request at once if the cost model says that it misses TargetTTFT
+	Strict     bool          // EvArrive: reject the request at once unless all its targets will be met (promise.go)
 	// EvArrive: the caller wants a logits row of each prompt token: a step computes maxPromptRows of them at most
 	PromptRows bool
 	// EvArrive: the prompt is computed in one slice, because its rows see each other in both directions. No request of
@@ -124,8 +125,8 @@ type Event struct {
 	EveryRow bool   // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
 	Finish   Reason // EvFinish, EvDefer
 
-	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; from a recorded trace
-	// a simulation takes the true time of arrival, which can lie within a step.
+	// EvArrive: how long before this Step the request had reached the caller. Targets count from there; from a recorded
+	// trace a simulation takes the true time of arrival, which can lie within a step.
 	QueuedFor time.Duration
 
 	// EvToken: the rows of a fork to decode beside this request's next row (SliceProbe); 0 = none.
@@ -205,6 +206,9 @@ type Rejection struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = retrying will not help
 	Need, Have int           // cells, with ReasonPromptTooLong: what it needs at least, and the size of the pool
+	// With ReasonTTFT, ReasonMissesITL and ReasonMissesTTOT: the target, and what was predicted for it. Predicted 0:
+	// the target could be met, but then a promise given before could not.
+	Target, Predicted time.Duration
 }
 
 // Plan is what to do until the next Step, in this order: Release, Reject, Start, then decode Batch. Its slices belong

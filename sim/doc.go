@@ -15,8 +15,9 @@
 //	Resumed      a client reads again
 //
 // [Run] simulates one server from its [Config] and a [workload.Source]. An [Engine] executes one event at a time, for
-// many instances on one clock (package sim/cluster). The measurements are a [Report]; [Config.Collect] decides whether
-// it has a line per request or only aggregates in constant memory.
+// many instances on one clock (package sim/cluster). [RunMachine] simulates servers whose engines compute in turn on
+// one device, by the rules of package arbiter. The measurements are a [Report]; [Config.Collect] decides whether it has
+// a line per request or only aggregates in constant memory.
 //
 // Determinism: nothing here reads a clock, depends on a map's order or uses a global random source. The same
 // configuration and workload give the same bytes.

@@ -31,13 +31,16 @@ type Engine struct {
 	// empty.
 	server *blis.Server
 
-	// stepDue: a Step is in the heap.
+	// stepDue: a Step is in the heap, or comes when the device is this engine's.
 	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
 	stepDue  bool
 	busyTill int64 // nominal end of the last step
 	steps    int
 	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
 	ended    int64 // those that ended, likewise
+
+	device *device // that the engine shares with others; nil: none does
+	place  int     // in its lists
 
 	active   int        // requests between admission and their end
 	deferred []*request // batch and background requests that wait for an idle server (Config.DeferBatch)

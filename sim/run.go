@@ -19,6 +19,7 @@ type Report struct {
 	Steps    []StepRecord
 	Stuck    *Stuck // the livelock that was found, if any
 	Arrived  int64
+	Turns    *Turns // of RunMachine
 }
 
 // Run simulates one server until nothing is left to do, the horizon, or a livelock. A livelock without a horizon is
@@ -43,63 +44,99 @@ type Options struct {
 
 // RunModel is Run with the caller's latency model and hooks.
 func RunModel(cfg Config, model latency.Model, src workload.Source, opt Options) (*Report, error) {
-	rep := &Report{Config: cfg, Metrics: &Metrics{}}
+	r, err := newRun(cfg, model, src, opt)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if _, ok := r.peek(); !ok {
+			return r.finish()
+		}
+		if err := r.advance(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// run is a simulation that is under way.
+type run struct {
+	rep  *Report
+	e    *Engine
+	src  workload.Source
+	next workload.Request // of src; valid while more
+	more bool
+	last int64 // arrival of the newest request
+	over bool  // the horizon or a livelock has ended it
+}
+
+func newRun(cfg Config, model latency.Model, src workload.Source, opt Options) (*run, error) {
+	r := &run{rep: &Report{Config: cfg, Metrics: &Metrics{}}, src: src, last: -1}
 	sink := Sink{Planned: opt.Planned, Engine: opt.Engine, Row: opt.Row}
-	var e *Engine
 	if cfg.Collect == EveryRequest {
-		sink.Done = rep.add
+		sink.Done = r.rep.add
 		if l, ok := src.(interface{ Len() int }); ok {
-			rep.Requests = make([]Result, 0, l.Len())
+			r.rep.Requests = make([]Result, 0, l.Len())
 		}
 	}
 	if re, ok := src.(workload.Reactive); ok {
 		var next workload.Request
-		sink.Ended = func(r *workload.Request, how workload.Outcome, now int64) {
-			if re.Ended(r, how, now, &next) && next.Arrival <= e.horizon {
-				e.Arrive(&next)
+		sink.Ended = func(q *workload.Request, how workload.Outcome, now int64) {
+			if re.Ended(q, how, now, &next) && next.Arrival <= r.e.horizon {
+				r.e.Arrive(&next)
 			}
 		}
 	}
-	e, err := NewEngine(cfg, model, rep.Metrics, sink)
-	if err != nil {
+	var err error
+	if r.e, err = NewEngine(cfg, model, r.rep.Metrics, sink); err != nil {
 		return nil, err
 	}
-	var next workload.Request
-	more := src.Next(&next)
-	last := int64(-1)
-	for {
-		at, ok := e.Next()
-		if more && (!ok || next.Arrival <= at) {
-			at, ok = next.Arrival, true
-		} else if !ok {
-			break
-		}
-		if cfg.StrictHorizon && at > e.horizon {
-			break
-		}
-		if more && at == next.Arrival {
-			if next.Arrival < last {
-				return nil, fmt.Errorf("workload: %s arrives at %d us, after one that arrived at %d us; a source "+
-					"must be in order of arrival", next.ID(), next.Arrival, last)
-			}
-			last = next.Arrival
-			e.ArriveNow(&next)
-			more = src.Next(&next)
-		} else {
-			e.Advance()
-		}
-		if e.clock > e.horizon || e.halts() {
-			break
-		}
+	r.more = src.Next(&r.next)
+	return r, nil
+}
+
+// peek returns the time of the next event, false when there is none.
+func (r *run) peek() (int64, bool) {
+	if r.over {
+		return 0, false
 	}
-	if f, ok := src.(workload.Fallible); ok && !more {
+	at, ok := r.e.Next()
+	if r.more && (!ok || r.next.Arrival <= at) {
+		at, ok = r.next.Arrival, true
+	}
+	if !ok || r.rep.Config.StrictHorizon && at > r.e.horizon {
+		return 0, false
+	}
+	return at, true
+}
+
+// advance executes the next event. There must be one.
+func (r *run) advance() error {
+	if at, ok := r.e.Next(); r.more && (!ok || r.next.Arrival <= at) {
+		if r.next.Arrival < r.last {
+			return fmt.Errorf("workload: %s arrives at %d us, after one that arrived at %d us; a source must be in "+
+				"order of arrival", r.next.ID(), r.next.Arrival, r.last)
+		}
+		r.last = r.next.Arrival
+		r.e.ArriveNow(&r.next)
+		r.more = r.src.Next(&r.next)
+	} else {
+		r.e.Advance()
+	}
+	r.over = r.e.clock > r.e.horizon || r.e.halts()
+	return nil
+}
+
+// finish returns the report. The error is the workload's, or the livelock that ended the simulation.
+func (r *run) finish() (*Report, error) {
+	rep, e := r.rep, r.e
+	if f, ok := r.src.(workload.Fallible); ok && !r.more {
 		if err := f.Err(); err != nil {
 			return nil, err
 		}
 	}
 	e.Finish()
-	if cfg.Collect == EveryRequest {
-		for ; more; more = src.Next(&next) {
+	if rep.Config.Collect == EveryRequest {
+		for next := r.next; r.more; r.more = r.src.Next(&next) {
 			rep.add(Result{ID: next.ID(), ArrivalUs: next.Arrival, Input: next.Input, Output: next.Output,
 				State: NotArrived.String(), Spec: next})
 		}

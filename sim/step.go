@@ -16,6 +16,10 @@ import (
 func (e *Engine) onStep(now int64) {
 	if len(e.server.Running) == 0 && e.server.Queue.Len() == 0 && !e.formation.pending() {
 		e.stepDue = false
+		e.endTurn(now, now)
+		return
+	}
+	if !e.takeTurn(now) {
 		return
 	}
 	e.steps++
@@ -23,6 +27,7 @@ func (e *Engine) onStep(now int64) {
 	before := e.advances
 	if !e.formation.form(e, now) {
 		e.steps--
+		e.endTurn(now, max(now, e.busyTill))
 		return
 	}
 	took, predicted, transfer, between := e.stepTime()
@@ -30,6 +35,10 @@ func (e *Engine) onStep(now int64) {
 		e.record(now, predicted, transfer)
 	}
 	e.formation.compute(e, now, took-between, took)
+	if e.device != nil {
+		e.device.turns[e.place].Steps++
+		e.endTurn(now, now+took)
+	}
 	used := e.formation.used(e)
 	e.m.PeakBlocks = max(e.m.PeakBlocks, used)
 	e.m.BlockTime += int64(used) * took

@@ -172,7 +172,8 @@ func (u *uma) join(e *Engine, r *request, now int64) {
 		MaxTokens:  max(1, r.limit),
 		TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
 		TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
-		Resident:   r.Spec.Resident, Tokens: q.Tokens[:0],
+		TargetTTOT: time.Duration(r.Spec.TargetTTOT) * time.Microsecond, Strict: r.Spec.Strict,
+		Resident: r.Spec.Resident, Tokens: q.Tokens[:0],
 	}}
 	q.Data = q
 	if c := r.Spec.Class; c == "batch" || c == "background" {

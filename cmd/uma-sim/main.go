@@ -79,7 +79,8 @@ Examples:
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{clierr.Flag(c.Flags(), err)} })
-	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster(), newFit())
+	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster(),
+		newMachine(), newFit())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}

@@ -323,3 +323,48 @@ func TestHelp(t *testing.T) {
 		}
 	})
 }
+
+// TestMachine: two models on one machine, in text and JSON, and what is wrong with a command line.
+func TestMachine(t *testing.T) {
+	const server = "--latency-model calibrated --cost-model "
+	cost := filepath.Join(t.TempDir(), "cost.json")
+	if err := os.WriteFile(cost, []byte(`{"a":4,"b":1.3,"c":1.5,"d":0}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	chat := server + cost + " --prompt-tokens 20 --prompt-tokens-stdev 0 --output-tokens 300 --output-tokens-stdev 0 " +
+		"--concurrency 1 --num-requests 2"
+	storm := server + cost + " --prompt-tokens 1200 --output-tokens 1 --output-tokens-min 1 --concurrency 4 " +
+		"--num-requests 20"
+	args := []string{"machine", "--server", chat, "--server", storm}
+	if out := must(t, args...); len(strings.Split(strings.TrimSpace(out), "\n")) != 3 ||
+		!strings.Contains(out, "ITL p95") {
+		t.Error(out)
+	}
+	var rows []struct {
+		Server string
+		Turns  struct {
+			Steps, Contended, Limited int64
+		}
+		Aggregate map[string]any
+	}
+	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &rows); err != nil || len(rows) != 2 {
+		t.Fatalf("%v, %d rows", err, len(rows))
+	}
+	if rows[0].Server != chat || rows[0].Turns.Contended == 0 || rows[1].Turns.Limited == 0 ||
+		rows[0].Turns.Steps == 0 || len(rows[1].Aggregate) == 0 {
+		t.Errorf("%+v", rows)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"machine"}, "at least one --server"},
+		{[]string{"machine", "--server", "--no-such-flag"}, "no-such-flag"},
+		{[]string{"machine", "--server", "words"}, `"words"`},
+		{[]string{"machine", "--server", "--batch-formation vllm --beta-coeffs 1,1,1"}, "batch formation"},
+	} {
+		if status, _, errs := run(t, c.args...); status == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("%q: exit status %d, %s", c.args, status, errs)
+		}
+	}
+}

@@ -63,6 +63,9 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if u.CacheMiss != "" {
 		fmt.Fprintf(b, "  not cached: %s\n", ui.Sanitize(u.CacheMiss))
 	}
+	if s := q.Signals; s != nil {
+		fmt.Fprintf(b, "  %s\n", signals(s))
+	}
 	if q.Dropped > 0 {
 		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)",
 			ui.Count(q.Dropped))))
@@ -77,6 +80,26 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 		}
 		fmt.Fprintf(b, "  %10s  %s\n", ms(d.AtMs), what)
 	}
+}
+
+// signals formats what the early-exit signals measured, and when each of them asked for the end of the thinking.
+func signals(s *wire.WhySignals) string {
+	text := fmt.Sprintf("signals: %s probes", ui.Count(s.Probes))
+	if s.Probes > 0 {
+		text += fmt.Sprintf(", entropy %.3f nats, mean %.3f, variance %.2g nats²", s.Entropy, s.Mean, s.Variance)
+	}
+	if s.Index > 0 {
+		text += fmt.Sprintf(", RPDI %.2f", s.Index)
+	}
+	for _, f := range []struct {
+		name string
+		at   int
+	}{{"converged", s.Converged}, {"stalled", s.Stalled}, {"overthinking", s.Overthinking}} {
+		if f.at > 0 {
+			text += fmt.Sprintf("; %s at %s tokens", f.name, ui.Count(f.at))
+		}
+	}
+	return text
 }
 
 // amount formats the number of tokens that the decisions computed in total and the last time.

@@ -58,6 +58,7 @@ func helper(args []string) error {
 	}
 	p := (*page)(unsafe.Pointer(&mem[0]))
 	l := t.Lease(Seat{Slot: n[0], Gen: uint32(n[1])}, 1)
+	l.hold, l.wait = time.Hour, time.Hour // on a busy machine a process may not run for seconds
 	steps := n[2]
 	for i := 0; i < max(steps, 1); i++ {
 		l.Say(arbiter.Claim{Due: t.Now() + arbiter.Instant(time.Duration(n[0]+1)*10*time.Millisecond),

@@ -256,7 +256,8 @@ func (v *View) histograms(lines []line, s *Snapshot) []line {
 		label, name string
 		rank        int
 	}{
-		{"first token", "ttft_ms", 1}, {"first of answer", "ttot_ms", 5}, {"between tokens", "inter_token_ms", 1},
+		{"first token", "ttft_ms", 1}, {"first of answer", "time_to_answer_ms", 5}, {"between tokens",
+			"inter_token_ms", 1},
 		{"  thinking", "inter_token_think_ms", 5},
 		{"  answering", "inter_token_output_ms", 5}, {"waiting", "request_queue_ms", 3},
 		{"prompt", "request_prefill_ms", 3}, {"step", "decode_ms", 3}, {"cancel", "cancel_latency_ms", 6},

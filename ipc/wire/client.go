@@ -109,9 +109,17 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 			dst = append(dst, `"interactive"`...)
 		}
 	}
-	if def == nil || r.TargetTTFT != def.TargetTTFT || r.TargetTBT != def.TargetTBT {
+	if def == nil || r.TargetTTFT != def.TargetTTFT || r.TargetTBT != def.TargetTBT || r.TargetTTOT != def.TargetTTOT ||
+		r.Strict != def.Strict {
 		dst = appendMs(dst, `,"slo":{"target_ttft_ms":`, r.TargetTTFT)
-		dst = append(appendMs(dst, `,"target_tbt_ms":`, r.TargetTBT), '}')
+		dst = appendMs(dst, `,"target_tbt_ms":`, r.TargetTBT)
+		if r.TargetTTOT > 0 {
+			dst = appendMs(dst, `,"target_ttot_ms":`, r.TargetTTOT)
+		}
+		if r.Strict {
+			dst = append(dst, `,"strict":true`...)
+		}
+		dst = append(dst, '}')
 	}
 	if r.Think != (Think{}) && (def == nil || r.Think != def.Think) {
 		dst = appendThink(dst, &r.Think)
@@ -318,6 +326,9 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 			NPrompt: e.optional(obj, "n_prompt"), NCtx: e.optional(obj, "n_ctx")}
 		if obj.Get("retry_after_ms") != nil {
 			ev.Error.RetryAfter = e.ms(obj, "retry_after_ms")
+		}
+		if obj.Get("predicted_ms") != nil {
+			ev.Error.Predicted = e.ms(obj, "predicted_ms")
 		}
 	case "progress":
 		ev.Kind = EventProgress

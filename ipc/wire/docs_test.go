@@ -82,7 +82,8 @@ func TestDocumentedFields(t *testing.T) {
 	for name := range rows(t, "### Refused fields") {
 		delete(documented, name)
 	}
-	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role",
+	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "slo.target_ttot_ms", "slo.strict",
+		"messages[].role",
 		"messages[].content", "messages[].reasoning_content", "messages[].name", "messages[].tool_calls",
 		"messages[].tool_call_id", "think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit",
 		"think.answer_cue"}
@@ -108,6 +109,7 @@ func TestDocumentedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0,
+		"slo.target_ttot_ms": 0.0, "slo.strict": false,
 		// written only when they say more
 		"suffix": "", "tools": []any{}, "tool_choice": "auto", "grammar": "", "guided_json_object": false,
 		"parse_special": false})
@@ -221,6 +223,7 @@ func TestDocumentedRanges(t *testing.T) {
 
 		"slo.target_ttft_ms": fmt.Sprintf("0…%d", MaxSLOMs),
 		"slo.target_tbt_ms":  fmt.Sprintf("0…%d", MaxSLOMs),
+		"slo.target_ttot_ms": fmt.Sprintf("0…%d", MaxSLOMs),
 		"top_n_sigma":        fmt.Sprintf("-1…%d", sampler.MaxTopNSigma),
 		"dynatemp_range":     fmt.Sprintf("0…%d", sampler.MaxTemperature),
 		"dynatemp_exponent":  fmt.Sprintf("0…%d", sampler.MaxDynatempExponent),

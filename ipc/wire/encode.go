@@ -139,6 +139,9 @@ func AppendError(dst []byte, e *Error) []byte {
 	if e.RetryAfter > 0 {
 		dst = appendMs(dst, `,"retry_after_ms":`, e.RetryAfter)
 	}
+	if e.Predicted > 0 {
+		dst = appendMs(dst, `,"predicted_ms":`, e.Predicted)
+	}
 	if e.Code == ContextLength {
 		dst = appendInt(dst, `,"n_prompt":`, e.NPrompt)
 		dst = appendInt(dst, `,"n_ctx":`, e.NCtx)

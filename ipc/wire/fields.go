@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/agnivade/levenshtein"
 	"github.com/valyala/fastjson"
@@ -550,28 +551,44 @@ func readServiceTier(d *decoder, name string, v *fastjson.Value) error {
 func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
 	obj, oerr := v.Object()
 	if oerr != nil {
-		return wrongType(name, v, "an object with target_ttft_ms and target_tbt_ms")
+		return wrongType(name, v, "an object with target_ttft_ms, target_tbt_ms, target_ttot_ms and strict")
 	}
-	var ttft, tbt *fastjson.Value
+	var seen [4]bool
 	obj.Visit(func(key []byte, v *fastjson.Value) {
-		field, seen, dst := name+"."+string(key), &ttft, &d.req.TargetTTFT
+		field, at := name+"."+string(key), 0
+		var target *time.Duration
 		switch string(key) {
 		case "target_ttft_ms":
+			target = &d.req.TargetTTFT
 		case "target_tbt_ms":
-			seen, dst = &tbt, &d.req.TargetTBT
+			at, target = 1, &d.req.TargetTBT
+		case "target_ttot_ms":
+			at, target = 2, &d.req.TargetTTOT
+		case "strict":
+			at = 3
 		default:
 			return
 		}
 		switch {
 		case err != nil || v.Type() == fastjson.TypeNull:
-		case *seen != nil:
+			return
+		case seen[at]:
 			err = fmt.Errorf("field %q is given twice", field)
+		case target != nil:
+			*target, err = d.milliseconds(field, v)
 		default:
-			*seen = v
-			*dst, err = d.milliseconds(field, v)
+			err = d.boolean(field, v, &d.req.Strict)
 		}
+		seen[at] = true
 	})
-	return err
+	switch r := d.req; {
+	case err != nil:
+		return err
+	case r.Strict && r.TargetTTFT == 0 && r.TargetTBT == 0 && r.TargetTTOT == 0:
+		return fmt.Errorf("field %q has strict and no target; give target_ttft_ms, target_tbt_ms or target_ttot_ms",
+			name)
+	}
+	return nil
 }
 
 // readMetadata keeps the client's own bytes.

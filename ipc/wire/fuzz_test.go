@@ -330,7 +330,8 @@ func FuzzRoundTrip(f *testing.F) {
 		if flag(5) {
 			eos.Metadata = metadata
 		}
-		fail := Error{ID: id, Code: Codes[size(int64(len(Codes)))], Message: text, RetryAfter: ms(7)}
+		fail := Error{ID: id, Code: Codes[size(int64(len(Codes)))], Message: text, RetryAfter: ms(7),
+			Predicted: ms(8)}
 		if fail.Code == ContextLength {
 			fail.NPrompt, fail.NCtx = size(1e9), size(1e6)
 		}

@@ -158,6 +158,10 @@ func goldens() []golden {
 	call.CallID, call.Name, call.Arguments = "", "", []byte(`ty": "Bern"}`)
 	all = append(all, fromServer("tool_call_more", AppendToolCall(nil, &call),
 		Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
+	target := Error{ID: "r-1", Code: QueueLimit, Message: "slo.target_ttft_ms is 500ms, and 2.1s are predicted",
+		RetryAfter: 1600 * time.Millisecond, Predicted: 2100 * time.Millisecond}
+	all = append(all, fromServer("error_target", AppendError(nil, &target), Event{Kind: EventError, ID: "r-1",
+		Error: target}))
 	for _, e := range []Error{
 		{ID: "r-1", Code: QueueLimit, Message: "the queue is full: 512 requests wait",
 			RetryAfter: 1500 * time.Millisecond},
@@ -199,6 +203,8 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 			Usage: WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host",
 				CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
 			Form: &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
+			Signals: &WhySignals{Probes: 9, Entropy: 0.31, Mean: 0.28, Variance: 0.0004, Index: 1.2, Converged: 96,
+				Overthinking: 120},
 			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target",
 				Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
 		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5,

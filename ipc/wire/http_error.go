@@ -37,10 +37,12 @@ func AppendHTTPError(dst []byte, e *Error) []byte {
 			UMACode string `json:"uma_code"`
 			NPrompt *int   `json:"n_prompt_tokens,omitempty"`
 			NCtx    *int   `json:"n_ctx,omitempty"`
+
+			PredictedMs float64 `json:"predicted_ms,omitempty"`
 		} `json:"error"`
 	}
 	f.Error.Code, f.Error.Type = HTTPStatus(e.Code)
-	f.Error.Message, f.Error.UMACode = e.Message, string(e.Code)
+	f.Error.Message, f.Error.UMACode, f.Error.PredictedMs = e.Message, string(e.Code), Ms(e.Predicted)
 	if e.Code == ContextLength {
 		f.Error.NPrompt, f.Error.NCtx = &e.NPrompt, &e.NCtx
 	}

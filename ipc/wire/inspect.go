@@ -60,21 +60,23 @@ type WhyReport struct {
 
 // WhyRequest is the life of one request so far.
 type WhyRequest struct {
-	Model     string     `json:"model,omitempty"` // where a front has several
-	Request   string     `json:"request"`         // the client's id; "" on the newline protocol
-	Number    uint64     `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
-	UID       uint32     `json:"uid"`
-	Owner     string     `json:"owner,omitempty"` // of an API key, where UID is its number
-	Class     string     `json:"class"`           // interactive, background
-	State     string     `json:"state"`           // compiling, queued, prefill, think, output, parked, done
-	Ended     string     `json:"ended,omitempty"`
-	AgeMs     float64    `json:"age_ms"`  // since it arrived
-	TookMs    float64    `json:"took_ms"` // from its arrival to its end; 0 while it lives
-	TTFTMs    float64    `json:"ttft_ms"` // 0 before the first token
-	Usage     WhyUsage   `json:"usage"`
-	Form      *WhyForm   `json:"form,omitempty"`    // what its answer is held to
-	Decisions []Decision `json:"decisions"`         // oldest first
-	Dropped   int        `json:"dropped_decisions"` // older ones that are not remembered
+	Model   string   `json:"model,omitempty"` // where a front has several
+	Request string   `json:"request"`         // the client's id; "" on the newline protocol
+	Number  uint64   `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
+	UID     uint32   `json:"uid"`
+	Owner   string   `json:"owner,omitempty"` // of an API key, where UID is its number
+	Class   string   `json:"class"`           // interactive, background
+	State   string   `json:"state"`           // compiling, queued, prefill, think, output, parked, done
+	Ended   string   `json:"ended,omitempty"`
+	AgeMs   float64  `json:"age_ms"`  // since it arrived
+	TookMs  float64  `json:"took_ms"` // from its arrival to its end; 0 while it lives
+	TTFTMs  float64  `json:"ttft_ms"` // 0 before the first token
+	Usage   WhyUsage `json:"usage"`
+	Form    *WhyForm `json:"form,omitempty"` // what its answer is held to
+	// what the early-exit signals measured in its thinking; nil: none was measured
+	Signals   *WhySignals `json:"signals,omitempty"`
+	Decisions []Decision  `json:"decisions"`         // oldest first
+	Dropped   int         `json:"dropped_decisions"` // older ones that are not remembered
 }
 
 // WhyUsage counts a request's tokens so far.
@@ -85,6 +87,19 @@ type WhyUsage struct {
 	CacheMiss        string `json:"cache_miss,omitempty"`
 	CompletionTokens int    `json:"completion_tokens"`
 	ThinkTokens      int    `json:"think_tokens"`
+}
+
+// WhySignals are the newest values of the early-exit signals of a thought, and the think tokens at which each of them
+// first asked for its end (0 = never), whether it might act or not.
+type WhySignals struct {
+	Probes       int     `json:"probes"`     // EAT probes
+	Entropy      float64 `json:"entropy"`    // of the newest, nats
+	Mean         float64 `json:"mean"`       // running, nats
+	Variance     float64 `json:"variance"`   // running, nats²
+	Index        float64 `json:"rpdi_index"` // RPDI's ratio
+	Converged    int     `json:"converged_at"`
+	Stalled      int     `json:"stalled_at"`
+	Overthinking int     `json:"overthinking_at"`
 }
 
 // WhyForm is what holding an answer to a form took and saved so far.

@@ -120,6 +120,10 @@ func TestParseRequest(t *testing.T) {
 		{`,"slo":{"target_ttft_ms":150,"target_tbt_ms":33.25,"x":1}`, func(r *Request) {
 			r.TargetTTFT, r.TargetTBT = 150*time.Millisecond, 33250*time.Microsecond
 		}},
+		{`,"slo":{"target_ttot_ms":80,"strict":true,"target_ttft_ms":null}`, func(r *Request) {
+			r.TargetTTOT, r.Strict = 80*time.Millisecond, true
+		}},
+		{`,"slo":{"strict":false}`, func(*Request) {}},
 		{`,"metadata": {"a" : [1.0, "\u00e9"]}  `, func(r *Request) { r.Metadata = []byte(`{"a" : [1.0, "\u00e9"]}`) }},
 		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
 		{`,"metadata":null`, func(*Request) {}},
@@ -494,6 +498,11 @@ func TestParseErrors(t *testing.T) {
 			BadRequest, `differs from the message's other reasoning`},
 		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":1,"target_tbt_ms":2}}`, "a", BadRequest,
 			`field "slo.target_tbt_ms" is given twice`},
+		{`{"id":"a","prompt":"x","slo":{"strict":true,"target_ttot_ms":0}}`, "a", BadRequest,
+			`field "slo" has strict and no target`},
+		{`{"id":"a","prompt":"x","slo":{"strict":1}}`, "a", BadRequest, `field "slo.strict" is a number`},
+		{`{"id":"a","prompt":"x","slo":{"strict":true,"strict":true,"target_ttft_ms":1}}`, "a", BadRequest,
+			`field "slo.strict" is given twice`},
 		{`{"id":"a","prompt":"x","n":2}`, "a", BadRequest, `field "n" is not supported`},
 
 		{`{"event":"cancel"}`, "", BadRequest, `field "id" is missing`},

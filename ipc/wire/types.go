@@ -66,6 +66,8 @@ type Request struct {
 	Think      Think         // wishes about thinking; the zero value has none
 	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
 	TargetTBT  time.Duration // slo.target_tbt_ms; 0 = the server's
+	TargetTTOT time.Duration // slo.target_ttot_ms; 0 = none
+	Strict     bool          // slo.strict: refuse the request unless its targets will be met
 	Metadata   []byte        // the JSON value of "metadata", echoed as it came; nil = none
 }
 
@@ -317,6 +319,7 @@ type Error struct {
 	RetryAfter time.Duration // 0 = not sent
 	NPrompt    int           // with ContextLength
 	NCtx       int           // with ContextLength
+	Predicted  time.Duration // with QueueLimit, of a strict target that would be missed; 0 = not sent
 }
 
 // Progress tells how much of a prompt is computed.

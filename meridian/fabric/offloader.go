@@ -71,6 +71,7 @@ type Offloader struct {
 	openBytes int64
 	deletes   []*deletion
 	pulls     []PullJob
+	openPulls int         // queued and running pulls
 	timer     *time.Timer // sets flush, MaxDelay after the first of pushes came
 	stats     OffloadStats
 }
@@ -85,6 +86,7 @@ type OffloadStats struct {
 	PushesDropped, PullsDropped     uint64 // queue full or closed: meridian_disagg_errors_total{reason="queue_full"}
 	QueuedItems                     int    // queued and running pushes
 	QueuedBytes                     int64
+	QueuedPulls                     int // queued and running pulls
 }
 
 // deletion is a set of keys to delete after the running push.
@@ -159,6 +161,7 @@ func (o *Offloader) TryPull(j PullJob) bool {
 		return false
 	}
 	o.pulls = append(o.pulls, j)
+	o.openPulls++
 	wake(o.wakePull)
 	return true
 }
@@ -241,7 +244,7 @@ func (o *Offloader) Stats() OffloadStats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.stats
-	s.QueuedItems, s.QueuedBytes = o.openItems, o.openBytes
+	s.QueuedItems, s.QueuedBytes, s.QueuedPulls = o.openItems, o.openBytes, o.openPulls
 	return s
 }
 
@@ -358,6 +361,7 @@ func (o *Offloader) pull(j *PullJob) {
 		value, err = o.fabric.Pull(ctx, j.Key, j.Dst)
 	}
 	o.mu.Lock()
+	o.openPulls--
 	switch {
 	case err == nil:
 		o.stats.BlocksIngested += uint64(j.Blocks)

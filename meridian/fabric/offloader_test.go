@@ -170,8 +170,16 @@ func TestOffloaderPullsPassPushes(t *testing.T) {
 		o.TryPull(PullJob{Context: context.Background(), Key: "k",
 			Done: func(_ []byte, err error) { pulled = err == nil }})
 		synctest.Wait()
-		if !pulled {
-			t.Error("the pull waits for the push")
+		if s := o.Stats(); !pulled || s.QueuedPulls != 0 || s.QueuedItems != 1 {
+			t.Errorf("pulled: %v; %+v: the pull waits for the push", pulled, s)
+		}
+		inner.before = silent
+		for range 2 {
+			o.TryPull(PullJob{Context: context.Background(), Key: "k", Done: func([]byte, error) {}})
+		}
+		synctest.Wait()
+		if s := o.Stats(); s.QueuedPulls != 2 { // one runs, one waits
+			t.Errorf("%+v", s)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -209,7 +217,8 @@ func TestOffloaderCloseInTime(t *testing.T) {
 			!errors.Is(errs[2], ErrClosed) {
 			t.Errorf("%v", errs)
 		}
-		if s := o.Stats(); s.QueuedItems != 0 || s.QueuedBytes != 0 || s.PushesFailed != 3 || s.PullsFailed != 2 {
+		if s := o.Stats(); s.QueuedItems != 0 || s.QueuedBytes != 0 || s.QueuedPulls != 0 || s.PushesFailed != 3 ||
+			s.PullsFailed != 2 {
 			t.Errorf("%+v", s)
 		}
 	})

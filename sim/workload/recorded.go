@@ -113,7 +113,8 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt,
 			Budget: min(ev.MaxTokens, MaxTokens),
 			Class:  ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
-			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetITL: int64(ev.TargetITL / time.Microsecond)}
+			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetITL: int64(ev.TargetITL / time.Microsecond),
+			TargetTTOT: int64(ev.TargetTTOT / time.Microsecond), Strict: ev.Strict}
 		if ev.Thinking {
 			r.Think = 1
 		}

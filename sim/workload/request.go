@@ -18,9 +18,11 @@ type Request struct {
 	Budget int // the client's max_tokens; 0 = none
 
 	Deadline int64 // absolute; 0 = none
-	// TargetTTFT and TargetITL are the client's targets for uma-serve's scheduler; 0 = none.
+	// TargetTTFT, TargetITL and TargetTTOT are the client's targets for uma-serve's scheduler; 0 = none.
 	TargetTTFT int64
 	TargetITL  int64
+	TargetTTOT int64
+	Strict     bool // refuse the request unless its targets will be met
 
 	Prefix    string // prefix group; "" = none
 	PrefixLen int    // leading tokens shared with the group

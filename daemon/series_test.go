@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// seen has every series of the metrics that a test of this package has seen, and whether it was ever other than 0.
+var seen = struct {
+	sync.Mutex
+	series map[[2]string]bool
+}{series: map[[2]string]bool{}}
+
+// look reads the series of m into seen. During a test it leaves those out that metrics reads from the tiers at a
+// scrape: it keeps them for a while, and the test that scrapes next would get old ones.
+func look(m *metrics.Metrics, during bool) {
+	seen.Lock()
+	defer seen.Unlock()
+	m.Visit(func(s metrics.Series) {
+		if during && (strings.HasPrefix(s.Key, "kv_") || strings.HasPrefix(s.Key, "disagg_")) {
+			return
+		}
+		id := [2]string{s.Key, s.Label}
+		if slices.Contains([]string{"nixl-synth", "mooncake-synth", "valkey"}, s.Label) {
+			id[1] = "" // one series, whose label names the fabric of a daemon
+		}
+		if !seen.series[id] {
+			seen.series[id] = s.Value() > 0
+		}
+	})
+}
+
+// elsewhere are the series that these daemons do not drive, by key, label or key/label, with the test that does or the
+// reason why none can.
+var elsewhere = map[string]string{
+	"reaped_total":                    "a defect when above 0: metrics.TestSnapshot",
+	"output_critical_avoidable":       "a defect when above 0: metrics.TestSnapshot",
+	"E_INTERNAL":                      "a defect when above 0: metrics.TestSnapshot",
+	"kv_tier_errors_total/host":       "a defect when above 0: metrics.TestSnapshot",
+	"probe_dropped_total":             "entropy that is not finite: meridian.TestProbeFailures",
+	"overthinking":                    "meridian.TestRPDICloses",
+	"soft_cap":                        "meridian.TestSoftCap",
+	"force_reason_total/stalled":      "meridian.TestEATCloses",
+	"think_ended_total/stalled":       "meridian.TestEATCloses",
+	"weights_bytes":                   "of a model's file: smoke",
+	"load_progress":                   "of a model's file: smoke",
+	"repacked_bytes":                  "of a model's file: daemon.TestRepackedCopyIsInTheLedger",
+	"io_errors_total":                 "ipc.TestVanish",
+	"closed_by_cause/answered":        "ipc.TestNewlineMetricsClose",
+	"closed_by_cause/idle":            "ipc.TestIdleTimeout",
+	"closed_by_cause/io_error":        "ipc.TestVanish",
+	"closed_by_cause/not_reading":     "ipc.TestRepliesUnread",
+	"closed_by_cause/displaced":       "ipc.TestIdleConnectionsMakeWayFirst",
+	"closed_by_cause/handed_back":     "ipc.TestPassedConnectionIsServedByTheOtherLoop",
+	"closed_by_cause/engine_ended":    "ipc.TestOrphans",
+	"refused_by_reason/descriptors":   "ipc.TestRefusalWithoutDescriptors",
+	"refused_by_reason/sessions":      "ipc.TestMaxSessions",
+	"E_PROTO_DUPLICATE_ID":            "ipc.TestDuplicateID",
+	"E_PROTO_FRAME_TOO_LARGE":         "ipc.TestOversizeFrame",
+	"E_PROTO_INVALID_JSON":            "ipc.TestBadMessageLeavesTheConnection",
+	"E_LIMIT_PROMPT_TOO_LARGE":        "wire.TestParsePromptLimit",
+	"E_LIMIT_SESSIONS":                "daemon.TestDisplacedCompletionIsToldWhy",
+	"E_MODEL_LOADING":                 "daemon.TestHealthWhileLoading",
+	"E_MODEL_NOT_FOUND":               "front.TestNamesFindTheirProcesses",
+	"E_MODEL_TOO_LARGE":               "front.TestModelLargerThanMemory",
+	"E_ENGINE_CRASHED":                "front.TestCrashIsContained",
+	"disagg_queued":                   "fabric.TestOffloaderPullsPassPushes",
+	"disagg_errors_total/too_large":   "fabric.TestGuardCounts",
+	"disagg_errors_total/bad_key":     "fabric.TestGuardCounts",
+	"disagg_errors_total/queue_full":  "fabric.TestOffloaderNeverWaits",
+	"disagg_errors_total/corrupt":     "fabric.TestGuardCounts",
+	"kv_block_bytes/think_active":     "blocks.TestStates",
+	"kv_tier_evictions_total/disk":    "snapshot.TestDiskCap",
+	"disagg_tier_offloaded_total":     "of a preempted request's cells: metrics.TestSnapshot",
+	"disagg_tier_ingested_total":      "of a preempted request's cells: metrics.TestSnapshot",
+	"kv_block_evictions_total":        "blocks.TestEvictionsAreCounted",
+	"requests_refused_total/draining": "sched.TestScripts: a request that crosses the drain",
+}
+
+// spelled are the syntaxes of tool calls, each with a model's texts in package internal/toolcall.
+func spelled(key, label string) bool {
+	if key == "tool_calls_malformed_total" {
+		return slices.ContainsFunc(toolcall.Reasons, func(r toolcall.Reason) bool { return string(r) == label })
+	}
+	return key == "tool_calls_total"
+}
+
+// TestMain fails a complete run in which a declared series stayed 0: a dashboard would show a number that means
+// nothing.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 && wholeRun() {
+		for _, s := range slices.SortedFunc(maps.Keys(seen.series), func(a, b [2]string) int {
+			return strings.Compare(a[0]+a[1], b[0]+b[1])
+		}) {
+			key, label := s[0], s[1]
+			_, known := elsewhere[key]
+			for _, k := range []string{label, key + "/" + label} {
+				_, ok := elsewhere[k]
+				known = known || ok && label != ""
+			}
+			if !seen.series[s] && !known && label != "other" && !spelled(key, label) {
+				fmt.Printf("metrics: no test drives the series %s %s away from 0\n", key, label)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
+
+// wholeRun reports whether every test of the package has run.
+func wholeRun() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz", "test.bench"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return false
+		}
+	}
+	return goruntime.GOOS == "linux" && !testing.Short()
+}
+
+// reads are the values of the series that a daemon shows now.
+func (r *running) reads(key, label string) (got float64) {
+	r.metrics.Visit(func(s metrics.Series) {
+		if s.Key == key && s.Label == label {
+			got = s.Value()
+		}
+	})
+	return got
+}
+
+// TestSeriesOfTargets: what the metrics say of ITL and TTFT targets that cannot be met, while answers, thoughts and a
+// prompt share the steps.
+func TestSeriesOfTargets(t *testing.T) {
+	thinks := fake.Script{After: "think\n", Emit: "<think>" + strings.Repeat("so ", 400) + "</think>yes"}
+	brief := fake.Script{After: "brief\n", Emit: "<think>so</think>yes"}
+	r := serve(t, fake.Config{Scripts: []fake.Script{thinks, brief}, Cost: fake.Cost{BaseMs: 0.2, PrefillMs: 0.2,
+		DecodeMs: 1},
+		Advance: spin}, "--policy", "meridian", "--itl-target-ms", "1", "-c", "16384")
+	c := r.dial()
+	first := make(chan struct{})
+	var done sync.WaitGroup
+	run := func(i int, prompt string, edit func(*wire.Request)) {
+		done.Go(func() {
+			req := wire.DefaultRequest()
+			req.ID, req.Prompt, req.MaxTokens, req.Sampling.Temperature = fmt.Sprint("r", i), prompt, 60, 0
+			edit(&req)
+			st, err := c.Stream(context.Background(), &req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for {
+				ev, err := st.Next()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if i == 0 && ev.Kind == wire.EventToken && first != nil {
+					close(first)
+					first = nil
+				}
+				if ev.Kind == wire.EventEOS {
+					return
+				}
+			}
+		})
+	}
+	begun := first
+	run(0, "an answer", func(q *wire.Request) { q.MaxTokens = 150 })
+	<-begun
+	run(1, "think\n", func(*wire.Request) {})
+	run(2, "think\n", func(q *wire.Request) { q.Priority = wire.PriorityBackground })
+	run(5, "brief\n", func(q *wire.Request) { q.TargetTTOT = time.Microsecond })
+	run(3, strings.Repeat("a long prompt ", 100), func(q *wire.Request) { q.TargetTTFT = time.Millisecond })
+	run(4, strings.Repeat("in the background ", 100), func(q *wire.Request) { q.Priority = wire.PriorityBackground })
+	done.Wait()
+	for _, key := range []string{"slo_violations_ttft_total", "slo_violations_tbt_total",
+		"slo_violations_ttot_total"} {
+		if r.reads(key, "") == 0 {
+			t.Errorf("%s is 0", key)
+		}
+	}
+	seen.Lock()
+	defer seen.Unlock()
+	for _, s := range [][2]string{{"guard", "hold"}, {"itl_target_infeasible", ""}, {"ttft_at_risk", ""},
+		{"think_held_total", ""}, {"queue_depth_think", ""}, {"requests_by_phase", "background/think"},
+		{"requests_by_phase", "background/prefill"}} {
+		if !seen.series[s] {
+			t.Errorf("%v stayed 0", s)
+		}
+	}
+}
+
+// TestStrictTargets: a strict request that cannot meet its target is refused at once, with what is predicted; one that
+// can is answered, in both protocols.
+func TestStrictTargets(t *testing.T) {
+	r := serve(t, fake.Config{Cost: fake.Cost{BaseMs: 1, PrefillMs: 1}, Advance: spin}, "--policy", "meridian", "-c",
+		"16384", "--no-prefix-cache")
+	c := r.dial()
+	text := strings.Repeat("words ", 60)
+	for range 10 { // the cost model learns what steps take
+		if a := r.ask(c, func(q *wire.Request) { q.Messages[0].Content, q.MaxTokens = text, 4 }); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	for _, edit := range []func(*wire.Request){
+		func(q *wire.Request) { q.TargetTTFT = 10 * time.Millisecond },
+		func(q *wire.Request) { q.TargetTBT = 100 * time.Microsecond },
+		func(q *wire.Request) { q.TargetTTOT = 100 * time.Microsecond },
+	} {
+		a := r.ask(c, func(q *wire.Request) { q.Messages[0].Content, q.Strict = text, true; edit(q) })
+		var e *client.ServerError
+		if !errors.As(a.err, &e) || e.Code != wire.QueueLimit || e.Predicted <= 0 || e.RetryAfter <= 0 ||
+			!strings.Contains(e.Message, "are predicted; slo.strict asks for a refusal then") {
+			t.Errorf("%+v", a)
+		}
+		if a := r.ask(c, func(q *wire.Request) {
+			q.Messages[0].Content, q.Strict, q.MaxTokens = text, true, 4
+			q.TargetTTFT, q.TargetTBT, q.TargetTTOT = time.Minute, time.Minute, time.Minute
+		}); a.err != nil {
+			t.Error(a.err)
+		}
+		if a := r.ask(c, func(q *wire.Request) {
+			q.Messages[0].Content, q.MaxTokens = text,
+				4
+			edit(q)
+		}); a.err != nil {
+			t.Errorf("without strict: %v", a.err)
+		}
+	}
+	for _, reason := range []string{"ttft", "itl", "ttot"} {
+		if r.reads("requests_refused_total", reason) != 1 {
+			t.Errorf("%s: %v refused", reason, r.reads("requests_refused_total", reason))
+		}
+	}
+	resp, err := r.web().Post("http://uma/v1/chat/completions", "application/json", strings.NewReader(
+		`{"messages":[{"role":"user","content":"`+text+`"}],"slo":{"target_ttft_ms":5,"strict":true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body),
+		`"predicted_ms":`) {
+		t.Errorf("%s: %s", resp.Status, body)
+	}
+}
+
+// spin lets a step of the fake engine take its time.
+func spin(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+	}
+}

@@ -1,0 +1,300 @@
+package sched
+
+import (
+	"slices"
+	"time"
+)
+
+// Targets of requests (Event.TargetTTFT, TargetTTOT, TargetITL) and the promise that a strict request asks for: it is
+// admitted only if the forecast says that all of its targets will be met, and that no promise given before is broken.
+//
+// A target of the first token is a deadline. The queue of a flow is in the order of deadlines, and between flows that
+// are level the earliest one is served first (earliest deadline first, Liu and Layland 1973). A request without a
+// target counts as one with a target of undatedTarget, so that it is not overtaken for ever.
+
+// undatedTarget is the TTFT target that orders requests without one.
+const undatedTarget = 10 * time.Second
+
+// promiseMargin is what a forecast is multiplied by before it is compared with a strict target: a promise is kept in
+// 95 of 100 cases, and forecasts are means.
+const promiseMargin = 1.6
+
+// dueAt is when an arrival's first token is due. Without a target it does not depend on Event.QueuedFor, so that these
+// requests stay in the order in which they came. A request with a target that is not strict
+// goes behind the promises that are due within undatedTarget.
+func (s *Scheduler) dueAt(e *Event) Instant {
+	undated := s.now.Add(undatedTarget)
+	if e.TargetTTFT <= 0 || !s.byTarget {
+		return undated
+	}
+	due := s.now.Add(e.TargetTTFT - e.QueuedFor)
+	if e.Strict || s.dated == 0 {
+		return due
+	}
+	for _, r := range s.requests {
+		if p := r.promised(); r.class == e.Class && p <= undated {
+			due = max(due, p)
+		}
+	}
+	return due
+}
+
+// goesBefore reports whether a goes before b in the queue of a flow: requests that have started go first, by rank; new
+// ones by deadline, then by rank.
+func goesBefore(a, b *request) bool {
+	switch {
+	case a.started != b.started:
+		return a.started
+	case !a.started && a.due != b.due && (a.deadline != never || b.deadline != never):
+		return a.due < b.due
+	}
+	return a.rank < b.rank
+}
+
+// rankByTarget returns the rank of a request that starts: behind all others, or with a target before the running ones
+// of its class that are due later, so that these give up their cells first. Ranks do not change by it.
+func (s *Scheduler) rankByTarget(r *request) uint64 {
+	rank := s.nextRank()
+	if r.deadline == never || !s.byTarget {
+		return rank
+	}
+	for _, o := range s.running {
+		if o != r && o.ran && o.flow.class == r.flow.class && o.due > r.due {
+			rank = min(rank, o.rank-1)
+		}
+	}
+	return rank
+}
+
+// forecast is the scheduler's prediction of first tokens: scratch of one arrival.
+type forecast struct {
+	jobs []job
+}
+
+// job is a prompt that is computed or waits.
+type job struct {
+	order    order
+	left     int     // tokens to compute
+	slot     Instant // when it has a sequence
+	deadline Instant // of a promise; never = none was given
+}
+
+// order is the order in which sequences are given, as goesBefore has it.
+type order struct {
+	running, started bool
+	due              Instant
+	rank             uint64
+}
+
+func (a order) compare(b order) int {
+	switch {
+	case a.running != b.running:
+		return goesFirst(a.running)
+	case a.started != b.started:
+		return goesFirst(a.started)
+	case a.due != b.due && !a.started:
+		return cmp(a.due, b.due)
+	}
+	return cmp(a.rank, b.rank)
+}
+
+// goesFirst compares two flags that differ, of which the first one is a: a set one goes first.
+func goesFirst(a bool) int {
+	if a {
+		return -1
+	}
+	return 1
+}
+
+// breach says why a strict request cannot be admitted; the zero value: it can.
+type breach struct {
+	reason    Reason
+	target    time.Duration
+	predicted time.Duration // what is predicted for the target; 0 = it would break another request's promise
+}
+
+// breaches tests the targets of a strict arrival.
+func (s *Scheduler) breaches(e *Event) breach {
+	if !e.Strict {
+		return breach{}
+	}
+	step := s.answerStep(e)
+	for _, t := range []struct {
+		reason Reason
+		target time.Duration
+	}{{ReasonMissesITL, e.TargetITL}, {ReasonMissesTTOT, e.TargetTTOT}} {
+		if t.target > 0 && step > t.target {
+			return breach{t.reason, t.target, step}
+		}
+	}
+	if e.TargetTTFT <= 0 {
+		return breach{}
+	}
+	in, breaks := s.firstToken(e)
+	if in > e.TargetTTFT {
+		return breach{ReasonTTFT, e.TargetTTFT, in}
+	}
+	if breaks {
+		return breach{ReasonTTFT, e.TargetTTFT, 0}
+	}
+	return breach{}
+}
+
+// answerStep is how long a step of all running answers and that of e takes in 95 of 100 cases; 0 = nothing was learned.
+func (s *Scheduler) answerStep(e *Event) time.Duration {
+	if s.cost.steps < learnedSteps {
+		return 0
+	}
+	var l load
+	for _, r := range s.running {
+		if !r.paused {
+			l.slice(SliceDecode, r.history(), 1)
+		}
+	}
+	l.slice(SliceDecode, e.Prompt, 1)
+	return time.Duration(s.cost.upper(l)*1e6 + s.overhead.value)
+}
+
+// firstToken predicts when e would give its first token, counted from its arrival, and whether a promise given before
+// would then be broken. 0 = nothing was measured.
+func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
+	class, _ := s.policy.lane(e.Class, e.Owner)
+	f := &s.forecast
+	f.jobs = f.jobs[:0]
+	for _, r := range s.running {
+		if r.flow.class <= class && !r.decoding() && !r.paused {
+			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank}, r.left(), s.now, r.promised()})
+		}
+	}
+	for _, r := range s.requests {
+		if r.flow.class <= class && r.state == Queued && !r.paused {
+			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank}, r.history() - r.hint, 0,
+				r.promised()})
+		}
+	}
+	mine := order{false, false, s.dueAt(e), ^uint64(0)}
+	f.jobs = append(f.jobs, job{mine, e.Prompt - min(e.Shared, e.Prompt-1), 0, never})
+	slices.SortFunc(f.jobs, func(a, b job) int { return a.order.compare(b.order) })
+	s.sequenceTimes(f.jobs)
+	if s.byTarget {
+		// The prompts in the order of their deadlines: each waits for its sequence and for those before it.
+		slices.SortStableFunc(f.jobs, func(a, b job) int { return cmp(a.order.due, b.order.due) })
+	}
+	pace := s.promptPace()
+	at := float64(s.now)
+	for _, j := range f.jobs {
+		at = max(at, float64(j.slot)) + float64(j.left)*pace
+		switch from := float64(s.now); {
+		case j.order == mine:
+			in = time.Duration(promiseMargin*(at-from)) + e.QueuedFor
+		case j.deadline != never && j.order.due > mine.due && s.byTarget &&
+			from+promiseMargin*(at-from) > float64(j.deadline):
+			breaks = true
+		}
+	}
+	return in, breaks
+}
+
+// sequenceTimes sets when each job has a sequence, in the order of jobs: at once while there are some, then one with
+// each end of a request.
+func (s *Scheduler) sequenceTimes(jobs []job) {
+	free, gap := s.cfg.MaxRunning-len(s.running), s.turnoverGap()
+	cells, mean := s.room(), 0
+	if n := len(s.running); n > 0 {
+		mean = s.owned() / n
+		for _, r := range s.running {
+			cells -= r.footprint(0) - r.own()
+		}
+	}
+	ends := 0 // of requests, that are waited for
+	for i := range jobs {
+		j := &jobs[i]
+		if j.order.running {
+			continue
+		}
+		cells -= j.left
+		free--
+		for len(s.running) > ends && (free < 0 || cells < 0 && mean > 0) {
+			ends++
+			free++
+			cells += mean
+		}
+		if free < 0 {
+			ends, free = ends+1, free+1
+		}
+		j.slot = s.now
+		if ends > 0 {
+			j.slot = s.now + Instant(float64(ends)*gap)
+		}
+	}
+}
+
+// turnoverGap is the mean time between two ends of requests while others wait, in ns. Before any was measured the
+// running requests are taken to generate all that they may.
+func (s *Scheduler) turnoverGap() float64 {
+	if s.turnover.gap.any || len(s.running) == 0 {
+		return s.turnover.gap.value
+	}
+	var l load
+	left := 0
+	for _, r := range s.running {
+		left += r.max - r.generated
+		l.slice(SliceDecode, r.history(), 1)
+	}
+	n := len(s.running)
+	return s.cost.predict(l) * 1e6 * float64(left) / float64(n*n)
+}
+
+// promptPace is the time that a prompt token takes, in ns: at the pace of recent steps, or by the cost model if nothing
+// runs.
+func (s *Scheduler) promptPace() float64 {
+	if s.rate.tokens.any && (len(s.running) > 0 || s.cost.prompts == 0) {
+		return s.rate.ns.value / max(s.rate.tokens.value, 1e-3)
+	}
+	if s.cost.prompts == 0 {
+		return 0
+	}
+	const n = 256
+	var l load
+	l.slice(SlicePrefill, 0, n)
+	return s.cost.predict(l) * 1e6 / n
+}
+
+// promised is the deadline of a promise that r has been given and that is still open; never = none.
+func (r *request) promised() Instant {
+	if r.strict && r.generated == 0 {
+		return r.deadline
+	}
+	return never
+}
+
+// endangered reports whether background requests wait (Config.BackgroundEvery bounds it): an interactive request with a
+// TTFT target waits for a sequence, or will miss its target at the pace of recent steps.
+func (s *Scheduler) endangered() bool {
+	interactive := func(r *request) bool { return r.flow.class == Interactive && !r.paused }
+	if s.dated == 0 || !s.byTarget || !slices.ContainsFunc(s.running, interactive) {
+		return false // nothing else would be computed
+	}
+	pace := s.promptPace()
+	for _, r := range s.requests {
+		if r.deadline == never || r.generated > 0 || !interactive(r) || r.deadline < s.now {
+			continue
+		}
+		if float64(s.now)+promiseMargin*float64(r.left())*pace > float64(r.deadline) || r.state == Queued {
+			return true
+		}
+	}
+	return false
+}
+
+// turnedOver records that a request has ended: the next one that waits has its sequence and cells.
+func (s *Scheduler) turnedOver() {
+	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
+		s.turnover.any = false
+		return
+	}
+	s.turnover.add(s.now, turnoverWeight)
+}
+
+// turnoverWeight makes the mean of about the last 20 gaps: their sum is what a forecast needs, not the newest.
+const turnoverWeight = 0.1
