@@ -307,8 +307,12 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), value(k.value)), Min: least,
 			Max: unbounded})
 	}
+	most := unbounded
+	if q.distinct {
+		most = 1
+	}
 	for _, k := range q.open {
-		class(k, 1, 1)
+		class(k, 1, most)
 	}
 	for _, k := range o.classes {
 		if k.value != nothing {
