@@ -165,6 +165,8 @@ const (
 	Limit
 	// Offloaded: Tier has every OffloadBlock of Req's thought.
 	Offloaded
+	// Threads: steps are computed by N threads from now on (sched.EvThreads). Uses N, Disturbed.
+	Threads
 )
 
 // Input is one thing that happened.
@@ -178,6 +180,9 @@ type Input struct {
 	Tier    Tier
 	Limit   time.Duration // 0 = none
 	Waited  time.Duration
+	N       int
+
+	Disturbed bool // see sched.Event
 }
 
 // RestoreID names a restore until its CloseFetch.
