@@ -257,8 +257,8 @@ func (m *costModel) chunk(limit float64, base load, start, most int, bound func(
 }
 
 // observe learns from a step that computed l. shared says that it had answers and prompts: chunks are sized for such
-// steps, and only they move the ratio. slow reports that the step took so much longer than predicted that the machine may
-// have become slower.
+// steps, and only they move the ratio. slow reports that the step took so much longer than predicted that the machine
+// may have become slower.
 func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool) {
 	ms := float64(took) / 1e6
 	if !(ms > 0) || ms > 1e7 {

@@ -13,7 +13,7 @@ const (
 	threadsPower = 0.85
 	// threadsDoubt is the standard deviation of the scaled coefficients, relative to them.
 	threadsDoubt = 0.25
-	// calmKept is how long the state from before a slower spell is kept. Whoever disturbs the threads is found out, and
+	// calmKept is how long the state from before a slower spell is kept. A disturbance is noticed, and
 	// EvThreads sent, within some tenths of a second.
 	calmKept = Instant(1e9)
 	// MaxThreads is the most compute threads that the scheduler is told of.

@@ -74,8 +74,8 @@ func TestCostOfThreads(t *testing.T) {
 	}
 }
 
-// TestCostForgetsTheDisturbance: what slow steps taught before EvThreads says that the threads were disturbed is forgotten, unless
-// they were slow for longer than that takes.
+// TestCostForgetsTheDisturbance: what slow steps taught before EvThreads says that the threads were disturbed is
+// forgotten, unless they were slow for longer than that takes.
 func TestCostForgetsTheDisturbance(t *testing.T) {
 	for _, steps := range []int{1, 3, 5, 9} {
 		m := newThreadMachine(t)
@@ -120,7 +120,8 @@ func TestThreadsOutOfRange(t *testing.T) {
 		}()
 	}
 	for _, line := range []string{"threads", "threads n=0", "threads n=65537", "threads 3", "threads n=1 calm"} {
-		if _, err := ReadTrace([]byte("config policy=meridian running=1 cells=9 batch=9\nstep 1ms\n" + line + "\n")); err == nil {
+		text := "config policy=meridian running=1 cells=9 batch=9\nstep 1ms\n" + line + "\n"
+		if _, err := ReadTrace([]byte(text)); err == nil {
 			t.Errorf("%q is read", line)
 		}
 	}

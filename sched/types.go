@@ -155,7 +155,8 @@ type Event struct {
 	Waited time.Duration // EvLimit
 	// EvThreads: 1 … MaxThreads.
 	Threads int
-	// EvThreads: other processes kept the threads from running: the cost model forgets the slow steps of the last second.
+	// EvThreads: other processes kept the threads from running: the cost model forgets the slow steps of the last
+	// second.
 	Disturbed bool
 
 	Outcome Outcome       // EvStep

@@ -122,8 +122,8 @@ func (r *Reader) Read(threads []int) Counters {
 	return c
 }
 
-// content returns what a file of the kernel says now, cut to the buffer; nil when it cannot be read. It is valid until the
-// next call.
+// content returns what a file of the kernel says now, cut to the buffer; nil when it cannot be read. It is valid until
+// the next call.
 func (r *Reader) content(f *os.File) []byte {
 	if f == nil {
 		return nil
@@ -139,7 +139,7 @@ func (r *Reader) content(f *os.File) []byte {
 const tick = 10 * time.Millisecond
 
 // busy sums user, system, irq, softirq and steal of the process's CPUs. Time of guests is in user. The time of niced
-// processes has a column of its own; it counts where this process is niced too.
+// processes has a separate column; it counts where this process is niced too.
 func (r *Reader) busy() time.Duration {
 	var sum time.Duration
 	any := false

@@ -1,5 +1,5 @@
-// Package cpus reads what the kernel says about processors: which ones this process may use, how fast they are, how much
-// of them other processes take, and the energy they use. It decides nothing (package sched/threads does).
+// Package cpus reads what the kernel says about processors: which ones this process may use, how fast they are, how
+// much of them other processes take, and the energy they use. It decides nothing (package sched/threads does).
 //
 // Files that are missing, unreadable or malformed count as not known. At most maxFile bytes of a file are read.
 package cpus
@@ -21,8 +21,8 @@ const (
 
 // Topology is the processors that this process may use.
 type Topology struct {
-	// Allowed are the numbers of the CPUs in the affinity mask of the process, ascending. A core with two hardware threads
-	// is two CPUs.
+	// Allowed are the numbers of the CPUs in the affinity mask of the process, ascending. A core with two hardware
+	// threads is two CPUs.
 	Allowed []int
 	// Cores counts the physical cores of Allowed; 0 = not known.
 	Cores int
@@ -73,8 +73,8 @@ func cores(cpus []int, siblings map[int]string) int {
 // of single cores, two kinds of big cores of an ARM processor), those of another kind by a third and more.
 const alike = 0.7
 
-// fast returns the CPUs of allowed that are of the fastest kind: by Intel's list of performance cores, by the capacities of
-// ARM's device trees, or by the maximum frequencies.
+// fast returns the CPUs of allowed that are of the fastest kind: by Intel's list of performance cores, by the
+// capacities of ARM's device trees, or by the maximum frequencies.
 func fast(root, system string, allowed []int) []int {
 	if line(filepath.Join(root, "sys/devices/cpu_atom/cpus")) != "" {
 		big := cpuList(line(filepath.Join(root, "sys/devices/cpu_core/cpus")))
@@ -111,10 +111,10 @@ func fast(root, system string, allowed []int) []int {
 // Hybrid reports whether the process may use cores of several kinds.
 func (t *Topology) Hybrid() bool { return len(t.Fast) < len(t.Allowed) }
 
-// Threads is how many compute threads suit the processors: one for each fast core, because two threads of one core share
-// its vector units, and all threads would wait for one on a slow core. On machines with few CPUs (a virtual machine with
-// two hardware threads of one core) at least two where there are two. Quotas are rounded down: above its quota, a
-// cgroup stands still for the rest of a period of 100 ms.
+// Threads is how many compute threads suit the processors: one for each fast core, because two threads of one core
+// share its vector units, and all threads would wait for one on a slow core. On machines with few CPUs (a virtual
+// machine with two hardware threads of one core) at least two where there are two. Quotas are rounded down: above its
+// quota, a cgroup stands still for the rest of a period of 100 ms.
 func (t *Topology) Threads() int {
 	usable := t.Usable()
 	n := t.FastCores

@@ -9,12 +9,8 @@ import "C"
 
 import "fmt"
 
-// newPool makes a pool of compute threads, which barrier.cpp must understand.
-func newPool(threads int) (*C.struct_ggml_threadpool, error) {
-	p := C.uma_threadpool_new(C.int32_t(threads), pollLevel)
-	if p == nil {
-		return nil, fmt.Errorf("create %d compute threads: failed", threads)
-	}
+// checkPool refuses a pool that barrier.cpp would misread, and frees it.
+func checkPool(p *C.struct_ggml_threadpool, threads int) (*C.struct_ggml_threadpool, error) {
 	if !C.uma_barrier_fits(p, C.int32_t(threads), pollLevel) {
 		C.ggml_threadpool_free(p)
 		return nil, fmt.Errorf("create %d compute threads: ggml's thread pool has another layout than this build knows",

@@ -5,15 +5,8 @@ package llama
 // #include "bridge.h"
 import "C"
 
-import "fmt"
-
-func newPool(threads int) (*C.struct_ggml_threadpool, error) {
-	p := C.uma_threadpool_new(C.int32_t(threads), pollLevel)
-	if p == nil {
-		return nil, fmt.Errorf("create %d compute threads: failed", threads)
-	}
-	return p, nil
-}
+// checkPool takes any pool: its barrier is ggml's.
+func checkPool(p *C.struct_ggml_threadpool, _ int) (*C.struct_ggml_threadpool, error) { return p, nil }
 
 // ComputeThreads implements runtime.ThreadSetter: ggml does not say which its threads are.
 func (e *engine) ComputeThreads(dst []int) []int { return dst }

@@ -5,6 +5,13 @@ package llama
 // #include "bridge.h"
 import "C"
 
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/internal/cpus"
+)
+
 // threads is the engine's compute threads.
 type threads struct {
 	most, mostBatch int                       // as opened: for answers, for prompts
@@ -12,6 +19,22 @@ type threads struct {
 	poolBatch       *C.struct_ggml_threadpool // of mostBatch threads; nil when prompts use pool
 	// one is a pool without workers. A graph on one thread of pool would wake the others for nothing.
 	one *C.struct_ggml_threadpool
+}
+
+// newPool makes a pool of compute threads. On a processor with cores of several kinds they run on the fast ones, where
+// there are enough: each node of the graph waits for its slowest thread.
+func newPool(threads int) (*C.struct_ggml_threadpool, error) {
+	var bound []C.int32_t
+	if t := cpus.ReadTopology(); t.Hybrid() && threads <= t.FastCores {
+		for _, c := range t.Fast {
+			bound = append(bound, C.int32_t(c))
+		}
+	}
+	p := C.uma_threadpool_new(C.int32_t(threads), pollLevel, unsafe.SliceData(bound), C.int32_t(len(bound)))
+	if p == nil {
+		return nil, fmt.Errorf("create %d compute threads: failed", threads)
+	}
+	return checkPool(p, threads)
 }
 
 // makeThreads creates the pools and gives them to the context. A partial success is freed by freeThreads.

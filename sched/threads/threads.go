@@ -9,9 +9,9 @@
 //
 // When not to use it: where layers run on a device, the processors compute little.
 //
-// How much other processes take is the busy time of the processors less the process's own CPU time. Where the kernel does
-// not tell that, the compute threads' waits for a processor say that they are disturbed, and trying says that they no
-// longer are. The package is pure: readings and their times come as values.
+// How much other processes take is the busy time of the processors less the process's own CPU time. Where the kernel
+// does not tell that, the compute threads' waits for a processor say that they are disturbed, and trying says that they
+// no longer are. The package is pure: readings and their times come as values.
 package threads
 
 import (
@@ -47,7 +47,7 @@ type Reason uint8
 const (
 	Undisturbed Reason = iota // all threads
 	Taken                     // other processes take processors
-	Waiting                   // compute threads wait for a processor, and the system does not say for whom
+	Waiting                   // compute threads wait for a processor, and the system does not say what takes it
 	Throttled                 // a quota stops the process
 	Trying                    // more threads, to see whether they are still disturbed
 
@@ -91,8 +91,8 @@ const (
 	// stale is the longest: a decode loop that sleeps does not read.
 	stale = time.Second
 
-	// A thread stops for as much of the time as its processor is taken, and all others with it. So giving it up pays when
-	// more than half of a processor is taken: a process that never sleeps takes two thirds from two threads on two
+	// A thread stops for as much of the time as its processor is taken, and all others with it. So giving it up pays
+	// when more than half of a processor is taken: a process that never sleeps takes two thirds from two threads on two
 	// processors, and all that one thread leaves. The clients of a server take some tenths.
 	takenDown = 0.6
 	takenUp   = 0.35
@@ -112,8 +112,8 @@ const (
 	// disturbed, up to tryMost: undisturbed speed is back within two seconds.
 	tryFirst = 500 * time.Millisecond
 	tryMost  = 1500 * time.Millisecond
-	// When a quota has stopped the process for this share of the time, one thread fewer is used for capFor: quotas seldom
-	// change.
+	// When a quota has stopped the process for this share of the time, one thread fewer is used for capFor: quotas
+	// seldom change.
 	throttledShare = 0.03
 	capFor         = 10 * time.Second
 )
@@ -162,6 +162,9 @@ func New(cfg Config) *Controller {
 // Threads returns the number of threads of the next step.
 func (c *Controller) Threads() int { return c.threads }
 
+// Most returns Config.Most, or what SetMost made of it.
+func (c *Controller) Most() int { return c.cfg.Most }
+
 // Reason returns why they are as many.
 func (c *Controller) Reason() Reason { return c.reason }
 
@@ -181,7 +184,7 @@ func (c *Controller) SetMost(most int) Decision {
 
 // Step counts a decode step: how long it took, and how long the cost model said.
 func (c *Controller) Step(took, predicted time.Duration) {
-	if predicted > 0 && took > 0 {
+	if predicted > 0 && took > 0 && max(took, predicted) < time.Hour {
 		c.steps++
 		c.took += took
 		c.predicted += predicted
@@ -338,7 +341,7 @@ func (c *Controller) disturbed() bool {
 		return l.Slowdown >= slowAlone
 	}
 	if c.reason != Trying && l.Slowdown < slowRatio {
-		return false // whoever waits, it costs little
+		return false // the waits cost little
 	}
 	switch {
 	case l.Waited != Unknown:
