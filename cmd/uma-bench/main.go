@@ -41,6 +41,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench idle                CPU and memory of an idle daemon with 1,000 connections
   uma-bench memory              resident memory over 10,000 requests
   uma-bench storm               ITL of chats during a storm of long prompts, by policy
+  uma-bench busy                answers beside a process that takes a processor, and after its end
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
   uma-bench fidelity            uma-sim's predictions compared with the daemon
   uma-bench fair                overhead of a policy without competing requests
@@ -55,7 +56,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
-		kernelsCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), frontCommand(), kvCommand(),
+		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(),
+		stormCommand(), fairCommand(), frontCommand(), kvCommand(),
 		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
