@@ -65,10 +65,7 @@ func RunBusy(cfg BusyConfig, sides []BusySide) ([]Busy, error) {
 				}
 				rounds[side] = append(rounds[side], r)
 				if cfg.Log != nil {
-					fmt.Fprintf(cfg.Log, "%s, %d streams, round %d: undisturbed %.1f tok/s, p95 %.1f ms; beside the "+
-						"process %.1f (%.2f), p95 %.1f ms; back after %.2f s\n", sides[side].Name, n, round+1,
-						r.calm.rate, quantile(r.calm.gaps, 0.95), r.busy.rate, r.busy.rate/r.calm.rate, quantile(r.busy.gaps, 0.95),
-						r.back.Seconds())
+					fmt.Fprintf(cfg.Log, "%s, %d streams, round %d: %s\n", sides[side].Name, n, round+1, r)
 				}
 			}
 		}
@@ -90,6 +87,12 @@ func RunBusy(cfg BusyConfig, sides []BusySide) ([]Busy, error) {
 type busyRound struct {
 	calm, busy speed
 	back       time.Duration
+}
+
+func (r busyRound) String() string {
+	return fmt.Sprintf("undisturbed %.1f tok/s, p95 %.1f ms; beside the process %.1f (%.2f), p95 %.1f ms; back after "+
+		"%.2f s", r.calm.rate, quantile(r.calm.gaps, 0.95), r.busy.rate, r.busy.rate/r.calm.rate,
+		quantile(r.busy.gaps, 0.95), r.back.Seconds())
 }
 
 // speed is what the tokens of a phase came to.

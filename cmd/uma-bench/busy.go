@@ -25,11 +25,9 @@ func busyCommand() *cobra.Command {
 		Long: `busy starts two daemons, one with default options and one with --fixed-threads, and measures in turns how
 fast each answers undisturbed, beside processes that never sleep, and after their end.`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if model == "" {
-				var err error
-				if model, err = benchModel(); err != nil {
-					return err
-				}
+			model, err := benchModel(model)
+			if err != nil {
+				return err
 			}
 			cfg.Disturb = func() (func(), error) { return spin(processes) }
 			options := append([]string{"--parallel", "16", "--ctx-size", "8192", "--no-prefix-cache"}, args...)

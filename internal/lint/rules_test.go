@@ -95,8 +95,8 @@ var rules = []rule{
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
-	{"sim", []string{"arbiter", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format",
-		"kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
+	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "kvsnap",
+		"kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},

@@ -96,6 +96,9 @@ const (
 	// processors, and all that one thread leaves. The clients of a server take some tenths.
 	takenDown = 0.6
 	takenUp   = 0.35
+	// computing is the least share of a window in which this process decodes, to tell what the window's others take
+	// from it: another engine computes while this one waits for its turn, or has nothing to do.
+	computing = 0.7
 	// calm is how long a processor must be free before a thread comes back to it.
 	calm = 250 * time.Millisecond
 
@@ -278,6 +281,9 @@ func (c *Controller) byTaken(now, span time.Duration) Decision {
 	free := float64(c.cfg.Processors) - c.load.Taken
 	down, up := c.fit(free+takenDown), c.fit(free+takenUp)
 	switch {
+	case down < c.threads && float64(c.took) < computing*float64(span):
+		c.freeSince = -1
+		return c.same()
 	case down < c.threads:
 		c.freeSince = -1
 		return c.change(down, Taken, true)

@@ -183,6 +183,7 @@ func TestDisturbed(t *testing.T) {
 		at += Window
 		n.Busy += 2 * Window
 		n.Own += Window
+		b.c.Step(Window, Window)
 		d := b.c.Read(at, n)
 		if d.Changed && (!d.Disturbed || d.Reason != Taken || d.Threads != 1) {
 			t.Fatalf("decision %+v", d)
@@ -273,6 +274,22 @@ func TestAnyReading(t *testing.T) {
 	})
 }
 
+// TestOtherEngines: what other processes use while this one waits for its turn takes nothing from it.
+func TestOtherEngines(t *testing.T) {
+	c := New(Config{Most: 2, Processors: 2})
+	var n Counters
+	for at := time.Duration(0); at < 10*time.Second; at += 50 * time.Millisecond {
+		n.Busy += 100 * time.Millisecond
+		if at/time.Second%2 == 0 { // its turn: every second one
+			n.Own += 50 * time.Millisecond
+			c.Step(25*time.Millisecond, 25*time.Millisecond)
+		}
+		if d := c.Read(at, n); d.Changed {
+			t.Fatalf("%v: %+v, load %+v", at, d, c.Load())
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range append(Reasons(), 99) {
@@ -287,7 +304,8 @@ func TestNames(t *testing.T) {
 func ExampleController() {
 	c := New(Config{Most: 2, Processors: 2})
 	c.Read(0, Counters{})
-	// In the next 200 ms both processors are busy, and this process has used one of them.
+	// In the next 200 ms, which a step took, both processors are busy, and this process has used one of them.
+	c.Step(200*time.Millisecond, 120*time.Millisecond)
 	d := c.Read(200*time.Millisecond, Counters{Busy: 400 * time.Millisecond, Own: 200 * time.Millisecond})
 	fmt.Println(d.Threads, d.Reason)
 	// Output: 1 taken
