@@ -209,6 +209,9 @@ func (c *Core) Handle(now Instant, in Input) {
 	case Limit:
 		c.tell(sched.Event{Kind: sched.EvLimit, Limit: in.Limit, Waited: in.Waited})
 		return
+	case Threads:
+		c.tell(sched.Event{Kind: sched.EvThreads, Threads: in.N, Disturbed: in.Disturbed})
+		return
 	case Part, PartsEnd:
 		c.partAtHand(now, &in)
 		return

@@ -125,6 +125,9 @@ func (l *life) operation() string {
 		l.paused[id] = !l.paused[id]
 		l.c.Handle(l.now, Input{Kind: kind, Req: id})
 		return "pause"
+	case n < 94:
+		l.c.Handle(l.now, Input{Kind: Threads, N: 1 + l.rng.IntN(3), Disturbed: l.rng.IntN(2) == 0})
+		return "threads"
 	case n < 95:
 		l.c.Handle(l.now, Input{Kind: EndThink, Req: pick()})
 		return "end think"

@@ -166,6 +166,8 @@ const (
 	Limit
 	// Offloaded: Tier has every OffloadBlock of Req's thought.
 	Offloaded
+	// Threads: steps are computed by N threads from now on (sched.EvThreads). Uses N, Disturbed.
+	Threads
 )
 
 // Input is one thing that happened.
@@ -179,6 +181,9 @@ type Input struct {
 	Tier    Tier
 	Limit   time.Duration // 0 = none
 	Waited  time.Duration
+	N       int
+
+	Disturbed bool // see sched.Event
 }
 
 // RestoreID names a restore until its CloseFetch.

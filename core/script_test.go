@@ -121,6 +121,8 @@ func (m *machine) command(t *testing.T, name string, words []string, out *string
 			in.Tokens = tokens(t, words[1])
 		}
 		m.c.Handle(m.now, in)
+	case "threads":
+		m.c.Handle(m.now, Input{Kind: Threads, N: number(t, words[0]), Disturbed: len(words) > 1})
 	case "slow":
 		m.store.slow = true
 	case "full":

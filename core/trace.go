@@ -143,7 +143,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 var inputNames = map[InputKind]string{
 	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part",
 	PartsEnd: "parts_end", Drain: "drain",
-	Offloaded: "offloaded", Limit: "limit",
+	Offloaded: "offloaded", Limit: "limit", Threads: "threads",
 }
 
 func (t *Trace) input(now Instant, in *Input) {
@@ -167,6 +167,9 @@ func (t *Trace) input(now Instant, in *Input) {
 	case Limit:
 		t.num(int64(in.Limit))
 		t.num(int64(in.Waited))
+	case Threads:
+		t.num(int64(in.N))
+		t.num(bit(in.Disturbed))
 	case History:
 		t.num(bit(in.Tokens != nil))
 		for _, tok := range in.Tokens {
@@ -421,8 +424,8 @@ func (p *player) line(text string) (err error) {
 	}
 	words := strings.Fields(rest)
 	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3,
-		"limit": 4,
-		"find":  3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
+		"limit": 4, "threads": 4,
+		"find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
 	want, known := least[name]
 	if !known {
 		want = 2
@@ -577,6 +580,8 @@ func (p *player) handle(name string, v []int64) error {
 		}
 		in := Input{Kind: kind, Req: ID(v[1])}
 		switch kind {
+		case Threads:
+			in.N, in.Disturbed = int(v[2]), v[3] != 0
 		case Part, PartsEnd:
 			in.Restore, in.P0, in.P1 = RestoreID(v[2]), int(v[3]), int(v[4])
 		case Offloaded:

@@ -39,6 +39,8 @@ type Config struct {
 	UBatchSize   int
 	Threads      int
 	ThreadsBatch int
+	FixedThreads bool
+	Power        string // powerAuto, powerFast or powerQuiet
 	GPULayers    int
 	FlashAttn    string
 	CacheTypeK   string
@@ -135,6 +137,13 @@ const (
 	loadingRefuse = "refuse"
 )
 
+// Values of --power.
+const (
+	powerAuto  = "auto"
+	powerFast  = "fast"
+	powerQuiet = "quiet"
+)
+
 // Limits of options.
 const (
 	maxFrameBytesLimit = wire.MaxFrameBytes
@@ -173,8 +182,13 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
-	fs.IntVarP(&c.Threads, "threads", "t", 0, "compute threads; 0 = one per physical core")
+	fs.IntVarP(&c.Threads, "threads", "t", 0, "most compute threads; 0 = one per fast physical core, within the "+
+		"CPU quota of the cgroup")
 	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
+	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, also while other processes "+
+		"take their processors")
+	fs.StringVar(&c.Power, "power", powerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
+		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
@@ -329,6 +343,7 @@ var unquantised = []string{"f32", "f16", "bf16"}
 var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
 	"kernels":        {"auto", "avx512", "avxvnni", "avx2", "neon", "ggml"},
+	"power":          {powerAuto, powerFast, powerQuiet},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),
 	"policy":         sched.Policies(),
@@ -390,6 +405,7 @@ func (c *Config) Validate() error {
 	}
 	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
 	oneOf("kernels", c.Kernels, Choices["kernels"]...)
+	oneOf("power", c.Power, Choices["power"]...)
 	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
 	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
 	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn "+

@@ -34,7 +34,8 @@ type ModelConfig struct {
 // modelOptions are the options that a [models.NAME] table may set: what the model's engine is made with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
-	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "gpu-layers",
+	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "fixed-threads",
+	"power", "gpu-layers",
 	"flash-attn",
 	"cache-type-k", "cache-type-v", "mlock", "no-mmap", "no-repack", "seed", "max-tokens",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background",

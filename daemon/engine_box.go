@@ -10,7 +10,8 @@ import (
 
 // What an engine process opens besides its model: what the engine and Go's runtime ask the system for.
 var systemFiles = []string{
-	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system",
+	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/pressure", "/proc/sys/vm",
+	"/sys/devices/system", "/sys/devices/cpu_core", "/sys/devices/cpu_atom",
 	"/sys/fs/cgroup", "/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
 }
 

@@ -41,6 +41,7 @@ type loop struct {
 	mail      *mailbox
 	rec       *recorder // nil without --trace
 	saved     *calibration
+	cpu       processors
 	masks     maskWorker
 	maskCosts maskCosts
 	goesOn    sampler.Mask // all tokens but ends of generation; nil: not needed yet
@@ -138,6 +139,8 @@ func (l *loop) instant(t time.Time) core.Instant { return core.Instant(t.Sub(l.e
 func (l *loop) run() {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
+	l.cpu.begin(l)
+	defer l.cpu.close()
 	defer l.rec.close()
 	defer l.masks.close()
 	now := time.Now()
@@ -360,6 +363,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.endTurn(done)
 	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
 	l.account(plan, took, done)
+	l.cpu.stepped(l, plan.Predicted, took, done)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
 		l.publish()

@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cpus"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
 	"github.com/uma-serve/uma-serve/internal/toolcall"
@@ -33,6 +34,7 @@ import (
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/threads"
 )
 
 // Opener opens a model: runtime/llama's Open, or a test's.
@@ -52,9 +54,11 @@ type Server struct {
 	http      *http.Server
 	access    *access
 	live      live
+	meter     powerSource // nil in a front
 
 	model atomic.Pointer[model] // nil while the model loads
 	loop  atomic.Pointer[loop]  // stored after model
+	power atomic.Pointer[wire.InfoPower]
 
 	modelPath string // set by openModel
 
@@ -100,6 +104,9 @@ type parts struct {
 	router  ipc.Router   // of a front
 	routes  http.Handler // nil: those of a Server with a model
 	engine  *engine      // of an engine process
+
+	counters func(ids []int) threads.Counters // of the processors; nil: the system's
+	meter    powerSource                      // nil: the system's
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
@@ -160,6 +167,9 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		}
 	}
 	s.bindMetrics()
+	if s.meter = p.meter; s.meter == nil && p.router == nil {
+		s.meter = cpus.OpenPower() // before an engine process confines itself
+	}
 	if p.engine == nil {
 		s.warnOfDescriptors()
 	}
@@ -203,6 +213,9 @@ func (s *Server) bindMetrics() {
 	}
 	for _, c := range wire.Codes {
 		s.metrics.RejectReasons.Declare(string(c))
+	}
+	for _, r := range threads.Reasons() {
+		s.metrics.ThreadChanges.Declare(r.String())
 	}
 	s.metrics.HTTPRefused.Declare(refusedHost, refusedOrigin, refusedUser, refusedKey)
 	s.metrics.Refusals.Declare(refusedShare)
@@ -300,6 +313,8 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		eng.Close()
 		return err
 	}
+	stopPower := s.watchPower(l)
+	defer stopPower()
 	loopDone := make(chan struct{})
 	go func() {
 		l.run()
@@ -530,6 +545,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = &s.live
+	l.openProcessors(&s.parts)
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

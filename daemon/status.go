@@ -78,6 +78,7 @@ func (s *Server) info() wire.Info {
 		m := s.model.Load()
 		in.Model = m.describe()
 		in.Capabilities = &m.caps
+		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells

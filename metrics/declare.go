@@ -163,6 +163,7 @@ func (m *Metrics) declare() {
 	}).whole = true
 
 	m.declarePromise(step, sample, finish, sched)
+	m.declareProcessors()
 	m.declareThinking(step, sample, finish)
 	m.declareForms(sample)
 	m.declareKV(sched, scrape)

@@ -112,6 +112,7 @@ type Metrics struct {
 	Refusals        Labels // Declare before use; requests without a place in the queue, by why
 	HTTPRefused     Labels // Declare before use; requests over TCP that were refused, by why
 	ToolCalls       Labels // Declare before use; calls of tools in answers, by the form that the model writes them in
+	ThreadChanges   Labels // Declare before use; changes of the number of compute threads, by why
 	MalformedCalls  Labels // Declare before use; texts that looked like calls, by why they are none
 
 	TTFT          Durations // arrival → first token
@@ -175,6 +176,7 @@ type Metrics struct {
 	thinkHeld, costSteps        Counter
 	costA, costB, costC, costD  floatGauge // ms
 	costError, costRatio        floatGauge
+	processors                  processorGauges
 
 	store     atomic.Pointer[func() Store]
 	storeRead atomic.Pointer[storeReading]
@@ -223,6 +225,7 @@ func New(build Build) *Metrics {
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog")
 	m.CacheMisses.Declare()
 	m.HTTPRefused.Declare()
+	m.unknownProcessors()
 	m.declare()
 	m.registry = prometheus.NewRegistry()
 	// Without go_memstats_…: of its names, two are one in OpenMetrics. go_memory_classes_… has the same numbers.

@@ -31,6 +31,11 @@ func filled() *Metrics {
 	m.Refusals.Declare("displaced")
 	m.HTTPRefused.Declare("host", "uid")
 	m.HTTPRefused.Inc("uid")
+	m.ThreadChanges.Declare("taken", "undisturbed")
+	m.ThreadChanges.Inc("taken")
+	m.SetProcessors(Processors{Threads: 1, Most: 2, Taken: 0.75, Waited: 0.125, Stalled: 3 * time.Second, Throttled: -1,
+		Switches: 40, BarrierSleeps: 7})
+	m.SetPower(Power{Joules: 12.5, PerToken: 0.25, OnBattery: true})
 	m.ToolCalls.Declare("hermes")
 	m.MalformedCalls.Declare("unknown_tool")
 	m.ToolCalls.Inc("hermes")
@@ -196,6 +201,11 @@ func TestSnapshot(t *testing.T) {
 			"slo_violations_tbt_total": 2.0, "slo_violations_ttot_total": 4.0, "ttft_at_risk": 2.0,
 			"itl_target_ms": 50.0, "itl_target_infeasible": 1.0, "guard": map[string]any{"open": 0.0, "trim": 1.0,
 				"hold": 0.0}, "think_held_total": 6.0,
+			"compute_threads": 1.0, "compute_threads_most": 2.0,
+			"compute_thread_changes_total": map[string]any{"taken": 1.0, "undisturbed": 0.0, "other": 0.0},
+			"cpus_taken":                   0.75, "compute_wait_share": 0.125, "involuntary_switches_total": 40.0,
+			"cpu_stalled_ms_total": 3000.0, "cpu_throttled_ms_total": nil, "barrier_sleeps_total": 7.0,
+			"energy_joules_total": 12.5, "joules_per_token": 0.25, "on_battery": 1.0,
 			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0,
 			"cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
 			"think_ended_total": map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0,
@@ -464,6 +474,11 @@ uma_probe_seconds_bucket{le="3.2e-05"} 3
 uma_kv_hits_total{tier="host"} 1
 uma_kv_restore_seconds_count{tier="host"} 1
 uma_slo_violations_tbt_total 2
+uma_compute_thread_changes_total{reason="taken"} 1
+uma_cpus_taken 0.75
+uma_cpu_stalled_seconds_total 3
+uma_cpu_throttled_seconds_total 0
+uma_energy_joules_total 12.5
 meridian_budget_force_triggered_total 2
 meridian_budget_force_reason_total{reason="hard_cap"} 1
 meridian_queue_depth{queue="think"} 10
@@ -490,7 +505,8 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued",
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
-		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views"}
+		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views",
+		"uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
 	for _, d := range m.decls {
 		if d.prom == "" {
 			if d.both == nil {

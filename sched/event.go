@@ -25,6 +25,9 @@ func (s *Scheduler) apply(e *Event) {
 		}
 		s.limit = e.Limit
 		return
+	case EvThreads:
+		s.onThreads(e)
+		return
 	case EvCells:
 		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
 			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
@@ -178,7 +181,7 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
-		s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
+		s.observeCost(e)
 		s.observeGap(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))

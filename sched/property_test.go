@@ -176,6 +176,9 @@ func (e *engine) happen() (ev []Event) {
 		e.drained = true
 		ev = append(ev, Event{Kind: EvDrain})
 	}
+	if n := rapid.IntRange(0, 60).Draw(t, "threads"); n >= 58 {
+		ev = append(ev, Event{Kind: EvThreads, Threads: n - 57, Disturbed: rapid.Bool().Draw(t, "disturbed")})
+	}
 	return ev
 }
 

@@ -51,7 +51,8 @@ type Scheduler struct {
 	deferred int  // requests that EvDefer keeps out of their queue
 	asked    bool // the previous plan asked to reclaim cells for the only running request
 
-	cost     costModel
+	cost     costModel // of the threads in use
+	threads  threadCosts
 	overhead average // ns from a Decode's end to the next one's begin
 	began    Instant // when the newest batch was handed out
 	guard    guard   // of this Step
@@ -261,8 +262,9 @@ func (s *Scheduler) observeGap(took time.Duration) {
 	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
 }
 
-// Cost returns what the cost model has learned, for Config.Cost of a later run.
-func (s *Scheduler) Cost() CostState { return s.cost.state() }
+// Cost returns what the cost model has learned, for Config.Cost of a later run: of the number of threads that the first
+// EvThreads named, whatever is in use now.
+func (s *Scheduler) Cost() CostState { return s.settledCost().state() }
 
 // Stats returns the gauges after the newest Step.
 func (s *Scheduler) Stats() Stats {

@@ -75,6 +75,9 @@ const (
 	// most, so that their answers are in time; 0 = no limit. Answers get their tokens in any case, and a prompt gets
 	// its smallest chunk when there are none. Waited is how long the caller has waited for the device before this Step.
 	EvLimit
+	// EvThreads: steps are computed by Threads compute threads from now on. The first says how many there are at the
+	// start, for which Config.Cost is. Uses Threads, Disturbed.
+	EvThreads
 
 	// The others exist with Config.Prefix only.
 
@@ -151,6 +154,11 @@ type Event struct {
 
 	Limit  time.Duration // EvLimit
 	Waited time.Duration // EvLimit
+	// EvThreads: 1 … MaxThreads.
+	Threads int
+	// EvThreads: other processes kept the threads from running: the cost model forgets the slow steps of the last
+	// second.
+	Disturbed bool
 
 	Outcome Outcome       // EvStep
 	Took    time.Duration // EvStep: how long Decode took

@@ -40,6 +40,11 @@ type Config struct {
 	ITLTargetMs  float64 `json:"itl_target_ms,omitempty"`  // 0 = the scheduler's default, as the next
 	ThinkFloorMs float64 `json:"think_floor_ms,omitempty"`
 
+	// Threads are the compute threads, on as many processors; 0 = not modelled.
+	Threads      int    `json:"threads,omitempty"`
+	FixedThreads bool   `json:"fixed_threads,omitempty"` // --fixed-threads
+	Busy         []Busy `json:"busy,omitempty"`          // what takes processors
+
 	MaxBackground int  `json:"max_background,omitempty"`  // background requests that run at once, 0 = no limit
 	NoPrefixCache bool `json:"no_prefix_cache,omitempty"` // nothing is shared
 	// Engine: "" asks the latency model only; "fake" also computes every batch with runtime/fake.
@@ -201,6 +206,7 @@ func filled() Config {
 	c := DefaultConfig()
 	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
+	c.Threads, c.FixedThreads, c.Busy = 1, true, []Busy{{}}
 	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
 	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
 	c.CostSpread, c.KVDiskBlocks, c.KVFabric = latency.Spread{{}}, 1, true
@@ -260,6 +266,7 @@ func (c *Config) Validate() error {
 		bad("kv_tier_us = %v: must be three numbers ≥ 0, microseconds a token of the host, disk and fabric", c.KVTierUs)
 	}
 	positive("kv_part_tokens", c.KVPartTokens, 1<<20)
+	c.checkBusy(bad)
 	errs = append(errs,
 		oneOf("scheduler", c.Scheduler, blis.Schedulers),
 		oneOf("priority_policy", c.PriorityPolicy, blis.PriorityPolicies),

@@ -26,6 +26,7 @@ type uma struct {
 	eng    runtime.Engine // nil: only the time of a batch is asked for
 	row    func(*workload.Request, []runtime.Token, []float32)
 	think  *thinkModel
+	cpu    *processors // nil: not modelled
 
 	step   *core.Step
 	result core.Result
@@ -80,6 +81,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	if u.c, err = core.New(c); err != nil {
 		return nil, fmt.Errorf("batch formation uma: %w", err)
 	}
+	u.cpu = newProcessors(cfg, u.c)
 	if u.think, err = newThinkModel(cfg.ThinkBudget); err != nil {
 		return nil, err
 	}

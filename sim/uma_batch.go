@@ -37,6 +37,7 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 	u.result.Took = time.Duration(decoded) * time.Microsecond
 	at := instant(now + took)
 	u.c.Done(at, &u.result)
+	u.cpu.stepped(u.c, now+took, u.result.Took, u.step.Plan.Predicted)
 	seen := now + took + e.overhead
 	u.done = u.done[:0]
 	for i := range u.step.Plan.Batch {

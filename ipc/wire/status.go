@@ -60,12 +60,34 @@ type Info struct {
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+	// nil while the model loads, and where the number of threads never changes
+	Threads *InfoThreads `json:"threads,omitempty"`
+	Power   *InfoPower   `json:"power,omitempty"` // nil while the model loads
 	// of an engine process; nil for a daemon with one process
 	Sandbox *InfoSandbox `json:"sandbox,omitempty"`
 	Lease   *InfoLease   `json:"lease,omitempty"` // likewise
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
 	// above are then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`
+}
+
+// InfoThreads is how many compute threads steps use.
+type InfoThreads struct {
+	Now  int `json:"now"`
+	Most int `json:"most"` // while no other process takes a processor
+	// Reason is undisturbed, taken (other processes take processors), waiting (compute threads wait for a processor),
+	// throttled (by a quota) or trying (whether they are still disturbed).
+	Reason string   `json:"reason"`
+	Taken  *float64 `json:"cpus_taken"` // processors that other processes use; nil = not known
+}
+
+// InfoPower is the energy that answers cost, and what is done about it.
+type InfoPower struct {
+	Mode           string   `json:"mode"`  // --power
+	Quiet          bool     `json:"quiet"` // fewer threads are used
+	OnBattery      bool     `json:"on_battery"`
+	Joules         *float64 `json:"joules"`           // of the processor packages since the start; nil = no meter
+	JoulesPerToken *float64 `json:"joules_per_token"` // nil = not known
 }
 
 // InfoSandbox is what confines an engine process.
