@@ -125,7 +125,7 @@ func (s *Scheduler) arrive(e *Event) {
 		seq:    -1,
 		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL),
 		deadline: never,
-		whole:    e.Whole, everyRow: e.EveryRow,
+		whole:    e.Whole, everyRow: e.EveryRow, guesses: e.Guesses,
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -184,7 +184,8 @@ func (s *Scheduler) outcome(e *Event) {
 				}
 				continue
 			}
-			r.computed += sl.N
+			r.computed += sl.N - sl.Guessed
+			r.guessed = sl.Guessed
 			s.charge(r)
 			if sl.Row >= 0 {
 				r.awaiting = true
@@ -219,16 +220,21 @@ func (s *Scheduler) token(r *request, e *Event) {
 	if e.Probe < 0 {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Probe %d", r.id, e.Probe))
 	}
-	if e.Cut < 0 || e.Cut > r.computed {
+	s.checkGuesses(r, e)
+	if e.Cut < 0 || e.Cut > r.computed+e.Accepted {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut,
-			r.computed))
+			r.computed+e.Accepted))
 	}
-	if e.Forced < 0 || e.Forced >= r.max-r.generated {
+	if e.Forced < 0 || e.Accepted+e.Forced >= r.max-r.generated {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced,
 			r.max-r.generated))
 	}
 	s.heard(r)
-	r.generated += 1 + e.Forced
+	s.learnGuesses(r, e)
+	r.computed += e.Accepted
+	s.charge(r)
+	r.generated += e.Accepted + 1 + e.Forced
+	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut
@@ -252,7 +258,8 @@ func (s *Scheduler) token(r *request, e *Event) {
 	}
 	r.lastEmit, r.emitted = s.now, true
 	if r.state == Output {
-		r.readAt = max(r.readAt, s.now).Add(time.Duration(float64(time.Second) / s.cfg.ReadingRate))
+		r.readAt = max(r.readAt, s.now).Add(time.Duration(mul(float64(1+e.Accepted), float64(time.Second)) /
+			s.cfg.ReadingRate))
 	}
 }
 
