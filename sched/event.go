@@ -171,8 +171,12 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
+		if s.guesses.trial {
+			s.cost.streak = 0 // a step of unusual shape says nothing about the machine's speed
+		}
 		s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took)
+		s.learnPrice(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
 		}

@@ -43,6 +43,11 @@ const (
 	trialEvery = 256
 	trialRows  = 3
 	goodChance = 0.7
+	// A trial is repeated when it took less than trialCheap of the expected time.
+	trialCheap = 0.9
+	// After alike steps with equally many guesses one has another number, so that the model can tell the price of a row
+	// from that of the step: half as many, or trialRows more than a few.
+	alike = 12
 )
 
 // record is how often guesses came true, with exponential forgetting.
@@ -73,6 +78,10 @@ type guesses struct {
 	all      trust
 	open     []guessRow // scratch of speculate
 	declined int        // steps with good guesses that seemed not to pay, since the last trial
+	trial    bool       // the newest batch is a trial
+	most     int        // the most guesses that a step has had
+	last     int        // guesses of the newest step with some
+	same     int        // steps with some in a row that had as many
 }
 
 // guessRow is a request whose next guess may get a row.
@@ -150,8 +159,13 @@ func (s *Scheduler) speculate(b *batcher) {
 		why = ReasonGuessRoom
 	}
 	limit := s.guessLimit(b)
-	step := mul(s.overhead.value, 1e-6) + s.cost.predict(b.load)
+	decode := s.cost.predict(b.load)
+	step := mul(s.overhead.value, 1e-6) + decode
 	added := 0
+	vary, limited := g.same >= alike, room
+	if vary && g.last > trialRows {
+		room = min(room, g.last/2)
+	}
 	for added < room {
 		best, row := -1, load{}
 		rate := 0.0
@@ -159,7 +173,7 @@ func (s *Scheduler) speculate(b *batcher) {
 			c := &g.open[k]
 			if r := s.batch[c.i]; c.n < r.offer {
 				l := s.withGuess(b, c)
-				if v := c.value / max(s.cost.predict(l)-s.cost.predict(b.load), 1e-6); v > rate {
+				if v := c.value / max(s.cost.predict(l)-decode, 1e-6); v > rate {
 					best, row, rate = k, l, v
 				}
 			}
@@ -167,18 +181,29 @@ func (s *Scheduler) speculate(b *batcher) {
 		if best < 0 || rate < mul(guessMargin, value/step) {
 			break
 		}
-		if s.cost.upper(row) > limit {
+		if !s.guessFits(row, limit, added) {
 			why = ReasonGuessTarget
 			break
 		}
-		step += s.cost.predict(row) - s.cost.predict(b.load)
+		took := s.cost.predict(row)
+		step += took - decode
+		decode = took
 		value += g.open[best].value
 		s.addGuess(b, &g.open[best], row)
 		added++
 	}
 	taken := ReasonGuess
-	if added == 0 && why == ReasonGuessUnlikely {
-		added, taken = s.guessTrial(b, room, limit), ReasonGuessTrial
+	switch {
+	case added == 0 && why == ReasonGuessUnlikely && s.trialDue():
+		added, taken = s.guessTrial(b, 0, min(limited, trialRows), limit), ReasonGuessTrial
+		g.trial = added > 0
+	case vary && added > 0 && added == g.last:
+		added = s.guessTrial(b, added, min(limited, added+trialRows), limit)
+	}
+	if added > 0 {
+		if g.same++; added != g.last {
+			g.last, g.same = added, 0
+		}
 	}
 	for k := range g.open {
 		c := &g.open[k]
@@ -236,9 +261,21 @@ func (s *Scheduler) guessLimit(b *batcher) float64 {
 	if left == math.MaxInt64 {
 		return math.Inf(1)
 	}
-	// Where the tokens alone miss the target, fewer steps are all that helps.
-	plain := mul(s.cost.predict(b.load), s.cost.ratio)
-	return max(float64(left)/1e6-mul(s.overhead.value, 1e-6), mul(infeasibleSlack, plain))
+	limit, plain := float64(left)/1e6-mul(s.overhead.value, 1e-6), s.cost.predict(b.load)
+	if plain > limit { // where the tokens alone miss the target, fewer steps are all that helps
+		return mul(infeasibleSlack, mul(plain, s.cost.ratio))
+	}
+	return limit
+}
+
+// guessFits reports whether a step with one row more than the added ones stays within limit. Up to one row more than
+// steps have had before need not allow for what the cost model has not measured: it measures by them, and a row takes no
+// longer than the step without it.
+func (s *Scheduler) guessFits(row load, limit float64, added int) bool {
+	if added <= s.guesses.most {
+		return mul(s.cost.predict(row), s.cost.ratio) <= limit
+	}
+	return s.cost.upper(row) <= limit
 }
 
 // withGuess is the batch's load with one more row of c's request.
@@ -262,8 +299,25 @@ func (s *Scheduler) addGuess(b *batcher, c *guessRow, row load) {
 	c.value = mul(c.value, c.chance)
 }
 
-// guessTrial gives the best guess a few rows after trialEvery steps in which it would not pay, and returns how many.
-func (s *Scheduler) guessTrial(b *batcher, room int, limit float64) (added int) {
+// trialDue reports whether a good guess has not been worth its row in trialEvery steps.
+func (s *Scheduler) trialDue() bool {
+	g := &s.guesses
+	for k := range g.open {
+		if g.open[k].chance >= goodChance {
+			g.declined++
+			break
+		}
+	}
+	if g.declined < trialEvery {
+		return false
+	}
+	g.declined = 0
+	return true
+}
+
+// guessTrial adds rows to those that the step has until it has most, for the request whose guesses are the likeliest. It
+// returns how many there are.
+func (s *Scheduler) guessTrial(b *batcher, added, most int, limit float64) int {
 	g := &s.guesses
 	best := &g.open[0]
 	for k := range g.open {
@@ -271,22 +325,27 @@ func (s *Scheduler) guessTrial(b *batcher, room int, limit float64) (added int) 
 			best = c
 		}
 	}
-	if best.chance < goodChance {
-		return 0
-	}
-	if g.declined++; g.declined < trialEvery {
-		return 0
-	}
-	for added < min(room, trialRows, s.batch[best.i].offer) {
+	for added < most && best.n < s.batch[best.i].offer {
 		row := s.withGuess(b, best)
-		if s.cost.upper(row) > limit {
+		if !s.guessFits(row, limit, added) {
 			break
 		}
 		s.addGuess(b, best, row)
 		added++
 	}
-	g.declined = 0
 	return added
+}
+
+// learnPrice is told how long the newest batch took. A trial that was cheaper than expected is repeated in the step after
+// the next.
+func (s *Scheduler) learnPrice(took time.Duration) {
+	g, p := &s.guesses, &s.plan
+	g.most = max(g.most, p.GuessedTokens)
+	if g.trial && float64(took) < mul(trialCheap, float64(p.Predicted)) {
+		g.declined = trialEvery - 2
+		s.cost.doubtRows(took)
+	}
+	g.trial = false
 }
 
 // decide records the newest decision about r's guesses.
