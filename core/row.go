@@ -65,7 +65,8 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	if s.End == Length {
 		finish = sched.ReasonLength
 	}
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish})
+	c.keepGuesses(r)
+	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish, Accepted: r.guess.kept})
 	c.cfg.Trace.token(now, r, tok, &s, 0)
 	c.forget(r)
 	return s

@@ -53,7 +53,12 @@ func (s *Scheduler) apply(e *Event) {
 		if !e.Finish.Final() {
 			panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Finish))
 		}
+		if e.Accepted < 0 || e.Accepted > r.guessed {
+			panic(fmt.Sprintf("sched: EvFinish of request %d accepts %d guesses; %d were computed", r.id, e.Accepted,
+				r.guessed))
+		}
 		s.heard(r)
+		r.generated += e.Accepted
 		s.finalise(r, e.Finish, s.givenUp(r, e))
 	case EvPause:
 		if r.paused {

@@ -96,6 +96,7 @@ var eventArgs = []eventArg{
 	numberArg(EvToken, "grade", 0, func(e *Event) *int { return &e.Grade }),
 	reasonArg(EvFinish, "ends no request", Reason.Final),
 	numberArg(EvFinish, "cells", 0, func(e *Event) *int { return &e.Cells }),
+	numberArg(EvFinish, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
 	numberArg(EvCancel, "cells", 0, func(e *Event) *int { return &e.Cells }),
 	reasonArg(EvDefer, "defers no request", func(r Reason) bool { return r == ReasonJoining || r == ReasonRestoring }),
 	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),

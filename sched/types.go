@@ -64,7 +64,7 @@ const (
 	// Forced, Accepted, Right, Wrong, Offer, Grade.
 	EvToken
 	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
-	// Req, Finish, Cells. Every row is answered by one EvToken, EvFinish or EvCancel.
+	// Req, Finish, Cells, Accepted. Every row is answered by one EvToken, EvFinish or EvCancel.
 	EvFinish
 	// EvPause: the client does not read; compute nothing for this request until EvResume.
 	EvPause
@@ -137,7 +137,7 @@ type Event struct {
 	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed
 	// with it, in one slice where there is room. 0 = none.
 	Forced int
-	// EvToken: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and whose cells
+	// EvToken, EvFinish: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and whose cells
 	// are kept. They were sampled before the token of this event.
 	Accepted int
 	// EvToken: the outcome of its newest Offer, whether or not its tokens were in the batch. Right is how many of them

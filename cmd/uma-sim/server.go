@@ -91,6 +91,10 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	}
 	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0,
 		"uma: maximum time between two thinking tokens, 0 = the scheduler's default")
+	fs.IntVar(&c.Speculate, "speculate", 0, "uma: most tokens guessed for a step of a request, as uma-serve "+
+		"--speculate, 0 = none")
+	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text, 0…1, so that it can be "+
+		"guessed")
 	fs.IntVar(&c.MaxBackground, "max-background", 0,
 		"uma: maximum background requests that run at the same time, 0 = no limit")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
