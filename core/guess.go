@@ -10,9 +10,9 @@ import (
 
 // Speculation. After each token core guesses the next ones of a request, and the scheduler decides how many of them the
 // next step computes (Slice.Guessed). Each has a logits row. The caller draws from the first row as always; when the
-// token is the guessed one, the row behind it is the request's next (Request.NextRow), and so on. So each token is drawn
-// from the row, and with the state of the sampling chain, that it would have been drawn from without speculation. The
-// cells of guesses that were wrong are removed before the next step.
+// token is the guessed one, the row behind it is the request's next (Request.NextRow), and so on. So each token is
+// drawn from the row, and with the state of the sampling chain, that it would have been drawn from without speculation.
+// The cells of guesses that were wrong are removed before the next step.
 
 // MaxGuess is the most tokens that a step computes of one request on the guess that they follow.
 const MaxGuess = 16
@@ -59,11 +59,25 @@ type Guesses struct {
 // GuessCount counts by source.
 type GuessCount [spec.NumSources]int
 
-// Guesses returns the request's counts.
-func (r *Request) Guesses() Guesses { return r.guess.Guesses }
+// Guesses returns the request's counts, those of the newest step included.
+func (r *Request) Guesses() Guesses {
+	g := r.guess.Guesses
+	g.add(&r.guess)
+	return g
+}
 
-// NextRow returns how many rows behind Slice.Row the row of the request's next token is, after a Token that was guessed;
-// 0 = its next row is in a later step.
+// add counts the guesses of the newest step.
+func (c *Guesses) add(g *guess) {
+	phase := 0
+	if g.thinking {
+		phase = 1
+	}
+	c.Drafted[phase][g.source] += g.rows
+	c.Accepted[phase][g.source] += g.kept
+}
+
+// NextRow returns how many rows behind Slice.Row the row of the request's next token is, after a Token that was
+// guessed; 0 = its next row is in a later step.
 func (r *Request) NextRow() int { return r.guess.next }
 
 // guessed notes which guesses of r the step s has computed.
@@ -205,12 +219,7 @@ func (c *Core) rollBack() {
 		if g.kept < g.rows {
 			c.op(Op{Kind: SeqRemove, Dst: r.seq, From: r.computed, To: -1})
 		}
-		phase := 0
-		if g.thinking {
-			phase = 1
-		}
-		g.Drafted[phase][g.source] += g.rows
-		g.Accepted[phase][g.source] += g.kept
+		g.Guesses.add(g)
 		c.note(Note{Kind: Verified, Request: r, N: g.rows, Accepted: g.kept, Source: g.source, Thinking: g.thinking})
 		g.rows, g.kept = 0, 0
 		c.verified[i] = nil

@@ -69,8 +69,8 @@ type Request struct {
 	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)
 	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
 	Data       any  // the caller's; core does not use it
-	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none. Without
-	// Config.CanRemoveRange none are.
+	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
+	// Without Config.CanRemoveRange none are.
 	Speculate int
 
 	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is

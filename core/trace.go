@@ -244,8 +244,8 @@ func (s *Step) Append(dst []byte) []byte {
 			id = n.Request.ID
 		}
 		if n.Kind == Verified {
-			dst = fmt.Appendf(dst, "verified %d n=%d accepted=%d source=%v thinking=%t\n", id, n.N, n.Accepted, n.Source,
-				n.Thinking)
+			dst = fmt.Appendf(dst, "verified %d n=%d accepted=%d source=%v thinking=%t\n", id, n.N, n.Accepted,
+				n.Source, n.Thinking)
 			continue
 		}
 		dst = fmt.Appendf(dst, "%s %d n=%d tier=%v\n", noteNames[n.Kind], id, n.N, n.Tier)

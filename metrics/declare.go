@@ -165,6 +165,7 @@ func (m *Metrics) declare() {
 	m.declarePromise(step, sample, finish, sched)
 	m.declareThinking(step, sample, finish)
 	m.declareForms(sample)
+	m.declareSpeculation(step, sched)
 	m.declareKV(sched, scrape)
 	m.declareDevice(step, scrape)
 

@@ -12,8 +12,8 @@ import (
 // they come true:
 //
 //   - A guess is worth the chance that it and those before it come true, times what a token of its request is worth.
-//   - Its price is the time of its row by the cost model. Rows are added, the best first, as long as the next one yields
-//     more per millisecond than the step with those before it.
+//   - Its price is the time of its row by the cost model. Rows are added, the best first, as long as the next one
+//     yields more per millisecond than the step with those before it.
 //   - The step stays within the ITL target of its answers, in 95 of 100 cases.
 //   - Prompts that wait take the time instead.
 //
@@ -29,7 +29,8 @@ const (
 	// maxGuessRows is the most rows of guesses in a step.
 	maxGuessRows = 64
 	// A request's own record of a grade counts as much as all requests' together after ownWeight comparisons. Records
-	// keep 1 - 1/ownMemory and 1 - 1/allMemory of themselves with each comparison: text changes from passage to passage.
+	// keep 1 - 1/ownMemory and 1 - 1/allMemory of themselves with each comparison: text changes from passage to
+	// passage.
 	ownWeight = 2
 	ownMemory = 12
 	allMemory = 128
@@ -269,8 +270,8 @@ func (s *Scheduler) guessLimit(b *batcher) float64 {
 }
 
 // guessFits reports whether a step with one row more than the added ones stays within limit. Up to one row more than
-// steps have had before need not allow for what the cost model has not measured: it measures by them, and a row takes no
-// longer than the step without it.
+// steps have had before need not allow for what the cost model has not measured: it measures by them, and a row takes
+// no longer than the step without it.
 func (s *Scheduler) guessFits(row load, limit float64, added int) bool {
 	if added <= s.guesses.most {
 		return mul(s.cost.predict(row), s.cost.ratio) <= limit
@@ -315,8 +316,8 @@ func (s *Scheduler) trialDue() bool {
 	return true
 }
 
-// guessTrial adds rows to those that the step has until it has most, for the request whose guesses are the likeliest. It
-// returns how many there are.
+// guessTrial adds rows to those that the step has until it has most, for the request whose guesses are the likeliest.
+// It returns how many there are.
 func (s *Scheduler) guessTrial(b *batcher, added, most int, limit float64) int {
 	g := &s.guesses
 	best := &g.open[0]
@@ -336,8 +337,8 @@ func (s *Scheduler) guessTrial(b *batcher, added, most int, limit float64) int {
 	return added
 }
 
-// learnPrice is told how long the newest batch took. A trial that was cheaper than expected is repeated in the step after
-// the next.
+// learnPrice is told how long the newest batch took. A trial that was cheaper than expected is repeated in the step
+// after the next.
 func (s *Scheduler) learnPrice(took time.Duration) {
 	g, p := &s.guesses, &s.plan
 	g.most = max(g.most, p.GuessedTokens)

@@ -137,15 +137,15 @@ type Event struct {
 	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed
 	// with it, in one slice where there is room. 0 = none.
 	Forced int
-	// EvToken, EvFinish: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and whose cells
-	// are kept. They were sampled before the token of this event.
+	// EvToken, EvFinish: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and
+	// whose cells are kept. They were sampled before the token of this event.
 	Accepted int
 	// EvToken: the outcome of its newest Offer, whether or not its tokens were in the batch. Right is how many of them
 	// came true, from the first on; Wrong: the next one was compared, and was another.
 	Right int
 	Wrong bool
-	// EvToken: how many of the tokens behind this one the caller can guess, and how sure it is, see NumGrades. A step may
-	// compute them with this one (Slice.Guessed).
+	// EvToken: how many of the tokens behind this one the caller can guess, and how sure it is, see NumGrades. A step
+	// may compute them with this one (Slice.Guessed).
 	Offer int
 	Grade int
 	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has.

@@ -107,7 +107,7 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 	u.done = append(u.done, r)
 }
 
-// says returns the next token of q: one of its own identity, or the one that followed earlier where it repeats its text.
+// says returns q's next token: that of its identity, or where q repeats its text the one that followed earlier.
 func (u *uma) says(q *served) core.Token {
 	r := q.r
 	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)

@@ -74,7 +74,7 @@ func TestIncremental(t *testing.T) {
 	}
 }
 
-// randomText has runs of its own earlier tokens.
+// randomText returns n tokens, in which runs of earlier tokens come again.
 func randomText(rng *rand.Rand, n int) []Token {
 	text := make([]Token, 0, n)
 	for len(text) < n {

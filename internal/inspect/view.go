@@ -63,6 +63,9 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if u.CacheMiss != "" {
 		fmt.Fprintf(b, "  not cached: %s\n", ui.Sanitize(u.CacheMiss))
 	}
+	if g := q.Guesses; g != nil {
+		guesses(b, g)
+	}
 	if q.Dropped > 0 {
 		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)",
 			ui.Count(q.Dropped))))
@@ -76,6 +79,22 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 			what += out.Dim(fmt.Sprintf(" (%s ×, until %s)", ui.Count(d.Times), ms(d.LastMs)))
 		}
 		fmt.Fprintf(b, "  %10s  %s\n", ms(d.AtMs), what)
+	}
+}
+
+// guesses formats what became of the tokens that were guessed for a request.
+func guesses(b *strings.Builder, g *wire.WhyGuesses) {
+	for _, c := range g.Counts {
+		source := "from its own text"
+		if c.Source == "other" {
+			source = "from another text of its user"
+		}
+		fmt.Fprintf(b, "  guessed while in %s, %s: %s tokens, %s came true\n", ui.Sanitize(c.Phase), source,
+			ui.Count(c.Drafted), ui.Count(c.Accepted))
+	}
+	if g.Text != "" {
+		fmt.Fprintf(b, "  guesses since %s: %s (chance of the next one %.0f %%)\n", ms(g.SinceMs), ui.Sanitize(g.Text),
+			100*g.Chance)
 	}
 }
 

@@ -60,21 +60,23 @@ type WhyReport struct {
 
 // WhyRequest is the life of one request so far.
 type WhyRequest struct {
-	Model     string     `json:"model,omitempty"` // where a front has several
-	Request   string     `json:"request"`         // the client's id; "" on the newline protocol
-	Number    uint64     `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
-	UID       uint32     `json:"uid"`
-	Owner     string     `json:"owner,omitempty"` // of an API key, where UID is its number
-	Class     string     `json:"class"`           // interactive, background
-	State     string     `json:"state"`           // compiling, queued, prefill, think, output, parked, done
-	Ended     string     `json:"ended,omitempty"`
-	AgeMs     float64    `json:"age_ms"`  // since it arrived
-	TookMs    float64    `json:"took_ms"` // from its arrival to its end; 0 while it lives
-	TTFTMs    float64    `json:"ttft_ms"` // 0 before the first token
-	Usage     WhyUsage   `json:"usage"`
-	Form      *WhyForm   `json:"form,omitempty"`    // what its answer is held to
-	Decisions []Decision `json:"decisions"`         // oldest first
-	Dropped   int        `json:"dropped_decisions"` // older ones that are not remembered
+	Model   string   `json:"model,omitempty"` // where a front has several
+	Request string   `json:"request"`         // the client's id; "" on the newline protocol
+	Number  uint64   `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
+	UID     uint32   `json:"uid"`
+	Owner   string   `json:"owner,omitempty"` // of an API key, where UID is its number
+	Class   string   `json:"class"`           // interactive, background
+	State   string   `json:"state"`           // compiling, queued, prefill, think, output, parked, done
+	Ended   string   `json:"ended,omitempty"`
+	AgeMs   float64  `json:"age_ms"`  // since it arrived
+	TookMs  float64  `json:"took_ms"` // from its arrival to its end; 0 while it lives
+	TTFTMs  float64  `json:"ttft_ms"` // 0 before the first token
+	Usage   WhyUsage `json:"usage"`
+	Form    *WhyForm `json:"form,omitempty"` // what its answer is held to
+	// Guesses is what became of the tokens that were guessed for it; nil: none are
+	Guesses   *WhyGuesses `json:"guesses,omitempty"`
+	Decisions []Decision  `json:"decisions"`         // oldest first
+	Dropped   int         `json:"dropped_decisions"` // older ones that are not remembered
 }
 
 // WhyUsage counts a request's tokens so far.
@@ -94,6 +96,24 @@ type WhyForm struct {
 	Masks        int     `json:"masks"`         // masks that were computed; the others were known
 	MaskMs       float64 `json:"mask_ms"`       // all of them together, beside the decodes
 	ForcedTokens int     `json:"forced_tokens"` // taken without a row, because there was no choice
+}
+
+// WhyGuesses is what became of the tokens that were guessed for a request (speculation).
+type WhyGuesses struct {
+	Most    int             `json:"most"`               // for a step
+	Reason  string          `json:"reason,omitempty"`   // of the newest decision; "" = there was none yet
+	Text    string          `json:"text,omitempty"`     // a sentence
+	SinceMs float64         `json:"since_ms,omitempty"` // when the decisions for that reason began, since the arrival
+	Chance  float64         `json:"chance,omitempty"`   // that the next guess comes true
+	Counts  []WhyGuessCount `json:"counts"`
+}
+
+// WhyGuessCount counts the guesses of one phase and source.
+type WhyGuessCount struct {
+	Phase    string `json:"phase"`    // think, output
+	Source   string `json:"source"`   // own: the request's text; other: another text of its user
+	Drafted  int    `json:"drafted"`  // computed
+	Accepted int    `json:"accepted"` // of them: came true
 }
 
 // Decision is one thing that was decided about a request. The same one made again in the steps that follow is told
