@@ -239,8 +239,16 @@ func (s *Scheduler) promptsWait() bool {
 	return false
 }
 
-// guessLimit is the time in milliseconds that the ITL targets of the batch's answers leave for the step.
+// guessLimit is the time in milliseconds that the ITL targets of the batch's answers leave for the step, and the
+// answers of other engines (EvLimit).
 func (s *Scheduler) guessLimit(b *batcher) float64 {
+	if others := s.limitMs(); others > 0 {
+		return min(others, s.ownGuessLimit(b))
+	}
+	return s.ownGuessLimit(b)
+}
+
+func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 	left := time.Duration(math.MaxInt64)
 	for i := range s.plan.Batch {
 		r := s.batch[i]
