@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/spec"
 )
 
 // Aliases of types of other packages.
@@ -69,6 +70,9 @@ type Request struct {
 	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)
 	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
 	Data       any  // the caller's; core does not use it
+	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
+	// Without Config.CanRemoveRange none are.
+	Speculate int
 
 	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is
 	// complete with it. More: a forced token follows in another Token at once, and the scheduler hears of them
@@ -95,8 +99,8 @@ type Request struct {
 	thinkFrom, thinkTo int
 	cut                int     // tokens removed from its history
 	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
-	forced             int     // tokens behind the sampled one that the scheduler has not heard of
 	fork               Seq     // its scratch sequence in a step that carries a fork of it
+	guess              guess
 }
 
 // Thinking controls the thinking of one request: a *meridian.Control, or in a simulation one that gets the simulated
@@ -284,6 +288,9 @@ const (
 	Restored
 	// Ingested: the N tokens of Request's offloaded thought are in the pool again, from Tier, after Took.
 	Ingested
+	// Verified: of the N guessed tokens from Source that the previous step computed for Request, Accepted were what was
+	// sampled. Thinking is the phase at the first of them.
+	Verified
 )
 
 // Note is one of them.
@@ -296,6 +303,10 @@ type Note struct {
 	Match   kvsnap.Match
 	Entry   uint64
 	Took    time.Duration
+
+	Source   spec.Source
+	Accepted int
+	Thinking bool
 }
 
 // Step is what to do until the next Next.

@@ -117,6 +117,7 @@ type tracedRequest struct {
 	Kind       uint8   `json:"kind,omitempty"`
 	EveryRow   bool    `json:"every_row,omitempty"`
 	Whole      bool    `json:"whole,omitempty"`
+	Speculate  int     `json:"speculate,omitempty"`
 	Tokens     []Token `json:"tokens"`
 }
 
@@ -128,7 +129,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
 		int64(r.TargetTTOT), r.Prompt,
 		r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
-		r.Whole, r.Tokens,
+		r.Whole, r.Speculate, r.Tokens,
 	}
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -247,6 +248,11 @@ func (s *Step) Append(dst []byte) []byte {
 		if n.Request != nil {
 			id = n.Request.ID
 		}
+		if n.Kind == Verified {
+			dst = fmt.Appendf(dst, "verified %d n=%d accepted=%d source=%v thinking=%t\n", id, n.N, n.Accepted,
+				n.Source, n.Thinking)
+			continue
+		}
 		dst = fmt.Appendf(dst, "%s %d n=%d tier=%v\n", noteNames[n.Kind], id, n.N, n.Tier)
 	}
 	for i := range s.Ends {
@@ -265,7 +271,7 @@ func (s *Step) Append(dst []byte) []byte {
 
 var (
 	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped",
-		"unpinned", "restored", "ingested"}
+		"unpinned", "restored", "ingested", "verified"}
 	endNames = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
 )
 
@@ -493,7 +499,7 @@ func (p *player) arrive(now string, request []byte) error {
 		TargetITL:  time.Duration(q.TargetITL), TargetTTOT: time.Duration(q.TargetTTOT), Prompt: q.Prompt,
 		MaxTokens: q.MaxTokens, Shareable: q.Shareable,
 		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
-		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Tokens: q.Tokens, Control: t,
+		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Speculate: q.Speculate, Tokens: q.Tokens, Control: t,
 	}})
 	return nil
 }

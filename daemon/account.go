@@ -133,6 +133,9 @@ func (l *loop) publish() {
 			Steps: l.core.Scheduler().Cost().Steps,
 		},
 	}
+	for i := range g.Guessing {
+		g.Guessing[i] = l.core.Scheduler().Count(guessReasons[i])
+	}
 	for c := range g.ByState {
 		copy(g.ByState[c][:], st.ByState[c][:])
 	}

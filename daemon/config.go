@@ -81,6 +81,7 @@ type Config struct {
 	TickBudgetMs  float64
 	GuardMs       float64
 	MaxBackground int // background requests that run at the same time; 0 = Parallel
+	Speculate     string
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -242,6 +243,9 @@ func (c *Config) sections() []Section {
 		"answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
 		"--parallel")
+	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "guess the next tokens of an answer from its own text and "+
+		"from cached texts of its user, and compute them beside the next one where that is expected to save time: "+
+		"auto, off, or at most `N` tokens a step (1…16). Answers stay the same")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
@@ -305,6 +309,8 @@ var llamaNames = map[string]string{
 
 	"--scheduling-policy": "--policy",
 
+	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
+
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
 
@@ -348,6 +354,7 @@ var Choices = map[string][]string{
 	"cache-type-v":   gguf.CacheTypes(),
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
+	"speculate":      {speculateAuto, speculateOff},
 	"while-loading":  {loadingWait, loadingRefuse},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
@@ -412,6 +419,9 @@ func (c *Config) Validate() error {
 		"off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV,
 		strings.Join(unquantised, " or "))
 	oneOf("policy", c.Policy, Choices["policy"]...)
+	if _, err := c.speculation(); err != nil {
+		errs = append(errs, err)
+	}
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
 		if err == nil {

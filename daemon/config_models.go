@@ -38,7 +38,7 @@ var modelOptions = []string{
 	"power", "gpu-layers",
 	"flash-attn",
 	"cache-type-k", "cache-type-v", "mlock", "no-mmap", "no-repack", "seed", "max-tokens",
-	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background",
+	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background", "speculate",
 	"think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }

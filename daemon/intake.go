@@ -129,6 +129,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 		return bad
 	}
 	r.setOptions(w, &params)
+	s.setSpeculation(r, w)
 	m.readCalls(r, w, p.render.tools, p.text)
 	r.hold(format, calls, w, p.text)
 	if bad := s.setThinking(m, r, w, p.begin); bad != nil {

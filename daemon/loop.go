@@ -327,6 +327,8 @@ func (l *loop) recordNote(n *core.Note) {
 			n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
+	case core.Verified:
+		l.m.Guessed(n.Thinking, int(n.Source), n.N, n.Accepted)
 	case core.Ingested:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
 		l.m.ThoughtIngests.Inc()
@@ -460,7 +462,10 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 			if r.noisy && s.Kind == sched.SlicePrefill {
 				l.reportProgress(r, done)
 			}
-			l.sample(r, s.Row, done)
+			for next, row := 1, s.Row; next > 0; row = s.Row + next {
+				l.sample(r, row, done)
+				next = r.NextRow()
+			}
 		case s.Kind == sched.SliceDecode: // forced tokens; the rest of them is in the next step
 		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
 			l.reportProgress(r, done)

@@ -93,10 +93,12 @@ func (r *request) Generated() int {
 
 // usage returns the token counts so far.
 func (r *request) usage() wire.Usage {
-	return wire.Usage{
+	u := wire.Usage{
 		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),
 		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,
 	}
+	usageGuesses(&u, r.Guesses())
+	return u
 }
 
 func (r *request) timings() wire.Timings {

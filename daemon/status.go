@@ -77,6 +77,10 @@ func (s *Server) info() wire.Info {
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
 		in.Model = m.describe()
+		in.Config.Speculate, _ = s.cfg.speculation()
+		if in.Config.NoSpeculation = s.noSpeculation(m); in.Config.NoSpeculation != "" {
+			in.Config.Speculate = 0
+		}
 		in.Capabilities = &m.caps
 		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
 		st := s.metrics.Scheduler()

@@ -166,6 +166,7 @@ func (m *Metrics) declare() {
 	m.declareProcessors()
 	m.declareThinking(step, sample, finish)
 	m.declareForms(sample)
+	m.declareSpeculation(step, sched)
 	m.declareKV(sched, scrape)
 	m.declareDevice(step, scrape)
 

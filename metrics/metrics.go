@@ -95,6 +95,7 @@ type Scheduler struct {
 	TTFTAtRisk       int
 	ThinkHeld        uint64 // think rows skipped in steps, since the start
 	Cost             CostModel
+	Guessing         [len(guessReasons)]uint64 // decisions about guesses since the start, by reason
 }
 
 // Metrics holds all metrics. Any goroutine may update the fields; one goroutine calls Step and SetScheduler.
@@ -158,6 +159,8 @@ type Metrics struct {
 	ParkedTotal  Counter // preempted requests whose cells were put away
 	ContextShift Counter // times the oldest part of a full context was removed
 
+	drafted, accepted           [2 * 2]Counter // by phase and source
+	guessing                    [len(guessReasons)]Counter
 	eatProbes, probeDropped     Counter
 	thinkProbes, rpdiIndex      Sizes // index in thousandths
 	eatEntropy, eatMean         Sizes // in 1/1000 nat
@@ -350,6 +353,9 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 	}
 	m.ttftAtRisk.Set(int64(s.TTFTAtRisk))
 	m.thinkHeld.v.Store(s.ThinkHeld)
+	for i, n := range s.Guessing {
+		m.guessing[i].v.Store(n)
+	}
 	m.costA.set(s.Cost.A)
 	m.costB.set(s.Cost.B)
 	m.costC.set(s.Cost.C)
@@ -371,6 +377,9 @@ func (m *Metrics) Scheduler() Scheduler {
 		ThinkHeld: m.thinkHeld.Value(),
 		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(),
 			m.costRatio.value(), m.costSteps.Value()},
+	}
+	for i := range m.guessing {
+		s.Guessing[i] = m.guessing[i].Value()
 	}
 	for i := range m.byState {
 		s.ByState[i/len(phaseNames)][i%len(phaseNames)] = int(m.byState[i].Value())

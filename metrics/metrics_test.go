@@ -58,8 +58,11 @@ func filled() *Metrics {
 		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, PoolCells: 20,
 		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
-		Cost: CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
+		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
+		Guessing: [7]uint64{11, 12, 13, 14, 15, 16, 17},
 	})
+	m.Guessed(false, 0, 40, 30)
+	m.Guessed(true, 1, 7, 2)
 	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}},
 		OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
 		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1, PrefixEvictions: 8})
@@ -219,6 +222,12 @@ func TestSnapshot(t *testing.T) {
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"thought_ingests_total": 3.0,
 			"vocab_fallback_total":  1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
+			"drafted_tokens_total": map[string]any{"output/own": 40.0, "output/other": 0.0, "think/own": 0.0,
+				"think/other": 7.0},
+			"accepted_tokens_total": map[string]any{"output/own": 30.0, "output/other": 0.0, "think/own": 0.0,
+				"think/other": 2.0},
+			"speculation_decisions_total": map[string]any{"guess": 11.0, "guess_none": 12.0, "guess_unlikely": 13.0,
+				"guess_target": 14.0, "guess_prompts": 15.0, "guess_room": 16.0, "guess_trial": 17.0},
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
@@ -366,7 +375,7 @@ func TestPlannedNames(t *testing.T) {
 
 func TestSchedulerRoundTrip(t *testing.T) {
 	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
-		CostModel{22, 23, 24, 25.5, 26, 27, 28}}
+		CostModel{22, 23, 24, 25.5, 26, 27, 28}, [7]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {

@@ -362,6 +362,16 @@ func (m *costModel) uncorrelated(i int, variance float64) {
 	m.cov[i][i] = variance
 }
 
+// doubtRows makes the price of a row and of the step uncertain by some of the time that a step of few rows took: the
+// model was wrong about how the two share it.
+func (m *costModel) doubtRows(took time.Duration) {
+	std := mul(0.3, float64(took)/1e6)
+	m.uncorrelated(0, mul(std, std))
+	std *= costScale[2]
+	m.uncorrelated(2, mul(std, std))
+	m.bound()
+}
+
 // scale multiplies all coefficients by f and makes them a little less certain.
 func (m *costModel) scale(f float64) {
 	for i := range 4 {

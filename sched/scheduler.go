@@ -51,6 +51,8 @@ type Scheduler struct {
 	deferred int  // requests that EvDefer keeps out of their queue
 	asked    bool // the previous plan asked to reclaim cells for the only running request
 
+	guesses guesses // see speculate
+
 	cost     costModel // of the threads in use
 	threads  threadCosts
 	overhead average // ns from a Decode's end to the next one's begin
@@ -111,6 +113,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cells:    cfg.Cells,
 		cost:     newCostModel(&cfg.Cost),
 	}
+	s.guesses = newGuesses(cfg.MaxRunning)
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)
@@ -213,6 +216,7 @@ func (s *Scheduler) fill() {
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
 		s.policy.fill(b)
+		s.speculate(b)
 		s.plan.Budget = max(s.plan.Budget, s.plan.Tokens) // a prompt that cannot be cut may take more than was meant
 	}
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {

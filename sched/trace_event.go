@@ -72,6 +72,7 @@ var eventArgs = []eventArg{
 	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),
 	flagArg(EvArrive, "whole", func(e *Event) *bool { return &e.Whole }),
 	flagArg(EvArrive, "every_row", func(e *Event) *bool { return &e.EveryRow }),
+	flagArg(EvArrive, "guesses", func(e *Event) *bool { return &e.Guesses }),
 	{
 		kind: EvStep,
 		set: func(e *Event, v string) error {
@@ -90,8 +91,14 @@ var eventArgs = []eventArg{
 	numberArg(EvToken, "probe", 0, func(e *Event) *int { return &e.Probe }),
 	numberArg(EvToken, "cut", 0, func(e *Event) *int { return &e.Cut }),
 	numberArg(EvToken, "forced", 0, func(e *Event) *int { return &e.Forced }),
+	numberArg(EvToken, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
+	numberArg(EvToken, "right", 0, func(e *Event) *int { return &e.Right }),
+	flagArg(EvToken, "wrong", func(e *Event) *bool { return &e.Wrong }),
+	numberArg(EvToken, "offer", 0, func(e *Event) *int { return &e.Offer }),
+	numberArg(EvToken, "grade", 0, func(e *Event) *int { return &e.Grade }),
 	reasonArg(EvFinish, "ends no request", Reason.Final),
 	numberArg(EvFinish, "cells", 0, func(e *Event) *int { return &e.Cells }),
+	numberArg(EvFinish, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
 	numberArg(EvCancel, "cells", 0, func(e *Event) *int { return &e.Cells }),
 	reasonArg(EvDefer, "defers no request", func(r Reason) bool { return r == ReasonJoining || r == ReasonRestoring }),
 	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),

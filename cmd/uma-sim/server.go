@@ -96,6 +96,10 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "uma: do not give up threads while processors are taken")
 	fs.StringSliceVar(&f.busy, "busy", nil,
 		"uma, with --threads: `FROM-TO[xPROCESSES]` in which processes that never sleep run, such as 5s-10s")
+	fs.IntVar(&c.Speculate, "speculate", 0, "uma: most tokens guessed for a step of a request, as uma-serve "+
+		"--speculate, 0 = none")
+	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text, 0…1, so that it can "+
+		"be guessed")
 	fs.IntVar(&c.MaxBackground, "max-background", 0,
 		"uma: maximum background requests that run at the same time, 0 = no limit")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
@@ -297,8 +301,8 @@ var keyOf = func() map[string]string {
 		"admission",
 		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us",
 		"kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity",
-		"token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps",
-		"record-itl", "threads", "fixed-threads", "busy"} {
+		"token-bucket-refill-rate", "defer-batch", "speculate", "repeat", "no-overlap", "seed", "strict-horizon",
+		"record-steps", "record-itl", "threads", "fixed-threads", "busy"} {
 		m[name] = strings.ReplaceAll(name, "-", "_")
 	}
 	return m

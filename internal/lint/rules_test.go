@@ -30,8 +30,9 @@ var rules = []rule{
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
 		"phases and blocks; runtime has its value types"},
-	{"core", []string{"sched", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime", "internal/invariants",
-		"internal/toolcall"},
+	{"spec", nil, "it guesses tokens from tokens"},
+	{"core", []string{"sched", "spec", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime",
+		"internal/invariants", "internal/toolcall"},
 		"the daemon and the simulator are shells around it"},
 	{"meridian/blocks", []string{"internal/invariants"},
 		"the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
@@ -83,7 +84,7 @@ var rules = []rule{
 		"sched", "sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
 		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "models/store",
 		"internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/cpus", "internal/gguf",
-		"internal/hostmem",
+		"internal/hostmem", "spec",
 		"internal/apikeys", "internal/connstate", "internal/invariants", "internal/logq", "internal/page",
 		"internal/pooling", "internal/sandbox", "internal/sockpath", "internal/sysmon", "internal/tcpaddr",
 		"internal/thinktags", "internal/toolcall", "internal/ui",
@@ -172,8 +173,8 @@ var rules = []rule{
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema",
-	"grammar/toolcalls", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire",
-	"kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+	"grammar/toolcalls", "internal/toolcall", "sched", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
+	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{

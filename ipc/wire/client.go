@@ -98,6 +98,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
 	}
+	if r.SpeculateSet {
+		dst = appendInt(dst, `,"speculate":`, r.Speculate)
+	}
 	if r.Progress || r.NoProgress {
 		dst = strconv.AppendBool(append(dst, `,"return_progress":`...), r.Progress)
 	}
@@ -500,6 +503,10 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 		out.Usage = Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
 			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"),
 			CacheTier: tierOf(e.text(u, "cache_tier"))}
+		if u.Get("drafted_tokens") != nil {
+			out.Usage.DraftedTokens = e.integer(u, "drafted_tokens")
+			out.Usage.AcceptedTokens = e.integer(u, "accepted_tokens")
+		}
 		if u.Get("cache_miss") != nil {
 			out.Usage.CacheMiss = string(e.text(u, "cache_miss"))
 		}

@@ -110,6 +110,10 @@ func AppendEOS(dst []byte, e *EOS) []byte {
 		dst = append(dst, `,"cache_miss":`...)
 		dst = appendString(dst, e.Usage.CacheMiss)
 	}
+	if e.Usage.DraftedTokens > 0 {
+		dst = appendInt(dst, `,"drafted_tokens":`, e.Usage.DraftedTokens)
+		dst = appendInt(dst, `,"accepted_tokens":`, e.Usage.AcceptedTokens)
+	}
 	dst = appendMs(dst, `},"timings":{"queue_ms":`, e.Timings.Queue)
 	dst = appendMs(dst, `,"ttft_ms":`, e.Timings.TTFT)
 	dst = appendMs(dst, `,"prefill_ms":`, e.Timings.Prefill)

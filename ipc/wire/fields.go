@@ -68,6 +68,12 @@ var requestFields = []field{
 		return err
 	}},
 	{name: "chat_template_kwargs", read: readTemplateArgs},
+	{name: "speculate", aliases: []string{"speculative.n_max"},
+		read: func(d *decoder, name string, v *fastjson.Value) error {
+			n, err := d.integer(name, v, 0, math.MaxInt32)
+			d.req.Speculate, d.req.SpeculateSet = int(n), err == nil
+			return err
+		}},
 	{name: "priority", read: readPriority},
 	{name: "service_tier", read: readServiceTier},
 	{name: "slo", read: readSLO},

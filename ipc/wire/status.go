@@ -190,6 +190,9 @@ type InfoConfig struct {
 	MaxTokens      int     `json:"max_tokens"`
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
 	ITLTargetMs    float64 `json:"itl_target_ms"`
+	Speculate      int     `json:"speculate"` // most tokens guessed for a step of a request; 0 = none
+	// NoSpeculation says why Speculate is 0
+	NoSpeculation string `json:"no_speculation,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
 }
