@@ -64,7 +64,7 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 			b, limits := grammar.NewBuilder(l), jsonschema.Limits{Grammar: l}
 			text := m.calls.Text(tools, choice, w.ParallelToolCalls)
 			if headed && m.calls.Headed() {
-				text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls, must)
+				text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls)
 			}
 			root, err := toolcalls.Add(b, text, jsonschema.Options{}, limits)
 			if err != nil {

@@ -163,8 +163,11 @@ func (a *analyser) prune(p *part) *part {
 			return q
 		}
 		kids := []*part{a.prune(q.kids[0])}
-		for _, k := range q.kids[1:] {
-			kids = append(kids, a.nonEmpty(a.prune(k)))
+		for i, k := range q.kids[1:] {
+			if k = a.prune(k); q.members[i].Key == nil {
+				k = a.nonEmpty(k)
+			}
+			kids = append(kids, k)
 		}
 		return a.unordered(kids, &node{min: q.min, max: q.max, members: q.members})
 	}

@@ -16,6 +16,7 @@ type cont struct {
 	id     uint32
 	end    bool    // the text may end here
 	frames []frame // sorted by place and argument, one of each
+	reads  bool    // a frame is behind a key, whose text it has
 	state  *state  // where a text is that has just come here, once computed
 }
 
@@ -82,6 +83,12 @@ type automaton struct {
 	frames  []frame
 	vector  []int32
 
+	// Of Unordered with keys (distinct.go).
+	keyBytes []keyByte
+	takens   []taken
+	takenIDs map[taken]int32
+	without  map[takenKey]regex.Expr
+
 	inside map[regex.Expr]uint16 // see contained
 	walk   []*state
 }
@@ -111,6 +118,7 @@ func (a *automaton) restart() {
 	a.gen, a.vectors, a.counts, a.inside = a.g.gen, map[string]int32{}, nil, map[regex.Expr]uint16{}
 	a.bottom, a.dead, a.ended = &cont{id: 1, end: true}, &state{id: 2}, &state{id: 3, end: true}
 	a.lastID, a.masks = 3, 0
+	a.setKeys()
 	a.forget()
 }
 
@@ -203,6 +211,9 @@ func (a *automaton) cont(end bool, frames []frame) *cont {
 	}
 	a.lastID++
 	c := &cont{id: a.lastID, end: end, frames: slices.Clone(frames)}
+	for _, f := range frames {
+		c.reads = c.reads || f.arg != anyText && a.g.code[f.pc].op == opTaken
+	}
 	a.conts[string(key)] = c
 	return c
 }
@@ -326,6 +337,10 @@ func (a *automaton) close() {
 			a.work = append(a.work, todo{in.next, a.vectorOf(a.count(&a.g.code[in.next], a.vector, in.min)), t.k})
 		case opUnordered, opMember:
 			a.unordered(t, in)
+		case opKey:
+			a.enterKey(t, in)
+		case opTaken:
+			a.take(t, in)
 		}
 	}
 }
@@ -394,7 +409,7 @@ func (a *automaton) step(s *state, b byte) *state {
 // follow is step for a text that is accepted. A state that only counts differently from one with the same mask is not
 // likely to come again: none of its other transitions are computed.
 func (a *automaton) follow(s *state, b byte) *state {
-	if s.next != nil || a.saturated(s) == s {
+	if s.next != nil || !s.readsKeys() && a.saturated(s) == s {
 		return a.step(s, b)
 	}
 	a.alone = true
@@ -406,7 +421,7 @@ func (a *automaton) follow(s *state, b byte) *state {
 // prepare makes room for a state's transitions. Many threads have no classes in common, and a class a byte is cheaper
 // than to find them.
 func (a *automaton) prepare(s *state) {
-	if len(s.threads) == 1 {
+	if len(s.threads) == 1 && !s.threads[0].k.reads {
 		class, next := a.set.Row(s.threads[0].expr)
 		s.class, s.next = class, make([]*state, len(next))
 		return
@@ -432,11 +447,12 @@ func (a *automaton) compute(s *state, b byte) *state {
 		if e == 0 {
 			continue
 		}
+		k := a.read(t.k, b)
 		if e != a.set.Empty() {
-			a.out = append(a.out, thread{e, t.k})
+			a.out = append(a.out, thread{e, k})
 		}
 		if a.set.Nullable(e) {
-			n := a.after(t.k)
+			n := a.after(k)
 			a.out = append(a.out, n.threads...)
 			a.outEnd = a.outEnd || n.end
 		}

@@ -28,12 +28,12 @@ func people(b *Builder) Node {
 		b.Optional(b.Seq(str(set.AnyText()), b.Repeat(b.Seq(comma, str(set.AnyText())), 0, Unbounded))), space,
 		b.Literal("]"))
 	return b.Seq(b.Literal("{"), space, b.Unordered(comma, 0, Unbounded,
-		Member{key("name", str(set.AnyText())), 1, 1},
-		Member{key("short", str(set.Repeat(set.AnyRune(), 2, 40))), 1, 1},
-		Member{key("age", b.Terminal(number)), 0, 1},
-		Member{key("mail", str(email)), 0, 1},
-		Member{key("kind", b.Choice([]string{`"one"`, `"two"`, `"three"`})), 0, 1},
-		Member{key("tags", tags), 0, 1},
+		Member{Node: key("name", str(set.AnyText())), Min: 1, Max: 1},
+		Member{Node: key("short", str(set.Repeat(set.AnyRune(), 2, 40))), Min: 1, Max: 1},
+		Member{Node: key("age", b.Terminal(number)), Min: 0, Max: 1},
+		Member{Node: key("mail", str(email)), Min: 0, Max: 1},
+		Member{Node: key("kind", b.Choice([]string{`"one"`, `"two"`, `"three"`})), Min: 0, Max: 1},
+		Member{Node: key("tags", tags), Min: 0, Max: 1},
 	), space, b.Literal("}"))
 }
 

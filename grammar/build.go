@@ -37,6 +37,8 @@ const (
 	opUnordered               // sep at to[0] and members at to[1:], then next; the argument is what was seen
 	opMember                  // the second half of opUnordered, behind sep; next is that
 	opSeen                    // behind member min of the opUnordered at next; the argument is what was seen before it
+	opKey                     // a text of key that was not seen, then next, which is an opTaken
+	opTaken                   // behind a key, then next; the argument is its text
 )
 
 // instr is a place in the program of a grammar. Places that can follow are named, so a sequence needs no stack: only
@@ -48,6 +50,8 @@ type instr struct {
 	to       []int32
 	min, max int
 	members  []Member
+	key      *Key
+	keyed    bool // an Unordered of which a member has a key
 }
 
 // Build compiles the texts of root. It returns ErrEmpty when no text matches, and errors that wrap ErrUndefined,
@@ -168,10 +172,18 @@ func (c *coder) part(p *part, next int32) int32 {
 			return 0
 		}
 		to := []int32{c.part(p.kids[0], 0)}
-		for _, k := range p.kids[1:] {
-			to = append(to, c.part(k, 0))
+		keyed := false
+		for i, k := range p.kids[1:] {
+			at := c.part(k, 0)
+			if key := p.members[i].Key; key != nil {
+				at = c.emit(instr{op: opTaken, key: key, next: at})
+				at = c.emit(instr{op: opKey, key: key, next: at})
+				keyed = true
+			}
+			to = append(to, at)
 		}
 		c.at(pc).to, c.at(member).to, c.at(member).next = to, to, pc
+		c.at(pc).keyed, c.at(member).keyed = keyed, keyed
 		return pc
 	}
 	return c.emit(instr{op: opCall, to: []int32{c.rule(p.rule)}, next: next})
@@ -216,6 +228,8 @@ func (c *coder) checkLeft(set *regex.Set) error {
 			if set.Nullable(in.expr) {
 				visit(in.next, false)
 			}
+		case opTaken:
+			visit(in.next, false)
 		case opSplit:
 			for _, to := range in.to {
 				visit(to, false)

@@ -38,10 +38,12 @@ type rule struct {
 	set  bool
 }
 
-// Member is one of what Unordered arranges: a node and how often it comes. A negative Max has no bound.
+// Member is one of what Unordered arranges: a node and how often it comes. A negative Max has no bound. Of the members
+// with a Key of one Unordered, no two begin with keys of one value.
 type Member struct {
-	Node     Node
+	Node     Node // behind Key
 	Min, Max int
+	Key      *Key // with which the member begins; nil: none
 }
 
 // Builder makes a Grammar. Limits are sticky: once one is exceeded Build returns the error.

@@ -16,6 +16,9 @@
 //   - Tokens are a trie, walked once a state. Plain text (no quote, backslash or control character) is cut into slices
 //     by its length in characters; a slice that an expression contains is one OR of a bitmap.
 //
+// A Key is the exception to what a context-free grammar can say: members of an Unordered that begin with different
+// texts, which the states remember.
+//
 // A Grammar, its Matchers and their Vocabulary belong to one goroutine at a time: nothing here locks. Builders are
 // independent of them, so grammars can be compiled elsewhere.
 package grammar

@@ -31,7 +31,11 @@ func (a *automaton) mask(s *state) []uint32 {
 	if s.mask != nil {
 		return s.mask
 	}
-	if c := a.saturated(s); c != s {
+	c := a.unread(s)
+	if c == s {
+		c = a.saturated(s)
+	}
+	if c != s {
 		m := a.mask(c)
 		if a.err == nil {
 			s.mask = m

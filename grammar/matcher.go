@@ -221,7 +221,7 @@ func (m *Matcher) ForcedTokens(tokenize func(text []byte) []int32) []int32 {
 func (g *Grammar) Bytes() int {
 	n := 160*g.set.Len() + 64*len(g.code)
 	for v, a := range g.shared {
-		n += 600*len(a.states) + 160*len(a.conts) + 4*v.words*a.masks
+		n += 600*len(a.states) + 160*len(a.conts) + 4*v.words*a.masks + 8*len(a.keyBytes) + 120*len(a.takens)
 	}
 	return n
 }

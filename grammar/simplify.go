@@ -250,6 +250,12 @@ func (s *simplifier) unordered(kids []*part, nd *node) *part {
 		if m.Min > maxCount || m.Max > maxCount {
 			return s.fail(fmt.Errorf("%w: a member more than %d times", ErrLimit, maxCount))
 		}
+		if m.Key != nil && k != nil && s.term(m.Key.Texts) == nil {
+			k = nil
+		}
+		if m.Key != nil && s.set.Nullable(m.Key.Texts) {
+			return s.fail(errEmptyKey)
+		}
 		if k == nil || m.Max == 0 {
 			if m.Min > 0 {
 				return nil

@@ -11,6 +11,9 @@ func (a *automaton) unordered(t todo, in *instr) {
 	n := len(in.members)
 	if t.arg == 0 {
 		a.vector = append(a.vector[:0], make([]int32, n+1)...)
+		if in.keyed {
+			a.vector = append(a.vector, 0) // see takenOf
+		}
 		t.arg = a.vectorOf(a.vector)
 	}
 	seen := a.counts[t.arg]
@@ -24,7 +27,7 @@ func (a *automaton) unordered(t todo, in *instr) {
 			a.work = append(a.work, todo{in.next, 0, t.k})
 		}
 		if sum > 0 {
-			if in.max < 0 || sum < in.max {
+			if (in.max < 0 || sum < in.max) && !a.fullOfKeys(in, seen) {
 				for i := range in.members {
 					if mayCome(in, seen, i, sum, owed) { // no separator without a member behind it
 						member := t.pc - 1

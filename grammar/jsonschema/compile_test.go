@@ -140,8 +140,8 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		schema, pointer, keyword string
 		kind                     error
 	}{
-		{`{"properties":{"a/b":{"items":[{"type":"array","uniqueItems":true}]}}}`, "/properties/a~1b/items/0",
-			"uniqueItems", ErrUnsupported},
+		{`{"properties":{"a/b":{"items":[{"type":"array","items":{"type":["string","array"]},"uniqueItems":true}]}}}`,
+			"/properties/a~1b/items/0", "uniqueItems", ErrUnsupported},
 		{`{"type":"strin"}`, "", "type", ErrInvalid},
 		{`{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}`, "/properties/a", "$ref", ErrInvalid},
 		{`{"$ref":"https://example.com/other.json"}`, "", "$ref", ErrInvalid},
@@ -150,7 +150,9 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		{`{"type":"string","format":"idn-hostname"}`, "", "format", ErrUnsupported},
 		{`{"extends":{"type":"string"}}`, "", "extends", ErrUnsupported},
 		{`{"allOf":[{"$ref":"#"}]}`, "", "$ref", ErrUnsupported},
-		{`{"type":"object","minProperties":2}`, "", "minProperties", ErrUnsupported},
+		{`{"type":"object","minProperties":5000}`, "", "minProperties", ErrUnsupported},
+		{`{"type":"array","items":{"type":"integer","minimum":1,"maximum":9},"uniqueItems":true}`, "", "uniqueItems",
+			ErrUnsupported},
 		{`{"type":"number","multipleOf":0}`, "", "multipleOf", ErrUnsupported},
 		{`{"minLength":-1}`, "", "minLength", ErrInvalid},
 		{`[]`, "", "", ErrInvalid},

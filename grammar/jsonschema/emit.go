@@ -261,7 +261,8 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 	o := q.object
 	var named, open []grammar.Member
 	required := 0
-	unordered := c.opts.AnyForm || o.max >= 0 || len(q.open) > 0 || c.mustCount(o)
+	distinct := q.distinct || c.uncounted(o)
+	unordered := distinct || c.opts.AnyForm || o.max >= 0 || len(q.open) > 0 || c.mustCount(o)
 	value := c.emit
 	if !unordered {
 		value = c.emitShared // ordered puts a member into two places
@@ -279,28 +280,43 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 		named = append(named, member)
 	}
 	declared := c.s.Literals(o.names())
-	class := func(k class, least int) {
+	class := func(k class, least, most int) {
 		names := k.names
 		if len(o.props) > 0 {
 			names = c.s.Minus(names, declared)
+		}
+		if distinct {
+			list, n := c.texts(names, grammar.MaxDistinct)
+			switch {
+			case n == few && least == 0: // each is a member like those of properties
+				for _, name := range list {
+					key := c.b.Terminal(c.s.Concat(c.s.Literal(quote(name)), c.marks.colon))
+					named = append(named, grammar.Member{Node: c.b.Seq(key, c.emitShared(k.value)), Max: 1})
+				}
+				return
+			case n != many:
+				c.refuse(p, "minProperties", "of up to %d names that properties does not list, members cannot be "+
+					"counted", grammar.MaxDistinct)
+				return
+			}
+			open = append(open, grammar.Member{Key: c.stringKey(names), Min: least, Max: most,
+				Node: c.b.Seq(c.b.Terminal(c.marks.colon), value(k.value))})
+			return
 		}
 		key := c.s.Concat(c.marks.quote, c.s.JSONString(names), c.marks.quote, c.marks.colon)
 		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), value(k.value)), Min: least,
 			Max: unbounded})
 	}
 	for _, k := range q.open {
-		class(k, 1)
+		class(k, 1, 1)
 	}
 	for _, k := range o.classes {
 		if k.value != nothing {
-			class(k, 0)
+			class(k, 0, unbounded)
 		}
 	}
-	if len(open) > 0 && o.min > required+1 {
-		// Of two members of one name the last counts, and names outside properties are not remembered: how many
-		// different ones there are is not known.
-		c.refuse(p, "minProperties", "above %d, which are required or one more, members whose names properties does "+
-			"not list cannot be counted", required+1)
+	if distinct && o.min > grammar.MaxDistinct {
+		c.refuse(p, "minProperties", "above %d it cannot be enforced", grammar.MaxDistinct)
 		return c.b.Nothing()
 	}
 	least := o.min
@@ -315,6 +331,18 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 	}
 	return c.bracket(c.marks.openObject, body, c.marks.closeObject, c.marks.endObject, required == 0 && least == 0 &&
 		len(q.open) == 0)
+}
+
+// uncounted reports whether o has more members than the required ones, and one more, whose names properties does not
+// list: then their names must be remembered, because two members may have one name.
+func (c *compiler) uncounted(o *object) bool {
+	required := 0
+	for _, m := range o.props {
+		if m.required {
+			required++
+		}
+	}
+	return o.min > required+1 && slices.ContainsFunc(o.classes, func(k class) bool { return k.value != nothing })
 }
 
 // mustCount reports whether a minimum of members is more than the required ones.

@@ -51,14 +51,20 @@ func (c *compiler) items(a *array) grammar.Node {
 	return b.Seq(c.emit(a.prefix[0]), tail)
 }
 
-// emitUnique is one or more different items, which it can count only where they are among values that are listed.
+// emitUnique is one or more different items: values that are listed, of which each comes once, and others, which the
+// automaton remembers.
 func (c *compiler) emitUnique(p *place, a *array) grammar.Node {
 	s := c.setOf(a.rest)
 	if c.err != nil {
 		return c.b.Nothing()
 	}
-	if len(a.prefix) > 0 || len(a.contains) > 0 || !s.scalarsOnly() || !s.num.finite || !s.str.finite {
-		c.refuse(p, "uniqueItems", "only items that an enum lists, and arrays of one item, can be told apart")
+	if !s.scalarsOnly() {
+		c.refuse(p, "uniqueItems", "items that are arrays or objects cannot be told apart")
+		return c.b.Nothing()
+	}
+	if len(a.prefix) > 0 || len(a.contains) > 0 || a.min > grammar.MaxDistinct {
+		c.refuse(p, "uniqueItems", "it cannot be enforced beside prefixItems or contains, nor with minItems above %d",
+			grammar.MaxDistinct)
 		return c.b.Nothing()
 	}
 	var members []grammar.Member
@@ -75,7 +81,28 @@ func (c *compiler) emitUnique(p *place, a *array) grammar.Node {
 	for _, d := range s.num.values {
 		add(c.number(numberSet{finite: true, values: []decimal{d}}))
 	}
-	for _, v := range s.str.values {
+	if !s.num.finite && !s.num.isEmpty() {
+		texts := c.number(s.num)
+		switch _, n := c.texts(c.s.And(texts, c.num.short), grammar.MaxDistinct); n {
+		case many:
+			members = append(members, grammar.Member{Node: c.b.Empty(), Key: c.numberKey(texts), Max: unbounded})
+		default:
+			c.refuse(p, "uniqueItems", "fewer than %d different numbers are not counted", grammar.MaxDistinct)
+			return c.b.Nothing()
+		}
+	}
+	str := s.str.values
+	if !s.str.finite && s.str.texts != c.s.Nothing() {
+		list, n := c.texts(s.str.texts, grammar.MaxDistinct)
+		switch str = list; n {
+		case many:
+			members = append(members, grammar.Member{Node: c.b.Empty(), Key: c.stringKey(s.str.texts), Max: unbounded})
+		case unknown:
+			c.refuse(p, "uniqueItems", "how many different strings there are is not known")
+			return c.b.Nothing()
+		}
+	}
+	for _, v := range str {
 		add(c.text(stringSet{finite: true, values: []string{v}}))
 	}
 	return c.b.Unordered(c.marks.comma, max(a.min, 1), a.max, members...)

@@ -33,16 +33,16 @@ var Keywords = []Keyword{
 	{[]string{"items", "prefixItems", "additionalItems", "minItems", "maxItems"}, Enforced, "`items` as an array too"},
 	{[]string{"contains", "minContains", "maxContains"}, Enforced, "several in one array, or beside `prefixItems`, " +
 		"only without counts"},
-	{[]string{"uniqueItems"}, Enforced, "where the items are values that `enum` lists, or at most one; otherwise " +
-		"refused"},
+	{[]string{"uniqueItems"}, Enforced, "of strings, numbers, booleans and null: up to 1,024 items. Refused where " +
+		"items may be arrays or objects, and beside `prefixItems` or `contains`; not with `maxItems` of 1"},
 	{[]string{"properties", "required", "additionalProperties", "patternProperties", "propertyNames"}, Enforced, ""},
-	{[]string{"minProperties", "maxProperties"}, Enforced, "with members that `properties` does not list, a minimum " +
-		"of at most one above the required ones"},
+	{[]string{"minProperties", "maxProperties"}, Enforced, "a minimum of up to 1,024 of members that " +
+		"`properties` does not list"},
 	{[]string{"dependentRequired", "dependentSchemas", "dependencies"}, Enforced, ""},
 	{[]string{"allOf", "anyOf"}, Enforced, ""},
 	{[]string{"oneOf"}, Enforced, "each branch without the others, where their complements can be written"},
 	{[]string{"not", "if", "then", "else"}, Enforced, "where the complement can be written: not of `uniqueItems`, " +
-		"nor of a member whose name is unknown and whose value matters"},
+		"nor of a member of which more than 64 and fewer than 1,024 names are possible"},
 	{[]string{"$ref", "$defs", "definitions", "$id", "id", "$anchor"}, Enforced,
 		"within the schema; nothing is fetched. Before draft 2019-09 the siblings of `$ref` are ignored, as the " +
 			"standard says"},

@@ -1,8 +1,10 @@
 package jsonschema
 
 import (
+	"maps"
 	"slices"
 
+	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
@@ -247,12 +249,15 @@ func (o *object) names() []string {
 type requirement struct {
 	object *object
 	open   []class // each with at least one member, apart from the object's classes
+	// distinct: the names of members are remembered. Then each of open has one member, and its names and values are
+	// also among the object's classes. Otherwise, of two members of one name the last counts.
+	distinct bool
 }
 
 // resolveHas splits o by which member is the witness of each has: a property, which is then required, or one of a
 // class.
 func (c *compiler) resolveHas(p *place, o *object) []requirement {
-	out := []requirement{{object: o}}
+	out := []requirement{{object: o, distinct: len(o.has) > 1}}
 	for _, h := range o.has {
 		var next []requirement
 		for _, r := range out {
@@ -281,7 +286,14 @@ func (c *compiler) resolveOne(p *place, r requirement, h witness) []requirement 
 		x := *o
 		x.props = slices.Clone(o.props)
 		x.props[i].value, x.props[i].required = v, true
-		out = append(out, requirement{&x, r.open})
+		out = append(out, requirement{&x, r.open, r.distinct})
+	}
+	for i, k := range r.open { // the member of another witness
+		names, v := c.s.And(k.names, h.names), c.and(k.value, h.value)
+		if r.distinct && !c.noNames(names) && !c.isEmpty(v) {
+			rest := slices.Delete(slices.Clone(r.open), i, i+1)
+			out = append(out, c.require(p, requirement{o, rest, true}, class{names, v})...)
+		}
 	}
 	for i, k := range o.classes {
 		if k.value == nothing {
@@ -291,18 +303,55 @@ func (c *compiler) resolveOne(p *place, r requirement, h witness) []requirement 
 		if len(o.props) > 0 {
 			names = c.s.Minus(names, c.s.Literals(o.names()))
 		}
-		if c.noNames(names) || c.isEmpty(c.and(k.value, h.value)) {
+		v := c.and(k.value, h.value)
+		if c.noNames(names) || c.isEmpty(v) {
 			continue
 		}
-		if h.value != anything && c.and(k.value, h.value) != k.value || len(r.open) > 0 {
-			// Of two members of one name the last counts, and names outside properties are not remembered.
-			c.refuse(p, "not", "that a member exists whose name is not in properties cannot be enforced here")
-			return nil
+		if r.distinct || v != k.value {
+			out = append(out, c.require(p, requirement{o, r.open, true}, class{names, v})...)
+			continue
 		}
 		x := *o
 		x.classes = slices.Clone(o.classes)
 		x.classes[i].names = c.s.Minus(k.names, h.names)
-		out = append(out, requirement{&x, append(slices.Clone(r.open), class{names, k.value})})
+		out = append(out, requirement{&x, append(slices.Clone(r.open), class{names, k.value}), false})
 	}
 	return out
+}
+
+// maxWitnessNames is the most names of a witness of which each is an alternative.
+const maxWitnessNames = 64
+
+// require adds a member to r that is one of k.
+func (c *compiler) require(p *place, r requirement, k class) []requirement {
+	list, n := c.texts(k.names, maxWitnessNames)
+	switch {
+	case n == few:
+		var out []requirement
+		for _, name := range list {
+			x := *r.object
+			x.props, x.index = slices.Clone(x.props), maps.Clone(x.index)
+			if i, ok := x.index[name]; ok { // the member of another witness
+				v := c.and(x.props[i].value, k.value)
+				if c.isEmpty(v) {
+					continue
+				}
+				x.props[i].value, x.props[i].required = v, true
+			} else {
+				x.add(property{name, k.value, true})
+			}
+			out = append(out, requirement{&x, r.open, r.distinct})
+		}
+		return out
+	case n == many:
+		// Other members must not use up the names.
+		_, n = c.texts(k.names, grammar.MaxDistinct)
+	}
+	if n != many {
+		c.refuse(p, "not", "of %d to %d names, which one a member has cannot be enforced", maxWitnessNames,
+			grammar.MaxDistinct)
+		return nil
+	}
+	r.open = append(slices.Clone(r.open), k)
+	return []requirement{r}
 }

@@ -49,7 +49,7 @@ func (c *compiler) part(p *toolcall.Part) grammar.Node {
 		return c.b.Nothing()
 	case p.Literal != "":
 		return c.b.Literal(p.Literal)
-	case p.Space:
+	case p.Gap != 0:
 		return c.white()
 	case p.Schema != nil:
 		return c.schema(p.Schema)

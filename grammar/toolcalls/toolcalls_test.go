@@ -29,9 +29,8 @@ func newVocabulary(f *toolcall.Form, control bool) *vocabulary {
 		v.pieces = append(v.pieces, []byte(w))
 	}
 	if control {
-		for _, text := range slices.Concat(f.Heads, f.Channels, []string{f.Typed}, f.Open, f.Close, f.Before, f.Middle,
-			f.After, f.Params.Open,
-			f.Params.Close, []string{f.Quote}) {
+		for _, text := range slices.Concat(f.Heads, f.Channels, []string{f.Typed}, f.Open, f.Close, f.Before,
+			f.Middle, f.After, f.Params.Open, f.Params.Close, []string{f.Quote}) {
 			if strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") && strings.Count(text, ">") == 1 &&
 				!slices.Contains(v.markers, text) {
 				v.markers = append(v.markers, text)
@@ -150,8 +149,7 @@ func TestWalksAreCalls(t *testing.T) {
 					parallel := choice.Mode == toolcall.Required
 					texts := []toolcall.Part{spec.Text(tools, choice, parallel)}
 					if spec.Headed() {
-						texts = append(texts, spec.TextWithHeader(tools, choice, parallel, true),
-							spec.TextWithHeader(tools, choice, parallel, false))
+						texts = append(texts, spec.TextWithHeader(tools, choice, parallel))
 					}
 					var grammars []*grammar.Grammar
 					for _, text := range texts {

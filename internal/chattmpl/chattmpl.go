@@ -58,6 +58,7 @@ type Input struct {
 	Now time.Time
 
 	native bool // nothing is rendered in another way than asked for
+	steps  int  // limit of the interpreter; 0: by the conversation
 }
 
 // Template is a compiled chat template. It is immutable; all methods are safe for concurrent use.
@@ -149,6 +150,9 @@ func (t *Template) Render(in Input) (string, error) {
 	limits.Bytes += 24*size + 4096*n
 	limits.Output += 4*size + 1024*n
 	limits.Steps += 2*size + 1000*n + 8*min(n, 10_000)*min(n, 10_000)
+	if in.steps > 0 {
+		limits.Steps = in.steps
+	}
 	out, err := t.tmpl.Render(vars, limits, now)
 	var raised *jinja.Raised
 	switch {

@@ -58,17 +58,22 @@ const (
 	probeResult   = "uma-result"
 )
 
+// probeSteps bounds one rendering of the probe: steps, not time, so that a busy machine finds what an idle one does.
+const probeSteps = 1_000_000
+
 // findTools renders the probe in the ways in which templates take calls, until one reads back.
 func (t *Template) findTools() {
 	t.tools = Tools{Form: &toolcall.JSON, Found: "none", variable: "tools"}
 	r := &t.tools
+	slow := false
 	render := func(tools []toolcall.Tool, opening bool, msgs ...Message) (string, error) {
-		return t.Render(Input{Messages: msgs, Tools: tools, AddGenerationPrompt: opening, Now: time.Unix(0, 0),
-			native: true})
+		out, err := t.Render(Input{Messages: msgs, Tools: tools, AddGenerationPrompt: opening, Now: time.Unix(0, 0),
+			native: true, steps: probeSteps})
+		slow = slow || errors.Is(err, jinja.ErrLimit)
+		return out, err
 	}
 	ask := Message{Role: "user", Content: probeQuestion}
 	offer := []toolcall.Tool{probeTool}
-	begun := time.Now()
 	for _, name := range t.toolVariables() {
 		r.variable = name
 		if out, err := render(offer, true, ask); err == nil && strings.Contains(out, probeTool.Name) {
@@ -80,7 +85,7 @@ func (t *Template) findTools() {
 		r.variable = "tools"
 		offer = nil
 	}
-	if time.Since(begun) > slowRender {
+	if slow {
 		return // a template that is made to take time
 	}
 	before, _ := render(offer, false, ask)
@@ -105,7 +110,8 @@ func (t *Template) findTools() {
 				if f == nil {
 					continue
 				}
-				r.Form, r.Found, r.Calls, r.Single = f, "rendered", true, len(calls) == 1
+				r.Form, r.Found = f.Laid(calls, probeTool, answer, turn), "rendered"
+				r.Calls, r.Single = true, len(calls) == 1
 				if derived {
 					r.Found = "derived"
 				}

@@ -238,3 +238,84 @@ func TestShortIDs(t *testing.T) {
 		t.Errorf("id %q in %s", id, out)
 	}
 }
+
+// before are the texts that p allows before the first argument of a call, ending with a NUL; false: white space in them
+// is free.
+func before(p *toolcall.Part) (texts []string, exact bool) {
+	switch {
+	case p.Gap != 0:
+		return nil, false
+	case p.Repeat != nil:
+		return before(&p.Repeat.Part)
+	case p.Any != nil:
+		for i := range p.Any {
+			t, ok := before(&p.Any[i])
+			if !ok {
+				return nil, false
+			}
+			texts = append(texts, t...)
+		}
+		return texts, true
+	case p.Seq != nil:
+		texts = []string{""}
+		for i := range p.Seq {
+			next, ok := before(&p.Seq[i])
+			if !ok {
+				return nil, false
+			}
+			var all []string
+			for _, head := range texts {
+				for _, tail := range next {
+					all = append(all, head+tail)
+				}
+			}
+			if texts = all; strings.HasSuffix(texts[0], "\x00") {
+				return texts, true
+			}
+		}
+		return texts, true
+	case p.Schema != nil || p.Members != nil || p.Pattern != "":
+		return []string{"\x00"}, true
+	}
+	return []string{p.Literal}, true
+}
+
+// What a model must write before the arguments of a required call is what its template renders there.
+func TestRequiredCallsAreWrittenAsRendered(t *testing.T) {
+	rendered := 0
+	for name, src := range published(t) {
+		tmpl, err := Compile(src)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		r := tmpl.Tools()
+		spec := r.Form.Resolve(nil)
+		choice := toolcall.Choice{Mode: toolcall.Required}
+		part := spec.Text([]toolcall.Tool{probeTool}, choice, true)
+		if spec.Headed() {
+			part = spec.TextWithHeader([]toolcall.Tool{probeTool}, choice, true)
+		}
+		texts, exact := before(&part)
+		if !exact || len(texts) == 0 {
+			t.Errorf("%s: white space before the arguments of a required call is free", name)
+			continue
+		}
+		if !r.Calls {
+			continue
+		}
+		out, err := tmpl.Render(Input{Messages: []Message{{Role: "user", Content: "q"},
+			{Role: "assistant", Calls: probeCalls[:1]}}, Tools: []toolcall.Tool{probeTool}, Now: time.Unix(0, 0)})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if rendered++; !slices.ContainsFunc(texts, func(s string) bool {
+			head, _, _ := strings.Cut(s, "\x00")
+			return head != "" && strings.Contains(out, head)
+		}) {
+			t.Errorf("%s: %q is not in\n%s", name, texts, out[max(0, len(out)-400):])
+		}
+	}
+	if rendered < 25 {
+		t.Errorf("%d templates render calls", rendered)
+	}
+}

@@ -24,7 +24,7 @@ func Read(calls []Call, tool Tool, answer, turn string) (form *Form, derived boo
 
 // reads reports whether the form's parser finds exactly calls.
 func (f *Form) reads(calls []Call, tools *Tools, answer, turn string) bool {
-	spec := f.Resolve(nil)
+	spec := f.resolve(nil)
 	texts := []string{answer}
 	if !f.Bare || len(spec.open) > 0 { // what has an opening is found anywhere
 		texts = append(texts, turn)

@@ -38,6 +38,8 @@ type Form struct {
 	Signs [][]string
 	// Single: the template renders one call of a turn.
 	Single bool
+
+	layout layout // of Laid
 }
 
 // Notation is how the arguments are written.

@@ -102,9 +102,9 @@ func TestRandomTexts(t *testing.T) {
 	for n := 0; n < budget; {
 		f := &Forms[r.IntN(len(Forms))]
 		v := tokenized(f, r.IntN(2) == 0)
-		spec := f.Resolve(nil)
+		spec := f.resolve(nil)
 		if r.IntN(2) == 0 {
-			spec = f.Resolve(v)
+			spec = f.resolve(v)
 		}
 		pieces := append(append([]string{f.Quote}, common...), f.texts()...)
 		for _, fenced := range spec.tokens {

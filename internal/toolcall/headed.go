@@ -9,9 +9,9 @@ func (s *Spec) Headed() bool { return len(s.heads) > 0 }
 // Named: see Headed.
 func (s *Spec) Named() bool { return s.Headed() && s.form.NameTag != "" }
 
-// TextWithHeader is Text with the header of the message, as a model writes it. exact: the header is one that templates
-// write; otherwise any that models are known to write.
-func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel, exact bool) Part {
+// TextWithHeader is Text with the header of the message. Where the choice requires a call the header is one that
+// templates write, otherwise any that models are known to write.
+func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel bool) Part {
 	var calls []Part
 	for i := range tools {
 		if choice.Mode == Named && tools[i].Name != choice.Name {
@@ -19,9 +19,9 @@ func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel, exact bool)
 		}
 		body := tools[i].arguments()
 		if !s.Named() {
-			body = s.Text(tools[i:i+1], Choice{Mode: Required}, parallel)
+			body = s.Text(tools[i:i+1], Choice{Mode: choice.Mode, Name: tools[i].Name}, parallel)
 		}
-		calls = append(calls, Part{Seq: []Part{s.header(tools[i].Name, exact), body}})
+		calls = append(calls, Part{Seq: []Part{s.header(tools[i].Name, choice.Mode >= Required), body}})
 	}
 	return Part{Any: calls}
 }

@@ -10,7 +10,7 @@ import (
 // a grammar over the bytes of Spec.Piece takes the token and nothing else.
 type Part struct {
 	Literal string   // this text
-	Space   bool     // white space, or none
+	Gap     gap      // white space, or none
 	Schema  []byte   // a JSON value of this schema
 	Until   string   // text without this, which follows
 	Pattern string   // text that matches this regular expression
@@ -34,17 +34,26 @@ type Member struct {
 	Between string
 }
 
-var space = Part{Space: true}
-
 func literal[T string | []byte](text T) Part { return Part{Literal: string(text)} }
 
 // Text returns what calls of tools look like: one of choice, or several if parallel. With Named only Choice.Name is
-// called.
+// called. Where the choice requires a call it is written as the model's template writes it: nothing outside the
+// arguments is left open. Otherwise white space is free, and what models write otherwise.
 func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
+	var l *layout
+	if choice.Mode >= Required && s.layout.known {
+		l = &s.layout
+	}
+	return s.text(tools, choice, parallel, l)
+}
+
+// text is Text in the layout l, with its own white space if that is known; nil: in any.
+func (s *Spec) text(tools []Tool, choice Choice, parallel bool, l *layout) Part {
+	w := writer{s, l}
 	var calls []Part
 	for i := range tools {
 		if choice.Mode != Named || tools[i].Name == choice.Name {
-			calls = append(calls, s.callText(&tools[i]))
+			calls = append(calls, w.callText(&tools[i]))
 		}
 	}
 	call := Part{Any: calls}
@@ -60,24 +69,53 @@ func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
 	section := func(p Part) Part {
 		var seq []Part
 		if open.Literal != "" {
-			seq = append(seq, open, space)
+			seq = append(seq, open, w.space(afterOpen))
 		}
 		if seq = append(seq, p); shut.Literal != "" {
-			seq = append(seq, space, shut)
+			seq = append(seq, w.space(beforeClose), shut)
 		}
-		if f.Bare { // the model also writes it alone
-			return Part{Any: []Part{{Seq: seq}, p}}
+		switch {
+		case !f.Bare, l != nil && !l.bare:
+			return Part{Seq: seq}
+		case l != nil:
+			return p
 		}
-		return Part{Seq: seq}
+		return Part{Any: []Part{{Seq: seq}, p}} // the model also writes it alone
 	}
 	switch {
 	case f.list():
-		between := Part{Seq: []Part{literal(","), space}}
-		return section(Part{Seq: []Part{literal("["), space, repeat(call, between), space, literal("]")}})
+		between := Part{Seq: []Part{literal(","), w.space(betweenCalls)}}
+		return section(Part{Seq: []Part{literal("["), w.space(inList), repeat(call, between), w.space(beforeListEnd),
+			literal("]")}})
 	case len(s.before) == 0 || f.each():
-		return repeat(section(call), space)
+		return repeat(section(call), w.space(betweenCalls))
 	}
-	return section(repeat(call, space))
+	return section(repeat(call, w.space(betweenCalls)))
+}
+
+// writer describes calls in a layout; nil: in any.
+type writer struct {
+	*Spec
+	layout *layout
+}
+
+// space is white space at g: that of the layout, if it is known.
+func (w writer) space(g gap) Part {
+	if w.layout != nil && w.layout.known {
+		return literal(w.layout.space[g])
+	}
+	return Part{Gap: g}
+}
+
+// optionalID is p or nothing, as the layout says.
+func (w writer) optionalID(p Part) Part {
+	switch {
+	case w.layout == nil:
+		return Part{Any: []Part{p, {}}}
+	case w.layout.ids:
+		return p
+	}
+	return Part{}
 }
 
 // list reports whether calls are written as a list: it decides what is written, both are read.
@@ -110,8 +148,8 @@ func firstLiteral(compiled [][]byte, texts []string) Part {
 }
 
 // callText describes a call of one tool.
-func (s *Spec) callText(t *Tool) Part {
-	f := s.form
+func (w writer) callText(t *Tool) Part {
+	s, f := w.Spec, w.form
 	schema := t.arguments()
 	name := string(appendQuoted(nil, t.Name))
 	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
@@ -119,8 +157,8 @@ func (s *Spec) callText(t *Tool) Part {
 	var seq []Part
 	add := func(parts ...Part) {
 		for _, p := range parts {
-			if p.Literal != "" || p.Space || p.Schema != nil || p.Until != "" || p.Pattern != "" || p.Seq != nil ||
-				p.Any != nil || p.Repeat != nil || p.Members != nil {
+			if p.Literal != "" || p.Gap != noGap || p.Schema != nil || p.Until != "" || p.Pattern != "" ||
+				p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
 				seq = append(seq, p)
 			}
 		}
@@ -129,41 +167,42 @@ func (s *Spec) callText(t *Tool) Part {
 	case Envelope:
 		add(literal("{"))
 		if ids := f.Keys.ID; len(ids) > 0 {
-			add(space, optional(Part{Seq: []Part{literal(`"` + ids[0] + `":`), space,
-				{Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), space}}))
+			add(w.space(inBrace), w.optionalID(Part{Seq: []Part{literal(`"` + ids[0] + `":`), w.space(afterIDKey),
+				{Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), w.space(afterID)}}))
 		}
-		add(literal(`"`+s.keys.Name[0]+`":`), space, literal(name+`,`), space, literal(`"`+s.keys.Arguments[0]+`":`),
-			space, schema, space, literal("}"))
+		add(literal(`"`+s.keys.Name[0]+`":`), w.space(afterNameKey), literal(name+`,`), w.space(afterName),
+			literal(`"`+s.keys.Arguments[0]+`":`), w.space(afterArgsKey), schema, w.space(afterArgs), literal("}"))
 	case Keyed:
-		add(literal(`{`+name+`:`), space, schema, literal("}"))
+		add(literal(`{`+name+`:`), w.space(afterArgsKey), schema, literal("}"))
 	case Object:
 		add(before, literal(f.NameTag+f.Prefix+t.Name))
 		if f.Suffixed {
 			add(literal(":"), Part{Schema: []byte(`{"type":"integer","minimum":0}`)})
 		}
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
-			add(optional(Part{Seq: []Part{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
+			add(w.optionalID(Part{Seq: []Part{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
 		}
-		add(space, middle, space, schema, space, after)
+		add(w.space(afterName), middle, w.space(afterArgsKey), schema, w.space(afterArgs), after)
 	case Tagged:
 		add(before, literal(t.Name))
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
-			add(optional(Part{Seq: []Part{id, {Schema: []byte(`{"type":"integer","minimum":0,"maximum":999}`)}}}))
+			number := []byte(`{"type":"integer","minimum":0,"maximum":999}`)
+			add(w.optionalID(Part{Seq: []Part{id, {Schema: number}}}))
 		}
-		add(middle, space, s.members(t, ""), after)
+		add(middle, w.space(afterArgsKey), w.members(t, ""), after)
 	case Braces:
-		add(before, literal(t.Name), middle, s.members(t, ","), literal("}"))
+		add(before, literal(t.Name), middle, w.members(t, ","), literal("}"))
 	case Keywords:
-		add(literal(t.Name), middle, s.members(t, ", "), literal(")"))
+		add(literal(t.Name), middle, w.members(t, ", "), literal(")"))
 	}
 	return Part{Seq: seq}
 }
 
 // members describes the arguments of a notation that writes them one by one.
-func (s *Spec) members(t *Tool, between string) Part {
+func (w writer) members(t *Tool, between string) Part {
 	var out []Member
 	for _, p := range properties(t.Parameters) {
-		out = append(out, Member{Part: s.member(p), Required: p.required, Between: between})
+		out = append(out, Member{Part: w.member(p), Required: p.required, Between: between})
 	}
 	if out == nil {
 		return Part{}
@@ -171,8 +210,8 @@ func (s *Spec) members(t *Tool, between string) Part {
 	return Part{Members: out}
 }
 
-func (s *Spec) member(p property) Part {
-	f := s.form
+func (w writer) member(p property) Part {
+	s, f := w.Spec, w.form
 	value := Part{Schema: p.schema}
 	text := p.types == typeString
 	switch f.Notation {
@@ -205,9 +244,9 @@ func (s *Spec) member(p property) Part {
 		value = s.stringText(p, c.Literal)
 	}
 	if seq = append(seq, m); pad.Literal != "" {
-		seq = append(seq, pad, value, pad, c, space)
+		seq = append(seq, pad, value, pad, c, w.space(afterParam))
 	} else {
-		seq = append(seq, value, c, space)
+		seq = append(seq, value, c, w.space(afterParam))
 	}
 	return Part{Seq: seq}
 }

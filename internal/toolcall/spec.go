@@ -40,6 +40,7 @@ type Spec struct {
 
 	tokens map[int32][]byte
 	stop   []int32
+	layout layout
 }
 
 // start is a text that ends plain text.
@@ -59,6 +60,15 @@ const (
 
 // Resolve returns the form in terms of v; nil stands for a vocabulary that has none of its markers as tokens.
 func (f *Form) Resolve(v Vocabulary) *Spec {
+	s := f.resolve(v)
+	if s.layout = f.layout; !s.layout.known { // no template has told
+		s.layout = f.Laid(layoutCalls, layoutTool, f.Write(layoutCalls), f.Write(layoutCalls[:1])).layout
+	}
+	return s
+}
+
+// resolve is Resolve without a layout.
+func (f *Form) resolve(v Vocabulary) *Spec {
 	s := &Spec{form: f, keys: f.Keys, tokens: map[int32][]byte{}}
 	known := map[string]string{} // marker → as Push reads it
 	if v != nil {

@@ -39,7 +39,7 @@ func (f *Form) Instructions(tools []Tool) string {
 func (f *Form) Write(calls []Call) string {
 	var b strings.Builder
 	each := f.Notation == Envelope && len(f.Close) > 0 && f.Close[0] == "</tool_call>" // an element for each call
-	list := !each && (f.Notation == Envelope || f.Notation == Keyed || f.Notation == Keywords)
+	list := f.list()
 	open := func() {
 		if len(f.Open) > 0 {
 			b.WriteString(f.Open[0])
