@@ -96,6 +96,7 @@ type Config struct {
 	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
 	CacheDir               string // "" = no disk tier
 	CacheDisk              Size
+	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
 	FabricTTL              time.Duration
 	OffloadThresholdBlocks int
@@ -275,6 +276,9 @@ func (c *Config) sections() []Section {
 		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
 	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: none)")
 	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of --cache-dir")
+	fs.StringVar(&c.SlotSavePath, "slot-save-path", "", "`directory` for POST /slots/{id}?action=save of "+
+		"llama-server's API: the tokens of a slot, whose KV cells are saved as --cache-ram and --cache-dir say "+
+		"(default: none)")
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
 		"redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
 	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = as its URL says")

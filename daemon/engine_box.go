@@ -44,6 +44,9 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	if c.CacheDir != "" {
 		folder(c.CacheDir)
 	}
+	if c.SlotSavePath != "" {
+		folder(c.SlotSavePath)
+	}
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
 	}

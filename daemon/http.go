@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/api/resume"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -36,11 +37,15 @@ func wantsJSON(accept string) bool { return strings.Contains(accept, "applicatio
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	apis := s.apis()
+	streams := resume.New(apis)
 	methods := map[string][]string{} // by path
 	handlers := map[string]map[string]http.HandlerFunc{}
 	var known []string
 	for _, r := range slices.Concat(s.serverRoutes(), control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
-		llamaserver.Routes(apis), ollama.Routes(apis)) {
+		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes()) {
+		if r.Method == http.MethodPost && resumable[r.Path] {
+			r.Handle = streams.Keep(r.Handle)
+		}
 		path := handlers[r.Path]
 		if path == nil {
 			path = map[string]http.HandlerFunc{}
@@ -74,6 +79,12 @@ func (s *Server) routes() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// resumable are the paths whose streams are kept for clients that ask for it.
+var resumable = map[string]bool{
+	"/v1/chat/completions": true, "/chat/completions": true, "/v1/completions": true, "/completion": true,
+	"/completions": true, "/infill": true, "/v1/responses": true, "/responses": true, "/v1/messages": true,
 }
 
 // serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
@@ -168,7 +179,8 @@ func (s *Server) serveHTTP() <-chan struct{} {
 
 // apis returns what the HTTP APIs need of the server.
 func (s *Server) apis() *api.Server {
-	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log,
+	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version,
+		SlotSavePath: s.cfg.SlotSavePath, Log: s.log,
 		Now: time.Now}
 }
 

@@ -110,11 +110,15 @@ func FrontServes(method, path string) bool {
 }
 
 // ModelOf is the name of the model that an HTTP request asks, as far as its body has come: a member "model" of the
-// body, or the query's. found and ended are as wire.Member has them.
+// body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	if u.RawQuery != "" {
-		if q := u.Query(); q.Get("model") != "" {
+		q := u.Query()
+		if q.Get("model") != "" {
 			return q.Get("model"), true, true
+		}
+		if _, model, ok := strings.Cut(q.Get("conv_id"), "::"); ok { // the id of a stream
+			return model, true, true
 		}
 	}
 	name, found, ended = wire.Member(body, "model")

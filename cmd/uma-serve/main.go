@@ -149,6 +149,7 @@ func newRoot() *cobra.Command {
 	root.RegisterFlagCompletionFunc("model", completeModel(cfg))
 	root.RegisterFlagCompletionFunc("hf-repo", cobra.NoFileCompletions)
 	root.MarkFlagDirname("cache-dir")
+	root.MarkFlagDirname("slot-save-path")
 	root.MarkFlagDirname("models-dir")
 	for _, option := range []string{"listen", "listen-group", "allowed-host", "cors-origin"} {
 		root.RegisterFlagCompletionFunc(option, cobra.NoFileCompletions)

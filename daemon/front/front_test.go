@@ -382,7 +382,10 @@ func TestHTTPConnectionGoesFromModelToModel(t *testing.T) {
 			!strings.Contains(text, "I am "+name) {
 			t.Fatalf("%d: %d %s", i, status, text)
 		}
-		if status, text := h.do("GET", "/v1/models", ""); status != 200 || !strings.Contains(text, `"id":"two"`) {
+		state := []string{"unloaded", "loaded"}[min(i, 1)] // of two, which the second request loads
+		if status, text := h.do("GET", "/v1/models", ""); status != 200 || !strings.Contains(text, `"id":"two"`) ||
+			!strings.Contains(text, `"aliases":["one-alias"],"status":{"value":"loaded"}`) ||
+			!strings.Contains(text, `"aliases":["two-alias"],"status":{"value":"`+state+`"}`) {
 			t.Fatalf("models: %d %s", status, text)
 		}
 	}

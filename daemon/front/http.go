@@ -202,8 +202,8 @@ func (f *Front) servedModels() []wire.ServedModel {
 	f.call(func() {
 		for _, m := range f.inOrder() {
 			out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(),
-				OwnedBy: "uma-serve",
-				Meta:    wire.ServedModelMeta{Context: m.status.Context}})
+				OwnedBy: "uma-serve", Meta: wire.ServedModelMeta{Context: m.status.Context}, Aliases: m.aliases,
+				Status: &wire.ServedStatus{Value: m.state.served(), Failed: m.state == down}})
 		}
 	})
 	return out

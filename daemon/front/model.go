@@ -67,6 +67,17 @@ func (s state) String() string {
 	return [...]string{"unloaded", "waiting", "loading", "loading", "ready", "unloading", "down"}[s]
 }
 
+// served is the word of llama-server's router for s.
+func (s state) served() string {
+	switch s {
+	case queued, starting, loading:
+		return "loading"
+	case ready:
+		return "loaded"
+	}
+	return "unloaded"
+}
+
 // process is an engine process.
 type process struct {
 	cmd        *exec.Cmd

@@ -76,6 +76,8 @@ var rules = []rule{
 		"llama-server's own form of an answer, which its API and OpenAI's have"},
 	{"daemon/api/llamaserver", []string{"daemon/api", "daemon/api/llamaform", "daemon/api/openai", "ipc/wire"},
 		"llama-server's API, whose errors have OpenAI's form"},
+	{"daemon/api/resume", []string{"daemon/api", "daemon/api/openai"},
+		"streams of every API, kept as bytes; errors in OpenAI's form"},
 	{"daemon/api/control", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "daemon/api/llamaform", "ipc/wire"}, "one API, beside the others"},

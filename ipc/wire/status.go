@@ -239,6 +239,14 @@ type ServedModel struct {
 	Created int64           `json:"created"`  // when the daemon started, in seconds since 1970
 	OwnedBy string          `json:"owned_by"` // "uma-serve"
 	Meta    ServedModelMeta `json:"meta"`
+	Aliases []string        `json:"aliases,omitempty"`
+	Status  *ServedStatus   `json:"status,omitempty"` // of a front's model; nil: it is loaded
+}
+
+// ServedStatus says whether a front has loaded a model, in the words of llama-server's router.
+type ServedStatus struct {
+	Value  string `json:"value"`            // unloaded, loading or loaded
+	Failed bool   `json:"failed,omitempty"` // it cannot be loaded
 }
 
 // ServedModelMeta has the names that llama-server uses.
