@@ -265,10 +265,13 @@ func (b backend) Facts() *api.Facts {
 func (b backend) Info() wire.Info     { return b.info() }
 func (b backend) Health() wire.Health { return b.health() }
 
-// Model returns the model's name in answers, "" while it loads.
+// Model returns the model's name in answers; "" while it loads, unless a front has named it.
 func (b backend) Model() string {
 	if m := b.model.Load(); m != nil {
 		return m.info.Name
+	}
+	if e := b.parts.engine; e != nil && !e.start.FileName {
+		return e.start.Model
 	}
 	return ""
 }

@@ -26,8 +26,8 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		`to stay below`)
 	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this "+
 		"long, but for pinned ones; 0 = never")
-	fs.BoolVar(&c.ServeFound, "serve-found", true, "load every model of this machine (uma-cli models lists them) when a "+
-		"request names it; false: only --model and the [models.NAME] tables; needs a front (--single=false)")
+	fs.BoolVar(&c.ServeFound, "serve-found", true, "load every model of this machine (uma-cli models lists them) when "+
+		"a request names it; false: only --model and the [models.NAME] tables; needs a front (--single=false)")
 	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
 		"takes longer; 0 = never")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "several loaded models compute one after the other on the devices that "+

@@ -38,8 +38,8 @@ func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(m
 	}
 }
 
-// Watched is Asked for a live view: no answer that a client waits for, and none that keeps this process from being idle.
-// When the process ends, its connection just ends.
+// Watched is Asked for a live view: no answer that a client waits for, and none that keeps this process from being
+// idle. When the process ends, its connection just ends.
 func Watched(ctx context.Context) {
 	c, ok := ctx.Value(connKey{}).(*httpConn)
 	if !ok || c.state == nil {

@@ -501,7 +501,8 @@ type Routing struct {
 	Seen  int // bytes that it has looked at
 	Whole int // bytes with which the message is whole, where that is known
 
-	// The framed request that waits, if its client wants to hear of progress: its id, since when, how often it was told.
+	// The framed request that waits, if its client wants to hear of progress: its id, since when, how often it was
+	// told.
 	Request string
 	Since   time.Time
 	Told    int

@@ -74,8 +74,8 @@ func (s *server) samples() map[string]float64 {
 	return sums
 }
 
-// TestFiftyModelsInMemoryForFour asks 50 models by their names, in turn, under a limit for four: never over the limit, no
-// refusal, loads and unloads balanced, and the front's memory does not grow.
+// TestFiftyModelsInMemoryForFour asks 50 models by their names, in turn, under a limit for four: never over the limit,
+// no refusal, loads and unloads balanced, and the front's memory does not grow.
 func TestFiftyModelsInMemoryForFour(t *testing.T) {
 	dir := t.TempDir()
 	tiny := ggufgen.Cached(t, ggufgen.Tiny())
@@ -158,8 +158,9 @@ func TestActivatedFront(t *testing.T) {
 	}
 	defer file.Close()
 	serve := func() *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, filepath.Join(bin, "uma-serve"),
-			"-m", ggufgen.Cached(t, ggufgen.Tiny()), "-t", "1", "--single=false", "--progress=false")
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`,
+			filepath.Join(bin, "uma-serve"), "-m", ggufgen.Cached(t, ggufgen.Tiny()), "-t", "1", "--single=false",
+			"--progress=false")
 		cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "XDG_CACHE_HOME="+dir, "UMA_CONFIG=")
 		cmd.ExtraFiles = []*os.File{file}
 		if err := cmd.Start(); err != nil {

@@ -155,7 +155,8 @@ func TestModelNamesComplete(t *testing.T) {
 func TestModelsDirOfTheDaemon(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	storetest.Copy(t, filepath.Join(dir, "mine.gguf"), ggufgen.Cached(t, ggufgen.Tiny()))
-	storetest.Write(t, filepath.Join(home, ".config", "uma-serve", "uma-serve.toml"), []byte("models-dir = '"+dir+"'\n"))
+	storetest.Write(t, filepath.Join(home, ".config", "uma-serve", "uma-serve.toml"),
+		[]byte("models-dir = '"+dir+"'\n"))
 	list := func(env ...string) string {
 		t.Helper()
 		cmd := program(t, "/nonexistent/uma.sock", "models")

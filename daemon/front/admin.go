@@ -180,6 +180,10 @@ func (f *Front) health() wire.Health {
 		}
 	}
 	switch f.def.state {
+	case unloaded:
+		if !f.def.wasReady { // it is about to be loaded
+			h.Status, h.Progress = "loading", 0
+		}
 	case starting, loading, queued:
 		h.Status, h.Progress = "loading", f.def.status.Progress
 	case down:

@@ -200,10 +200,24 @@ func (f *Front) fresh(ctx context.Context) (c *store.Catalog) {
 	return c
 }
 
-// listed are the models of a catalog that are served under a name and have no table. Poller's goroutine.
+// listed are the models of a catalog that requests can name and that have no table. Not on the poller's goroutine.
 func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 	if c == nil {
 		return nil
+	}
+	var files []string
+	f.call(func() {
+		for _, m := range f.models {
+			if m.configured {
+				files = append(files, f.fileOf(m))
+			}
+		}
+	})
+	var configured []os.FileInfo
+	for _, path := range files {
+		if st, err := os.Stat(path); err == nil {
+			configured = append(configured, st)
+		}
 	}
 	seen := map[string]bool{}
 	for i := range c.Models {
@@ -213,7 +227,9 @@ func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 			continue
 		}
 		seen[fold] = true
-		if m := f.serving(of); m == nil || !m.configured {
+		st, err := os.Stat(of.Path())
+		same := func(o os.FileInfo) bool { return os.SameFile(st, o) }
+		if err == nil && !slices.ContainsFunc(configured, same) {
 			out = append(out, of)
 		}
 	}
@@ -223,8 +239,8 @@ func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 // calledBy notes a name by which the model is asked, for its process: a connection that has it stays there.
 func (m *served) calledBy(name string) {
 	fold := strings.ToLower(name)
-	if fold == "" || m.called[fold] || len(m.called) >= maxCalled || len(name) > maxName || slices.ContainsFunc(m.names(),
-		func(n string) bool { return strings.EqualFold(n, name) }) {
+	own := slices.ContainsFunc(m.names(), func(n string) bool { return strings.EqualFold(n, name) })
+	if fold == "" || own || m.called[fold] || len(m.called) >= maxCalled || len(name) > maxName {
 		return
 	}
 	if m.called == nil {

@@ -66,7 +66,7 @@ type Front struct {
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
 
-	leases *lease.Table // of the devices that several models share; nil: there can be one model only, or --arbiter=false
+	leases *lease.Table // of the devices that models share; nil: there can be one model only, or --arbiter=false
 
 	limit int64 // of the memory of all engine processes
 	began time.Time

@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(home)
-		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "HF_HOME", "OLLAMA_MODELS", "LLAMA_CACHE"} {
+		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "HF_HOME", "OLLAMA_MODELS",
+			"LLAMA_CACHE"} {
 			os.Setenv(name, filepath.Join(home, name))
 		}
 		os.Unsetenv("HF_HUB_CACHE")

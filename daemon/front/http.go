@@ -207,21 +207,19 @@ func (m *served) label() string {
 // servedModels are all models that a request can name, loaded or not.
 func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 	out := []wire.ServedModel{}
-	catalog := f.fresh(ctx)
+	found := f.listed(f.fresh(ctx))
 	f.call(func() {
+		contexts := map[string]int{}
 		for _, m := range f.inOrder() {
+			contexts[m.file] = m.status.Context
 			if m.configured {
 				out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(),
 					OwnedBy: "uma-serve", Meta: wire.ServedModelMeta{Context: m.status.Context}})
 			}
 		}
-		for _, of := range f.listed(catalog) {
-			s := wire.ServedModel{ID: of.ID(), Object: "model", Created: of.Modified.Unix(), OwnedBy: "uma-serve",
-				Meta: wire.ServedModelMeta{Bytes: of.Bytes}}
-			if m := f.serving(of); m != nil {
-				s.Meta.Context = m.status.Context
-			}
-			out = append(out, s)
+		for _, of := range found {
+			out = append(out, wire.ServedModel{ID: of.ID(), Object: "model", Created: of.Modified.Unix(),
+				OwnedBy: "uma-serve", Meta: wire.ServedModelMeta{Bytes: of.Bytes, Context: contexts[of.Path()]}})
 		}
 	})
 	return out
@@ -273,7 +271,7 @@ func (m *served) tag() tag {
 
 func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
 	tags := []tag{}
-	catalog := f.fresh(r.Context())
+	found := f.listed(f.fresh(r.Context()))
 	f.call(func() {
 		for _, m := range f.inOrder() {
 			if m.configured {
@@ -282,7 +280,7 @@ func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
 				tags = append(tags, t)
 			}
 		}
-		for _, of := range f.listed(catalog) {
+		for _, of := range found {
 			t := tag{Name: of.ID(), Model: of.ID(), Modified: of.Modified.UTC().Format(time.RFC3339), Size: of.Bytes,
 				Digest: strings.TrimPrefix(of.Digest, "sha256:")}
 			t.Details.Format = "gguf"

@@ -89,9 +89,9 @@ var rules = []rule{
 		"internal/thinktags", "internal/toolcall", "internal/ui",
 		"internal/webguard"},
 		"any engine: it is given one, real or fake"},
-	{"daemon/front", []string{"daemon", "daemon/api", "ipc", "ipc/wire", "metrics", "models/store", "internal/buildinfo",
-		"internal/clierr", "internal/connstate", "internal/hostmem", "internal/lease", "internal/page",
-		"internal/sandbox", "internal/ui"},
+	{"daemon/front", []string{"daemon", "daemon/api", "ipc", "ipc/wire", "metrics", "models/store",
+		"internal/buildinfo", "internal/clierr", "internal/connstate", "internal/hostmem", "internal/lease",
+		"internal/page", "internal/sandbox", "internal/ui"},
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.

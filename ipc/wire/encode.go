@@ -165,7 +165,7 @@ func AppendProgress(dst []byte, p *Progress) []byte {
 	if p.Waiting != "" {
 		dst = appendString(append(dst, `,"waiting":`...), p.Waiting)
 		dst = append(dst, `,"load_progress":`...)
-		dst = appendThousandths(dst, int64(1000*min(max(p.Loaded, 0), 1)))
+		dst = appendThousandths(dst, int64(math.Round(1000*min(max(p.Loaded, 0), 1))))
 	}
 	return EndFrame(append(dst, '}'), start)
 }
