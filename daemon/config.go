@@ -106,6 +106,7 @@ type Config struct {
 	Memory      Size // "auto": a share of what is free
 	IdleUnload  time.Duration
 	StepTimeout time.Duration
+	ServeFound  bool // models of this machine that have no table
 	Sandbox     bool
 	Arbiter     bool
 

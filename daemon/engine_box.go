@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 )
 
@@ -71,15 +72,17 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	return p
 }
 
-// modelFiles are the files of a model: all parts of one that is split ("-00001-of-00003.gguf").
+// modelFiles are the files of a model, in order: all parts of one that is split. It lists no folder, which an engine
+// process may not.
 func modelFiles(path string) []string {
-	base, rest, split := strings.Cut(path, "-00001-of-")
-	if !split {
-		return []string{path}
+	files := []string{path}
+	prefix, no, count, split := gguf.Part(path)
+	for n := 2; split && no == 1 && n <= count; n++ {
+		part := gguf.PartName(prefix, n, count)
+		if _, err := os.Stat(part); err != nil {
+			break // the file's reader says what is wrong
+		}
+		files = append(files, part)
 	}
-	parts, err := filepath.Glob(base + "-?????-of-" + rest)
-	if err != nil || len(parts) == 0 {
-		return []string{path}
-	}
-	return parts
+	return files
 }

@@ -309,6 +309,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	l, err := s.startLoop(eng)
 	if err != nil {
+		s.parts.engine.failed(err)
 		s.refuseAll(loadFailed(err))
 		eng.Close()
 		return err
@@ -448,15 +449,25 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 		eng, err := s.openModel(loading, open, &quit)
 		ready <- loaded{eng, err}
 	}()
-	select {
-	case r := <-ready:
-		if r.err != nil {
-			s.refuseAll(loadFailed(r.err))
+	tell := time.NewTicker(tellLoadEvery)
+	defer tell.Stop()
+wait:
+	for {
+		select {
+		case r := <-ready:
+			if r.err != nil {
+				s.parts.engine.failed(r.err)
+				s.refuseAll(loadFailed(r.err))
+			}
+			return r.eng, r.err
+		case <-tell.C:
+			s.tellLoading()
+		case <-ctx.Done():
+			break wait
+		case sig := <-signals:
+			s.log.Info("stopping while the model loads", "signal", sig.String())
+			break wait
 		}
-		return r.eng, r.err
-	case <-ctx.Done():
-	case sig := <-signals:
-		s.log.Info("stopping while the model loads", "signal", sig.String())
 	}
 	quit.Store(true)
 	stop()
@@ -539,7 +550,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e := s.parts.engine; e != nil && !e.start.Any { // answers name the model as requests do
+	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
 		m.info.Name = e.start.Model
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)

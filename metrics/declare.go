@@ -47,12 +47,18 @@ type vec struct {
 	get   func(i int) float64
 }
 
+// Where what is about connections is counted.
+const (
+	atPoller = "poller"
+	atDoor   = "HTTP, before a request is read"
+)
+
 // declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units of the JSON are
 // fixed by the system design's metrics plan where it has them; the Prometheus names follow that project's rules.
 func (m *Metrics) declare() {
 	const step, sample, finish = "decode loop, after each decode", "decode loop, at each sampled token",
 		"decode loop, when a request ends"
-	const sched, io, scrape = "decode loop, from the scheduler after each step", "poller", "read at the scrape"
+	const sched, io, scrape = "decode loop, from the scheduler after each step", atPoller, "read at the scrape"
 
 	// Requests and tokens.
 	m.counter("tokens_generated_total", "uma_tokens_generated_total", "tokens", "Tokens sampled", sample,
@@ -253,7 +259,7 @@ func (m *Metrics) declare() {
 	m.labelled("http_refused_total", "uma_http_requests_refused_total", "reason", "requests",
 		"HTTP requests on --listen that were refused before their body was read: a foreign Host header (host), a web "+
 			"page of a foreign origin (origin), a forbidden or unknown user (uid), a missing or unknown API key (key)",
-		"HTTP, before a request is read", &m.HTTPRefused)
+		atDoor, &m.HTTPRefused)
 	m.gauge("live_views", "uma_live_views", "connections", "Open live views of the page",
 		"HTTP", &m.LiveViews)
 	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io,

@@ -338,6 +338,10 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
 			Cached:  e.optional(obj, "cached"),
 			Elapsed: e.ms(obj, "elapsed_ms"), Position: e.optional(obj, "queue_position")}
+		if obj.Get("waiting") != nil {
+			ev.Progress.Waiting = string(e.text(obj, "waiting"))
+			ev.Progress.Loaded = e.float(obj, "load_progress", 64)
+		}
 	default:
 		for k := KindMetrics; k <= KindKV; k++ {
 			if string(name) == k.String() {

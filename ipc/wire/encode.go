@@ -166,6 +166,11 @@ func AppendProgress(dst []byte, p *Progress) []byte {
 	if p.Position > 0 {
 		dst = appendInt(dst, `,"queue_position":`, p.Position)
 	}
+	if p.Waiting != "" {
+		dst = appendString(append(dst, `,"waiting":`...), p.Waiting)
+		dst = append(dst, `,"load_progress":`...)
+		dst = appendThousandths(dst, int64(math.Round(1000*min(max(p.Loaded, 0), 1))))
+	}
 	return EndFrame(append(dst, '}'), start)
 }
 

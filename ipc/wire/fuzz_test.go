@@ -338,6 +338,9 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Cached: size(1e5), Elapsed: ms(8),
 			Position: size(1e3)}
+		if flag(14) {
+			progress.Waiting, progress.Loaded = text, float64(size(1001))/1000
+		}
 		var ev Event
 		read := func(frame []byte, kind EventKind) {
 			t.Helper()

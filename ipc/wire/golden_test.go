@@ -180,6 +180,9 @@ func goldens() []golden {
 	progress.Processed, progress.Cached, progress.Position = 0, 0, 3
 	all = append(all, fromServer("progress_queued", AppendProgress(nil, &progress),
 		Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
+	waiting := Progress{ID: "r-1", Elapsed: 3 * time.Second, Waiting: "model_loading", Loaded: 0.425}
+	all = append(all, fromServer("progress_waiting", AppendProgress(nil, &waiting),
+		Event{Kind: EventProgress, ID: "r-1", Progress: waiting}))
 	all = append(all, fromServer("report_health", AppendReport(nil, KindHealth, "", []byte(`{"status":"ok"}`)),
 		Event{Kind: EventReport, ReportKind: KindHealth, Report: []byte(`{"status":"ok"}`)}))
 	why, kv, done := sampleReports()

@@ -335,4 +335,9 @@ type Progress struct {
 	Cached    int // of Total: not computed for this request, as far as it is known
 	Elapsed   time.Duration
 	Position  int // place in the queue, 1 = next; 0 = running
+
+	// Waiting is the reason of the decision (see Decision) for which a request waits for its model; "" once it has one.
+	// Total is 0 as long as it waits.
+	Waiting string
+	Loaded  float64 // with Waiting: how much of the model is loaded, 0…1
 }
