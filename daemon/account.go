@@ -62,6 +62,9 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 	if said.Event.Has(meridian.ForceBudget) {
 		l.m.Forced(said.Reason.String())
 	}
+	if r.opened.IsZero() && (said.Event.Has(meridian.EnterThink) || said.InThink) {
+		r.opened = now
+	}
 	if said.Event.Has(meridian.ExitThink) {
 		r.thought = now
 		if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {

@@ -49,7 +49,7 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	if c.Trace != "" {
 		folder(filepath.Dir(c.Trace))
 	}
-	if c.Fabric != "" {
+	if c.Fabric != "" || c.Telemetry != "" {
 		p.Network = true
 		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
 			"/usr/share/ca-certificates")

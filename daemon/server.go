@@ -530,6 +530,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = &s.live
+	if l.tel, err = s.startTelemetry(m.info.Name); err != nil {
+		return nil, err
+	}
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

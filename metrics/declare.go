@@ -278,6 +278,21 @@ func (m *Metrics) declare() {
 	m.total("log_suppressed_total", "uma_log_lines_suppressed_total", "lines",
 		"Log lines suppressed as repetitions; one line per window has their number", log,
 		logged(func(l Log) uint64 { return l.Suppressed }))
+	const exporter = "telemetry exporter"
+	m.vector("telemetry_spans_total", "uma_telemetry_spans_total", "outcome", counter, "spans",
+		"Spans for the OpenTelemetry collector: delivered (exported), or lost because it did not take them (failed)",
+		exporter, []string{"exported", "failed"}, func(i int) float64 {
+			t := m.telemetryNow()
+			return float64([]uint64{t.Exported, t.Failed}[i])
+		})
+	m.vector("telemetry_metric_exports_total", "uma_telemetry_metric_exports_total", "outcome", counter, "exports",
+		"Exports of the metrics to the OpenTelemetry collector", exporter, []string{"exported", "failed"},
+		func(i int) float64 {
+			t := m.telemetryNow()
+			return float64([]uint64{t.MetricExports, t.MetricFailures}[i])
+		})
+	m.total("telemetry_dropped_total", "uma_telemetry_dropped_total", "requests", "Requests without a trace, because "+
+		"the exporter was behind", exporter, func() float64 { return float64(m.telemetryNow().Dropped) })
 	memory := func(pick func(Memory) int64) func() float64 {
 		return func() float64 { return float64(pick(m.memoryNow())) }
 	}

@@ -53,6 +53,13 @@ type Log struct {
 	Lines, Dropped, Suppressed uint64
 }
 
+// Telemetry counts what was exported to an OpenTelemetry collector since the start.
+type Telemetry struct {
+	Exported, Failed              uint64 // spans delivered, and lost because the collector did not take them
+	Dropped                       uint64 // requests without a trace, because the exporter was behind
+	MetricExports, MetricFailures uint64
+}
+
 // Memory is the memory ledger, in bytes.
 type Memory struct {
 	Weights, Repacked, KV, GoHeap, RSS int64
@@ -179,6 +186,7 @@ type Metrics struct {
 	store     atomic.Pointer[func() Store]
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
+	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
 
 	steps         Counter
@@ -237,6 +245,16 @@ func (m *Metrics) BindIO(io IO) { m.io.Store(&io) }
 
 // BindLog sets the source of the log's counts, which must be safe from any goroutine.
 func (m *Metrics) BindLog(f func() Log) { m.log.Store(&f) }
+
+// BindTelemetry sets the source of the exporter's counts, which must be safe from any goroutine.
+func (m *Metrics) BindTelemetry(f func() Telemetry) { m.telemetry.Store(&f) }
+
+func (m *Metrics) telemetryNow() Telemetry {
+	if f := m.telemetry.Load(); f != nil {
+		return (*f)()
+	}
+	return Telemetry{}
+}
 
 // BindMemory sets the source of the memory ledger, which must be safe from any goroutine and must not stop the world.
 func (m *Metrics) BindMemory(f func() Memory) { m.memory.Store(&f) }

@@ -122,6 +122,9 @@ func filled() *Metrics {
 	})
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceYields.Add(6)
+	m.BindTelemetry(func() Telemetry {
+		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
+	})
 	m.BindLog(func() Log { return Log{Lines: 100, Dropped: 3, Suppressed: 4} })
 	return m
 }
@@ -172,6 +175,10 @@ func TestSnapshot(t *testing.T) {
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0, "sampling": 4.0},
 
 			"live_views": 2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
+			"telemetry_spans_total":          map[string]any{"exported": 12.0, "failed": 3.0},
+			"telemetry_metric_exports_total": map[string]any{"exported": 4.0, "failed": 1.0},
+			"telemetry_dropped_total":        2.0,
+
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
 
 			"repacked_bytes": 50.0,
