@@ -117,6 +117,8 @@ type Config struct {
 
 	Trace string // file for the trace of all decisions; "" = none
 
+	MetricsFile string // for the metrics at SIGUSR1; "" = the log
+
 	Telemetry         string // URL of an OTLP collector; "" = none
 	TelemetryInterval time.Duration
 	TelemetrySample   float64
@@ -278,6 +280,8 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --uma-trace")
+	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
+		"(default: to the log)")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
 		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
 	fs.DurationVar(&c.TelemetryInterval, "telemetry-interval", 10*time.Second,

@@ -46,8 +46,10 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
 	}
-	if c.Trace != "" {
-		folder(filepath.Dir(c.Trace))
+	for _, file := range []string{c.Trace, c.MetricsFile} {
+		if file != "" {
+			folder(filepath.Dir(file))
+		}
 	}
 	if c.Fabric != "" || c.Telemetry != "" {
 		p.Network = true

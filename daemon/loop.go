@@ -138,6 +138,7 @@ func (l *loop) instant(t time.Time) core.Instant { return core.Instant(t.Sub(l.e
 
 // run runs the loop until cmdStop, or until it has drained after cmdDrain.
 func (l *loop) run() {
+	defer l.dumpState()
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	defer l.rec.close()

@@ -270,6 +270,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.notifySignals()
 	defer signal.Stop(signals)
 
+	defer s.dumpOnSignal()()
 	if s.parts.engine == nil {
 		slackMonitor(s.log)
 	}
