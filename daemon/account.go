@@ -110,6 +110,7 @@ func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
 		Think:  min(l.tick.thinkRows, plan.DecodeTokens),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
 		Probed: l.tick.probed, ProbeTime: l.tick.probeTime,
+		Traffic: traffic(plan, l.result.CopyTokens, &l.info, &l.caps),
 	})
 	l.m.TokensGenerated.Add(uint64(l.tick.tokens))
 	for _, g := range l.tick.gaps {

@@ -61,7 +61,7 @@ type stateDump struct {
 	Cost    json.RawMessage `json:"cost"`
 }
 
-// dumpState runs as the decode loop's last deferred call. After a panic it writes the loop's state to a file of its own
+// dumpState runs as the decode loop's last deferred call. After a panic it writes the loop's state to a new file
 // in the folder for temporary files and panics again; the deferred calls before it have completed the --trace.
 func (l *loop) dumpState() {
 	p := recover()

@@ -49,6 +49,7 @@ type loop struct {
 	epoch     time.Time    // core.Instant 0, and the zero of meridian's clock
 
 	stores     *stores
+	info       runtime.ModelInfo
 	tel        *telemetry.Exporter // nil without --telemetry-endpoint
 	result     core.Result         // of the newest step
 	histories  chan *request       // ended chats: intake renders the prefix that their next turn will have
@@ -123,7 +124,7 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metri
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64), timer: time.NewTimer(time.Hour),
-		cellBytes: md.info.KVBytesPerToken,
+		cellBytes: md.info.KVBytesPerToken, info: md.info,
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)

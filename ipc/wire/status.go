@@ -60,12 +60,24 @@ type Info struct {
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+	Bandwidth    *InfoBandwidth        `json:"bandwidth,omitempty"`
 	// of an engine process; nil for a daemon with one process
 	Sandbox *InfoSandbox `json:"sandbox,omitempty"`
 	Lease   *InfoLease   `json:"lease,omitempty"` // likewise
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
 	// above are then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`
+}
+
+// InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time: what
+// the cost model predicts, and what was measured.
+type InfoBandwidth struct {
+	Weights      int64   `json:"weights"`
+	KV           int64   `json:"kv"`     // cells attended to and written
+	Copies       int64   `json:"copies"` // cells copied between the pool and the tiers below it
+	Activations  int64   `json:"activations"`
+	PredictedGBs float64 `json:"predicted_gbps"`
+	MeasuredGBs  float64 `json:"measured_gbps"`
 }
 
 // InfoSandbox is what confines an engine process.
