@@ -92,6 +92,8 @@ type Request struct {
 	restoring *restore // it waits for this one
 	asked     bool     // the stores were asked since it last started
 	restored  Tier     // where restored cells came from
+	// how long the restore that it waited for took; 0 once it has started again
+	restoredIn time.Duration
 	started   bool     // it has had a sequence
 
 	thought offload // of its finished thought
@@ -272,7 +274,8 @@ type End struct {
 type NoteKind uint8
 
 const (
-	// Started: a request got a sequence. Cached tokens came from Tier; First is set at its first start.
+	// Started: a request got a sequence. Cached tokens came from Tier; First is set at its first start, Took when it
+	// waited for a restore.
 	Started NoteKind = iota + 1
 	// Preempted: the request lost its sequence and waits to run again.
 	Preempted

@@ -29,6 +29,9 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 	def := wire.DefaultRequest()
 	var frames []byte
 	for _, r := range requests {
+		if r.Traceparent == "" {
+			r.Traceparent = traceparentOf(ctx)
+		}
 		before := len(frames)
 		frames = wire.AppendRequest(frames, r, &def)
 		if len(frames)-before > wire.MaxFrameBytes || len(frames) > maxStartBytes {

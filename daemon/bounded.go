@@ -49,7 +49,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		case ipc.FromFront(ctx):
 			w = &asking{w, ipc.Asked(ctx, FormOf(r.URL.Path), r.ProtoAtLeast(1, 1))}
 		}
-		r = r.WithContext(ctx)
+		r = r.WithContext(withTraceparent(ctx, r.Header.Get("Traceparent")))
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
@@ -120,6 +121,12 @@ type Config struct {
 	Models []ModelConfig
 
 	Trace string // file for the trace of all decisions; "" = none
+
+	MetricsFile string // for the metrics at SIGUSR1; "" = the log
+
+	Telemetry         string // URL of an OTLP collector; "" = none
+	TelemetryInterval time.Duration
+	TelemetrySample   float64
 
 	ConfigFile string // --config, or the default file that Load found; "" = none
 
@@ -296,6 +303,15 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --uma-trace")
+	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
+		"(default: to the log)")
+	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
+		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
+	fs.DurationVar(&c.TelemetryInterval, "telemetry-interval", 10*time.Second,
+		"time between two exports of the metrics")
+	fs.Float64Var(&c.TelemetrySample, "telemetry-sample", 1,
+		"`share` of requests that are traced, 0…1; a request with "+
+			"a traceparent is traced if its client traces it")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
 		"(default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); "+
 		"\"\" = none")
@@ -451,6 +467,15 @@ func (c *Config) Validate() error {
 	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)
+	if c.Telemetry != "" {
+		if _, err := telemetry.ParseEndpoint(c.Telemetry); err != nil {
+			errs = append(errs, fmt.Errorf("--telemetry-endpoint: %w", err))
+		}
+	}
+	bad(c.TelemetryInterval >= time.Second && c.TelemetryInterval <= time.Hour,
+		"--telemetry-interval is %v; it must be "+
+			"1s…1h", c.TelemetryInterval)
+	bad(c.TelemetrySample >= 0 && c.TelemetrySample <= 1, "--telemetry-sample is %g; it must be 0…1", c.TelemetrySample)
 	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
 	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v; it needs a --fabric", c.FabricTTL)
 	if err := c.CacheDisk.absolute(); err != nil {

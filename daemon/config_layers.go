@@ -160,6 +160,17 @@ func (c *Config) loadFile(path string) error {
 	var tables map[string]any // [meridian]
 	var models map[string]any // [models]
 	seen := map[string]string{}
+	if table, ok := doc["telemetry"].(map[string]any); ok { // its keys are the options that begin with its name
+		delete(doc, "telemetry")
+		for key, v := range table {
+			if _, twice := doc["telemetry_"+key]; twice {
+				errs = append(errs, fail("key %q and key %q of [telemetry] are the same option; keep one",
+					"telemetry_"+key,
+					key))
+			}
+			doc["telemetry_"+key] = v
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(doc)) {
 		v := doc[key]
 		name := strings.ReplaceAll(key, "_", "-")

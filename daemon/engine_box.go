@@ -51,10 +51,12 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
 	}
-	if c.Trace != "" {
-		folder(filepath.Dir(c.Trace))
+	for _, file := range []string{c.Trace, c.MetricsFile} {
+		if file != "" {
+			folder(filepath.Dir(file))
+		}
 	}
-	if c.Fabric != "" {
+	if c.Fabric != "" || c.Telemetry != "" {
 		p.Network = true
 		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
 			"/usr/share/ca-certificates")

@@ -200,6 +200,7 @@ func (r *request) setOptions(w *wire.Request, params *sampler.Params) {
 	}
 	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
 	r.TargetTTFT, r.TargetITL, r.TargetTTOT, r.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
+	r.parent = w.Traceparent
 	r.Class = priorityClass(w)
 }
 

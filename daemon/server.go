@@ -283,6 +283,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.notifySignals()
 	defer signal.Stop(signals)
 
+	defer s.dumpOnSignal()()
 	if s.parts.engine == nil {
 		slackMonitor(s.log)
 	}
@@ -557,6 +558,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = &s.live
 	l.openProcessors(&s.parts)
+	if l.tel, err = s.startTelemetry(m.info.Name); err != nil {
+		return nil, err
+	}
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

@@ -91,6 +91,7 @@ func (s *Server) info() wire.Info {
 			in.Lease = l.device.info(s.metrics)
 		}
 		if c := st.Cost; c.Steps > 0 {
+			in.Bandwidth = s.bandwidth()
 			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}
 		}
 	}

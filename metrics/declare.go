@@ -132,6 +132,17 @@ func (m *Metrics) declare() {
 	m.value("avg_budget_used", "uma_budget_used_ewma_tokens", "tokens", "Moving average of budget_used; each step "+
 		"has a weight of 1/5", step, m.usedEWMA.value)
 
+	kinds := []string{"weights", "kv", "copies", "activations"}
+	m.vector("step_bytes_total", "uma_step_bytes_total", "kind", counter, "bytes", "Estimated bytes that steps moved: "+
+		"weights, KV cells attended to and written, cells copied between the pool and the tiers below it, activations",
+		step, kinds, func(i int) float64 { return float64(m.stepBytes[i].Value()) })
+	m.value("bandwidth_gbps", "uma_step_bandwidth_bytes_per_second", "GB/s; bytes/s",
+		"Moving average of a step's bytes by "+
+			"its duration; each step has a weight of 1/5", step, m.bandwidth.value).scale = 1e9
+	m.value("bandwidth_predicted_gbps", "uma_step_bandwidth_predicted_bytes_per_second", "GB/s; bytes/s",
+		"The same by the "+
+			"duration that the cost model predicts", step, m.bandwidthPredicted.value).scale = 1e9
+
 	// Queues and cells.
 	const queued, running = "Queued requests, by class", "Running requests, by state"
 	m.value("ready_sessions", "uma_requests_ready", "requests", "Running requests that a step can advance: all "+
@@ -286,6 +297,21 @@ func (m *Metrics) declare() {
 	m.total("log_suppressed_total", "uma_log_lines_suppressed_total", "lines",
 		"Log lines suppressed as repetitions; one line per window has their number", log,
 		logged(func(l Log) uint64 { return l.Suppressed }))
+	const exporter = "telemetry exporter"
+	m.vector("telemetry_spans_total", "uma_telemetry_spans_total", "outcome", counter, "spans",
+		"Spans for the OpenTelemetry collector: delivered (exported), or lost because it did not take them (failed)",
+		exporter, []string{"exported", "failed"}, func(i int) float64 {
+			t := m.telemetryNow()
+			return float64([]uint64{t.Exported, t.Failed}[i])
+		})
+	m.vector("telemetry_metric_exports_total", "uma_telemetry_metric_exports_total", "outcome", counter, "exports",
+		"Exports of the metrics to the OpenTelemetry collector", exporter, []string{"exported", "failed"},
+		func(i int) float64 {
+			t := m.telemetryNow()
+			return float64([]uint64{t.MetricExports, t.MetricFailures}[i])
+		})
+	m.total("telemetry_dropped_total", "uma_telemetry_dropped_total", "requests", "Requests without a trace, because "+
+		"the exporter was behind", exporter, func() float64 { return float64(m.telemetryNow().Dropped) })
 	memory := func(pick func(Memory) int64) func() float64 {
 		return func() float64 { return float64(pick(m.memoryNow())) }
 	}

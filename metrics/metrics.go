@@ -53,6 +53,13 @@ type Log struct {
 	Lines, Dropped, Suppressed uint64
 }
 
+// Telemetry counts what was exported to an OpenTelemetry collector since the start.
+type Telemetry struct {
+	Exported, Failed              uint64 // spans delivered, and lost because the collector did not take them
+	Dropped                       uint64 // requests without a trace, because the exporter was behind
+	MetricExports, MetricFailures uint64
+}
+
 // Memory is the memory ledger, in bytes.
 type Memory struct {
 	Weights, Repacked, KV, GoHeap, RSS int64
@@ -72,7 +79,17 @@ type Step struct {
 	Scheduled time.Duration // time that the scheduler took to plan it
 	Probed    int           // logits rows whose entropy was read
 	ProbeTime time.Duration // total time for them
+	Traffic   Traffic
 }
+
+// Traffic is the estimated bytes that a step moves.
+type Traffic struct {
+	Weights, KV int64
+	Copies      int64 // between the KV pool and the tiers below it
+	Activations int64
+}
+
+func (t Traffic) total() int64 { return t.Weights + t.KV + t.Copies + t.Activations }
 
 // Scheduler are the scheduler's gauges after a step, as in sched.Stats, and the counts of cells.
 type Scheduler struct {
@@ -184,6 +201,7 @@ type Metrics struct {
 	store     atomic.Pointer[func() Store]
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
+	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
 
 	steps         Counter
@@ -197,6 +215,9 @@ type Metrics struct {
 	lastTook                                       Gauge // ns
 	lastStep                                       Gauge // ns after start, 0 = none yet
 	targetEWMA, usedEWMA                           ewma  // tokens
+	stepBytes                                      [4]Counter
+	lastBytes                                      [4]Gauge
+	bandwidth, bandwidthPredicted                  ewma // GB/s
 
 	queuedInteractive, queuedBackground, prefilling, decoding, paused Gauge
 	liveCells, freeCells, budgetTarget, schedEWMA                     Gauge
@@ -243,6 +264,16 @@ func (m *Metrics) BindIO(io IO) { m.io.Store(&io) }
 
 // BindLog sets the source of the log's counts, which must be safe from any goroutine.
 func (m *Metrics) BindLog(f func() Log) { m.log.Store(&f) }
+
+// BindTelemetry sets the source of the exporter's counts, which must be safe from any goroutine.
+func (m *Metrics) BindTelemetry(f func() Telemetry) { m.telemetry.Store(&f) }
+
+func (m *Metrics) telemetryNow() Telemetry {
+	if f := m.telemetry.Load(); f != nil {
+		return (*f)()
+	}
+	return Telemetry{}
+}
 
 // BindMemory sets the source of the memory ledger, which must be safe from any goroutine and must not stop the world.
 func (m *Metrics) BindMemory(f func() Memory) { m.memory.Store(&f) }
@@ -306,9 +337,33 @@ func (m *Metrics) Step(s Step) {
 		m.schedTime.Observe(s.Scheduled)
 	}
 	m.probeTime.ObserveMean(s.Probed, s.ProbeTime)
+	m.moved(&s)
 	m.targetEWMA.add(float64(m.target()))
 	m.usedEWMA.add(float64(s.Tokens))
 	m.lastStep.Set(max(int64(time.Since(m.start)), 1))
+}
+
+// moved counts a step's traffic.
+func (m *Metrics) moved(s *Step) {
+	t := &s.Traffic
+	for i, n := range [...]int64{t.Weights, t.KV, t.Copies, t.Activations} {
+		m.stepBytes[i].Add(uint64(max(n, 0)))
+		m.lastBytes[i].Set(n)
+	}
+	if n := float64(t.total()); n > 0 && s.Took > 0 {
+		m.bandwidth.add(n / float64(s.Took)) // bytes in a nanosecond: GB/s
+		if s.Predicted > 0 {
+			m.bandwidthPredicted.add(n / float64(s.Predicted))
+		}
+	}
+}
+
+// Bandwidth returns the newest step's traffic and the moving averages of GB/s: by the cost model's prediction, and as
+// measured.
+func (m *Metrics) Bandwidth() (t Traffic, predicted, measured float64) {
+	b := &m.lastBytes
+	return Traffic{b[0].Value(), b[1].Value(), b[2].Value(), b[3].Value()}, m.bandwidthPredicted.value(),
+		m.bandwidth.value()
 }
 
 // target returns the scheduler's budget target, or the last step's budget if there is none yet.

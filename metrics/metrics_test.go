@@ -108,7 +108,8 @@ func filled() *Metrics {
 	m.ContextShift.Inc()
 	m.Step(Step{Took: 20 * time.Millisecond, Tokens: 100, Prefill: 96, Decode: 4, Budget: 512, PrefillHeld: true,
 		Think: 3, Predicted: 18 * time.Millisecond, Scheduled: 12 * time.Microsecond, Probed: 3,
-		ProbeTime: 90 * time.Microsecond})
+		ProbeTime: 90 * time.Microsecond,
+		Traffic:   Traffic{Weights: 100_000_000, KV: 60_000_000, Copies: 15_000_000, Activations: 5_000_000}})
 	m.Prompts.Inc()
 	m.TokensGenerated.Add(5)
 	m.DecodeErrors.Inc()
@@ -130,6 +131,9 @@ func filled() *Metrics {
 	})
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceYields.Add(6)
+	m.BindTelemetry(func() Telemetry {
+		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
+	})
 	m.BindLog(func() Log { return Log{Lines: 100, Dropped: 3, Suppressed: 4} })
 	return m
 }
@@ -180,6 +184,13 @@ func TestSnapshot(t *testing.T) {
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0, "sampling": 4.0},
 
 			"live_views": 2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
+			"telemetry_spans_total":          map[string]any{"exported": 12.0, "failed": 3.0},
+			"telemetry_metric_exports_total": map[string]any{"exported": 4.0, "failed": 1.0},
+			"telemetry_dropped_total":        2.0,
+
+			"step_bytes_total": map[string]any{"weights": 1e8, "kv": 6e7, "copies": 1.5e7, "activations": 5e6},
+			"bandwidth_gbps":   9.0, "bandwidth_predicted_gbps": 10.0,
+
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
 
 			"repacked_bytes": 50.0,
@@ -510,7 +521,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		}
 	}
 	// Units of the base system, one prefix.
-	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells|nats|nats2|probes)$`)
+	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells|nats|nats2|probes|second)$`)
 	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued",
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",

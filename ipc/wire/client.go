@@ -127,6 +127,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.Think != (Think{}) && (def == nil || r.Think != def.Think) {
 		dst = appendThink(dst, &r.Think)
 	}
+	if r.Traceparent != "" {
+		dst = appendHead(dst, `,"traceparent":`, r.Traceparent)
+	}
 	if len(r.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), r.Metadata...)
 	}

@@ -60,6 +60,7 @@ type Info struct {
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+	Bandwidth    *InfoBandwidth        `json:"bandwidth,omitempty"`
 	// nil while the model loads, and where the number of threads never changes
 	Threads *InfoThreads `json:"threads,omitempty"`
 	Power   *InfoPower   `json:"power,omitempty"` // nil while the model loads
@@ -88,6 +89,17 @@ type InfoPower struct {
 	OnBattery      bool     `json:"on_battery"`
 	Joules         *float64 `json:"joules"`           // of the processor packages since the start; nil = no meter
 	JoulesPerToken *float64 `json:"joules_per_token"` // nil = not known
+}
+
+// InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time: what
+// the cost model predicts, and what was measured.
+type InfoBandwidth struct {
+	Weights      int64   `json:"weights"`
+	KV           int64   `json:"kv"`     // cells attended to and written
+	Copies       int64   `json:"copies"` // cells copied between the pool and the tiers below it
+	Activations  int64   `json:"activations"`
+	PredictedGBs float64 `json:"predicted_gbps"`
+	MeasuredGBs  float64 `json:"measured_gbps"`
 }
 
 // InfoSandbox is what confines an engine process.

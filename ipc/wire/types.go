@@ -71,7 +71,9 @@ type Request struct {
 	TargetTBT    time.Duration // slo.target_tbt_ms; 0 = the server's
 	TargetTTOT   time.Duration // slo.target_ttot_ms; 0 = none
 	Strict       bool          // slo.strict: refuse the request unless its targets will be met
-	Metadata     []byte        // the JSON value of "metadata", echoed as it came; nil = none
+	// of W3C Trace Context, for the server's traces ([telemetry]); "" = none
+	Traceparent string
+	Metadata    []byte // the JSON value of "metadata", echoed as it came; nil = none
 }
 
 // TextBias is added to the logit of each token of a text. -Inf forbids them.
