@@ -37,3 +37,25 @@ func TestBusyFigures(t *testing.T) {
 		t.Errorf("without a round: %+v", empty)
 	}
 }
+
+// TestEqualFigures: three streams, the last of which begins late.
+func TestEqualFigures(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	got := equalOf([][]int64{{10 * ms, 20 * ms, 30 * ms}, {12 * ms, 22 * ms, 32 * ms}, {40 * ms, 45 * ms, 145 * ms}})
+	if got.DoneMs != 145 || got.LastFirstMs != 40 || got.ITLp95Ms != 100 {
+		t.Errorf("%+v", got)
+	}
+	calls := 0
+	rows, err := RunEqual(EqualConfig{Clients: 2, Tokens: 2, Rounds: 3, Names: [2]string{"a", "b"},
+		Sockets: [2]string{"1", "2"}, Client: func(j ClientJob) ([][]int64, error) {
+			calls++
+			n := int64(len(j.Socket)) * ms
+			if j.Socket == "2" {
+				n *= 2
+			}
+			return [][]int64{{n, 3 * n}, {2 * n, 4 * n}}, nil
+		}})
+	if err != nil || calls != 8 || rows[1].DoneRatio != 2 || rows[1].LastFirstRat != 2 || rows[0].DoneMs != 4 {
+		t.Errorf("%d calls, %v, %+v", calls, err, rows)
+	}
+}

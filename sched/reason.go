@@ -66,6 +66,9 @@ const (
 	ReasonGuessTrial                       // a few rows although they seem not to pay, to measure what they cost
 )
 
+// ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
+const ReasonPrefillTogether Reason = 39
+
 // Why the head of a queue waits (Plan.Waiting).
 const (
 	ReasonWaitSequence   Reason = iota + 40 // every sequence is taken
@@ -135,6 +138,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonProbe: {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
 	ReasonPrefillOthers: {"prefill_others", "The prompt chunk was cut so that answers of other models on the device " +
 		"meet their ITL target."},
+	ReasonPrefillTogether: {"prefill_together", "The last token of the prompt waited for the other prompts that " +
+		"arrived with it: the answers begin in one step, because each of them would slow the prompts down."},
 	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
 		"both directions."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},

@@ -44,6 +44,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench front               cost of a front with an engine process
   uma-bench two-models          ITL of one model beside a storm of prompts for another
   uma-bench busy                answers beside a process that takes a processor, and after its end
+  uma-bench equal               equal clients at the same moment, by policy
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
   uma-bench fidelity            uma-sim's predictions compared with the daemon
   uma-bench fair                overhead of a policy without competing requests
@@ -58,7 +59,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
-		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(),
+		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
 		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), kvCommand(),
 		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {

@@ -102,12 +102,14 @@ const (
 	// calm is how long a processor must be free before a thread comes back to it.
 	calm = 250 * time.Millisecond
 
-	// Without the busy time of processors: threads wait for this share of their time, and steps take this much longer
-	// than the cost model says.
+	// slowRatio is how much longer than the cost model says steps take that were disturbed. Where they are not slower,
+	// two windows in a row must tell of a taken processor.
+	slowRatio = 1.3
+
+	// Without the busy time of processors: threads wait for this share of their time.
 	waitShare  = 0.12
 	stallShare = 0.3
-	switchRate = 40 // per second and thread
-	slowRatio  = 1.3
+	switchRate = 40  // per second and thread
 	slowAlone  = 1.6 // nothing but the time of steps is known
 	minSteps   = 3
 
@@ -138,6 +140,7 @@ type Controller struct {
 
 	cap       int // because of a quota, until capUntil
 	capUntil  time.Duration
+	taken     int           // windows in a row in which processors were taken
 	freeSince time.Duration // since when more threads would be right; -1 = they would not
 	tryAt     time.Duration // when to try one more, by the rules without busy time
 	backoff   time.Duration
@@ -280,12 +283,18 @@ func (c *Controller) most() int { return max(1, min(c.cfg.Most, c.cap)) }
 func (c *Controller) byTaken(now, span time.Duration) Decision {
 	free := float64(c.cfg.Processors) - c.load.Taken
 	down, up := c.fit(free+takenDown), c.fit(free+takenUp)
+	if c.taken++; down >= c.threads {
+		c.taken = 0
+	}
 	switch {
 	case down < c.threads && float64(c.took) < computing*float64(span):
 		c.freeSince = -1
 		return c.same()
-	case down < c.threads:
+	case down < c.threads && c.taken == 1 && c.load.Slowdown < slowRatio:
 		c.freeSince = -1
+		return c.same() // the error of one window, perhaps: the steps were not slower
+	case down < c.threads:
+		c.freeSince, c.taken = -1, 0
 		return c.change(down, Taken, true)
 	case up <= c.threads:
 		c.freeSince = -1

@@ -274,6 +274,25 @@ func TestAnyReading(t *testing.T) {
 	})
 }
 
+// TestOneWindow: a single window in which a processor seems to be taken gives nothing up while the steps are as fast as
+// ever.
+func TestOneWindow(t *testing.T) {
+	c := New(Config{Most: 2, Processors: 2})
+	var n Counters
+	for i := range 100 {
+		at := time.Duration(i) * Window
+		n.Own += Window
+		n.Busy += Window
+		if i%3 == 0 {
+			n.Busy += Window
+		}
+		c.Step(Window, Window)
+		if d := c.Read(at, n); d.Changed {
+			t.Fatalf("window %d: %+v, load %+v", i, d, c.Load())
+		}
+	}
+}
+
 // TestOtherEngines: what other processes use while this one waits for its turn takes nothing from it.
 func TestOtherEngines(t *testing.T) {
 	c := New(Config{Most: 2, Processors: 2})
