@@ -84,7 +84,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		}
 	}
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-bench", usage), manpage.Command(usage))
+	root.AddCommand(completion.Command("uma-bench", usage), manpage.Command("uma-bench", usage))
 	return root
 }
 
