@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/spec"
 )
 
 const (
@@ -134,6 +135,11 @@ type Core struct {
 	left        time.Duration
 	copyCost    float64 // nanoseconds a token, moving average
 
+	verified []*Request // those with guesses in the newest batch
+	// indexes of ended requests, to reuse, and the bytes of all
+	spare      []*spec.Index
+	indexBytes int
+
 	checks      int   // calls of check
 	step, other *Step // step is being filled
 	marks       []Token
@@ -209,6 +215,9 @@ func (c *Core) Handle(now Instant, in Input) {
 	case Limit:
 		c.tell(sched.Event{Kind: sched.EvLimit, Limit: in.Limit, Waited: in.Waited})
 		return
+	case Threads:
+		c.tell(sched.Event{Kind: sched.EvThreads, Threads: in.N, Disturbed: in.Disturbed})
+		return
 	case Part, PartsEnd:
 		c.partAtHand(now, &in)
 		return
@@ -223,7 +232,7 @@ func (c *Core) Handle(now Instant, in Input) {
 	switch in.Kind {
 	case Cancel:
 		if !r.cancelled {
-			r.cancelled = true
+			r.cancelled, r.guess.next = true, 0
 			c.tell(sched.Event{Kind: sched.EvCancel, Req: r.ID})
 		}
 	case EndThink:
@@ -254,6 +263,9 @@ func (c *Core) arrive(r *Request) {
 		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
 	}
 	r.seq = NoSeq
+	if !c.cfg.CanRemoveRange || r.Kind == Embed {
+		r.Speculate = 0 // wrong guesses could not be removed
+	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
 		r.thinkFrom = r.Prompt // the prompt opens the block
 	}
@@ -262,7 +274,7 @@ func (c *Core) arrive(r *Request) {
 		Strict: r.Strict, PromptRows: r.PromptRows,
 		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, TargetTTOT: r.TargetTTOT,
 		Thinking: r.Control.Phase() == meridian.ThinkDecode,
-		Whole:    r.Whole, EveryRow: r.EveryRow,
+		Whole:    r.Whole, EveryRow: r.EveryRow, Guesses: r.Speculate > 0,
 	})
 	c.arrived = true
 }
@@ -298,6 +310,7 @@ func (c *Core) fillGivenUp() {
 // Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler
 // more than once.
 func (c *Core) Next(now Instant) *Step {
+	c.rollBack()
 	c.move(now)
 	if c.arrived {
 		c.fillQueuedFor(now)
@@ -380,6 +393,8 @@ func (c *Core) end(r *Request, e End) {
 // forget removes a request that has ended from every list but slots; its Release removes it there.
 func (c *Core) forget(r *Request) {
 	r.ended = true
+	r.guess.next = 0
+	c.dropIndex(r)
 	delete(c.requests, r.ID)
 	if r.waiting || r.had > 0 { // it waits, or what it had computed is parked
 		r.waiting, r.had = false, 0
@@ -410,10 +425,17 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 			continue
 		}
 		for j := range s.N {
-			last := j == s.N-1 && s.Row >= 0
+			tok, behind := Token(0), j-(s.N-1-s.Guessed) // behind the history's last token, if the slice ends it
+			if behind > 0 {
+				tok = r.guess.tokens[behind-1]
+			} else {
+				tok = r.Tokens[s.Start+j]
+			}
+			last := behind >= 0 && s.Row >= 0
 			want := last || r.PromptRows && s.Kind == sched.SlicePrefill
-			if row := b.Add(r.Tokens[s.Start+j], runtime.Pos(s.Start+j), r.seq, want); last && row != s.Row {
-				panic(fmt.Sprintf("core: the logits row of request %d is %d, the plan says %d", s.Req, row, s.Row))
+			if row := b.Add(tok, runtime.Pos(s.Start+j), r.seq, want); last && row != s.Row+behind {
+				panic(fmt.Sprintf("core: the logits row of request %d is %d, the plan says %d", s.Req, row,
+					s.Row+behind))
 			}
 		}
 	}
@@ -435,7 +457,8 @@ func (c *Core) Done(now Instant, res *Result) {
 		case s.Kind == sched.SliceProbe:
 			c.op(Op{Kind: SeqRemove, Dst: r.fork, To: -1})
 		case res.Outcome == sched.StepOK:
-			c.grown(r, s.Start+s.N)
+			c.grown(r, s.Start+s.N-s.Guessed)
+			c.guessed(r, s)
 		case res.Outcome != sched.StepKVFull:
 			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted,
 			// and a failed step ends all of its requests.
@@ -482,6 +505,7 @@ func (c *Core) do(actions []kvsnap.Action) {
 // Shutdown ends all requests without Step.Ends: the caller answers its clients itself. What every sequence has computed
 // becomes a cached prefix. Carry out the Ops of the Step, then those of CopyAll.
 func (c *Core) Shutdown(now Instant) *Step {
+	c.rollBack()
 	c.settleHistories(now)
 	for i, r := range c.slots {
 		if r != nil {

@@ -27,6 +27,7 @@ type machine struct {
 	want   map[ID]*Request    // live, by what the machine was told
 	ended  map[ID]int         // how often each was said to have ended
 	forced func(*Request) int // tokens that follow a drawn one without a row; nil: none
+	says   map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
 }
 
 type cell struct {
@@ -39,7 +40,7 @@ const stepTime = 10 * time.Millisecond
 
 func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
-		ended: map[ID]int{}}
+		ended: map[ID]int{}, says: map[ID][]Token{}}
 	if cfg.PartTokens > 0 {
 		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
 			thoughts: map[ID]bool{},
@@ -383,24 +384,35 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 		case s.Kind == sched.SliceProbe:
 			m.c.Probed(r, 1, true)
 		case s.Row >= 0:
-			tok, eog := a(r, s.Row)
-			forced := 0
-			if m.forced != nil && !eog {
-				forced = m.forced(r)
-			}
-			for ; ; forced-- {
-				r.More = forced > 0
-				if said := m.c.Token(m.now, r, tok, nil, eog, nil, nil); said.End != NotEnded {
-					m.endOf(r.ID)
-					break
-				}
-				if forced == 0 {
-					break
-				}
-				tok, _ = a(r, s.Row)
+			for next, row := 0, s.Row; next >= 0; row = s.Row + next {
+				next = m.token(r, row, a)
 			}
 		}
 	}
+}
+
+// token answers a row of r, and returns how many rows behind the first one its next one is, -1 in a later step.
+func (m *machine) token(r *Request, row int, a answer) (next int) {
+	tok, eog := a(r, row)
+	forced := 0
+	if m.forced != nil && !eog {
+		forced = m.forced(r)
+	}
+	for ; ; forced-- {
+		r.More = forced > 0
+		if said := m.c.Token(m.now, r, tok, nil, eog, nil, nil); said.End != NotEnded {
+			m.endOf(r.ID)
+			return -1
+		}
+		if forced == 0 {
+			break
+		}
+		tok, _ = a(r, row)
+	}
+	if next = r.NextRow(); next == 0 {
+		return -1
+	}
+	return next
 }
 
 // texts looks at a slice of a text to embed, and ends the text at its last row.

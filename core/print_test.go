@@ -55,6 +55,8 @@ func (s *Step) String() string {
 			fmt.Fprintf(&b, "prefix %d unpinned\n", n.Entry)
 		case Ingested:
 			fmt.Fprintf(&b, "request %d has %d tokens of its thought again\n", n.Request.ID, n.N)
+		case Verified:
+			fmt.Fprintf(&b, "request %d guessed %d tokens (%v), %d right\n", n.Request.ID, n.N, n.Source, n.Accepted)
 		case Restored:
 			fmt.Fprintf(&b, "%d tokens restored from %v\n", n.N, n.Tier)
 		}
@@ -73,6 +75,9 @@ func (s *Step) String() string {
 			sl.Start+sl.N)
 		if sl.Row >= 0 {
 			b.WriteString(" → row")
+		}
+		if sl.Guessed > 0 {
+			fmt.Fprintf(&b, ", the last %d guessed", sl.Guessed)
 		}
 		b.WriteByte('\n')
 	}

@@ -92,6 +92,10 @@ func (l *life) says(tokens []Token) Token {
 	for _, t := range tokens {
 		h = (h ^ uint32(t)) * 16777619
 	}
+	// It mostly repeats what it said a few tokens before, so that guesses come true.
+	if n := len(tokens); n > 5 && h>>8%8 > 0 && int(tokens[n-5]) >= l.vocab/2 {
+		return tokens[n-5]
+	}
 	return Token(l.vocab/2 + int(h)%(l.vocab/2))
 }
 
@@ -125,6 +129,9 @@ func (l *life) operation() string {
 		l.paused[id] = !l.paused[id]
 		l.c.Handle(l.now, Input{Kind: kind, Req: id})
 		return "pause"
+	case n < 94:
+		l.c.Handle(l.now, Input{Kind: Threads, N: 1 + l.rng.IntN(3), Disturbed: l.rng.IntN(2) == 0})
+		return "threads"
 	case n < 95:
 		l.c.Handle(l.now, Input{Kind: EndThink, Req: pick()})
 		return "end think"
@@ -174,7 +181,10 @@ func (l *life) arrival() {
 		r.Tokens[i] %= Token(l.vocab / 2)
 	}
 	r.Prompt = len(r.Tokens)
-	r.Shareable = l.rng.IntN(len(head) + 1)
+	if o := l.asked[ID(l.rng.IntN(int(l.lastID)))]; o != nil && o.Prompt < most/2 && o.cut == 0 { // asked again
+		r.Owner, r.Tokens, r.Prompt = o.Owner, slices.Clone(o.Tokens[:o.Prompt]), o.Prompt
+	}
+	r.Shareable = l.rng.IntN(min(len(head), r.Prompt) + 1)
 	if l.rng.IntN(4) == 0 {
 		r.Class = sched.Background
 	}
@@ -185,6 +195,7 @@ func (l *life) arrival() {
 		l.arrive(r)
 		return
 	}
+	r.Speculate = max(0, l.rng.IntN(2*MaxGuess)-MaxGuess/2)
 	s := &script{}
 	if l.rng.IntN(3) == 0 {
 		if l.store != nil && most > 100 && l.rng.IntN(2) == 0 { // long enough to be offloaded
@@ -204,7 +215,13 @@ func (l *life) arrival() {
 func (l *life) turn() {
 	s := l.next()
 	for i := range s.Notes {
-		l.counts[noteNames[s.Notes[i].Kind]]++
+		n := &s.Notes[i]
+		l.counts[noteNames[n.Kind]]++
+		if n.Kind == Verified {
+			l.counts["accepted"] += n.Accepted
+			l.counts["rolled back"] += n.N - n.Accepted
+			l.counts[fmt.Sprintf("accepted of %v", n.Source)] += n.Accepted
+		}
 	}
 	for i := range s.Ops {
 		l.counts[opNames[s.Ops[i].Kind]]++
@@ -348,7 +365,8 @@ func TestRandomOperations(t *testing.T) {
 	}
 	for _, what := range []string{
 		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch",
-		"skip part", "copy in", "flush", "cancelled", "failed", "offload block",
+		"skip part", "copy in", "flush", "cancelled", "failed", "offload block", "verified", "accepted", "rolled back",
+		"accepted of own", "accepted of other",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("%q never happened", what)

@@ -34,6 +34,7 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 		c.retain(now, r, r.Tokens[:r.computed])
 	default:
 		r.had, r.asked, r.joined, r.restored, r.thought.ingests = r.computed, false, false, Device, 0
+		r.guess.n = 0
 		c.park(now, r, rel)
 		c.offloadable(r)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/spec"
 )
 
 // Aliases of types of other packages.
@@ -69,6 +70,9 @@ type Request struct {
 	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)
 	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
 	Data       any  // the caller's; core does not use it
+	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
+	// Without Config.CanRemoveRange none are.
+	Speculate int
 
 	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is
 	// complete with it. More: a forced token follows in another Token at once, and the scheduler hears of them
@@ -88,6 +92,8 @@ type Request struct {
 	restoring *restore // it waits for this one
 	asked     bool     // the stores were asked since it last started
 	restored  Tier     // where restored cells came from
+	// how long the restore that it waited for took; 0 once it has started again
+	restoredIn time.Duration
 	started   bool     // it has had a sequence
 
 	thought offload // of its finished thought
@@ -95,8 +101,8 @@ type Request struct {
 	thinkFrom, thinkTo int
 	cut                int     // tokens removed from its history
 	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
-	forced             int     // tokens behind the sampled one that the scheduler has not heard of
 	fork               Seq     // its scratch sequence in a step that carries a fork of it
+	guess              guess
 }
 
 // Thinking controls the thinking of one request: a *meridian.Control, or in a simulation one that gets the simulated
@@ -166,6 +172,8 @@ const (
 	Limit
 	// Offloaded: Tier has every OffloadBlock of Req's thought.
 	Offloaded
+	// Threads: steps are computed by N threads from now on (sched.EvThreads). Uses N, Disturbed.
+	Threads
 )
 
 // Input is one thing that happened.
@@ -179,6 +187,9 @@ type Input struct {
 	Tier    Tier
 	Limit   time.Duration // 0 = none
 	Waited  time.Duration
+	N       int
+
+	Disturbed bool // see sched.Event
 }
 
 // RestoreID names a restore until its CloseFetch.
@@ -263,7 +274,8 @@ type End struct {
 type NoteKind uint8
 
 const (
-	// Started: a request got a sequence. Cached tokens came from Tier; First is set at its first start.
+	// Started: a request got a sequence. Cached tokens came from Tier; First is set at its first start, Took when it
+	// waited for a restore.
 	Started NoteKind = iota + 1
 	// Preempted: the request lost its sequence and waits to run again.
 	Preempted
@@ -279,6 +291,9 @@ const (
 	Restored
 	// Ingested: the N tokens of Request's offloaded thought are in the pool again, from Tier, after Took.
 	Ingested
+	// Verified: of the N guessed tokens from Source that the previous step computed for Request, Accepted were what was
+	// sampled. Thinking is the phase at the first of them.
+	Verified
 )
 
 // Note is one of them.
@@ -291,6 +306,10 @@ type Note struct {
 	Match   kvsnap.Match
 	Entry   uint64
 	Took    time.Duration
+
+	Source   spec.Source
+	Accepted int
+	Thinking bool
 }
 
 // Step is what to do until the next Next.

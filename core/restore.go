@@ -231,7 +231,7 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	for _, r := range re.waiting {
 		r.restoring = nil
 		if re.done > re.have {
-			r.restored = re.tier
+			r.restored, r.restoredIn = re.tier, now.Sub(re.begin)
 		}
 		c.tell(sched.Event{Kind: sched.EvReady, Req: r.ID})
 	}

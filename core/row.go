@@ -27,6 +27,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode, Calls: c.callEvents[:0]}
 	c.callText = c.callText[:0]
 	r.Tokens = append(r.Tokens, tok)
+	c.compare(r)
 	m := r.Control.OnToken(tok, piece, eog, int64(now))
 	s.Event, s.Reason, s.Visible, s.Released = m.Event, m.Reason, len(m.Answer) > 0, m.Answer
 	if m.Event != meridian.None {
@@ -44,15 +45,19 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	case r.Generated() >= r.MaxTokens:
 		s.End = Length
 	case r.More:
-		r.forced++
 		c.cfg.Trace.token(now, r, tok, &s, 0)
 		return s
 	default:
 		probe := c.wantProbe(r)
-		c.tell(sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
-			Probe: probe,
-			Cut:   c.shorten(r), Forced: r.forced})
-		r.forced = 0
+		e := sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+			Probe: probe}
+		c.keepGuesses(r)
+		e.Forced = len(r.Tokens) - 1 - r.computed
+		e.Cut = c.shorten(r)
+		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
+			c.offer(r, &e)
+			c.tell(e)
+		}
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
 	}
@@ -60,7 +65,8 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	if s.End == Length {
 		finish = sched.ReasonLength
 	}
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish})
+	c.keepGuesses(r)
+	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish, Accepted: r.guess.kept})
 	c.cfg.Trace.token(now, r, tok, &s, 0)
 	c.forget(r)
 	return s

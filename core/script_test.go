@@ -15,9 +15,9 @@ import (
 // TestScripts runs the stories of testdata/*.txt: interleavings of inputs and steps, and what the core decides.
 // Commands:
 //
-//	new cells=N running=N batch=N [policy=P] [store=PART] [evict=MODE] [shift]
+//	new cells=N running=N batch=N [policy=P] [store=PART] [evict=MODE] [shift] [fixed]
 //	arrive ID prompt=NAME:N[+NAME:N…] [max=N] [owner=N] [background] [chat] [think=N] [probe=AFTER:ROWS] [system=N]
-//	       [embed [every-row] [whole]]
+//	       [embed [every-row] [whole]] [guess=N] [says=NAME:N+…]
 //	cancel ID / pause ID / resume ID / end-think ID / drain / pin N / drop N
 //	history ID [NAME:N+…]                what the next turn begins with
 //	part ID                              the next part of restore ID comes to hand; `broken` as well: there is none
@@ -63,7 +63,7 @@ func number(t *testing.T, s string) int {
 }
 
 func scripted(t *testing.T, words []string) *machine {
-	cells, running, batch, policy, part, evict, shift := 256, 4, 64, "uma", 0, "", false
+	cells, running, batch, policy, part, evict, shift, fixed := 256, 4, 64, "uma", 0, "", false, false
 	for _, w := range words {
 		k, v, _ := strings.Cut(w, "=")
 		switch k {
@@ -81,12 +81,14 @@ func scripted(t *testing.T, words []string) *machine {
 			evict = v
 		case "shift":
 			shift = true
+		case "fixed":
+			fixed = true
 		default:
 			t.Fatalf("new: %q is unknown", w)
 		}
 	}
 	cfg := testConfig(cells, running, batch, policy)
-	cfg.PartTokens, cfg.ThinkEvict, cfg.ContextShift = part, evict, shift
+	cfg.PartTokens, cfg.ThinkEvict, cfg.ContextShift, cfg.CanRemoveRange = part, evict, shift, !fixed
 	m, err := newMachine(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +110,11 @@ func (m *machine) command(t *testing.T, name string, words []string, out *string
 	switch name {
 	case "arrive":
 		m.arrive(arrival(t, words))
+		for _, w := range words {
+			if v, ok := strings.CutPrefix(w, "says="); ok {
+				m.says[id()] = tokens(t, v)
+			}
+		}
 	case "cancel", "pause", "resume", "end-think", "drain":
 		in := Input{Kind: map[string]InputKind{"cancel": Cancel, "pause": Pause, "resume": Resume,
 			"end-think": EndThink, "drain": Drain}[name]}
@@ -121,6 +128,8 @@ func (m *machine) command(t *testing.T, name string, words []string, out *string
 			in.Tokens = tokens(t, words[1])
 		}
 		m.c.Handle(m.now, in)
+	case "threads":
+		m.c.Handle(m.now, Input{Kind: Threads, N: number(t, words[0]), Disturbed: len(words) > 1})
 	case "slow":
 		m.store.slow = true
 	case "full":
@@ -173,7 +182,12 @@ func (m *machine) doneWords(t *testing.T, words []string) {
 			t.Fatalf("done: %q is unknown", w)
 		}
 	}
-	m.done(outcome, func(r *Request, _ int) (Token, bool) { return 1000 + Token(r.Generated()), ends[r.ID] })
+	m.done(outcome, func(r *Request, _ int) (Token, bool) {
+		if n := r.Generated(); n < len(m.says[r.ID]) {
+			return m.says[r.ID][n], ends[r.ID]
+		}
+		return 1000 + Token(r.Generated()), ends[r.ID]
+	})
 }
 
 // run repeats next and done, and prints the steps that do more than decode.
@@ -222,6 +236,9 @@ func arrival(t *testing.T, words []string) *Request {
 			r.Whole = true
 		case "chat":
 			r.Chat = true
+		case "guess":
+			r.Speculate = number(t, v)
+		case "says":
 		case "think":
 			s.think = number(t, v)
 		case "probe":

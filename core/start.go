@@ -71,8 +71,9 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 	}
 	n := Note{Kind: Started, Request: r, First: !r.started, N: got.Cached, Match: got.Match, Tier: Device}
 	if got.Cached > 0 {
-		n.Tier = r.restored
+		n.Tier, n.Took = r.restored, r.restoredIn
 	}
+	r.restoredIn = 0
 	r.started = true
 	c.note(n)
 }

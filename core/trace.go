@@ -117,6 +117,7 @@ type tracedRequest struct {
 	Kind       uint8   `json:"kind,omitempty"`
 	EveryRow   bool    `json:"every_row,omitempty"`
 	Whole      bool    `json:"whole,omitempty"`
+	Speculate  int     `json:"speculate,omitempty"`
 	Tokens     []Token `json:"tokens"`
 }
 
@@ -128,7 +129,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
 		int64(r.TargetTTOT), r.Prompt,
 		r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
-		r.Whole, r.Tokens,
+		r.Whole, r.Speculate, r.Tokens,
 	}
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -143,7 +144,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 var inputNames = map[InputKind]string{
 	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part",
 	PartsEnd: "parts_end", Drain: "drain",
-	Offloaded: "offloaded", Limit: "limit",
+	Offloaded: "offloaded", Limit: "limit", Threads: "threads",
 }
 
 func (t *Trace) input(now Instant, in *Input) {
@@ -167,6 +168,9 @@ func (t *Trace) input(now Instant, in *Input) {
 	case Limit:
 		t.num(int64(in.Limit))
 		t.num(int64(in.Waited))
+	case Threads:
+		t.num(int64(in.N))
+		t.num(bit(in.Disturbed))
 	case History:
 		t.num(bit(in.Tokens != nil))
 		for _, tok := range in.Tokens {
@@ -244,6 +248,11 @@ func (s *Step) Append(dst []byte) []byte {
 		if n.Request != nil {
 			id = n.Request.ID
 		}
+		if n.Kind == Verified {
+			dst = fmt.Appendf(dst, "verified %d n=%d accepted=%d source=%v thinking=%t\n", id, n.N, n.Accepted,
+				n.Source, n.Thinking)
+			continue
+		}
 		dst = fmt.Appendf(dst, "%s %d n=%d tier=%v\n", noteNames[n.Kind], id, n.N, n.Tier)
 	}
 	for i := range s.Ends {
@@ -262,7 +271,7 @@ func (s *Step) Append(dst []byte) []byte {
 
 var (
 	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped",
-		"unpinned", "restored", "ingested"}
+		"unpinned", "restored", "ingested", "verified"}
 	endNames = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
 )
 
@@ -421,8 +430,8 @@ func (p *player) line(text string) (err error) {
 	}
 	words := strings.Fields(rest)
 	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3,
-		"limit": 4,
-		"find":  3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
+		"limit": 4, "threads": 4,
+		"find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
 	want, known := least[name]
 	if !known {
 		want = 2
@@ -490,7 +499,7 @@ func (p *player) arrive(now string, request []byte) error {
 		TargetITL:  time.Duration(q.TargetITL), TargetTTOT: time.Duration(q.TargetTTOT), Prompt: q.Prompt,
 		MaxTokens: q.MaxTokens, Shareable: q.Shareable,
 		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
-		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Tokens: q.Tokens, Control: t,
+		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Speculate: q.Speculate, Tokens: q.Tokens, Control: t,
 	}})
 	return nil
 }
@@ -577,6 +586,8 @@ func (p *player) handle(name string, v []int64) error {
 		}
 		in := Input{Kind: kind, Req: ID(v[1])}
 		switch kind {
+		case Threads:
+			in.N, in.Disturbed = int(v[2]), v[3] != 0
 		case Part, PartsEnd:
 			in.Restore, in.P0, in.P1 = RestoreID(v[2]), int(v[3]), int(v[4])
 		case Offloaded:

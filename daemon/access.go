@@ -139,7 +139,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			return
 		}
 		check := s.access.guard.CheckOrigin
-		if r.URL.Path == livePath {
+		if r.URL.Path == LivePath {
 			check = s.access.guard.CheckStream
 		}
 		if err := check(r); err != nil {

@@ -62,6 +62,9 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 	if said.Event.Has(meridian.ForceBudget) {
 		l.m.Forced(said.Reason.String())
 	}
+	if r.opened.IsZero() && (said.Event.Has(meridian.EnterThink) || said.InThink) {
+		r.opened = now
+	}
 	if said.Event.Has(meridian.ExitThink) {
 		r.thought = now
 		if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
@@ -107,6 +110,7 @@ func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
 		Think:  min(l.tick.thinkRows, plan.DecodeTokens),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
 		Probed: l.tick.probed, ProbeTime: l.tick.probeTime,
+		Traffic: traffic(plan, l.result.CopyTokens, &l.info, &l.caps),
 	})
 	l.m.TokensGenerated.Add(uint64(l.tick.tokens))
 	for _, g := range l.tick.gaps {
@@ -132,6 +136,9 @@ func (l *loop) publish() {
 			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio,
 			Steps: l.core.Scheduler().Cost().Steps,
 		},
+	}
+	for i := range g.Guessing {
+		g.Guessing[i] = l.core.Scheduler().Count(guessReasons[i])
 	}
 	for c := range g.ByState {
 		copy(g.ByState[c][:], st.ByState[c][:])

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 	def := wire.DefaultRequest()
 	var frames []byte
 	for _, r := range requests {
+		if r.Traceparent == "" {
+			r.Traceparent = traceparentOf(ctx)
+		}
 		before := len(frames)
 		frames = wire.AppendRequest(frames, r, &def)
 		if len(frames)-before > wire.MaxFrameBytes || len(frames) > maxStartBytes {
@@ -55,7 +59,7 @@ func (b backend) send(ctx context.Context, frames []byte, requests int) (api.Str
 		return nil, err
 	}
 	s := &innerStream{b: b, ctx: ctx, conn: conn, open: requests, split: wire.Splitter{Max: wire.MaxEventBytes},
-		in: make([]byte, 16<<10)}
+		in: make([]byte, 16<<10), began: time.Now()}
 	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a disconnect cancels
 	if _, err := conn.Write(frames); err != nil {
 		s.Close()
@@ -106,6 +110,9 @@ type innerStream struct {
 	rest   []byte // unparsed part of in
 	ev     wire.Event
 	open   int // requests that have not ended
+
+	began time.Time
+	waits bool // reading has a deadline: the model is being loaded
 }
 
 func (s *innerStream) Next() *wire.Event {
@@ -126,9 +133,18 @@ func (s *innerStream) Next() *wire.Event {
 			}
 		default:
 			var n int
+			s.await()
 			n, err = s.conn.Read(s.in)
 			if s.rest = s.in[:n]; n > 0 {
 				err = nil // a lasting error comes back with the next read
+			}
+			if s.waits && errors.Is(err, os.ErrDeadlineExceeded) {
+				if s.b.Ready() {
+					continue
+				}
+				s.ev = wire.Event{Kind: wire.EventProgress, Progress: wire.Progress{Waiting: waitsForLoad,
+					Loaded: s.b.loadProgress(), Elapsed: time.Since(s.began)}}
+				return &s.ev
 			}
 		}
 		if err != nil {
@@ -138,6 +154,16 @@ func (s *innerStream) Next() *wire.Event {
 		}
 	}
 	return nil
+}
+
+// await limits the next read while the model is loaded, so that Next can tell how far it is.
+func (s *innerStream) await() {
+	switch loading := !s.b.Ready(); {
+	case loading:
+		s.waits = s.conn.SetReadDeadline(time.Now().Add(tellLoadEvery)) == nil
+	case s.waits:
+		s.waits = s.conn.SetReadDeadline(time.Time{}) != nil
+	}
 }
 
 func (s *innerStream) Ready() bool {
@@ -156,7 +182,7 @@ func (b backend) question(ctx context.Context, frame []byte) (json.RawMessage, e
 		return nil, err
 	}
 	s := &innerStream{b: b, ctx: ctx, conn: conn, open: 1, split: wire.Splitter{Max: wire.MaxEventBytes},
-		in: make([]byte, 16<<10)}
+		in: make([]byte, 16<<10), began: time.Now()}
 	s.unhook = context.AfterFunc(ctx, func() { conn.Close() })
 	defer s.Close()
 	if _, err := conn.Write(frame); err != nil {
@@ -242,10 +268,13 @@ func (b backend) Facts() *api.Facts {
 func (b backend) Info() wire.Info     { return b.info() }
 func (b backend) Health() wire.Health { return b.health() }
 
-// Model returns the model's name in answers, "" while it loads.
+// Model returns the model's name in answers; "" while it loads, unless a front has named it.
 func (b backend) Model() string {
 	if m := b.model.Load(); m != nil {
 		return m.info.Name
+	}
+	if e := b.parts.engine; e != nil && !e.start.FileName {
+		return e.start.Model
 	}
 	return ""
 }

@@ -43,10 +43,13 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		if s.elsewhere(r, body) && ipc.HandBack(w, r, body) == nil {
 			return
 		}
-		if ipc.FromFront(ctx) {
+		switch {
+		case r.URL.Path == LivePath:
+			ipc.Watched(ctx)
+		case ipc.FromFront(ctx):
 			w = &asking{w, ipc.Asked(ctx, FormOf(r.URL.Path), r.ProtoAtLeast(1, 1))}
 		}
-		r = r.WithContext(ctx)
+		r = r.WithContext(withTraceparent(ctx, r.Header.Get("Traceparent")))
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})

@@ -35,7 +35,7 @@ const saveEvery = time.Minute
 func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) *calibration {
 	c := &calibration{log: log, saved: time.Now()}
 	c.origin = snapshotOrigin{build: m.caps.EngineBuild, typeK: m.info.KVTypeK, typeV: m.info.KVTypeV}
-	sum, err := snapshot.Fingerprint(modelPath, "flash_attn="+cfg.FlashAttn)
+	sum, err := snapshot.Fingerprint(modelFiles(modelPath), "flash_attn="+cfg.FlashAttn)
 	if err != nil {
 		// The model is not a file (in tests, or deleted): identify it by its metadata.
 		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.info)), nil

@@ -21,6 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
@@ -39,6 +40,8 @@ type Config struct {
 	UBatchSize   int
 	Threads      int
 	ThreadsBatch int
+	FixedThreads bool
+	Power        string // powerAuto, powerFast or powerQuiet
 	GPULayers    int
 	FlashAttn    string
 	CacheTypeK   string
@@ -79,6 +82,7 @@ type Config struct {
 	TickBudgetMs  float64
 	GuardMs       float64
 	MaxBackground int // background requests that run at the same time; 0 = Parallel
+	Speculate     string
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -93,6 +97,7 @@ type Config struct {
 	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
 	CacheDir               string // "" = no disk tier
 	CacheDisk              Size
+	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
 	FabricTTL              time.Duration
 	OffloadThresholdBlocks int
@@ -102,6 +107,7 @@ type Config struct {
 	Memory      Size // "auto": a share of what is free
 	IdleUnload  time.Duration
 	StepTimeout time.Duration
+	ServeFound  bool // models of this machine that have no table
 	Sandbox     bool
 	Arbiter     bool
 
@@ -115,6 +121,12 @@ type Config struct {
 	Models []ModelConfig
 
 	Trace string // file for the trace of all decisions; "" = none
+
+	MetricsFile string // for the metrics at SIGUSR1; "" = the log
+
+	Telemetry         string // URL of an OTLP collector; "" = none
+	TelemetryInterval time.Duration
+	TelemetrySample   float64
 
 	ConfigFile string // --config, or the default file that Load found; "" = none
 
@@ -133,6 +145,13 @@ const defaultCtxSize = gguf.DefaultContext
 const (
 	loadingWait   = "wait"
 	loadingRefuse = "refuse"
+)
+
+// Values of --power.
+const (
+	powerAuto  = "auto"
+	powerFast  = "fast"
+	powerQuiet = "quiet"
 )
 
 // Limits of options.
@@ -173,8 +192,13 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
-	fs.IntVarP(&c.Threads, "threads", "t", 0, "compute threads; 0 = one per physical core")
+	fs.IntVarP(&c.Threads, "threads", "t", 0, "most compute threads; 0 = one per fast physical core, within the "+
+		"CPU quota of the cgroup")
 	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
+	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, also while other processes "+
+		"take their processors")
+	fs.StringVar(&c.Power, "power", powerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
+		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
@@ -228,6 +252,9 @@ func (c *Config) sections() []Section {
 		"answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
 		"--parallel")
+	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "guess the next tokens of an answer from its own text and "+
+		"from cached texts of its user, and compute them beside the next one where that is expected to save time: "+
+		"auto, off, or at most `N` tokens a step (1…16). Answers stay the same")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
@@ -257,6 +284,9 @@ func (c *Config) sections() []Section {
 		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
 	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: none)")
 	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of --cache-dir")
+	fs.StringVar(&c.SlotSavePath, "slot-save-path", "", "`directory` for POST /slots/{id}?action=save of "+
+		"llama-server's API: the tokens of a slot, whose KV cells are saved as --cache-ram and --cache-dir say "+
+		"(default: none)")
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
 		"redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
 	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = as its URL says")
@@ -273,6 +303,15 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --uma-trace")
+	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
+		"(default: to the log)")
+	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
+		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
+	fs.DurationVar(&c.TelemetryInterval, "telemetry-interval", 10*time.Second,
+		"time between two exports of the metrics")
+	fs.Float64Var(&c.TelemetrySample, "telemetry-sample", 1,
+		"`share` of requests that are traced, 0…1; a request with "+
+			"a traceparent is traced if its client traces it")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
 		"(default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); "+
 		"\"\" = none")
@@ -290,6 +329,8 @@ var llamaNames = map[string]string{
 	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
 
 	"--scheduling-policy": "--policy",
+
+	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
@@ -329,10 +370,12 @@ var unquantised = []string{"f32", "f16", "bf16"}
 var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
 	"kernels":        {"auto", "avx512", "avxvnni", "avx2", "neon", "ggml"},
+	"power":          {powerAuto, powerFast, powerQuiet},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
+	"speculate":      {speculateAuto, speculateOff},
 	"while-loading":  {loadingWait, loadingRefuse},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
@@ -390,12 +433,16 @@ func (c *Config) Validate() error {
 	}
 	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
 	oneOf("kernels", c.Kernels, Choices["kernels"]...)
+	oneOf("power", c.Power, Choices["power"]...)
 	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
 	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
 	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn "+
 		"off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV,
 		strings.Join(unquantised, " or "))
 	oneOf("policy", c.Policy, Choices["policy"]...)
+	if _, err := c.speculation(); err != nil {
+		errs = append(errs, err)
+	}
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
 		if err == nil {
@@ -420,6 +467,15 @@ func (c *Config) Validate() error {
 	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)
+	if c.Telemetry != "" {
+		if _, err := telemetry.ParseEndpoint(c.Telemetry); err != nil {
+			errs = append(errs, fmt.Errorf("--telemetry-endpoint: %w", err))
+		}
+	}
+	bad(c.TelemetryInterval >= time.Second && c.TelemetryInterval <= time.Hour,
+		"--telemetry-interval is %v; it must be "+
+			"1s…1h", c.TelemetryInterval)
+	bad(c.TelemetrySample >= 0 && c.TelemetrySample <= 1, "--telemetry-sample is %g; it must be 0…1", c.TelemetrySample)
 	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
 	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v; it needs a --fabric", c.FabricTTL)
 	if err := c.CacheDisk.absolute(); err != nil {

@@ -26,6 +26,8 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		`to stay below`)
 	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this "+
 		"long, but for pinned ones; 0 = never")
+	fs.BoolVar(&c.ServeFound, "serve-found", true, "load every model of this machine (uma-cli models lists them) when "+
+		"a request names it; false: only --model and the [models.NAME] tables; needs a front (--single=false)")
 	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
 		"takes longer; 0 = never")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "several loaded models compute one after the other on the devices that "+
@@ -66,7 +68,10 @@ func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
 // ModelLabel is the name of the model of a configuration without [models.NAME] tables.
 func (c *Config) ModelLabel() string {
-	if c.Model == "" {
+	switch {
+	case c.HFRepo != "":
+		return c.HFRepo
+	case c.Model == "":
 		return "uma-tiny"
 	}
 	base := filepath.Base(c.Model)
@@ -107,9 +112,9 @@ func (c *Config) locateFile(ctx context.Context, log *slog.Logger) (err error) {
 	case c.HFRepo != "":
 		c.Model, err = c.download(ctx, log)
 	case c.Model == "":
-		c.Model, err = models.Default()
-	default:
-		c.Model, err = filepath.Abs(c.Model)
+		if c.Model, err = models.Default(); err == nil {
+			fmt.Fprintln(logWriter(log), "uma-serve:", models.Notice)
+		}
 	}
 	return err
 }
@@ -139,7 +144,7 @@ func (c *Config) Estimate() (int64, error) {
 	if cells == 0 {
 		cells = info.TrainContext
 	}
-	n, _, _, err := c.need(&info, cells, gguf.ThisProcessor())
+	n, _, _, err := c.need(&info, cells, c.processor())
 	if err != nil {
 		return 0, err
 	}
@@ -149,3 +154,16 @@ func (c *Config) Estimate() (int64, error) {
 	}
 	return int64(n.Total()) + c.CacheRAM.Bytes + processBytes, nil
 }
+
+// ForFound is the configuration of the engine that serves a model of this machine that has no table: c without what is
+// meant for --model.
+func (c *Config) ForFound(name, path string) (*Config, error) {
+	out, err := c.ForModel(&ModelConfig{Name: name, Model: path, IdleUnload: -1})
+	if err == nil {
+		out.ChatTemplate = ""
+	}
+	return out, err
+}
+
+// ModelsDirGiven reports whether --models-dir was set.
+func (c *Config) ModelsDirGiven() bool { return c.given("models-dir") }

@@ -3,10 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/configfile"
 )
 
 // The layers of the configuration, lowest first. The highest that names an option sets it.
@@ -27,9 +26,6 @@ const (
 
 // envPrefix begins the environment variable of each option: --ctx-size is UMA_CTX_SIZE.
 const envPrefix = "UMA_"
-
-// systemConfigFile is the default configuration file if the user has none.
-const systemConfigFile = "/etc/uma-serve/uma-serve.toml"
 
 // otherVariables are the UMA_ variables that are not options of the daemon, and their readers.
 var otherVariables = []string{
@@ -94,7 +90,7 @@ func (c *Config) Load(environ []string) error {
 		c.layers.source["meridian."+key] = c.layers.source[m.Name]
 	}
 	if c.layers.source["config"] == "" {
-		c.ConfigFile = defaultConfigFile(environ)
+		c.ConfigFile = configfile.Find(environ)
 	}
 	if c.ConfigFile != "" {
 		errs = append(errs, c.loadFile(c.ConfigFile))
@@ -111,33 +107,6 @@ func (c *Config) Load(environ []string) error {
 		return err
 	}
 	return c.checkModels()
-}
-
-// defaultConfigFile returns the first of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile that exists,
-// else "". systemd's %E names the same folders, for user services and system services.
-func defaultConfigFile(environ []string) string {
-	get := func(name string) (value string) {
-		for _, kv := range environ {
-			if v, ok := strings.CutPrefix(kv, name+"="); ok {
-				value = v
-			}
-		}
-		return value
-	}
-	var candidates []string
-	// The XDG specification says to ignore a relative path.
-	if dir := get("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
-		candidates = append(candidates, filepath.Join(dir, "uma-serve", "uma-serve.toml"))
-	} else if home := get("HOME"); filepath.IsAbs(home) {
-		candidates = append(candidates, filepath.Join(home, ".config", "uma-serve", "uma-serve.toml"))
-	}
-	for _, path := range append(candidates, systemConfigFile) {
-		// A file that exists but cannot be read is an error later: skipping it would ignore its options silently.
-		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-			return path
-		}
-	}
-	return ""
 }
 
 // unknownVariables returns a warning for each UMA_ variable that no program of this project reads.
@@ -191,6 +160,17 @@ func (c *Config) loadFile(path string) error {
 	var tables map[string]any // [meridian]
 	var models map[string]any // [models]
 	seen := map[string]string{}
+	if table, ok := doc["telemetry"].(map[string]any); ok { // its keys are the options that begin with its name
+		delete(doc, "telemetry")
+		for key, v := range table {
+			if _, twice := doc["telemetry_"+key]; twice {
+				errs = append(errs, fail("key %q and key %q of [telemetry] are the same option; keep one",
+					"telemetry_"+key,
+					key))
+			}
+			doc["telemetry_"+key] = v
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(doc)) {
 		v := doc[key]
 		name := strings.ReplaceAll(key, "_", "-")

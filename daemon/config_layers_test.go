@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/configfile"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -98,8 +99,8 @@ func TestDefaultConfigFile(t *testing.T) {
 			t.Errorf("an unreadable default file: %v", err)
 		}
 	}
-	if p := "/etc/uma-serve/uma-serve.toml"; systemConfigFile != p {
-		t.Errorf("the system's file is %s, want %s", systemConfigFile, p)
+	if p := "/etc/uma-serve/uma-serve.toml"; configfile.System != p {
+		t.Errorf("the system's file is %s, want %s", configfile.System, p)
 	}
 }
 

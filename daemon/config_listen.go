@@ -66,7 +66,8 @@ func (c *Config) listenOptions(fs *pflag.FlagSet) {
 	fs.Var(&listFlag{values: &c.AllowedHosts}, "allowed-host", "accept this `NAME` in the Host header of --listen, "+
 		"besides localhost and the address that the client has reached; repeatable")
 	fs.Var(&listFlag{values: &c.CORSOrigins}, "cors-origin", "let web pages of this `ORIGIN` use --listen "+
-		"(https://chat.example.org, or * for all); repeatable (default: only the daemon's own pages)")
+		"(https://chat.example.org, localhost for every port of this machine, or * for all); repeatable (default: "+
+		"only the daemon's own pages)")
 }
 
 // validateListen checks the options of the TCP listeners.

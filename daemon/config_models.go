@@ -34,10 +34,11 @@ type ModelConfig struct {
 // modelOptions are the options that a [models.NAME] table may set: what the model's engine is made with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
-	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "gpu-layers",
+	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "fixed-threads",
+	"power", "gpu-layers",
 	"flash-attn",
 	"cache-type-k", "cache-type-v", "mlock", "no-mmap", "no-repack", "seed", "max-tokens",
-	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background",
+	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background", "speculate",
 	"think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }

@@ -83,6 +83,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		})
 	}
 	l.remember(r, string(reason), now)
+	l.trace(r, string(reason), "", now)
 	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.Generated())
 	l.close(r, l.frame)
 }
@@ -97,6 +98,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 		l.frame = wire.AppendError(l.frame[:0], &e)
 	}
 	l.remember(r, string(e.Code), time.Now())
+	l.trace(r, string(e.Code), e.Message, time.Now())
 	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
 	l.close(r, l.frame)
 }
@@ -260,6 +262,7 @@ func (l *loop) shutdown(now time.Time) {
 		stopBy = time.Unix(0, ns)
 	}
 	l.stores.close(stopBy)
+	l.closeTelemetry(stopBy)
 	l.saved.save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)

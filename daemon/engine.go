@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/apikeys"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil
@@ -31,9 +31,12 @@ type engine struct {
 	start EngineStart
 	link  *ipc.Link // set by attach, before the poller runs
 	keys  passedKeys
-	box   *wire.InfoSandbox // what confines the process
-	told  atomic.Int64      // when the front last heard of a load, in Unix nanoseconds
-	drain func()            // ends the log, for an end without return
+	names atomic.Pointer[[]string] // of EngineStart or the newest LinkNames
+	box   *wire.InfoSandbox        // what confines the process
+	told  atomic.Int64             // when the front last heard of a load, in Unix nanoseconds
+	drain func()                   // ends the log, for an end without return
+
+	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
 	leases *lease.Table // nil: no other process shares the devices
 }
@@ -46,7 +49,7 @@ func (k *passedKeys) Loaded() *apikeys.Keys { return k.p.Load() }
 
 // RunEngine is the life of an engine process: it reads what its front asks for from the descriptor EngineLinkFD, loads
 // the model and serves the connections that the front passes. withLog is told of the process's log before the engine
-// opens.
+// opens. What the front is told is no error here: the front says it.
 func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(*slog.Logger)) error {
 	m, err := ipc.ReadLinkMessage(EngineLinkFD)
 	if err != nil || m.Kind != LinkStart {
@@ -61,6 +64,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	if err != nil {
 		return err
 	}
+	e.names.Store(&e.start.Names)
 	if e.start.Keys != nil {
 		keys, err := apikeys.ParseDigests(e.start.Keys)
 		if err != nil {
@@ -101,17 +105,21 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 		}
 	}
 	if err != nil {
-		_ = ipc.WriteLinkMessage(EngineLinkFD, LinkStatus,
-			mustJSON(EngineStatus{State: EngineFailed, Error: err.Error()}))
-		return err
+		return ipc.WriteLinkMessage(EngineLinkFD, LinkStatus,
+			mustJSON(EngineStatus{State: EngineFailed, Error: clierr.Text(err)}))
 	}
-	return s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
-		eng, err := open(o)
-		if err != nil {
-			e.tell(EngineStatus{State: EngineFailed, Error: err.Error()})
-		}
-		return eng, err
-	})
+	if err = s.Serve(ctx, open); e.refused {
+		return nil
+	}
+	return err
+}
+
+// failed tells the front that the model cannot be loaded.
+func (e *engine) failed(err error) {
+	if e != nil {
+		e.refused = true
+		e.tell(EngineStatus{State: EngineFailed, Error: clierr.Text(err)})
+	}
 }
 
 // lastWords is how long the end of the process waits for a reader of stderr.
@@ -150,6 +158,9 @@ func (e *engine) limit(c *ipc.Config, s *Server) {
 // attach connects s to the front.
 func (e *engine) attach(s *Server, table *connstate.Table) (err error) {
 	e.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { e.hear(s, m) }, func(err error) {
+		if errors.Is(err, io.ErrClosedPipe) {
+			return // by this process, which ends
+		}
 		s.log.Warn("the front has ended; so does this engine process", "error", err)
 		s.stop()
 		s.stop()
@@ -178,8 +189,16 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 	case LinkStop:
 		s.stop()
 	case LinkUnload:
-		s.log.Info("unloading: connections go back to the front")
+		s.log.Debug("unloading: connections go back to the front")
+		s.live.end(s)
 		s.poller.ReturnIdle()
+	case LinkNames:
+		var names []string
+		if err := json.Unmarshal(m.Body, &names); err != nil {
+			s.log.Error("names of the front", "error", err)
+		} else {
+			e.names.Store(&names)
+		}
 	case LinkKeys:
 		if keys, err := apikeys.ParseDigests(m.Body); err != nil {
 			s.log.Error("API keys of the front", "error", err)
@@ -205,7 +224,7 @@ func (e *engine) mine(name string) bool {
 	case name == "":
 		return e.start.Default
 	}
-	return slices.ContainsFunc(e.start.Names, func(n string) bool { return strings.EqualFold(n, name) })
+	return slices.ContainsFunc(*e.names.Load(), func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 // elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers; in
@@ -216,11 +235,11 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	case ipc.Own(r.Context()):
 		return false
 	case s.parts.router != nil:
-		return !FrontServes(r.Method, r.URL.Path)
+		return !FrontServes(r.Method, r.URL)
 	case e == nil || !ipc.FromFront(r.Context()):
 		return false
 	}
-	if FrontServes(r.Method, r.URL.Path) {
+	if FrontServes(r.Method, r.URL) {
 		return true
 	}
 	name, _, _ := ModelOf(r.URL, body)

@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 )
 
 // What an engine process opens besides its model: what the engine and Go's runtime ask the system for.
 var systemFiles = []string{
-	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system",
+	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/pressure", "/proc/sys/vm",
+	"/sys/devices/system", "/sys/devices/cpu_core", "/sys/devices/cpu_atom",
 	"/sys/fs/cgroup", "/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
 }
 
@@ -43,13 +45,18 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	if c.CacheDir != "" {
 		folder(c.CacheDir)
 	}
+	if c.SlotSavePath != "" {
+		folder(c.SlotSavePath)
+	}
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
 	}
-	if c.Trace != "" {
-		folder(filepath.Dir(c.Trace))
+	for _, file := range []string{c.Trace, c.MetricsFile} {
+		if file != "" {
+			folder(filepath.Dir(file))
+		}
 	}
-	if c.Fabric != "" {
+	if c.Fabric != "" || c.Telemetry != "" {
 		p.Network = true
 		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
 			"/usr/share/ca-certificates")
@@ -67,15 +74,17 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	return p
 }
 
-// modelFiles are the files of a model: all parts of one that is split ("-00001-of-00003.gguf").
+// modelFiles are the files of a model, in order: all parts of one that is split. It lists no folder, which an engine
+// process may not.
 func modelFiles(path string) []string {
-	base, rest, split := strings.Cut(path, "-00001-of-")
-	if !split {
-		return []string{path}
+	files := []string{path}
+	prefix, no, count, split := gguf.Part(path)
+	for n := 2; split && no == 1 && n <= count; n++ {
+		part := gguf.PartName(prefix, n, count)
+		if _, err := os.Stat(part); err != nil {
+			break // the file's reader says what is wrong
+		}
+		files = append(files, part)
 	}
-	parts, err := filepath.Glob(base + "-?????-of-" + rest)
-	if err != nil || len(parts) == 0 {
-		return []string{path}
-	}
-	return parts
+	return files
 }

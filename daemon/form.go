@@ -168,7 +168,15 @@ type maskJob struct {
 
 // want has f's mask computed during the next decode; f may be nil.
 func (w *maskWorker) want(f *form, openers []runtime.Token) {
-	if f == nil || f.queued {
+	if f == nil {
+		return
+	}
+	if f.queued { // a guessed token came true: the mask is of the token behind it
+		for i := range w.jobs {
+			if w.jobs[i].f == f {
+				w.jobs[i].openers = openers
+			}
+		}
 		return
 	}
 	f.queued = true
@@ -202,7 +210,9 @@ func (w *maskWorker) end() {
 func (w *maskWorker) run() {
 	for range w.start {
 		for _, j := range w.jobs {
-			j.f.prepare(j.openers)
+			if !j.f.ready {
+				j.f.prepare(j.openers)
+			}
 			j.f.queued = false
 		}
 		w.done <- struct{}{}

@@ -104,7 +104,7 @@ func TestTheTurnDoesNotEndInTheThought(t *testing.T) {
 // client that wants log-probabilities gets a row for every token.
 func TestForcedTokensTakeNoRow(t *testing.T) {
 	const only = "there is but one thing that this answer can be"
-	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "anything else"}}})
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "anything else"}}}, "--speculate", "off")
 	c := r.dial()
 	steps := func() int { s, _ := r.metrics.Steps(); return int(s) }
 	ask := func(logprobs int) (answer, int, wire.WhyForm) {

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/api/resume"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -34,13 +35,30 @@ func wantsJSON(accept string) bool { return strings.Contains(accept, "applicatio
 
 // routes returns the handler of all HTTP paths: those of serverRoutes and those of each API.
 func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
 	apis := s.apis()
+	streams := resume.New(apis)
+	routes := slices.Concat(s.serverRoutes(), control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
+		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes())
+	var known []string
+	for i := range routes {
+		r := &routes[i]
+		known = append(known, r.Method+" "+r.Path)
+		if r.Method == http.MethodPost && resumable[r.Path] {
+			r.Handle = streams.Keep(r.Handle)
+		}
+	}
+	return Mux(routes, func(w http.ResponseWriter, r *http.Request) {
+		refuseHTTP(w, r, http.StatusNotFound,
+			"there is no such path; there are "+strings.Join(known, ", ")+"; see docs/http.md")
+	})
+}
+
+// Mux returns the handler of routes: a method that a path does not have gets 405, and other answers all other paths.
+func Mux(routes []api.Route, other http.HandlerFunc) http.Handler {
+	mux := http.NewServeMux()
 	methods := map[string][]string{} // by path
 	handlers := map[string]map[string]http.HandlerFunc{}
-	var known []string
-	for _, r := range slices.Concat(s.serverRoutes(), control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
-		llamaserver.Routes(apis), ollama.Routes(apis)) {
+	for _, r := range routes {
 		path := handlers[r.Path]
 		if path == nil {
 			path = map[string]http.HandlerFunc{}
@@ -57,16 +75,12 @@ func (s *Server) routes() http.Handler {
 				h(w, req)
 			})
 		}
-		known = append(known, r.Method+" "+r.Path)
 		path[r.Method], methods[r.Path] = r.Handle, append(methods[r.Path], r.Method)
 		if r.Method == http.MethodGet { // net/http omits the body of HEAD
 			path[http.MethodHead], methods[r.Path] = r.Handle, append(methods[r.Path], http.MethodHead)
 		}
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuseHTTP(w, r, http.StatusNotFound,
-			"there is no such path; there are "+strings.Join(known, ", ")+"; see docs/http.md")
-	})
+	mux.HandleFunc("/", other)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect { // a ServeMux answers it in its own form
 			refuseHTTP(w, r, http.StatusMethodNotAllowed, "CONNECT: this server is no proxy")
@@ -74,6 +88,12 @@ func (s *Server) routes() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// resumable are the paths whose streams are kept for clients that ask for it.
+var resumable = map[string]bool{
+	"/v1/chat/completions": true, "/chat/completions": true, "/v1/completions": true, "/completion": true,
+	"/completions": true, "/infill": true, "/v1/responses": true, "/responses": true, "/v1/messages": true,
 }
 
 // serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
@@ -93,7 +113,7 @@ func (s *Server) serverRoutes() []api.Route {
 			}
 			prometheus.ServeHTTP(w, r)
 		}},
-		{Method: http.MethodGet, Path: livePath, Handle: s.liveEvents},
+		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents},
 		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
 		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
@@ -168,7 +188,8 @@ func (s *Server) serveHTTP() <-chan struct{} {
 
 // apis returns what the HTTP APIs need of the server.
 func (s *Server) apis() *api.Server {
-	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log,
+	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version,
+		SlotSavePath: s.cfg.SlotSavePath, Log: s.log,
 		Now: time.Now}
 }
 

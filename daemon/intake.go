@@ -129,6 +129,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 		return bad
 	}
 	r.setOptions(w, &params)
+	s.setSpeculation(r, w)
 	m.readCalls(r, w, p.render.tools, p.text)
 	r.hold(format, calls, w, p.text)
 	if bad := s.setThinking(m, r, w, p.begin); bad != nil {
@@ -199,6 +200,7 @@ func (r *request) setOptions(w *wire.Request, params *sampler.Params) {
 	}
 	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
 	r.TargetTTFT, r.TargetITL, r.TargetTTOT, r.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
+	r.parent = w.Traceparent
 	r.Class = priorityClass(w)
 }
 

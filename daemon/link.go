@@ -25,6 +25,8 @@ const (
 	LinkUnload
 	// LinkStop asks it to drain and to end, as SIGTERM does; a second one, at once.
 	LinkStop
+	// LinkNames replaces EngineStart.Names: a list of names.
+	LinkNames
 	// LinkSupervise carries the descriptor of package sandbox's questions.
 	LinkSupervise
 	// LinkStatus is an engine process's: an EngineStatus, while it loads and when it is ready or has failed.
@@ -48,7 +50,9 @@ type EngineStart struct {
 	Model   string            `json:"model"`   // the name in logs and metrics
 	Names   []string          `json:"names"`   // what requests may call the model
 	Default bool              `json:"default"` // requests that name no model are for this one
-	Any     bool              `json:"any"`     // every name is this model's: no other one is configured
+	Any     bool              `json:"any"`     // every name is this model's
+	// FileName: answers have the name that the model's file has, as without a front.
+	FileName bool `json:"file_name"`
 
 	Socket    string              `json:"socket"`
 	Listen    []string            `json:"listen"`
@@ -95,26 +99,34 @@ func passedConfig(config json.RawMessage, sources map[string]string) (*Config, e
 	return c, nil
 }
 
-// FrontServes reports whether a front answers an HTTP request itself: questions about all models and about the daemon.
-func FrontServes(method, path string) bool {
-	switch path {
+// FrontServes reports whether a front answers an HTTP request itself: questions about all models and about the daemon,
+// and about a stored response without its model's name.
+func FrontServes(method string, u *url.URL) bool {
+	switch u.Path {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
-		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/front":
+		"/v1/models", "/api/tags", "/api/ps", "/api/version":
 		return true
+	}
+	if id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/"); ok && id != "" {
+		return !u.Query().Has("model")
 	}
 	if method != http.MethodGet && method != http.MethodHead {
 		return false
 	}
-	return strings.HasPrefix(path, "/v1/models/") || strings.HasPrefix(path, "/models/") ||
-		strings.HasPrefix(path, page.Prefix)
+	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
+		strings.HasPrefix(u.Path, page.Prefix)
 }
 
 // ModelOf is the name of the model that an HTTP request asks, as far as its body has come: a member "model" of the
-// body, or the query's. found and ended are as wire.Member has them.
+// body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	if u.RawQuery != "" {
-		if q := u.Query(); q.Get("model") != "" {
+		q := u.Query()
+		if q.Get("model") != "" {
 			return q.Get("model"), true, true
+		}
+		if _, model, ok := strings.Cut(q.Get("conv_id"), "::"); ok { // the id of a stream
+			return model, true, true
 		}
 	}
 	name, found, ended = wire.Member(body, "model")

@@ -155,7 +155,8 @@ func appendEvent(dst []byte, name string, data any) []byte {
 	return append(append(append(append(append(dst, "event: "...), name...), "\ndata: "...), b...), "\n\n"...)
 }
 
-const livePath = "/live"
+// LivePath is the path of live views.
+const LivePath = "/live"
 
 // liveEvents answers GET /live.
 func (s *Server) liveEvents(w http.ResponseWriter, r *http.Request) {

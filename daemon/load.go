@@ -34,8 +34,10 @@ func (c *Config) Logger(w io.Writer) (*logq.Log, *slog.Logger) {
 
 // stderr is the writer for text that is not a log line. It uses the log's queue if there is one: a full pipe must not
 // delay the load of the model.
-func (s *Server) stderr() io.Writer {
-	if l := logq.Of(s.log); l != nil {
+func (s *Server) stderr() io.Writer { return logWriter(s.log) }
+
+func logWriter(log *slog.Logger) io.Writer {
+	if l := logq.Of(log); l != nil {
 		return l
 	}
 	return os.Stderr

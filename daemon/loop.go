@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // loop is the decode loop: one goroutine, locked to its OS thread, that owns every request, sequence and KV cell.
@@ -41,6 +42,7 @@ type loop struct {
 	mail      *mailbox
 	rec       *recorder // nil without --trace
 	saved     *calibration
+	cpu       processors
 	masks     maskWorker
 	maskCosts maskCosts
 	goesOn    sampler.Mask // all tokens but ends of generation; nil: not needed yet
@@ -48,8 +50,10 @@ type loop struct {
 	epoch     time.Time    // core.Instant 0, and the zero of meridian's clock
 
 	stores     *stores
-	result     core.Result   // of the newest step
-	histories  chan *request // ended chats: intake renders the prefix that their next turn will have
+	info       runtime.ModelInfo
+	tel        *telemetry.Exporter // nil without --telemetry-endpoint
+	result     core.Result         // of the newest step
+	histories  chan *request       // ended chats: intake renders the prefix that their next turn will have
 	recent     [wire.MaxLast]finishedRequest
 	recentNext int
 	tracked    *meridian.Registry
@@ -121,7 +125,7 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metri
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64), timer: time.NewTimer(time.Hour),
-		cellBytes: md.info.KVBytesPerToken,
+		cellBytes: md.info.KVBytesPerToken, info: md.info,
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)
@@ -136,8 +140,11 @@ func (l *loop) instant(t time.Time) core.Instant { return core.Instant(t.Sub(l.e
 
 // run runs the loop until cmdStop, or until it has drained after cmdDrain.
 func (l *loop) run() {
+	defer l.dumpState()
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
+	l.cpu.begin(l)
+	defer l.cpu.close()
 	defer l.rec.close()
 	defer l.masks.close()
 	now := time.Now()
@@ -225,6 +232,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 		return
 	}
 	l.requests[r.ID] = r
+	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.ctl, int64(r.Arrived))
 	l.state.requests.Add(1)
 	l.wantMask(r, l.openers(r))
@@ -244,7 +252,7 @@ func requestOf(r *core.Request) *request { return r.Data.(*request) }
 // report passes a step's notes and ends to clients, metrics and the log.
 func (l *loop) report(step *core.Step, now time.Time) {
 	for i := range step.Notes {
-		l.recordNote(&step.Notes[i])
+		l.recordNote(&step.Notes[i], now)
 	}
 	for i := range step.Ends {
 		l.endedByCore(&step.Ends[i], now)
@@ -297,14 +305,21 @@ func brokenTarget(end *core.End) string {
 }
 
 // recordNote counts and logs a note of the core.
-func (l *loop) recordNote(n *core.Note) {
+func (l *loop) recordNote(n *core.Note, now time.Time) {
 	switch n.Kind {
 	case core.Started:
-		if r := requestOf(n.Request); n.First && r.part == nil {
+		r := requestOf(n.Request)
+		r.trace.Resumed(now)
+		if n.Took > 0 {
+			r.trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
+				Tier: metricsTierName(n.Tier)})
+		}
+		if n.First && r.part == nil {
 			l.firstStart(r, n)
 		}
 	case core.Preempted:
 		l.m.Preemptions.Inc()
+		requestOf(n.Request).trace.Preempted(now)
 		l.log.Debug("preempted", "request", requestOf(n.Request).wireID)
 	case core.Parked:
 		l.m.ParkedTotal.Inc()
@@ -324,9 +339,13 @@ func (l *loop) recordNote(n *core.Note) {
 			n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
+	case core.Verified:
+		l.m.Guessed(n.Thinking, int(n.Source), n.N, n.Accepted)
 	case core.Ingested:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
 		l.m.ThoughtIngests.Inc()
+		requestOf(n.Request).trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
+			Tier: metricsTierName(n.Tier)})
 		l.log.Debug("thought ingested", "request", requestOf(n.Request).wireID, "tokens", n.N)
 	}
 }
@@ -360,6 +379,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.endTurn(done)
 	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
 	l.account(plan, took, done)
+	l.cpu.stepped(l, plan.Predicted, took, done)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
 		l.publish()
@@ -437,6 +457,7 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 			continue // handled with the slice before it
 		case s.Kind == sched.SlicePrefill:
 			r.client().abortable.Store(false)
+			r.trace.Add(telemetry.Part{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done, Tokens: s.N})
 		}
 		switch {
 		case outcome != sched.StepOK:
@@ -456,7 +477,10 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 			if r.noisy && s.Kind == sched.SlicePrefill {
 				l.reportProgress(r, done)
 			}
-			l.sample(r, s.Row, done)
+			for next, row := 1, s.Row; next > 0; row = s.Row + next {
+				l.sample(r, row, done)
+				next = r.NextRow()
+			}
 		case s.Kind == sched.SliceDecode: // forced tokens; the rest of them is in the next step
 		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
 			l.reportProgress(r, done)

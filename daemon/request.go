@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // request is one generation, from the parsed frame to its eos. The poller creates it and intake fills the fields above
@@ -24,6 +25,7 @@ type request struct {
 	progress bool // send progress events
 	noisy    bool // the client asked for them: send one each step, not only for slow prompts
 	metadata []byte
+	parent   string // its traceparent; "" = none
 	logprobs bool
 	// prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
 	echo    int
@@ -68,9 +70,11 @@ type request struct {
 	calls        []wire.ToolCall
 	callText     []byte // arguments of the unfinished call
 	malformed    []malformedCall
-	started      time.Time // first slice in a batch; zero while queued
-	first, last  time.Time // times of the first and newest token
+	started      time.Time          // first slice in a batch; zero while queued
+	trace        *telemetry.Request // nil: it is not traced
+	first, last  time.Time          // times of the first and newest token
 	lastProgress time.Time
+	opened       time.Time // the opening tag of its thought, or its first token
 	thought      time.Time // the closing tag of its thought
 	answered     time.Time // first visible token
 	gaps         gapSum    // since the last live sample
@@ -93,10 +97,12 @@ func (r *request) Generated() int {
 
 // usage returns the token counts so far.
 func (r *request) usage() wire.Usage {
-	return wire.Usage{
+	u := wire.Usage{
 		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),
 		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,
 	}
+	usageGuesses(&u, r.Guesses())
+	return u
 }
 
 func (r *request) timings() wire.Timings {

@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cpus"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
 	"github.com/uma-serve/uma-serve/internal/toolcall"
@@ -33,6 +34,7 @@ import (
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/threads"
 )
 
 // Opener opens a model: runtime/llama's Open, or a test's.
@@ -52,9 +54,11 @@ type Server struct {
 	http      *http.Server
 	access    *access
 	live      live
+	meter     powerSource // nil in a front
 
 	model atomic.Pointer[model] // nil while the model loads
 	loop  atomic.Pointer[loop]  // stored after model
+	power atomic.Pointer[wire.InfoPower]
 
 	modelPath string // set by openModel
 
@@ -100,6 +104,9 @@ type parts struct {
 	router  ipc.Router   // of a front
 	routes  http.Handler // nil: those of a Server with a model
 	engine  *engine      // of an engine process
+
+	counters func(ids []int) threads.Counters // of the processors; nil: the system's
+	meter    powerSource                      // nil: the system's
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
@@ -160,6 +167,9 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		}
 	}
 	s.bindMetrics()
+	if s.meter = p.meter; s.meter == nil && p.router == nil {
+		s.meter = cpus.OpenPower() // before an engine process confines itself
+	}
 	if p.engine == nil {
 		s.warnOfDescriptors()
 	}
@@ -203,6 +213,9 @@ func (s *Server) bindMetrics() {
 	}
 	for _, c := range wire.Codes {
 		s.metrics.RejectReasons.Declare(string(c))
+	}
+	for _, r := range threads.Reasons() {
+		s.metrics.ThreadChanges.Declare(r.String())
 	}
 	s.metrics.HTTPRefused.Declare(refusedHost, refusedOrigin, refusedUser, refusedKey)
 	s.metrics.Refusals.Declare(refusedShare)
@@ -270,6 +283,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.notifySignals()
 	defer signal.Stop(signals)
 
+	defer s.dumpOnSignal()()
 	if s.parts.engine == nil {
 		slackMonitor(s.log)
 	}
@@ -296,10 +310,13 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	l, err := s.startLoop(eng)
 	if err != nil {
+		s.parts.engine.failed(err)
 		s.refuseAll(loadFailed(err))
 		eng.Close()
 		return err
 	}
+	stopPower := s.watchPower(l)
+	defer stopPower()
 	loopDone := make(chan struct{})
 	go func() {
 		l.run()
@@ -433,15 +450,25 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 		eng, err := s.openModel(loading, open, &quit)
 		ready <- loaded{eng, err}
 	}()
-	select {
-	case r := <-ready:
-		if r.err != nil {
-			s.refuseAll(loadFailed(r.err))
+	tell := time.NewTicker(tellLoadEvery)
+	defer tell.Stop()
+wait:
+	for {
+		select {
+		case r := <-ready:
+			if r.err != nil {
+				s.parts.engine.failed(r.err)
+				s.refuseAll(loadFailed(r.err))
+			}
+			return r.eng, r.err
+		case <-tell.C:
+			s.tellLoading()
+		case <-ctx.Done():
+			break wait
+		case sig := <-signals:
+			s.log.Info("stopping while the model loads", "signal", sig.String())
+			break wait
 		}
-		return r.eng, r.err
-	case <-ctx.Done():
-	case sig := <-signals:
-		s.log.Info("stopping while the model loads", "signal", sig.String())
 	}
 	quit.Store(true)
 	stop()
@@ -524,12 +551,16 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e := s.parts.engine; e != nil && !e.start.Any { // answers name the model as requests do
+	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
 		m.info.Name = e.start.Model
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = &s.live
+	l.openProcessors(&s.parts)
+	if l.tel, err = s.startTelemetry(m.info.Name); err != nil {
+		return nil, err
+	}
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

@@ -60,6 +60,11 @@ func serve(t *testing.T, cfg fake.Config, args ...string) *running {
 
 func serveLogging(t *testing.T, log *slog.Logger, cfg fake.Config, args ...string) *running {
 	t.Helper()
+	return serveParts(t, log, cfg, parts{}, args...)
+}
+
+func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args ...string) *running {
+	t.Helper()
 	fs, c, _ := NewFlagSet()
 	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)
 	if err := fs.Parse(args); err != nil {
@@ -68,7 +73,7 @@ func serveLogging(t *testing.T, log *slog.Logger, cfg fake.Config, args ...strin
 	if err := c.Load(nil); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(c, log)
+	s, err := newServer(c, log, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,12 @@ func (s *Server) info() wire.Info {
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
 		in.Model = m.describe()
+		in.Config.Speculate, _ = s.cfg.speculation()
+		if in.Config.NoSpeculation = s.noSpeculation(m); in.Config.NoSpeculation != "" {
+			in.Config.Speculate = 0
+		}
 		in.Capabilities = &m.caps
+		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells
@@ -86,6 +91,7 @@ func (s *Server) info() wire.Info {
 			in.Lease = l.device.info(s.metrics)
 		}
 		if c := st.Cost; c.Steps > 0 {
+			in.Bandwidth = s.bandwidth()
 			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}
 		}
 	}

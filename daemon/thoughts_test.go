@@ -56,6 +56,7 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 			advance, more, release := paced(t, 0)
 			r := serve(t, fake.Config{Scripts: thinker, Advance: advance},
 				append([]string{"-c", "340", "--parallel", "1", "--cache-ram", "64MiB", "--think-evict", "offload",
+					"--speculate", "off", // more(n) is n tokens
 					"--policy", "uma"},
 					c.args...)...)
 			t.Cleanup(release)

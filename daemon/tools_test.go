@@ -278,7 +278,7 @@ func TestToolCallsOfFamilies(t *testing.T) {
 				t.Fatal(err)
 			}
 			prompt, err := tmpl.Render(chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: "question"}},
-				AddGenerationPrompt: true, Now: time.Unix(0, 0)})
+				AddGenerationPrompt: true, Now: time.Unix(0, 0), Extra: tmpl.Switch("", "").Vars(chattmpl.Thinking{})})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -164,3 +164,13 @@ func (w *waitroom) ring() {
 	default:
 	}
 }
+
+// queued returns the requests that wait for intake.
+func (w *waitroom) queued() (jobs []job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, u := range w.turns {
+		jobs = append(jobs, u.jobs...)
+	}
+	return jobs
+}

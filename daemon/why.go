@@ -54,6 +54,7 @@ type finishedRequest struct {
 	took   time.Duration
 	ttft   time.Duration
 	form   *wire.WhyForm
+	guess  *wire.WhyGuesses
 	wait   formWait
 	device deviceWait
 	usage  wire.WhyUsage
@@ -69,7 +70,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
-		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait,
+		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait, guess: l.whyGuesses(r),
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -117,7 +118,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done",
 			Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
-			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens),
+			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens), Guesses: p.guess,
 		}
 		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.force, p.calls)
 		explain(&w, p.note)
@@ -133,6 +134,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	w := wire.WhyRequest{
 		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
+		Guesses: l.whyGuesses(r),
 	}
 	signals := r.ctl.Signals()
 	w.Signals = whySignals(&signals, w.Usage.ThinkTokens)

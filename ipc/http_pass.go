@@ -38,6 +38,17 @@ func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(m
 	}
 }
 
+// Watched is Asked for a live view: no answer that a client waits for, and none that keeps this process from being
+// idle. When the process ends, its connection just ends.
+func Watched(ctx context.Context) {
+	c, ok := ctx.Value(connKey{}).(*httpConn)
+	if !ok || c.state == nil {
+		return
+	}
+	c.after.Store(uint32(connstate.Resting))
+	c.state.Set(connstate.State{Phase: connstate.Asked})
+}
+
 // writePassed writes as Conn.Write does, and keeps the state that the front sees true: a write of one event goes out
 // whole or not at all, longer ones are marked before they begin. With its first write an answer is taken for begun
 // before it is: the client that the write wakes may run first, and see the end of this process before the store that

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -499,6 +500,12 @@ func (c *Conn) Pend() (done func()) {
 type Routing struct {
 	Seen  int // bytes that it has looked at
 	Whole int // bytes with which the message is whole, where that is known
+
+	// The framed request that waits, if its client wants to hear of progress: its id, since when, how often it was
+	// told.
+	Request string
+	Since   time.Time
+	Told    int
 }
 
 // Admit notes whether --listen-mode lets the user of c ask over TCP, for the process that c is passed to. Loop only.

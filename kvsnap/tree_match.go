@@ -164,3 +164,32 @@ func (t *Tree) matchWhole(p *Prompt, most int) Match {
 	}
 	return m
 }
+
+// beyondCheck is how many tokens Beyond compares in a sequence that it found earlier.
+const beyondCheck = 32
+
+// Beyond returns what follows text, the history of running sequence self, in another text of the namespace, and the
+// sequence that has it: near, where an earlier call found one and text has grown by what it returned, else the one with
+// the most tokens behind text. It returns nil and NoSeq if there is none. The tokens need not have cells any more. They
+// are valid until the next call of a method that changes the tree, and must not be changed.
+func (t *Tree) Beyond(self Seq, ns uint32, text []Token, near Seq) (rest []Token, from Seq) {
+	n := len(text)
+	fits := func(s Seq) bool {
+		q := &t.seqs[s]
+		return s != self && q.state != free && q.ns == ns && q.limit == noLimit && len(q.tokens) > n
+	}
+	if near != NoSeq {
+		since := max(0, n-beyondCheck)
+		if !fits(near) || CommonPrefix(text[since:], t.seqs[near].tokens[since:]) != n-since {
+			return nil, NoSeq
+		}
+		return t.seqs[near].tokens[n:], near
+	}
+	from = NoSeq
+	for s := range t.seqs {
+		if fits(Seq(s)) && len(t.seqs[s].tokens)-n > len(rest) && CommonPrefix(text, t.seqs[s].tokens) == n {
+			rest, from = t.seqs[s].tokens[n:], Seq(s)
+		}
+	}
+	return rest, from
+}

@@ -47,12 +47,18 @@ type vec struct {
 	get   func(i int) float64
 }
 
+// Where what is about connections is counted.
+const (
+	atPoller = "poller"
+	atDoor   = "HTTP, before a request is read"
+)
+
 // declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units of the JSON are
 // fixed by the system design's metrics plan where it has them; the Prometheus names follow that project's rules.
 func (m *Metrics) declare() {
 	const step, sample, finish = "decode loop, after each decode", "decode loop, at each sampled token",
 		"decode loop, when a request ends"
-	const sched, io, scrape = "decode loop, from the scheduler after each step", "poller", "read at the scrape"
+	const sched, io, scrape = "decode loop, from the scheduler after each step", atPoller, "read at the scrape"
 
 	// Requests and tokens.
 	m.counter("tokens_generated_total", "uma_tokens_generated_total", "tokens", "Tokens sampled", sample,
@@ -126,6 +132,17 @@ func (m *Metrics) declare() {
 	m.value("avg_budget_used", "uma_budget_used_ewma_tokens", "tokens", "Moving average of budget_used; each step "+
 		"has a weight of 1/5", step, m.usedEWMA.value)
 
+	kinds := []string{"weights", "kv", "copies", "activations"}
+	m.vector("step_bytes_total", "uma_step_bytes_total", "kind", counter, "bytes", "Estimated bytes that steps moved: "+
+		"weights, KV cells attended to and written, cells copied between the pool and the tiers below it, activations",
+		step, kinds, func(i int) float64 { return float64(m.stepBytes[i].Value()) })
+	m.value("bandwidth_gbps", "uma_step_bandwidth_bytes_per_second", "GB/s; bytes/s",
+		"Moving average of a step's bytes by "+
+			"its duration; each step has a weight of 1/5", step, m.bandwidth.value).scale = 1e9
+	m.value("bandwidth_predicted_gbps", "uma_step_bandwidth_predicted_bytes_per_second", "GB/s; bytes/s",
+		"The same by the "+
+			"duration that the cost model predicts", step, m.bandwidthPredicted.value).scale = 1e9
+
 	// Queues and cells.
 	const queued, running = "Queued requests, by class", "Running requests, by state"
 	m.value("ready_sessions", "uma_requests_ready", "requests", "Running requests that a step can advance: all "+
@@ -163,8 +180,10 @@ func (m *Metrics) declare() {
 	}).whole = true
 
 	m.declarePromise(step, sample, finish, sched)
+	m.declareProcessors()
 	m.declareThinking(step, sample, finish)
 	m.declareForms(sample)
+	m.declareSpeculation(step, sched)
 	m.declareKV(sched, scrape)
 	m.declareDevice(step, scrape)
 
@@ -251,7 +270,7 @@ func (m *Metrics) declare() {
 	m.labelled("http_refused_total", "uma_http_requests_refused_total", "reason", "requests",
 		"HTTP requests on --listen that were refused before their body was read: a foreign Host header (host), a web "+
 			"page of a foreign origin (origin), a forbidden or unknown user (uid), a missing or unknown API key (key)",
-		"HTTP, before a request is read", &m.HTTPRefused)
+		atDoor, &m.HTTPRefused)
 	m.gauge("live_views", "uma_live_views", "connections", "Open live views of the page",
 		"HTTP", &m.LiveViews)
 	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io,
@@ -278,6 +297,21 @@ func (m *Metrics) declare() {
 	m.total("log_suppressed_total", "uma_log_lines_suppressed_total", "lines",
 		"Log lines suppressed as repetitions; one line per window has their number", log,
 		logged(func(l Log) uint64 { return l.Suppressed }))
+	const exporter = "telemetry exporter"
+	m.vector("telemetry_spans_total", "uma_telemetry_spans_total", "outcome", counter, "spans",
+		"Spans for the OpenTelemetry collector: delivered (exported), or lost because it did not take them (failed)",
+		exporter, []string{"exported", "failed"}, func(i int) float64 {
+			t := m.telemetryNow()
+			return float64([]uint64{t.Exported, t.Failed}[i])
+		})
+	m.vector("telemetry_metric_exports_total", "uma_telemetry_metric_exports_total", "outcome", counter, "exports",
+		"Exports of the metrics to the OpenTelemetry collector", exporter, []string{"exported", "failed"},
+		func(i int) float64 {
+			t := m.telemetryNow()
+			return float64([]uint64{t.MetricExports, t.MetricFailures}[i])
+		})
+	m.total("telemetry_dropped_total", "uma_telemetry_dropped_total", "requests", "Requests without a trace, because "+
+		"the exporter was behind", exporter, func() float64 { return float64(m.telemetryNow().Dropped) })
 	memory := func(pick func(Memory) int64) func() float64 {
 		return func() float64 { return float64(pick(m.memoryNow())) }
 	}

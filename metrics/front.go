@@ -1,5 +1,23 @@
 package metrics
 
+import "slices"
+
+// OfConnections are the keys of the JSON about connections: a front counts them for all of its engine processes.
+func (m *Metrics) OfConnections() (keys []string) {
+	for _, d := range m.decls {
+		if d.where == atPoller || d.where == atDoor {
+			keys = append(keys, d.json)
+		}
+	}
+	return keys
+}
+
+// OfFront are the keys of the JSON that a front has values for: it has no model.
+func (m *Metrics) OfFront() []string {
+	return slices.Concat(m.OfConnections(), []string{"requests_rejected_total", "log_lines_total", "log_dropped_total",
+		"log_suppressed_total", "go_heap_bytes", "rss_bytes", "uptime_ms", "build"})
+}
+
 // FrontMetric is a metric of a front: about its models, beside those of its engine processes.
 type FrontMetric struct {
 	Name    string

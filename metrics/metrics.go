@@ -53,6 +53,13 @@ type Log struct {
 	Lines, Dropped, Suppressed uint64
 }
 
+// Telemetry counts what was exported to an OpenTelemetry collector since the start.
+type Telemetry struct {
+	Exported, Failed              uint64 // spans delivered, and lost because the collector did not take them
+	Dropped                       uint64 // requests without a trace, because the exporter was behind
+	MetricExports, MetricFailures uint64
+}
+
 // Memory is the memory ledger, in bytes.
 type Memory struct {
 	Weights, Repacked, KV, GoHeap, RSS int64
@@ -72,7 +79,17 @@ type Step struct {
 	Scheduled time.Duration // time that the scheduler took to plan it
 	Probed    int           // logits rows whose entropy was read
 	ProbeTime time.Duration // total time for them
+	Traffic   Traffic
 }
+
+// Traffic is the estimated bytes that a step moves.
+type Traffic struct {
+	Weights, KV int64
+	Copies      int64 // between the KV pool and the tiers below it
+	Activations int64
+}
+
+func (t Traffic) total() int64 { return t.Weights + t.KV + t.Copies + t.Activations }
 
 // Scheduler are the scheduler's gauges after a step, as in sched.Stats, and the counts of cells.
 type Scheduler struct {
@@ -95,6 +112,7 @@ type Scheduler struct {
 	TTFTAtRisk       int
 	ThinkHeld        uint64 // think rows skipped in steps, since the start
 	Cost             CostModel
+	Guessing         [len(guessReasons)]uint64 // decisions about guesses since the start, by reason
 }
 
 // Metrics holds all metrics. Any goroutine may update the fields; one goroutine calls Step and SetScheduler.
@@ -112,6 +130,7 @@ type Metrics struct {
 	Refusals        Labels // Declare before use; requests without a place in the queue, by why
 	HTTPRefused     Labels // Declare before use; requests over TCP that were refused, by why
 	ToolCalls       Labels // Declare before use; calls of tools in answers, by the form that the model writes them in
+	ThreadChanges   Labels // Declare before use; changes of the number of compute threads, by why
 	MalformedCalls  Labels // Declare before use; texts that looked like calls, by why they are none
 
 	TTFT          Durations // arrival → first token
@@ -157,6 +176,8 @@ type Metrics struct {
 	ParkedTotal  Counter // preempted requests whose cells were put away
 	ContextShift Counter // times the oldest part of a full context was removed
 
+	drafted, accepted           [2 * 2]Counter // by phase and source
+	guessing                    [len(guessReasons)]Counter
 	eatProbes, probeDropped     Counter
 	thinkProbes, rpdiIndex      Sizes // index in thousandths
 	eatEntropy, eatMean         Sizes // in 1/1000 nat
@@ -175,10 +196,12 @@ type Metrics struct {
 	thinkHeld, costSteps        Counter
 	costA, costB, costC, costD  floatGauge // ms
 	costError, costRatio        floatGauge
+	processors                  processorGauges
 
 	store     atomic.Pointer[func() Store]
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
+	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
 
 	steps         Counter
@@ -192,6 +215,9 @@ type Metrics struct {
 	lastTook                                       Gauge // ns
 	lastStep                                       Gauge // ns after start, 0 = none yet
 	targetEWMA, usedEWMA                           ewma  // tokens
+	stepBytes                                      [4]Counter
+	lastBytes                                      [4]Gauge
+	bandwidth, bandwidthPredicted                  ewma // GB/s
 
 	queuedInteractive, queuedBackground, prefilling, decoding, paused Gauge
 	liveCells, freeCells, budgetTarget, schedEWMA                     Gauge
@@ -223,6 +249,7 @@ func New(build Build) *Metrics {
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog")
 	m.CacheMisses.Declare()
 	m.HTTPRefused.Declare()
+	m.unknownProcessors()
 	m.declare()
 	m.registry = prometheus.NewRegistry()
 	// Without go_memstats_…: of its names, two are one in OpenMetrics. go_memory_classes_… has the same numbers.
@@ -237,6 +264,16 @@ func (m *Metrics) BindIO(io IO) { m.io.Store(&io) }
 
 // BindLog sets the source of the log's counts, which must be safe from any goroutine.
 func (m *Metrics) BindLog(f func() Log) { m.log.Store(&f) }
+
+// BindTelemetry sets the source of the exporter's counts, which must be safe from any goroutine.
+func (m *Metrics) BindTelemetry(f func() Telemetry) { m.telemetry.Store(&f) }
+
+func (m *Metrics) telemetryNow() Telemetry {
+	if f := m.telemetry.Load(); f != nil {
+		return (*f)()
+	}
+	return Telemetry{}
+}
 
 // BindMemory sets the source of the memory ledger, which must be safe from any goroutine and must not stop the world.
 func (m *Metrics) BindMemory(f func() Memory) { m.memory.Store(&f) }
@@ -300,9 +337,33 @@ func (m *Metrics) Step(s Step) {
 		m.schedTime.Observe(s.Scheduled)
 	}
 	m.probeTime.ObserveMean(s.Probed, s.ProbeTime)
+	m.moved(&s)
 	m.targetEWMA.add(float64(m.target()))
 	m.usedEWMA.add(float64(s.Tokens))
 	m.lastStep.Set(max(int64(time.Since(m.start)), 1))
+}
+
+// moved counts a step's traffic.
+func (m *Metrics) moved(s *Step) {
+	t := &s.Traffic
+	for i, n := range [...]int64{t.Weights, t.KV, t.Copies, t.Activations} {
+		m.stepBytes[i].Add(uint64(max(n, 0)))
+		m.lastBytes[i].Set(n)
+	}
+	if n := float64(t.total()); n > 0 && s.Took > 0 {
+		m.bandwidth.add(n / float64(s.Took)) // bytes in a nanosecond: GB/s
+		if s.Predicted > 0 {
+			m.bandwidthPredicted.add(n / float64(s.Predicted))
+		}
+	}
+}
+
+// Bandwidth returns the newest step's traffic and the moving averages of GB/s: by the cost model's prediction, and as
+// measured.
+func (m *Metrics) Bandwidth() (t Traffic, predicted, measured float64) {
+	b := &m.lastBytes
+	return Traffic{b[0].Value(), b[1].Value(), b[2].Value(), b[3].Value()}, m.bandwidthPredicted.value(),
+		m.bandwidth.value()
 }
 
 // target returns the scheduler's budget target, or the last step's budget if there is none yet.
@@ -347,6 +408,9 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 	}
 	m.ttftAtRisk.Set(int64(s.TTFTAtRisk))
 	m.thinkHeld.v.Store(s.ThinkHeld)
+	for i, n := range s.Guessing {
+		m.guessing[i].v.Store(n)
+	}
 	m.costA.set(s.Cost.A)
 	m.costB.set(s.Cost.B)
 	m.costC.set(s.Cost.C)
@@ -368,6 +432,9 @@ func (m *Metrics) Scheduler() Scheduler {
 		ThinkHeld: m.thinkHeld.Value(),
 		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(),
 			m.costRatio.value(), m.costSteps.Value()},
+	}
+	for i := range m.guessing {
+		s.Guessing[i] = m.guessing[i].Value()
 	}
 	for i := range m.byState {
 		s.ByState[i/len(phaseNames)][i%len(phaseNames)] = int(m.byState[i].Value())

@@ -31,6 +31,11 @@ func filled() *Metrics {
 	m.Refusals.Declare("displaced")
 	m.HTTPRefused.Declare("host", "uid")
 	m.HTTPRefused.Inc("uid")
+	m.ThreadChanges.Declare("taken", "undisturbed")
+	m.ThreadChanges.Inc("taken")
+	m.SetProcessors(Processors{Threads: 1, Most: 2, Taken: 0.75, Waited: 0.125, Stalled: 3 * time.Second, Throttled: -1,
+		Switches: 40, BarrierSleeps: 7})
+	m.SetPower(Power{Joules: 12.5, PerToken: 0.25, OnBattery: true})
 	m.ToolCalls.Declare("hermes")
 	m.MalformedCalls.Declare("unknown_tool")
 	m.ToolCalls.Inc("hermes")
@@ -53,8 +58,11 @@ func filled() *Metrics {
 		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, PoolCells: 20,
 		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
-		Cost: CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
+		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
+		Guessing: [7]uint64{11, 12, 13, 14, 15, 16, 17},
 	})
+	m.Guessed(false, 0, 40, 30)
+	m.Guessed(true, 1, 7, 2)
 	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}},
 		OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
 		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1, PrefixEvictions: 8})
@@ -100,7 +108,8 @@ func filled() *Metrics {
 	m.ContextShift.Inc()
 	m.Step(Step{Took: 20 * time.Millisecond, Tokens: 100, Prefill: 96, Decode: 4, Budget: 512, PrefillHeld: true,
 		Think: 3, Predicted: 18 * time.Millisecond, Scheduled: 12 * time.Microsecond, Probed: 3,
-		ProbeTime: 90 * time.Microsecond})
+		ProbeTime: 90 * time.Microsecond,
+		Traffic:   Traffic{Weights: 100_000_000, KV: 60_000_000, Copies: 15_000_000, Activations: 5_000_000}})
 	m.Prompts.Inc()
 	m.TokensGenerated.Add(5)
 	m.DecodeErrors.Inc()
@@ -122,6 +131,9 @@ func filled() *Metrics {
 	})
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceYields.Add(6)
+	m.BindTelemetry(func() Telemetry {
+		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
+	})
 	m.BindLog(func() Log { return Log{Lines: 100, Dropped: 3, Suppressed: 4} })
 	return m
 }
@@ -172,6 +184,13 @@ func TestSnapshot(t *testing.T) {
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0, "sampling": 4.0},
 
 			"live_views": 2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
+			"telemetry_spans_total":          map[string]any{"exported": 12.0, "failed": 3.0},
+			"telemetry_metric_exports_total": map[string]any{"exported": 4.0, "failed": 1.0},
+			"telemetry_dropped_total":        2.0,
+
+			"step_bytes_total": map[string]any{"weights": 1e8, "kv": 6e7, "copies": 1.5e7, "activations": 5e6},
+			"bandwidth_gbps":   9.0, "bandwidth_predicted_gbps": 10.0,
+
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
 
 			"repacked_bytes": 50.0,
@@ -196,6 +215,11 @@ func TestSnapshot(t *testing.T) {
 			"slo_violations_tbt_total": 2.0, "slo_violations_ttot_total": 4.0, "ttft_at_risk": 2.0,
 			"itl_target_ms": 50.0, "itl_target_infeasible": 1.0, "guard": map[string]any{"open": 0.0, "trim": 1.0,
 				"hold": 0.0}, "think_held_total": 6.0,
+			"compute_threads": 1.0, "compute_threads_most": 2.0,
+			"compute_thread_changes_total": map[string]any{"taken": 1.0, "undisturbed": 0.0, "other": 0.0},
+			"cpus_taken":                   0.75, "compute_wait_share": 0.125, "involuntary_switches_total": 40.0,
+			"cpu_stalled_ms_total": 3000.0, "cpu_throttled_ms_total": nil, "barrier_sleeps_total": 7.0,
+			"energy_joules_total": 12.5, "joules_per_token": 0.25, "on_battery": 1.0,
 			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0,
 			"cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
 			"think_ended_total": map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0,
@@ -209,6 +233,12 @@ func TestSnapshot(t *testing.T) {
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"thought_ingests_total": 3.0,
 			"vocab_fallback_total":  1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
+			"drafted_tokens_total": map[string]any{"output/own": 40.0, "output/other": 0.0, "think/own": 0.0,
+				"think/other": 7.0},
+			"accepted_tokens_total": map[string]any{"output/own": 30.0, "output/other": 0.0, "think/own": 0.0,
+				"think/other": 2.0},
+			"speculation_decisions_total": map[string]any{"guess": 11.0, "guess_none": 12.0, "guess_unlikely": 13.0,
+				"guess_target": 14.0, "guess_prompts": 15.0, "guess_room": 16.0, "guess_trial": 17.0},
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
@@ -356,7 +386,7 @@ func TestPlannedNames(t *testing.T) {
 
 func TestSchedulerRoundTrip(t *testing.T) {
 	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
-		CostModel{22, 23, 24, 25.5, 26, 27, 28}}
+		CostModel{22, 23, 24, 25.5, 26, 27, 28}, [7]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {
@@ -464,6 +494,11 @@ uma_probe_seconds_bucket{le="3.2e-05"} 3
 uma_kv_hits_total{tier="host"} 1
 uma_kv_restore_seconds_count{tier="host"} 1
 uma_slo_violations_tbt_total 2
+uma_compute_thread_changes_total{reason="taken"} 1
+uma_cpus_taken 0.75
+uma_cpu_stalled_seconds_total 3
+uma_cpu_throttled_seconds_total 0
+uma_energy_joules_total 12.5
 meridian_budget_force_triggered_total 2
 meridian_budget_force_reason_total{reason="hard_cap"} 1
 meridian_queue_depth{queue="think"} 10
@@ -486,11 +521,12 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		}
 	}
 	// Units of the base system, one prefix.
-	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells|nats|nats2|probes)$`)
+	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells|nats|nats2|probes|second)$`)
 	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued",
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
-		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views"}
+		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views",
+		"uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
 	for _, d := range m.decls {
 		if d.prom == "" {
 			if d.both == nil {

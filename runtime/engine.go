@@ -263,6 +263,19 @@ type RowScanner interface {
 	Argmax(i int) (Token, float32)
 }
 
+// ThreadSetter is an optional interface of an Engine that computes on threads of the CPU.
+type ThreadSetter interface {
+	// SetThreads has later Decodes use n threads, 1 … Capabilities.Threads; n beyond them is cut. Rows are the same
+	// with any number of threads.
+	SetThreads(n int)
+	// ComputeThreads appends the kernel's ids of the live threads of the process that have computed; none where they
+	// are not known. It is safe from any goroutine.
+	ComputeThreads(dst []int) []int
+	// BarrierSleeps is how often a compute thread of the process has slept at a barrier, because another one did not
+	// arrive; 0 where barriers only spin. It is safe from any goroutine.
+	BarrierSleeps() uint64
+}
+
 // RowStats are the statistics of a row of raw logits, for the entropy probe and for sampling. NaN and +Inf are ignored
 // and counted. -Inf is a masked entry of probability 0. For a row without other entries, Max and LogSumExp are -Inf,
 // Argmax is NoToken, and Entropy and CloseMass are 0.

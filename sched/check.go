@@ -191,7 +191,7 @@ func (s *Scheduler) checkPlan() error {
 		return fmt.Errorf("%d starts, %d are known, again %v, %d slices", len(p.Start), s.starting, p.Again,
 			len(p.Batch))
 	}
-	probe, forks := 0, 0
+	probe, forks, guessed := 0, 0, 0
 	for i := range p.Batch {
 		sl, r := &p.Batch[i], s.batch[i]
 		if sl.Kind == SliceProbe {
@@ -205,7 +205,8 @@ func (s *Scheduler) checkPlan() error {
 			continue
 		}
 		switch {
-		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N > r.left():
+		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N-sl.Guessed > r.left() ||
+			sl.Guessed < 0 || sl.Guessed > 0 && (sl.Guessed > r.offer || sl.Row < 0):
 			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq,
 				r.computed, r.left())
 		case (sl.Kind == SliceDecode) != r.decoding():
@@ -221,21 +222,23 @@ func (s *Scheduler) checkPlan() error {
 			}
 		}
 		tokens += sl.N
+		guessed += sl.Guessed
 		row := -1
-		if sl.N == r.left() {
-			row = tokens - 1
+		if sl.N-sl.Guessed == r.left() {
+			row = tokens - 1 - sl.Guessed
 		}
 		if sl.Row != row {
 			return fmt.Errorf("slice %+v: its row is %d", *sl, row)
 		}
 		if sl.Kind == SliceDecode {
-			decode += sl.N
+			decode += sl.N - sl.Guessed
 		} else {
 			prefill += sl.N
 		}
 	}
 	switch {
-	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens || probe != p.ProbeTokens:
+	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens || probe != p.ProbeTokens ||
+		guessed != p.GuessedTokens:
 		return fmt.Errorf("plan counts %d = %d + %d tokens, slices have %d = %d + %d", p.Tokens, p.PrefillTokens,
 			p.DecodeTokens, tokens, prefill, decode)
 	case forks > s.cfg.Forks && s.cfg.Forks > 0:

@@ -257,11 +257,12 @@ func (m *costModel) chunk(limit float64, base load, start, most int, bound func(
 }
 
 // observe learns from a step that computed l. shared says that it had answers and prompts: chunks are sized for such
-// steps, and only they move the ratio.
-func (m *costModel) observe(l load, took time.Duration, shared bool) {
+// steps, and only they move the ratio. slow reports that the step took so much longer than predicted that the machine
+// may have become slower.
+func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool) {
 	ms := float64(took) / 1e6
 	if !(ms > 0) || ms > 1e7 {
-		return
+		return false
 	}
 	if m.prompts == 0 && l.prefill > 0 {
 		m.firstPrompt(l, ms)
@@ -288,8 +289,9 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 			}
 			m.ratio = min(max(m.ratio, costRatioMin), costRatioMax)
 		}
+		slow = ms > mul(costJump, pred)
 		if m.jump(ms / pred) {
-			return // the coefficients are new; this step is in them
+			return slow // the coefficients are new; this step is in them
 		}
 	}
 
@@ -325,6 +327,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 		m.prompts++
 		m.largest = max(m.largest, l.prefill)
 	}
+	return slow
 }
 
 // firstPrompt takes the scale of the machine from the first step with prompt tokens if that took much longer than the
@@ -357,6 +360,16 @@ func (m *costModel) uncorrelated(i int, variance float64) {
 		m.cov[i][j], m.cov[j][i] = 0, 0
 	}
 	m.cov[i][i] = variance
+}
+
+// doubtRows makes the price of a row and of the step uncertain by some of the time that a step of few rows took: the
+// model was wrong about how the two share it.
+func (m *costModel) doubtRows(took time.Duration) {
+	std := mul(0.3, float64(took)/1e6)
+	m.uncorrelated(0, mul(std, std))
+	std *= costScale[2]
+	m.uncorrelated(2, mul(std, std))
+	m.bound()
 }
 
 // scale multiplies all coefficients by f and makes them a little less certain.

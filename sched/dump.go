@@ -81,6 +81,9 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 	if p.ProbeTokens > 0 {
 		num(" probe=", p.ProbeTokens)
 	}
+	if p.GuessedTokens > 0 {
+		num(" guessed=", p.GuessedTokens)
+	}
 	num(" budget=", p.Budget)
 	why(p.Reason)
 	if p.PrefillHeld {
@@ -133,6 +136,9 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		num(" at=", s.Start)
 		if s.Kind != SliceDecode {
 			num(" n=", s.N)
+		}
+		if s.Guessed > 0 {
+			num(" guessed=", s.Guessed)
 		}
 		if s.Row >= 0 {
 			num(" row=", s.Row)

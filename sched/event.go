@@ -25,6 +25,9 @@ func (s *Scheduler) apply(e *Event) {
 		}
 		s.limit = e.Limit
 		return
+	case EvThreads:
+		s.onThreads(e)
+		return
 	case EvCells:
 		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
 			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
@@ -53,7 +56,12 @@ func (s *Scheduler) apply(e *Event) {
 		if !e.Finish.Final() {
 			panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Finish))
 		}
+		if e.Accepted < 0 || e.Accepted > r.guessed {
+			panic(fmt.Sprintf("sched: EvFinish of request %d accepts %d guesses; %d were computed", r.id, e.Accepted,
+				r.guessed))
+		}
 		s.heard(r)
+		r.generated += e.Accepted
 		s.finalise(r, e.Finish, s.givenUp(r, e))
 	case EvPause:
 		if r.paused {
@@ -132,7 +140,7 @@ func (s *Scheduler) arrive(e *Event) {
 		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL),
 		ttot:     int64(e.TargetTTOT),
 		deadline: never, due: s.dueAt(e), strict: e.Strict,
-		whole: e.Whole, everyRow: e.EveryRow,
+		whole: e.Whole, everyRow: e.EveryRow, guesses: e.Guesses,
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -178,8 +186,12 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
-		s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
+		if s.guesses.trial {
+			s.cost.streak = 0 // a step of unusual shape says nothing about the machine's speed
+		}
+		s.observeCost(e)
 		s.observeGap(e.Took)
+		s.learnPrice(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
 		}
@@ -191,7 +203,8 @@ func (s *Scheduler) outcome(e *Event) {
 				}
 				continue
 			}
-			r.computed += sl.N
+			r.computed += sl.N - sl.Guessed
+			r.guessed = sl.Guessed
 			s.charge(r)
 			if sl.Row >= 0 {
 				r.awaiting = true
@@ -226,16 +239,21 @@ func (s *Scheduler) token(r *request, e *Event) {
 	if e.Probe < 0 {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Probe %d", r.id, e.Probe))
 	}
-	if e.Cut < 0 || e.Cut > r.computed {
+	s.checkGuesses(r, e)
+	if e.Cut < 0 || e.Cut > r.computed+e.Accepted {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut,
-			r.computed))
+			r.computed+e.Accepted))
 	}
-	if e.Forced < 0 || e.Forced >= r.max-r.generated {
+	if e.Forced < 0 || e.Accepted+e.Forced >= r.max-r.generated {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced,
 			r.max-r.generated))
 	}
 	s.heard(r)
-	r.generated += 1 + e.Forced
+	s.learnGuesses(r, e)
+	r.computed += e.Accepted
+	s.charge(r)
+	r.generated += e.Accepted + 1 + e.Forced
+	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut
@@ -261,7 +279,8 @@ func (s *Scheduler) token(r *request, e *Event) {
 	}
 	r.lastEmit, r.emitted = s.now, true
 	if r.state == Output {
-		r.readAt = max(r.readAt, s.now).Add(time.Duration(float64(time.Second) / s.cfg.ReadingRate))
+		r.readAt = max(r.readAt, s.now).Add(time.Duration(mul(float64(1+e.Accepted), float64(time.Second)) /
+			s.cfg.ReadingRate))
 	}
 }
 

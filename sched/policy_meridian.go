@@ -23,7 +23,9 @@ import (
 //     all has Config.FirstPrefill tokens;
 //  5. beside an interactive answer of fewer than 5 tokens prompts are held, because its first words are waited for: in
 //     at most 12 steps more than there were other steps, and not a prompt that is within two steps of its first token;
-//  6. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible). Then a step may take
+//  6. prompts that arrived together, four and more, complete in one step, where their answers would leave later prompts
+//     less than 0.75 of a step, and where that takes 2.5 s at most (together.go);
+//  7. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible). Then a step may take
 //     1.5 times as long as answers alone, because holding the others would smooth nothing.
 //
 // It optimises: the target first, then the throughput of prompts and of thinking under it. It predicts: the first step

@@ -229,6 +229,9 @@ func (p *uma) plain(n int) float64 {
 }
 
 func (p *uma) observe(plan *Plan, took time.Duration) {
+	if plan.PrefillTokens == 0 && plan.GuessedTokens > 0 {
+		return
+	}
 	if plan.PrefillTokens == 0 {
 		// The cut keeps one step during which the machine slept from raising every bound.
 		x := float64(took)

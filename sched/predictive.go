@@ -15,7 +15,8 @@ type predictive struct {
 	turn            int        // steps with several prompts since the least recently served one went first
 	protected       int        // steps that protected first tokens, less the steps since that did not
 	infeasible      bool       // the newest ITL target cannot be met
-	shared, solo    int        // prompt tokens of the newest steps with prompts, beside answers and alone
+	group           together
+	shared, solo    int // prompt tokens of the newest steps with prompts, beside answers and alone
 }
 
 func newPredictive(s *Scheduler) predictive {

@@ -103,6 +103,8 @@ type promptFill struct {
 	// those that it has seen.
 	maxExtrapolation int
 	cutBy            Reason // of a chunk that the budget cuts
+	together         bool   // prompts before their first token are left without their last token
+	waits            bool   // together has left out a token
 	protect          bool   // only prompts whose first token is near get a chunk
 
 	total   int    // prompt tokens of the step
@@ -113,15 +115,18 @@ type promptFill struct {
 func (p *predictive) prompts(b *batcher, budget stepBudget) {
 	if len(p.pre) == 0 {
 		p.held = 0
+		p.group.note(p.s.now, false)
 		return
 	}
 	p.sort()
 	f := p.newFill(b, budget)
+	f.together = p.holdsLast(b.load, &f.budget)
 	for _, r := range p.pre {
 		if !f.add(r) {
 			break
 		}
 	}
+	p.group.note(p.s.now, f.waits)
 	if f.protect {
 		p.protected++
 	} else {
@@ -167,6 +172,13 @@ func (f *promptFill) add(r *request) (more bool) {
 	most := min(r.left(), f.b.left)
 	if most == 0 {
 		return false
+	}
+	if f.together && most == r.left() && awaitsFirstToken(r) {
+		f.waits = true
+		if most--; most == 0 {
+			f.p.skip(f.b, r, ReasonPrefillTogether)
+			return true
+		}
 	}
 	n, reason := f.chunk(r, most)
 	if n <= 0 {

@@ -47,6 +47,8 @@ type simRequest struct {
 	shared                int // of cells
 	paused, deferred      bool
 	whole, everyRow       bool // a text to embed
+	guesses               bool
+	offer                 int
 	everRan               bool
 	waitedRow, waitedPref int // steps with a batch since its newest slice, decoding and in Prefill
 }
@@ -135,6 +137,8 @@ func (e *engine) happen() (ev []Event) {
 		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")),
 			Prompt: r.prompt, MaxTokens: r.max,
 			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow}
+		r.guesses = rapid.Bool().Draw(t, "guesses")
+		a.Guesses = r.guesses
 		if rapid.Bool().Draw(t, "targets") {
 			a.TargetTTFT = rapid.SampledFrom([]time.Duration{50 * time.Millisecond, time.Second}).Draw(t, "ttft")
 			a.TargetITL, a.TargetTTOT = 25*time.Millisecond, 20*time.Millisecond
@@ -176,6 +180,9 @@ func (e *engine) happen() (ev []Event) {
 		e.drained = true
 		ev = append(ev, Event{Kind: EvDrain})
 	}
+	if n := rapid.IntRange(0, 60).Draw(t, "threads"); n >= 58 {
+		ev = append(ev, Event{Kind: EvThreads, Threads: n - 57, Disturbed: rapid.Bool().Draw(t, "disturbed")})
+	}
 	return ev
 }
 
@@ -211,10 +218,19 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		if sl.Kind == SliceProbe {
 			continue
 		}
-		r.cells += sl.N
+		r.cells += sl.N - sl.Guessed
 		if sl.Row < 0 {
 			continue
 		}
+		tok := Event{Kind: EvToken, Req: sl.Req}
+		if r.offer > 0 {
+			tok.Right = min(rapid.SampledFrom([]int{0, 1, 3, 40}).Draw(e.t, "right"), r.offer, r.max-r.have-1)
+			tok.Wrong = tok.Right < r.offer
+			tok.Accepted = min(tok.Right, sl.Guessed)
+			r.cells += tok.Accepted
+			r.have += tok.Accepted
+		}
+		r.offer = 0
 		r.have++
 		switch {
 		case r.have >= r.max:
@@ -224,8 +240,14 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		default:
 			forced := min(rapid.SampledFrom([]int{0, 0, 0, 0, 2, 9, 40}).Draw(e.t, "forced"), r.max-r.have-1)
 			r.have += forced
-			ev = append(ev, Event{Kind: EvToken, Req: sl.Req, Thinking: rapid.Bool().Draw(e.t, "think"), Forced: forced,
-				Probe: rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")})
+			tok.Thinking, tok.Forced = rapid.Bool().Draw(e.t, "think"), forced
+			tok.Probe = rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")
+			if r.guesses {
+				tok.Offer = min(rapid.SampledFrom([]int{0, 1, 4, 16}).Draw(e.t, "offer"), r.max-r.have-1)
+				tok.Grade = rapid.IntRange(0, NumGrades-1).Draw(e.t, "grade")
+				r.offer = tok.Offer
+			}
+			ev = append(ev, tok)
 		}
 	}
 	return ev
@@ -269,7 +291,7 @@ func (e *engine) once(ev []Event) {
 		if !r.Final {
 			e.preempted(r)
 		}
-		q.seq, q.cells, q.shared = -1, 0, 0
+		q.seq, q.cells, q.shared, q.offer = -1, 0, 0, 0
 		if r.Final {
 			e.end(r.Req)
 		}
@@ -311,7 +333,8 @@ func (e *engine) once(ev []Event) {
 			t.Fatalf("slice %+v: the sequence belongs to %d\n%s", sl, owner, e.trace)
 		}
 		r.everRan = true
-		if sl.Start != r.cells || sl.N < 1 || sl.Start+sl.N > r.history() {
+		if n := sl.N - sl.Guessed; sl.Start != r.cells || n < 1 || sl.Start+n > r.history() || sl.Guessed > r.offer ||
+			sl.Guessed > 0 && e.promptWaits() {
 			t.Fatalf("slice %+v of %+v\n%s", sl, r, e.trace)
 		}
 		if r.whole && sl.N != r.prompt-r.cells {
@@ -321,7 +344,8 @@ func (e *engine) once(ev []Event) {
 			outputs += sl.N
 		}
 		index += sl.N
-		if row := index - 1; (sl.Start+sl.N == r.history()) != (sl.Row == row) || sl.Row >= 0 && sl.Row != row {
+		if row := index - 1 - sl.Guessed; (sl.Start+sl.N-sl.Guessed == r.history()) != (sl.Row == row) ||
+			sl.Row >= 0 && sl.Row != row {
 			t.Fatalf("slice %+v of %+v: row must be %d\n%s", sl, r, row, e.trace)
 		}
 	}
@@ -345,6 +369,16 @@ func (e *engine) once(ev []Event) {
 	}
 	e.conserving(inBatch)
 	e.bounds(inBatch)
+}
+
+// promptWaits reports whether a running request computes its prompt.
+func (e *engine) promptWaits() bool {
+	for id, r := range e.live {
+		if state, _, _ := e.s.Why(id); state == Prefill && !r.paused {
+			return true
+		}
+	}
+	return false
 }
 
 // conserving: work is only left undone for a reason that can be seen.

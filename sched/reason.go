@@ -55,6 +55,20 @@ const (
 	ReasonOthers                           // Plan.Reason: a larger step would delay their answers
 )
 
+// What became of the tokens that the caller could guess for a request (Event.Offer).
+const (
+	ReasonGuess         Reason = iota + 32 // rows for some of them are in the step
+	ReasonGuessNone                        // the caller has no guess
+	ReasonGuessUnlikely                    // they come true too rarely for the time that their rows take
+	ReasonGuessTarget                      // their rows would miss the ITL target
+	ReasonGuessPrompts                     // prompts need the time
+	ReasonGuessRoom                        // the batch or the KV cells have no room
+	ReasonGuessTrial                       // a few rows although they seem not to pay, to measure what they cost
+)
+
+// ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
+const ReasonPrefillTogether Reason = 39
+
 // Why the head of a queue waits (Plan.Waiting).
 const (
 	ReasonWaitSequence   Reason = iota + 40 // every sequence is taken
@@ -124,6 +138,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonProbe: {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
 	ReasonPrefillOthers: {"prefill_others", "The prompt chunk was cut so that answers of other models on the device " +
 		"meet their ITL target."},
+	ReasonPrefillTogether: {"prefill_together", "The last token of the prompt waited for the other prompts that " +
+		"arrived with it: the answers begin in one step, because each of them would slow the prompts down."},
 	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
 		"both directions."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
@@ -149,6 +165,18 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonOthers: {"others", "A larger step would exceed the ITL target of answers of other models on the device."},
 	ReasonAgain: {"again", "The batch is planned after cached prefixes are looked up or preempted requests have " +
 		"released their cells."},
+
+	ReasonGuess: {"guess", "Rows of guessed tokens were computed with its next token."},
+	ReasonGuessNone: {"guess_none", "No tokens were guessed, because the newest ones do not occur earlier in its " +
+		"text or in a cached text of its user."},
+	ReasonGuessUnlikely: {"guess_unlikely", "Its guessed tokens were not computed, because they come true too rarely " +
+		"for the time that their rows take."},
+	ReasonGuessTarget: {"guess_target", "Its guessed tokens were not computed, because their rows would exceed the " +
+		"ITL target of running answers (--itl-target-ms)."},
+	ReasonGuessPrompts: {"guess_prompts", "Its guessed tokens were not computed, because prompts need the time."},
+	ReasonGuessRoom: {"guess_room", "Its guessed tokens were not computed, because the batch or the KV cache has no " +
+		"room for their rows."},
+	ReasonGuessTrial: {"guess_trial", "A few guessed tokens were computed to measure what their rows cost."},
 
 	ReasonWaitSequence: {"wait_sequence", "It waits because the maximum number of requests runs (--parallel)."},
 	ReasonWaitCells: {"wait_cells", "It waits because the KV cache has too few free cells for its prompt " +

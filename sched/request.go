@@ -42,6 +42,13 @@ type request struct {
 	whole    bool // its prompt is computed in one slice
 	everyRow bool // each row of its prompt has an output
 	probe    int  // rows of the fork beside its next row; 0 = none
+	// tokens behind its history that the caller can guess, 0 = none, and their grade
+	offer, grade int
+	guesses      bool    // Event.Guesses
+	guessed      int     // of them: those in the newest batch
+	trust        trust   // how often guesses come true for it
+	guessing     Reason  // the newest decision about them; ReasonNone = none was made
+	guessSince   Instant // the first one of the decisions in a row for that reason
 	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
 	forkSkipped uint64
 	charged     int // tokens of its history that its flow was charged for: computing them again is free
@@ -198,7 +205,7 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	s.seqs[r.seq] = false
 	r.seq = -1
 	s.freed += gives
-	r.computed, r.shared, r.probe = 0, 0, 0
+	r.computed, r.shared, r.probe, r.offer, r.guessed = 0, 0, 0, 0, 0
 	if r.starting {
 		r.starting = false
 		s.starting--

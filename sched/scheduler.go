@@ -51,7 +51,10 @@ type Scheduler struct {
 	deferred int  // requests that EvDefer keeps out of their queue
 	asked    bool // the previous plan asked to reclaim cells for the only running request
 
-	cost     costModel
+	guesses guesses // see speculate
+
+	cost     costModel // of the threads in use
+	threads  threadCosts
 	overhead average // ns from a Decode's end to the next one's begin
 	began    Instant // when the newest batch was handed out
 	guard    guard   // of this Step
@@ -110,6 +113,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cells:    cfg.Cells,
 		cost:     newCostModel(&cfg.Cost),
 	}
+	s.guesses = newGuesses(cfg.MaxRunning)
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)
@@ -212,6 +216,7 @@ func (s *Scheduler) fill() {
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
 		s.policy.fill(b)
+		s.speculate(b)
 		s.plan.Budget = max(s.plan.Budget, s.plan.Tokens) // a prompt that cannot be cut may take more than was meant
 	}
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
@@ -261,8 +266,9 @@ func (s *Scheduler) observeGap(took time.Duration) {
 	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
 }
 
-// Cost returns what the cost model has learned, for Config.Cost of a later run.
-func (s *Scheduler) Cost() CostState { return s.cost.state() }
+// Cost returns what the cost model has learned, for Config.Cost of a later run: of the number of threads that the first
+// EvThreads named, whatever is in use now.
+func (s *Scheduler) Cost() CostState { return s.settledCost().state() }
 
 // Stats returns the gauges after the newest Step.
 func (s *Scheduler) Stats() Stats {

@@ -28,6 +28,9 @@ import (
 //	shared ID N          with prefix=true: N of a request's own cells are shared by now; its end does not give them up
 //	probe ID N           requests a fork with the request's next token, in the next took
 //	forced ID N          that many tokens follow the request's next token without a row
+//	offer ID N           with each token from now on, N tokens of grade 0 are guessed to follow
+//	right ID N           so many guesses come true, from now on, and the next one does not
+//	guessing ID          what was decided about its guesses
 //	stats, guard, why ID, log ID, ended, count REASON, outlook
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -76,6 +79,9 @@ type script struct {
 	max, have map[ReqID]int
 	probe     map[ReqID]int
 	forced    map[ReqID]int
+	offer     map[ReqID]int
+	right     map[ReqID]int
+	offered   map[ReqID]int
 
 	// The ledger, with Config.Prefix.
 	own, shared map[ReqID]int
@@ -104,6 +110,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			return nil
 		}
 		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{},
+			offer: map[ReqID]int{}, right: map[ReqID]int{}, offered: map[ReqID]int{},
 			own: map[ReqID]int{}, shared: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
@@ -190,12 +197,20 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk "+
 			"%d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
-	case "probe", "forced", "shared": // the first two of the request's next token
+	case "guessing":
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		of := map[string]map[ReqID]int{"probe": sc.probe, "forced": sc.forced, "shared": sc.shared}[f[0]]
+		g, ok := sc.s.Guessing(ReqID(id))
+		fmt.Fprintf(out, "%v since %v, chance %.2f, %v\n", g.Why, time.Duration(g.Since), g.Chance, ok)
+	case "probe", "forced", "shared", "offer", "right": // the first two of the request's next token
+		id, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		of := map[string]map[ReqID]int{"probe": sc.probe, "forced": sc.forced, "shared": sc.shared,
+			"offer": sc.offer, "right": sc.right}[f[0]]
 		if of[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
 			return err
 		}
@@ -298,9 +313,11 @@ func (sc *script) took(d time.Duration, args []string) error {
 		if sl.Kind == SliceProbe || ev.Outcome != StepOK {
 			continue
 		}
-		if sc.own[sl.Req] += sl.N; sl.Row < 0 {
+		if sc.own[sl.Req] += sl.N - sl.Guessed; sl.Row < 0 {
 			continue
 		}
+		offered := sc.offered[sl.Req]
+		sc.offered[sl.Req] = 0
 		sc.have[sl.Req]++
 		switch what := special[sl.Req]; {
 		case what == "stop":
@@ -310,8 +327,15 @@ func (sc *script) took(d time.Duration, args []string) error {
 		case sc.have[sl.Req] == sc.max[sl.Req]:
 			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
 		default:
-			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think",
-				Probe: sc.probe[sl.Req], Forced: sc.forced[sl.Req]})
+			e := Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req],
+				Forced: sc.forced[sl.Req], Offer: sc.offer[sl.Req]}
+			e.Right = min(sc.right[sl.Req], offered, sl.Guessed+1)
+			e.Wrong = e.Right < offered && e.Right <= sl.Guessed
+			e.Accepted = min(e.Right, sl.Guessed)
+			sc.own[sl.Req] += e.Accepted
+			sc.have[sl.Req] += e.Accepted
+			sc.offered[sl.Req] = e.Offer
+			sc.events = append(sc.events, e)
 			delete(sc.probe, sl.Req)
 			delete(sc.forced, sl.Req)
 		}

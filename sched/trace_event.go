@@ -15,11 +15,12 @@ var eventNames = [...]string{
 	EvArrive: "arrive", EvCancel: "cancel", EvStep: "outcome", EvToken: "token", EvFinish: "finish", EvPause: "pause",
 	EvResume: "resume",
 	EvDrain:  "drain", EvLimit: "limit", EvStarted: "started", EvDefer: "defer", EvReady: "ready", EvCells: "cells",
+	EvThreads: "threads",
 }
 
 // ofRequest reports whether events of this kind name a request.
 func (k EventKind) ofRequest() bool {
-	return k != EvStep && k != EvDrain && k != EvCells && k != EvLimit
+	return k != EvStep && k != EvDrain && k != EvCells && k != EvLimit && k != EvThreads
 }
 
 // eventArg is one argument of an event's line.
@@ -71,6 +72,7 @@ var eventArgs = []eventArg{
 	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),
 	flagArg(EvArrive, "whole", func(e *Event) *bool { return &e.Whole }),
 	flagArg(EvArrive, "every_row", func(e *Event) *bool { return &e.EveryRow }),
+	flagArg(EvArrive, "guesses", func(e *Event) *bool { return &e.Guesses }),
 	{
 		kind: EvStep,
 		set: func(e *Event, v string) error {
@@ -89,8 +91,14 @@ var eventArgs = []eventArg{
 	numberArg(EvToken, "probe", 0, func(e *Event) *int { return &e.Probe }),
 	numberArg(EvToken, "cut", 0, func(e *Event) *int { return &e.Cut }),
 	numberArg(EvToken, "forced", 0, func(e *Event) *int { return &e.Forced }),
+	numberArg(EvToken, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
+	numberArg(EvToken, "right", 0, func(e *Event) *int { return &e.Right }),
+	flagArg(EvToken, "wrong", func(e *Event) *bool { return &e.Wrong }),
+	numberArg(EvToken, "offer", 0, func(e *Event) *int { return &e.Offer }),
+	numberArg(EvToken, "grade", 0, func(e *Event) *int { return &e.Grade }),
 	reasonArg(EvFinish, "ends no request", Reason.Final),
 	numberArg(EvFinish, "cells", 0, func(e *Event) *int { return &e.Cells }),
+	numberArg(EvFinish, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
 	numberArg(EvCancel, "cells", 0, func(e *Event) *int { return &e.Cells }),
 	reasonArg(EvDefer, "defers no request", func(r Reason) bool { return r == ReasonJoining || r == ReasonRestoring }),
 	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),
@@ -98,6 +106,8 @@ var eventArgs = []eventArg{
 	numberArg(EvReady, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	spanArg(EvLimit, "step", true, func(e *Event) *time.Duration { return &e.Limit }),
 	spanArg(EvLimit, "waited", false, func(e *Event) *time.Duration { return &e.Waited }),
+	numberArg(EvThreads, "n", 1, func(e *Event) *int { return &e.Threads }),
+	flagArg(EvThreads, "disturbed", func(e *Event) *bool { return &e.Disturbed }),
 	{
 		kind: EvCells, key: "room",
 		set: func(e *Event, v string) (err error) { e.Cells, err = parseInt("room", v, 0, math.MaxInt32); return err },
@@ -216,6 +226,8 @@ func parseEvent(f []string) (e Event, err error) {
 	switch {
 	case (e.Kind == EvFinish || e.Kind == EvDefer) && e.Finish == ReasonNone:
 		return e, fmt.Errorf("%s: the reason is missing", f[0])
+	case e.Kind == EvThreads && (e.Threads == 0 || e.Threads > MaxThreads):
+		return e, fmt.Errorf("threads: n= is needed, 1…%d", MaxThreads)
 	case e.Kind == EvArrive && (e.Prompt == 0 || e.MaxTokens == 0):
 		return e, errors.New("arrive: prompt= and max= are needed")
 	}

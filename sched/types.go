@@ -53,7 +53,7 @@ type EventKind uint8
 
 const (
 	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, TargetTTOT,
-	// Thinking, Strict, PromptRows, QueuedFor, and Shared as EvReady does.
+	// Thinking, Strict, PromptRows, Guesses, QueuedFor, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
 	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored. Uses Req, Cells.
 	EvCancel
@@ -61,10 +61,10 @@ const (
 	// the EvToken and EvFinish events of that plan's rows.
 	EvStep
 	// EvToken: a token was sampled from this request's logits row and is computed next. Uses Req, Thinking, Probe, Cut,
-	// Forced.
+	// Forced, Accepted, Right, Wrong, Offer, Grade.
 	EvToken
 	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
-	// Req, Finish, Cells. Every row is answered by one EvToken, EvFinish or EvCancel.
+	// Req, Finish, Cells, Accepted. Every row is answered by one EvToken, EvFinish or EvCancel.
 	EvFinish
 	// EvPause: the client does not read; compute nothing for this request until EvResume.
 	EvPause
@@ -75,6 +75,9 @@ const (
 	// most, so that their answers are in time; 0 = no limit. Answers get their tokens in any case, and a prompt gets
 	// its smallest chunk when there are none. Waited is how long the caller has waited for the device before this Step.
 	EvLimit
+	// EvThreads: steps are computed by Threads compute threads from now on. The first says how many there are at the
+	// start, for which Config.Cost is. Uses Threads, Disturbed.
+	EvThreads
 
 	// The others exist with Config.Prefix only.
 
@@ -123,6 +126,7 @@ type Event struct {
 	// such a model generates
 	Whole    bool
 	EveryRow bool   // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
+	Guesses  bool   // EvArrive: the caller guesses what follows its history (Offer)
 	Finish   Reason // EvFinish, EvDefer
 
 	// EvArrive: how long before this Step the request had reached the caller. Targets count from there; from a recorded
@@ -137,6 +141,17 @@ type Event struct {
 	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed
 	// with it, in one slice where there is room. 0 = none.
 	Forced int
+	// EvToken, EvFinish: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and
+	// whose cells are kept. They were sampled before the token of this event.
+	Accepted int
+	// EvToken: the outcome of its newest Offer, whether or not its tokens were in the batch. Right is how many of them
+	// came true, from the first on; Wrong: the next one was compared, and was another.
+	Right int
+	Wrong bool
+	// EvToken: how many of the tokens behind this one the caller can guess, and how sure it is, see NumGrades. A step
+	// may compute them with this one (Slice.Guessed).
+	Offer int
+	Grade int
 	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has.
 	Cached int
 	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free
@@ -151,6 +166,11 @@ type Event struct {
 
 	Limit  time.Duration // EvLimit
 	Waited time.Duration // EvLimit
+	// EvThreads: 1 … MaxThreads.
+	Threads int
+	// EvThreads: other processes kept the threads from running: the cost model forgets the slow steps of the last
+	// second.
+	Disturbed bool
 
 	Outcome Outcome       // EvStep
 	Took    time.Duration // EvStep: how long Decode took
@@ -172,13 +192,17 @@ const (
 // Slice is one request's part of the batch: N tokens of its history (prompt, then generated) from index Start,
 // which is also their position in sequence Seq.
 type Slice struct {
-	Req    ReqID
-	Seq    int32
-	Start  int
-	N      int
-	Row    int // batch index of the logits row (its last token), or -1 when the slice does not end the history
-	Kind   SliceKind
-	Reason Reason
+	Req   ReqID
+	Seq   int32
+	Start int
+	N     int
+	// Row is the batch index of the logits row of the history's last token, or -1 when the slice does not end the
+	// history. The Guessed tokens stand behind that one, and each of them has a row too.
+	Row int
+	// Guessed is how many of the N tokens are guesses of the caller for what comes behind the history (Event.Offer).
+	Guessed int
+	Kind    SliceKind
+	Reason  Reason
 }
 
 // Start says that a request gets sequence Seq: share or restore its cached prefix, and answer with one EvStarted,
@@ -230,6 +254,7 @@ type Plan struct {
 	DecodeTokens  int
 	PrefillTokens int
 	ProbeTokens   int
+	GuessedTokens int                // not among DecodeTokens
 	Predicted     time.Duration      // of Decode, by the cost model; 0 with an empty Batch
 	Budget        int                // most tokens of this step
 	PrefillHeld   bool               // the guard kept prompts out of this step

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/blis/kv"
@@ -40,8 +41,17 @@ type Config struct {
 	ITLTargetMs  float64 `json:"itl_target_ms,omitempty"`  // 0 = the scheduler's default, as the next
 	ThinkFloorMs float64 `json:"think_floor_ms,omitempty"`
 
+	// Threads are the compute threads, on as many processors; 0 = not modelled.
+	Threads      int    `json:"threads,omitempty"`
+	FixedThreads bool   `json:"fixed_threads,omitempty"` // --fixed-threads
+	Busy         []Busy `json:"busy,omitempty"`          // what takes processors
+
 	MaxBackground int  `json:"max_background,omitempty"`  // background requests that run at once, 0 = no limit
 	NoPrefixCache bool `json:"no_prefix_cache,omitempty"` // nothing is shared
+	// Speculate is --speculate: the most tokens guessed for a step, 0 = none. Repeat is the share of the answers that
+	// repeats earlier text of the request, for requests whose workload does not say.
+	Speculate int     `json:"speculate,omitempty"`
+	Repeat    float64 `json:"repeat,omitempty"`
 	// Engine: "" asks the latency model only; "fake" also computes every batch with runtime/fake.
 	Engine string `json:"engine,omitempty"`
 
@@ -201,7 +211,9 @@ func filled() Config {
 	c := DefaultConfig()
 	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
+	c.Threads, c.FixedThreads, c.Busy = 1, true, []Busy{{}}
 	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
+	c.Speculate, c.Repeat = 1, 0.5
 	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
 	c.CostSpread, c.KVDiskBlocks, c.KVFabric = latency.Spread{{}}, 1, true
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
@@ -260,6 +272,7 @@ func (c *Config) Validate() error {
 		bad("kv_tier_us = %v: must be three numbers ≥ 0, microseconds a token of the host, disk and fabric", c.KVTierUs)
 	}
 	positive("kv_part_tokens", c.KVPartTokens, 1<<20)
+	c.checkBusy(bad)
 	errs = append(errs,
 		oneOf("scheduler", c.Scheduler, blis.Schedulers),
 		oneOf("priority_policy", c.PriorityPolicy, blis.PriorityPolicies),
@@ -268,6 +281,12 @@ func (c *Config) Validate() error {
 		oneOf("latency_model", c.LatencyModel, LatencyModels),
 		oneOf("engine", c.Engine, Engines),
 		oneOf("admission", c.Admission, Admissions))
+	if c.Speculate < 0 || c.Speculate > core.MaxGuess {
+		bad("speculate = %d: must be between 0 and %d", c.Speculate, core.MaxGuess)
+	}
+	if !(c.Repeat >= 0 && c.Repeat < 1) {
+		bad("repeat = %v: must be in [0, 1), the share of answers that repeats earlier text", c.Repeat)
+	}
 	if !(c.CostNoise >= 0 && c.CostNoise <= 1) {
 		bad("cost_noise = %v: must be in [0, 1], the variance of took / predicted", c.CostNoise)
 	}

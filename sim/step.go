@@ -30,7 +30,7 @@ func (e *Engine) onStep(now int64) {
 		e.endTurn(now, max(now, e.busyTill))
 		return
 	}
-	took, predicted, transfer, between := e.stepTime()
+	took, predicted, transfer, between := e.stepTime(now)
 	if e.cfg.RecordSteps {
 		e.record(now, predicted, transfer)
 	}
@@ -61,7 +61,7 @@ func (e *Engine) onStep(now int64) {
 
 // stepTime asks the model, or the fake engine, about the batch. took is all that passes until the next step, between
 // what of it lies after the engine's part.
-func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
+func (e *Engine) stepTime(now int64) (took, predicted, transfer, between int64) {
 	b := &e.batch
 	*b = latency.Batch{Items: b.Items[:0]}
 	e.formation.load(e, b, e.model.NeedsItems())
@@ -73,6 +73,9 @@ func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
 		predicted = e.model.Step(b)
 	}
 	predicted = e.noise.apply(predicted)
+	if u != nil {
+		predicted = u.cpu.stretch(now, predicted)
+	}
 	transfer = e.server.KV.TakeTransfer()
 	if c := e.cfg.BetweenUs; len(c) == 2 {
 		between = latency.Ticks(c[0] + float64(c[1]*float64(b.Rows)))

@@ -26,6 +26,7 @@ type uma struct {
 	eng    runtime.Engine // nil: only the time of a batch is asked for
 	row    func(*workload.Request, []runtime.Token, []float32)
 	think  *thinkModel
+	cpu    *processors // nil: not modelled
 
 	step   *core.Step
 	result core.Result
@@ -34,6 +35,8 @@ type uma struct {
 	spare  []*served
 
 	runs      latency.Runs
+	speculate int
+	repeat    float64
 	probeRows int // the most rows a fork has: it must fit into a batch beside its decode
 	checked   int
 
@@ -51,6 +54,9 @@ type served struct {
 	core.Request
 	r *request // nil once it has ended
 	t thought
+
+	repeat float64 // share of its answer that repeats earlier text
+	source int     // index of the token that it repeats next; 0 = none
 }
 
 // maxFakeCells bounds the pool of a fake engine, which keeps every cell.
@@ -59,7 +65,7 @@ const maxFakeCells = 1 << 22
 func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	s := SchedConfig(cfg)
 	u := &uma{probeRows: max(0, s.MaxBatch-1), byID: map[core.ID]*served{}, cells: s.Cells, size: cfg.BlockTokens,
-		eng: sink.Engine, row: sink.Row}
+		eng: sink.Engine, row: sink.Row, speculate: cfg.Speculate, repeat: cfg.Repeat}
 	c := core.Config{
 		Sched: s, Sequences: core.Sequences(s.MaxRunning, !cfg.NoPrefixCache), CellBytes: 1,
 		BlockCells: cfg.BlockTokens, NoPrefixCache: cfg.NoPrefixCache,
@@ -80,6 +86,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	if u.c, err = core.New(c); err != nil {
 		return nil, fmt.Errorf("batch formation uma: %w", err)
 	}
+	u.cpu = newProcessors(cfg, u.c)
 	if u.think, err = newThinkModel(cfg.ThinkBudget); err != nil {
 		return nil, err
 	}
@@ -173,9 +180,12 @@ func (u *uma) join(e *Engine, r *request, now int64) {
 		TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
 		TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
 		TargetTTOT: time.Duration(r.Spec.TargetTTOT) * time.Microsecond, Strict: r.Spec.Strict,
-		Resident: r.Spec.Resident, Tokens: q.Tokens[:0],
+		Resident: r.Spec.Resident, Tokens: q.Tokens[:0], Speculate: u.speculate,
 	}}
 	q.Data = q
+	if q.repeat = r.Spec.Repeat; q.repeat == 0 {
+		q.repeat = u.repeat
+	}
 	if c := r.Spec.Class; c == "batch" || c == "background" {
 		q.Class = sched.Background
 	}
@@ -282,7 +292,8 @@ func (u *uma) admit(e *Engine, now int64) {
 			continue
 		}
 		r := u.byID[sl.Req].r
-		r.NewTokens, r.Progress, r.Computed = sl.N, sl.Start, sl.Start+sl.N
+		n := sl.N - sl.Guessed
+		r.NewTokens, r.Progress, r.Computed = n, sl.Start, sl.Start+n
 		if r.state != Running {
 			e.server.Queue.Remove(&r.Request)
 			e.server.Running = append(e.server.Running, &r.Request)

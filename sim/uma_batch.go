@@ -14,7 +14,7 @@ import (
 // load is what the plan's batch computes, as the daemon's cost model counts it.
 func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.step.Plan.Batch), u.step.Plan.PrefillTokens,
-		u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens
+		u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens+u.step.Plan.GuessedTokens
 	continues := u.runs.Step(workload.Only(&u.step.Plan))
 	b.Resident = u.c.Resident()
 	for i := range u.step.Plan.Batch {
@@ -23,7 +23,7 @@ func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 		b.Read += float64(sl.Start + sl.N)
 		b.Runs += u.runs.Of(uint64(sl.Req), continues)
 		if sl.Row >= 0 {
-			b.Rows++
+			b.Rows += 1 + sl.Guessed
 		}
 		if items {
 			b.Items = append(b.Items, latency.Item{Context: sl.Start, New: sl.N,
@@ -37,6 +37,7 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 	u.result.Took = time.Duration(decoded) * time.Microsecond
 	at := instant(now + took)
 	u.c.Done(at, &u.result)
+	u.cpu.stepped(u.c, now+took, u.result.Took, u.step.Plan.Predicted)
 	seen := now + took + e.overhead
 	u.done = u.done[:0]
 	for i := range u.step.Plan.Batch {
@@ -54,8 +55,16 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 			r.HighWater = r.Progress
 			e.advances++
 		}
-		if sl.Row >= 0 {
+		if sl.Row < 0 {
+			continue
+		}
+		for more := true; more; more = q.r != nil && q.NextRow() > 0 {
 			u.token(e, q, now, seen, took)
+		}
+		if sl.Guessed > 0 {
+			r.Computed = q.Computed()
+			r.Progress = r.Computed
+			r.HighWater = max(r.HighWater, r.Progress)
 		}
 	}
 }
@@ -80,9 +89,9 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 		u.done = append(u.done, r)
 		return
 	}
-	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
+	tok := u.says(q)
 	eog := q.t.draw(int64(at)) && r.tokens >= max(1, r.Spec.Output)
-	said := u.c.Token(at, &q.Request, u.ids[0], nil, eog, nil, nil)
+	said := u.c.Token(at, &q.Request, tok, nil, eog, nil, nil)
 	switch {
 	case said.End == core.NotEnded:
 		if k := r.stalls; k < len(r.Spec.Stalls) && r.tokens >= r.Spec.Stalls[k].After {
@@ -97,6 +106,26 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 	}
 	u.forget(q)
 	u.done = append(u.done, r)
+}
+
+// says returns q's next token: that of its identity, or where q repeats its text the one that followed earlier.
+func (u *uma) says(q *served) core.Token {
+	r := q.r
+	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
+	if q.repeat == 0 {
+		return u.ids[0]
+	}
+	// The draws are of the position, so that speculation does not change the text.
+	draw := workload.Mix64(r.Seq.ID.Own + uint64(r.tokens))
+	if float64(draw>>11)/(1<<53) >= q.repeat {
+		q.source = 1 + int(workload.Mix64(draw)%uint64(max(1, len(q.Tokens)-1)))
+		return u.ids[0]
+	}
+	if q.source == 0 || q.source >= len(q.Tokens) {
+		q.source = 1 + int(workload.Mix64(draw)%uint64(max(1, len(q.Tokens)-1)))
+	}
+	q.source++
+	return q.Tokens[q.source-1]
 }
 
 // resume continues a request whose client reads again.

@@ -92,7 +92,7 @@ func (u *uma) rows() {
 		}
 		q := u.byID[sl.Req]
 		u.words = u.words[:0]
-		for _, t := range q.Tokens[:sl.Start+sl.N] {
+		for _, t := range q.Tokens[:sl.Start+sl.N-sl.Guessed] {
 			u.words = append(u.words, u.word(t))
 		}
 		u.row(&q.r.Spec, u.words, u.eng.Logits(sl.Row))

@@ -43,6 +43,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench storm               ITL of chats during a storm of long prompts, by policy
   uma-bench front               cost of a front with an engine process
   uma-bench two-models          ITL of one model beside a storm of prompts for another
+  uma-bench busy                answers beside a process that takes a processor, and after its end
+  uma-bench equal               equal clients at the same moment, by policy
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
   uma-bench fidelity            uma-sim's predictions compared with the daemon
   uma-bench fair                overhead of a policy without competing requests
@@ -57,8 +59,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
-		kernelsCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), frontCommand(),
-		twoModelsCommand(), kvCommand(),
+		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
+		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), kvCommand(),
 		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -82,7 +84,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		}
 	}
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-bench", usage), manpage.Command(usage))
+	root.AddCommand(completion.Command("uma-bench", usage), manpage.Command("uma-bench", usage))
 	return root
 }
 

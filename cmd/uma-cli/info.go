@@ -170,7 +170,10 @@ func infoTable(in *wire.Info) *ui.Table {
 				ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
 			t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
 		}
-		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
+		t.Row("device", "%s (%s), %s", clean(c.DeviceName), clean(string(c.Device)), threadsText(c.Threads, in.Threads))
+		if p := in.Power; p != nil && (p.Quiet || p.OnBattery || p.JoulesPerToken != nil) {
+			t.Row("power", "%s", powerText(p))
+		}
 		if c.Kernels != "" {
 			t.Row("kernels", "%s", kernelsText(clean(c.Kernels)))
 		}
@@ -207,6 +210,34 @@ func infoTable(in *wire.Info) *ui.Table {
 	t.Row("", "%d connections, %d goroutines, %d descriptors", in.Live.Sessions, in.Live.Goroutines,
 		in.Live.Descriptors)
 	return &t
+}
+
+// threadsText is how many compute threads steps use, and why they are fewer than all.
+func threadsText(all int, in *wire.InfoThreads) string {
+	if in == nil || in.Now == all {
+		return fmt.Sprintf("%d threads", all)
+	}
+	why := map[string]string{"taken": "other processes take processors", "waiting": "they waited for processors",
+		"throttled": "a quota stopped them"}[in.Reason]
+	if why == "" {
+		why = "--power"
+	}
+	return fmt.Sprintf("%d of %d threads: %s", in.Now, all, why)
+}
+
+// powerText is what --power does, and the energy of a token.
+func powerText(p *wire.InfoPower) string {
+	text := clean(p.Mode)
+	if p.Quiet {
+		text += ", fewer threads"
+	}
+	if p.OnBattery {
+		text += ", on battery"
+	}
+	if p.JoulesPerToken != nil {
+		text += fmt.Sprintf(", %.2f J a token", *p.JoulesPerToken)
+	}
+	return text
 }
 
 // kernelsText says whose products of weights and attention run on the processor.

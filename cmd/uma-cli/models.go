@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/internal/configfile"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -19,9 +20,15 @@ import (
 func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	var dir string
 	cmd.Flags().StringVar(&dir, "models-dir", "",
-		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else as uma-serve's --models-dir)")
+		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else models-dir of uma-serve's file, else as uma-serve)")
 	must(cmd.MarkFlagDirname("models-dir"))
-	return func() *store.Store { return store.New(cmp.Or(dir, os.Getenv("UMA_MODELS_DIR")), os.Getenv) }
+	return func() *store.Store {
+		of := cmp.Or(dir, os.Getenv("UMA_MODELS_DIR"))
+		if of == "" {
+			of, _ = configfile.Option(os.Environ(), "models-dir") // the daemon says what is wrong with its file
+		}
+		return store.New(of, os.Getenv)
+	}
 }
 
 // catalog is what is on this machine, as `models --json` prints it.

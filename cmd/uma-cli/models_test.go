@@ -150,3 +150,27 @@ func TestModelNamesComplete(t *testing.T) {
 		}
 	}
 }
+
+// TestModelsDirOfTheDaemon: without a flag and a variable, the models directory is that of the daemon's file.
+func TestModelsDirOfTheDaemon(t *testing.T) {
+	home, dir := t.TempDir(), t.TempDir()
+	storetest.Copy(t, filepath.Join(dir, "mine.gguf"), ggufgen.Cached(t, ggufgen.Tiny()))
+	storetest.Write(t, filepath.Join(home, ".config", "uma-serve", "uma-serve.toml"),
+		[]byte("models-dir = '"+dir+"'\n"))
+	list := func(env ...string) string {
+		t.Helper()
+		cmd := program(t, "/nonexistent/uma.sock", "models")
+		cmd.Env = append(append(cmd.Env, "HOME="+home, "XDG_CONFIG_HOME=", "XDG_DATA_HOME="+home), env...)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	if out := list(); !strings.Contains(out, "mine") {
+		t.Errorf("%s", out)
+	}
+	if out := list("UMA_MODELS_DIR=" + home); strings.Contains(out, "mine") {
+		t.Errorf("the variable does not override the file: %s", out)
+	}
+}

@@ -97,7 +97,7 @@ takes the flags of chat.`,
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
 		newShow(), newRemove(), newAlias(), newPull(),
-		completion.Command("uma-cli", usage), manpage.Command(usage), newVersion(dial))
+		completion.Command("uma-cli", usage), manpage.Command("uma-cli", usage), newVersion(dial))
 	completeDefaults(root)
 	return root
 }

@@ -129,7 +129,7 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-serve", usage), manpage.Command(usage))
+	root.AddCommand(completion.Command("uma-serve", usage), manpage.Command("uma-serve", usage))
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
 		if cmd != root {
@@ -149,6 +149,7 @@ func newRoot() *cobra.Command {
 	root.RegisterFlagCompletionFunc("model", completeModel(cfg))
 	root.RegisterFlagCompletionFunc("hf-repo", cobra.NoFileCompletions)
 	root.MarkFlagDirname("cache-dir")
+	root.MarkFlagDirname("slot-save-path")
 	root.MarkFlagDirname("models-dir")
 	for _, option := range []string{"listen", "listen-group", "allowed-host", "cors-origin"} {
 		root.RegisterFlagCompletionFunc(option, cobra.NoFileCompletions)

@@ -83,7 +83,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "256", "any", nil
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
-	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace":
+	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace",
+		"slot-save-path":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {

@@ -85,7 +85,7 @@ Examples:
 		c.Args = noArgs
 	}
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-sim", usage), manpage.Command(usage))
+	root.AddCommand(completion.Command("uma-sim", usage), manpage.Command("uma-sim", usage))
 	return root
 }
 

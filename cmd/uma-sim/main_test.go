@@ -301,7 +301,7 @@ func TestMistakes(t *testing.T) {
 // TestHelp: every verb teaches with an example, every flag has a text, every server flag has a key.
 func TestHelp(t *testing.T) {
 	for _, c := range newRoot().Commands() {
-		if c.Name() == "help" || c.Name() == "completion" {
+		if c.Name() == "help" || c.Name() == "completion" || c.Hidden {
 			continue
 		}
 		if !strings.Contains(c.Long, "uma-sim "+c.Name()) {

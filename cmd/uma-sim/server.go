@@ -24,6 +24,7 @@ type serverFlags struct {
 	model  string
 	vllm   string
 	cost   string
+	busy   []string   // --busy
 	flags  sim.Config // what the flags say; only those that were given count over --config
 	mend   bool       // --no-overlap defaults to true: what is planned must be possible
 	target bool       // --itl-target-ms is the verb's own
@@ -91,6 +92,14 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	}
 	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0,
 		"uma: maximum time between two thinking tokens, 0 = the scheduler's default")
+	fs.IntVar(&c.Threads, "threads", 0, "uma: compute threads, on as many processors; 0 = not modelled")
+	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "uma: do not give up threads while processors are taken")
+	fs.StringSliceVar(&f.busy, "busy", nil,
+		"uma, with --threads: `FROM-TO[xPROCESSES]` in which processes that never sleep run, such as 5s-10s")
+	fs.IntVar(&c.Speculate, "speculate", 0, "uma: most tokens guessed for a step of a request, as uma-serve "+
+		"--speculate, 0 = none")
+	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text, 0…1, so that it can "+
+		"be guessed")
 	fs.IntVar(&c.MaxBackground, "max-background", 0,
 		"uma: maximum background requests that run at the same time, 0 = no limit")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
@@ -145,6 +154,13 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 // server builds the configuration: defaults, then --config or the recording that is the workload (nil: none), then
 // flags, then what follows from the model.
 func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
+	for _, text := range f.busy {
+		b, err := sim.ParseBusy(text)
+		if err != nil {
+			return f.flags, fmt.Errorf("--busy: %w", err)
+		}
+		f.flags.Busy = append(f.flags.Busy, b)
+	}
 	c := f.flags
 	if work != nil {
 		if err := work.prepare(); err != nil {
@@ -263,7 +279,7 @@ func zero(fl *pflag.Flag) string {
 		return `""`
 	case "bool":
 		return "false"
-	case "float64Slice":
+	case "float64Slice", "stringSlice":
 		return "null"
 	}
 	return "0"
@@ -285,8 +301,8 @@ var keyOf = func() map[string]string {
 		"admission",
 		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us",
 		"kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity",
-		"token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps",
-		"record-itl"} {
+		"token-bucket-refill-rate", "defer-batch", "speculate", "repeat", "no-overlap", "seed", "strict-horizon",
+		"record-steps", "record-itl", "threads", "fixed-threads", "busy"} {
 		m[name] = strings.ReplaceAll(name, "-", "_")
 	}
 	return m

@@ -98,6 +98,7 @@ type Server struct {
 	Backend
 	StallTimeout time.Duration // for a client that does not read; 0 = none
 	Version      string        // of the daemon
+	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	Log          *slog.Logger
 	Now          func() time.Time
 }

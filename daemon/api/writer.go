@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -21,6 +22,9 @@ type Writer struct {
 	out   []byte
 	begun bool // the status was written
 	lines bool // write lines of JSON, not events
+
+	// Streams: the answer is a stream of events, in which a client that waits for its model is told how far it is.
+	Streams bool
 }
 
 // NewWriter returns the Writer of one answer.
@@ -43,6 +47,11 @@ func (w *Writer) Event(name string, v any) {
 // Text adds an event of plain text without a name.
 func (w *Writer) Text(data string) {
 	w.out = append(append(append(w.out, "data: "...), data...), "\n\n"...)
+}
+
+// Waits adds a comment that says what the request waits for: "model_loading 0.42".
+func (w *Writer) Waits(p *wire.Progress) {
+	w.out = fmt.Appendf(w.out, ": %s %.2f\n\n", p.Waiting, p.Loaded)
 }
 
 // Comment adds a comment, which clients skip, to keep the connection alive.
@@ -105,6 +114,15 @@ func (w *Writer) Flush() error {
 func (s *Server) Follow(w *Writer, in Stream, handle func(*wire.Event) (more bool)) error {
 	for {
 		ev := in.Next()
+		if ev != nil && ev.Kind == wire.EventProgress && ev.Progress.Waiting != "" {
+			if w.Streams {
+				w.Waits(&ev.Progress)
+				if err := w.Flush(); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		more := ev != nil && handle(ev)
 		if more && in.Ready() {
 			continue

@@ -1,10 +1,10 @@
 package front
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -180,6 +180,10 @@ func (f *Front) health() wire.Health {
 		}
 	}
 	switch f.def.state {
+	case unloaded:
+		if !f.def.wasReady { // it is about to be loaded
+			h.Status, h.Progress = "loading", 0
+		}
 	case starting, loading, queued:
 		h.Status, h.Progress = "loading", f.def.status.Progress
 	case down:
@@ -237,16 +241,35 @@ func (m *served) view() wire.InfoServed {
 	return s
 }
 
-// metrics is the default process's document with those of all models beside it, by name, and the front's own.
+// metrics is the default process's document, with the front's counts of connections, and beside it those of all models
+// by name, and what the front counts.
 func (f *Front) metrics(parts []part) []byte {
-	own := f.door.Metrics().AppendJSON(nil)
-	base := own
+	type document map[string]json.RawMessage
+	read := func(body []byte) (d document) {
+		if err := json.Unmarshal(body, &d); err != nil {
+			f.log.Warn("the metrics of a process cannot be read", "error", err)
+		}
+		return d
+	}
+	own := read(f.door.Metrics().AppendJSON(nil))
+	doc := own
 	models := map[string]json.RawMessage{}
 	for i, p := range parts {
-		models[p.m.name] = p.body
-		if i == 0 {
-			base = p.body
+		if p.err != nil {
+			continue
 		}
+		models[p.m.name] = p.body
+		if d := read(p.body); i == 0 && d != nil {
+			doc = d
+		}
+	}
+	doc = maps.Clone(doc)
+	for _, key := range f.door.Metrics().OfConnections() {
+		doc[key] = own[key]
+	}
+	front := document{}
+	for _, key := range f.door.Metrics().OfFront() {
+		front[key] = own[key]
 	}
 	var served []wire.InfoServed
 	f.call(func() {
@@ -254,9 +277,8 @@ func (f *Front) metrics(parts []part) []byte {
 			served = append(served, m.view())
 		}
 	})
-	base = bytes.TrimSuffix(bytes.TrimSpace(base), []byte{'}'})
-	return fmt.Appendf(slices.Clone(base), `,"front":%s,"served":%s,"models":%s}`, own, mustJSON(served),
-		mustJSON(models))
+	doc["front"], doc["served"], doc["models"] = mustJSON(front), mustJSON(served), mustJSON(models)
+	return mustJSON(doc)
 }
 
 // why is all processes' requests, newest first, and those that wait for a model.
@@ -288,19 +310,8 @@ func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 // waits tells of a connection that waits for the model.
 func (m *served) waits(peer ipc.Peer) wire.WhyRequest {
 	age := wire.Ms(time.Since(m.since))
-	d := wire.Decision{LastMs: age, Times: 1, Reason: "model_loading",
-		Text: fmt.Sprintf("It waits until model %s is loaded.", m.name)}
-	switch m.state {
-	case queued:
-		d.Reason = "model_memory"
-		d.Text = fmt.Sprintf("It waits until model %s is loaded, which needs %s of memory: %s of %s are in use, and "+
-			"other models are unloaded when they have answered.",
-			m.name, bytesText(m.need), bytesText(m.f.used), bytesText(m.f.limit))
-	case unloading:
-		d.Reason = "model_unloading"
-		d.Text = fmt.Sprintf("It waits until model %s, which is being unloaded for another one, is loaded again.",
-			m.name)
-	}
+	d := wire.Decision{LastMs: age, Times: 1}
+	d.Reason, d.Text = m.waitsFor()
 	return wire.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age,
 		Decisions: []wire.Decision{d}}
 }

@@ -96,7 +96,7 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 		!strings.Contains(text, "two") {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := r.http().do("DELETE", "/kv", ""); status != http.StatusBadRequest {
+	if status, text := r.http().do("DELETE", "/kv", ""); status != http.StatusMethodNotAllowed {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, text := r.http().post("/kv", `{"op":"drop","target":"all"}`); status != http.StatusOK ||
@@ -297,5 +297,41 @@ func TestEnvironmentOfEngineProcesses(t *testing.T) {
 		"OPENAI_API_KEY=s"})
 	if want := "[HOME=/h UMA_BACKEND_DIR=/b OMP_NUM_THREADS=2]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+// TestStoredResponseIsFoundWithoutItsModel: the front asks every engine process; one that has ended has none.
+func TestStoredResponseIsFoundWithoutItsModel(t *testing.T) {
+	r := start(t, Options{}, []string{"one", "two"}, nil)
+	h := r.http()
+	var made struct{ ID, Model string }
+	status, text := h.post("/v1/responses", `{"model":"two","input":"whoami"}`)
+	if err := json.Unmarshal([]byte(text), &made); status != http.StatusOK || err != nil || made.Model != "two" {
+		t.Fatalf("%d %s", status, text)
+	}
+	if status, text := h.post("/v1/chat/completions", chat("one", "")); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	for _, path := range []string{"/v1/responses/" + made.ID, "/responses/" + made.ID,
+		"/v1/responses/" + made.ID + "?model=two", "/v1/responses/" + made.ID + "/input_items"} {
+		if status, text := h.do("GET", path, ""); status != http.StatusOK ||
+			!strings.Contains(text, "two") && !strings.Contains(text, "whoami") {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	for _, path := range []string{"/v1/responses/" + made.ID + "?model=one", "/v1/responses/none"} {
+		if status, text := h.do("GET", path, ""); status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if status, text := h.do("DELETE", "/v1/responses/"+made.ID, ""); status != http.StatusOK ||
+		!strings.Contains(text, `"deleted":true`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _ := h.do("GET", "/v1/responses/"+made.ID, ""); status != http.StatusNotFound {
+		t.Errorf("it is still there: %d", status)
+	}
+	if status, text := h.do("PUT", "/v1/responses/"+made.ID, ""); status != http.StatusMethodNotAllowed {
+		t.Errorf("%d %s", status, text)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +30,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // Options are what tests replace. Zero values mean the real thing.
@@ -61,9 +61,12 @@ type Front struct {
 	models []*served
 	names  map[string]*served // by lower-cased name or alias
 	def    *served            // that requests without a name ask
-	any    bool               // one model is configured: every name is its name
+	any    bool               // one model is configured, without a table
+	// lenient: a name that means no model of this machine means the default one, as without a front
+	lenient bool
+	named   bool // the default model is --model, --hf-repo, or the built-in one
 
-	leases *lease.Table // of the devices that several models share; nil: there is one model, or --arbiter=false
+	leases *lease.Table // of the devices that models share; nil: there can be one model only, or --arbiter=false
 
 	limit int64 // of the memory of all engine processes
 	began time.Time
@@ -71,6 +74,7 @@ type Front struct {
 
 	signals chan os.Signal
 	gone    chan struct{} // an engine process has ended; capacity 1
+	fatal   chan error    // why the front cannot serve; capacity 1
 
 	// Owned by the poller's goroutine.
 	used     int64     // Invariant: the sum of need over the models with a process
@@ -78,7 +82,10 @@ type Front struct {
 	eager    bool      // the queue is looked at again soon
 	draining bool
 	keys     string // the digests that engine processes have
+	found    found
 	counts   counts
+	told     bool // systemd knows that requests are answered
+	toldAt   time.Time
 }
 
 // counts are events since the start.
@@ -96,7 +103,7 @@ func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
 // New binds the sockets and finds the models' names.
 func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (*Front, error) {
 	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2),
-		gone: make(chan struct{}, 1), began: time.Now(), ctx: ctx}
+		gone: make(chan struct{}, 1), fatal: make(chan error, 1), began: time.Now(), ctx: ctx}
 	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)
 	f.opts.Tick = cmp.Or(o.Tick, time.Second)
 	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
@@ -118,7 +125,7 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 		return nil, err
 	}
 	f.limit = limit
-	if len(f.models) > 1 && cfg.Arbiter {
+	if (len(f.models) > 1 || f.found.store != nil) && cfg.Arbiter {
 		if f.leases, err = lease.Create(); err != nil {
 			return nil, err
 		}
@@ -157,9 +164,10 @@ func (f *Front) Serve(ctx context.Context) error {
 	defer signal.Stop(f.signals)
 
 	pollDone := f.door.Start()
-	f.log.Info("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
+	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
 		f.door.Info().Socket)
 	f.loop.Do(func() {
+		f.scan()
 		for _, m := range f.models {
 			if m.pinned || m == f.def {
 				f.want(m)
@@ -186,6 +194,8 @@ wait:
 		case failed = <-pollDone:
 			f.log.Error("the poller ended", "error", failed)
 			break wait
+		case failed = <-f.fatal:
+			break wait
 		}
 	}
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
@@ -194,7 +204,9 @@ wait:
 	f.door.Stop(lastFlush)
 	f.spawning.Wait()
 	f.closeLeases()
-	f.log.Info("stopped")
+	if failed == nil {
+		f.log.Info("stopped")
+	}
 	return failed
 }
 
@@ -275,6 +287,7 @@ func (f *Front) tick() {
 	}
 	for _, m := range f.models {
 		f.look(m, now)
+		m.tellWaiting(now)
 	}
 	f.loop.Settled()
 	f.admit()
@@ -304,7 +317,7 @@ func (f *Front) watchdog() (stop func()) {
 // findModels makes the table of names: the [models.NAME] tables, and --model where it names none of them.
 func (f *Front) findModels(ctx context.Context) error {
 	add := func(name string, aliases []string, cfg *daemon.Config, pinned bool, idle time.Duration) *served {
-		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, pinned: pinned, idle: idle}
+		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, configured: true, pinned: pinned, idle: idle}
 		for _, n := range append([]string{name}, aliases...) {
 			f.names[strings.ToLower(n)] = m
 		}
@@ -328,14 +341,23 @@ func (f *Front) findModels(ctx context.Context) error {
 	}
 	if f.def == nil {
 		f.any = len(f.models) == 0
-		f.def = add(f.cfg.ModelLabel(), nil, f.cfg.Alone(), false, f.cfg.IdleUnload)
+		alone := f.cfg.Alone()
+		f.def = add(f.cfg.ModelLabel(), nil, alone, false, f.cfg.IdleUnload)
+		if err := alone.Locate(ctx, f.log); err != nil {
+			return err
+		}
+	}
+	f.named = f.any || f.cfg.Model != "" || f.cfg.HFRepo != ""
+	f.lenient = f.any && !f.cfg.ModelsDirGiven()
+	if f.cfg.ServeFound {
+		f.found.store = store.New(f.cfg.ModelsDir, nil)
 	}
 	return nil
 }
 
-// find is the model of a name; nil when there is none.
-func (f *Front) find(name string) *served {
-	if name == "" || f.any {
+// configured is the model of a name that the configuration has; without a name, the default one.
+func (f *Front) configured(name string) *served {
+	if name == "" {
 		return f.def
 	}
 	if m := f.names[strings.ToLower(name)]; m != nil {
@@ -348,11 +370,8 @@ func (f *Front) find(name string) *served {
 	return nil
 }
 
-// allNames are all names that find knows, sorted.
-func (f *Front) allNames() (names []string) {
-	for _, m := range f.models {
-		names = append(append(names, m.name), m.aliases...)
-	}
-	slices.Sort(names)
-	return names
+// find is the model of a name by what is known now; nil when there is none.
+func (f *Front) find(name string) *served {
+	m, _ := f.resolve(name)
+	return m
 }

@@ -38,7 +38,19 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(func() int {
+		home, err := os.MkdirTemp("", "uma-home") // without models of the machine that the tests run on
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(home)
+		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "HF_HOME", "OLLAMA_MODELS",
+			"LLAMA_CACHE"} {
+			os.Setenv(name, filepath.Join(home, name))
+		}
+		os.Unsetenv("HF_HUB_CACHE")
+		return m.Run()
+	}())
 }
 
 // engineLog is stderr where a test is looked into.
@@ -50,7 +62,8 @@ func engineLog() io.Writer {
 }
 
 // openFake makes an engine whose behaviour the model's name tells: "slow" steps take 5 ms, those of "turns" count the
-// processes that compute at once, "stuck" ones never end, "broken" cannot be loaded, "hostile" tries what it must not.
+// processes that compute at once, "stuck" ones never end, "gated" is loaded when a file NAME.open is there, "broken"
+// cannot be loaded, "hostile" tries what it must not.
 func openFake(o runtime.Options) (runtime.Engine, error) {
 	name := filepath.Base(o.ModelPath)
 	cfg := fake.Config{Options: o, Scripts: []fake.Script{
@@ -67,6 +80,13 @@ func openFake(o runtime.Options) (runtime.Engine, error) {
 		cfg.Cost, cfg.Advance = fake.Cost{BaseMs: 1, PrefillMs: 0.5}, advance
 	case strings.HasPrefix(name, "stuck"):
 		cfg.Cost, cfg.Advance = fake.Cost{BaseMs: 1}, func(time.Duration) { select {} }
+	case strings.HasPrefix(name, "gated"):
+		for range time.Tick(5 * time.Millisecond) {
+			if _, err := os.Stat(o.ModelPath + ".open"); err == nil {
+				break
+			}
+			o.Progress(0.42)
+		}
 	case strings.HasPrefix(name, "broken"):
 		return nil, errors.New("the file is damaged")
 	case strings.HasPrefix(name, "hostile"):
@@ -95,6 +115,8 @@ type running struct {
 	t    *testing.T
 	log  *lines
 	stop func() error
+	end  func() error // waits until Serve has ended by itself
+	ends bool         // with an error, which the test expects
 }
 
 // lines collects the front's log.
@@ -169,9 +191,10 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 	}
 	done := make(chan error, 1)
 	go func() { done <- r.Serve(ctx) }()
-	r.stop = sync.OnceValue(func() error { cancel(); return <-done })
+	r.end = sync.OnceValue(func() error { return <-done })
+	r.stop = func() error { cancel(); return r.end() }
 	t.Cleanup(func() {
-		if err := r.stop(); err != nil {
+		if err := r.stop(); err != nil && !r.ends {
 			t.Errorf("Serve: %v", err)
 		}
 		if t.Failed() {
@@ -382,7 +405,10 @@ func TestHTTPConnectionGoesFromModelToModel(t *testing.T) {
 			!strings.Contains(text, "I am "+name) {
 			t.Fatalf("%d: %d %s", i, status, text)
 		}
-		if status, text := h.do("GET", "/v1/models", ""); status != 200 || !strings.Contains(text, `"id":"two"`) {
+		state := []string{"unloaded", "loaded"}[min(i, 1)] // of two, which the second request loads
+		if status, text := h.do("GET", "/v1/models", ""); status != 200 || !strings.Contains(text, `"id":"two"`) ||
+			!strings.Contains(text, `"aliases":["one-alias"],"status":{"value":"loaded"}`) ||
+			!strings.Contains(text, `"aliases":["two-alias"],"status":{"value":"`+state+`"}`) {
 			t.Fatalf("models: %d %s", status, text)
 		}
 	}

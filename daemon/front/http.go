@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -21,13 +23,12 @@ import (
 // routes are the paths that the front answers itself (daemon.FrontServes), and the refusal of everything that no engine
 // process gets.
 func (f *Front) routes() http.Handler {
-	mux := http.NewServeMux()
-	get := func(path string, h http.HandlerFunc) { mux.HandleFunc("GET "+path, h) }
-	for _, path := range []string{"/health", "/v1/health"} {
-		get(path, f.serveHealth)
+	var routes []api.Route
+	handle := func(method, path string, h http.HandlerFunc) {
+		routes = append(routes, api.Route{Method: method, Path: path, Handle: h})
 	}
-	get("/info", func(w http.ResponseWriter,
-		r *http.Request) {
+	get := func(path string, h http.HandlerFunc) { handle(http.MethodGet, path, h) }
+	get("/info", func(w http.ResponseWriter, r *http.Request) {
 		f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindInfo})
 	})
 	get("/metrics", f.serveMetrics)
@@ -35,24 +36,19 @@ func (f *Front) routes() http.Handler {
 	get("/kv", func(w http.ResponseWriter, r *http.Request) {
 		f.serveFields(w, r, map[string]any{"event": "kv", "tree": r.URL.Query().Get("tree") == "true"})
 	})
-	mux.HandleFunc("POST /kv", func(w http.ResponseWriter, r *http.Request) {
-		fields := map[string]any{}
-		if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
-			f.door.Fail(w, r, &wire.Error{Code: wire.InvalidJSON, Message: "the body is no JSON object: " +
-				err.Error()})
-			return
-		}
-		fields["event"] = "kv"
-		f.serveFields(w, r, fields)
-	})
+	handle(http.MethodPost, "/kv", f.serveKVCommand)
 	for _, path := range []string{"/cancel", "/end_think"} {
-		mux.HandleFunc("POST "+path, f.serveByID)
+		handle(http.MethodPost, path, f.serveByID)
 	}
 	for _, base := range []string{"/v1", ""} {
-		get(base+"/models", func(w http.ResponseWriter, _ *http.Request) {
-			answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels()})
+		get(base+"/health", f.serveHealth)
+		get(base+"/models", func(w http.ResponseWriter, r *http.Request) {
+			answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels(r.Context())})
 		})
 		get(base+"/models/{id...}", f.serveModel)
+		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
+			handle(method, base+"/responses/{id...}", f.serveResponse)
+		}
 	}
 	get("/api/tags", f.serveTags)
 	get("/api/ps", f.servePS)
@@ -62,18 +58,22 @@ func (f *Front) routes() http.Handler {
 	})
 	get("/{$}", daemon.Greet(page.ServeHTTP))
 	get(page.Prefix+"{file}", page.ServeHTTP)
-	mux.HandleFunc("/", f.refuse)
-	return mux
+	return daemon.Mux(routes, f.refuse)
 }
 
-// refuse answers what no engine process gets: a model that there is not, that cannot be loaded, or a method.
-func (f *Front) refuse(w http.ResponseWriter, r *http.Request) {
-	if daemon.FrontServes(http.MethodGet, r.URL.Path) {
-		f.door.Fail(w, r,
-			&wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s %s: the method is not served", r.Method,
-				r.URL.Path)})
+// serveKVCommand answers POST /kv: its body has the fields of the framed protocol.
+func (f *Front) serveKVCommand(w http.ResponseWriter, r *http.Request) {
+	fields := map[string]any{}
+	if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
+		f.door.Fail(w, r, &wire.Error{Code: wire.InvalidJSON, Message: "the body is no JSON object: " + err.Error()})
 		return
 	}
+	fields["event"] = "kv"
+	f.serveFields(w, r, fields)
+}
+
+// refuse answers what no engine process gets: a model that there is not, or that cannot be loaded.
+func (f *Front) refuse(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
@@ -167,57 +167,91 @@ func (f *Front) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 // serveByID asks every engine process to end a request, or its thinking: one of them has it.
 func (f *Front) serveByID(w http.ResponseWriter, r *http.Request) {
+	f.serveOwner(w, r, func(a *httpAnswer) bool {
+		var of struct{ Found bool }
+		return json.Unmarshal(a.body, &of) == nil && of.Found
+	})
+}
+
+// serveResponse asks every engine process about a stored response: the one that made it has it.
+func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
+	f.serveOwner(w, r, func(a *httpAnswer) bool { return a.status != http.StatusNotFound })
+}
+
+// serveOwner passes on the answer of the engine process that has what a request is about, or else that of any.
+func (f *Front) serveOwner(w http.ResponseWriter, r *http.Request, has func(*httpAnswer) bool) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 		return
 	}
-	status, answer := http.StatusNotFound, []byte(nil)
-	for _, a := range f.overHTTP(r, body) {
-		var of struct{ Found bool }
-		if json.Unmarshal(a.body, &of); answer == nil || of.Found {
-			status, answer = a.status, a.body
-		}
-	}
-	if answer == nil {
+	answers := f.overHTTP(r, body)
+	if len(answers) == 0 {
 		f.door.Fail(w, r, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "no model is loaded"})
 		return
 	}
+	a := &answers[max(0, slices.IndexFunc(answers, func(a httpAnswer) bool { return has(&a) }))]
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(answer)
+	w.WriteHeader(a.status)
+	w.Write(a.body)
 }
 
 // label is the model's name as answers have it: that of its file where every name is its name.
 func (m *served) label() string {
-	if m.f.any && m.status.Name != "" {
+	if m.f.any && m == m.f.def && m.status.Name != "" {
 		return m.status.Name
 	}
 	return m.name
 }
 
-// servedModels are all models, loaded or not.
-func (f *Front) servedModels() []wire.ServedModel {
+// servedModels are all models that a request can name, loaded or not.
+func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 	out := []wire.ServedModel{}
+	found := f.listed(f.fresh(ctx))
 	f.call(func() {
+		by := map[string]*served{} // by file
 		for _, m := range f.inOrder() {
-			out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(),
-				OwnedBy: "uma-serve",
-				Meta:    wire.ServedModelMeta{Context: m.status.Context}})
+			by[m.file] = m
+			if m.configured {
+				out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(),
+					OwnedBy: "uma-serve", Meta: wire.ServedModelMeta{Context: m.status.Context}, Aliases: m.aliases,
+					Status: &wire.ServedStatus{Value: m.state.served(), Failed: m.state == down}})
+			}
+		}
+		for _, of := range found {
+			s := wire.ServedModel{ID: of.ID(), Object: "model", Created: of.Modified.Unix(), OwnedBy: "uma-serve",
+				Meta: wire.ServedModelMeta{Bytes: of.Bytes}, Status: &wire.ServedStatus{Value: unloaded.served()}}
+			if m := by[of.Path()]; m != nil {
+				s.Meta.Context = m.status.Context
+				s.Status = &wire.ServedStatus{Value: m.state.served(), Failed: m.state == down}
+			}
+			out = append(out, s)
 		}
 	})
 	return out
 }
 
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	for _, m := range f.servedModels() {
-		if of := f.find(id); of != nil && (of.name == m.ID || f.any) {
+	id, of := r.PathValue("id"), ""
+	models := f.servedModels(r.Context())
+	var unknown *wire.Error
+	f.call(func() {
+		if m := f.find(id); m != nil {
+			of = m.label()
+		} else {
+			unknown = f.unknownModel(id)
+		}
+	})
+	for _, m := range models {
+		if m.ID == of {
 			answerJSON(w, http.StatusOK, m)
 			return
 		}
 	}
-	f.door.Fail(w, r, f.unknownModel(id))
+	if unknown == nil { // it has just come or gone
+		unknown = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no model %.100q here", id)}
+	}
+	f.door.Fail(w, r, unknown)
 }
 
 // tag is a model in ollama's lists.
@@ -226,6 +260,7 @@ type tag struct {
 	Model    string `json:"model"`
 	Modified string `json:"modified_at,omitempty"`
 	Size     int64  `json:"size"`
+	Digest   string `json:"digest,omitempty"`
 	Details  struct {
 		Format string `json:"format"`
 	} `json:"details"`
@@ -240,12 +275,21 @@ func (m *served) tag() tag {
 	return t
 }
 
-func (f *Front) serveTags(w http.ResponseWriter, _ *http.Request) {
+func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
 	tags := []tag{}
+	found := f.listed(f.fresh(r.Context()))
 	f.call(func() {
 		for _, m := range f.inOrder() {
-			t := m.tag()
-			t.Modified = f.began.UTC().Format(time.RFC3339)
+			if m.configured {
+				t := m.tag()
+				t.Modified = f.began.UTC().Format(time.RFC3339)
+				tags = append(tags, t)
+			}
+		}
+		for _, of := range found {
+			t := tag{Name: of.ID(), Model: of.ID(), Modified: of.Modified.UTC().Format(time.RFC3339), Size: of.Bytes,
+				Digest: strings.TrimPrefix(of.Digest, "sha256:")}
+			t.Details.Format = "gguf"
 			tags = append(tags, t)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -25,26 +27,30 @@ import (
 // served is a model, loaded or not. Its fields belong to the poller's goroutine but for the first ones, which are
 // constant.
 type served struct {
-	f       *Front
-	name    string
-	aliases []string
-	cfg     *daemon.Config
-	located *daemon.Config // as its engine process gets it; nil until need is known
-	pinned  bool
-	idle    time.Duration // without a request until it is unloaded; 0 = never
+	f          *Front
+	name       string
+	aliases    []string
+	cfg        *daemon.Config
+	located    *daemon.Config // as its engine process gets it; nil until need is known
+	configured bool           // by a table, or as the default model
+	pinned     bool
+	idle       time.Duration // without a request until it is unloaded; 0 = never
 
-	state   state
-	need    int64 // memory, in bytes; 0 until it is known
-	since   time.Time
-	used    time.Time // when a request was last seen
-	begun   uint32    // of the table, when used was set
-	status  daemon.EngineStatus
-	proc    *process
-	waiting []*ipc.Conn // in the order in which they came
-	crashes []time.Time // of the last minute
-	seat    *lease.Seat // of its process in the table of leases; nil: it takes no lease
-	down    *wire.Error // why it is not loaded again, with state down
-	retryAt time.Time   // with down: until then; zero: never
+	file     string          // of the model, "" while it is not known
+	called   map[string]bool // lower-cased names by which it was asked, beside its own
+	state    state
+	need     int64 // memory, in bytes; 0 until it is known
+	since    time.Time
+	used     time.Time // when a request was last seen
+	begun    uint32    // of the table, when used was set
+	status   daemon.EngineStatus
+	proc     *process
+	waiting  []*ipc.Conn // in the order in which they came
+	crashes  []time.Time // of the last minute
+	seat     *lease.Seat // of its process in the table of leases; nil: it takes no lease
+	wasReady bool        // it could be loaded
+	down     *wire.Error // why it is not loaded again, with state down
+	retryAt  time.Time   // with down: until then; zero: never
 
 	loads, unloads, crashed int
 	denied                  int // system calls that its processes were refused
@@ -65,6 +71,17 @@ const (
 
 func (s state) String() string {
 	return [...]string{"unloaded", "waiting", "loading", "loading", "ready", "unloading", "down"}[s]
+}
+
+// served is the word of llama-server's router for s.
+func (s state) served() string {
+	switch s {
+	case queued, starting, loading:
+		return "loading"
+	case ready:
+		return "loaded"
+	}
+	return "unloaded"
 }
 
 // process is an engine process.
@@ -91,6 +108,11 @@ func (m *served) conns() int {
 
 // busy reports whether requests are in flight.
 func (m *served) busy() bool { return m.proc != nil && m.proc.table.InFlight() > 0 }
+
+// live reports whether the model has a process that is to stay, or gets one.
+func (m *served) live() bool {
+	return m.state == queued || m.state == starting || m.state == loading || m.state == ready
+}
 
 // touch notes that the model was asked.
 func (m *served) touch() { m.used = time.Now() }
@@ -124,6 +146,9 @@ func (f *Front) want(m *served) {
 		if err == nil {
 			need, err = f.opts.Estimate(cfg)
 		}
+		if err == nil { // only now: errors name the file as its user does
+			cfg.Model, err = filepath.Abs(cfg.Model)
+		}
 		f.loop.Do(func() {
 			if err != nil {
 				f.fail(m, err)
@@ -141,8 +166,9 @@ func (f *Front) start(m *served) {
 	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
 	f.used += m.need
 	m.seat = f.takeSeat(m)
+	names := m.allNames()
 	f.spawning.Go(func() {
-		p, fd, err := f.spawn(m)
+		p, fd, err := f.spawn(m, names)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
 			unix.Close(fd) // the process sees its link end
 		}
@@ -150,7 +176,7 @@ func (f *Front) start(m *served) {
 }
 
 // spawn starts an engine process and writes its first message.
-func (f *Front) spawn(m *served) (p *process, fd int, err error) {
+func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error) {
 	fail := func(err error) (*process, int, error) {
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
@@ -160,8 +186,8 @@ func (f *Front) spawn(m *served) (p *process, fd int, err error) {
 		return fail(err)
 	}
 	start.Seat = m.seat
-	start.Model, start.Names, start.Default, start.Any = m.name, append([]string{m.name}, m.aliases...), m == f.def,
-		f.any
+	start.Model, start.Names, start.Default = m.name, names, m == f.def
+	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && m == f.def
 	body, err := json.Marshal(&start)
 	if err != nil {
 		return fail(err)
@@ -227,7 +253,10 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	f.counts.loads++
 	m.begun = 0
 	m.touch()
-	f.log.Info("loading", "model", m.name, "pid", p.pid(), "memory", m.need)
+	if len(m.called) > 0 { // since its process was begun, perhaps
+		m.tellNames()
+	}
+	f.log.Debug("loading", "model", m.name, "pid", p.pid(), "memory", m.need)
 	go func() {
 		werr := p.cmd.Wait()
 		f.loop.Do(func() { f.ended(m, p, werr) })
@@ -289,19 +318,37 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	switch st.State {
 	case daemon.EngineReady:
 		if m.state == loading {
-			m.state = ready
+			m.state, m.wasReady = ready, true
 			m.touch()
-			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "took", time.Since(m.since).Round(time.Millisecond))
+			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "memory", m.need, "took",
+				time.Since(m.since).Round(time.Millisecond))
+			if m == f.def {
+				f.tellReady()
+			}
 		}
-		if m == f.def {
-			sd.SdNotify(false, sd.SdNotifyReady+"\nSTATUS=serving "+m.name)
+	case daemon.EngineLoading:
+		if m == f.def && !f.told && time.Since(f.toldAt) > tellEvery {
+			f.toldAt = time.Now()
+			sd.SdNotify(false, fmt.Sprintf("STATUS=loading %s, %.0f%%\nEXTEND_TIMEOUT_USEC=%d", m.name,
+				100*st.Progress, extendStart.Microseconds()))
 		}
 	case daemon.EngineFailed:
-		f.log.Error("the model cannot be loaded", "model", m.name, "error", st.Error)
 		p.leaving, m.state = true, unloading
-		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name,
-			st.Error)}
-		m.retryAt = time.Now().Add(failedFor)
+		m.failed(errors.New(st.Error))
+	}
+}
+
+// What systemd is told while the default model loads for the first time.
+const (
+	tellEvery   = 500 * time.Millisecond
+	extendStart = 30 * time.Second
+)
+
+// tellReady tells systemd that requests are answered, once.
+func (f *Front) tellReady() {
+	if !f.told {
+		f.told = true
+		sd.SdNotify(false, sd.SdNotifyReady+"\nSTATUS=serving "+f.def.name)
 	}
 }
 
@@ -309,16 +356,33 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 func (f *Front) fail(m *served, err error) {
 	f.queue = slices.DeleteFunc(f.queue, func(o *served) bool { return o == m })
 	m.state = down
+	m.failed(err)
+	f.refuseWaiting(m, m.down)
+}
+
+// failed notes why the model cannot be loaded. The front ends when it is the one that the command line names, and was
+// never loaded: a wrong path is an error of the start, as without a front.
+func (m *served) failed(err error) {
+	f := m.f
 	if e := (*wire.RequestError)(nil); errors.As(err, &e) {
 		ev := e.Event()
 		m.down = &ev
 	} else {
-		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %v", m.name,
-			err)}
+		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name,
+			clierr.Text(err))}
 	}
 	m.retryAt = time.Now().Add(failedFor)
-	f.log.Error("the model cannot be loaded", "model", m.name, "error", err)
-	f.refuseWaiting(m, m.down)
+	if m == f.def && f.named && !m.wasReady {
+		select {
+		case f.fatal <- err:
+		default:
+		}
+		return
+	}
+	f.log.Error("the model cannot be loaded", "model", m.name, "error", clierr.Text(err))
+	if m == f.def {
+		f.tellReady() // the others can be asked
+	}
 }
 
 // unload asks the process of m to give its connections back and to end.

@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -27,7 +25,11 @@ func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (i
 		if !found && !isRequest(message) {
 			return ipc.Serve, nil
 		}
-		return r.f.dispatch(c, name)
+		v, k := r.f.dispatch(c, name)
+		if v == ipc.Wait {
+			note(c, message)
+		}
+		return v, k
 	case wire.Newline:
 		line, _, whole := bytes.Cut(message, []byte{'\n'})
 		line = bytes.TrimSuffix(line, []byte{'\r'})
@@ -57,17 +59,28 @@ func (r router) Left(c *ipc.Conn, k *ipc.Link) {
 	if k != nil {
 		return
 	}
+	of := func(o *ipc.Conn) bool { return o == c }
+	r.f.found.waiting = slices.DeleteFunc(r.f.found.waiting, of)
 	for _, m := range r.f.models {
-		m.waiting = slices.DeleteFunc(m.waiting, func(o *ipc.Conn) bool { return o == c })
+		m.waiting = slices.DeleteFunc(m.waiting, of)
 	}
 }
 
 // dispatch says where a request for a model goes.
 func (f *Front) dispatch(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
-	m := f.find(name)
-	if m == nil || f.draining {
+	if f.draining {
 		return ipc.Serve, nil
 	}
+	m, look := f.resolve(name)
+	if look {
+		f.found.waiting = append(f.found.waiting, c)
+		f.scan()
+		return ipc.Wait, nil
+	}
+	if m == nil {
+		return ipc.Serve, nil
+	}
+	m.calledBy(name)
 	m.touch()
 	switch m.state {
 	case loading, ready:
@@ -105,30 +118,6 @@ func shuttingDown() *wire.Error {
 	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
 }
 
-// unknownModel is the answer to a name that is none.
-func (f *Front) unknownModel(name string) *wire.Error {
-	names := f.allNames()
-	text := fmt.Sprintf("there is no model %.100q here", name)
-	if near := clierr.Nearest(strings.ToLower(name), names); near != "" {
-		text += fmt.Sprintf("; did you mean %q?", near)
-	}
-	const most = 8
-	if len(names) > most {
-		return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are %s and %d more", sentence(text),
-			strings.Join(names[:most], ", "), len(names)-most)}
-	}
-	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are: %s", sentence(text),
-		strings.Join(names, ", "))}
-}
-
-// sentence ends a text as a sentence.
-func sentence(text string) string {
-	if strings.HasSuffix(text, "?") {
-		return text
-	}
-	return text + "."
-}
-
 // maxHead is the longest head of an HTTP request that is looked at; net/http refuses a longer one.
 const maxHead = 64 << 10
 
@@ -147,7 +136,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message)))
-	if err != nil || daemon.FrontServes(r.Method, r.URL.Path) {
+	if err != nil || daemon.FrontServes(r.Method, r.URL) {
 		return ipc.Serve, nil // net/http says what is wrong
 	}
 	peer := c.Peer()
@@ -169,6 +158,9 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	c.Routing.Seen, c.Routing.Whole = 0, 0
+	if m := f.find(name); r.URL.Path == daemon.LivePath && m != nil && !m.live() {
+		return ipc.Serve, nil // to watch a model does not load it
+	}
 	if peer.TCP() {
 		c.Admit(f.door.Admits(peer))
 	}

@@ -39,7 +39,8 @@ type Switch struct {
 	words   []wordVar
 	budgets []string // a number of tokens
 	suffix  string   // text that a user's message turns thinking off with: "/no_think"
-	// shuts: without a variable the prompt is that of thinking, and behind it a thought that is closed already.
+	// shuts: without a variable, for which the template names no default, the prompt is that of thinking, and behind
+	// it a thought that is closed already.
 	shuts bool
 }
 
@@ -230,7 +231,7 @@ func (t *Template) Switch(bos, eos string) *Switch {
 	}
 	on := map[string]any{}
 	s.setBools(on, true)
-	if thinks, ok := render(probe, on); ok && thinks != plain {
+	if thinks, ok := render(probe, on); ok && thinks != plain && !t.defaults(s.bools) {
 		s.shuts = strings.HasPrefix(plain, thinks)
 	}
 	for _, v := range vars {
@@ -281,6 +282,14 @@ func (t *Template) Switch(bos, eos string) *Switch {
 		}
 	}
 	return s
+}
+
+// defaults reports whether the template says what one of the variables is where it is not given.
+func (t *Template) defaults(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\s*(is\s+(not\s+)?(un)?defined|\|\s*default\b)`).
+			MatchString(t.source)
+	})
 }
 
 // assignment is {% set a = … %} or {% set ns.a = … %}; argument is a keyword argument within it, namespace(a=…).

@@ -39,6 +39,8 @@ func TestSwitch(t *testing.T) {
 			"enable_thinking", map[string]string{"off": "map[enable_thinking:false]",
 				"auto": "map[enable_thinking:true]", "": "map[enable_thinking:true]", "minimal": "map[]",
 				"low": "map[enable_thinking:true]"}},
+		{"shut by its author", turn(`<think>{% if not thinking|default(false) %}</think>{% endif %}`), "thinking",
+			map[string]string{"off": "map[thinking:false]", "auto": "map[]", "": "map[]", "on": "map[thinking:true]"}},
 		{"another prompt unless it is told to think", turn(`{{ '<think>' if thinking else '</think>' }}`), "thinking",
 			map[string]string{"auto": "map[]", "": "map[]", "on": "map[thinking:true]"}},
 		{"two names for it", turn(`{% if not thinking is defined %}{% set thinking = enable_thinking|default(false) ` +

@@ -4,6 +4,7 @@ package daemonproc
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -78,7 +79,8 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 			return nil, fmt.Errorf("%s ended while starting: %v\n%s", bin, p.err, p.Log())
 		default:
 		}
-		if h, err := p.Ask("health"); err == nil && strings.Contains(h, `"status":"ok"`) {
+		var h struct{ Status string }
+		if body, err := p.Ask("health"); err == nil && json.Unmarshal([]byte(body), &h) == nil && h.Status == "ok" {
 			return p, nil
 		}
 		if time.Now().After(deadline) {

@@ -66,6 +66,9 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if s := q.Signals; s != nil {
 		fmt.Fprintf(b, "  %s\n", signals(s))
 	}
+	if g := q.Guesses; g != nil {
+		guesses(b, g)
+	}
 	if q.Dropped > 0 {
 		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)",
 			ui.Count(q.Dropped))))
@@ -100,6 +103,22 @@ func signals(s *wire.WhySignals) string {
 		}
 	}
 	return text
+}
+
+// guesses formats what became of the tokens that were guessed for a request.
+func guesses(b *strings.Builder, g *wire.WhyGuesses) {
+	for _, c := range g.Counts {
+		source := "from its own text"
+		if c.Source == "other" {
+			source = "from another text of its user"
+		}
+		fmt.Fprintf(b, "  guessed while in %s, %s: %s tokens, %s came true\n", ui.Sanitize(c.Phase), source,
+			ui.Count(c.Drafted), ui.Count(c.Accepted))
+	}
+	if g.Text != "" {
+		fmt.Fprintf(b, "  guesses since %s: %s (chance of the next one %.0f %%)\n", ms(g.SinceMs), ui.Sanitize(g.Text),
+			100*g.Chance)
+	}
 }
 
 // amount formats the number of tokens that the decisions computed in total and the last time.

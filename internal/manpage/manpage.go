@@ -14,11 +14,12 @@ import (
 
 // Command is the hidden `PROGRAM man-pages DIRECTORY`: a page in section 1 for the program and for each of its
 // commands. usage marks an error as a mistake on the command line.
-func Command(usage func(error) error) *cobra.Command {
+func Command(program string, usage func(error) error) *cobra.Command {
 	return &cobra.Command{
-		Use:    "man-pages DIRECTORY",
-		Short:  "Write the manual pages",
-		Hidden: true,
+		Use:     "man-pages DIRECTORY",
+		Short:   "Write the manual pages",
+		Hidden:  true,
+		Example: "  " + program + " man-pages /usr/local/share/man/man1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage(fmt.Errorf("name the directory for the manual pages"))

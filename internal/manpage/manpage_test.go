@@ -17,7 +17,7 @@ func program() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}}
 	root.Flags().Bool("fast", false, "do them at once")
 	root.AddCommand(&cobra.Command{Use: "sub", Short: "do one", Run: func(*cobra.Command, []string) {}},
-		Command(func(err error) error { return errors.Join(errors.New("usage"), err) }))
+		Command("prog", func(err error) error { return errors.Join(errors.New("usage"), err) }))
 	return root
 }
 

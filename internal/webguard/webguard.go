@@ -20,12 +20,13 @@ import (
 type Guard struct {
 	hosts  []string // in lower case
 	any    bool     // every origin is allowed
+	local  bool     // every origin of this machine is allowed
 	cross  *http.CrossOriginProtection
 	shared *cors.Cors // nil: no origin is allowed
 }
 
 // New returns a Guard that accepts these names and addresses in the Host header, besides the loopback ones and the
-// address that the client has reached, and answers pages of these origins (scheme://host[:port], or * for all).
+// address that the client has reached, and answers pages of these origins: scheme://host[:port], Local, or * for all.
 func New(hosts, origins []string) (*Guard, error) {
 	g := &Guard{cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
@@ -38,15 +39,20 @@ func New(hosts, origins []string) (*Guard, error) {
 		if err := CheckOriginName(o); err != nil {
 			return nil, err
 		}
-		if o == "*" {
+		switch o {
+		case "*":
 			g.any = true
-		} else if err := g.cross.AddTrustedOrigin(strings.ToLower(o)); err != nil {
-			return nil, err
+		case Local:
+			g.local = true
+		default:
+			if err := g.cross.AddTrustedOrigin(strings.ToLower(o)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(origins) > 0 {
 		g.shared = cors.New(cors.Options{
-			AllowOriginFunc: func(origin string) bool { return g.any || slices.Contains(origins, origin) },
+			AllowOriginFunc: func(origin string) bool { return g.all(origin) || slices.Contains(origins, origin) },
 			AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
 				http.MethodPatch, http.MethodDelete},
 			AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate"},
@@ -55,6 +61,23 @@ func New(hosts, origins []string) (*Guard, error) {
 		})
 	}
 	return g, nil
+}
+
+// Local stands for the origins of this machine: localhost, names below it, and loopback addresses, on every port.
+const Local = "localhost"
+
+// all reports whether a page is allowed by its origin's kind: every origin is, or every one of this machine.
+func (g *Guard) all(origin string) bool {
+	if g.any || !g.local {
+		return g.any
+	}
+	u, err := url.Parse(origin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || origin != u.Scheme+"://"+u.Host {
+		return false
+	}
+	host := name(u.Host)
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && a.Unmap().IsLoopback()
 }
 
 // preflightSeconds is how long a browser may remember the answer to a preflight request.
@@ -74,14 +97,14 @@ func CheckHostName(h string) error {
 
 // CheckOriginName says what is wrong with an origin for New's origins.
 func CheckOriginName(o string) error {
-	if o == "*" {
+	if o == "*" || o == Local {
 		return nil
 	}
 	u, err := url.Parse(o)
 	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
 		u.User != nil || o != strings.ToLower(o) {
 		return fmt.Errorf("%q is no origin; it must be as browsers send it, such as https://chat.example.org or "+
-			"http://localhost:3000, in lower case, or * for all", o)
+			"http://localhost:3000, in lower case, or "+Local+" for all of this machine, or * for all", o)
 	}
 	return nil
 }
@@ -117,7 +140,7 @@ func (g *Guard) CheckHost(r *http.Request, local netip.Addr) error {
 
 // CheckOrigin returns an error when r may change something and a page of a foreign origin sends it.
 func (g *Guard) CheckOrigin(r *http.Request) error {
-	if g.any || g.cross.Check(r) == nil {
+	if g.all(r.Header.Get("Origin")) || g.cross.Check(r) == nil {
 		return nil
 	}
 	return g.foreign(r)
@@ -126,7 +149,7 @@ func (g *Guard) CheckOrigin(r *http.Request) error {
 // CheckStream is CheckOrigin for a GET that occupies the server while it is open: a page of another origin cannot read
 // it, but could open many.
 func (g *Guard) CheckStream(r *http.Request) error {
-	if g.any {
+	if g.all(r.Header.Get("Origin")) {
 		return nil
 	}
 	opens := *r

@@ -64,6 +64,18 @@ func TestOrigin(t *testing.T) {
 		{[]string{"http://localhost:3000"}, "POST", "Origin: http://localhost:3000.evil.example", false},
 		{[]string{"*"}, "POST", "Origin: http://evil.example; Sec-Fetch-Site: cross-site", true},
 		{[]string{"*"}, "POST", "Origin: null", true},
+		{[]string{Local}, "POST", "Origin: http://localhost", true},
+		{[]string{Local}, "POST", "Origin: http://app.localhost:3000; Sec-Fetch-Site: cross-site", true},
+		{[]string{Local}, "POST", "Origin: https://127.0.0.1:3000", true},
+		{[]string{Local}, "POST", "Origin: http://[::1]:3000", true},
+		{[]string{Local}, "POST", "Origin: http://notlocalhost", false},
+		{[]string{Local}, "POST", "Origin: http://localhost.evil.example", false},
+		{[]string{Local}, "POST", "Origin: http://127.0.0.1.evil.example", false},
+		{[]string{Local}, "POST", "Origin: http://x@localhost", false},
+		{[]string{Local}, "POST", "Origin: http://localhost/", false},
+		{[]string{Local}, "POST", "Origin: chrome-extension://localhost", false},
+		{[]string{Local}, "POST", "Origin: null", false},
+		{[]string{Local, "https://a.example"}, "POST", "Origin: https://a.example", true},
 	} {
 		g, err := New(nil, c.allowed)
 		if err != nil {
@@ -106,6 +118,10 @@ func TestCORS(t *testing.T) {
 		{[]string{"*"}, "OPTIONS", "Origin: https://any.example; Access-Control-Request-Method: DELETE", true, true,
 			200, "https://any.example"},
 		{[]string{page}, "OPTIONS", "Origin: " + page, false, true, 200, page}, // no preflight
+		{[]string{Local}, "OPTIONS", "Origin: http://[::1]:3000; Access-Control-Request-Method: POST", true, true,
+			200, "http://[::1]:3000"},
+		{[]string{Local}, "OPTIONS", "Origin: http://evil.example; Access-Control-Request-Method: POST", false, false,
+			200, ""},
 	} {
 		g, err := New(nil, c.allowed)
 		if err != nil {
@@ -145,7 +161,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("origin %q is accepted", o)
 		}
 	}
-	for _, o := range []string{"http://x", "https://x:8443", "app://obsidian.md", "chrome-extension://abcdef", "*"} {
+	for _, o := range []string{"http://x", "https://x:8443", "app://obsidian.md", "chrome-extension://abcdef", "*",
+		Local} {
 		if _, err := New(nil, []string{o}); err != nil {
 			t.Errorf("origin %q: %v", o, err)
 		}

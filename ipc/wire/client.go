@@ -98,6 +98,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
 	}
+	if r.SpeculateSet {
+		dst = appendInt(dst, `,"speculate":`, r.Speculate)
+	}
 	if r.Progress || r.NoProgress {
 		dst = strconv.AppendBool(append(dst, `,"return_progress":`...), r.Progress)
 	}
@@ -123,6 +126,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	}
 	if r.Think != (Think{}) && (def == nil || r.Think != def.Think) {
 		dst = appendThink(dst, &r.Think)
+	}
+	if r.Traceparent != "" {
+		dst = appendHead(dst, `,"traceparent":`, r.Traceparent)
 	}
 	if len(r.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), r.Metadata...)
@@ -335,6 +341,10 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
 			Cached:  e.optional(obj, "cached"),
 			Elapsed: e.ms(obj, "elapsed_ms"), Position: e.optional(obj, "queue_position")}
+		if obj.Get("waiting") != nil {
+			ev.Progress.Waiting = string(e.text(obj, "waiting"))
+			ev.Progress.Loaded = e.float(obj, "load_progress", 64)
+		}
 	default:
 		for k := KindMetrics; k <= KindKV; k++ {
 			if string(name) == k.String() {
@@ -500,6 +510,10 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 		out.Usage = Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
 			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"),
 			CacheTier: tierOf(e.text(u, "cache_tier"))}
+		if u.Get("drafted_tokens") != nil {
+			out.Usage.DraftedTokens = e.integer(u, "drafted_tokens")
+			out.Usage.AcceptedTokens = e.integer(u, "accepted_tokens")
+		}
 		if u.Get("cache_miss") != nil {
 			out.Usage.CacheMiss = string(e.text(u, "cache_miss"))
 		}

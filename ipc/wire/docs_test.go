@@ -111,8 +111,9 @@ func TestDocumentedFields(t *testing.T) {
 	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0,
 		"slo.target_ttot_ms": 0.0, "slo.strict": false,
 		// written only when they say more
-		"suffix": "", "tools": []any{}, "tool_choice": "auto", "grammar": "", "guided_json_object": false,
-		"parse_special": false})
+		"suffix": "", "traceparent": "", "tools": []any{}, "tool_choice": "auto", "grammar": "",
+		"guided_json_object": false,
+		"parse_special":      false})
 	written["dry_sequence_breakers"] = []any{}
 	for _, b := range DefaultDryBreaks {
 		written["dry_sequence_breakers"] = append(written["dry_sequence_breakers"].([]any), b)

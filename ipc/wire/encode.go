@@ -110,6 +110,10 @@ func AppendEOS(dst []byte, e *EOS) []byte {
 		dst = append(dst, `,"cache_miss":`...)
 		dst = appendString(dst, e.Usage.CacheMiss)
 	}
+	if e.Usage.DraftedTokens > 0 {
+		dst = appendInt(dst, `,"drafted_tokens":`, e.Usage.DraftedTokens)
+		dst = appendInt(dst, `,"accepted_tokens":`, e.Usage.AcceptedTokens)
+	}
 	dst = appendMs(dst, `},"timings":{"queue_ms":`, e.Timings.Queue)
 	dst = appendMs(dst, `,"ttft_ms":`, e.Timings.TTFT)
 	dst = appendMs(dst, `,"prefill_ms":`, e.Timings.Prefill)
@@ -161,6 +165,11 @@ func AppendProgress(dst []byte, p *Progress) []byte {
 	dst = appendMs(dst, `,"elapsed_ms":`, p.Elapsed)
 	if p.Position > 0 {
 		dst = appendInt(dst, `,"queue_position":`, p.Position)
+	}
+	if p.Waiting != "" {
+		dst = appendString(append(dst, `,"waiting":`...), p.Waiting)
+		dst = append(dst, `,"load_progress":`...)
+		dst = appendThousandths(dst, int64(math.Round(1000*min(max(p.Loaded, 0), 1))))
 	}
 	return EndFrame(append(dst, '}'), start)
 }

@@ -44,13 +44,13 @@ func TestEncodeEvents(t *testing.T) {
 		{"eos, streamed",
 			string(payload(t,
 				AppendEOS(nil, &EOS{ID: "a", Reason: Stop, StopText: "END", Text: []byte("not sent"), Streamed: true,
-					Usage:   Usage{10, 4, 3, 2, TierHost, "diverged at token 4"},
+					Usage:   Usage{10, 4, 3, 2, TierHost, "diverged at token 4", 7, 5},
 					Thought: ThinkSummary{2, 40 * time.Millisecond, "converged", 3},
 					Timings: Timings{1500 * time.Microsecond, 20 * time.Millisecond, 18500 * time.Microsecond,
 						100 * time.Millisecond}}))),
 			`{"event":"eos","id":"a","reason":"stop","stop":"END","think":{"tokens":2,"ms":40,"ended":"converged",` +
 				`"probes":3},"usage":{"prompt_tokens":10,"cached_tokens":4,"completion_tokens":3,"think_tokens":2,` +
-				`"cache_tier":"host","cache_miss":"diverged at token 4"},` +
+				`"cache_tier":"host","cache_miss":"diverged at token 4","drafted_tokens":7,"accepted_tokens":5},` +
 				`"timings":{"queue_ms":1.5,"ttft_ms":20,"prefill_ms":18.5,"decode_ms":100,"tokens_per_second":20}}`},
 		{"eos, whole", string(payload(t,
 			AppendEOS(nil, &EOS{ID: "a", Reason: Length, Think: []byte("hm"), Metadata: []byte(`{"k": 1}`),
@@ -132,7 +132,8 @@ func sampleEvents() (Token, EOS, Error, Progress) {
 	return Token{ID: "01890a5d-ac96-774b-bcce-b302099a8057", Text: []byte(" wörld\n"), TokenID: 12345, Phase: Output,
 			HasLogprob: true, Logprob: -0.12345, Top: top},
 		EOS{ID: "r-1", Reason: Stop, StopText: "END", Text: bytes.Repeat([]byte("answer \"q\"\n"), 20),
-			Think: []byte("hm"), Usage: Usage{100, 64, 200, 20, TierDisk, "diverged at token 64: another message"},
+			Think:   []byte("hm"),
+			Usage:   Usage{100, 64, 200, 20, TierDisk, "diverged at token 64: another message", 90, 71},
 			Thought: ThinkSummary{20, time.Second, "natural", 4},
 			Timings: Timings{123 * time.Microsecond, 45 * time.Millisecond, 44 * time.Millisecond,
 				1234567 * time.Microsecond}, Metadata: []byte(`{"user": 7}`)},

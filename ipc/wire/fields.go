@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agnivade/levenshtein"
@@ -68,10 +69,17 @@ var requestFields = []field{
 		return err
 	}},
 	{name: "chat_template_kwargs", read: readTemplateArgs},
+	{name: "speculate", aliases: []string{"speculative.n_max"},
+		read: func(d *decoder, name string, v *fastjson.Value) error {
+			n, err := d.integer(name, v, 0, math.MaxInt32)
+			d.req.Speculate, d.req.SpeculateSet = int(n), err == nil
+			return err
+		}},
 	{name: "priority", read: readPriority},
 	{name: "service_tier", read: readServiceTier},
 	{name: "slo", read: readSLO},
 	{name: "metadata", read: readMetadata},
+	{name: "traceparent", read: readTraceparent},
 	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error {
 		err := d.boolean(name, v, &d.req.Progress)
 		d.req.NoProgress = !d.req.Progress
@@ -589,6 +597,30 @@ func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
 			name)
 	}
 	return nil
+}
+
+func readTraceparent(d *decoder, name string, v *fastjson.Value) error {
+	s, err := v.StringBytes()
+	if err != nil || !ValidTraceparent(string(s)) {
+		return wrongType(name, v, `a traceparent of W3C Trace Context, such as `+
+			`"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`)
+	}
+	d.req.Traceparent = string(s)
+	return nil
+}
+
+// ValidTraceparent reports whether s is a traceparent of W3C Trace Context, version 00: 32, 16 and 2 hexadecimal digits
+// in lower case, with neither id zero.
+func ValidTraceparent(s string) bool {
+	if len(s) != 55 || s[:3] != "00-" || s[35] != '-' || s[52] != '-' {
+		return false
+	}
+	for _, part := range []string{s[3:35], s[36:52], s[53:]} {
+		if strings.Trim(part, "0123456789abcdef") != "" || len(part) > 2 && strings.Trim(part, "0") == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // readMetadata keeps the client's own bytes.

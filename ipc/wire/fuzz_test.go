@@ -216,7 +216,8 @@ func FuzzRoundTrip(f *testing.F) {
 			metadata = []byte(`[1, {"a":null} ]`)
 		}
 
-		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Priority: Priority(flags >> 2 & 1),
+		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Speculate: size(20), SpeculateSet: true,
+			Priority:  Priority(flags >> 2 & 1),
 			MaxTokens: size(MaxTokensLimit), TargetTTFT: ms(1), TargetTBT: ms(2),
 			Sampling: sampler.Params{Temperature: within(-sampler.MaxTemperature, sampler.MaxTemperature),
 				TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
@@ -318,7 +319,7 @@ func FuzzRoundTrip(f *testing.F) {
 				{Token: 2, Text: []byte("x"), Logprob: -1}}
 		}
 		eos := EOS{ID: id, Reason: Reasons[size(int64(len(Reasons)))], StopText: text, Streamed: flag(11),
-			Usage:   Usage{size(1e9), size(1e6), size(1e5), size(1e4), CacheTiers[u%4], text},
+			Usage:   Usage{size(1e9), size(1e6), size(1e5), size(1e4), CacheTiers[u%4], text, size(1e6), 0},
 			Thought: ThinkSummary{size(1e6), ms(9), ThinkEnds[u%uint64(len(ThinkEnds))], size(1e3)},
 			Timings: Timings{ms(3), ms(4), ms(5), ms(6)}}
 		if !eos.Streamed {
@@ -337,6 +338,9 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Cached: size(1e5), Elapsed: ms(8),
 			Position: size(1e3)}
+		if flag(14) {
+			progress.Waiting, progress.Loaded = text, float64(size(1001))/1000
+		}
 		var ev Event
 		read := func(frame []byte, kind EventKind) {
 			t.Helper()

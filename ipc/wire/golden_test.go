@@ -74,6 +74,7 @@ func goldens() []golden {
 				{Role: "user", Content: "Größer als π? 😀\n\"yes\" or \"no\""}}
 		}),
 		request("request_full", func(r *Request) {
+			r.Speculate, r.SpeculateSet = 4, true
 			r.Prompt, r.MaxTokens, r.Stop, r.Stream, r.Progress, r.Priority = "x", 128, []string{"\n\n", "END"}, false,
 				true, PriorityBackground
 			r.Think = Think{Mode: ThinkOn, BudgetTokens: 512, SoftBudgetTokens: 256, EarlyExit: ExitBoth,
@@ -141,7 +142,7 @@ func goldens() []golden {
 	all = append(all, fromServer("token_logprobs", AppendToken(nil, &tok),
 		Event{Kind: EventToken, ID: "r-1", Token: tok}))
 	eos := EOS{ID: "r-1", Reason: Stop, StopText: "\n\n", Streamed: true,
-		Usage:   Usage{12, 8, 40, 15, TierDevice, "diverged at token 8: another message"},
+		Usage:   Usage{12, 8, 40, 15, TierDevice, "diverged at token 8: another message", 30, 22},
 		Thought: ThinkSummary{15, 310 * time.Millisecond, "converged", 4}, Metadata: []byte(`{"user": 7}`),
 		Timings: Timings{350 * time.Microsecond, 41200 * time.Microsecond, 40850 * time.Microsecond,
 			780 * time.Millisecond}}
@@ -179,6 +180,9 @@ func goldens() []golden {
 	progress.Processed, progress.Cached, progress.Position = 0, 0, 3
 	all = append(all, fromServer("progress_queued", AppendProgress(nil, &progress),
 		Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
+	waiting := Progress{ID: "r-1", Elapsed: 3 * time.Second, Waiting: "model_loading", Loaded: 0.425}
+	all = append(all, fromServer("progress_waiting", AppendProgress(nil, &waiting),
+		Event{Kind: EventProgress, ID: "r-1", Progress: waiting}))
 	all = append(all, fromServer("report_health", AppendReport(nil, KindHealth, "", []byte(`{"status":"ok"}`)),
 		Event{Kind: EventReport, ReportKind: KindHealth, Report: []byte(`{"status":"ok"}`)}))
 	why, kv, done := sampleReports()
@@ -205,6 +209,8 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 			Form: &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
 			Signals: &WhySignals{Probes: 9, Entropy: 0.31, Mean: 0.28, Variance: 0.0004, Index: 1.2, Converged: 96,
 				Overthinking: 120},
+			Guesses: &WhyGuesses{Most: 16, Reason: "guess_unlikely", Text: "They come true too rarely.", SinceMs: 210.5,
+				Chance: 0.125, Counts: []WhyGuessCount{{Phase: "think", Source: "own", Drafted: 90, Accepted: 71}}},
 			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target",
 				Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
 		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5,

@@ -74,7 +74,9 @@ type WhyRequest struct {
 	Usage   WhyUsage `json:"usage"`
 	Form    *WhyForm `json:"form,omitempty"` // what its answer is held to
 	// what the early-exit signals measured in its thinking; nil: none was measured
-	Signals   *WhySignals `json:"signals,omitempty"`
+	Signals *WhySignals `json:"signals,omitempty"`
+	// Guesses is what became of the tokens that were guessed for it; nil: none are
+	Guesses   *WhyGuesses `json:"guesses,omitempty"`
 	Decisions []Decision  `json:"decisions"`         // oldest first
 	Dropped   int         `json:"dropped_decisions"` // older ones that are not remembered
 }
@@ -109,6 +111,24 @@ type WhyForm struct {
 	Masks        int     `json:"masks"`         // masks that were computed; the others were known
 	MaskMs       float64 `json:"mask_ms"`       // all of them together, beside the decodes
 	ForcedTokens int     `json:"forced_tokens"` // taken without a row, because there was no choice
+}
+
+// WhyGuesses is what became of the tokens that were guessed for a request (speculation).
+type WhyGuesses struct {
+	Most    int             `json:"most"`               // for a step
+	Reason  string          `json:"reason,omitempty"`   // of the newest decision; "" = there was none yet
+	Text    string          `json:"text,omitempty"`     // a sentence
+	SinceMs float64         `json:"since_ms,omitempty"` // when the decisions for that reason began, since the arrival
+	Chance  float64         `json:"chance,omitempty"`   // that the next guess comes true
+	Counts  []WhyGuessCount `json:"counts"`
+}
+
+// WhyGuessCount counts the guesses of one phase and source.
+type WhyGuessCount struct {
+	Phase    string `json:"phase"`    // think, output
+	Source   string `json:"source"`   // own: the request's text; other: another text of its user
+	Drafted  int    `json:"drafted"`  // computed
+	Accepted int    `json:"accepted"` // of them: came true
 }
 
 // Decision is one thing that was decided about a request. The same one made again in the steps that follow is told

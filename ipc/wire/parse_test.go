@@ -125,6 +125,9 @@ func TestParseRequest(t *testing.T) {
 		}},
 		{`,"slo":{"strict":false}`, func(*Request) {}},
 		{`,"metadata": {"a" : [1.0, "\u00e9"]}  `, func(r *Request) { r.Metadata = []byte(`{"a" : [1.0, "\u00e9"]}`) }},
+		{`,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`, func(r *Request) {
+			r.Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		}},
 		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
 		{`,"metadata":null`, func(*Request) {}},
 		{`,"return_progress":true`, func(r *Request) { r.Progress = true }},
@@ -500,6 +503,9 @@ func TestParseErrors(t *testing.T) {
 			`field "slo.target_tbt_ms" is given twice`},
 		{`{"id":"a","prompt":"x","slo":{"strict":true,"target_ttot_ms":0}}`, "a", BadRequest,
 			`field "slo" has strict and no target`},
+		{`{"id":"a","prompt":"x","traceparent":"00-00000000000000000000000000000000-00f067aa0ba902b7-01"}`, "a",
+			BadRequest, `field "traceparent" is a string`},
+		{`{"id":"a","prompt":"x","traceparent":1}`, "a", BadRequest, `field "traceparent" is a number`},
 		{`{"id":"a","prompt":"x","slo":{"strict":1}}`, "a", BadRequest, `field "slo.strict" is a number`},
 		{`{"id":"a","prompt":"x","slo":{"strict":true,"strict":true,"target_ttft_ms":1}}`, "a", BadRequest,
 			`field "slo.strict" is given twice`},

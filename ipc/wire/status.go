@@ -60,12 +60,46 @@ type Info struct {
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+	Bandwidth    *InfoBandwidth        `json:"bandwidth,omitempty"`
+	// nil while the model loads, and where the number of threads never changes
+	Threads *InfoThreads `json:"threads,omitempty"`
+	Power   *InfoPower   `json:"power,omitempty"` // nil while the model loads
 	// of an engine process; nil for a daemon with one process
 	Sandbox *InfoSandbox `json:"sandbox,omitempty"`
 	Lease   *InfoLease   `json:"lease,omitempty"` // likewise
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
 	// above are then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`
+}
+
+// InfoThreads is how many compute threads steps use.
+type InfoThreads struct {
+	Now  int `json:"now"`
+	Most int `json:"most"` // while no other process takes a processor
+	// Reason is undisturbed, taken (other processes take processors), waiting (compute threads wait for a processor),
+	// throttled (by a quota) or trying (whether they are still disturbed).
+	Reason string   `json:"reason"`
+	Taken  *float64 `json:"cpus_taken"` // processors that other processes use; nil = not known
+}
+
+// InfoPower is the energy that answers cost, and what is done about it.
+type InfoPower struct {
+	Mode           string   `json:"mode"`  // --power
+	Quiet          bool     `json:"quiet"` // fewer threads are used
+	OnBattery      bool     `json:"on_battery"`
+	Joules         *float64 `json:"joules"`           // of the processor packages since the start; nil = no meter
+	JoulesPerToken *float64 `json:"joules_per_token"` // nil = not known
+}
+
+// InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time: what
+// the cost model predicts, and what was measured.
+type InfoBandwidth struct {
+	Weights      int64   `json:"weights"`
+	KV           int64   `json:"kv"`     // cells attended to and written
+	Copies       int64   `json:"copies"` // cells copied between the pool and the tiers below it
+	Activations  int64   `json:"activations"`
+	PredictedGBs float64 `json:"predicted_gbps"`
+	MeasuredGBs  float64 `json:"measured_gbps"`
 }
 
 // InfoSandbox is what confines an engine process.
@@ -168,6 +202,9 @@ type InfoConfig struct {
 	MaxTokens      int     `json:"max_tokens"`
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
 	ITLTargetMs    float64 `json:"itl_target_ms"`
+	Speculate      int     `json:"speculate"` // most tokens guessed for a step of a request; 0 = none
+	// NoSpeculation says why Speculate is 0
+	NoSpeculation string `json:"no_speculation,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
 }
@@ -214,6 +251,14 @@ type ServedModel struct {
 	Created int64           `json:"created"`  // when the daemon started, in seconds since 1970
 	OwnedBy string          `json:"owned_by"` // "uma-serve"
 	Meta    ServedModelMeta `json:"meta"`
+	Aliases []string        `json:"aliases,omitempty"`
+	Status  *ServedStatus   `json:"status,omitempty"` // of a front's model; nil: it is loaded
+}
+
+// ServedStatus says whether a front has loaded a model, in the words of llama-server's router.
+type ServedStatus struct {
+	Value  string `json:"value"`            // unloaded, loading or loaded
+	Failed bool   `json:"failed,omitempty"` // it cannot be loaded
 }
 
 // ServedModelMeta has the names that llama-server uses.

@@ -62,13 +62,18 @@ type Request struct {
 	Progress bool     // wants progress events from a prompt's first step on ("return_progress": true)
 	// wants none ("return_progress": false); a streaming request without either gets them when its prompt takes long
 	NoProgress bool
-	Priority   Priority
-	Think      Think         // wishes about thinking; the zero value has none
-	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
-	TargetTBT  time.Duration // slo.target_tbt_ms; 0 = the server's
-	TargetTTOT time.Duration // slo.target_ttot_ms; 0 = none
-	Strict     bool          // slo.strict: refuse the request unless its targets will be met
-	Metadata   []byte        // the JSON value of "metadata", echoed as it came; nil = none
+	// Speculate is the most tokens that a step computes on the guess that they follow, where SpeculateSet; 0 = none
+	Speculate    int
+	SpeculateSet bool
+	Priority     Priority
+	Think        Think         // wishes about thinking; the zero value has none
+	TargetTTFT   time.Duration // slo.target_ttft_ms; 0 = none
+	TargetTBT    time.Duration // slo.target_tbt_ms; 0 = the server's
+	TargetTTOT   time.Duration // slo.target_ttot_ms; 0 = none
+	Strict       bool          // slo.strict: refuse the request unless its targets will be met
+	// of W3C Trace Context, for the server's traces ([telemetry]); "" = none
+	Traceparent string
+	Metadata    []byte // the JSON value of "metadata", echoed as it came; nil = none
 }
 
 // TextBias is added to the logit of each token of a text. -Inf forbids them.
@@ -266,6 +271,8 @@ type Usage struct {
 	ThinkTokens      int       // of CompletionTokens
 	CacheTier        CacheTier // the slowest that CachedTokens came from
 	CacheMiss        string    // where and why the rest was not cached: "diverged at token 812: …"; "" = nothing to say
+	DraftedTokens    int       // guessed and computed before they were sampled
+	AcceptedTokens   int       // of DraftedTokens: came true
 }
 
 // ThinkSummary is how a request's thinking went; the zero value is one that never thought.
@@ -330,4 +337,9 @@ type Progress struct {
 	Cached    int // of Total: not computed for this request, as far as it is known
 	Elapsed   time.Duration
 	Position  int // place in the queue, 1 = next; 0 = running
+
+	// Waiting is the reason of the decision (see Decision) for which a request waits for its model; "" once it has one.
+	// Total is 0 as long as it waits.
+	Waiting string
+	Loaded  float64 // with Waiting: how much of the model is loaded, 0…1
 }

@@ -914,7 +914,7 @@ func TestFingerprint(t *testing.T) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		h, err := Fingerprint(path, "fa=on")
+		h, err := Fingerprint([]string{path}, "fa=on")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -931,11 +931,23 @@ func TestFingerprint(t *testing.T) {
 	if write() != a {
 		t.Error("not repeatable")
 	}
-	if h, _ := Fingerprint(path, "fa=off"); h == a {
+	if h, _ := Fingerprint([]string{path}, "fa=off"); h == a {
 		t.Error("settings make no difference")
 	}
-	if _, err := Fingerprint(path + "x"); err == nil {
+	if _, err := Fingerprint([]string{path, path + "x"}); err == nil {
 		t.Error("no file, no error")
+	}
+	second := filepath.Join(t.TempDir(), "m2")
+	sums := map[format.Hash]bool{a: true}
+	for _, text := range []string{"", "x", "y"} {
+		if err := os.WriteFile(second, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h, err := Fingerprint([]string{path, second}, "fa=on")
+		if err != nil || sums[h] {
+			t.Errorf("a second file with %q makes no difference (%v)", text, err)
+		}
+		sums[h] = true
 	}
 }
 

@@ -33,7 +33,7 @@ func TestEngineRoundTrip(t *testing.T) {
 			if !caps.CanRemoveRange {
 				part = n // such a memory is saved whole or not at all
 			}
-			fp, err := Fingerprint(path)
+			fp, err := Fingerprint([]string{path})
 			if err != nil {
 				t.Fatal(err)
 			}

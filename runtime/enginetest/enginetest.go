@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Probe", probe},
 		{"Allocations", allocations},
 		{"Embeddings", embeddings},
+		{"Threads", threads},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, small)

@@ -104,6 +104,7 @@ type Engine struct {
 	took    time.Duration
 	aborted atomic.Bool
 	inside  atomic.Bool
+	threads atomic.Int32
 	dead    bool
 	calls   int // counts calls of enter
 }
@@ -125,6 +126,8 @@ var (
 	_ runtime.Engine     = (*Engine)(nil)
 	_ runtime.RowScanner = (*Engine)(nil)
 	_ runtime.Embedder   = (*Engine)(nil)
+
+	_ runtime.ThreadSetter = (*Engine)(nil)
 )
 
 // New makes an engine. It panics on options out of range, because they come from tests.
@@ -162,6 +165,7 @@ func New(cfg Config) *Engine {
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", Devices: 1,
 		EngineBuild: "fake",
 	}
+	e.SetThreads(e.caps.Threads)
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch
 	if cfg.Encoder {
 		e.caps.CanShift, e.caps.CanRemoveRange, e.caps.MaxMicroBatch, e.caps.MaxEmbeddingRows = false, true, n, n
@@ -189,6 +193,18 @@ func (e *Engine) Vocab() runtime.Vocab               { return e.vocab }
 func (e *Engine) Batch() *runtime.Batch              { return &e.batch }
 func (e *Engine) LastDecode() time.Duration          { return e.took }
 func (e *Engine) Abort()                             { e.aborted.Store(true) }
+
+// SetThreads implements runtime.ThreadSetter.
+func (e *Engine) SetThreads(n int) { e.threads.Store(int32(min(max(n, 1), e.caps.Threads))) }
+
+// Threads is the number of threads that SetThreads set, else Capabilities.Threads. It is safe from any goroutine.
+func (e *Engine) Threads() int { return int(e.threads.Load()) }
+
+// ComputeThreads implements runtime.ThreadSetter: there are none.
+func (e *Engine) ComputeThreads(dst []int) []int { return dst }
+
+// BarrierSleeps implements runtime.ThreadSetter.
+func (e *Engine) BarrierSleeps() uint64 { return 0 }
 
 // FailDecode makes the n-th Decode from now (1 = the next) return err, once. With runtime.ErrKVFull it computes
 // nothing; with any other error it computes the first half of the batch, as the contract allows.

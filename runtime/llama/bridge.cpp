@@ -244,10 +244,26 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
     });
 }
 
-struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll) {
+struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, const int32_t * cpus, int32_t n_cpus) {
     ggml_threadpool_params p = ggml_threadpool_params_default(n_threads);
     p.poll = poll;
-    return ggml_threadpool_new(&p);
+    for (int32_t i = 0; i < n_cpus; i++) {
+        if (cpus[i] >= 0 && cpus[i] < GGML_MAX_N_THREADS) {
+            p.cpumask[cpus[i]] = true;
+        }
+    }
+#ifdef __linux__
+    // ggml binds the calling thread too, which may be any of Go's.
+    cpu_set_t mine;
+    const bool known = n_cpus > 0 && pthread_getaffinity_np(pthread_self(), sizeof(mine), &mine) == 0;
+#endif
+    ggml_threadpool * pool = ggml_threadpool_new(&p);
+#ifdef __linux__
+    if (known) {
+        pthread_setaffinity_np(pthread_self(), sizeof(mine), &mine);
+    }
+#endif
+    return pool;
 }
 
 // ---- decoding ----

@@ -50,8 +50,9 @@ typedef struct {
 
 struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o);
 
-// n_threads threads that live until ggml_threadpool_free; poll is 0 (sleep at once) … 100 (spin long).
-struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll);
+// n_threads threads that live until ggml_threadpool_free; poll is 0 (sleep at once) … 100 (spin long). Those that it creates
+// run on the n_cpus CPUs, or where the kernel likes with n_cpus = 0.
+struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, const int32_t * cpus, int32_t n_cpus);
 
 // llama_decode of the first n rows of b, and the wait for its result.
 int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n);

@@ -42,11 +42,10 @@ const (
 type engine struct {
 	closed invariants.CloseChecker
 
-	model     *C.struct_llama_model
-	ctx       *C.struct_llama_context
-	mem       C.llama_memory_t
-	pool      *C.struct_ggml_threadpool
-	poolBatch *C.struct_ggml_threadpool // nil when prompts use pool
+	model   *C.struct_llama_model
+	ctx     *C.struct_llama_context
+	mem     C.llama_memory_t
+	threads threads
 
 	cbatch *C.struct_llama_batch
 	batch  runtime.Batch
@@ -75,9 +74,10 @@ type engine struct {
 }
 
 var (
-	_ runtime.Engine     = (*engine)(nil)
-	_ runtime.RowScanner = (*engine)(nil)
-	_ runtime.Embedder   = (*engine)(nil)
+	_ runtime.Engine       = (*engine)(nil)
+	_ runtime.RowScanner   = (*engine)(nil)
+	_ runtime.Embedder     = (*engine)(nil)
+	_ runtime.ThreadSetter = (*engine)(nil)
 )
 
 // Open loads a model and makes its KV pool. Options that are 0 are chosen for this machine; Capabilities reports
@@ -240,16 +240,9 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 				"known encoder", e.meta("general.architecture")))
 	}
 	e.knowPositions()
-	if e.pool = C.uma_threadpool_new(C.int32_t(threads), pollLevel); e.pool == nil {
-		return fmt.Errorf("create %d compute threads: failed", threads)
+	if err := e.makeThreads(threads, threadsBatch); err != nil {
+		return err
 	}
-	if threadsBatch != threads {
-		if e.poolBatch = C.uma_threadpool_new(C.int32_t(threadsBatch), pollLevel); e.poolBatch == nil {
-			return fmt.Errorf("create %d compute threads: failed", threadsBatch)
-		}
-	}
-	C.llama_attach_threadpool(e.ctx, e.pool, e.poolBatch)
-
 	e.allocBatch(int(C.llama_n_batch(e.ctx)))
 	return e.describe(o, threads, typeK, typeV)
 }
@@ -413,15 +406,11 @@ func (e *engine) free() {
 		C.llama_detach_threadpool(e.ctx)
 		C.llama_free(e.ctx)
 	}
-	for _, p := range []*C.struct_ggml_threadpool{e.pool, e.poolBatch} {
-		if p != nil {
-			C.ggml_threadpool_free(p)
-		}
-	}
+	e.freeThreads()
 	if e.model != nil {
 		C.llama_model_free(e.model)
 	}
 	e.freeBatch()
 	e.pin.Unpin()
-	e.ctx, e.model, e.pool, e.poolBatch, e.mem, e.rows = nil, nil, nil, nil, nil, 0
+	e.ctx, e.model, e.mem, e.rows = nil, nil, nil, 0
 }

@@ -92,10 +92,11 @@ func (rec *recording) follow(r *Request, owner uint32) {
 
 // past is what a row needs to know until all is read.
 type past struct {
-	owner   uint32
-	started bool
-	base    int   // the row whose tokens it began with, -1 = none
-	paused  int64 // when its client was found not to read, microseconds; 0 = it reads
+	owner    uint32
+	started  bool
+	base     int   // the row whose tokens it began with, -1 = none
+	accepted int   // tokens that were guessed
+	paused   int64 // when its client was found not to read, microseconds; 0 = it reads
 }
 
 func (rec *recording) event(ev *sched.Event, now int64) error {
@@ -133,7 +134,8 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 	case sched.EvStarted:
 		rec.start(k, ev.Cached)
 	case sched.EvToken:
-		r.Output++
+		r.Output += 1 + ev.Accepted
+		rec.past[k].accepted += ev.Accepted
 		if ev.Probe > 0 {
 			r.Probes = append(r.Probes, Probe{After: r.Output, Rows: ev.Probe})
 		}
@@ -141,7 +143,8 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 			r.Think = r.Output + 1 // this token and, until told otherwise, the next
 		}
 	case sched.EvFinish:
-		r.Output++
+		r.Output += 1 + ev.Accepted
+		r.Repeat = float64(rec.past[k].accepted+ev.Accepted) / float64(r.Output)
 		rec.ends = append(rec.ends, end{k, rec.past[k].owner, now})
 	case sched.EvPause:
 		rec.past[k].paused = now
@@ -241,14 +244,15 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 			return
 		}
 		continues := runs.Step(Only(plan))
-		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens}
+		open = latency.Sample{PrefillTokens: plan.PrefillTokens,
+			DecodeTokens: plan.DecodeTokens + plan.ProbeTokens + plan.GuessedTokens}
 		for i := range plan.Batch {
 			sl := &plan.Batch[i]
 			open.Attended += sched.Attended(sl.Start, sl.N)
 			open.Read += float64(sl.Start + sl.N)
 			open.Runs += runs.Of(uint64(sl.Req), continues)
 			if sl.Row >= 0 {
-				open.Rows++
+				open.Rows += 1 + sl.Guessed
 			}
 		}
 	})

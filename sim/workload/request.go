@@ -51,7 +51,10 @@ type Request struct {
 	Round                        int
 	Think                        int // of Output, the tokens of the thinking block, before the answer
 	ReasonRatio                  float64
-	Streaming                    bool
+	// Repeat is the share of Output that continues what its text has had before, so that it can be guessed. Batch
+	// formation uma.
+	Repeat    float64
+	Streaming bool
 
 	// Embed: a text to embed, which shares no cells. Its one output token stands for its embedding. See core.Request
 	// for the other two. Batch formation uma.

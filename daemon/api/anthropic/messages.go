@@ -100,6 +100,7 @@ func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer stream.Close()
+	c.w.Streams = c.stream
 	s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
 }
 

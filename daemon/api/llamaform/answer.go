@@ -77,11 +77,14 @@ type Final struct {
 	Probs      []tokenProbs `json:"completion_probabilities,omitempty"`
 }
 
-// Chunk returns the chunk for a token.
+// Tokens returns the ids of the answer's tokens, of thinking too.
+func (a *Answer) Tokens() []int32 { return a.tokens }
+
+// Chunk returns the chunk for a token, and keeps the token's id.
 func (a *Answer) Chunk(t *wire.Token) *Chunk {
 	ch := &Chunk{Index: a.Index, Tokens: []int32{}, Slot: anySlot}
 	if t.TokenID >= 0 {
-		ch.Tokens = append(ch.Tokens, t.TokenID)
+		ch.Tokens, a.tokens = append(ch.Tokens, t.TokenID), append(a.tokens, t.TokenID)
 	}
 	if t.Phase == wire.Thinking {
 		ch.Reasoning = string(t.Text)

@@ -19,7 +19,8 @@ const (
 
 // completionTable lists the fields that differ from the request's fields in docs/protocol.md.
 var completionTable = slices.Concat(
-	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields", "timings_per_token"),
+	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields", "timings_per_token",
+		"id_slot"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "messages", Use: api.Refused, Why: "they belong to /v1/chat/completions"},
@@ -35,6 +36,7 @@ type options struct {
 	N            *int     `json:"n"` // the same
 	ReturnTokens bool     `json:"return_tokens"`
 	Fields       []string `json:"response_fields"`
+	Slot         *int     `json:"id_slot"`
 	api.Telemetry
 }
 
@@ -67,6 +69,7 @@ type completion struct {
 	w     *api.Writer
 	id    string
 	facts *api.Facts // nil: the model was loading
+	slots *slots
 
 	options
 	answers []*answer
@@ -81,15 +84,16 @@ type answer struct {
 	meter api.Meter
 }
 
-func newCompletion(s *api.Server, w http.ResponseWriter) *completion {
-	c := &completion{s: s, w: s.NewWriter(w), id: api.NewID("cmpl-"), facts: s.Facts(), byID: map[string]*answer{}}
+func newCompletion(s *api.Server, w http.ResponseWriter, k *slots) *completion {
+	c := &completion{s: s, w: s.NewWriter(w), id: api.NewID("cmpl-"), facts: s.Facts(), slots: k,
+		byID: map[string]*answer{}}
 	w.Header().Set("X-Request-Id", c.id) // for uma-cli why and /cancel: bodies have no id
 	return c
 }
 
 // serveCompletion answers POST /completion.
-func serveCompletion(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	c := newCompletion(s, w)
+func (k *slots) serveCompletion(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	c := newCompletion(s, w, k)
 	requests, err := c.read(r)
 	if err != nil {
 		c.fail(api.AsError(err))
@@ -171,6 +175,7 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 		return
 	}
 	defer stream.Close()
+	c.w.Streams = c.Stream
 	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
 }
 
@@ -211,6 +216,7 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 	eos := *e
 	a.EOS = &eos
+	c.remember(r, a)
 	if c.open--; c.Stream {
 		c.w.Event("", c.final(r, a))
 	}

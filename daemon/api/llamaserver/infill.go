@@ -39,8 +39,8 @@ type extraFile struct {
 }
 
 // serveInfill answers POST /infill.
-func serveInfill(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	c := newCompletion(s, w)
+func (k *slots) serveInfill(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	c := newCompletion(s, w, k)
 	switch {
 	case c.facts == nil:
 		c.fail(loading())

@@ -26,9 +26,10 @@ func Routes(s *api.Server) (routes []api.Route) {
 			api.Route{Method: http.MethodPost, Path: path,
 				Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
 	}
-	post("/completion", serveCompletion)
-	post("/completions", serveCompletion)
-	post("/infill", serveInfill)
+	kept := new(slots)
+	post("/completion", kept.serveCompletion)
+	post("/completions", kept.serveCompletion)
+	post("/infill", kept.serveInfill)
 	post("/tokenize", serveTokenize)
 	post("/detokenize", serveDetokenize)
 	post("/apply-template", serveTemplate)
@@ -40,14 +41,13 @@ func Routes(s *api.Server) (routes []api.Route) {
 	get("/props", serveProps)
 	post("/props", refuse("properties are set by the options that uma-serve is started with"))
 	get("/slots", serveSlots)
-	post("/slots/{id}", refuse("prompts are saved and restored automatically; GET /kv shows them, POST /kv drops or "+
-		"pins one"))
+	post("/slots/{id}", kept.serveSlotAction)
 	get("/lora-adapters", func(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		s.NewWriter(w).JSON(http.StatusOK, []struct{}{})
 	})
 	post("/lora-adapters", refuse("no adapters are loaded"))
 	for _, path := range []string{"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"} {
-		post(path, refuse("this model ranks no documents"))
+		post(path, serveRerank)
 	}
 	post("/embedding", serveEmbedding)
 	post("/embeddings", serveEmbedding)
@@ -58,7 +58,7 @@ func Routes(s *api.Server) (routes []api.Route) {
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
 		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable,
-		"/detokenize":     detokenizeTable,
+		"/detokenize": detokenizeTable, "/slots/{id}": slotTable, "/rerank": rerankTable,
 		"/apply-template": templateTable, "/v1/chat/completions/control": controlTable, "/embedding": embeddingTable,
 	}
 }

@@ -67,33 +67,6 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	out.JSON(http.StatusOK, &p)
 }
 
-// slot is one of llama-server's slots. It shows only whether it is busy: other users may have the request.
-type slot struct {
-	ID          int  `json:"id"`
-	Context     int  `json:"n_ctx"`
-	Speculative bool `json:"speculative"`
-	Processing  bool `json:"is_processing"`
-}
-
-// serveSlots answers GET /slots: one slot for each request that can run (--parallel), the first ones busy.
-func serveSlots(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	out, facts := s.NewWriter(w), s.Facts()
-	if facts == nil {
-		fail(out, loading())
-		return
-	}
-	busy := s.Info().Live.Sequences
-	if r.URL.Query().Has("fail_on_no_slot") && busy >= facts.Parallel {
-		fail(out, &api.Error{Code: wire.SessionLimit, Message: "no slot available"})
-		return
-	}
-	slots := make([]slot, facts.Parallel)
-	for i := range slots {
-		slots[i] = slot{ID: i, Context: facts.Context, Processing: i < busy}
-	}
-	out.JSON(http.StatusOK, slots)
-}
-
 var controlTable = append(api.Of(api.Taken, "id", "action"), api.Of(api.Ignored, "model")...)
 
 // Actions of /v1/chat/completions/control. llama-server has no cancel.

@@ -71,11 +71,11 @@ func serveModel(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	notFound(s.NewWriter(w), fmt.Sprintf("model %.100q is not served here; GET /v1/models lists the served models", id))
+	NotFound(s.NewWriter(w), fmt.Sprintf("model %.100q is not served here; GET /v1/models lists the served models", id))
 }
 
-// notFound answers with HTTP 404.
-func notFound(w *api.Writer, message string) {
+// NotFound answers with HTTP 404.
+func NotFound(w *api.Writer, message string) {
 	type body struct {
 		Code    int    `json:"code"`
 		Type    string `json:"type"`

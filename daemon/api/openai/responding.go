@@ -372,6 +372,9 @@ func (c *responding) fail(e *api.Error) {
 		return
 	}
 	c.done = true
+	if !c.begun && c.w.Begun() {
+		c.start()
+	}
 	if !c.begun {
 		Fail(c.w, e)
 		return

@@ -182,7 +182,7 @@ func (a *responsesAPI) stored(w *api.Writer, r *http.Request) *storedResponse {
 	id := r.PathValue("id")
 	s := a.store.get(a.s.Owner(r.Context()), id)
 	if s == nil {
-		notFound(w, fmt.Sprintf("response %.100q is not stored here; it may have been displaced by newer ones", id))
+		NotFound(w, fmt.Sprintf("response %.100q is not stored here; it may have been displaced by newer ones", id))
 	}
 	return s
 }

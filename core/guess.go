@@ -1,0 +1,228 @@
+package core
+
+import (
+	"math/bits"
+
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/spec"
+)
+
+// Speculation. After each token core guesses the next ones of a request, and the scheduler decides how many of them the
+// next step computes (Slice.Guessed). Each has a logits row. The caller draws from the first row as always; when the
+// token is the guessed one, the row behind it is the request's next (Request.NextRow), and so on. So each token is
+// drawn from the row, and with the state of the sampling chain, that it would have been drawn from without speculation.
+// The cells of guesses that were wrong are removed before the next step.
+
+// MaxGuess is the most tokens that a step computes of one request on the guess that they follow.
+const MaxGuess = 16
+
+const (
+	// indexStep is how many tokens of a prompt are indexed with one generated token: some 20 µs.
+	indexStep = 4096
+	// indexAhead is how many generated tokens an index has room for beside the prompt. A longer text loses its oldest.
+	indexAhead = 2048
+	// Indexes of all requests take maxIndexBytes at most; requests beyond that are guessed from other texts only.
+	maxIndexBytes = 64 << 20
+	// spareIndexes is how many indexes of ended requests are kept.
+	spareIndexes = 8
+)
+
+// guess is what core guesses to follow a request's history.
+type guess struct {
+	tokens [MaxGuess]Token
+	n      int // of tokens; 0 = there is no guess
+	from   int // index in Request.Tokens of the first one
+	grade  int
+	right  int  // of tokens: those that came true, from the first on. Invariant: right ≤ n
+	wrong  bool // the one behind those was compared, and was another
+
+	// Of the newest step, until the next one.
+	rows     int // guesses in it
+	base     int // tokens of the history that were computed with it
+	kept     int // guesses that came true and whose cells stay. Invariant: kept ≤ rows
+	source   spec.Source
+	thinking bool
+	next     int // see NextRow
+
+	index *spec.Index
+	other Seq // the sequence that the newest guess from another text came from; NoSeq = none
+	tried bool
+	Guesses
+}
+
+// Guesses counts the guessed tokens of a request that were computed, and those of them that came true.
+type Guesses struct {
+	Drafted, Accepted [2]GuessCount // [0] answering, [1] thinking
+}
+
+// GuessCount counts by source.
+type GuessCount [spec.NumSources]int
+
+// Guesses returns the request's counts, those of the newest step included.
+func (r *Request) Guesses() Guesses {
+	g := r.guess.Guesses
+	g.add(&r.guess)
+	return g
+}
+
+// add counts the guesses of the newest step.
+func (c *Guesses) add(g *guess) {
+	phase := 0
+	if g.thinking {
+		phase = 1
+	}
+	c.Drafted[phase][g.source] += g.rows
+	c.Accepted[phase][g.source] += g.kept
+}
+
+// NextRow returns how many rows behind Slice.Row the row of the request's next token is, after a Token that was
+// guessed; 0 = its next row is in a later step.
+func (r *Request) NextRow() int { return r.guess.next }
+
+// guessed notes which guesses of r the step s has computed.
+func (c *Core) guessed(r *Request, s *sched.Slice) {
+	g := &r.guess
+	g.rows, g.base, g.kept, g.next = s.Guessed, r.computed, 0, 0
+	if s.Guessed > 0 {
+		g.source, g.thinking = spec.SourceOf(g.grade), r.Control.Phase() == meridian.ThinkDecode
+		c.verified = append(c.verified, r)
+	}
+}
+
+// compare compares r's newest token with the guess.
+func (c *Core) compare(r *Request) {
+	g := &r.guess
+	g.next = 0
+	switch at := len(r.Tokens) - 1; {
+	case g.wrong || g.right == g.n || at != g.from+g.right:
+	case g.tokens[g.right] == r.Tokens[at]:
+		g.right++
+	default:
+		g.wrong = true
+	}
+}
+
+// keepGuesses counts the cells of guesses that came true as r's, except that of the newest token: its row may be needed
+// again.
+func (c *Core) keepGuesses(r *Request) {
+	g := &r.guess
+	if g.rows == 0 {
+		return
+	}
+	c.grown(r, min(g.from+min(g.right, g.rows), len(r.Tokens)-1))
+	g.kept = r.computed - g.base
+}
+
+// goesOn reports whether r's newest token is a guess whose row has been computed. Then that row is r's next.
+func (c *Core) goesOn(r *Request) bool {
+	g := &r.guess
+	if g.rows == 0 || g.wrong || g.right > g.rows || g.from+g.right != len(r.Tokens) {
+		return false
+	}
+	c.grown(r, len(r.Tokens))
+	g.kept = r.computed - g.base
+	g.next = g.kept
+	return true
+}
+
+// offer fills in e what became of r's newest guess, and makes the next one.
+func (c *Core) offer(r *Request, e *sched.Event) {
+	g := &r.guess
+	e.Accepted, e.Right, e.Wrong = g.kept, g.right, g.wrong
+	g.n, g.right, g.wrong = 0, 0, false
+	most := min(r.Speculate, MaxGuess, r.MaxTokens-r.Generated()-1, c.cfg.Sched.Cells-len(r.Tokens)-1)
+	if most <= 0 {
+		return
+	}
+	if e.Cut > 0 && g.index != nil {
+		g.index.Reset()
+	}
+	match, source := 0, spec.Other
+	if rest := c.otherText(r, e.Cut > 0); len(rest) > 0 {
+		g.n, match = copy(g.tokens[:most], rest), r.Generated()
+	} else if c.indexed(r) {
+		source = spec.Own
+		g.n, match = g.index.Guess(r.Tokens, g.tokens[:most])
+	}
+	if g.n > 0 {
+		g.from, g.grade = len(r.Tokens), spec.Grade(source, match)
+		e.Offer, e.Grade = g.n, g.grade
+	}
+}
+
+// otherText returns what follows r's history in another text of its user: a cached one, or that of a running request.
+// Texts that begin like it are looked for at its first token, and again whenever its length has doubled.
+func (c *Core) otherText(r *Request, cut bool) []Token {
+	g := &r.guess
+	n := r.Generated()
+	if cut || r.cut > 0 {
+		return nil // its positions are not those of a text
+	}
+	if g.tried && g.other == NoSeq && bits.OnesCount(uint(n)) != 1 {
+		return nil
+	}
+	near := NoSeq
+	if g.tried {
+		near = g.other
+	}
+	g.tried = true
+	var rest []Token
+	rest, g.other = c.tree.Beyond(r.seq, r.Owner, r.Tokens, near)
+	return rest
+}
+
+// indexed brings r's index up to date and reports whether it is.
+func (c *Core) indexed(r *Request) bool {
+	g := &r.guess
+	if g.index == nil {
+		n := r.Prompt + min(r.MaxTokens, indexAhead)
+		for i, x := range c.spare {
+			if x.Fits(n) {
+				last := len(c.spare) - 1
+				g.index, c.spare[i] = x, c.spare[last]
+				c.spare[last] = nil
+				c.spare = c.spare[:last]
+				break
+			}
+		}
+		if g.index == nil {
+			if c.indexBytes >= maxIndexBytes {
+				return false
+			}
+			g.index = spec.New(n)
+			c.indexBytes += g.index.Bytes()
+		}
+	}
+	return g.index.Extend(r.Tokens, indexStep)
+}
+
+// dropIndex takes the index of a request that has ended.
+func (c *Core) dropIndex(r *Request) {
+	x := r.guess.index
+	if x == nil {
+		return
+	}
+	r.guess.index = nil
+	if len(c.spare) == spareIndexes {
+		c.indexBytes -= x.Bytes()
+		return
+	}
+	x.Reset()
+	c.spare = append(c.spare, x)
+}
+
+// rollBack removes the cells of guesses that did not come true, and counts.
+func (c *Core) rollBack() {
+	for i, r := range c.verified {
+		g := &r.guess
+		if g.kept < g.rows {
+			c.op(Op{Kind: SeqRemove, Dst: r.seq, From: r.computed, To: -1})
+		}
+		g.Guesses.add(g)
+		c.note(Note{Kind: Verified, Request: r, N: g.rows, Accepted: g.kept, Source: g.source, Thinking: g.thinking})
+		g.rows, g.kept = 0, 0
+		c.verified[i] = nil
+	}
+	c.verified = c.verified[:0]
+}

@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// TestMetricsDump: each SIGUSR1 appends the metrics to --metrics-file as a line of JSON; without the option they go to
+// the log.
+func TestMetricsDump(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "metrics.jsonl")
+	r := serve(t, fake.Config{}, "--metrics-file", file)
+	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 3 }); a.err != nil {
+		t.Fatal(a.err)
+	}
+	r.nothingLeft()
+	for n := 1; n <= 2; n++ {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		eventually(t, "the file has the line", func() bool {
+			b, _ := os.ReadFile(file)
+			lines = strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+			return len(lines) == n && strings.HasSuffix(string(b), "}\n")
+		})
+		var m struct {
+			Tokens int `json:"tokens_generated_total"`
+		}
+		if err := json.Unmarshal([]byte(lines[n-1]), &m); err != nil || m.Tokens != 3 {
+			t.Errorf("%+v, %v", m, err)
+		}
+	}
+	var log strings.Builder
+	r.Server.log, r.cfg.MetricsFile = slog.New(slog.NewTextHandler(&log, nil)), ""
+	if r.dumpMetrics(); !strings.Contains(log.String(), `\"tokens_generated_total\":3,`) {
+		t.Errorf("%s", log.String())
+	}
+	log.Reset()
+	r.cfg.MetricsFile = filepath.Join(file, "no folder")
+	if r.dumpMetrics(); !strings.Contains(log.String(), "--metrics-file") {
+		t.Errorf("%s", log.String())
+	}
+}
+
+// TestStateDump: a panic of the decode loop leaves its state in a file that only its user can read, and goes on.
+func TestStateDump(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	r := serve(t, fake.Config{})
+	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 3 }); a.err != nil {
+		t.Fatal(a.err)
+	}
+	var again any
+	r.inLoop(func(l *loop) {
+		defer func() { again = recover() }()
+		defer l.dumpState()
+		panic("core: 3 cells are held twice")
+	})
+	if again != "core: 3 cells are held twice" {
+		t.Errorf("the panic became %v", again)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "uma-serve-state-*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if st, err := os.Stat(files[0]); err != nil || st.Mode().Perm() != 0o600 {
+		t.Error(st.Mode(), err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d stateDump
+	if err := json.Unmarshal(b, &d); err != nil || d.Panic != again || !strings.Contains(d.Stack, "dump_test.go") ||
+		len(d.Why.Requests) != 1 || !strings.Contains(d.Tree, "cells:") || len(d.Cost) == 0 || len(d.Metrics) == 0 {
+		t.Errorf("%v: %s", err, b)
+	}
+	r.inLoop(func(l *loop) { // without a panic it does nothing
+		defer l.dumpState()
+	})
+}

@@ -1,0 +1,34 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestModelFiles: an engine process may read every file of a split model, and no more.
+func TestModelFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"a-00001-of-00003.gguf", "a-00002-of-00003.gguf", "a-00003-of-00003.gguf",
+		"a-00001-of-00002.gguf", "b-00001-of-00009.gguf", "whole.gguf"} {
+		if err := os.WriteFile(file(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string][]string{
+		"a-00001-of-00003.gguf": {"a-00001-of-00003.gguf", "a-00002-of-00003.gguf", "a-00003-of-00003.gguf"},
+		"a-00002-of-00003.gguf": {"a-00002-of-00003.gguf"},
+		"b-00001-of-00009.gguf": {"b-00001-of-00009.gguf"},
+		"whole.gguf":            {"whole.gguf"},
+	} {
+		var list []string
+		for _, name := range want {
+			list = append(list, file(name))
+		}
+		if got := modelFiles(file(path)); !slices.Equal(got, list) {
+			t.Errorf("%s: %q, want %q", path, got, list)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package front
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
+)
+
+// TestModelOfTheCommandLineThatCannotBeLoaded ends the front, as it ends a daemon of one process; one of a table does
+// not, as the others can be asked.
+func TestModelOfTheCommandLineThatCannotBeLoaded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broken.gguf")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, Options{}, nil, func(c *daemon.Config) { c.Model = path })
+	r.ends = true
+	if err := r.end(); err == nil || !strings.Contains(err.Error(), "the file is damaged") ||
+		strings.Contains(r.log.String(), "level=ERROR") {
+		t.Errorf("%v\n%s", err, r.log)
+	}
+
+	r = start(t, Options{}, []string{"broken", "two"}, nil)
+	if got, err := wholeOf(r.dial(), "two"); err != nil || got != "I am two" {
+		t.Errorf("%q, %v", got, err)
+	}
+	waitfor.True(t, "health says that the default model is down", func() bool {
+		status, text := r.http().do("GET", "/health", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, `"broken":"down"`)
+	})
+	r.call(func() {
+		if !r.told {
+			t.Error("systemd waits for ever")
+		}
+	})
+}
+
+// TestLiveViewKeepsNoModel: an open view does not keep an idle model loaded, and asking for one does not load it.
+func TestLiveViewKeepsNoModel(t *testing.T) {
+	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one"}, nil, "--idle-unload", "200ms")
+	r.awaitReady("one")
+	view := r.http()
+	view.send("GET", "/live", "")
+	if resp := view.receive(); resp.StatusCode != http.StatusOK {
+		t.Fatalf("live: %d", resp.StatusCode)
+	}
+	waitfor.True(t, "the model is unloaded", func() bool {
+		gone := false
+		r.call(func() { gone = r.find("one").state == unloaded })
+		return gone
+	})
+	if status, text := r.http().do("GET", "/live", ""); status != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "E_MODEL_LOADING") {
+		t.Errorf("live: %d %s", status, text)
+	}
+	r.call(func() {
+		if m := r.find("one"); m.loads != 1 {
+			t.Errorf("%d loads", m.loads)
+		}
+	})
+}

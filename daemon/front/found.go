@@ -1,0 +1,306 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// Models that are on this machine and have no table [models.NAME] are served under their names, as uma-cli models lists
+// them. The folders are looked at beside the poller's goroutine: when a request names a model that is not known, and
+// for a list of models.
+
+// catalogFresh is how long a look at the folders holds: a name that it did not find is not looked for again before.
+const catalogFresh = 2 * time.Second
+
+// maxName bounds the names that are remembered, in bytes.
+const maxName = 256
+
+// maxUnknown is the most names that are remembered as unknown.
+const maxUnknown = 1024
+
+// maxCalled is the most names that a model's process is told to take for its model's, beside those of its table.
+const maxCalled = 256
+
+// found is what is on this machine. Its fields belong to the poller's goroutine.
+type found struct {
+	store    *store.Store   // constant; nil with --serve-found=false
+	catalog  *store.Catalog // nil before the first look
+	at       time.Time      // of the look
+	looking  bool
+	resuming bool             // requests that waited for a look are asked about again: it has been made
+	waiting  []*ipc.Conn      // for a look
+	unknown  map[string]error // names that the catalog does not have, maxUnknown at most
+}
+
+// stale reports whether another look may find what the catalog does not have.
+func (d *found) stale() bool {
+	return d.store != nil && !d.resuming && (d.catalog == nil || time.Since(d.at) > catalogFresh)
+}
+
+// resolve is the model of a request's name, nil for none. look: the folders must be looked at first.
+func (f *Front) resolve(name string) (m *served, look bool) {
+	if m = f.configured(name); m != nil {
+		return m, false
+	}
+	if m, _ = f.onDisk(name); m != nil {
+		return m, false
+	}
+	if f.found.stale() {
+		if !f.lenient || f.found.catalog == nil {
+			return nil, true
+		}
+		f.scan() // for the next one: most names of this kind mean no model of this machine
+	}
+	if f.lenient {
+		return f.def, false
+	}
+	return nil, false
+}
+
+// onDisk is the model of this machine with a name, by the last look. The error says why there is none.
+func (f *Front) onDisk(name string) (*served, error) {
+	d := &f.found
+	if d.catalog == nil {
+		return nil, store.ErrUnknown
+	}
+	if err := d.unknown[name]; err != nil {
+		return nil, err
+	}
+	of, err := d.catalog.Lookup(name)
+	if err == nil {
+		err = of.Whole()
+	}
+	if err != nil {
+		if len(d.unknown) < maxUnknown && len(name) <= maxName {
+			d.unknown[name] = err
+		}
+		return nil, err
+	}
+	if m := f.serving(of); m != nil {
+		return m, nil
+	}
+	cfg, err := f.cfg.ForFound(of.ID(), of.Path())
+	if err != nil {
+		return nil, err
+	}
+	m := &served{f: f, name: of.ID(), cfg: cfg, idle: f.cfg.IdleUnload, file: of.Path()}
+	f.models = append(f.models, m)
+	return m, nil
+}
+
+// serving is the model that has the same file already.
+func (f *Front) serving(of *store.Model) *served {
+	for _, m := range f.models {
+		if m.file == of.Path() {
+			return m
+		}
+	}
+	want, err := os.Stat(of.Path())
+	if err != nil {
+		return nil
+	}
+	for _, m := range f.models {
+		if st, err := os.Stat(f.fileOf(m)); err == nil && os.SameFile(want, st) {
+			return m
+		}
+	}
+	return nil
+}
+
+// fileOf is the file of a model, "" while it is not known.
+func (f *Front) fileOf(m *served) string {
+	switch {
+	case m.file != "":
+	case m.located != nil:
+		m.file = m.located.Model
+	case store.IsPath(m.cfg.Model):
+		if path, err := filepath.Abs(m.cfg.Model); err == nil {
+			m.file = path
+		}
+	case m.cfg.Model != "" && f.found.catalog != nil:
+		if of, err := f.found.catalog.Resolve(m.cfg.Model); err == nil {
+			m.file = of.Path()
+		}
+	}
+	return m.file
+}
+
+// scan looks at the folders again, unless that is being done, and goes on with what waits for it.
+func (f *Front) scan() {
+	if f.found.store == nil || f.found.looking {
+		return
+	}
+	f.found.looking = true
+	f.spawning.Go(func() {
+		c, err := f.found.store.Scan(f.ctx)
+		f.loop.Do(func() {
+			f.found.looking = false
+			if err != nil { // the front is ending
+				c = &store.Catalog{}
+			}
+			f.scanned(c)
+		})
+	})
+}
+
+// scanned takes over what a look has found.
+func (f *Front) scanned(c *store.Catalog) {
+	f.found.catalog, f.found.at, f.found.unknown = c, time.Now(), map[string]error{}
+	f.found.resuming = true
+	for _, m := range slices.Clone(f.models) {
+		kept := len(m.called)
+		for name := range m.called {
+			if of, _ := f.resolve(name); of != m {
+				delete(m.called, name)
+			}
+		}
+		if len(m.called) < kept {
+			m.tellNames()
+		}
+	}
+	waiting := f.found.waiting
+	f.found.waiting = nil
+	for _, conn := range waiting {
+		f.loop.Resume(conn)
+	}
+	f.found.resuming = false
+}
+
+// fresh is a catalog that is not older than catalogFresh, for a list of models; nil with --serve-found=false. Not on
+// the poller's goroutine.
+func (f *Front) fresh(ctx context.Context) (c *store.Catalog) {
+	if f.found.store == nil {
+		return nil
+	}
+	f.call(func() {
+		if !f.found.stale() {
+			c = f.found.catalog
+		}
+	})
+	if c != nil {
+		return c
+	}
+	c, err := f.found.store.Scan(ctx)
+	if err != nil {
+		return nil
+	}
+	f.call(func() { f.scanned(c) })
+	return c
+}
+
+// listed are the models of a catalog that requests can name and that have no table. Not on the poller's goroutine.
+func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
+	if c == nil {
+		return nil
+	}
+	var files []string
+	f.call(func() {
+		for _, m := range f.models {
+			if m.configured {
+				files = append(files, f.fileOf(m))
+			}
+		}
+	})
+	var configured []os.FileInfo
+	for _, path := range files {
+		if st, err := os.Stat(path); err == nil {
+			configured = append(configured, st)
+		}
+	}
+	seen := map[string]bool{}
+	for i := range c.Models {
+		of := &c.Models[i]
+		fold := strings.ToLower(of.ID())
+		if of.Incomplete != "" || seen[fold] || f.configured(of.ID()) != nil {
+			continue
+		}
+		seen[fold] = true
+		st, err := os.Stat(of.Path())
+		same := func(o os.FileInfo) bool { return os.SameFile(st, o) }
+		if err == nil && !slices.ContainsFunc(configured, same) {
+			out = append(out, of)
+		}
+	}
+	return out
+}
+
+// calledBy notes a name by which the model is asked, for its process: a connection that has it stays there.
+func (m *served) calledBy(name string) {
+	fold := strings.ToLower(name)
+	own := slices.ContainsFunc(m.names(), func(n string) bool { return strings.EqualFold(n, name) })
+	if fold == "" || own || m.called[fold] || len(m.called) >= maxCalled || len(name) > maxName {
+		return
+	}
+	if m.called == nil {
+		m.called = map[string]bool{}
+	}
+	m.called[fold] = true
+	m.tellNames()
+}
+
+// names are those that are always the model's.
+func (m *served) names() []string { return append([]string{m.name}, m.aliases...) }
+
+// allNames are names, and those by which the model was asked.
+func (m *served) allNames() []string {
+	out := m.names()
+	for name := range m.called {
+		out = append(out, name)
+	}
+	return out
+}
+
+// tellNames tells the model's process which names are its model's.
+func (m *served) tellNames() {
+	if m.proc != nil && !m.proc.dead {
+		_ = m.proc.link.Send(daemon.LinkNames, 0, -1, mustJSON(m.allNames())) // fails when it has just ended
+	}
+}
+
+// unknownModel is the answer to a name that is none.
+func (f *Front) unknownModel(name string) *wire.Error {
+	if _, err := f.onDisk(name); err != nil && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrName) {
+		return &wire.Error{Code: wire.ModelNotFound, Message: clierr.Text(err)}
+	}
+	var names []string
+	for _, m := range f.models {
+		names = append(names, m.names()...)
+	}
+	if c := f.found.catalog; c != nil {
+		names = append(names, c.Names()...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	text := fmt.Sprintf("there is no model %.100q here", name)
+	if near := clierr.Nearest(strings.ToLower(name), names); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	}
+	const most = 8
+	if len(names) > most {
+		text = fmt.Sprintf("%s There are %s and %d more", sentence(text), strings.Join(names[:most], ", "),
+			len(names)-most)
+	} else {
+		text = fmt.Sprintf("%s There are: %s", sentence(text), strings.Join(names, ", "))
+	}
+	return &wire.Error{Code: wire.ModelNotFound, Message: text}
+}
+
+// sentence ends a text as a sentence.
+func sentence(text string) string {
+	if strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
+}

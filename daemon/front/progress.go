@@ -1,0 +1,55 @@
+package front
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// What requests that wait for a model are told. Once its process runs, the process has their connections and tells them
+// itself (daemon/loading.go); before, the front tells the framed ones. An HTTP request is told nothing before its
+// process runs: the head of its answer is the process's to write.
+
+// maxTold progress events are sent to a connection that waits. They are far less than a socket takes without a reader:
+// nothing of them may be left when the connection is passed.
+const maxTold = 100
+
+// note remembers a framed request that waits, if it is to hear of progress.
+func note(c *ipc.Conn, payload []byte) {
+	c.Routing = ipc.Routing{}
+	def := wire.DefaultRequest()
+	q, err := wire.Parse(new(wire.Parser), payload, &def)
+	if err == nil && q.Kind == wire.KindRequest && (q.Request.Progress || q.Request.Stream && !q.Request.NoProgress) {
+		c.Routing.Request, c.Routing.Since = strings.Clone(q.Request.ID), time.Now()
+	}
+}
+
+// tellWaiting tells the requests that wait for the model why.
+func (m *served) tellWaiting(now time.Time) {
+	reason, _ := m.waitsFor()
+	for _, c := range m.waiting {
+		r := &c.Routing
+		if r.Request == "" || r.Told == maxTold {
+			continue
+		}
+		r.Told++
+		c.Reply(wire.AppendProgress(nil, &wire.Progress{ID: r.Request, Elapsed: now.Sub(r.Since), Waiting: reason}))
+	}
+}
+
+// waitsFor is why requests wait for the model: the reason of the decision and its text.
+func (m *served) waitsFor() (reason, text string) {
+	switch m.state {
+	case queued:
+		return "model_memory", fmt.Sprintf("It waits until model %s is loaded, which needs %s of memory: %s of %s are "+
+			"in use, and other models are unloaded when they have answered.", m.name, bytesText(m.need),
+			bytesText(m.f.used), bytesText(m.f.limit))
+	case unloading:
+		return "model_unloading", fmt.Sprintf("It waits until model %s, which is being unloaded for another one, is "+
+			"loaded again.", m.name)
+	}
+	return "model_loading", fmt.Sprintf("It waits until model %s is loaded.", m.name)
+}

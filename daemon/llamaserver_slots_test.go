@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// TestLlamaServerSlotActions: a slot's conversation is saved, erased and restored, also by another process.
+func TestLlamaServerSlotActions(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--parallel", "2", "--slot-save-path", dir, "--cache-ram", "0"}
+	r := serve(t, fake.Config{}, args...)
+	web := r.web()
+	ask := func(web *http.Client, slot int, stream bool) (prompt, cached int) {
+		t.Helper()
+		body := fmt.Sprintf(`{%s,"n_predict":8,"temperature":0,"id_slot":%d,"cache_prompt":true,"stream":%v}`, meaning,
+			slot, stream)
+		var last object
+		if stream {
+			chunks := streamed(t, web, "/completion", body)
+			last = chunks[len(chunks)-1]
+		} else {
+			last = complete(t, web, "/completion", body)
+		}
+		return number(t, last, "timings", "prompt_n"), number(t, last, "timings", "cache_n")
+	}
+	act := func(web *http.Client, slot int, action, file string) object {
+		t.Helper()
+		return complete(t, web, fmt.Sprintf("/slots/%d?action=%s", slot, action), `{"filename":"`+file+`"}`)
+	}
+	if n, cached := ask(web, 1, false); n != 32 || cached != 0 {
+		t.Fatalf("the first prompt: %d computed, %d cached", n, cached)
+	}
+	saved := act(web, 1, "save", "talk.bin")
+	if number(t, saved, "n_saved") != 40 || number(t, saved, "n_written") < 40 || saved["filename"] != "talk.bin" ||
+		number(t, saved, "id_slot") != 1 || saved["timings"].(object)["save_ms"] == nil {
+		t.Errorf("%v", saved)
+	}
+	if n, cached := ask(web, 0, false); n != 1 || cached != 31 {
+		t.Errorf("the same prompt in another slot: %d computed, %d cached", n, cached)
+	}
+	if erased := act(web, 0, "erase", ""); number(t, erased, "n_erased") < 32 || number(t, erased, "id_slot") != 0 {
+		t.Errorf("%v", erased)
+	}
+	if n, cached := ask(web, 1, true); n != 32 || cached != 0 {
+		t.Errorf("after erase: %d computed, %d cached", n, cached)
+	}
+	act(web, 1, "save", "streamed")
+	if status, _, body := post(t, web, "/slots/1?action=erase", ""); status != 200 { // without a body, as clients do
+		t.Errorf("%d %s", status, body)
+	}
+	if erased := act(web, 1, "erase", ""); number(t, erased, "n_erased") != 0 {
+		t.Errorf("an empty slot: %v", erased)
+	}
+	for _, file := range []string{"talk.bin", "streamed"} {
+		back := act(web, 0, "restore", file)
+		if number(t, back, "n_restored") != 40 || number(t, back, "n_read") < 40 ||
+			back["timings"].(object)["restore_ms"] == nil {
+			t.Errorf("%v", back)
+		}
+		if n, cached := ask(web, 0, false); n != 1 || cached != 31 {
+			t.Errorf("after restore of %s: %d computed, %d cached", file, n, cached)
+		}
+		act(web, 0, "erase", "")
+	}
+	r.nothingLeft()
+
+	again := serve(t, fake.Config{}, args...)
+	if back := act(again.web(), 1, "restore", "talk.bin"); number(t, back, "n_restored") != 40 {
+		t.Errorf("another process: %v", back)
+	}
+	if n, cached := ask(again.web(), 1, false); n != 1 || cached != 31 {
+		t.Errorf("another process: %d computed, %d cached", n, cached)
+	}
+	again.nothingLeft()
+}
+
+// TestLlamaServerSlotRefusals: names, files and slots that cannot be.
+func TestLlamaServerSlotRefusals(t *testing.T) {
+	dir := t.TempDir()
+	r := serve(t, fake.Config{}, "--parallel", "2", "--slot-save-path", dir)
+	web := r.web()
+	complete(t, web, "/completion", `{`+meaning+`,"n_predict":2,"id_slot":1}`)
+	complete(t, web, "/slots/1?action=save", `{"filename":"mine"}`)
+	folder := filepath.Join(dir, strconv.Itoa(os.Geteuid()))
+	st, err := os.Stat(filepath.Join(folder, "mine"))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Fatalf("%v %v", st, err)
+	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	good, err := os.ReadFile(filepath.Join(folder, "mine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{outside: string(good), filepath.Join(folder, "noise"): "\x00\x01",
+		filepath.Join(folder, "empty"): "", filepath.Join(folder, "version"): `{"version":2,"tokens":[1]}`,
+		filepath.Join(folder, "none"):    `{"version":1,"tokens":[]}`,
+		filepath.Join(folder, "foreign"): strings.Replace(string(good), `"model":"`, `"model":"another `, 1),
+		filepath.Join(folder, "unknown"): strings.Replace(string(good), `"tokens":[`, `"tokens":[99999999,`, 1),
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(folder, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, body, says string
+	}{
+		{"/slots/1?action=save", `{"filename":"../x"}`, "filename"},
+		{"/slots/1?action=save", `{"filename":".x"}`, "filename"},
+		{"/slots/1?action=save", `{"filename":"a/b"}`, "filename"},
+		{"/slots/1?action=save", `{"filename":""}`, "filename"},
+		{"/slots/1?action=save", `{"filename":"a\u0000b"}`, "filename"}, {"/slots/1?action=save", `{}`, "filename"},
+		{"/slots/1?action=save", `{"filename":"` + strings.Repeat("x", 201) + `"}`, "1…200"},
+		{"/slots/1?action=save", `{"filename":7}`, "must be a string"},
+		{"/slots/1?action=save", `{"filename":"x","more":1}`, "is not known"},
+		{"/slots/0?action=save", `{"filename":"x"}`, "slot 0 is empty"},
+		{"/slots/2?action=save", `{"filename":"x"}`, "slots 0…1"},
+		{"/slots/x?action=save", `{"filename":"x"}`, "slots 0…1"},
+		{"/slots/-1?action=erase", `{}`, "slots 0…1"}, {"/slots/1?action=paint", `{}`, "save, restore or erase"},
+		{"/slots/1", `{}`, "save, restore or erase"},
+		{"/slots/1?action=restore", `{"filename":"nothing"}`, "there is no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"noise"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"empty"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"version"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"none"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"link"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"foreign"}`, "was saved for the model"},
+		{"/slots/1?action=restore", `{"filename":"unknown"}`, "99999999"},
+	} {
+		status, _, body := post(t, web, c.path, c.body)
+		if status != 400 || !strings.Contains(string(body), c.says) {
+			t.Errorf("%s %.60s: %d %s", c.path, c.body, status, body)
+		}
+	}
+	complete(t, web, "/slots/1?action=restore", `{"filename":"mine"}`)
+	for i := range 300 {
+		status, _, body := post(t, web, "/slots/1?action=save", fmt.Sprintf(`{"filename":"f%d"}`, i))
+		if status == 400 && strings.Contains(string(body), "saved slots are here") {
+			break
+		}
+		if status != 200 || i == 299 {
+			t.Fatalf("file %d: %d %s", i, status, body)
+		}
+	}
+	complete(t, web, "/slots/1?action=save", `{"filename":"mine"}`) // one that there is already
+	r.nothingLeft()
+
+	r = serve(t, fake.Config{})
+	if status, _, body := post(t, r.web(), "/slots/1?action=save", `{"filename":"x"}`); status != 501 ||
+		!strings.Contains(string(body), "--slot-save-path") {
+		t.Errorf("without the option: %d %s", status, body)
+	}
+}
+
+// TestLlamaServerRerank: a request that is wrong is told so; one that is right, that no model ranks documents.
+func TestLlamaServerRerank(t *testing.T) {
+	r := serve(t, fake.Config{})
+	for body, want := range map[string]int{
+		`{"query":"q","documents":["a","b"]}`: 501, `{"query":"q","texts":["a"],"top_n":1}`: 501,
+		`{"query":"q","documents":[]}`: 400, `{"query":"q","documents":null}`: 400, `{"query":"q"}`: 400,
+		`{"query":"q","documents":123}`: 400, `{"query":"q","documents":[1,2,3]}`: 400, `{"documents":["a"]}`: 400,
+		`{"query":7,"documents":["a"]}`: 400, `{"query":"q","documents":["a"],"x":1}`: 400,
+	} {
+		for _, path := range []string{"/rerank", "/v1/reranking"} {
+			if status, _, answer := post(t, r.web(), path, body); status != want {
+				t.Errorf("%s: %d %s", body, status, answer)
+			}
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/cpus"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+)
+
+// powerEvery is how often energy and battery are read, outside of the decode loop: a battery may take milliseconds to
+// answer.
+const powerEvery = 10 * time.Second
+
+// powerSource is what watchPower reads; cpus.Power, or a test's.
+type powerSource interface {
+	Metered() bool
+	HasBattery() bool
+	Joules() float64
+	OnBattery() bool
+}
+
+var _ powerSource = (*cpus.Power)(nil)
+
+// quietThreads is how many compute threads --power quiet uses: half of them. Decoding waits for memory more than for
+// arithmetic, so that half of the cores give more than half of the speed, and each further one costs more energy per
+// token.
+func quietThreads(most int) int { return max(1, most/2) }
+
+// watchPower tells the decode loop how many threads --power allows: now, and where there is a battery or a meter every
+// 10 s until stop is called.
+func (s *Server) watchPower(l *loop) (stop func()) {
+	w := powerWatch{s: s, l: l, src: s.meter}
+	w.look()
+	if !w.src.Metered() && !w.src.HasBattery() {
+		return func() {}
+	}
+	t, done := time.NewTicker(powerEvery), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-t.C:
+				w.look()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { t.Stop(); close(done) }
+}
+
+type powerWatch struct {
+	s      *Server
+	l      *loop
+	src    powerSource
+	joules float64
+	tokens uint64
+	per    float64 // joules of each token; 0 = not known
+}
+
+func (w *powerWatch) look() {
+	p := metrics.Power{Joules: -1, PerToken: -1, OnBattery: w.src.OnBattery()}
+	if w.src.Metered() {
+		p.Joules = w.src.Joules()
+		tokens := w.s.metrics.TokensGenerated.Value()
+		if n := tokens - w.tokens; n > 0 {
+			w.per = (p.Joules - w.joules) / float64(n)
+		}
+		w.joules, w.tokens = p.Joules, tokens
+		if w.per > 0 {
+			p.PerToken = w.per
+		}
+	}
+	w.s.metrics.SetPower(p)
+	mode := w.s.cfg.Power
+	quiet := mode == powerQuiet || mode == powerAuto && p.OnBattery
+	if c := &w.l.cpu; c.set != nil {
+		n := c.most
+		if quiet {
+			n = quietThreads(n)
+		}
+		if int(c.wanted.Swap(int32(n))) != n {
+			w.s.log.Info("power", "mode", mode, "on_battery", p.OnBattery, "threads", n, "of", c.most)
+		}
+	}
+	in := &wire.InfoPower{Mode: mode, Quiet: quiet, OnBattery: p.OnBattery}
+	if p.Joules >= 0 {
+		in.Joules = &p.Joules
+	}
+	if p.PerToken >= 0 {
+		in.JoulesPerToken = &p.PerToken
+	}
+	w.s.power.Store(in)
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/spec"
+)
+
+// Speculation, on the daemon's side: the option and the field of a request, and what why says. Package core guesses and
+// package sched decides how many guesses a step computes; the loop draws from their rows (endSlices).
+
+// Values of --speculate besides numbers.
+const (
+	speculateAuto = "auto"
+	speculateOff  = "off"
+)
+
+// speculation returns the most tokens that a step computes on a guess, 0 = none.
+func (c *Config) speculation() (int, error) {
+	switch c.Speculate {
+	case speculateAuto:
+		return core.MaxGuess, nil
+	case speculateOff, "0": // 0 is llama-server's "off"
+		return 0, nil
+	}
+	n, err := strconv.Atoi(c.Speculate)
+	if err != nil || n < 1 || n > core.MaxGuess {
+		return 0, fmt.Errorf("--speculate is %q; it must be %s, %s or a number of tokens, 1…%d", c.Speculate,
+			speculateAuto, speculateOff, core.MaxGuess)
+	}
+	return n, nil
+}
+
+// setSpeculation sets how many tokens may be guessed for r: the server's limit, or the request's if that is lower.
+func (s *Server) setSpeculation(r *request, w *wire.Request) {
+	r.Speculate, _ = s.cfg.speculation() // Validate has checked it
+	if w.SpeculateSet {
+		r.Speculate = min(r.Speculate, w.Speculate)
+	}
+}
+
+// noSpeculation returns why the server guesses no tokens, "" if it does.
+func (s *Server) noSpeculation(m *model) string {
+	n, _ := s.cfg.speculation()
+	switch {
+	case n == 0:
+		return "--speculate is off"
+	case m.info.Encoder:
+		return "the model generates no text"
+	case !m.caps.CanRemoveRange:
+		return "the memory of this model cannot remove single cells, which wrong guesses need"
+	}
+	return ""
+}
+
+// usageGuesses adds the guessed tokens to a request's usage.
+func usageGuesses(u *wire.Usage, g core.Guesses) {
+	for phase := range g.Drafted {
+		for source := range g.Drafted[phase] {
+			u.DraftedTokens += g.Drafted[phase][source]
+			u.AcceptedTokens += g.Accepted[phase][source]
+		}
+	}
+}
+
+// phaseLabels are the names of the phases in core.Guesses.
+var phaseLabels = [2]string{"output", "think"}
+
+// whyGuesses reports what became of r's guesses; nil if none are made for it.
+func (l *loop) whyGuesses(r *request) *wire.WhyGuesses {
+	if r.Speculate == 0 || r.embed != nil {
+		return nil
+	}
+	w := &wire.WhyGuesses{Most: r.Speculate, Counts: []wire.WhyGuessCount{}}
+	if g, ok := l.core.Scheduler().Guessing(r.ID); ok && g.Why != sched.ReasonNone {
+		w.Reason, w.Text = g.Why.String(), g.Why.Explain()
+		w.SinceMs = max(0, wire.Ms(g.Since.Sub(l.instant(r.arrived))))
+		w.Chance = g.Chance
+	}
+	counts := r.Guesses()
+	for phase, name := range phaseLabels {
+		for source := range counts.Drafted[phase] {
+			if n := counts.Drafted[phase][source]; n > 0 {
+				w.Counts = append(w.Counts, wire.WhyGuessCount{Phase: name, Source: spec.Source(source).String(),
+					Drafted: n, Accepted: counts.Accepted[phase][source]})
+			}
+		}
+	}
+	return w
+}
+
+// guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.
+var guessReasons = [...]sched.Reason{sched.ReasonGuess, sched.ReasonGuessNone, sched.ReasonGuessUnlikely,
+	sched.ReasonGuessTarget, sched.ReasonGuessPrompts, sched.ReasonGuessRoom, sched.ReasonGuessTrial}

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/telemetry"
+)
+
+// The daemon's side of [telemetry]: what a trace says of a request.
+
+// startTelemetry starts the export to --telemetry-endpoint; nil without it.
+func (s *Server) startTelemetry(model string) (*telemetry.Exporter, error) {
+	if s.cfg.Telemetry == "" {
+		return nil, nil
+	}
+	e, err := telemetry.Start(telemetry.Config{
+		Endpoint: s.cfg.Telemetry, Interval: s.cfg.TelemetryInterval, Sample: s.cfg.TelemetrySample,
+		Service: "uma-serve", Version: buildinfo.Version, Model: model, Log: s.log,
+	}, s.metrics)
+	if err != nil {
+		return nil, fmt.Errorf("--telemetry-endpoint: %w", err)
+	}
+	s.metrics.BindTelemetry(e.Stats)
+	return e, nil
+}
+
+// closeTime is the maximum time for a last export at the end.
+const closeTime = 3 * time.Second
+
+// closeTelemetry exports what waits.
+func (l *loop) closeTelemetry(by time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), earlier(by, time.Now().Add(closeTime)))
+	defer cancel()
+	if err := l.tel.Close(ctx); err != nil {
+		l.log.Warn("telemetry: not everything was exported", "error", err)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// trace gives the record of an ended request to the exporter. failure is the message of an error, "" after an eos.
+func (l *loop) trace(r *request, ended, failure string, now time.Time) {
+	t := r.trace
+	if t == nil {
+		return
+	}
+	r.trace = nil
+	u := r.usage()
+	t.ID, t.Class, t.Ended, t.Error = r.wireID, className(r.Class), ended, failure
+	t.Arrived, t.Started, t.First, t.Last, t.End = r.arrived, r.started, r.first, r.last, now
+	t.Think, t.Thought, t.Answer = r.opened, r.thought, r.answered
+	t.PromptTokens, t.CachedTokens, t.CacheTier = u.PromptTokens, u.CachedTokens, u.CacheTier.String()
+	t.ThinkTokens, t.CompletionTokens = u.ThinkTokens, u.CompletionTokens
+	l.tel.Ended(t)
+}
+
+// metricsTierName is a tier's name in traces and metrics.
+func metricsTierName(t core.Tier) string { return wireTier[t].String() }
+
+// traceparentKey is the key of a client's traceparent in the context of an HTTP request.
+type traceparentKey struct{}
+
+// withTraceparent adds the header's value to ctx, unless it is malformed: then the W3C says to ignore it.
+func withTraceparent(ctx context.Context, header string) context.Context {
+	if !wire.ValidTraceparent(header) {
+		return ctx
+	}
+	return context.WithValue(ctx, traceparentKey{}, header)
+}
+
+func traceparentOf(ctx context.Context) string {
+	s, _ := ctx.Value(traceparentKey{}).(string)
+	return s
+}

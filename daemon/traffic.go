@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// The bandwidth view of a step (ΣBMT): the bytes that it moves between memory and processor. On a CPU, and for answers
+// on a GPU too, their time is nearly all of the step's, so bytes over time shows what the step is bound by.
+
+// traffic estimates the bytes of a step, with the cells copied between the pool and the other tiers before it:
+//
+//   - the weights, once for each pass of MaxMicroBatch tokens; a mixture of experts reads fewer
+//   - KV: the cells that each sequence attends to, read once a pass, and those that are written
+//   - activations: each layer reads and writes a float32 hidden state twice for each token
+func traffic(plan *sched.Plan, copied int, info *runtime.ModelInfo, caps *runtime.Capabilities) metrics.Traffic {
+	micro := max(caps.MaxMicroBatch, 1)
+	passes := (plan.Tokens + micro - 1) / micro
+	cells := 0
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		cells += (s.Start+s.N)*((s.N+micro-1)/micro) + s.N
+	}
+	return metrics.Traffic{
+		Weights:     int64(passes) * int64(info.Bytes),
+		KV:          int64(cells) * int64(info.KVBytesPerToken),
+		Copies:      int64(copied) * int64(info.KVBytesPerToken),
+		Activations: int64(plan.Tokens) * int64(info.Layers) * int64(info.Embedding) * 4 * 4,
+	}
+}
+
+// bandwidth is what info says of the newest step's traffic; nil before the first step.
+func (s *Server) bandwidth() *wire.InfoBandwidth {
+	t, predicted, measured := s.metrics.Bandwidth()
+	if t == (metrics.Traffic{}) {
+		return nil
+	}
+	return &wire.InfoBandwidth{Weights: t.Weights, KV: t.KV, Copies: t.Copies, Activations: t.Activations,
+		PredictedGBs: predicted, MeasuredGBs: measured}
+}

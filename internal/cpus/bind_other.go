@@ -1,0 +1,6 @@
+//go:build !linux
+
+package cpus
+
+// Bind does nothing: this system cannot bind threads.
+func Bind([]int) error { return nil }

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package cpus
+
+func priority(n int) int { return n }

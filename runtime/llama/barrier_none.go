@@ -1,0 +1,15 @@
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system)
+
+package llama
+
+// #include "bridge.h"
+import "C"
+
+// checkPool takes any pool: its barrier is ggml's.
+func checkPool(p *C.struct_ggml_threadpool, _ int) (*C.struct_ggml_threadpool, error) { return p, nil }
+
+// ComputeThreads implements runtime.ThreadSetter: ggml does not say which its threads are.
+func (e *engine) ComputeThreads(dst []int) []int { return dst }
+
+// BarrierSleeps implements runtime.ThreadSetter: ggml's barrier spins.
+func (e *engine) BarrierSleeps() uint64 { return 0 }

@@ -1,3 +1,0 @@
-package llama
-
-func physicalCores() int { return linuxCores("/sys/devices/system/cpu") }

@@ -1,5 +1,0 @@
-//go:build !linux && !darwin
-
-package llama
-
-func physicalCores() int { return 0 }

@@ -1,0 +1,80 @@
+package sched
+
+import "time"
+
+// Many requests that arrive at once wait for each other in any case: the question is where. If each answer begins as
+// soon as its prompt is computed, every further step computes its row too, and leaves the other prompts less of the ITL
+// target. With 16 equal requests the last first token then comes up to 2.9 times as late as when prompts go first (135
+// M, AVX2), and steps of few rows at the end make all of them later. So where the answers to come would leave prompts
+// little of a step, the prompts are computed up to their last token, and complete in one step.
+const (
+	// togetherShare is the share of a step that answers must leave to prompts for each to begin on its own.
+	togetherShare = 0.75
+	// togetherLeast is the fewest prompts that wait for each other.
+	togetherLeast = 4
+	// togetherFor is how long a prompt waits for others at most, and all of them take by the cost model.
+	togetherFor = 2500 * time.Millisecond
+	// togetherSteps × Config.MaxRunning is the same in steps.
+	togetherSteps = 4
+)
+
+// together is the state of a group of prompts that complete in one step.
+type together struct {
+	since Instant // when the first prompt began to wait; 0 = none waits
+	steps int     // since then
+}
+
+// holdsLast reports whether the prompts of this step are left without their last token, because they are to complete
+// together. budget is the step's, base what it computes without prompts.
+func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
+	s := p.s
+	waiting, left := 0, 0
+	all, rows := base, base
+	target := float64(p.cfg.ITLTarget) / 1e6
+	for _, r := range p.pre {
+		if !awaitsFirstToken(r) {
+			continue
+		}
+		if r.deadline != never || r.whole || r.everyRow || r.rows {
+			return false // it has reasons not to wait
+		}
+		waiting++
+		left += r.left() - 1
+		all.slice(SlicePrefill, r.computed, r.left())
+		rows.slice(SliceDecode, r.prompt, 1)
+		if t := s.itlTarget(r); t > 0 {
+			target = min(target, float64(t)/1e6)
+		}
+	}
+	if waiting < togetherLeast || left == 0 || s.cost.prompts == 0 {
+		return false
+	}
+	if s.cost.upper(rows) < mul(1-togetherShare, target) {
+		return false
+	}
+	rest := s.cost.likely(all)
+	if rest <= budget.ms {
+		return false // they complete in this step
+	}
+	if budget.bounded { // answers take their part of each step
+		now := s.cost.predict(base)
+		rest = (rest - now) / max(0.05, 1-now/max(budget.ms, 1e-3))
+	}
+	waited := 0.0
+	if p.group.since > 0 {
+		waited = float64(s.now-p.group.since) / 1e6
+	}
+	return waited+rest <= float64(togetherFor)/1e6 && p.group.steps < togetherSteps*p.cfg.MaxRunning
+}
+
+// note counts a step in which prompts did or did not wait for each other.
+func (g *together) note(now Instant, held bool) {
+	switch {
+	case !held:
+		*g = together{}
+	case g.since == 0:
+		*g = together{since: max(now, 1), steps: 1}
+	default:
+		g.steps++
+	}
+}

@@ -1,0 +1,49 @@
+package spec
+
+// Source says where a guess comes from.
+type Source uint8
+
+const (
+	// Own: the request's own text.
+	Own Source = iota
+	// Other: another text of the same user that begins with all of the request's history.
+	Other
+	NumSources
+)
+
+// String is the source's name on the wire and in metrics.
+func (s Source) String() string { return [...]string{"own", "other"}[s] }
+
+const (
+	ownGrades   = 6
+	otherGrades = 4
+	// Grades is the number of different values of Grade.
+	Grades = ownGrades + otherGrades
+)
+
+// Grade sorts guesses by how much agrees with them: guesses of one grade come true about equally often. match is how
+// many tokens before the guessed ones agree, of another text how many generated ones.
+func Grade(s Source, match int) int {
+	if s == Own {
+		return under(match, 3, 4, 6, 10, 20)
+	}
+	return ownGrades + under(match, 4, 16, 64)
+}
+
+// SourceOf is the source of the guesses of a grade.
+func SourceOf(grade int) Source {
+	if grade < ownGrades {
+		return Own
+	}
+	return Other
+}
+
+// under returns how many of the bounds n has reached.
+func under(n int, bounds ...int) int {
+	for i, b := range bounds {
+		if n < b {
+			return i
+		}
+	}
+	return len(bounds)
+}
