@@ -75,8 +75,8 @@ const (
 	many
 )
 
-// maxLevels is the longest text, in bytes, that texts looks for.
-const maxLevels = 10_000
+// maxTextWork is the most bytes of beginnings that texts looks at: tens of milliseconds.
+const maxTextWork = 1 << 19
 
 // texts returns the texts of e if there are at most most (few), or says that there are more (many). Each beginning of
 // texts, of one length, stands for one text at least.
@@ -87,7 +87,7 @@ func (c *compiler) texts(e regex.Expr, most int) ([]string, plenty) {
 	}
 	var out []string
 	level := []beginning{{"", e}}
-	for range maxLevels {
+	for work := 0; ; {
 		var next []beginning
 		for _, b := range level {
 			if c.s.Nullable(b.rest) {
@@ -97,6 +97,9 @@ func (c *compiler) texts(e regex.Expr, most int) ([]string, plenty) {
 			for ch := range 256 {
 				if !first.Has(byte(ch)) {
 					continue
+				}
+				if work += 1 + len(b.text); work > maxTextWork {
+					return nil, unknown
 				}
 				if rest := c.s.Derive(b.rest, byte(ch)); rest != c.s.Nothing() {
 					next = append(next, beginning{b.text + string([]byte{byte(ch)}), rest})
@@ -113,5 +116,4 @@ func (c *compiler) texts(e regex.Expr, most int) ([]string, plenty) {
 			return out, few
 		}
 	}
-	return nil, unknown
 }

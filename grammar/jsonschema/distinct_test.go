@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/grammar"
+	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
 // TestDistinctTexts: names and items are told apart by what they stand for, not by how they are written.
@@ -98,5 +99,28 @@ func TestManyDistinctItems(t *testing.T) {
 	}
 	if say(`"7`+strings.Repeat("x", 20)+`"`) == nil || say(`"7`+strings.Repeat("x", 21)+`"`) != nil {
 		t.Errorf("after %d bytes: %v", len(text), m.Err())
+	}
+}
+
+// TestTexts: how many texts there are is told within bounds, however long they are.
+func TestTexts(t *testing.T) {
+	c := &compiler{s: grammar.NewBuilder(grammar.Limits{}).Regex()}
+	for _, x := range []struct {
+		pattern string
+		most    int
+		want    plenty
+		texts   int
+	}{
+		{"^[ab]c?$", 4, few, 4}, {"^[ab]c?$", 3, many, 0}, {"a", 1000, many, 0}, {"^a*$", 1000, many, 0},
+		{"^$", 10, few, 1}, {"^x{600}[ab]$", 10, few, 2}, {"^[a-z]{2}x{9000}$", 1000, unknown, 0},
+		{"^(x{5000})*$", 1000, unknown, 0}, {"^[a-z]{2}x{9000}$", 600, many, 0},
+	} {
+		e, err := c.s.Parse(x.pattern, regex.ECMA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, n := c.texts(e, x.most); n != x.want || len(list) != x.texts {
+			t.Errorf("%s, most %d: %d, %d texts", x.pattern, x.most, n, len(list))
+		}
 	}
 }
