@@ -26,14 +26,15 @@ func asks(content string, tokens int) func(*wire.Request) {
 	return func(q *wire.Request) { q.Messages[0].Content, q.MaxTokens = content, tokens }
 }
 
-// arrived waits until a command of this kind is in the loop's mailbox.
+// arrived waits until a command of this kind is in the loop's mailbox, or the loop has taken the second request.
 func (r *running) arrived(kind commandKind) {
 	r.t.Helper()
-	m := r.loop.Load().mail
-	eventually(r.t, "the command is in the mailbox", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return slices.ContainsFunc(m.items, func(c command) bool { return c.kind == kind })
+	l := r.loop.Load()
+	eventually(r.t, "the command is in the mailbox, or the loop has it", func() bool {
+		l.mail.mu.Lock()
+		defer l.mail.mu.Unlock()
+		return l.state.requests.Load() > 1 ||
+			slices.ContainsFunc(l.mail.items, func(c command) bool { return c.kind == kind })
 	})
 }
 

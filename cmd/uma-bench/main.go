@@ -51,7 +51,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench eval                grade answers to held-out problems
   uma-bench eat                 thinking ended early by EAT, compared with a token cap
   uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask
-  uma-bench bound               streams with a JSON schema beside streams without one`,
+  uma-bench bound               streams with a JSON schema beside streams without one
+  uma-bench speculate           answers with speculation compared with answers without it`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -61,7 +62,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
 		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
 		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), kvCommand(),
-		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
+		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
+		speculateCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

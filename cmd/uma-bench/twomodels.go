@@ -79,7 +79,7 @@ were measured elsewhere, for a third row: ITL p95 in ms and the ratio of the pro
 	f.StringVar(&cfg.Prompts, "prompts", "", "GGUF `file` of model B (default: the same)")
 	f.Float64Var(&cfg.TargetMs, "target", 100, "ITL target of the answer, in `ms`")
 	f.IntVar(&cfg.Clients, "clients", 4, "clients that submit prompts")
-	f.IntVar(&cfg.Prompt, "prompt", 1500, "approximate `words` of each prompt")
+	f.IntVar(&cfg.Prompt, "prompt", 1500, "approximate `tokens` of each prompt")
 	f.DurationVar(&cfg.Alone, "alone", 10*time.Second, "time for which each model is measured alone")
 	f.DurationVar(&cfg.Storm, "storm", 20*time.Second, "time that the storm lasts")
 	f.StringVar(&other, "llama-server", "", "`P95,RATIO` of llama-server twice, measured elsewhere, as a third row")

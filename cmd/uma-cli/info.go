@@ -179,6 +179,12 @@ func infoTable(in *wire.Info) *ui.Table {
 		}
 		t.Row("policy", "%s", clean(in.Config.Policy)+policyOptions(in.Config.PolicyOptions))
 		t.Row("", "batches of %s tokens at most", ui.Count(c.MaxBatch))
+		switch {
+		case in.Config.NoSpeculation != "":
+			t.Row("speculation", "none: %s", clean(in.Config.NoSpeculation))
+		case in.Config.Speculate > 0:
+			t.Row("speculation", "up to %s guessed tokens in a step of a request", ui.Count(in.Config.Speculate))
+		}
 		if m := in.CostModel; m != nil && m.Samples > 0 {
 			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A),
 				cost(m.B), cost(m.C), cost(1000*m.D))

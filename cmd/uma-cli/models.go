@@ -20,7 +20,7 @@ import (
 func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	var dir string
 	cmd.Flags().StringVar(&dir, "models-dir", "",
-		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else models-dir of uma-serve's file, else as uma-serve)")
+		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else as uma-serve's file and default)")
 	must(cmd.MarkFlagDirname("models-dir"))
 	return func() *store.Store {
 		of := cmp.Or(dir, os.Getenv("UMA_MODELS_DIR"))

@@ -81,10 +81,14 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "org/strong", "org/weak", nil
 	case "embedding-sizes":
 		return "256", "any", nil
+	case "telemetry-endpoint":
+		return "http://strong.test:4318", "http://weak.test:4318", nil
+	case "telemetry-sample":
+		return "0.25", "0.5", nil
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
 	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace",
-		"slot-save-path":
+		"slot-save-path", "metrics-file":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {

@@ -20,6 +20,8 @@ type Timings struct {
 	AnswerPerSecond float64 `json:"predicted_per_second"`
 	QueueMs         float64 `json:"queue_ms"`
 	TTFTMs          float64 `json:"ttft_ms"`
+	DraftN          int     `json:"draft_n,omitempty"` // guessed tokens that were computed
+	DraftAccepted   int     `json:"draft_n_accepted,omitempty"`
 }
 
 // TimingsOf returns the timings of a finished request.
@@ -27,6 +29,7 @@ func TimingsOf(e *wire.EOS) Timings {
 	t := timingsOf(e.Usage.PromptTokens, e.Usage.CachedTokens, e.Usage.CompletionTokens, e.Timings.Prefill,
 		e.Timings.Decode)
 	t.QueueMs, t.TTFTMs = milliseconds(e.Timings.Queue), milliseconds(e.Timings.TTFT)
+	t.DraftN, t.DraftAccepted = e.Usage.DraftedTokens, e.Usage.AcceptedTokens
 	return t
 }
 

@@ -82,6 +82,8 @@ type Config struct {
 	Template  string  `json:"template"`  // Jinja chat template; "" = none in the file
 	AddBOS    bool    `json:"add_bos"`   // tokenizer.ggml.add_bos_token
 	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
+	// Copies makes the model continue a text as it went on before, see copies.go. It sets RopeBase.
+	Copies bool `json:"copies,omitempty"`
 	// Pooling is how a text's embedding is made, as the file says: none, mean, cls, last, rank; "" = it does not say.
 	Pooling string `json:"pooling,omitempty"`
 
@@ -164,6 +166,7 @@ func Presets() map[string]Config {
 	return map[string]Config{
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
 		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
+		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(),
 	}
 }
@@ -172,6 +175,9 @@ func Presets() map[string]Config {
 func (c Config) withDefaults() Config {
 	if c.HeadDim == 0 && c.Heads > 0 {
 		c.HeadDim = c.Embedding / c.Heads
+	}
+	if c.Copies {
+		c.RopeBase = copyBase
 	}
 	if c.RopeBase == 0 {
 		c.RopeBase = 10_000
@@ -193,6 +199,9 @@ func (c Config) Validate() error {
 			return bad(field, v, fmt.Sprintf("%d…%d", lo, hi))
 		}
 		return nil
+	}
+	if err := c.validateCopies(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if !slices.Contains(Types(), c.Type) {
 		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())

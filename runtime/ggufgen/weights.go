@@ -28,9 +28,10 @@ type tensor struct {
 	storage    storage
 	seed       uint64
 	std        float32
-	zeroRow0   bool             // the layer must not write the bias channel
-	norm       func() []float32 // a vector's values; nil for matrices
-	bias       []float32        // the bias channel's entry per row; nil outside embedding and output
+	zeroRow0   bool                         // the layer must not write the bias channel
+	norm       func() []float32             // a vector's values; nil for matrices
+	bias       []float32                    // the bias channel's entry per row; nil outside embedding and output
+	fill       func(row int, dst []float32) // sets the entries of a row that are not 0; nil: they are random
 }
 
 func (t *tensor) elements() uint64 { return uint64(max(t.rows, 1)) * uint64(t.cols) }
@@ -60,9 +61,13 @@ func (t *tensor) WriteTo(w io.Writer) (int64, error) {
 	buf := make([]byte, 0, chunk+t.cols*4)
 	rng := rand.NewPCG(t.seed, 0x9e3779b97f4a7c15)
 	for r := range t.rows {
-		if r == 0 && t.zeroRow0 {
+		switch {
+		case t.fill != nil:
 			clear(row)
-		} else {
+			t.fill(r, row)
+		case r == 0 && t.zeroRow0:
+			clear(row)
+		default:
 			gaussian(row, rng, t.std)
 		}
 		if t.bias != nil {
@@ -156,6 +161,9 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	// embedStd·√d, and the bias channel holds biasEntry / residualRMS.
 	entry := biasEntry * c.embedScale() / c.residualRMS()
 	norm("output_norm", float64(c.LogitScale)/(embedStd*math.Sqrt(float64(d))), biasLogits/(entry*biasEntry))
+	if c.Copies {
+		c.copies(all)
+	}
 	return all
 }
 
