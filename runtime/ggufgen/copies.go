@@ -40,7 +40,8 @@ func (c Config) validateCopies() error {
 	case c.Arch != Llama || !c.Tied || c.Layers < 2:
 		return errors.New("a model with Copies needs the architecture llama, tied embeddings and two layers")
 	case c.HeadDim < 32 || c.HeadDim%4 != 0 || c.Embedding < c.copyChannels():
-		return errors.New("a model with Copies needs heads of 32 channels or more and an embedding of 2 + 1.5 × HeadDim")
+		return errors.New("a model with Copies needs heads of 32 channels or more and an embedding of 2 + 1.5 × " +
+			"HeadDim")
 	}
 	return nil
 }
