@@ -20,7 +20,7 @@ import (
 // Chances are learned for each request, thinking apart from answering, and for each grade of the caller's guesses;
 // those of all requests are where a new one begins. Guesses that are not computed are compared with what is sampled all
 // the same, so a request that has begun to repeat itself is noticed without a trial. Only the price of a row needs
-// trials: one in trialEvery steps whose good guesses seem not to pay.
+// trials, after trialFirst … trialEvery steps whose good guesses seem not to pay.
 
 // NumGrades is the number of grades of guesses (Event.Grade).
 const NumGrades = 16
@@ -40,7 +40,9 @@ const (
 	backgroundWorth = 0.5
 	// guessMargin is how much more than the rest of the step a row has to yield: the price is an estimate.
 	guessMargin = 1.05
-	// trialEvery steps with guesses of at least goodChance that are not worth their rows, trialRows are computed.
+	// After trialFirst steps with guesses of at least goodChance that are not worth their rows, trialRows are computed:
+	// the price may be an error of the cost model. The interval doubles up to trialEvery.
+	trialFirst = 8
 	trialEvery = 256
 	trialRows  = 3
 	goodChance = 0.7
@@ -80,6 +82,7 @@ type guesses struct {
 	open     []guessRow // scratch of speculate
 	declined int        // steps with good guesses that seemed not to pay, since the last trial
 	trial    bool       // the newest batch is a trial
+	every    int        // steps until the next trial, doubling from trialFirst to trialEvery
 	most     int        // the most guesses that a step has had
 	last     int        // guesses of the newest step with some
 	same     int        // steps with some in a row that had as many
@@ -317,10 +320,11 @@ func (s *Scheduler) trialDue() bool {
 			break
 		}
 	}
-	if g.declined < trialEvery {
+	if g.declined < max(g.every, trialFirst) {
 		return false
 	}
-	g.declined = 0
+	// While trials are as dear as expected they become rare.
+	g.declined, g.every = 0, min(2*max(g.every, trialFirst), trialEvery)
 	return true
 }
 
@@ -351,7 +355,8 @@ func (s *Scheduler) learnPrice(took time.Duration) {
 	g, p := &s.guesses, &s.plan
 	g.most = max(g.most, p.GuessedTokens)
 	if g.trial && float64(took) < mul(trialCheap, float64(p.Predicted)) {
-		g.declined = trialEvery - 2
+		g.every = trialFirst
+		g.declined = g.every - 2
 		s.cost.doubtRows(took)
 	}
 	g.trial = false
