@@ -94,7 +94,7 @@ type Request struct {
 	restored  Tier     // where restored cells came from
 	// how long the restore that it waited for took; 0 once it has started again
 	restoredIn time.Duration
-	started   bool     // it has had a sequence
+	started    bool // it has had a sequence
 
 	thought offload // of its finished thought
 	// its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
