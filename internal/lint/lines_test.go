@@ -70,6 +70,7 @@ func walk(t *testing.T, match func(name string) bool, f func(name, text string))
 		base := d.Name()
 		if d.IsDir() {
 			if name != "." && (strings.HasPrefix(base, ".") && base != ".ci" || base == "bin" || base == "build" ||
+				base == "dist" || base == "bench-out" ||
 				base == "node_modules" || base == "testdata" && !strings.HasPrefix(name, "cmd/")) {
 				return fs.SkipDir
 			}
