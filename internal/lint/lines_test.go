@@ -119,7 +119,8 @@ func TestLinesEndAt120Columns(t *testing.T) {
 
 // comments are the words that a comment must not have, for a subject that has a name.
 var riddlesInComments = regexp.MustCompile(
-	`(?i)\b(nobody|somebody|whoever|whom|who was|who were|of (?:its|their) own|is not to be had|as (?:they|it) (?:lies?|stands?))\b`)
+	`(?i)\b(nobody|somebody|whoever|whom|who was|who were|of (?:its|their) own|is not to be had|` +
+		`as (?:they|it) (?:lies?|stands?))\b`)
 
 // commented are sources outside Go whose comments are read too.
 var commented = regexp.MustCompile(`\.(cpp|c|h|sh|mjs|js|py|css|toml)$|^Makefile$`)
