@@ -29,7 +29,8 @@ func TestPageServer(t *testing.T) {
 		t.Skip("UMA_PAGE_SOCKET is not set: scripts/page-check.sh sets it")
 	}
 	fs, c, _ := NewFlagSet()
-	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "49152", "--parallel",
+	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c",
+		"49152", "--speculate", "off", "--parallel",
 		"8"}); err != nil {
 		t.Fatal(err)
 	}
