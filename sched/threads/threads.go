@@ -231,7 +231,7 @@ func (c *Controller) observe(a, b *Counters, span time.Duration) {
 	if ran, waited := delta(a.Ran, b.Ran), delta(a.Waited, b.Waited); ran >= 0 && waited >= 0 {
 		l.Waited = 0
 		if waited > 0 {
-			l.Waited = float64(waited) / float64(ran+waited)
+			l.Waited = float64(waited) / (float64(ran) + float64(waited)) // as integers the sum may overflow
 		}
 	}
 	if a.Switches >= 0 && b.Switches >= a.Switches {
