@@ -1,10 +1,6 @@
 package bench
 
-import (
-	"errors"
-	"fmt"
-	"io"
-)
+import "io"
 
 // FairConfig says how the policies of two daemons are compared without contention: streams
 // that decode, and no prompts.
@@ -28,30 +24,9 @@ type Fair struct {
 func RunFair(cfg FairConfig) ([]Fair, error) {
 	var out []Fair
 	for _, n := range cfg.Streams {
-		var sides [2][]Side
-		for round := range cfg.Rounds + 1 {
-			var got [2]Side
-			for k := range 2 {
-				i := (k + round) % 2
-				times, err := cfg.Client(ClientJob{Socket: cfg.Sockets[i], Streams: n, Connections: 1,
-					Tokens: cfg.Tokens, Prompt: 4, Round: round})
-				if err != nil {
-					return nil, err
-				}
-				gaps := together(times)
-				if len(gaps) == 0 {
-					return nil, errors.New("the streams never ran at the same time: more tokens per stream are needed")
-				}
-				got[i] = side(float64(n)*1000/mean(gaps), gaps)
-			}
-			if round == 0 {
-				continue // warm-up
-			}
-			if cfg.Log != nil {
-				fmt.Fprintf(cfg.Log, "%2d streams, round %d: %.1f and %.1f tok/s\n", n, round, got[0].TokensPerSecond,
-					got[1].TokensPerSecond)
-			}
-			sides[0], sides[1] = append(sides[0], got[0]), append(sides[1], got[1])
+		sides, err := alternate(cfg.Sockets, cfg.Client, n, 1, cfg.Tokens, cfg.Rounds, cfg.Log)
+		if err != nil {
+			return nil, err
 		}
 		speed := func(s Side) float64 { return s.TokensPerSecond }
 		row := Fair{Streams: n, Ratio: median(ratios(sides[1], sides[0], speed))}

@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"time"
 )
@@ -59,12 +57,6 @@ func RunFront(cfg FrontConfig) (out FrontReport, err error) {
 	return out, nil
 }
 
-// ask runs a job at the single process (0) or at the front (1).
-func (cfg *FrontConfig) ask(side, streams, tokens, round int) ([][]int64, error) {
-	return cfg.Client(ClientJob{Socket: [2]string{cfg.Single, cfg.Front}[side], Streams: streams, Connections: streams,
-		Tokens: tokens, Prompt: 4, Round: round})
-}
-
 // warmUps are pairs that do not count.
 const warmUps = 3
 
@@ -77,7 +69,8 @@ func (cfg *FrontConfig) first() (out FrontFirstCost, err error) {
 		var took [2]float64
 		for k := range 2 {
 			i := (k + pair) % 2
-			times, err := cfg.ask(i, 1, 1, pair)
+			times, err := cfg.Client(ClientJob{Socket: [2]string{cfg.Single, cfg.Front}[i], Streams: 1, Connections: 1,
+				Tokens: 1, Prompt: 4, Round: pair})
 			if err != nil {
 				return out, err
 			}
@@ -94,29 +87,9 @@ func (cfg *FrontConfig) first() (out FrontFirstCost, err error) {
 
 // row measures one stream count.
 func (cfg *FrontConfig) row(n int) (out FrontRow, err error) {
-	var sides [2][]Side
-	for round := range cfg.Rounds + 1 {
-		var got [2]Side
-		for k := range 2 {
-			i := (k + round) % 2
-			times, err := cfg.ask(i, n, cfg.Tokens, round)
-			if err != nil {
-				return out, err
-			}
-			gaps := together(times)
-			if len(gaps) == 0 {
-				return out, errors.New("the streams never ran at the same time: more tokens per stream are needed")
-			}
-			got[i] = side(float64(n)*1000/mean(gaps), gaps)
-		}
-		if round == 0 {
-			continue // warm-up
-		}
-		if cfg.Log != nil {
-			fmt.Fprintf(cfg.Log, "%2d streams, round %d: %.1f and %.1f tok/s\n", n, round, got[0].TokensPerSecond,
-				got[1].TokensPerSecond)
-		}
-		sides[0], sides[1] = append(sides[0], got[0]), append(sides[1], got[1])
+	sides, err := alternate([2]string{cfg.Single, cfg.Front}, cfg.Client, n, n, cfg.Tokens, cfg.Rounds, cfg.Log)
+	if err != nil {
+		return out, err
 	}
 	return FrontRow{
 		Streams: n, Single: medianSide(sides[0]), Front: medianSide(sides[1]),

@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/internal/memfile"
 )
 
 // Phase is what a connection is doing.
@@ -127,16 +129,8 @@ func Create(conns, requests int) (*Table, error) {
 		return nil, fmt.Errorf("create table of connections: %d connections, %d requests: out of range", conns,
 			requests)
 	}
-	f, err := newFile()
+	f, err := memfile.New("uma-connections", int64(size(conns, requests)))
 	if err != nil {
-		return nil, fmt.Errorf("create table of connections: %w", err)
-	}
-	err = f.Truncate(int64(size(conns, requests)))
-	if err == nil {
-		err = seal(f)
-	}
-	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("create table of connections: %w", err)
 	}
 	t, err := mapTable(f, conns, requests)

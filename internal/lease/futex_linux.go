@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"os"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -26,19 +25,4 @@ func futexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 // futexWake wakes the process that sleeps on the word.
 func futexWake(word *atomic.Uint32) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexOpWake, 1, 0, 0, 0)
-}
-
-// newFile is memory without a name in the file system.
-func newFile() (*os.File, error) {
-	fd, err := unix.MemfdCreate("uma-leases", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	return os.NewFile(uintptr(fd), "uma-leases"), nil
-}
-
-// seal fixes the size: an engine that truncated the file would end all others by SIGBUS.
-func seal(f *os.File) error {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-	return os.NewSyscallError("seal", err)
 }

@@ -3,7 +3,6 @@
 package lease
 
 import (
-	"os"
 	"sync/atomic"
 	"time"
 )
@@ -20,19 +19,3 @@ func futexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 
 // futexWake does nothing: the one that waits looks.
 func futexWake(*atomic.Uint32) {}
-
-// newFile is a file whose name is removed at once.
-func newFile() (*os.File, error) {
-	f, err := os.CreateTemp("", "uma-leases-*")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// seal does nothing: these systems have no seals.
-func seal(*os.File) error { return nil }

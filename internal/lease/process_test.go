@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/arbiter"
+	"github.com/uma-serve/uma-serve/internal/memfile"
 )
 
 // The test program is its own engine process: HELPER SLOT GENERATION STEPS, with the table as descriptor 3 and a page
@@ -107,14 +108,11 @@ func process(t *testing.T, f *Table, shared *os.File, steps int) (*exec.Cmd, Sea
 // sharedPage is a page of memory that helpers share.
 func sharedPage(t *testing.T) (*os.File, *page) {
 	t.Helper()
-	f, err := newFile()
+	f, err := memfile.New("uma-test-page", 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	if err := f.Truncate(4096); err != nil {
-		t.Fatal(err)
-	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)

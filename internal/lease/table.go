@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/arbiter"
+	"github.com/uma-serve/uma-serve/internal/memfile"
 )
 
 const (
@@ -90,21 +91,13 @@ type Table struct {
 
 // Create makes an empty table. Close frees it.
 func Create() (*Table, error) {
-	f, err := newFile()
-	if err == nil {
-		err = errors.Join(f.Truncate(int64(unsafe.Sizeof(memory{}))))
-	}
-	if err == nil {
-		err = seal(f)
-	}
-	var t *Table
-	if err == nil {
-		t, err = mapTable(f)
-	}
+	f, err := memfile.New("uma-leases", int64(unsafe.Sizeof(memory{})))
 	if err != nil {
-		if f != nil {
-			f.Close()
-		}
+		return nil, fmt.Errorf("create the table of leases: %w", err)
+	}
+	t, err := mapTable(f)
+	if err != nil {
+		f.Close()
 		return nil, fmt.Errorf("create the table of leases: %w", err)
 	}
 	t.header.magic = magic

@@ -1,12 +1,12 @@
 //go:build !linux
 
-package connstate
+package memfile
 
 import "os"
 
-// newFile is a file whose name is removed at once.
-func newFile() (*os.File, error) {
-	f, err := os.CreateTemp("", "uma-connections-*")
+// create makes a file whose name is removed at once.
+func create(name string) (*os.File, error) {
+	f, err := os.CreateTemp("", name+"-*")
 	if err != nil {
 		return nil, err
 	}
