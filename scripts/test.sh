@@ -22,13 +22,19 @@ make build
 
 # llama.cpp itself is not compiled a second time for the race detector: the packages that import it hold no
 # goroutine, and the daemon is raced on the fake engine. Left out as well: pure packages without a goroutine whose tests
-# take minutes under the race detector. The last step tests them with invariants.
+# take minutes under the race detector, and the tests that read the sources.
+left_out='/((grammar/jsonschema|internal/jinja|internal/lint|sampler|sim/synthetic|runtime/llama|runtime/ggufgen)(/|$)'
+left_out+='|(cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)|sim$)'
 step "race detector and invariants"
-tests -race -tags invariants $(go list ./... |
-	grep -vE '/(grammar/jsonschema|internal/jinja|sampler|sim/synthetic|runtime/llama|runtime/ggufgen|smoke)(/|$)' |
-	grep -vE '/((cmd/uma-serve|cmd/uma-bench|bench)(/|$)|sim$)')
+tests -race -tags invariants $(go list ./... | grep -vE "$left_out")
 
+# Packages whose tests link llama.cpp, and those left out above that hold invariants: the others are the same programs
+# as before.
+linking() {
+	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
+		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p"
+}
 step "the real engine, end to end"
-tests -tags invariants ./...
+tests -tags invariants $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u)
 
 step "everything passed"
