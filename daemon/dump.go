@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -23,7 +24,7 @@ func (s *Server) dumpOnSignal() (stop func()) {
 		for {
 			select {
 			case <-asked:
-				s.dumpMetrics()
+				dumpMetrics(s.metrics.AppendJSON(nil), s.cfg.MetricsFile, s.log)
 			case <-done:
 				return
 			}
@@ -32,14 +33,13 @@ func (s *Server) dumpOnSignal() (stop func()) {
 	return func() { signal.Stop(asked); close(done) }
 }
 
-// dumpMetrics appends the metrics to --metrics-file as a line of JSON, or writes them to the log.
-func (s *Server) dumpMetrics() {
-	line := s.metrics.AppendJSON(nil)
-	if s.cfg.MetricsFile == "" {
-		s.log.Info("metrics", "json", json.RawMessage(line))
+// dumpMetrics appends line to the file, or without one writes it to the log.
+func dumpMetrics(line []byte, file string, log *slog.Logger) {
+	if file == "" {
+		log.Info("metrics", "json", json.RawMessage(line))
 		return
 	}
-	f, err := os.OpenFile(s.cfg.MetricsFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err == nil {
 		_, err = f.Write(append(line, '\n'))
 		if e := f.Close(); err == nil {
@@ -47,7 +47,7 @@ func (s *Server) dumpMetrics() {
 		}
 	}
 	if err != nil {
-		s.log.Error("--metrics-file", "error", clierr.File(s.cfg.MetricsFile, err))
+		log.Error("--metrics-file", "error", clierr.File(file, err))
 	}
 }
 

@@ -130,7 +130,7 @@ func TestUnreadLogDoesNotStopTheLoop(t *testing.T) {
 	c := r.dial()
 	for range 50 {
 		r.inLoop(func(l *loop) { l.log.Error("sampling failed", "request", "x") })
-		if a := r.ask(c, nil); a.err != nil {
+		if a := r.ask(c, func(q *wire.Request) { q.MaxTokens = 1 }); a.err != nil {
 			t.Fatal(a.err)
 		}
 	}
