@@ -4,7 +4,23 @@ namespace {
 
 constexpr int BLOCK = 16; // cells
 
+// at_once is the largest divisor of all that is at most limit.
+constexpr int at_once(int all, int limit) {
+    int n = all < limit ? all : limit;
+    while (all % n != 0) {
+        n--;
+    }
+    return n;
+}
+
 } // namespace
+
+// KEEP has a vector stay in its register. gcc would read it again for each of its uses, and reading is what those wait for.
+#if defined(__x86_64__)
+#define KEEP(v) asm("" : "+v"(v))
+#else
+#define KEEP(v) asm("" : "+w"(v))
+#endif
 
 #include "attention_parts.h"
 
@@ -112,27 +128,35 @@ template <int D> struct alignas(64) state {
         }
         weigh<state, N>(qs, s, n);
         const float * w = (const float *) s;
-        constexpr int W = D / LANES % 2 ? 1 : 2; // vectors at once
+        constexpr int W = at_once(D / LANES, (LANES == 16 ? 16 : 8) / N); // vectors of each query: what the registers hold
         for (int l = 0; l < D; l += W * LANES) {
             vf o[N][W];
+            // Vector by vector: an array that is copied whole stays in memory, and each step of the sums stores it.
 #pragma GCC unroll 4
             for (int i = 0; i < N; i++) {
-                memcpy(o[i], qs[i]->out + l, sizeof(o[i]));
+#pragma GCC unroll 16
+                for (int x = 0; x < W; x++) {
+                    memcpy(&o[i][x], qs[i]->out + l + x * LANES, sizeof(vf));
+                }
             }
             for (int c = 0; c < n; c++) {
-                vf v[W];
-                memcpy(v, &t.v[c][l], sizeof(v));
+#pragma GCC unroll 16
+                for (int x = 0; x < W; x++) {
+                    vf v;
+                    memcpy(&v, &t.v[c][l + x * LANES], sizeof(v));
+                    KEEP(v);
 #pragma GCC unroll 4
-                for (int i = 0; i < N; i++) {
-#pragma GCC unroll 2
-                    for (int x = 0; x < W; x++) {
-                        o[i][x] = fma(v[x], splat(w[i * BLOCK + c]), o[i][x]);
+                    for (int i = 0; i < N; i++) {
+                        o[i][x] = fma(v, splat(w[i * BLOCK + c]), o[i][x]);
                     }
                 }
             }
 #pragma GCC unroll 4
             for (int i = 0; i < N; i++) {
-                memcpy(qs[i]->out + l, o[i], sizeof(o[i]));
+#pragma GCC unroll 16
+                for (int x = 0; x < W; x++) {
+                    memcpy(qs[i]->out + l + x * LANES, &o[i][x], sizeof(vf));
+                }
             }
         }
     }

@@ -103,8 +103,9 @@ struct pieces {
     }
 };
 
-// A thread's next piece, where a node of the graph has several products: they are numbered through.
-thread_local int64_t next_piece;
+// The piece that a thread has taken and not begun. Where a node of the graph has several products their pieces are numbered
+// through. A thread takes a piece before it computes the one before, so that its weights come in meanwhile.
+thread_local int64_t taken;
 
 // product does this thread's part.
 void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j) {
@@ -117,19 +118,20 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
     const int64_t stride = j.n * j.x_row;
     if (p->nth > 1 && (j.x < begin || j.x >= begin + p->wsize)) {
         // The activations were not ggml's to quantise in this node: its counter of pieces has not been set.
-        kernels->compute(j, cut.strips * p->ith / p->nth, cut.strips * (p->ith + 1) / p->nth);
+        kernels->compute(j, {cut.strips * p->ith / p->nth, cut.strips * (p->ith + 1) / p->nth, -1});
         return;
     }
     // ggml set the counter to the number of threads before it quantised the activations of all the node's products, which
     // lie one behind the other.
-    const int64_t nth_product = p->nth > 1 ? (j.x - begin) / stride : 0, count = cut.count();
+    const int64_t nth_product = p->nth > 1 ? (j.x - begin) / stride : 0, first = nth_product * cut.count(), end = first + cut.count();
     if (nth_product == 0) {
-        next_piece = p->ith;
+        taken = p->ith;
     }
-    for (; next_piece < (nth_product + 1) * count; next_piece = p->nth > 1 ? ggml_threadpool_chunk_add(p->threadpool, 1) : next_piece + 1) {
-        const int64_t i = next_piece - nth_product * count;
-        if (const int64_t from = cut.begin(i), to = cut.begin(i + 1); from < to) {
-            kernels->compute(j, from, to);
+    while (taken < end) {
+        const int64_t i = taken - first;
+        taken           = p->nth > 1 ? ggml_threadpool_chunk_add(p->threadpool, 1) : taken + 1;
+        if (const uma_piece piece = {cut.begin(i), cut.begin(i + 1), taken < end ? cut.begin(taken - first) : -1}; piece.from < piece.to) {
+            kernels->compute(j, piece);
         }
     }
 }

@@ -22,6 +22,11 @@ struct uma_job {
     char *       strip; // room for a strip of unpacked weights
 };
 
+// uma_piece is a thread's next part of a product: strips [from, to). It goes on with strip then, -1 where that is not known.
+struct uma_piece {
+    int64_t from, to, then;
+};
+
 // uma_kernels is the products of one instruction set. They work on strips: a few rows of weights at a time.
 struct uma_kernels {
     const char * name;
@@ -30,7 +35,7 @@ struct uma_kernels {
     size_t (*rows_bytes)(const uma_job &);                      // what prepare needs
     size_t (*strip_bytes)(const uma_job &);                     // what compute needs
     void (*prepare)(const uma_job &);                           // x → rows
-    void (*compute)(const uma_job &, int64_t from, int64_t to); // strips [from, to)
+    void (*compute)(const uma_job &, const uma_piece &);
     uma_attention_width (*attention)(int width);                // see attention.h
 };
 

@@ -31,8 +31,8 @@ struct bf16_pairs {
     INLINE static vf      add(__m512i w, __m512i x, vf sum) { return (vf) _mm512_dpbf16_ps((__m512) sum, (__m512bh) w, (__m512bh) x); }
 };
 
-void bf16_products(const uma_job & j, int64_t from, int64_t to) {
-    floats<bf16_pairs>(j, from, to);
+void bf16_products(const uma_job & j, const uma_piece & p) {
+    floats<bf16_pairs>(j, p);
 }
 
 } // namespace

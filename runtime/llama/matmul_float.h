@@ -19,8 +19,17 @@ struct bf16 {
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
 };
 
-// tile multiplies a strip, FLOAT_ROWS rows of weights at w[…], with N rows.
-template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row) {
+// ahead is the weights that the thread reads at least 24 KiB after strip s of piece p, a strip being rows of them: rows side
+// by side are more streams than the processor follows by itself, and memory takes as long to answer as a thread needs for a
+// few KiB.
+INLINE const char * ahead(const uma_job & j, const uma_piece & p, int64_t s, int rows) {
+    const int64_t one = rows * j.w_row;
+    s += one >= 24 << 10 ? 1 : (24 << 10) / one + 1;
+    return j.w + (s >= p.to && p.then >= 0 ? p.then + s - p.to : s) * one;
+}
+
+// tile multiplies a strip, FLOAT_ROWS rows of weights at w[…], with N rows. next is brought in meanwhile; it may be null.
+template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, const char * next) {
     const int    rows = j.m - s * FLOAT_ROWS < FLOAT_ROWS ? (int) (j.m - s * FLOAT_ROWS) : FLOAT_ROWS;
     const char * w[FLOAT_ROWS];
     const char * x[N];
@@ -37,9 +46,6 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row) {
             sum[i][r] = vf{};
         }
     }
-    // Memory takes as long to answer as a thread needs for a few KiB: see ahead in matmul_kernel.h.
-    const int64_t one  = FLOAT_ROWS * j.w_row;
-    const char *  next = row == 0 ? j.w + s * one + (one >= 24 << 10 ? one : (24 << 10) / one * one + one) : nullptr;
     for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
         if (next) {
             for (int i = 0; i < 2 * F::STEP * FLOAT_ROWS; i += 64) {
@@ -68,14 +74,15 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row) {
     }
 }
 
-template <class F> void floats(const uma_job & j, int64_t from, int64_t to) {
-    using fn = void (*)(const uma_job &, int64_t, int64_t);
+template <class F> void floats(const uma_job & j, const uma_piece & p) {
+    using fn = void (*)(const uma_job &, int64_t, int64_t, const char *);
 #define UMA_TILE(n) tile<F, n <= FLOAT_COLUMNS ? n : FLOAT_COLUMNS>
     static constexpr fn tile_of[] = {nullptr, UMA_TILE(1), UMA_TILE(2), UMA_TILE(3), UMA_TILE(4), UMA_TILE(5), UMA_TILE(6)};
 #undef UMA_TILE
-    for (int64_t s = from; s < to; s++) {
-        for (int64_t i = 0; i < j.n; i += FLOAT_COLUMNS) {
-            tile_of[j.n - i < FLOAT_COLUMNS ? j.n - i : FLOAT_COLUMNS](j, s, i);
+    for (int64_t s = p.from; s < p.to; s++) {
+        const char * next = ahead(j, p, s, FLOAT_ROWS);
+        for (int64_t i = 0; i < j.n; i += FLOAT_COLUMNS, next = nullptr) {
+            tile_of[j.n - i < FLOAT_COLUMNS ? j.n - i : FLOAT_COLUMNS](j, s, i, next);
         }
     }
 }

@@ -74,13 +74,6 @@ template <class F, int N> struct tally {
     }
 };
 
-// ahead is what lies some strips behind a strip, at least 24 KiB: rows side by side are more streams than the processor
-// follows by itself, and memory takes as long to answer as a thread needs for a few KiB.
-INLINE const char * ahead(const uma_job & j, const char * strip) {
-    const int64_t one = LANES * j.w_row;
-    return strip + (one >= 24 << 10 ? one : (24 << 10) / one * one + one);
-}
-
 // fetch brings in as much of next as super-block b of a strip is, into the second-level cache: in the first level two strips
 // displace each other (Q6_K with 16 rows took three times as long).
 template <class F> INLINE void fetch(const char * next, int64_t b) {
@@ -91,11 +84,10 @@ template <class F> INLINE void fetch(const char * next, int64_t b) {
 }
 
 // few multiplies a whole strip with N rows: the weights go from memory through registers.
-template <class F, int N> void few(const uma_job & j, int64_t s) {
+template <class F, int N> void few(const uma_job & j, int64_t s, const char * next) {
     constexpr int          BLOCKS = F::VALUES / 32;
     const char *           w      = j.w + s * LANES * j.w_row;
     const activations<N> * x      = (const activations<N> *) j.rows;
-    const char *           next   = ahead(j, w);
     tally<F, N>            t;
     t.clear();
     for (int64_t b = 0; b < j.k / F::VALUES; b++) {
@@ -107,9 +99,8 @@ template <class F, int N> void few(const uma_job & j, int64_t s) {
 }
 
 // keep unpacks a strip into memory.
-template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows) {
+template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows, const char * next) {
     const char * w = j.w + s * LANES * j.w_row;
-    const char * next = ahead(j, w);
     unpacked *   u = (unpacked *) j.strip;
     for (int64_t b = 0; b < j.k / F::VALUES; b++, u += F::VALUES / 32) {
         fetch<F>(next, b);
@@ -136,20 +127,21 @@ template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int6
 // FEW rows pass by with the unpacking, ROWS at a time (ROWS = 4 or 8) by a kept strip.
 constexpr int FEW = 4;
 
-template <class F> void quantised(const uma_job & j, int64_t from, int64_t to) {
-    using few_fn  = void (*)(const uma_job &, int64_t);
+template <class F> void quantised(const uma_job & j, const uma_piece & p) {
+    using few_fn  = void (*)(const uma_job &, int64_t, const char *);
     using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
     static constexpr few_fn few_of[] = {nullptr, few<F, 1>, few<F, 2>, few<F, 3>, few<F, 4>};
 #define UMA_MORE(n) more<F, n <= ROWS ? n : ROWS>
     static constexpr more_fn more_of[] = {nullptr, UMA_MORE(1), UMA_MORE(2), UMA_MORE(3), UMA_MORE(4), UMA_MORE(5), UMA_MORE(6), UMA_MORE(7), UMA_MORE(8)};
 #undef UMA_MORE
-    for (int64_t s = from; s < to; s++) {
-        const int rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
+    for (int64_t s = p.from; s < p.to; s++) {
+        const int    rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
+        const char * next = ahead(j, p, s, LANES);
         if (rows == LANES && j.n <= FEW) {
-            few_of[j.n](j, s);
+            few_of[j.n](j, s, next);
             continue;
         }
-        rows == LANES ? keep<F, true>(j, s, rows) : keep<F, false>(j, s, rows);
+        rows == LANES ? keep<F, true>(j, s, rows, next) : keep<F, false>(j, s, rows, next);
         for (int64_t i = 0; i < j.n; i += ROWS) {
             more_of[j.n - i < ROWS ? j.n - i : ROWS](j, s, rows, i);
         }
@@ -197,7 +189,7 @@ template <class F> void prepare_rows(const uma_job & j) {
 struct format {
     int strip; // rows of weights
     void (*prepare)(const uma_job &);
-    void (*compute)(const uma_job &, int64_t, int64_t);
+    void (*compute)(const uma_job &, const uma_piece &);
 };
 
 template <class F> constexpr format quantised_format = {LANES, prepare_rows<F>, quantised<F>};
@@ -252,8 +244,8 @@ void prepare(const uma_job & j) {
     of(j.type).prepare(j);
 }
 
-void compute(const uma_job & j, int64_t from, int64_t to) {
-    of(j.type).compute(j, from, to);
+void compute(const uma_job & j, const uma_piece & p) {
+    of(j.type).compute(j, p);
 }
 
 } // namespace
