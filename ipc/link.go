@@ -17,7 +17,7 @@ type LinkKind uint8
 
 // The kinds that the Loops of both processes handle. Kinds from LinkUser on are the processes' own.
 const (
-	// front → engine: a connection, with its descriptor; the body is a passedConn and what was read of it
+	// front → engine: a connection, with its descriptor; the body is its peer (pass_peer.go) and what was read of it
 	linkConn LinkKind = iota + 1
 	// engine → front: the connection's next message is not the engine's; the body is what was read of it
 	linkBack

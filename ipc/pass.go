@@ -2,10 +2,7 @@ package ipc
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,46 +35,6 @@ type Router interface {
 	// Left says that a connection has ended that was passed or waits, and from where it was passed; k is nil while it
 	// waits.
 	Left(c *Conn, k *Link)
-}
-
-// passedConn is what the engine process is told of a connection that it gets. The bytes that were read of it follow the
-// line.
-type passedConn struct {
-	UID      uint32         `json:"uid"`
-	GID      uint32         `json:"gid"`
-	PID      int32          `json:"pid"`
-	Local    netip.AddrPort `json:"local,omitzero"`
-	Remote   netip.AddrPort `json:"remote,omitzero"`
-	Listener string         `json:"listener,omitempty"`
-	Unknown  string         `json:"unknown,omitempty"`
-	Admitted bool           `json:"admitted,omitempty"`
-}
-
-func appendPassed(dst []byte, p *Peer) []byte {
-	m := passedConn{UID: p.UID, GID: p.GID, PID: p.PID, Local: p.Local, Remote: p.Remote, Listener: p.Listener,
-		Admitted: p.Admitted}
-	if p.Unknown != nil {
-		m.Unknown = p.Unknown.Error()
-	}
-	line, err := json.Marshal(&m)
-	if err != nil {
-		panic("ipc: a peer: " + err.Error()) // plain numbers and strings
-	}
-	return append(append(dst, line...), '\n')
-}
-
-func parsePassed(body []byte) (p Peer, unread []byte, err error) {
-	line, unread, ok := bytes.Cut(body, []byte{'\n'})
-	var m passedConn
-	if err := json.Unmarshal(line, &m); err != nil || !ok {
-		return Peer{}, nil, errLink
-	}
-	p = Peer{UID: m.UID, GID: m.GID, PID: m.PID, Local: m.Local, Remote: m.Remote, Listener: m.Listener,
-		Admitted: m.Admitted, Passed: true}
-	if m.Unknown != "" {
-		p.Unknown = errors.New(m.Unknown)
-	}
-	return p, unread, nil
 }
 
 // ---- The front's side ----

@@ -4,8 +4,11 @@ package ipc
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,11 +16,21 @@ import (
 
 // poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
 // end of a turn, so that a number is not reused within one.
+//
+// The goroutine waits for the epoll descriptor in Go's own poller. In epoll_wait it would hold a P that the runtime takes
+// away meanwhile, and the runtime would take the goroutine for one that has run for longer than its slice: preempting it
+// at every event delays a request by a tenth of a millisecond.
 type poller struct {
-	fd      int
-	wakeFD  int
-	pending atomic.Bool // a wake-up was written and not yet seen
-	events  [eventsPerTurn]unix.EpollEvent
+	fd       int
+	file     *os.File // fd's owner
+	conn     syscall.RawConn
+	look     func(fd uintptr) bool // takes in what is ready
+	ready    int                   // of events
+	err      error
+	deadline time.Time // of file; zero = none
+	wakeFD   int
+	pending  atomic.Bool // a wake-up was written and not yet seen
+	events   [eventsPerTurn]unix.EpollEvent
 }
 
 func newPoller() (*poller, error) {
@@ -25,6 +38,19 @@ func newPoller() (*poller, error) {
 	var err error
 	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	if err = unix.SetNonblock(p.fd, true); err != nil { // so that os.NewFile gives it to Go's poller
+		p.close()
+		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	p.file = os.NewFile(uintptr(p.fd), "epoll")
+	if p.conn, err = p.file.SyscallConn(); err != nil {
+		p.close()
+		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	p.look = func(fd uintptr) bool {
+		p.ready, p.err = unix.EpollWait(int(fd), p.events[:], 0)
+		return p.ready != 0 || p.err != nil
 	}
 	if p.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		p.close()
@@ -70,14 +96,16 @@ func (p *poller) del(fd int, _ interest) {
 // wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
 // negative, and returns early on wake.
 func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
-	n, err := unix.EpollWait(p.fd, p.events[:], pollMs(timeout))
-	if err == unix.EINTR {
+	p.ready, p.err = 0, nil
+	switch err := p.sleep(timeout); {
+	case errors.Is(err, os.ErrDeadlineExceeded), p.err == unix.EINTR:
 		return dst, nil
-	}
-	if err != nil {
+	case p.err != nil:
+		return dst, fmt.Errorf("wait for events: %w", p.err)
+	case err != nil:
 		return dst, fmt.Errorf("wait for events: %w", err)
 	}
-	for i := range p.events[:n] {
+	for i := range p.events[:p.ready] {
 		ev := &p.events[i]
 		if int(ev.Fd) == p.wakeFD {
 			var b [8]byte
@@ -101,6 +129,30 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 	return dst, nil
 }
 
+// sleep looks, at once when timeout is 0, else as soon as something is ready. It may return early.
+func (p *poller) sleep(timeout time.Duration) error {
+	if timeout == 0 {
+		p.look(uintptr(p.fd))
+		return nil
+	}
+	until := time.Time{}
+	if timeout > 0 {
+		now := time.Now()
+		until = now.Add(timeout)
+		// A deadline before that is as good: setting one takes longer than a turn in vain now and then.
+		if p.deadline.After(now) && p.deadline.Before(until) {
+			until = p.deadline
+		}
+	}
+	if !until.Equal(p.deadline) {
+		if err := p.file.SetReadDeadline(until); err != nil {
+			return err
+		}
+		p.deadline = until
+	}
+	return p.conn.Read(p.look)
+}
+
 // wake makes wait return. Safe from any goroutine; several pending wake-ups take one write.
 func (p *poller) wake() {
 	if !p.pending.CompareAndSwap(false, true) {
@@ -112,9 +164,13 @@ func (p *poller) wake() {
 }
 
 func (p *poller) close() {
-	for _, fd := range []int{p.wakeFD, p.fd} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+	if p.wakeFD >= 0 {
+		unix.Close(p.wakeFD)
+	}
+	switch {
+	case p.file != nil:
+		p.file.Close()
+	case p.fd >= 0:
+		unix.Close(p.fd)
 	}
 }
