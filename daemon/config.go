@@ -49,6 +49,7 @@ type Config struct {
 	MLock        bool
 	NoMMap       bool
 	NoRepack     bool
+	NoKVOffload  bool
 	Kernels      string
 	Seed         int64 // < 0: a new one for each request that names none
 
@@ -80,6 +81,7 @@ type Config struct {
 	// Scheduling.
 	Policy        string
 	TickBudgetMs  float64
+	StartBudget   int // tokens
 	GuardMs       float64
 	MaxBackground int // background requests that run at the same time; 0 = Parallel
 	Speculate     string
@@ -204,6 +206,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
 		"attention (-ctv)")
+	fs.BoolVar(&c.NoKVOffload, "no-kv-offload", false, "keep the KV cache in the host's memory, although layers are on "+
+		"the GPU: longer contexts, slower answers (-nkvo)")
 	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
 	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
@@ -248,6 +252,8 @@ func (c *Config) sections() []Section {
 		"policy meridian: maximum time between two thinking tokens of a request, in `ms`, even if answers miss their "+
 			"ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
+	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: most "+
+		"`tokens` of a step with prompt work before larger steps were measured on this machine")
 	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive "+
 		"answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
@@ -322,7 +328,7 @@ func (c *Config) sections() []Section {
 // would parse as several one-letter flags, and names that other servers use.
 var llamaNames = map[string]string{
 	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
-	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
+	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
@@ -415,6 +421,7 @@ func (c *Config) Validate() error {
 	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer "+
 		"needs a row", c.BatchSize, c.Parallel)
 	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
+	within("start-budget", c.StartBudget, 1, 1<<20)
 	bad(c.GuardMs >= 0 && c.GuardMs <= 60_000, "--latency-guard-ms is %g; it must be 0…60000", c.GuardMs)
 	for _, d := range []struct {
 		name string

@@ -35,11 +35,10 @@ type ModelConfig struct {
 // belong to the daemon.
 var modelOptions = []string{
 	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "fixed-threads",
-	"power", "gpu-layers",
-	"flash-attn",
-	"cache-type-k", "cache-type-v", "mlock", "no-mmap", "no-repack", "seed", "max-tokens",
-	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background", "speculate",
-	"think", "think-budget", "early-exit",
+	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
+	"no-repack", "seed", "max-tokens",
+	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-budget", "latency-guard-ms",
+	"max-background", "speculate", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 

@@ -20,7 +20,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
-		MaxQueue:  c.MaxQueue,
+		MaxQueue: c.MaxQueue, StartBudget: c.StartBudget,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
@@ -30,6 +30,16 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s.EveryRows = caps.MaxEmbeddingRows
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
 	return s
+}
+
+// engineOptions is what the engine of the model at path is opened with.
+func (c *Config) engineOptions(path string) runtime.Options {
+	return runtime.Options{
+		ModelPath: path, ContextTokens: c.contextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
+		Sequences: c.kvSequences(path), Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
+		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
+		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
+	}
 }
 
 // encoderCells is the ledger of an engine without KV memory: its cells are of no bytes, and as many as there can be
@@ -44,15 +54,16 @@ func (c *Config) policyOptions() []wire.PolicyOption {
 	batch := policyOption("batch-size", float64(c.BatchSize))
 	multiplier := policyOption("think_batch_multiplier", c.Meridian.ThinkBatchMultiplier)
 	background := policyOption("max-background", float64(c.MaxBackground))
+	start := policyOption("start-budget", float64(c.StartBudget))
 	switch c.Policy {
 	case "meridian":
 		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
-		return []wire.PolicyOption{target, floor, multiplier, background}
+		return []wire.PolicyOption{target, floor, multiplier, start, background}
 	case "pascal":
-		return []wire.PolicyOption{target, background}
+		return []wire.PolicyOption{target, start, background}
 	case "uma":
 		budget, guard := policyOption("tick-budget-ms", c.TickBudgetMs), policyOption("latency-guard-ms", c.GuardMs)
-		return []wire.PolicyOption{budget, guard, background}
+		return []wire.PolicyOption{budget, guard, start, background}
 	case "meridian_static":
 		return []wire.PolicyOption{multiplier, batch}
 	}

@@ -518,18 +518,14 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	report := s.loadReporter(path)
 	defer report.finish()
-	eng, err := open(runtime.Options{
-		ModelPath: path, ContextTokens: s.cfg.contextTokens(path), Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
-		Sequences: s.cfg.kvSequences(path), Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
-		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
-		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap, NoRepack: s.cfg.NoRepack, Kernels: s.cfg.Kernels,
-		Progress: func(f float32) bool {
-			s.loaded.Store(uint32(f * 1000))
-			s.parts.engine.loading(f)
-			report.set(f)
-			return !quit.Load()
-		},
-	})
+	o := s.cfg.engineOptions(path)
+	o.Progress = func(f float32) bool {
+		s.loaded.Store(uint32(f * 1000))
+		s.parts.engine.loading(f)
+		report.set(f)
+		return !quit.Load()
+	}
+	eng, err := open(o)
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}

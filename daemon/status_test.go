@@ -12,9 +12,9 @@ import (
 func TestInfoShowsPolicyKnobs(t *testing.T) {
 	ofOthers := map[string][]string{
 		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"},
-		"stock":  {"itl-target-ms", "tick-budget-ms", "max-background"},
+		"stock":  {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
 		"pascal": {"tick-budget-ms", "think-floor-ms"}, "meridian_static": {"itl-target-ms", "tick-budget-ms",
-			"max-background"},
+			"max-background", "start-budget"},
 	}
 	own := map[string]wire.PolicyOption{
 		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),
@@ -24,7 +24,7 @@ func TestInfoShowsPolicyKnobs(t *testing.T) {
 	for _, policy := range sched.Policies() {
 		flags, c, _ := NewFlagSet()
 		if err := flags.Parse([]string{"--policy", policy, "--tick-budget-ms", "12", "--itl-target-ms", "34",
-			"--batch-size", "78"}); err != nil {
+			"--batch-size", "78", "--start-budget", "5"}); err != nil {
 			t.Fatal(err)
 		}
 		got := c.policyOptions()

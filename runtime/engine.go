@@ -325,6 +325,7 @@ type Options struct {
 	MLock         bool
 	NoMMap        bool
 	NoRepack      bool // keep weights as the file has them: less memory, slower prompts
+	NoKVOffload   bool // keep the KV cache in the host's memory beside layers on a device
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, avx512, avxvnni, avx2 or
 	// neon. "" leaves the choice as it is, which is auto at first.
 	Kernels  string

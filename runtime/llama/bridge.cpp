@@ -235,7 +235,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.embeddings      = o->embeddings;
         p.pooling_type    = LLAMA_POOLING_TYPE_NONE; // rows are pooled by the caller, who may have computed them in several steps
         p.kv_unified      = true;
-        p.offload_kqv     = true;
+        p.offload_kqv     = o->offload_kqv;
         p.op_offload      = true;
         p.no_perf         = true;
         p.abort_callback  = on_abort;

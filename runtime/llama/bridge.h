@@ -44,6 +44,7 @@ typedef struct {
     int32_t  flash_attn;     // enum llama_flash_attn_type
     int32_t  type_k, type_v; // enum ggml_type
     bool     swa_full;
+    bool     offload_kqv;    // the KV cache of layers on a device is there, too
     bool     embeddings;     // see llama_set_embeddings
     const int32_t * abort;   // read atomically by the abort callback; must outlive the context
 } uma_context_options;

@@ -223,6 +223,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	// has, and cells shared by two sequences are never reclaimed: a smaller cache could be full while the ledger of
 	// cells still has free ones.
 	c.swa_full = C.bool(o.Sequences > 1)
+	c.offload_kqv = C.bool(!o.NoKVOffload)
 	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
 	if e.encoder {
 		if err := e.encoderContext(c); err != nil {
