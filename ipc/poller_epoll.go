@@ -17,9 +17,9 @@ import (
 // poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
 // end of a turn, so that a number is not reused within one.
 //
-// The goroutine waits for the epoll descriptor in Go's own poller. In epoll_wait it would hold a P that the runtime takes
-// away meanwhile, and the runtime would take the goroutine for one that has run for longer than its slice: preempting it
-// at every event delays a request by a tenth of a millisecond.
+// The goroutine waits for the epoll descriptor in Go's own poller. In epoll_wait it would hold a P that the runtime
+// takes away meanwhile, and the runtime would take the goroutine for one that has run for longer than its slice:
+// preempting it at every event delays a request by a tenth of a millisecond.
 type poller struct {
 	fd       int
 	file     *os.File // fd's owner
