@@ -206,8 +206,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
 		"attention (-ctv)")
-	fs.BoolVar(&c.NoKVOffload, "no-kv-offload", false, "keep the KV cache in the host's memory, although layers are on "+
-		"the GPU: longer contexts, slower answers (-nkvo)")
+	fs.BoolVar(&c.NoKVOffload, "no-kv-offload", false, "keep the KV cache in the host's memory, although layers are "+
+		"on the GPU: longer contexts, slower answers (-nkvo)")
 	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
 	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+

@@ -6,10 +6,9 @@ import (
 	"net/netip"
 )
 
-// A peer as the front tells it to an engine process, before the bytes that were read of its connection: UID, GID and PID
-// in four bytes each, Admitted in one, and then four texts, each behind its length in two bytes: both addresses, the
-// listener and why the user is unknown. All numbers are little-endian. It is on the way of each connection's first
-// token.
+// A peer as the front tells it to an engine process, before the bytes that were read of its connection: UID, GID and
+// PID in four bytes each, Admitted in one, and then four texts, each behind its length in two bytes: both addresses, the
+// listener, and why the user is unknown. All numbers are little-endian. Every connection's first token waits for it.
 const (
 	peerNumbers = 3*4 + 1
 	peerTexts   = 4
