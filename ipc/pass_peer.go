@@ -7,8 +7,9 @@ import (
 )
 
 // A peer as the front tells it to an engine process, before the bytes that were read of its connection: UID, GID and
-// PID in four bytes each, Admitted in one, and then four texts, each behind its length in two bytes: both addresses, the
-// listener, and why the user is unknown. All numbers are little-endian. Every connection's first token waits for it.
+// PID in four bytes each, Admitted in one, and then four texts, each behind its length in two bytes: both addresses,
+// the listener, and why the user is unknown. All numbers are little-endian. Every connection's first token waits for
+// it.
 const (
 	peerNumbers = 3*4 + 1
 	peerTexts   = 4
