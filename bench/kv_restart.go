@@ -63,8 +63,9 @@ func (cfg *KVConfig) restart() ([]KVRow, error) {
 		}
 		wg.Wait()
 		time.Sleep(time.Duration(rng.IntN(8000)) * time.Microsecond)
-		p.Cmd.Process.Kill()
-		p.Ended(10 * time.Second)
+		if err := p.Kill(); err != nil {
+			return nil, err
+		}
 		p.Stop(time.Second) // it was killed: this removes its directory
 		if err := look(); err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Idle is the cost of an idle daemon.
+// Idle is the cost of an idle daemon, of all its processes together.
 type Idle struct {
 	Connections   int     `json:"connections"`
 	CPUPercent    float64 `json:"cpu_percent"` // of one core
@@ -59,7 +59,7 @@ func watch(p *daemonproc.Proc, n int, window time.Duration) (Idle, error) {
 		errors.Join(err1, err2, err3)
 }
 
-// Memory is the resident set along a run of many requests.
+// Memory is the resident set of all processes of a daemon along a run of many requests.
 type Memory struct {
 	Requests []int   `json:"requests"`
 	RSSBytes []int64 `json:"rss_bytes"`

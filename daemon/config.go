@@ -288,8 +288,9 @@ func (c *Config) sections() []Section {
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
 	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a `+
 		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
-	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: none)")
-	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of --cache-dir")
+	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: "+
+		"none); with [models.NAME] tables each has a directory in it, and models without a table have none")
+	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of a model's snapshots in --cache-dir")
 	fs.StringVar(&c.SlotSavePath, "slot-save-path", "", "`directory` for POST /slots/{id}?action=save of "+
 		"llama-server's API: the tokens of a slot, whose KV cells are saved as --cache-ram and --cache-dir say "+
 		"(default: none)")

@@ -17,27 +17,26 @@ import (
 
 // frontOptions declares the options of a front with its engine processes.
 func (c *Config) frontOptions(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Single, "single", true, "serve one model in this process. --single=false: a front process with an "+
-		"engine process for each model, so that a crash in one ends only its own answers; [models.NAME] tables of "+
-		"the file imply it")
+	fs.BoolVar(&c.Single, "single", false, "serve one model in one process, without a front that has an engine "+
+		"process for each model: a crash then ends the server, and the options of this section have no effect")
 	c.Memory = sizeOf("auto")
 	fs.Var(&c.Memory, "memory", `memory for all loaded models together (weights, KV cells, host tiers): a size such `+
-		`as 24GiB, a percentage of the free memory, or auto (90%); models are unloaded, least recently used first, `+
-		`to stay below`)
+		`as 24GiB, a percentage of the free memory, or auto (90%, and as much as the default model takes); models `+
+		`are unloaded, least recently used first, to stay below`)
 	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this "+
-		"long, but for pinned ones; 0 = never")
+		"long, but for pinned ones; 0 = never. Not set, the default model stays until another needs its memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load every model of this machine (uma-cli models lists them) when "+
-		"a request names it; false: only --model and the [models.NAME] tables; needs a front (--single=false)")
+		"a request names it; false: only --model and the [models.NAME] tables")
 	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
 		"takes longer; 0 = never")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "several loaded models compute one after the other on the devices that "+
 		"they share, the one whose answer is due first; without it all at once, which takes about ten times as long")
 	fs.BoolVar(&c.Sandbox, "sandbox", true, "confine engine processes with Landlock and seccomp, as far as the "+
-		"kernel can: their model and cache files, no new programs, no network; needs a front (--single=false)")
+		"kernel can: their model and cache files, no new programs, no network")
 }
 
 // Front reports whether models are served by engine processes behind a front.
-func (c *Config) Front() bool { return !c.Single || len(c.Models) > 0 && !c.given("single") }
+func (c *Config) Front() bool { return !c.Single }
 
 // validateFront checks the options of a front.
 func (c *Config) validateFront() error {
@@ -90,14 +89,15 @@ func (c *Config) Alone() *Config {
 }
 
 // ForEngine is c as an engine process gets it: the model is a file, which may be downloaded first (--hf-repo), and the
-// host tier has a size, a part of the limit of all engine processes together.
-func (c *Config) ForEngine(ctx context.Context, limit int64, log *slog.Logger) (*Config, error) {
+// host tier has a size, a part of the limit of all engine processes together. alone: the configuration names no other
+// model.
+func (c *Config) ForEngine(ctx context.Context, limit int64, alone bool, log *slog.Logger) (*Config, error) {
 	out := *c
 	if err := out.locateFile(ctx, log); err != nil {
 		return nil, err
 	}
-	out.HFRepo, out.Models, out.Puller = "", nil, nil
-	if err := out.CacheRAM.Set(fmt.Sprintf("%db", c.hostTier(limit))); err != nil {
+	out.HFRepo, out.Models, out.Puller, out.MetricsFile = "", nil, nil, ""
+	if err := out.CacheRAM.Set(fmt.Sprintf("%db", out.hostTier(limit, alone))); err != nil {
 		return nil, err
 	}
 	return &out, nil
@@ -119,16 +119,25 @@ func (c *Config) locateFile(ctx context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// hostTier is --cache-ram of one of several engine processes, in bytes.
-func (c *Config) hostTier(limit int64) int64 {
+// hostTier is --cache-ram of an engine process whose Model is a file, in bytes.
+func (c *Config) hostTier(limit int64, alone bool) int64 {
 	if n, ok := c.CacheRAM.Of(uint64(max(limit, 0))); ok {
 		return n
+	}
+	if alone {
+		if n, err := c.modelBytes(); err == nil {
+			return max(limit-n, 0) / autoHostTierAlone
+		}
 	}
 	return limit / autoHostTiers
 }
 
-// autoHostTiers: with --cache-ram auto each engine process has this part of --memory for its host tier.
-const autoHostTiers = 16
+// With --cache-ram auto each of several engine processes has this part of --memory for its host tier, and one that is
+// alone this part of what its model leaves.
+const (
+	autoHostTiers     = 16
+	autoHostTierAlone = 4
+)
 
 // processBytes is what an engine process takes beside weights, KV cells and host tier: Go's heap, the engine's buffers.
 const processBytes = 128 << 20
@@ -136,6 +145,12 @@ const processBytes = 128 << 20
 // Estimate is the memory that an engine process with this configuration, of ForEngine, takes: weights, their repacked
 // copy, KV cells, host tier and the process itself.
 func (c *Config) Estimate() (int64, error) {
+	n, err := c.modelBytes()
+	return n + c.CacheRAM.Bytes + processBytes, err
+}
+
+// modelBytes is the memory of weights, their repacked copy and KV cells.
+func (c *Config) modelBytes() (int64, error) {
 	info, err := gguf.Inspect(c.Model)
 	if err != nil {
 		return 0, err
@@ -152,18 +167,18 @@ func (c *Config) Estimate() (int64, error) {
 	if n.Total() > most {
 		return 0, fmt.Errorf("%s claims sizes that no machine has", c.Model)
 	}
-	return int64(n.Total()) + c.CacheRAM.Bytes + processBytes, nil
+	return int64(n.Total()), nil
 }
 
 // ForFound is the configuration of the engine that serves a model of this machine that has no table: c without what is
-// meant for --model.
+// meant for --model. It has no folder for snapshots: each would take as much as --cache-disk.
 func (c *Config) ForFound(name, path string) (*Config, error) {
 	out, err := c.ForModel(&ModelConfig{Name: name, Model: path, IdleUnload: -1})
 	if err == nil {
-		out.ChatTemplate = ""
+		out.ChatTemplate, out.CacheDir = "", ""
 	}
 	return out, err
 }
 
-// ModelsDirGiven reports whether --models-dir was set.
-func (c *Config) ModelsDirGiven() bool { return c.given("models-dir") }
+// Given reports whether an option was set, on the command line, in the environment or in the file.
+func (c *Config) Given(option string) bool { return c.given(option) }

@@ -109,6 +109,9 @@ func (d *Door) Admits(peer ipc.Peer) bool {
 	return peer.TCP() && peer.Unknown == nil && d.s.access.allows(peer.UID)
 }
 
+// Dump appends metrics, a JSON document, to --metrics-file as a line, or writes them to the log.
+func (d *Door) Dump(doc []byte) { dumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log) }
+
 // Info is what the front tells of itself.
 func (d *Door) Info() wire.Info { return d.s.info() }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil
@@ -273,6 +274,11 @@ func (e *engine) loading(fraction float32) {
 // ready tells the front that requests are answered, and watches that steps end.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
+	if e.box != nil && s.cfg.GPULayers != 0 && hasDeviceBackend() &&
+		(m.caps.Device == runtime.DeviceCPU || m.caps.Device == runtime.DeviceFake) {
+		s.log.Warn("a backend for graphics processors is beside the program, and none of them was found: " +
+			"--sandbox=false tells whether the confinement of the engine process is the cause")
+	}
 	e.tell(EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
 		Memory: s.memory(), Sandbox: e.box})
 	if s.cfg.StepTimeout <= 0 {

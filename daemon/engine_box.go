@@ -51,10 +51,8 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
 	}
-	for _, file := range []string{c.Trace, c.MetricsFile} {
-		if file != "" {
-			folder(filepath.Dir(file))
-		}
+	if c.Trace != "" {
+		folder(filepath.Dir(c.Trace))
 	}
 	if c.Fabric != "" || c.Telemetry != "" {
 		p.Network = true

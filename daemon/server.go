@@ -327,7 +327,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.socket(), "model", s.model.Load().info.Name, "n_ctx",
+	s.log.Info("ready", "socket", s.socket(), "name", s.model.Load().info.Name, "n_ctx",
 		s.model.Load().caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
 		s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
 	if e := s.parts.engine; e != nil {
@@ -335,7 +335,11 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		defer stop()
 	}
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
-	stopWatchdog := s.watchdog()
+	stopWatchdog := Watchdog(func(ping func()) {
+		if s.health().Status != "stalled" {
+			ping()
+		}
+	})
 	defer stopWatchdog()
 
 	var failed error
@@ -604,8 +608,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// watchdog pings systemd's watchdog, if WATCHDOG_USEC is set, as long as the daemon makes progress.
-func (s *Server) watchdog() (stop func()) {
+// Watchdog asks look twice in each interval of systemd's watchdog, if WATCHDOG_USEC is set, to call ping as long as the
+// daemon makes progress.
+func Watchdog(look func(ping func())) (stop func()) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval == 0 {
 		return func() {}
@@ -616,9 +621,7 @@ func (s *Server) watchdog() (stop func()) {
 		for {
 			select {
 			case <-t.C:
-				if s.health().Status != "stalled" {
-					daemon.SdNotify(false, daemon.SdNotifyWatchdog)
-				}
+				look(func() { daemon.SdNotify(false, daemon.SdNotifyWatchdog) })
 			case <-done:
 				return
 			}
@@ -636,7 +639,7 @@ func (s *Server) logChat(m *model) {
 		return
 	}
 	if m.noChat != nil {
-		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
+		s.log.Warn("no chat: "+m.noChat.Error(), "name", m.info.Name)
 		return
 	}
 	attrs := []any{"template", m.source, "think_markers", cmp.Or(m.tags.Family(), "none")}

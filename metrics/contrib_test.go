@@ -95,7 +95,7 @@ func families(t *testing.T) map[string][]string {
 	}
 	out := map[string][]string{}
 	for _, f := range gathered {
-		labels := []string{"instance", "job"} // Prometheus adds these
+		labels := []string{"instance", "job", "model"} // Prometheus adds the first two, a front the last one
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
 				labels = append(labels, l.GetName())
@@ -109,6 +109,9 @@ func families(t *testing.T) map[string][]string {
 		for _, n := range names {
 			out[n] = labels
 		}
+	}
+	for _, m := range Front {
+		out[m.Name] = []string{"instance", "job", "model"}
 	}
 	return out
 }

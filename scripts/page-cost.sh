@@ -36,8 +36,13 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
 	client "$([ "$i" -gt 8 ] && echo "$long")" &
 	pids+=($!)
 done
-# cpu prints "TID TICKS" for each thread of the daemon.
-cpu() { awk '{tid = $1; sub(/^.*\) /, ""); print tid, $12 + $13}' /proc/"$daemon"/task/*/stat 2>/dev/null; }
+# cpu prints "TID TICKS" for each thread of the daemon: of its front and of its engine process.
+cpu() {
+	local p
+	for p in "$daemon" $(cat /proc/"$daemon"/task/*/children); do
+		awk '{tid = $1; sub(/^.*\) /, ""); print tid, $12 + $13}' /proc/"$p"/task/*/stat 2>/dev/null
+	done
+}
 sleep 20
 # Threads with more than a tenth of all CPU time compute; they are left out in every phase.
 cpu | awk '{t[$1] = $2; sum += $2} END {for (i in t) if (t[i] > sum / 10) print i}' >"$dir/computing"

@@ -89,3 +89,31 @@ func TestFrontCost(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestManyModels runs uma-bench models for one round of a few models.
+func TestManyModels(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "models", "-m",
+		ggufgen.Cached(t, ggufgen.Tiny()), "--models", "6", "--room", "2", "--rounds", "2", "--json", "--", "-t", "1",
+		"-c", "256")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, errs.String())
+	}
+	var m bench.ManyModels
+	if err := json.Unmarshal(out, &m); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	if !m.Holds || m.Requests != 12 || m.Refused != 0 || m.Loads < 12 || m.Processes < 2 || m.Processes > 3 ||
+		m.PSSBytes <= 0 || m.PSSBytes > m.RSSBytes || m.CountedBytes <= m.NeedBytes || m.FirstP50Ms <= 0 {
+		t.Errorf("%+v", m)
+	}
+	for _, args := range [][]string{{"--models", "4"}, {"--room", "0"}, {"--rounds", "0"}, {"--tokens", "0"}} {
+		args = append([]string{"models"}, args...)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), args...)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), args[1]) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}

@@ -43,6 +43,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench storm               ITL of chats during a storm of long prompts, by policy
   uma-bench front               cost of a front with an engine process
   uma-bench two-models          ITL of one model beside a storm of prompts for another
+  uma-bench models              many models in turn where memory has room for a few
   uma-bench busy                answers beside a process that takes a processor, and after its end
   uma-bench equal               equal clients at the same moment, by policy
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
@@ -61,7 +62,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
 		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
-		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), kvCommand(),
+		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), modelsCommand(), kvCommand(),
 		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
 		speculateCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {

@@ -46,7 +46,9 @@ func idleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "idle",
 		Short: "CPU and memory of an idle daemon, with and without idle connections (Linux)",
-		Args:  cobra.NoArgs,
+		Long: `Watches a daemon without requests. CPU and memory are those of all its processes: of the front and of the
+engine process of the model. Pages that they share, such as those of the program, count twice.`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return withDaemon(model, nil, func(p *daemonproc.Proc) error {
 				without, with, err := bench.RunIdle(p, n, window)
@@ -80,8 +82,8 @@ func memoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "memory",
 		Short: "resident memory over many requests (Linux)",
-		Long: `Floods a daemon with requests and prints its resident memory after each tenth of them. The daemon keeps
-at most 16 MiB of evicted prefixes (--cache-ram), which the warm-up fills.`,
+		Long: `Floods a daemon with requests and prints the resident memory of all its processes after each tenth of
+them. The daemon keeps at most 16 MiB of evicted prefixes (--cache-ram), which the warm-up fills.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return withDaemon(model, []string{"--cache-ram", "16MiB"}, func(p *daemonproc.Proc) error {

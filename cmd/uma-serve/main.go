@@ -1,4 +1,4 @@
-// Command uma-serve loads one GGUF model and serves it to every program on the machine over a Unix socket.
+// Command uma-serve loads GGUF models and serves them to every program on the machine over a Unix socket.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
-const long = `uma-serve loads one GGUF model through llama.cpp and serves it to every program on this
+const long = `uma-serve loads GGUF models through llama.cpp and serves them to every program on this
 machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, and the APIs of OpenAI,
 Anthropic, llama-server and ollama over HTTP (docs/http.md).
 --listen serves HTTP on a TCP address as well (docs/clients.md).
@@ -45,7 +45,8 @@ configuration file (ctx-size). Command-line options override the environment, th
 overrides the file, and the file overrides the defaults. Without --config the file is
 $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml. --print-config
 shows the value of every option and where it was set. A table [models.NAME] of the file gives a
-model a name, aliases and options for it alone (docs/models.md).`
+model a name, aliases and options for it alone. Each loaded model has an engine process, behind
+the process that was started (docs/models.md).`
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
@@ -73,7 +74,7 @@ func newRoot() *cobra.Command {
 	var print bool
 	root := &cobra.Command{
 		Use:     "uma-serve",
-		Short:   "serve a GGUF model over a Unix socket, and over TCP if asked",
+		Short:   "serve GGUF models over a Unix socket, and over TCP if asked",
 		Long:    long,
 		Version: buildinfo.Version + ", " + buildinfo.Engine(),
 		Args: func(_ *cobra.Command, args []string) error {

@@ -281,6 +281,16 @@ func (f *Front) metrics(parts []part) []byte {
 	return mustJSON(doc)
 }
 
+// dumpMetrics appends the metrics to --metrics-file as a line of JSON, or writes them to the log.
+func (f *Front) dumpMetrics() {
+	parts := func() []part { return nil }
+	f.call(func() {
+		parts = f.ask(ipc.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
+			&wire.Frame{Kind: wire.KindMetrics})
+	})
+	f.door.Dump(f.metrics(parts()))
+}
+
 // why is all processes' requests, newest first, and those that wait for a model.
 func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 	rep := wire.WhyReport{Requests: []wire.WhyRequest{}}

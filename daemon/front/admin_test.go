@@ -270,16 +270,7 @@ func drains(r *running) (yes bool) {
 
 // TestClientThatLeavesWhileItsModelWaits is forgotten.
 func TestClientThatLeavesWhileItsModelWaits(t *testing.T) {
-	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
-		"--memory", "200b")
-	r.awaitReady("pinned")
-	st, err := r.dial().Stream(context.Background(), endless("slow"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Next(); err != nil {
-		t.Fatal(err)
-	}
+	r := startFull(t)
 	waiting := func() (n int) {
 		r.call(func() { n = len(r.find("three").waiting) })
 		return n

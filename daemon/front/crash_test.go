@@ -333,9 +333,10 @@ func TestHostileModel(t *testing.T) {
 		t.Error("it has written a file")
 	}
 	log := r.log.String()
-	for _, what := range []string{"call=execve", "call=socket", "path=/etc/passwd", "call=kill"} {
-		if !strings.Contains(log, what) {
-			t.Errorf("the log lacks %s", what)
+	for _, what := range []string{"execve", "socket", "openat of /etc/passwd",
+		"openat of " + os.TempDir() + "/uma-hostile", "kill"} {
+		if !strings.Contains(log, `"an engine process was refused `+what+`" model=hostile pid=`) {
+			t.Errorf("the log lacks %s with the model's name", what)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (f *Front) scan() {
 		return
 	}
 	f.found.looking = true
-	f.spawning.Go(func() {
+	f.beside.Go(func() {
 		c, err := f.found.store.Scan(f.ctx)
 		f.loop.Do(func() {
 			f.found.looking = false

@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -179,22 +180,31 @@ func TestWaitingRequestsHearOfTheLoad(t *testing.T) {
 
 // TestWaitingRequestsHearOfMemory: framed ones, as long as the model has no process.
 func TestWaitingRequestsHearOfMemory(t *testing.T) {
-	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
-		"--memory", "200b")
-	r.awaitReady("pinned")
-	long, err := r.dial().Stream(context.Background(), endless("slow"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := long.Next(); err != nil {
-		t.Fatal(err)
-	}
+	r := startFull(t)
 	st, err := r.dial().Stream(context.Background(), request("three", func(q *wire.Request) { q.Stream = true }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if ev, err := st.Next(); err != nil || ev.Kind != wire.EventProgress || ev.Progress.Waiting != "model_memory" {
 		t.Errorf("%+v, %v", ev, err)
+	}
+}
+
+// TestStreamThatWaitsForMemoryKeepsItsStatus: nothing of the answer of an HTTP stream is written while its model waits,
+// so that an error is the status of the answer; why tells what it waits for.
+func TestStreamThatWaitsForMemoryKeepsItsStatus(t *testing.T) {
+	r := startFull(t)
+	h := r.http()
+	h.send("POST", "/v1/chat/completions", chat("three", `,"stream":true,"max_tokens":-5`))
+	waitfor.True(t, "why tells of it", func() bool {
+		_, text := r.http().do("GET", "/why", "")
+		return strings.Contains(text, `"model_memory"`)
+	})
+	r.call(func() { r.find("slow").proc.kill() }) // its end makes room
+	resp := h.receive()
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(string(b), "max_tokens") {
+		t.Errorf("%d %s", resp.StatusCode, b)
 	}
 }
 

@@ -14,11 +14,11 @@ package front
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -56,7 +56,7 @@ type Front struct {
 	door *daemon.Door
 	loop *ipc.Loop
 
-	spawning sync.WaitGroup // of start; Serve waits for them
+	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
 	models []*served
 	names  map[string]*served // by lower-cased name or alias
@@ -68,15 +68,16 @@ type Front struct {
 
 	leases *lease.Table // of the devices that models share; nil: there can be one model only, or --arbiter=false
 
-	limit int64 // of the memory of all engine processes
 	began time.Time
 	ctx   context.Context // of the look-ups and downloads of models
 
 	signals chan os.Signal
-	gone    chan struct{} // an engine process has ended; capacity 1
-	fatal   chan error    // why the front cannot serve; capacity 1
+	dumps   chan os.Signal // SIGUSR1
+	gone    chan struct{}  // an engine process has ended; capacity 1
+	fatal   chan error     // why the front cannot serve; capacity 1
 
 	// Owned by the poller's goroutine.
+	limit    int64     // of the memory of all engine processes
 	used     int64     // Invariant: the sum of need over the models with a process
 	queue    []*served // those that wait for memory, in order
 	eager    bool      // the queue is looked at again soon
@@ -103,7 +104,8 @@ func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
 // New binds the sockets and finds the models' names.
 func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (*Front, error) {
 	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2),
-		gone: make(chan struct{}, 1), fatal: make(chan error, 1), began: time.Now(), ctx: ctx}
+		dumps: make(chan os.Signal, 1),
+		gone:  make(chan struct{}, 1), fatal: make(chan error, 1), began: time.Now(), ctx: ctx}
 	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)
 	f.opts.Tick = cmp.Or(o.Tick, time.Second)
 	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
@@ -139,19 +141,26 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 
 // memoryLimit is --memory in bytes.
 func memoryLimit(cfg *daemon.Config) (int64, error) {
-	free := hostmem.Read().Available
-	if n, ok := cfg.Memory.Of(free); ok {
-		return n, nil
+	memory := hostmem.Read()
+	free := memory.Available
+	if free == 0 { // macOS and FreeBSD tell what is installed
+		free = uint64(float64(memory.Total) * freeShare)
 	}
-	if free == 0 {
-		return 0, errors.New("--memory is auto, and this system does not tell how much memory is free: set it, as in " +
-			"--memory 24GiB")
+	n, ok := cfg.Memory.Of(free)
+	if !ok {
+		n = int64(float64(free) * autoMemory)
 	}
-	return int64(float64(free) * autoMemory), nil
+	if n == 0 {
+		return 0, fmt.Errorf("--memory is %s, and this system does not tell how much memory it has: set a size, as in "+
+			"--memory 24GiB", cfg.Memory.String())
+	}
+	return n, nil
 }
 
-// autoMemory is the share of the free memory that --memory auto stands for.
-const autoMemory = 0.9
+const (
+	autoMemory = 0.9  // the share of the free memory that --memory auto stands for
+	freeShare  = 0.75 // of the installed memory, where a system does not tell what is free
+)
 
 // Serve answers requests until ctx ends or the first SIGTERM, SIGINT or SIGHUP; then the engine processes finish their
 // running requests within --shutdown-timeout. A second signal ends them at once.
@@ -162,6 +171,8 @@ func (f *Front) Serve(ctx context.Context) error {
 	}
 	signal.Notify(f.signals, stop...)
 	defer signal.Stop(f.signals)
+	signal.Notify(f.dumps, syscall.SIGUSR1)
+	defer signal.Stop(f.dumps)
 
 	pollDone := f.door.Start()
 	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
@@ -176,7 +187,7 @@ func (f *Front) Serve(ctx context.Context) error {
 	})
 	ticker := time.NewTicker(f.opts.Tick)
 	defer ticker.Stop()
-	stopDog := f.watchdog()
+	stopDog := daemon.Watchdog(func(ping func()) { f.loop.Do(ping) }) // as long as the poller's goroutine answers
 	defer stopDog()
 	var failed error
 wait:
@@ -184,6 +195,8 @@ wait:
 		select {
 		case <-ticker.C:
 			f.loop.Do(f.tick)
+		case <-f.dumps:
+			f.beside.Go(f.dumpMetrics)
 		case <-f.gone:
 		case <-ctx.Done():
 			break wait
@@ -202,7 +215,7 @@ wait:
 	f.door.Drain()
 	f.shutDown()
 	f.door.Stop(lastFlush)
-	f.spawning.Wait()
+	f.beside.Wait()
 	f.closeLeases()
 	if failed == nil {
 		f.log.Info("stopped")
@@ -293,30 +306,12 @@ func (f *Front) tick() {
 	f.admit()
 }
 
-// watchdog pings systemd, where it asked for it, as long as the poller's goroutine answers.
-func (f *Front) watchdog() (stop func()) {
-	interval, err := sd.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return func() {}
-	}
-	t := time.NewTicker(interval / 2)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-t.C:
-				f.loop.Do(func() { sd.SdNotify(false, sd.SdNotifyWatchdog) })
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { t.Stop(); close(done) }
-}
-
 // findModels makes the table of names: the [models.NAME] tables, and --model where it names none of them.
 func (f *Front) findModels(ctx context.Context) error {
 	add := func(name string, aliases []string, cfg *daemon.Config, pinned bool, idle time.Duration) *served {
+		if cfg.CacheDir != "" && len(f.cfg.Models) > 0 { // a process locks the folder, and opens nothing else
+			cfg.CacheDir = filepath.Join(cfg.CacheDir, fileName(name))
+		}
 		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, configured: true, pinned: pinned, idle: idle}
 		for _, n := range append([]string{name}, aliases...) {
 			f.names[strings.ToLower(n)] = m
@@ -330,11 +325,7 @@ func (f *Front) findModels(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		idle := t.IdleUnload
-		if idle < 0 {
-			idle = f.cfg.IdleUnload
-		}
-		m := add(t.Name, t.Aliases, cfg, t.Pinned, idle)
+		m := add(t.Name, t.Aliases, cfg, t.Pinned, t.IdleUnload)
 		if f.def == nil && f.cfg.Model == "" || f.cfg.ModelNamed(f.cfg.Model) == t {
 			f.def = m
 		}
@@ -342,13 +333,22 @@ func (f *Front) findModels(ctx context.Context) error {
 	if f.def == nil {
 		f.any = len(f.models) == 0
 		alone := f.cfg.Alone()
-		f.def = add(f.cfg.ModelLabel(), nil, alone, false, f.cfg.IdleUnload)
+		f.def = add(f.cfg.ModelLabel(), nil, alone, false, -1)
 		if err := alone.Locate(ctx, f.log); err != nil {
 			return err
 		}
 	}
+	for _, m := range f.models {
+		switch {
+		case m.idle >= 0:
+		case m == f.def && !f.cfg.Given("idle-unload"):
+			m.idle = 0 // a server of one model keeps it, and its prefixes
+		default:
+			m.idle = f.cfg.IdleUnload
+		}
+	}
 	f.named = f.any || f.cfg.Model != "" || f.cfg.HFRepo != ""
-	f.lenient = f.any && !f.cfg.ModelsDirGiven()
+	f.lenient = f.any && !f.cfg.Given("models-dir")
 	if f.cfg.ServeFound {
 		f.found.store = store.New(f.cfg.ModelsDir, nil)
 	}

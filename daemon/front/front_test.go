@@ -204,6 +204,23 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 	return r
 }
 
+// startFull serves three models of which memory has room for two: "pinned" is loaded, "slow" answers without an end,
+// and "three" has to wait.
+func startFull(t *testing.T) *running {
+	t.Helper()
+	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
+		"--memory", "200b")
+	r.awaitReady("pinned")
+	st, err := r.dial().Stream(context.Background(), endless("slow"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Next(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func (r *running) socket() string { return r.cfg.Socket }
 
 func (r *running) dial() *client.Client {

@@ -1,19 +1,18 @@
 package front
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
-
-	"encoding/json"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon"
@@ -140,8 +139,9 @@ func (f *Front) want(m *served) {
 		f.admit()
 		return
 	}
+	limit := f.limit
 	go func() {
-		cfg, err := m.cfg.ForEngine(f.ctx, f.limit, f.log)
+		cfg, err := m.cfg.ForEngine(f.ctx, limit, f.any && m == f.def, f.log)
 		need := int64(0)
 		if err == nil {
 			need, err = f.opts.Estimate(cfg)
@@ -155,6 +155,11 @@ func (f *Front) want(m *served) {
 				return
 			}
 			m.located, m.need = cfg, max(need, 1)
+			if m == f.def && f.cfg.Memory.Auto {
+				// Its weights are mapped and can be paged. What does not fit is for its process to refuse, as without a
+				// front.
+				f.limit = max(f.limit, m.need)
+			}
 			f.admit()
 		})
 	}()
@@ -167,7 +172,7 @@ func (f *Front) start(m *served) {
 	f.used += m.need
 	m.seat = f.takeSeat(m)
 	names := m.allNames()
-	f.spawning.Go(func() {
+	f.beside.Go(func() {
 		p, fd, err := f.spawn(m, names)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
 			unix.Close(fd) // the process sees its link end
@@ -180,7 +185,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 	fail := func(err error) (*process, int, error) {
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
-	cfg := m.located
+	cfg := m.traced()
 	start, err := f.door.StartOf(cfg)
 	if err != nil {
 		return fail(err)
@@ -226,6 +231,35 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 		return fail(err)
 	}
 	return p, ours, nil
+}
+
+// traced is the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first one of
+// the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
+func (m *served) traced() *daemon.Config {
+	cfg := *m.located
+	if cfg.Trace == "" {
+		return &cfg
+	}
+	ext := filepath.Ext(cfg.Trace)
+	base := strings.TrimSuffix(cfg.Trace, ext)
+	if m != m.f.def {
+		base += "-" + fileName(m.name)
+	}
+	if m.loads > 0 {
+		base += fmt.Sprintf("-%d", m.loads+1)
+	}
+	cfg.Trace = base + ext
+	return &cfg
+}
+
+// fileName is a model's name as that of a file.
+func fileName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '/' || r == ':' || r < ' ' {
+			return '_'
+		}
+		return r
+	}, name)
 }
 
 // spareSlots are for connections that are closed and still counted by an engine process.

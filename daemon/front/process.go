@@ -1,6 +1,7 @@
 package front
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -35,9 +36,19 @@ func (f *Front) supervise(m *served, p *process, fd int) {
 	policy, pid := m.located.SandboxPolicy(), p.pid()
 	policy.Read = append(policy.Read, procOf(pid))
 	go func() {
+		logged := map[sandbox.Denial]bool{}
 		err := sandbox.Supervise(fd, policy, func(d sandbox.Denial) {
-			f.log.Warn("an engine process was refused a system call", "model", m.name, "pid", pid, "call", d.Call,
-				"path", d.Path)
+			d.TID = 0
+			// The log leaves out repetitions of a message: each call, and each file, has its own. A process that tries
+			// ever new files does not fill the log.
+			text := "an engine process was refused further system calls"
+			if len(logged) < maxLogged || logged[d] {
+				logged[d], text = true, "an engine process was refused "+d.Call
+				if d.Path != "" {
+					text += fmt.Sprintf(" of %.200s", d.Path)
+				}
+			}
+			f.log.Warn(text, "model", m.name, "pid", pid, "call", d.Call, "path", d.Path)
 			f.loop.Do(func() { m.denied++ })
 		})
 		if err != nil {
@@ -47,6 +58,9 @@ func (f *Front) supervise(m *served, p *process, fd int) {
 		}
 	}()
 }
+
+// maxLogged is how many different refused calls of a process are logged by their names.
+const maxLogged = 64
 
 // procOf is the folder of a process.
 func procOf(pid int) string { return "/proc/" + strconv.Itoa(pid) }

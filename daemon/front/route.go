@@ -82,17 +82,12 @@ func (f *Front) dispatch(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 	}
 	m.calledBy(name)
 	m.touch()
-	switch m.state {
-	case loading, ready:
-		if !m.proc.dead {
-			return ipc.Pass, m.proc.link
-		}
-	case unloaded, down:
+	if m.state == unloaded || m.state == down {
 		if f.want(m); m.state == down {
 			return ipc.Serve, nil
 		}
 	}
-	if m.proc != nil && !m.proc.dead && (m.state == loading || m.state == ready) { // as want found it
+	if (m.state == loading || m.state == ready) && !m.proc.dead {
 		return ipc.Pass, m.proc.link
 	}
 	m.waiting = append(m.waiting, c)

@@ -135,36 +135,3 @@ func (p *Proc) Ended(d time.Duration) bool {
 
 // Err is the process's exit error; valid once Ended.
 func (p *Proc) Err() error { return p.err }
-
-// CPU is the processor time it used so far (Linux), user and system.
-func (p *Proc) CPU() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	// Fields after the command name, which may hold spaces: 14 and 15 of the line are utime and stime.
-	_, rest, _ := strings.Cut(string(b), ") ")
-	f := strings.Fields(rest)
-	if len(f) < 13 {
-		return 0, errors.New("/proc/PID/stat is short")
-	}
-	var user, system int64
-	if _, err := fmt.Sscan(f[11]+" "+f[12], &user, &system); err != nil {
-		return 0, err
-	}
-	const ticksPerSecond = 100 // USER_HZ on every Linux architecture Go runs on
-	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
-}
-
-// RSS is its resident set in bytes (Linux).
-func (p *Proc) RSS() (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	var size, resident int64
-	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
-		return 0, err
-	}
-	return resident * int64(os.Getpagesize()), nil
-}

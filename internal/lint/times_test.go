@@ -19,7 +19,10 @@ var mayTakeTime = map[string]string{
 	"daemon/front/crash_test.go TestCrashesUnderLoad": "the second within which clients are told is what is " +
 		"promised; it takes " +
 		"some milliseconds",
-	"daemon/front/front_test.go openFake": "it is how long the fake engine's steps take, in another process",
+	"smoke/crash_linux_test.go TestEngineCrashesUnderLoad": "the second within which clients are told is what is " +
+		"promised; it takes some milliseconds",
+	"daemon/front/front_test.go openFake": "it is how long the fake engine's steps take, in " +
+		"another process",
 	"daemon/drop_test.go TestStopWithASlowStore": "the time is what is promised; the bound is one operation's own " +
 		"limit away",
 	"ipc/load_test.go TestThousandIdle": "it watches that nothing happens: a longer time sees more, and " +
