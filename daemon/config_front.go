@@ -30,7 +30,8 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
 		"takes longer; 0 = never")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "several loaded models compute one after the other on the devices that "+
-		"they share, the one whose answer is due first; without it all at once, which takes about ten times as long")
+		"they share, the one whose answer is due first; without it the system divides the processors, and no model "+
+		"keeps its latency target beside another")
 	fs.BoolVar(&c.Sandbox, "sandbox", true, "confine engine processes with Landlock and seccomp, as far as the "+
 		"kernel can: their model and cache files, no new programs, no network")
 }
