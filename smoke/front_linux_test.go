@@ -112,6 +112,36 @@ func TestFiftyModelsInMemoryForFour(t *testing.T) {
 		most)
 }
 
+// TestProgramReplacedWhileItRuns: an upgrade puts another program in the place of the one that runs; its front starts
+// engine processes as before.
+func TestProgramReplacedWhileItRuns(t *testing.T) {
+	exe := filepath.Join(t.TempDir(), "uma-serve")
+	storetest.Copy(t, exe, filepath.Join(bin, "uma-serve"))
+	if err := os.Chmod(exe, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := startBinary(t, exe, ggufgen.Cached(t, ggufgen.Tiny()))
+	if err := os.Remove(exe); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(exe, []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first := s.info().Models[0].PID
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "it has ended", func() bool { return s.info().Models[0].PID != first })
+	c := s.dial()
+	defer c.Close()
+	c.request(`{"id":"a","prompt":"hello","max_tokens":3,"ignore_eos":true}`)
+	c.mustEnd("a", wire.Length)
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.info().Models[0].PID))
+	if !strings.HasPrefix(string(cmdline), exe+"\x00engine-process\x00") {
+		t.Errorf("ps shows %q, %v", cmdline, err)
+	}
+}
+
 // TestActivatedFront: a front serves the socket that systemd passes, ends at SIGTERM and leaves the socket to the next
 // one, which answers the client that has connected in between.
 func TestActivatedFront(t *testing.T) {

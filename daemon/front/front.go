@@ -56,6 +56,8 @@ type Front struct {
 	door *daemon.Door
 	loop *ipc.Loop
 
+	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
+
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
 	models []*served
@@ -117,7 +119,10 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 		if err != nil {
 			return nil, fmt.Errorf("find this program, to start engine processes: %w", err)
 		}
-		f.opts.Program, f.opts.Args = path, []string{daemon.EngineArg}
+		f.opts.Program, f.opts.Args, f.shown = path, []string{daemon.EngineArg}, path
+		if _, err := os.Stat(ownProgram); err == nil {
+			f.opts.Program = ownProgram
+		}
 	}
 	if err := f.findModels(ctx); err != nil {
 		return nil, err
@@ -138,6 +143,10 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 	f.loop = f.door.Loop()
 	return f, nil
 }
+
+// ownProgram is the program that runs, on Linux. An upgrade may have put another one in its place meanwhile, whose
+// engine processes do not understand this front.
+const ownProgram = "/proc/self/exe"
 
 // memoryLimit is --memory in bytes.
 func memoryLimit(cfg *daemon.Config) (int64, error) {

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -210,6 +211,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 	link := os.NewFile(uintptr(theirs), "link")
 	defer link.Close()
 	cmd := exec.Command(f.opts.Program, append(slices.Clone(f.opts.Args), m.name)...)
+	cmd.Args[0] = cmp.Or(m.f.shown, cmd.Args[0])
 	cmd.ExtraFiles = []*os.File{link, table.File()} // daemon.EngineLinkFD, daemon.EngineTableFD
 	if m.seat != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
