@@ -78,6 +78,7 @@ type automaton struct {
 	key     []byte
 	work    []todo
 	visited map[todo]struct{}
+	joins   map[[2]uint32]*cont // what union has made since begin, by the conts' ids
 	out     []thread
 	outEnd  bool
 	frames  []frame
@@ -108,7 +109,7 @@ var identity = func() *[256]byte {
 }()
 
 func newAutomaton(g *Grammar, v *Vocabulary) *automaton {
-	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}}
+	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}, joins: map[[2]uint32]*cont{}}
 	a.restart()
 	return a
 }
@@ -144,6 +145,7 @@ func (a *automaton) first() *state {
 	if a.start != nil {
 		return a.start
 	}
+	a.begun()
 	s := a.enter(a.g.start, a.bottom)
 	if a.err == nil {
 		a.start = s
@@ -173,7 +175,8 @@ func (a *automaton) check() {
 	}
 }
 
-// begun starts the count of Limits.Work, for one mask, one text accepted or one question about forced bytes.
+// begun starts the count of Limits.Work, for one mask, one text accepted, one question about forced bytes or the first
+// state.
 func (a *automaton) begun() {
 	a.until = a.spent() + a.g.limits.Work
 	a.set.WorkUntil(a.set.Work() + a.g.limits.Work)
@@ -228,12 +231,19 @@ func (a *automaton) push(pc, arg int32, k *cont) *cont {
 }
 
 // union returns the cont of either: equal places are joined, so a state's size is bounded by the grammar's and not by
-// the number of ways to read the text.
+// the number of ways to read the text. The same holds for its time: two conts meet on as many paths as there are ways,
+// and are joined once. It returns any cont when it fails.
 func (a *automaton) union(x, y *cont) *cont {
 	if x == y {
 		return x
 	}
-	a.steps += len(x.frames) + len(y.frames)
+	pair := [2]uint32{min(x.id, y.id), max(x.id, y.id)}
+	if c := a.joins[pair]; c != nil {
+		return c
+	}
+	if a.steps += 1 + len(x.frames) + len(y.frames); a.err != nil || a.over() {
+		return x
+	}
 	var joined []frame
 	i, j := 0, 0
 	for i < len(x.frames) && j < len(y.frames) {
@@ -251,7 +261,11 @@ func (a *automaton) union(x, y *cont) *cont {
 		}
 	}
 	joined = append(append(joined, x.frames[i:]...), y.frames[j:]...)
-	return a.cont(x.end || y.end, joined)
+	c := a.cont(x.end || y.end, joined)
+	if a.err == nil {
+		a.joins[pair] = c
+	}
+	return c
 }
 
 func compareFrames(f, g frame) int {
@@ -287,6 +301,7 @@ func (a *automaton) after(k *cont) *state {
 func (a *automaton) begin() {
 	a.out, a.outEnd, a.work = a.out[:0], false, a.work[:0]
 	clear(a.visited)
+	clear(a.joins)
 }
 
 // close follows the program from a.work until every way waits for a byte, and collects them in a.out.
@@ -363,6 +378,9 @@ func (a *automaton) finish() *state {
 		} else {
 			out = append(out, t)
 		}
+	}
+	if a.err != nil {
+		return a.dead
 	}
 	if len(out) > a.g.limits.Threads {
 		a.fail("more than %d readings at once (Limits.Threads)", a.g.limits.Threads)

@@ -81,3 +81,28 @@ func TestMaskWork(t *testing.T) {
 		}
 	}
 }
+
+// TestManyReadings: a text may be read in more ways than can be counted; what follows it takes no more steps for that.
+func TestManyReadings(t *testing.T) {
+	v, _ := letters()
+	b := NewBuilder(Limits{})
+	root := b.Rule("root")
+	b.Define(root, b.Alt(b.Seq(root, root, root, b.Literal("a")), b.Literal("a")))
+	g, err := b.Build(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMatcher(g, v)
+	for n := range 60 {
+		before := m.Work()
+		if m.Mask(); m.Err() != nil {
+			t.Fatalf("after %d letters: %v", n, m.Err())
+		}
+		if err := m.AcceptBytes([]byte("a")); err != nil {
+			t.Fatalf("after %d letters: %v", n, err)
+		}
+		if took := m.Work() - before; took > 200_000 {
+			t.Fatalf("after %d letters the next one takes %d steps", n, took)
+		}
+	}
+}

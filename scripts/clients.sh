@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Run real client libraries, or with AGENTS=1 coding agents, against bin/uma-serve, and write the table of
 # docs/clients.md. CHECK=1 leaves the table alone. Fails if a feature fails; without the registries it skips.
-#   scripts/clients.sh [CLIENT…]     only these, such as: openai go codex
+#   scripts/clients.sh [CLIENT…]     only these: openai aisdk anthropic ollama langchain; go, or of Go's libraries
+#                                    openai-go langchaingo anthropic-sdk-go ollama-go; with AGENTS=1 codex opencode …
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -59,8 +60,11 @@ export UMA_URL
 status=0
 for client in "${clients[@]}"; do
 	began=$SECONDS
-	if [ "$client" = go ]; then
-		(cd "$own/go" && CGO_ENABLED=0 go build -o "$dir/goclients" .) && "$dir/goclients" >>"$rows" || status=1
+	if [ "$kind" = library ] && [ ! -e "$own/$client.mjs" ]; then
+		names=("$client")
+		[ "$client" = go ] && names=()
+		(cd "$own/go" && CGO_ENABLED=0 go build -o "$dir/goclients" .) && "$dir/goclients" "${names[@]}" >>"$rows" ||
+			status=1
 	elif [ "$kind" = agent ]; then
 		(cd "$dir" && node agent.mjs "$client") >>"$rows" || status=1
 	else

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/regex"
@@ -147,6 +148,9 @@ func Add(b *grammar.Builder, schema []byte, o Options, l Limits) (grammar.Node, 
 	if len(schema) > l.Bytes {
 		return 0, &Error{Reason: fmt.Sprintf("%d bytes, more than %d (Limits.Bytes)", len(schema), l.Bytes),
 			Kind: ErrLimit}
+	}
+	if !utf8.Valid(schema) {
+		return 0, &Error{Reason: "it is not UTF-8", Kind: ErrInvalid}
 	}
 	v, err := parseValue(schema, l.Depth)
 	if errors.Is(err, errDepth) {

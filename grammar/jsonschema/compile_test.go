@@ -157,6 +157,7 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		{`{"minLength":-1}`, "", "minLength", ErrInvalid},
 		{`[]`, "", "", ErrInvalid},
 		{`{`, "", "", ErrInvalid},
+		{"{\"const\":\"a\xff\"}", "", "", ErrInvalid},
 		{`{"type":"string","enum":[1]}`, "", "", ErrUnsatisfiable},
 		{`false`, "", "", ErrUnsatisfiable},
 		{strings.Repeat(`{"not":`, 300) + `{}` + strings.Repeat(`}`, 300), "", "", ErrLimit},

@@ -129,7 +129,7 @@ func (p *parser) classEscape(excluded bool) (rs []RuneRange, single bool, err er
 // codePoint reads the digits of \xHH, \uHHHH (with a second one for a surrogate pair), \UHHHHHHHH, \x{H…} and \u{H…}.
 func (p *parser) codePoint(c rune) (rune, bool) {
 	hex := func(n int) (rune, bool) {
-		if p.pos+n > len(p.text) || n == 0 || n > 8 {
+		if n < 1 || n > 8 || p.pos+n > len(p.text) {
 			return 0, false
 		}
 		v, err := strconv.ParseUint(p.text[p.pos:p.pos+n], 16, 32)

@@ -254,6 +254,10 @@ func TestECMA(t *testing.T) {
 		{pattern: `\p{Nope}`, mustFail: "Nope"},
 		{pattern: `\`, mustFail: "backslash"},
 		{pattern: `\Z`, mustFail: `\Z`},
+		{pattern: `\u{`, mustFail: "hexadecimal"},
+		{pattern: `a\x{12`, mustFail: "hexadecimal"},
+		{pattern: `\u{}`, mustFail: "hexadecimal"},
+		{pattern: `\u{110000}`, mustFail: "hexadecimal"},
 		{pattern: strings.Repeat("(", 200) + strings.Repeat(")", 200), mustFail: "Depth"},
 	} {
 		s := NewSet(Limits{})

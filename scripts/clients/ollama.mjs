@@ -1,6 +1,6 @@
 // The library ollama.
 import { Ollama } from 'ollama'
-import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, vectors, weather } from './suite.mjs'
+import { answer, assert, base, includes, model, positive, question, suite, sum, system, validObject, validSum, validWeather, vectors, weather } from './suite.mjs'
 
 const client = new Ollama({ host: base })
 const messages = [{ role: 'user', content: question }]
@@ -88,6 +88,10 @@ await suite('ollama', {
     validSum((await chat({ format: sum })).message.content)
     validSum((await collect(await chat({ format: sum, stream: true }))).text)
     validSum((await client.generate({ model, prompt: question, format: sum, options })).response)
+  },
+  'format: json': async () => {
+    const got = await chat({ format: 'json' })
+    validObject(got.message.content, got.done_reason)
   },
   'embed': async () => {
     const input = [question, system, question]

@@ -49,6 +49,12 @@ export function validSum(value) {
   assert(Number.isInteger(value.sum) && value.sum >= 0 && value.sum <= 99999, `sum is ${value.sum}`)
 }
 
+// validObject checks an answer in JSON of any form: whole, or begun when the answer's length is at its limit.
+export function validObject(text, finish) {
+  if (finish === 'length') assert.match(text.trimStart(), /^\{/)
+  else assert.equal(typeof JSON.parse(text), 'object')
+}
+
 export function includes(text, part) {
   assert(String(text).includes(part), `${JSON.stringify(text)} does not hold ${JSON.stringify(part)}`)
 }

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
+	"github.com/tmc/langchaingo/embeddings"
 	"github.com/tmc/langchaingo/llms"
 	"github.com/tmc/langchaingo/llms/openai"
 )
@@ -160,6 +163,33 @@ func langchainFeatures(url string) []feature {
 				return err
 			}
 			return validSum(got.Choices[0].Content)
+		}},
+		{"json_object", func(ctx context.Context) error {
+			c, err := generate(ctx, human(question), llms.WithJSONMode())
+			if err != nil {
+				return err
+			}
+			return validObject(c.Content, c.StopReason)
+		}},
+		{"embeddings", func(ctx context.Context) error {
+			llm, err := connect(openai.WithEmbeddingModel(model))
+			if err != nil {
+				return err
+			}
+			embedder, err := embeddings.NewEmbedder(llm)
+			if err != nil {
+				return err
+			}
+			list, err := embedder.EmbedDocuments(ctx, []string{question, system, question})
+			if err != nil {
+				return err
+			}
+			one, err := embedder.EmbedQuery(ctx, question)
+			return all(err, vectors(list), check(slices.Equal(one, list[0]), "EmbedQuery gives another embedding"))
+		}},
+		{"errors", func(ctx context.Context) error {
+			_, err := generate(ctx, human(question), llms.WithFrequencyPenalty(99))
+			return check(err != nil && strings.Contains(err.Error(), "frequency_penalty"), "error %v", err)
 		}},
 	}
 }

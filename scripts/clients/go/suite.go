@@ -1,5 +1,5 @@
-// Command clients runs Go's client libraries against a daemon at UMA_URL and writes a JSON line of each feature. It is
-// a separate module, so that the libraries are no dependencies of the daemon.
+// Command clients runs Go's client libraries, or those whose names are its arguments, against a daemon at UMA_URL and
+// writes a JSON line of each feature. It is a separate module, so that the libraries are no dependencies of the daemon.
 package main
 
 import (
@@ -59,9 +59,34 @@ type row struct {
 }
 
 func main() {
-	url := os.Getenv("UMA_URL") + "/v1"
-	suite("github.com/openai/openai-go/v3", openaiFeatures(url))
-	suite("github.com/tmc/langchaingo", langchainFeatures(url))
+	url := os.Getenv("UMA_URL")
+	ollama, err := ollamaFeatures(url)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	clients := []struct {
+		name, module string
+		features     []feature
+	}{
+		{"openai-go", "github.com/openai/openai-go/v3", openaiFeatures(url + "/v1")},
+		{"langchaingo", "github.com/tmc/langchaingo", langchainFeatures(url + "/v1")},
+		{"anthropic-sdk-go", "github.com/anthropics/anthropic-sdk-go", anthropicFeatures(url)},
+		{"ollama-go", "github.com/ollama/ollama", ollama},
+	}
+	known := []string{}
+	for _, c := range clients {
+		known = append(known, c.name)
+		if len(os.Args) < 2 || slices.Contains(os.Args[1:], c.name) {
+			suite(c.module, c.features)
+		}
+	}
+	for _, name := range os.Args[min(len(os.Args), 1):] {
+		if !slices.Contains(known, name) {
+			fmt.Fprintf(os.Stderr, "there is no client %q; there are %s\n", name, strings.Join(known, ", "))
+			os.Exit(2)
+		}
+	}
 }
 
 func suite(module string, features []feature) {
@@ -138,4 +163,34 @@ func validSum(text string) error {
 		return fmt.Errorf("answer %q: %w", text, err)
 	}
 	return check(a.Sum != nil && *a.Sum >= 0 && *a.Sum <= 99999, "answer %q", text)
+}
+
+// validObject checks an answer in JSON of any form: whole, or begun when the answer's length is at its limit.
+func validObject(text, finish string) error {
+	if finish == "length" {
+		return check(strings.HasPrefix(strings.TrimSpace(text), "{"), "answer %q", text)
+	}
+	var object map[string]any
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		return fmt.Errorf("answer %q: %w", text, err)
+	}
+	return nil
+}
+
+// vectors checks embeddings of length 1 of three texts, the first and the last of which are equal.
+func vectors[T float32 | float64](list [][]T) error {
+	if len(list) != 3 {
+		return fmt.Errorf("%d embeddings, want 3", len(list))
+	}
+	for _, v := range list {
+		square := 0.0
+		for _, x := range v {
+			square += float64(x) * float64(x)
+		}
+		if len(v) <= 16 || square < 0.999 || square > 1.001 {
+			return fmt.Errorf("an embedding of %d values has the square length %g", len(v), square)
+		}
+	}
+	return check(slices.Equal(list[0], list[2]) && !slices.Equal(list[0], list[1]),
+		"equal texts have different embeddings, or different ones the same")
 }
