@@ -188,8 +188,8 @@ func anthropicFeatures(url string) []feature {
 			if err != nil {
 				return err
 			}
-			return check(got.InputTokens == prompt(m.Usage), "%d tokens are counted, the prompt has %d", got.InputTokens,
-				prompt(m.Usage))
+			return check(got.InputTokens == prompt(m.Usage), "%d tokens are counted, the prompt has %d",
+				got.InputTokens, prompt(m.Usage))
 		}},
 		{"stop", func(ctx context.Context) error {
 			m, err := create(ctx, params(question, func(p *anthropic.MessageNewParams) {

@@ -76,7 +76,8 @@ func ollamaFeatures(address string) ([]feature, error) {
 	properties.Set("days", api.ToolProperty{Type: api.PropertyType{"integer"}, Enum: []any{1, 2, 3, 4, 5, 6, 7}})
 	tools := api.Tools{{Type: "function", Function: api.ToolFunction{
 		Name: toolName, Description: "The weather of a city.",
-		Parameters: api.ToolFunctionParameters{Type: "object", Required: []string{"city", "days"}, Properties: properties},
+		Parameters: api.ToolFunctionParameters{Type: "object", Required: []string{"city", "days"},
+			Properties: properties},
 	}}}
 	// called checks a turn that may call the tool: ollama has no way to require that.
 	called := func(m api.Message) error {
@@ -99,7 +100,8 @@ func ollamaFeatures(address string) ([]feature, error) {
 			if err != nil {
 				return err
 			}
-			return check(len(got.Models) == 1 && strings.HasPrefix(got.Models[0].Name, model), "models: %+v", got.Models)
+			return check(len(got.Models) == 1 && strings.HasPrefix(got.Models[0].Name, model), "models: %+v",
+				got.Models)
 		}},
 		{"show", func(ctx context.Context) error {
 			got, err := client.Show(ctx, &api.ShowRequest{Model: model})
@@ -114,7 +116,8 @@ func ollamaFeatures(address string) ([]feature, error) {
 			if err != nil {
 				return err
 			}
-			return check(len(got.Models) == 1 && strings.HasPrefix(got.Models[0].Name, model), "models: %+v", got.Models)
+			return check(len(got.Models) == 1 && strings.HasPrefix(got.Models[0].Name, model), "models: %+v",
+				got.Models)
 		}},
 		{"version, heartbeat", func(ctx context.Context) error {
 			v, err := client.Version(ctx)
@@ -158,14 +161,16 @@ func ollamaFeatures(address string) ([]feature, error) {
 			})
 		}},
 		{"stop", func(ctx context.Context) error {
-			got, err := chat(ctx, false, api.ChatRequest{Messages: user(question), Options: options("stop", []string{"7"})})
+			got, err := chat(ctx, false,
+				api.ChatRequest{Messages: user(question), Options: options("stop", []string{"7"})})
 			return all(err, check(strings.TrimSpace(got.Message.Content) == "5", "content %q", got.Message.Content))
 		}},
 		{"logprobs", func(ctx context.Context) error {
 			return both(ctx, api.ChatRequest{Messages: user(question), Logprobs: true, TopLogprobs: 2},
 				func(got api.ChatResponse) error {
 					wrong := func(p api.Logprob) bool { return p.Logprob > 0 || len(p.TopLogprobs) != 2 }
-					return check(len(got.Logprobs) > 0 && !slices.ContainsFunc(got.Logprobs, wrong), "%+v", got.Logprobs)
+					return check(len(got.Logprobs) > 0 && !slices.ContainsFunc(got.Logprobs, wrong), "%+v",
+						got.Logprobs)
 				})
 		}},
 		{"generate", func(ctx context.Context) error {
@@ -217,7 +222,8 @@ func ollamaFeatures(address string) ([]feature, error) {
 			return all(err, validObject(got.Message.Content, got.DoneReason))
 		}},
 		{"embed", func(ctx context.Context) error {
-			got, err := client.Embed(ctx, &api.EmbedRequest{Model: model, Input: []string{question, system, question}})
+			got, err := client.Embed(ctx,
+				&api.EmbedRequest{Model: model, Input: []string{question, system, question}})
 			if err != nil {
 				return err
 			}
@@ -230,7 +236,8 @@ func ollamaFeatures(address string) ([]feature, error) {
 					len(got.Embeddings[0])))
 		}},
 		{"errors", func(ctx context.Context) error {
-			_, err := chat(ctx, false, api.ChatRequest{Messages: user(question), Options: options("temperature", "hot")})
+			hot := options("temperature", "hot")
+			_, err := chat(ctx, false, api.ChatRequest{Messages: user(question), Options: hot})
 			var e api.StatusError
 			return check(errors.As(err, &e) && e.StatusCode == http.StatusBadRequest &&
 				strings.Contains(e.ErrorMessage, "temperature"), "error %v", err)
