@@ -207,7 +207,7 @@ func TestOpenErrors(t *testing.T) {
 	open("mode 0644, so that other users can read the keys; chmod 600")
 	os.Remove(path)
 	os.Mkdir(path, 0o700)
-	open("is not a file")
+	open("is a directory, not a file")
 	if os.Geteuid() == 0 {
 		os.Remove(path)
 		put(t, path, "k o\n", 0o600)

@@ -111,6 +111,8 @@ func load(path string) (keys *Keys, info fs.FileInfo, err error) {
 		return nil, nil, fmt.Errorf("%s: there is no such file", path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, nil, fmt.Errorf("%s: user %d may not read it", path, os.Geteuid())
+	case errors.Is(err, syscall.ENXIO):
+		return nil, nil, fmt.Errorf("%s is a socket, not a file", path)
 	case err != nil:
 		return nil, nil, fmt.Errorf("open %w", err)
 	}
@@ -119,7 +121,7 @@ func load(path string) (keys *Keys, info fs.FileInfo, err error) {
 		return nil, nil, fmt.Errorf("look at %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, info, fmt.Errorf("%s is not a file", path)
+		return nil, info, fmt.Errorf("%s is %s, not a file", path, kind(info.Mode()))
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return nil, info, fmt.Errorf("%s has mode %04o, so that other users can read the keys; chmod 600 %s", path,
@@ -137,4 +139,15 @@ func load(path string) (keys *Keys, info fs.FileInfo, err error) {
 		return nil, info, fmt.Errorf("%s: %w", path, err)
 	}
 	return keys, info, nil
+}
+
+// kind names what is no regular file.
+func kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	}
+	return "a device"
 }
