@@ -290,3 +290,30 @@ func TestHeadsInText(t *testing.T) {
 		r.nothingLeft()
 	}
 }
+
+// TestBudgetLeavesTheHeader: when the budget ends a thought and the tools are on "auto", the model chooses whether it
+// calls or answers. It does not think again.
+func TestBudgetLeavesTheHeader(t *testing.T) {
+	long := "<|channel|>analysis<|message|>" + strings.Repeat("Hm. ", 100)
+	for _, c := range []struct{ name, then, text string }{
+		{"a call", nowCall + "<|call|>", ""},
+		{"a call, the other header", roleCall + "<|call|>", ""},
+		{"an answer", inWords + "<|return|>", "In words."},
+		{"a thought", hm, "Hm."}, // what the model takes for a thought is the answer
+	} {
+		cfg := fake.Config{Template: publishedTemplate(t, "openai-gpt-oss-120b"), Markers: harmonyMarkers,
+			Scripts: []fake.Script{{After: "(0)<|end|><|start|>assistant", Emit: long},
+				{After: "<|end|><|start|>assistant", Emit: c.then}, {After: "final<|message|>", Emit: "Hm."}}}
+		r := serve(t, cfg, "-c", "4096")
+		for _, stream := range []bool{true, false} {
+			q := question(0, stream)
+			q.Tools, q.Think.BudgetTokens = weatherTools, 40
+			a := r.called(q)
+			if c.text == "" && !a.fits("now") || c.text != "" && (a.text != c.text || len(a.calls) > 0) ||
+				!strings.HasPrefix(a.think, "Hm. Hm.") || len(a.think) > 80 {
+				t.Errorf("%s, stream %v: %v", c.name, stream, a)
+			}
+		}
+		r.nothingLeft()
+	}
+}

@@ -43,11 +43,13 @@ const probeFailures = 3
 // calls.
 type Control struct {
 	Router
-	cfg     *Config
-	mode    Mode
-	acts    EarlyExit // the signals that may end a thought; others are only watched
-	owed    bool      // Options.Bound
-	touched int64     // time of the last Next or OnToken, for Registry
+	cfg  *Config
+	mode Mode
+	acts EarlyExit // the signals that may end a thought; others are only watched
+	owed bool      // Options.Bound
+	// free: a forced close only ends the thought's message, and the model writes the header of the next one.
+	free    bool
+	touched int64 // time of the last Next or OnToken, for Registry
 
 	text textState     // of the current block
 	last runtime.Token // the last token of thought
@@ -114,6 +116,8 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		c.shut = tags.endSeq
 	case opt.CallsOnly:
 		c.shut = tags.callSeq
+	case opt.Calls && !opt.Bound && opt.AnswerCue == "" && tags.headers != nil && tags.nextSeq != nil:
+		c.shut, c.free = tags.nextSeq, true
 	}
 	if opt.BudgetTokens >= 0 {
 		c.budget = min(c.budget, opt.BudgetTokens)
@@ -284,6 +288,9 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	case c.think >= c.search:
 		c.decide(HardCap, closeDecided)
 	}
+	if c.free && c.state == closeDelivered && c.part == inText { // it chose to think again
+		return c.insist(now), true
+	}
 	if c.state < closeDecided || c.headed && c.part != inText { // the grammar writes the header
 		return runtime.NoToken, false
 	}
@@ -316,10 +323,20 @@ func (c *Control) force(now int64) runtime.Token {
 	return c.seq[c.pos]
 }
 
+// insist closes the thought of a model that was left to write the header, with the header of the answer.
+func (c *Control) insist(now int64) runtime.Token {
+	c.free, c.begun = false, 0
+	c.shut, c.cue = c.tags.closeSeq, c.tags.closeSeq
+	return c.force(now)
+}
+
 // Admit checks a sampled token before it is accepted. It returns the token, or the one that must come instead (forced
 // true): where the token would begin a character that cannot be completed within the budget, and where it would end
-// the turn in a thought although a bound answer is still to come.
+// the turn although an answer is still to come: a bound one, or one whose header the model may choose.
 func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_ runtime.Token, forced bool) {
+	if eog && c.free && c.state == closeDelivered && c.phase == ThinkDecode && !c.endsMessage(tok) {
+		return c.insist(now), true
+	}
 	if eog && c.phase == ThinkDecode && c.owed && !c.endsMessage(tok) && !(c.headed && c.part != inText) {
 		c.decide(EOG, closeDue)
 		c.date(now)
@@ -371,7 +388,8 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 	}
 	if s.Event.Has(ExitThink) {
 		// The header that follows a forced end of the thought's message ends the thought.
-		c.exit(kind == closing && arrived || c.headed && c.state == closeDelivered && c.think == c.closedAt, now)
+		named := (c.headed || c.free) && c.state == closeDelivered && c.think == c.closedAt
+		c.exit(kind == closing && arrived || named, now)
 		if c.phase == ThinkDecode { // the same token opened a new block
 			c.enter(nil, now)
 		}

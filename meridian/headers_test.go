@@ -179,3 +179,83 @@ func TestForcedCloseBeforeCalls(t *testing.T) {
 		}
 	}
 }
+
+// follow writes text as the model samples it, forced tokens before it and within it, and returns the forced ones.
+func (h *headed) follow(text string) (forced string) {
+	for range 1000 {
+		tok, must := h.c.Next(0)
+		if !must {
+			if text == "" {
+				return forced
+			}
+			tok = h.v.next(text)
+			if tok, must = h.c.Admit(tok, h.v.Piece(tok), h.v.Text(tok) == eog, 0); !must {
+				text = text[len(h.v.Text(tok)):]
+			}
+		}
+		if must {
+			forced += h.v.Text(tok)
+			if strings.HasPrefix(text, eog) {
+				text = "" // the turn has not ended
+			}
+		}
+		h.tr.add(h.c.OnToken(tok, h.v.Piece(tok), h.v.Text(tok) == eog, 0))
+	}
+	h.t.Fatal("it forces tokens without end")
+	return forced
+}
+
+// TestCloseLeavesTheHeader: with tools, a forced close ends the thought's message and begins the next one. The model
+// chooses between answer and call; another thought, or the turn's end, becomes the answer's header.
+func TestCloseLeavesTheHeader(t *testing.T) {
+	const (
+		next   = "<|end|><|start|>assistant"
+		answer = "<|channel|>final<|message|>"
+		think  = "<|channel|>analysis<|message|>"
+		call   = "<|channel|>commentary to=functions.f<|message|>{}"
+	)
+	for _, c := range []struct {
+		name, then    string
+		forced        string // by what follows the close
+		answer, think string
+	}{
+		{"a call", call, "", "to=functions.f", "word word "},
+		{"a call, the other header", " to=functions.f<|channel|>commentary<|message|>{}", "", "to=functions.f",
+			"word word "},
+		{"an answer", answer + "word ", "", "word ", "word word "},
+		{"a thought", think + "word word ", next + answer, "word word ", "word word "},
+		{"the end of the turn", eog, next + answer, "", "word word "},
+		{"its end within the header", "<|channel|>" + eog, next + answer, "", "word word "},
+		{"another header", "<|start|>assistant" + answer + "word ", "", "word ", "word word "},
+	} {
+		h := newHeaded(t, func(o *Options) { o.Bound, o.Headed, o.BudgetTokens = false, false, 2 })
+		if forced := h.follow(think + "word word "); forced != next {
+			t.Errorf("%s: the close is %q", c.name, forced)
+		}
+		if h.c.Phase() != ThinkDecode || h.c.InThought() || !h.c.InHeader() {
+			t.Errorf("%s: after the close: %v", c.name, h.c.Phase())
+		}
+		if forced := h.follow(c.then); forced != c.forced {
+			t.Errorf("%s: %q is forced, want %q", c.name, forced, c.forced)
+		}
+		if s := h.c.Summary(0); h.c.Phase() != OutputDecode || s.Ended != EndedHardCap || s.Tokens != 2 ||
+			h.c.LastForce().Reason != HardCap || h.tr.think.String() != c.think ||
+			!strings.Contains(h.tr.answer.String(), c.answer) {
+			t.Errorf("%s: %v, %+v, thought %q, answer %q", c.name, h.c.Phase(), s, h.tr.think.String(),
+				h.tr.answer.String())
+		}
+	}
+	// What begins with a cue, and what has no tools, is an answer.
+	for name, edit := range map[string]func(*Options){
+		"a cue":    func(o *Options) { o.AnswerCue = "word " },
+		"no tools": func(o *Options) { o.Calls = false },
+	} {
+		h := newHeaded(t, func(o *Options) {
+			o.Bound, o.Headed, o.BudgetTokens = false, false, 2
+			edit(o)
+		})
+		if forced := h.follow(think + "word word "); !strings.HasPrefix(forced, next+answer) {
+			t.Errorf("%s: the close is %q", name, forced)
+		}
+	}
+}

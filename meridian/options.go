@@ -98,8 +98,10 @@ type Options struct {
 	// Headed says that the grammar holds the headers of messages too (Tags.Headers is not nil): a forced close only
 	// ends the thought's message, and markers in the answer keep their meaning.
 	Headed bool
-	// Calls says that the request has tools. The answer then comes with the markers of control tokens between fences
-	// (package thinktags), and a message to a tool with its header, for the parser of calls.
+	// Calls says that the request has tools. Where messages have headers, and the answer is neither bound nor begins
+	// with a cue, a forced close leaves it to the model whether an answer or a call follows; another thought does not.
+	// The answer then comes with the markers of control tokens between fences (package thinktags), and a message to a
+	// tool with its header, for the parser of calls.
 	Calls bool
 }
 

@@ -87,6 +87,7 @@ type Tags struct {
 	openSeq, closeSeq []runtime.Token
 	endSeq            []runtime.Token  // ends a message with a header
 	callSeq           []runtime.Token  // closes a thought before a call
+	nextSeq           []runtime.Token  // ends one and begins the next; nil where no header says that it calls
 	suffix            string           // text between close tag and answer
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
@@ -192,6 +193,9 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 	t.close = t.closeSeq[:1]
 	if c := f.Channels; c != nil {
 		t.endSeq, err = t.spell(v, c.End[0])
+		if err == nil && c.Call != "" {
+			t.nextSeq, err = t.spell(v, c.End[0]+c.Turn)
+		}
 	}
 	if t.callSeq = t.closeSeq; err == nil && f.ForceCall != "" {
 		t.callSeq, err = t.spell(v, f.ForceCall)
