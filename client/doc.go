@@ -45,6 +45,8 @@
 //	if err != nil { … }
 //	vectors, err := found.Vectors()
 //
+// With [RankTexts] a model that ranks scores documents for a query.
+//
 // # Errors
 //
 // A request that the daemon refuses or fails returns a [*ServerError]. Its Code says what the client can do about it:

@@ -22,6 +22,14 @@ func EmbedTexts(texts ...string) *EmbedRequest {
 	return &e
 }
 
+// RankTexts returns a request for the scores of documents as answers to query. A document's score is the one value of
+// its vector (Embeddings.Vectors); larger is better.
+func RankTexts(query string, documents ...string) *EmbedRequest {
+	e := EmbedTexts(documents...)
+	e.Query = &query
+	return e
+}
+
 // Embeddings are the embeddings of the texts of a request, in their order.
 type Embeddings struct {
 	// Rows has for each text one vector, or where the pooling is "none" one for each of its tokens.

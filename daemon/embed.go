@@ -21,12 +21,14 @@ import (
 // embedder is how the loaded model makes embeddings.
 type embedder struct {
 	pooling runtime.Pooling
-	refusal string          // why it makes none; "" = it does
-	longest int             // tokens of a text
-	width   int             // values of an embedding
-	sizes   []int           // shorter ones that the model was trained for
-	any     bool            // all shorter ones are
-	end     []runtime.Token // what the tokenizer adds behind a text
+	refusal string           // why it makes none; "" = it does
+	longest int              // tokens of a text
+	width   int              // values of an embedding
+	sizes   []int            // shorter ones that the model was trained for
+	any     bool             // all shorter ones are
+	end     []runtime.Token  // what the tokenizer adds behind a text
+	rank    *runtime.Ranking // how it ranks; nil: noRank says why not
+	noRank  string
 }
 
 // newEmbedder reads what the engine, the file and the options say. The error names an option.
@@ -44,8 +46,9 @@ func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 		e.refusal = "this model's file does not say how its hidden states become an embedding; start uma-serve with " +
 			"--pooling mean, cls, last or none if you know"
 	case e.pooling == runtime.PoolRank:
-		e.refusal = "this model ranks pairs of texts and makes no embeddings"
+		e.refusal = "this model ranks pairs of texts (POST /rerank) and makes no embeddings"
 	}
+	e.readRanking(eng)
 	if !info.Encoder {
 		e.longest-- // the scheduler keeps a cell for the next token of every request
 	}
@@ -94,6 +97,10 @@ func (e *embedder) check(w *wire.Embed) *wire.Error {
 		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
 	}
 	switch d := w.Dimensions; {
+	case w.Query != nil && e.rank == nil:
+		return &wire.Error{Code: wire.NotSupported, Message: "no ranking: " + e.noRank}
+	case w.Query != nil:
+		return nil
 	case e.refusal != "":
 		return &wire.Error{Code: wire.NotSupported, Message: "no embeddings: " + e.refusal}
 	case d > e.width:
@@ -111,6 +118,9 @@ func (e *embedder) check(w *wire.Embed) *wire.Error {
 
 // values is how many values an embedding for w has.
 func (e *embedder) values(w *wire.Embed) int {
+	if w.Query != nil {
+		return 1
+	}
 	if w.Dimensions > 0 {
 		return w.Dimensions
 	}
@@ -127,6 +137,9 @@ type input struct {
 func (m *model) readTexts(w *wire.Embed) (texts []input, bad *wire.Error) {
 	refuse := func(format string, args ...any) ([]input, *wire.Error) {
 		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
+	}
+	if w.Query != nil {
+		return m.readPairs(w)
 	}
 	e := m.embed
 	total := 0
@@ -184,6 +197,9 @@ func (s *Server) prepareEmbed(r *request) (bad *wire.Error) {
 	if r.embed.texts, bad = m.readTexts(w); bad != nil {
 		return bad
 	}
+	if w.Query != nil {
+		w.Normalize = wire.NormalizeNone
+	}
 	if w.Priority == wire.PriorityBackground {
 		r.Class = sched.Background
 	}
@@ -197,10 +213,21 @@ func (s *Server) prepareEmbed(r *request) (bad *wire.Error) {
 	return nil
 }
 
-// pooler makes the Pooler of a text; nil where each row is sent as it is.
-func (e *embedder) pooler() *pooling.Pooler {
+// pooler makes the Pooler of a text of w; nil where each row is sent as it is.
+func (e *embedder) pooler(w *wire.Embed) *pooling.Pooler {
+	if w.Query != nil {
+		return pooling.NewRank(e.rank, e.width)
+	}
 	if e.pooling == runtime.PoolNone {
 		return nil
 	}
 	return pooling.New(e.pooling, e.width)
+}
+
+// everyRow reports whether all rows of a text of w are needed; otherwise the last one is enough.
+func (e *embedder) everyRow(w *wire.Embed) bool {
+	if w.Query != nil {
+		return !e.rank.Last
+	}
+	return pooling.EveryRow(e.pooling)
 }

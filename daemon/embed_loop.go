@@ -85,7 +85,7 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 	e := r.embed
 	t := &e.texts[e.next]
 	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now, ctl: r.ctl,
-		part: &part{of: r, index: e.next, pooler: l.embedder.pooler()}}
+		part: &part{of: r, index: e.next, pooler: l.embedder.pooler(e.w)}}
 	e.next++
 	e.open++
 	l.parts++
@@ -93,7 +93,7 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 	p.ID, p.Owner, p.Class, p.Data, p.Arrived = l.lastID, r.Owner, r.Class, p, l.instant(now)
 	p.Kind, p.Tokens, p.Prompt = core.Embed, t.tokens, len(t.tokens)
 	p.Whole = l.encoder
-	p.EveryRow = p.Whole || pooling.EveryRow(l.embedder.pooling)
+	p.EveryRow = p.Whole || l.embedder.everyRow(e.w)
 	l.requests[p.ID] = p
 	l.handle(core.Input{Kind: core.Arrive, Request: &p.Request}, now)
 }
@@ -277,7 +277,11 @@ func (l *loop) whyEmbed(r *request) (id sched.ReqID, text string) {
 			}
 		}
 	}
-	text = fmt.Sprintf("It asks for the embeddings of %d texts, and %d of them have started.", len(e.texts), e.next)
+	form := "It asks for the embeddings of %d texts, and %d of them have started."
+	if e.w.Query != nil {
+		form = "It asks for the scores of %d documents, and %d of them have started."
+	}
+	text = fmt.Sprintf(form, len(e.texts), e.next)
 	if id == 0 {
 		return r.ID, text
 	}

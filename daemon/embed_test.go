@@ -28,12 +28,18 @@ func (r *running) embed(e *client.EmbedRequest) *client.Embeddings {
 // hidden is what a fresh engine of this configuration says about each token of a text alone in it.
 func hidden(t *testing.T, cfg fake.Config, text string) (rows [][]float64) {
 	t.Helper()
-	cfg.Options = runtime.Options{ContextTokens: 8192, Batch: 8192, MicroBatch: 8192, Sequences: 1}
-	e := fake.New(cfg)
-	tokens, err := e.Vocab().Tokenize(nil, text, true, false)
+	tokens, err := fake.New(cfg).Vocab().Tokenize(nil, text, true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return hiddenOf(t, cfg, tokens)
+}
+
+// hiddenOf is the same of tokens.
+func hiddenOf(t *testing.T, cfg fake.Config, tokens []runtime.Token) (rows [][]float64) {
+	t.Helper()
+	cfg.Options = runtime.Options{ContextTokens: 8192, Batch: 8192, MicroBatch: 8192, Sequences: 1}
+	e := fake.New(cfg)
 	e.Batch().Reset()
 	for i, tok := range tokens {
 		e.Batch().AddFor(tok, runtime.Pos(i), 0, runtime.RowEmbedding)

@@ -161,20 +161,3 @@ func TestLlamaServerSlotRefusals(t *testing.T) {
 		t.Errorf("without the option: %d %s", status, body)
 	}
 }
-
-// TestLlamaServerRerank: a request that is wrong is told so; one that is right, that no model ranks documents.
-func TestLlamaServerRerank(t *testing.T) {
-	r := serve(t, fake.Config{})
-	for body, want := range map[string]int{
-		`{"query":"q","documents":["a","b"]}`: 501, `{"query":"q","texts":["a"],"top_n":1}`: 501,
-		`{"query":"q","documents":[]}`: 400, `{"query":"q","documents":null}`: 400, `{"query":"q"}`: 400,
-		`{"query":"q","documents":123}`: 400, `{"query":"q","documents":[1,2,3]}`: 400, `{"documents":["a"]}`: 400,
-		`{"query":7,"documents":["a"]}`: 400, `{"query":"q","documents":["a"],"x":1}`: 400,
-	} {
-		for _, path := range []string{"/rerank", "/v1/reranking"} {
-			if status, _, answer := post(t, r.web(), path, body); status != want {
-				t.Errorf("%s: %d %s", body, status, answer)
-			}
-		}
-	}
-}

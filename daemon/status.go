@@ -115,6 +115,9 @@ func (m *model) describe() *wire.InfoModel {
 		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
 			AnySize: e.any}
 	}
+	if m.embed.rank != nil {
+		in.Ranking = &wire.InfoRanking{Longest: m.embed.longest}
+	}
 	return in
 }
 

@@ -154,6 +154,9 @@ func infoTable(in *wire.Info) *ui.Table {
 		} else if m.NoEmbeddings != "" {
 			t.Row("embeddings", "no: %s", clean(m.NoEmbeddings))
 		}
+		if r := m.Ranking; r != nil {
+			t.Row("ranking", "pairs of a query and a document of up to %s tokens", ui.Count(r.Longest))
+		}
 		var c runtime.Capabilities
 		if in.Capabilities != nil {
 			c = *in.Capabilities

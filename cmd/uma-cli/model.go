@@ -204,7 +204,11 @@ func architectureNotes(in *gguf.Info) string {
 	if in.Encoder {
 		notes += ", an encoder: it reads texts of up to " + ui.Count(in.TrainContext) + " tokens whole"
 	}
-	if in.Pooling != "" {
+	switch in.Pooling {
+	case "":
+	case "rank":
+		notes += ", it ranks documents"
+	default:
 		notes += ", embeddings with pooling " + in.Pooling
 	}
 	return notes

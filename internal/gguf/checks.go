@@ -127,8 +127,8 @@ func (h *header) checkTensors(string, *Info) error {
 		if slices.Contains(noWeights, t.typ) {
 			return fmt.Errorf("tensor %q has type %s, which no weights have", t.name, t.typ)
 		}
-		// The gate of a shared expert is a matrix of one row.
-		vector := t.dims <= 1 && !strings.Contains(t.name, "_inp")
+		// The gate of a shared expert and the classifier of a model that ranks are matrices of one row.
+		vector := t.dims <= 1 && !strings.Contains(t.name, "_inp") && !strings.HasPrefix(t.name, "cls.")
 		if t.typ != "F32" && (vector || strings.HasSuffix(t.name, "_norm.weight") || !weight) {
 			return fmt.Errorf("tensor %q has type %s, want F32: it is a norm, a bias or a scale", t.name, t.typ)
 		}

@@ -15,8 +15,9 @@ func EveryRow(p runtime.Pooling) bool { return p != runtime.PoolLast }
 type Pooler struct {
 	kind runtime.Pooling
 	rows int
-	sum  []float64 // PoolMean
-	row  []float32 // PoolCLS, PoolLast: the row it is made of
+	sum  []float64        // PoolMean
+	row  []float32        // PoolCLS, PoolLast: the row it is made of
+	rank *runtime.Ranking // not nil: the score of row is wanted
 }
 
 // New makes a Pooler of rows of so many values. Kind is PoolMean, PoolCLS or PoolLast.
@@ -54,9 +55,12 @@ func (p *Pooler) Add(row []float32) {
 	}
 }
 
-// AppendTo appends the embedding of the rows so far, at least one, to dst.
+// AppendTo appends the embedding of the rows so far, at least one, or their score to dst.
 func (p *Pooler) AppendTo(dst []float32) []float32 {
-	if p.kind != runtime.PoolMean {
+	switch {
+	case p.rank != nil:
+		return append(dst, score(&p.rank.Classifier, p.row))
+	case p.kind != runtime.PoolMean:
 		return append(dst, p.row...)
 	}
 	for _, x := range p.sum {

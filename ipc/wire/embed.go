@@ -31,15 +31,18 @@ const (
 
 // Embed asks for the embeddings of texts: {"event":"embed","id":…,"input":…}. It owns its memory.
 type Embed struct {
-	ID           string
-	Model        string       // the name of the model that is asked; "" = the default one
-	Inputs       []EmbedInput // 1…MaxEmbedInputs
-	Base64       bool         // embeddings come as base64 of little-endian float32 instead of numbers
-	Dimensions   int          // the first so many values of each; 0 = all
-	AnyDimension bool         // Dimensions need not be one that the model was trained for
-	Normalize    int          // NormalizeNone … MaxNormalize
-	Truncate     bool         // a text that is too long is cut at its end; otherwise it is refused
-	ParseSpecial bool         // markers in texts are single tokens; otherwise they are text like any other
+	ID     string
+	Model  string       // the name of the model that is asked; "" = the default one
+	Inputs []EmbedInput // 1…MaxEmbedInputs
+	// Query, if not nil: the inputs are documents, texts all of them, and instead of its embedding each gets one value,
+	// its score as an answer to Query. Only models that rank do that.
+	Query        *string
+	Base64       bool // embeddings come as base64 of little-endian float32 instead of numbers
+	Dimensions   int  // the first so many values of each; 0 = all
+	AnyDimension bool // Dimensions need not be one that the model was trained for
+	Normalize    int  // NormalizeNone … MaxNormalize
+	Truncate     bool // a text that is too long is cut at its end; otherwise it is refused
+	ParseSpecial bool // markers in texts are single tokens; otherwise they are text like any other
 	Priority     Priority
 	Metadata     []byte // the JSON value of "metadata", echoed as it came; nil = none
 }
@@ -71,6 +74,10 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 	switch key {
 	case "input":
 		err = d.inputs(key, v)
+	case "query":
+		var s string
+		s, err = d.str(key, v)
+		e.Query = &s
 	case "encoding_format":
 		var i int
 		i, err = d.word(key, v, []string{"float", "base64"})
@@ -162,10 +169,34 @@ func (d *decoder) finishEmbed() error {
 		d.code = PromptTooLarge
 		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", "input", d.text,
 			d.p.MaxPromptBytes)
+	case e.Query != nil:
+		if err := d.finishRank(); err != nil {
+			return err
+		}
 	}
 	e.ID, e.Priority, e.Metadata = d.req.ID, d.req.Priority, d.req.Metadata
 	if !d.priority && d.tier != 0 {
 		e.Priority = d.tier - 1
+	}
+	return nil
+}
+
+// finishRank checks what a query does not go together with.
+func (d *decoder) finishRank() error {
+	e := &d.embed
+	if all := d.text + len(*e.Query)*len(e.Inputs); d.p.MaxPromptBytes > 0 && all > d.p.MaxPromptBytes {
+		d.code = PromptTooLarge
+		return fmt.Errorf("fields %q and %q have %d bytes of text, the query once for each document; "+
+			"--max-prompt-bytes is %d", "query", "input", all, d.p.MaxPromptBytes)
+	}
+	if i := slices.IndexFunc(e.Inputs, func(in EmbedInput) bool { return in.Tokens != nil }); i >= 0 {
+		return fmt.Errorf("field %q: document %d is an array; with a query it must be a string", "input", i)
+	}
+	for _, name := range []string{"dimensions", "any_dimension", "normalize", "parse_special"} {
+		if slices.Contains(d.asked, name) {
+			return fmt.Errorf("fields %q and %q exclude each other: a score is one value, as the model computes it",
+				"query", name)
+		}
 	}
 	return nil
 }
@@ -176,6 +207,9 @@ func AppendEmbed(dst []byte, e *Embed) []byte {
 	dst = appendHead(dst, `{"event":"embed","id":`, e.ID)
 	if e.Model != "" {
 		dst = appendHead(dst, `,"model":`, e.Model)
+	}
+	if e.Query != nil {
+		dst = appendHead(dst, `,"query":`, *e.Query)
 	}
 	dst = append(dst, `,"input":[`...)
 	for i := range e.Inputs {

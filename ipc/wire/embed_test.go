@@ -40,7 +40,11 @@ func TestParseEmbed(t *testing.T) {
 		`"input":"x","dimensions":7`:  with(func(e *Embed) { e.Dimensions = 7 }),
 		`"input":"x","normalize":-1`:  with(func(e *Embed) { e.Normalize = NormalizeNone }),
 		`"input":"x","truncate":true`: with(func(e *Embed) { e.Truncate = true }),
-		`"input":"x","user":"u"`:      with(nil),
+		`"input":["x"],"query":"q"`: with(func(e *Embed) {
+			q := "q"
+			e.Query = &q
+		}),
+		`"input":"x","user":"u"`: with(nil),
 
 		`"input":"x","service_tier":"flex"`: with(func(e *Embed) { e.Priority = PriorityBackground }),
 
@@ -60,18 +64,21 @@ func TestParseEmbed(t *testing.T) {
 
 func TestParseEmbedErrors(t *testing.T) {
 	for in, says := range map[string]string{
-		`"x":1`:                      `field "x" is not known in an embed request`,
-		`"prompt":"x"`:               `field "prompt" is not known in an embed request`,
-		`"model":"x"`:                `field "input" is missing; it must be a string`,
-		`"input":null`:               `field "input" is missing`,
-		`"input":[]`:                 `field "input" is empty`,
-		`"input":[[]]`:               `field "input[0]" is empty`,
-		`"input":["x",5]`:            `field "input[1]" is a number`,
-		`"input":[1,"x"]`:            `field "input[1]" is a string`,
-		`"input":[-1]`:               `field "input[0]" is -1`,
-		`"input":"x","dimensions":0`: `field "dimensions" is 0; it must be an integer of 1…1048576`,
-		`"input":"x","normalize":65`: `field "normalize" is 65; it must be an integer of -1…64`,
-		`"input":"x","truncate":1`:   `field "truncate" is a number`,
+		`"x":1`:                                 `field "x" is not known in an embed request`,
+		`"prompt":"x"`:                          `field "prompt" is not known in an embed request`,
+		`"model":"x"`:                           `field "input" is missing; it must be a string`,
+		`"input":null`:                          `field "input" is missing`,
+		`"input":[]`:                            `field "input" is empty`,
+		`"input":[[]]`:                          `field "input[0]" is empty`,
+		`"input":["x",5]`:                       `field "input[1]" is a number`,
+		`"input":[1,"x"]`:                       `field "input[1]" is a string`,
+		`"input":[-1]`:                          `field "input[0]" is -1`,
+		`"input":"x","dimensions":0`:            `field "dimensions" is 0; it must be an integer of 1…1048576`,
+		`"input":["x",[1]],"query":"q"`:         `document 1 is an array; with a query it must be a string`,
+		`"input":"x","query":7`:                 `field "query" is a number; it must be a string`,
+		`"input":"x","query":"q","normalize":1`: `fields "query" and "normalize" exclude each other`,
+		`"input":"x","normalize":65`:            `field "normalize" is 65; it must be an integer of -1…64`,
+		`"input":"x","truncate":1`:              `field "truncate" is a number`,
 		`"input":"x","encoding_format":"int8"`: `field "encoding_format" is "int8"; it must be one of ["float" ` +
 			`"base64"]`,
 		`"input":"x","input":"y"`:        `field "input" is given twice`,
@@ -89,6 +96,10 @@ func TestParseEmbedErrors(t *testing.T) {
 	def := DefaultRequest()
 	if _, err := Parse(p, []byte(`{"event":"embed","id":"a","input":["abc","def"]}`), &def); err == nil ||
 		!strings.Contains(err.Error(), `field "input" has 6 bytes of text; --max-prompt-bytes is 5`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Parse(p, []byte(`{"event":"embed","id":"a","input":["a","b"],"query":"cd"}`), &def); err == nil ||
+		!strings.Contains(err.Error(), `fields "query" and "input" have 6 bytes of text, the query once for each`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -95,6 +95,7 @@ func FuzzParse(f *testing.F) {
 		`{"id":"a","prompt":"x","guided_json":"{\"a\":1}"}`,
 		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,` +
 			`"top_k":-1}`, `{"event":"embed","id":1,"input":[5]}`,
+		`{"event":"embed","id":"a","input":["x",""],"query":"q","truncate":true}`,
 		`{"event":"embed","id":"a","input":["x",[1,2],""],"dimensions":4,"normalize":0,"truncate":true,` +
 			`"encoding_format":"base64"}`,
 		"{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`,

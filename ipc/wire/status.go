@@ -180,6 +180,7 @@ type InfoModel struct {
 	// Embeddings is nil where the model makes none; NoEmbeddings then says why.
 	Embeddings   *InfoEmbeddings `json:"embeddings,omitempty"`
 	NoEmbeddings string          `json:"no_embeddings_reason,omitempty"`
+	Ranking      *InfoRanking    `json:"ranking,omitempty"` // nil where the model ranks no documents
 }
 
 // InfoEmbeddings is how the model makes embeddings.
@@ -189,6 +190,11 @@ type InfoEmbeddings struct {
 	Longest int             `json:"longest_text"`    // tokens
 	Sizes   []int           `json:"sizes,omitempty"` // shorter ones that the model was trained for (--embedding-sizes)
 	AnySize bool            `json:"any_size,omitempty"`
+}
+
+// InfoRanking is how the model ranks documents.
+type InfoRanking struct {
+	Longest int `json:"longest_pair"` // tokens of a query and a document, with what is around them
 }
 
 // InfoConfig is the part of the daemon's configuration that concerns clients.

@@ -52,9 +52,10 @@ type Config struct {
 	Markers     []string // more control tokens, each beginning with "<"
 	SpelledTags bool     // "<think>" and "</think>" are not single tokens but bytes
 
-	Encoder   bool            // behave like an encoder: no KV memory, each row sees the whole text
-	Pooling   runtime.Pooling // what the model's file says; "" = nothing
-	Embedding int             // width of a hidden state; 0 = 16
+	Encoder   bool             // behave like an encoder: no KV memory, each row sees the whole text
+	Pooling   runtime.Pooling  // what the model's file says; "" = nothing
+	Embedding int              // width of a hidden state; 0 = 16
+	Ranking   *runtime.Ranking // how the model ranks; nil: it does not
 
 	Cost    Cost
 	Advance func(time.Duration) // receives the cost of each Decode before it returns; may be nil

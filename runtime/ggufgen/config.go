@@ -167,7 +167,7 @@ func Presets() map[string]Config {
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
 		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
-		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(),
+		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
 	}
 }
 
@@ -233,6 +233,8 @@ func (c Config) Validate() error {
 			return bad("Template", "set", `"", and ThinkCloseEvery and EndEvery 0: an encoder generates nothing`)
 		case c.Arch == NomicBert && c.Pooling == "":
 			return bad("Pooling", `""`, "set: llama.cpp wants it of a nomic-bert")
+		case c.Arch == NomicBert && c.Pooling == "rank":
+			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
 		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, bert or nomic-bert")

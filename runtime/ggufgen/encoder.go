@@ -38,6 +38,13 @@ func TinyBert() Config {
 	}
 }
 
+// TinyRank is TinyBert with a classification head: it scores pairs of a query and a document.
+func TinyRank() Config {
+	c := TinyBert()
+	c.Name, c.Pooling = "ggufgen-tiny-rank", "rank"
+	return c
+}
+
 // TinyNomic is the same in the form of nomic-embed-text: rotary positions, SwiGLU, pooling "mean".
 func TinyNomic() Config {
 	c := TinyBert()
@@ -148,6 +155,10 @@ func (c Config) planEncoder() []*tensor {
 		}
 		linear(partDown, blk+"ffn_down", d, c.FFN, ffnGain, bert)
 		norm(blk + "layer_output_norm")
+	}
+	if c.Pooling == "rank" {
+		linear("", "cls", d, d, 1, true)
+		linear("", "cls.output", 1, d, 2, true)
 	}
 	return all
 }

@@ -23,6 +23,7 @@ func TestEncoderFiles(t *testing.T) {
 		{TinyNomic(), 1, []string{"blk.0.attn_qkv.weight", "blk.1.ffn_gate.weight"},
 			[]string{"position_embd.weight", "blk.0.attn_q.weight", "blk.0.attn_output.bias"}},
 		{TinyEmbed(), 3, []string{"blk.0.attn_q.weight"}, []string{"token_types.weight"}},
+		{TinyRank(), 4, []string{"cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"}, nil},
 	} {
 		t.Run(c.cfg.Name, func(t *testing.T) {
 			g, err := ggml.Decode(bytes.NewReader(write(t, c.cfg)), -1)
@@ -45,7 +46,7 @@ func TestEncoderFiles(t *testing.T) {
 					t.Errorf("no tensor %s", name)
 				}
 			}
-			for _, name := range append(c.not, "output_norm.bias") {
+			for _, name := range append([]string{"output_norm.bias"}, c.not...) {
 				if slices.Contains(names, name) {
 					t.Errorf("a tensor %s", name)
 				}
@@ -61,11 +62,12 @@ func TestEncoderValidate(t *testing.T) {
 		"KVHeads":  func(c *Config) { c.KVHeads = 1 },
 		"Template": func(c *Config) { c.EndEvery = 10 },
 		"Pooling":  func(c *Config) { c.Pooling = "" },
+		"Pooling ": func(c *Config) { c.Pooling = "rank" },
 	} {
 		cfg := TinyNomic()
 		breakIt(&cfg)
 		err := Write(filepath.Join(t.TempDir(), "m.gguf"), cfg)
-		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), field+" is ") {
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), strings.TrimSpace(field)+" is ") {
 			t.Errorf("%s: error %v", field, err)
 		}
 	}

@@ -30,7 +30,7 @@ func write(t *testing.T, cfg Config) []byte {
 
 func TestWriteIsReadBack(t *testing.T) {
 	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
-		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed()} {
+		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank()} {
 		for _, typ := range Types() {
 			if base.Embedding%max(storages[typ].block, 1) != 0 {
 				continue

@@ -233,7 +233,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.type_v          = (enum ggml_type) o->type_v;
         p.swa_full        = o->swa_full;
         p.embeddings      = o->embeddings;
-        p.pooling_type    = LLAMA_POOLING_TYPE_NONE; // rows are pooled by the caller, who may have computed them in several steps
+        p.pooling_type    = (enum llama_pooling_type) o->pooling;
         p.kv_unified      = true;
         p.offload_kqv     = o->offload_kqv;
         p.op_offload      = true;

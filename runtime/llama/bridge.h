@@ -46,6 +46,7 @@ typedef struct {
     bool     swa_full;
     bool     offload_kqv;    // the KV cache of layers on a device is there, too
     bool     embeddings;     // see llama_set_embeddings
+    int32_t  pooling;        // enum llama_pooling_type
     const int32_t * abort;   // read atomically by the abort callback; must outlive the context
 } uma_context_options;
 

@@ -87,6 +87,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 	if e.encoder {
 		e.caps.MaxMicroBatch, e.caps.ContextTokens = e.caps.MaxBatch, e.longest
 	}
+	e.readRanking(o.ModelPath)
 	return nil
 }
 

@@ -71,12 +71,16 @@ type engine struct {
 	encoder bool          // mem is nil: every text is computed whole
 	longest int           // of an encoder: tokens of a text
 	next    []runtime.Pos // of an encoder: by sequence, scratch of checkTexts
+	// ranking is how the model ranks; nil: noRanking says why not.
+	ranking   *runtime.Ranking
+	noRanking error
 }
 
 var (
 	_ runtime.Engine       = (*engine)(nil)
 	_ runtime.RowScanner   = (*engine)(nil)
 	_ runtime.Embedder     = (*engine)(nil)
+	_ runtime.Ranker       = (*engine)(nil)
 	_ runtime.ThreadSetter = (*engine)(nil)
 )
 
@@ -224,6 +228,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	// cells still has free ones.
 	c.swa_full = C.bool(o.Sequences > 1)
 	c.offload_kqv = C.bool(!o.NoKVOffload)
+	c.pooling = C.LLAMA_POOLING_TYPE_NONE // the caller pools rows, which may be computed in several steps
 	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
 	if e.encoder {
 		if err := e.encoderContext(c); err != nil {
