@@ -232,8 +232,8 @@ func ollamaFeatures(address string) ([]feature, error) {
 				return err
 			}
 			return all(vectors(got.Embeddings), check(got.PromptEvalCount > 0, "no prompt_eval_count"),
-				check(len(one.Embedding) == len(got.Embeddings[0]), "embeddings of %d and %d values", len(one.Embedding),
-					len(got.Embeddings[0])))
+				check(len(one.Embedding) == len(got.Embeddings[0]), "embeddings of %d and %d values",
+					len(one.Embedding), len(got.Embeddings[0])))
 		}},
 		{"errors", func(ctx context.Context) error {
 			hot := options("temperature", "hot")
