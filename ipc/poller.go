@@ -1,7 +1,5 @@
 package ipc
 
-import "time"
-
 // eventsPerTurn is the maximum number of ready descriptors that one wait reports; the next wait reports the rest.
 const eventsPerTurn = 128
 
@@ -26,12 +24,4 @@ const (
 type event struct {
 	fd    int
 	ready readiness
-}
-
-// pollMs converts a timeout to milliseconds, rounded up, so that a timer has passed when wait returns.
-func pollMs(d time.Duration) int {
-	if d < 0 {
-		return -1
-	}
-	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
 }

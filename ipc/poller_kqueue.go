@@ -148,3 +148,11 @@ func (p *poller) wake() {
 }
 
 func (p *poller) close() { unix.Close(p.fd) }
+
+// pollMs converts a timeout to milliseconds, rounded up, so that a timer has passed when wait returns.
+func pollMs(d time.Duration) int {
+	if d < 0 {
+		return -1
+	}
+	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
+}
