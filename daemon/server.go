@@ -107,12 +107,14 @@ type parts struct {
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
+	price    bool                             // cells are priced on a fake engine too
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
 func New(cfg *Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
 
 func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
+	cfg.priceFake = p.price
 	mode, err := socketMode("socket-mode", cfg.SocketMode)
 	if err != nil {
 		return nil, err
