@@ -293,8 +293,8 @@ const (
 	Restored
 	// Ingested: the N tokens of Request's offloaded thought are in the pool again, from Tier, after Took.
 	Ingested
-	// Priced: it was decided whether N tokens that Tier has are restored for Request or computed, or, without a Request,
-	// whether N evicted tokens are copied to Tier. Uses Price.
+	// Priced: it was decided whether N tokens that Tier has are restored for Request or computed, or, without a
+	// Request, whether N evicted tokens are copied to Tier. Uses Price.
 	Priced
 	// Verified: of the N guessed tokens from Source that the previous step computed for Request, Accepted were what was
 	// sampled. Thinking is the phase at the first of them.

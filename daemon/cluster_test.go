@@ -17,8 +17,8 @@ import (
 
 // TestFabricCluster: two daemons share prefixes through a real cluster of three nodes. Then one node is killed, and
 // another one is cut off: silent, or out of reach in a network namespace. All answers stay the ones that a daemon
-// without a fabric gives, no request is stuck, prefixes on the nodes that are
-// left are hit, and when the nodes are back the cluster gets what it lacks.
+// without a fabric gives, no request is stuck, prefixes on the node that stays are hit, and when the others are back
+// the cluster gets what it lacks.
 func TestFabricCluster(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
 		clusterTest(t, "127.0.0.1", "", func(s *redistest.Server) func() {
@@ -45,7 +45,7 @@ type namespace struct {
 // newNamespace makes a network namespace, or skips the test where that is not possible.
 func newNamespace(t *testing.T) *namespace {
 	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
-		t.Skip("SKIPPED: a network namespace needs root and ip (iproute2); the subtest \"stopped\" has run without them")
+		t.Skip("SKIPPED: a network namespace needs root and ip (iproute2); the subtest \"stopped\" needs neither")
 	}
 	net := fmt.Sprintf("10.213.%d.", os.Getpid()%250+1)
 	id := fmt.Sprint("uma", os.Getpid())
@@ -83,7 +83,8 @@ const (
 // clusterTest runs the test with nodes on host, of which cutOff is in network namespace netns; "" = in none. cut cuts
 // it off until the function that it returns is called.
 func clusterTest(t *testing.T, host, netns string, cut func(*redistest.Server) (heal func())) {
-	args := []string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000"}
+	args := []string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no",
+		"--cluster-node-timeout", "60000"}
 	nodes := []*redistest.Server{redistest.StartAt(t, host, "", args...), redistest.StartAt(t, host, "", args...), nil}
 	if netns == "" {
 		nodes[cutOff] = redistest.Start(t, args...)

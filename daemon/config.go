@@ -102,7 +102,6 @@ type Config struct {
 	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
 	FabricTTL              time.Duration
-	priceFake              bool // of a test: see byPrice
 	OffloadThresholdBlocks int
 
 	// A front and its engine processes.

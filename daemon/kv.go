@@ -28,7 +28,6 @@ func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sc
 		NoPrefixCache:  c.NoPrefixCache,
 		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
 		ThinkEvict: c.ThinkEvict,
-		ByPrice:    c.byPrice(caps),
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
 	}
 	cc.Sched.Cost = cost

@@ -213,7 +213,8 @@ const offerBatch = 8
 // read; the loop is woken when it has come.
 func (s *stores) pushAgain(o *offer) (over, waiting bool) {
 	m, tree := s.remote, s.l.core.Tree()
-	match := tree.Lookup(&kvsnap.Prompt{NS: o.ns, Tokens: append(o.tokens[:len(o.tokens):len(o.tokens)], 0), NoWait: true})
+	longer := append(o.tokens[:len(o.tokens):len(o.tokens)], 0) // a match leaves out the last token
+	match := tree.Lookup(&kvsnap.Prompt{NS: o.ns, Tokens: longer, NoWait: true})
 	for n := 0; len(o.missing) > 0 && o.missing[0]+m.piece <= match.Len; n++ {
 		if n == offerBatch {
 			return false, false

@@ -6,7 +6,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -61,10 +60,4 @@ func rounded(d time.Duration) time.Duration {
 		unit *= 10
 	}
 	return d.Round(unit)
-}
-
-// byPrice reports whether cells are restored and copied only where computing them would take longer. The steps of a
-// fake engine take no time: only a test asks for it there.
-func (c *Config) byPrice(caps runtime.Capabilities) bool {
-	return caps.Device != runtime.DeviceFake || c.priceFake
 }

@@ -90,15 +90,17 @@ func TestPriceText(t *testing.T) {
 		want string
 	}{
 		{core.Host, sched.Price{Way: sched.WayRestore},
-			"Restores 640 tokens of its prompt that the host tier has: too little was measured to compare with computing " +
-				"them."},
+			"Restores 640 tokens of its prompt that the host tier has: too little was measured to compare with " +
+				"computing them."},
 		{core.Disk, sched.Price{Way: sched.WayRestore, Restore: 1234567, Compute: 98765432},
-			"Restores 640 tokens of its prompt that the disk tier has: 1.23ms are predicted, 98.8ms for computing them."},
+			"Restores 640 tokens of its prompt that the disk tier has: 1.23ms are predicted, 98.8ms for computing " +
+				"them."},
 		{core.Fabric, sched.Price{Way: sched.WayCompute, Restore: 2 * time.Second, Compute: 50 * time.Millisecond},
-			"Computes 640 tokens of its prompt that the fabric may have: 50ms are predicted for that, 2s for a restore."},
+			"Computes 640 tokens of its prompt that the fabric may have: 50ms are predicted for that, 2s for a " +
+				"restore."},
 		{core.Fabric, sched.Price{Way: sched.WayTrial, Restore: 2 * time.Second, Compute: 50 * time.Millisecond},
-			"Restores 640 tokens of its prompt that the fabric may have, to measure the tier again: 2s are predicted, 50ms " +
-				"for computing them."},
+			"Restores 640 tokens of its prompt that the fabric may have, to measure the tier again: 2s are " +
+				"predicted, 50ms for computing them."},
 	} {
 		p := pricing{tokens: 640, tier: c.tier, price: c.p}
 		if got := p.text(); got != c.want {

@@ -114,7 +114,6 @@ type parts struct {
 func New(cfg *Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
 
 func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
-	cfg.priceFake = p.price
 	mode, err := socketMode("socket-mode", cfg.SocketMode)
 	if err != nil {
 		return nil, err
@@ -567,6 +566,8 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	cfg := s.cfg.core(m.caps, m.info, saved.cost)
+	// The steps of a fake engine take no time: only a test prices cells there.
+	cfg.ByPrice = m.caps.Device != runtime.DeviceFake || s.parts.price
 	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
 		cfg.Stores = l.stores
 	}

@@ -242,8 +242,8 @@ func (m *Metrics) declareKV(sched, scrape string) {
 		"Attempts of pushes to the fabric after the first, which failed", scrape, m.fabricLabels,
 		one(func(f *FabricStats) float64 { return float64(f.Retried) }))
 	m.vectorOf("disagg_pushed_again_total", "uma_disagg_pushed_again_total", "fabric", counter, "pushes",
-		"Pushes of cached cells that the fabric lacked: lost, expired, or of an earlier process", scrape, m.fabricLabels,
-		one(func(f *FabricStats) float64 { return float64(f.Again) }))
+		"Pushes of cached cells that the fabric lacked: lost, expired, or of an earlier process", scrape,
+		m.fabricLabels, one(func(f *FabricStats) float64 { return float64(f.Again) }))
 	m.vectorOf("disagg_renewed_total", "uma_disagg_renewed_total", "fabric", counter, "values",
 		"Values of the fabric whose time to live was renewed, because a request used them", scrape, m.fabricLabels,
 		one(func(f *FabricStats) float64 { return float64(f.Renewed) }))

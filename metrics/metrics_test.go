@@ -277,8 +277,9 @@ func TestSnapshot(t *testing.T) {
 			"disagg_pushes_retried_total": map[string]any{"valkey": 20.0},
 			"disagg_pushed_again_total":   map[string]any{"valkey": 21.0},
 			"disagg_renewed_total":        map[string]any{"valkey": 22.0},
-			"disagg_queued":               map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
-			"build": map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
+			"disagg_queued":               map[string]any{"valkey": 3.0},
+			"disagg_circuit_open":         map[string]any{"valkey": 1.0},
+			"build":                       map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
 			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama",
 				"description": "llama 1M Q8_0"},
 		} {

@@ -90,7 +90,8 @@ func TestPriceOfACopy(t *testing.T) {
 // TestComputeTime: unknown until prompts were measured; then by the model, in as many steps as it takes, and beside
 // running requests at the pace of recent steps.
 func TestComputeTime(t *testing.T) {
-	s, err := New(Config{Policy: "uma", MaxRunning: 4, Cells: 1 << 16, MaxBatch: 128, MaxQueue: 64, Guard: DefaultGuard})
+	s, err := New(Config{Policy: "uma", MaxRunning: 4, Cells: 1 << 16, MaxBatch: 128, MaxQueue: 64,
+		Guard: DefaultGuard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,8 +133,9 @@ func (t *stores) fetch(op *core.Op, now int64) {
 		tier := tierOf(p)
 		if tier != tierHost {
 			took := float64(t.us[tier] * float64(p.P1-p.P0))
-			if limit := micros(op.Patience) * float64(p.P1-p.P0); tier == tierFabric && op.Patience > 0 && took > limit {
-				at += limit // core does not wait longer
+			limit := float64(micros(op.Patience) * float64(p.P1-p.P0))
+			if tier == tierFabric && op.Patience > 0 && took > limit { // core does not wait longer
+				at += limit
 				for _, late := range f.chain[i:] {
 					of(late).refs--
 				}

@@ -1041,8 +1041,8 @@ func TestDeleteOtherModels(t *testing.T) {
 		if s := c.Stats(); s.Disk.Parts != 3 {
 			t.Errorf("%+v", s.Disk)
 		}
-		if n, err := c.DeleteNamespaces(context.Background(), func(Namespace) bool { return true }); n != 3 || err != nil ||
-			len(fsys.files()) != 0 {
+		n, err := c.DeleteNamespaces(context.Background(), func(Namespace) bool { return true })
+		if n != 3 || err != nil || len(fsys.files()) != 0 {
 			t.Errorf("deleted %d: %v; left: %v", n, err, fsys.files())
 		}
 	}

@@ -221,7 +221,8 @@ func TestOffload(t *testing.T) {
 	l.Allocate(&s, ThinkComplete, 40, Holders{All: 1, Parked: 1})
 	step := func(what string, at Location, cells, away, free int) {
 		t.Helper()
-		if l.BlockLocation(&s) != at || s.Cells() != cells || l.Offloaded() != away || l.Free() != free || s.Len() != 40 {
+		if l.BlockLocation(&s) != at || s.Cells() != cells || l.Offloaded() != away || l.Free() != free ||
+			s.Len() != 40 {
 			t.Errorf("%s: %v, %d of %d cells, %d offloaded, %d free", what, l.BlockLocation(&s), s.Cells(), s.Len(),
 				l.Offloaded(), l.Free())
 		}

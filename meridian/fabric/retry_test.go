@@ -77,7 +77,8 @@ func TestPushesArrive(t *testing.T) {
 			t.Errorf("%d of 1000 arrived, %d were told of", arrived, told)
 		}
 		for i := range 1000 {
-			if v, err := g.Pull(context.Background(), fmt.Sprint("k", i), nil); err != nil || string(v) != string(frame(i)) {
+			v, err := g.Pull(context.Background(), fmt.Sprint("k", i), nil)
+			if err != nil || string(v) != string(frame(i)) {
 				t.Errorf("piece %d: %v", i, err)
 			}
 		}
