@@ -81,7 +81,9 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 		case v.Whole < v.To:
 			c.offloadTail(v)
 		default:
-			c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
+			if c.worthCopying(v) {
+				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
+			}
 		}
 	}
 }

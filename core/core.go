@@ -73,6 +73,10 @@ type Config struct {
 	// CopyPerToken is the expected time of copying one token's cells, until copies are measured.
 	CopyPerToken time.Duration
 
+	// ByPrice: cells are restored, and copied as they are evicted, only where that is predicted to be quicker than
+	// computing them (sched.Prices); else always.
+	ByPrice bool
+
 	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are set at Arrive.
 	Tokens func(*Request)
 	// Trace records every call; nil: nothing is recorded.
@@ -134,6 +138,7 @@ type Core struct {
 	ingesting   *restore   // the thought whose cells are in ingestSeq; nil: none
 	left        time.Duration
 	copyCost    float64 // nanoseconds a token, moving average
+	prices      sched.Prices
 
 	verified []*Request // those with guesses in the newest batch
 	// indexes of ended requests, to reuse, and the bytes of all

@@ -33,6 +33,7 @@
 //	pool.go      cells: room for a batch, evictions, what the scheduler hears of the ledger (meridian/blocks)
 //	restore.go   cells that are restored from memory, disk or a fabric
 //	copy.go      cells that are copied out
+//	price.go     whether cells are restored and copied, or computed again
 //	row.go       a token: the thought, the text, the end
 //	embed.go     texts to embed
 //	cut.go       tokens that are removed from a running sequence

@@ -131,7 +131,8 @@ func (c *Core) ingest(now Instant, r *Request) bool {
 	}
 	r.restoring = re
 	c.restores = append(c.restores, re)
-	c.op(Op{Kind: Fetch, Restore: re.id, Req: r.ID, NS: re.ns, Tokens: re.tokens, From: from, First: to, Tier: re.tier})
+	c.op(Op{Kind: Fetch, Restore: re.id, Req: r.ID, NS: re.ns, Tokens: re.tokens, From: from, First: to, Tier: re.tier,
+		Patience: c.patience(from, to)})
 	return true
 }
 
@@ -202,6 +203,7 @@ func (c *Core) ingested(now Instant, re *restore) {
 			if actions, ok := c.tree.Ingest(uint64(r.ID), c.ingestSeq()); ok {
 				c.do(actions)
 				c.note(Note{Kind: Ingested, Request: r, Tier: re.tier, N: n, Took: now.Sub(re.begin)})
+				c.restoreTook(now, re)
 			}
 		}
 		c.op(Op{Kind: SeqRemove, Dst: c.ingestSeq(), To: -1})

@@ -55,6 +55,13 @@ func (s *Step) String() string {
 			fmt.Fprintf(&b, "prefix %d unpinned\n", n.Entry)
 		case Ingested:
 			fmt.Fprintf(&b, "request %d has %d tokens of its thought again\n", n.Request.ID, n.N)
+		case Priced:
+			who := "an eviction"
+			if n.Request != nil {
+				who = fmt.Sprint("request ", n.Request.ID)
+			}
+			fmt.Fprintf(&b, "%s: %v %d tokens, %v (predicted %v, computing %v)\n", who, n.Price.Way, n.N, n.Tier,
+				n.Price.Restore, n.Price.Compute)
 		case Verified:
 			fmt.Fprintf(&b, "request %d guessed %d tokens (%v), %d right\n", n.Request.ID, n.N, n.Source, n.Accepted)
 		case Restored:

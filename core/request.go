@@ -244,6 +244,8 @@ type Op struct {
 	Tier     Tier        // Fetch: where the parts are, the slowest of them
 	Use      blocks.Tier // CopyOut, OffloadBlock: of the part's last cell
 	NS       uint32
+	// Fetch: how long each token is worth waiting for, that is as long as computing it takes; 0 = unknown.
+	Patience time.Duration
 	Tokens   []Token // valid until the Done after
 }
 
@@ -291,6 +293,9 @@ const (
 	Restored
 	// Ingested: the N tokens of Request's offloaded thought are in the pool again, from Tier, after Took.
 	Ingested
+	// Priced: it was decided whether N tokens that Tier has are restored for Request or computed, or, without a
+	// Request, whether N evicted tokens are copied to Tier. Uses Price.
+	Priced
 	// Verified: of the N guessed tokens from Source that the previous step computed for Request, Accepted were what was
 	// sampled. Thinking is the phase at the first of them.
 	Verified
@@ -306,6 +311,7 @@ type Note struct {
 	Match   kvsnap.Match
 	Entry   uint64
 	Took    time.Duration
+	Price   sched.Price
 
 	Source   spec.Source
 	Accepted int

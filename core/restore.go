@@ -40,6 +40,7 @@ type restore struct {
 	have    int  // of them: shared from the pool
 	tier    Tier
 	begin   Instant
+	first   Instant // when its first part was ready; 0 = none was
 
 	thought *Request // whose offloaded thought [have, len(tokens)) this is; nil: a prefix
 	waited  int      // steps in which there was no room for a thought
@@ -88,7 +89,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 		n, tier, ok = end, r.thought.tier, true
 		fetch.Req, fetch.From, fetch.First = r.ID, r.thought.boundary(m.Len, c.cfg.PartTokens), r.thought.to
 	}
-	if !ok {
+	if !ok || !c.worthRestoring(r, tier, m.Len, here, n) {
 		return false
 	}
 	c.lastRestore++
@@ -97,6 +98,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	r.restoring = re
 	c.restores = append(c.restores, re)
 	fetch.Restore, fetch.NS, fetch.Tokens, fetch.Tier = re.id, re.ns, re.tokens, tier
+	fetch.Patience = c.patience(m.Len, n)
 	c.op(fetch)
 	return true
 }
@@ -106,6 +108,9 @@ func (c *Core) partAtHand(now Instant, in *Input) {
 	for _, re := range c.restores {
 		if re.id == in.Restore && re.state == awaited {
 			re.p0, re.p1, re.over, re.state = in.P0, in.P1, in.Kind == PartsEnd, atHand
+			if re.first == 0 && !re.over {
+				re.first = now
+			}
 			if re.over && re.thought != nil {
 				re.thought.thought.ingests = maxIngests // the stores have lost it
 			}
@@ -224,6 +229,7 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	if re.seq != NoSeq {
 		c.ended(c.tree.Retain(kvsnap.Instant(now), re.seq, re.tokens[:re.done]))
 		re.seq = NoSeq
+		c.restoreTook(now, re)
 		if re.done > re.have {
 			c.note(Note{Kind: Restored, Tier: re.tier, N: re.done - re.have, Took: now.Sub(re.begin)})
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -15,7 +16,7 @@ import (
 // TestScripts runs the stories of testdata/*.txt: interleavings of inputs and steps, and what the core decides.
 // Commands:
 //
-//	new cells=N running=N batch=N [policy=P] [store=PART] [evict=MODE] [shift] [fixed]
+//	new cells=N running=N batch=N [policy=P] [store=PART] [evict=MODE] [shift] [fixed] [price]
 //	arrive ID prompt=NAME:N[+NAME:N…] [max=N] [owner=N] [background] [chat] [think=N] [probe=AFTER:ROWS] [system=N]
 //	       [embed [every-row] [whole]] [guess=N] [says=NAME:N+…]
 //	cancel ID / pause ID / resume ID / end-think ID / drain / pin N / drop N
@@ -63,7 +64,7 @@ func number(t *testing.T, s string) int {
 }
 
 func scripted(t *testing.T, words []string) *machine {
-	cells, running, batch, policy, part, evict, shift, fixed := 256, 4, 64, "uma", 0, "", false, false
+	cells, running, batch, policy, part, evict, shift, fixed, price := 256, 4, 64, "uma", 0, "", false, false, false
 	for _, w := range words {
 		k, v, _ := strings.Cut(w, "=")
 		switch k {
@@ -81,6 +82,8 @@ func scripted(t *testing.T, words []string) *machine {
 			evict = v
 		case "shift":
 			shift = true
+		case "price":
+			price = true
 		case "fixed":
 			fixed = true
 		default:
@@ -89,6 +92,7 @@ func scripted(t *testing.T, words []string) *machine {
 	}
 	cfg := testConfig(cells, running, batch, policy)
 	cfg.PartTokens, cfg.ThinkEvict, cfg.ContextShift, cfg.CanRemoveRange = part, evict, shift, !fixed
+	cfg.ByPrice = price
 	m, err := newMachine(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -130,6 +134,10 @@ func (m *machine) command(t *testing.T, name string, words []string, out *string
 		m.c.Handle(m.now, in)
 	case "threads":
 		m.c.Handle(m.now, Input{Kind: Threads, N: number(t, words[0]), Disturbed: len(words) > 1})
+	case "wait": // milliseconds
+		m.now = m.now.Add(time.Duration(number(t, words[0])) * time.Millisecond)
+	case "fast":
+		m.store.slow = false
 	case "slow":
 		m.store.slow = true
 	case "full":

@@ -76,7 +76,7 @@ type tracedConfig struct {
 	ShareSystem, NoPrefixCache             bool
 	CanRemoveRange, CanShift, ContextShift bool
 	ThinkEvict                             string
-	Stored, Durable                        bool
+	Stored, Durable, ByPrice               bool
 	PartTokens                             int
 	CopyPerToken                           time.Duration
 }
@@ -87,7 +87,7 @@ func (t *Trace) config(c *Config) {
 	}
 	b, err := json.Marshal(tracedConfig{
 		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.CanRemoveRange, c.CanShift,
-		c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.PartTokens, c.CopyPerToken,
+		c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.ByPrice, c.PartTokens, c.CopyPerToken,
 	})
 	if err != nil {
 		panic("core: trace: " + err.Error())
@@ -248,6 +248,10 @@ func (s *Step) Append(dst []byte) []byte {
 		if n.Request != nil {
 			id = n.Request.ID
 		}
+		if n.Kind == Priced {
+			dst = fmt.Appendf(dst, "priced %d n=%d tier=%v way=%v\n", id, n.N, n.Tier, n.Price.Way)
+			continue
+		}
 		if n.Kind == Verified {
 			dst = fmt.Appendf(dst, "verified %d n=%d accepted=%d source=%v thinking=%t\n", id, n.N, n.Accepted,
 				n.Source, n.Thinking)
@@ -271,7 +275,7 @@ func (s *Step) Append(dst []byte) []byte {
 
 var (
 	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped",
-		"unpinned", "restored", "ingested", "verified"}
+		"unpinned", "restored", "ingested", "priced", "verified"}
 	endNames = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
 )
 
@@ -464,7 +468,8 @@ func (p *player) begin(config []byte) error {
 		ShareSystem:   t.ShareSystem,
 		NoPrefixCache: t.NoPrefixCache, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift,
 		ContextShift: t.ContextShift,
-		ThinkEvict:   t.ThinkEvict, Durable: t.Durable, PartTokens: t.PartTokens, CopyPerToken: t.CopyPerToken,
+		ThinkEvict:   t.ThinkEvict, Durable: t.Durable, ByPrice: t.ByPrice, PartTokens: t.PartTokens,
+		CopyPerToken: t.CopyPerToken,
 	}
 	if t.Stored {
 		c.Stores = p

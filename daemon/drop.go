@@ -22,11 +22,12 @@ const (
 // dropJob is the slow part of `kv drop`: it deletes the copies outside the pool, on a goroutine other than the loop's.
 type dropJob struct {
 	uid      uint32
-	all      bool // all copies of uid
+	all      bool // all copies of uid, of other models too
 	operator bool // uid may drop the copies of all users
 	deletes  []func(context.Context) error
 	parts    int           // stored parts removed so far
 	keys     []string      // on the fabric
+	thoughts []string      // parts of thoughts in this process's memory
 	part     *snapshot.Key // a stored part, deleted with the parts that continue it
 	partP0   int           // its first position
 }
@@ -37,13 +38,15 @@ func (s *stores) newDrop(uid uint32, all, operator bool) *dropJob {
 		return nil
 	}
 	d := &dropJob{uid: uid, all: all, operator: operator}
-	if all && s.remote != nil {
-		for key, ns := range s.remote.sent {
-			if operator || ns == uid {
-				d.keys = append(d.keys, key)
-				delete(s.remote.sent, key)
-			}
-		}
+	if !all {
+		return d
+	}
+	if s.remote != nil {
+		d.keys = s.remote.pieces.take(d.may)
+		s.remote.offers.end(func(o *offer) bool { return d.may(o.ns) })
+	}
+	if s.thoughts != nil && s.thoughts != s.remote {
+		d.thoughts = s.thoughts.pieces.take(d.may)
 	}
 	return d
 }
@@ -70,9 +73,9 @@ func (s *stores) dropPrefix(d *dropJob, ns uint32, tokens []runtime.Token) {
 	}
 	from := len(d.keys)
 	d.keys = s.remote.keys(d.keys, ns, tokens, shared)
-	for _, key := range d.keys[from:] {
-		delete(s.remote.sent, key)
-	}
+	s.remote.pieces.forget(d.keys[from:]...)
+	s.remote.offers.end(func(o *offer) bool { return o.ns == ns && kvsnap.CommonPrefix(o.tokens, tokens) > shared })
+	s.remote.offers.lose() // what remains is offered from the pool
 }
 
 // drop deletes d's copies and adds their number to done. It runs on a goroutine other than the loop's.
@@ -86,15 +89,21 @@ func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 	defer s.dropping.Add(-1)
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
-	keys := s.fabricKeys(d)
+	keys, thoughts := s.fabricKeys(d), 0
 	errs := []error{s.dropStored(ctx, d)}
 	removed := 0
 	if s.remote != nil {
+		s.remote.pieces.forget(keys...)
 		n, err := s.remote.out.Delete(ctx, keys)
 		if err != nil {
 			err = fmt.Errorf("%d of %d pieces remain on the fabric until they expire: %w", len(keys)-n, len(keys), err)
 		}
 		removed, errs = n, append(errs, err)
+	}
+	if len(d.thoughts) > 0 {
+		var err error
+		thoughts, err = s.thoughts.out.Delete(ctx, d.thoughts)
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%s Some copies remain: %w", done.Text, err)
@@ -105,11 +114,16 @@ func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 	if removed > 0 {
 		done.Text += fmt.Sprintf(" %d pieces were removed from the fabric.", removed)
 	}
+	if thoughts > 0 {
+		done.Text += fmt.Sprintf(" %d parts of thoughts were dropped from memory.", thoughts)
+	}
 	return nil
 }
 
 // mine reports whether d may drop the copies of a namespace.
-func (d *dropJob) mine(ns snapshot.Namespace) bool { return d.operator || uint32(ns) == d.uid }
+func (d *dropJob) mine(ns snapshot.Namespace) bool { return d.may(uint32(ns)) }
+
+func (d *dropJob) may(ns uint32) bool { return d.operator || ns == d.uid }
 
 // fabricKeys returns d's keys on the fabric, sorted. The stored parts name those that an earlier process pushed.
 func (s *stores) fabricKeys(d *dropJob) []string {
@@ -143,16 +157,8 @@ func (s *stores) dropStored(ctx context.Context, d *dropJob) error {
 		d.parts, errs = d.parts+n, append(errs, err)
 	}
 	if d.all {
-		spaces := map[snapshot.Namespace]bool{snapshot.Namespace(d.uid): true}
-		for _, i := range s.cache.List() {
-			spaces[i.Namespace] = d.mine(i.Namespace)
-		}
-		for ns, ok := range spaces {
-			if ok {
-				n, err := s.cache.DeleteNamespace(ctx, ns)
-				d.parts, errs = d.parts+n, append(errs, err)
-			}
-		}
+		n, err := s.cache.DeleteNamespaces(ctx, d.mine)
+		d.parts, errs = d.parts+n, append(errs, err)
 	}
 	return errors.Join(errs...)
 }

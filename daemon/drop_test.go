@@ -320,7 +320,8 @@ func stalls(t *testing.T) (url string, stall func()) {
 			go pass(back, c)
 		}
 	}()
-	return "redis://" + l.Addr().String(), func() { close(stop) }
+	// Database 1: with 0 the client takes miniredis for a cluster, and goes to the node itself.
+	return "redis://" + l.Addr().String() + "/1", func() { close(stop) }
 }
 
 // TestStopWithASlowStore: the stop ends within --shutdown-timeout, whether the store never answered or fell silent with

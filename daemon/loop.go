@@ -178,6 +178,11 @@ func (l *loop) run() {
 			}
 			continue
 		}
+		if l.stores.offerSome() {
+			now = time.Now()
+			l.noteProgress(now)
+			continue
+		}
 		now = l.sleep(step.WakeAt, now)
 	}
 }
@@ -205,6 +210,7 @@ func (l *loop) takeCommands(now time.Time) {
 			l.poll(c.stored, now)
 		case cmdOffloaded:
 			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
+		case cmdOffer: // the loop offers it when it idles
 		case cmdAsk:
 			c.ask(l, now)
 		case cmdWritable:
@@ -316,6 +322,9 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		}
 		if n.First && r.part == nil {
 			l.firstStart(r, n)
+			if l.stores.remote != nil {
+				l.stores.remote.use(r.Owner, r.Tokens[:n.N])
+			}
 		}
 	case core.Preempted:
 		l.m.Preemptions.Inc()
@@ -339,6 +348,8 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 			n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
+	case core.Priced:
+		l.priced(n, now)
 	case core.Verified:
 		l.m.Guessed(n.Thinking, int(n.Source), n.N, n.Accepted)
 	case core.Ingested:

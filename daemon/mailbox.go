@@ -23,6 +23,7 @@ const (
 	cmdHistory                      // tokens is the prefix of req's next turn; nil: unknown
 	cmdStored                       // the next part of restore stored may be ready
 	cmdOffloaded                    // the tier has the thought of request offloaded
+	cmdOffer                        // there is something to offer to the fabric
 	cmdAsk                          // run ask between two steps
 )
 
@@ -40,7 +41,7 @@ type command struct {
 
 // mailbox carries commands to the decode loop: many writers, one reader. Its senders bound it: waitroom admits fewer
 // than twice --max-queue + --parallel requests, each is cancelled once and ends its thinking once, a connection is
-// reported writable once per stall, and a restore once per part.
+// reported writable once per stall, a restore once per part, and the fabric once per answer.
 //
 // pending lets the loop poll between two steps without the lock. The loop swaps items with an empty slice, so that the
 // steady state allocates nothing.

@@ -39,6 +39,7 @@ type request struct {
 	failure     *wire.Error    // error with which the loop cancelled it; nil: not cancelled, or by its client
 	form        *form          // grammar of its answer; nil: none
 	deviceWait  deviceWait     // of its steps, for other models
+	pricing     pricing        // of its cells outside the pool
 	formWait    formWait       // for the compilation of its grammars
 	callGrammar *compiled      // grammar of a tool call that the model starts by itself; nil: none
 	headed      bool           // callGrammar has the headers of messages

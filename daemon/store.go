@@ -138,9 +138,11 @@ func (s *stores) fetch(op *core.Op) {
 		if s.thoughts == s.remote {
 			src.tier = core.Fabric
 		}
-		src.parts = s.thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
+		pull := s.thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
+		pull.patience, src.parts = op.Patience, pull
 	} else if op.Tier == core.Fabric {
-		src.parts = s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
+		pull := s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
+		pull.patience, src.parts = op.Patience, pull
 	} else {
 		found, ok := s.cache.Peek(snapshot.Namespace(op.NS), op.Tokens)
 		var r *snapshot.Restore
@@ -305,11 +307,12 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	if cfg.ThinkEvict == core.OffloadThoughts && cfg.Fabric == "" {
 		room = ram / thoughtShare
 	}
+	scanned := make(chan struct{})
 	if ram > 0 {
 		disk, _ := cfg.CacheDisk.Of(0)
 		s.cache, err = snapshot.Open(snapshot.Options{
 			Origin: origin.format(), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
-			WholeParts: !l.caps.CanRemoveRange,
+			WholeParts: !l.caps.CanRemoveRange, Scanned: func() { close(scanned) },
 			Failed: func(what string, err error) {
 				l.log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
 			},
@@ -327,6 +330,7 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
 		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes))
+		s.remote.reoffers = true
 		if s.cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
 		}
@@ -335,6 +339,9 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 		if err := s.openThoughts(origin, room); err != nil {
 			return nil, fmt.Errorf("--think-evict offload: %w", err)
 		}
+	}
+	if s.remote != nil && s.cache.DiskError() == nil && l.caps.CanRemoveRange {
+		go func() { <-scanned; s.offerStored() }()
 	}
 	s.bindMetrics(l.m)
 	return s, nil
@@ -384,8 +391,9 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 		o, g := s.remote.out.Stats(), s.remote.guard.Stats()
 		st := metrics.FabricStats{
 			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested,
-			Errors:      append(g.Errors[:], o.PushesDropped+o.PullsDropped),
-			Queued:      o.QueuedItems + o.QueuedPulls,
+			Errors:  append(g.Errors[:], o.PushesDropped+o.PullsDropped),
+			Queued:  o.QueuedItems + o.QueuedPulls,
+			Retried: o.PushesRetried, Again: s.remote.again.Load(), Renewed: s.remote.renewed.Load(),
 			CircuitOpen: g.Breaker == fabric.BreakerOpen,
 		}
 		for t := range st.OffloadedTier {

@@ -247,7 +247,8 @@ func TestSyntheticFabric(t *testing.T) {
 		r.evictAll()
 		r.inLoop(func(l *loop) {
 			ns := snapshot.Namespace(os.Getuid())
-			if _, err := l.stores.cache.DeleteNamespace(context.Background(), ns); err != nil {
+			if _, err := l.stores.cache.DeleteNamespaces(context.Background(),
+				func(n snapshot.Namespace) bool { return n == ns }); err != nil {
 				t.Error(err)
 			}
 		})

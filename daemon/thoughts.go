@@ -34,6 +34,7 @@ type thoughtBatch struct {
 	req    core.ID
 	jobs   []fabric.PushJob
 	failed bool
+	ns     uint32
 }
 
 // offloadBlock adds cells to the batch of a thought, and sends it with the last of them. What cannot be sent stays in
@@ -41,7 +42,7 @@ type thoughtBatch struct {
 func (s *stores) offloadBlock(op *core.Op) {
 	b := &s.batch
 	if b.req != op.Req || op.First == op.From {
-		*b = thoughtBatch{req: op.Req}
+		*b = thoughtBatch{req: op.Req, ns: op.NS}
 	}
 	begin := time.Now()
 	p, frame, at, err := s.thoughts.frame(op.NS, op.Tokens, op.Src, op.From)
@@ -51,9 +52,6 @@ func (s *stores) offloadBlock(op *core.Op) {
 		b.failed = true
 	} else {
 		b.jobs = append(b.jobs, s.thoughts.job(&p, frame, at, s.thoughts.blocksOf(op.To-op.From), frameTier(op.Use)))
-		if s.thoughts == s.remote {
-			s.remote.remember(p.Key(), op.NS)
-		}
 	}
 	if op.Last && !b.failed {
 		s.sendThought(b)
@@ -77,8 +75,8 @@ func (s *stores) sendThought(b *thoughtBatch) {
 			}
 			counted(err)
 		}
-		if !s.thoughts.out.TryPush(b.jobs[i]) {
-			break // counted there; without it the batch is never complete
+		if !s.thoughts.tryPush(b.jobs[i], b.ns) {
+			break // without it the batch is never complete
 		}
 	}
 	s.thoughts.flush()

@@ -57,6 +57,7 @@ type finishedRequest struct {
 	guess  *wire.WhyGuesses
 	wait   formWait
 	device deviceWait
+	price  pricing
 	usage  wire.WhyUsage
 	think  meridian.Signals
 	force  meridian.Force // Reason is NoReason if its thinking was not ended early
@@ -71,6 +72,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
 		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait, guess: l.whyGuesses(r),
+		price: r.pricing,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -120,7 +122,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
 			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens), Guesses: p.guess,
 		}
-		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.force, p.calls)
+		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.price, &p.force, p.calls)
 		explain(&w, p.note)
 		rep.Requests = append(rep.Requests, w)
 	}
@@ -145,7 +147,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 			w.State = "prefill"
 		}
 	}
-	l.decisions(&w, about, r.arrived, r.formWait, r.deviceWait, &f, r.malformed)
+	l.decisions(&w, about, r.arrived, r.formWait, r.deviceWait, &r.pricing, &f, r.malformed)
 	explain(&w, note)
 	return w
 }
@@ -181,10 +183,11 @@ func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions fills w.Decisions, in the order of time: the waits for its grammars and for other models, the
+// decisions fills w.Decisions, in the order of time: the waits for its grammars and for other models, what was decided
+// about its stored cells, the
 // scheduler's decisions about a request, an early end of its thinking, and its malformed calls.
 func (l *loop) decisions(
-	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, device deviceWait,
+	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, device deviceWait, price *pricing,
 	f *meridian.Force, calls []malformedCall,
 ) {
 	w.Decisions = []wire.Decision{}
@@ -193,6 +196,9 @@ func (l *loop) decisions(
 	}
 	if device.times > 0 {
 		w.Decisions = append(w.Decisions, device.decision(l.device, arrived))
+	}
+	if !price.at.IsZero() {
+		w.Decisions = append(w.Decisions, price.decision(arrived))
 	}
 	log, _ := l.core.Scheduler().Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }

@@ -205,6 +205,9 @@ func (m *Metrics) declareKV(sched, scrape string) {
 		m.durations("kv_restore_"+name+"_ms", "uma_kv_restore_seconds", "Time of a restore of cached cells, by tier",
 			"decode loop, at each restore", &m.restores[i]).label = `tier="` + name + `"`
 	}
+	m.vector("kv_priced_total", "uma_kv_priced_total", "tier,way", counter, "decisions",
+		"Decisions by predicted time: stored cells restored or computed again, evicted ones copied or discarded",
+		"decode loop, at each decision", priceLabels, func(i int) float64 { return float64(m.kv.priced[i].Value()) })
 	m.total("kv_snapshots_total", "uma_kv_snapshots_total", "snapshots", "Snapshots taken", scrape,
 		func() float64 { return float64(m.storeNow().Snapshots) })
 	m.total("kv_snapshots_dropped_total", "uma_kv_snapshots_dropped_total", "snapshots",
@@ -235,6 +238,15 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			}
 			return 0
 		})
+	m.vectorOf("disagg_pushes_retried_total", "uma_disagg_pushes_retried_total", "fabric", counter, "pushes",
+		"Attempts of pushes to the fabric after the first, which failed", scrape, m.fabricLabels,
+		one(func(f *FabricStats) float64 { return float64(f.Retried) }))
+	m.vectorOf("disagg_pushed_again_total", "uma_disagg_pushed_again_total", "fabric", counter, "pushes",
+		"Pushes of cached cells that the fabric lacked: lost, expired, or of an earlier process", scrape,
+		m.fabricLabels, one(func(f *FabricStats) float64 { return float64(f.Again) }))
+	m.vectorOf("disagg_renewed_total", "uma_disagg_renewed_total", "fabric", counter, "values",
+		"Values of the fabric whose time to live was renewed, because a request used them", scrape, m.fabricLabels,
+		one(func(f *FabricStats) float64 { return float64(f.Renewed) }))
 	m.vectorOf("disagg_queued", "uma_disagg_queued", "fabric", gauge, "operations",
 		"Operations of the fabric that are queued or running", scrape, m.fabricLabels,
 		one(func(f *FabricStats) float64 { return float64(f.Queued) }))

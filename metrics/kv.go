@@ -34,6 +34,8 @@ var (
 	blockTiers     = []string{"think_complete", "think_active", "output_critical", "prefix"}
 	evictReasons   = []string{"pressure", "preempt", "dropped"}
 	evictionLabels = product(blockTiers, evictReasons)
+	// priceLabels are the decisions about cells outside the pool: sched's ways, of which only memory is copied to.
+	priceLabels = append(product(outerTiers, []string{"restore", "trial", "compute"}), "host/copy", "host/discard")
 )
 
 // KV are the ledger's and the prefix tree's numbers after a step.
@@ -56,6 +58,7 @@ type kvGauges struct {
 	outputCritical, joins       Counter
 	avoidable, prefixEvictions  Counter
 	prefixes, sequences, parked Gauge
+	priced                      [3*3 + 2]Counter // by priceLabels
 }
 
 // SetKV stores the ledger's numbers. One goroutine.
@@ -88,6 +91,15 @@ func (m *Metrics) Lookup(tier Tier, cached int) {
 
 // Restored counts a restore from a tier. took is the time from the request to the last cell.
 func (m *Metrics) Restored(tier Tier, d time.Duration) { m.restores[tier].Observe(d) }
+
+// Priced counts a decision about cells that tier has or may get; way is sched.Way. One goroutine.
+func (m *Metrics) Priced(tier Tier, way int) {
+	i := 3*int(tier-Host) + way - 1
+	if way > 3 {
+		i = 3*3 + way - 4
+	}
+	m.kv.priced[i].Inc()
+}
 
 // TierStats are one tier's size, and its counters since the start.
 type TierStats struct {
@@ -154,6 +166,7 @@ type FabricStats struct {
 	// The same by the tier on the frames: think_complete, think_active, output_critical.
 	OffloadedTier, IngestedTier [len(frameTiers)]uint64
 	Errors                      []uint64 // by the reasons given to BindFabric
+	Retried, Again, Renewed     uint64   // attempts of pushes after the first, pushes of what it lacked, renewals
 	Queued                      int      // operations not yet finished
 	CircuitOpen                 bool     // it is not used for a while
 }

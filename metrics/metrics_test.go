@@ -73,6 +73,7 @@ func filled() *Metrics {
 	})
 	m.BindFabric("valkey", []string{"timeout", "corrupt"}, func() FabricStats {
 		return FabricStats{Offloaded: 8, Ingested: 9, Errors: []uint64{1, 2}, Queued: 3, CircuitOpen: true,
+			Retried: 20, Again: 21, Renewed: 22,
 			OffloadedTier: [3]uint64{6, 0, 2}, IngestedTier: [3]uint64{8, 1, 0}}
 	})
 	m.CacheMisses.Declare("cold", "diverged")
@@ -80,6 +81,9 @@ func filled() *Metrics {
 	m.Lookup(Host, 812)
 	m.Lookup(Device, 0)
 	m.Restored(Host, 3*time.Millisecond)
+	m.Priced(Host, 1)
+	m.Priced(Fabric, 3)
+	m.Priced(Host, 5)
 	m.ThoughtDone(Thought{Tokens: 312, Time: 2 * time.Second, Ended: "converged", Probes: 9, Dropped: 1,
 		EAT: true, RPDI: true, Entropy: 0.3, Mean: 0.25, Var: 0.00047, Index: 1.5, Would: "converged"})
 	m.Forced("converged")
@@ -256,6 +260,9 @@ func TestSnapshot(t *testing.T) {
 			"kv_tier_cap_bytes": sized(200, 2000, 0), "kv_tier_entries": sized(5, 3, 0),
 			"kv_tier_evictions_total": sized(8, 4, 0), "kv_pages_in_total": outer(5, 0, 15),
 			"kv_pages_out_total": outer(6, 0, 16), "kv_tier_errors_total": outer(7, 0, 17),
+			"kv_priced_total": map[string]any{"host/restore": 1.0, "host/trial": 0.0, "host/compute": 0.0,
+				"disk/restore": 0.0, "disk/trial": 0.0, "disk/compute": 0.0, "fabric/restore": 0.0, "fabric/trial": 0.0,
+				"fabric/compute": 1.0, "host/copy": 0.0, "host/discard": 1.0},
 			"kv_snapshots_total": 12.0, "kv_snapshots_dropped_total": 1.0, "kv_quarantined_total": 2.0,
 
 			"disagg_blocks_offloaded_total": map[string]any{"valkey": 8.0},
@@ -266,9 +273,13 @@ func TestSnapshot(t *testing.T) {
 				"output_critical": 2.0},
 			"disagg_tier_ingested_total": map[string]any{"think_complete": 8.0, "think_active": 1.0,
 				"output_critical": 0.0},
-			"disagg_errors_total": map[string]any{"timeout": 1.0, "corrupt": 2.0},
-			"disagg_queued":       map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
-			"build": map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
+			"disagg_errors_total":         map[string]any{"timeout": 1.0, "corrupt": 2.0},
+			"disagg_pushes_retried_total": map[string]any{"valkey": 20.0},
+			"disagg_pushed_again_total":   map[string]any{"valkey": 21.0},
+			"disagg_renewed_total":        map[string]any{"valkey": 22.0},
+			"disagg_queued":               map[string]any{"valkey": 3.0},
+			"disagg_circuit_open":         map[string]any{"valkey": 1.0},
+			"build":                       map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
 			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama",
 				"description": "llama 1M Q8_0"},
 		} {

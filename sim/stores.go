@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -58,6 +59,7 @@ type fetch struct {
 	chain []*index.Node
 	from  []int   // tier of each part
 	ready []int64 // when each part is at hand, on the engine's clock
+	over  int64   // when it is known that there is no further part
 	next  int     // of chain
 	told  bool    // core knows of the next
 }
@@ -127,14 +129,27 @@ func (t *stores) fetch(op *core.Op, now int64) {
 		t.disk.Hit(n, diskElem)
 	}
 	at := float64(now)
-	for _, p := range f.chain {
+	for i, p := range f.chain {
 		tier := tierOf(p)
 		if tier != tierHost {
-			at += float64(t.us[tier] * float64(p.P1-p.P0))
+			took := float64(t.us[tier] * float64(p.P1-p.P0))
+			limit := float64(micros(op.Patience) * float64(p.P1-p.P0))
+			if tier == tierFabric && op.Patience > 0 && took > limit { // core does not wait longer
+				at += limit
+				for _, late := range f.chain[i:] {
+					of(late).refs--
+				}
+				f.chain = f.chain[:i]
+				break
+			}
+			at += took
 		}
 		f.from, f.ready = append(f.from, tier), append(f.ready, int64(at))
 	}
+	f.over = int64(at)
 }
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 func (t *stores) find(id core.RestoreID) *fetch {
 	for _, f := range t.fetches {
@@ -157,10 +172,10 @@ func (t *stores) arrive(c *core.Core, now int64) {
 	for _, f := range t.fetches {
 		switch {
 		case f.told:
-		case f.next == len(f.chain):
+		case f.next == len(f.chain) && f.over <= now:
 			f.told = true
 			c.Handle(instant(now), core.Input{Kind: core.PartsEnd, Restore: f.id})
-		case f.ready[f.next] <= now:
+		case f.next < len(f.chain) && f.ready[f.next] <= now:
 			f.told = true
 			c.Handle(instant(now), core.Input{Kind: core.Part, Restore: f.id, P0: f.chain[f.next].P0,
 				P1: f.chain[f.next].P1})
@@ -177,7 +192,7 @@ func (t *stores) next(*core.Core) (at int64, ok bool) {
 		if f.told {
 			continue
 		}
-		ready := int64(0)
+		ready := f.over
 		if f.next < len(f.chain) {
 			ready = f.ready[f.next]
 		}

@@ -81,6 +81,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	if u.stores = newStores(cfg); u.stores != nil {
 		c.Stores, c.PartTokens, c.Durable = u.stores, cfg.KVPartTokens, cfg.KVDiskBlocks > 0 || cfg.KVFabric
 		c.CopyPerToken = time.Duration(cfg.KVTierUs[core.Host-1] * float64(time.Microsecond))
+		c.ByPrice = true
 	}
 	var err error
 	if u.c, err = core.New(c); err != nil {

@@ -147,6 +147,7 @@ var rules = []rule{
 	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"internal/sockpath", nil, "daemon and clients agree on the default path"},
 	{"internal/sysmon", nil, "it sets one number of the system"},
+	{"internal/redistest", []string{"internal/waitfor"}, "tests of any package start a real server with it"},
 	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},

@@ -136,6 +136,9 @@ func Open(o Options) (*Cache, error) {
 		defer c.workers.Done()
 		background()
 		c.scanRest(rest)
+		if o.Scanned != nil {
+			o.Scanned()
+		}
 		c.writer()
 	}()
 	for range readers {

@@ -182,7 +182,7 @@ func TestHostTier(t *testing.T) {
 		t.Errorf("deleted %d: %v", n, err)
 	}
 	expect(t, c, 1, chat, 256, Host)
-	if n, err := c.DeleteNamespace(context.Background(), 1); n != 1 || err != nil {
+	if n, err := c.DeleteNamespaces(context.Background(), only(1)); n != 1 || err != nil {
 		t.Errorf("deleted %d: %v", n, err)
 	}
 	if _, err := c.Delete(context.Background(), Key{1}); !errors.Is(err, ErrNotFound) {
@@ -345,7 +345,7 @@ func TestDiskSurvivesRestart(t *testing.T) {
 	if s := c.Stats(); s.Disk.PagesIn != 800 || s.Host.PagesIn != 700 || s.Disk.Restores.Count != 2 {
 		t.Errorf("%+v", s)
 	}
-	if n, err := c.DeleteNamespace(context.Background(), 1); n != 3 || err != nil {
+	if n, err := c.DeleteNamespaces(context.Background(), only(1)); n != 3 || err != nil {
 		t.Fatalf("deleted %d: %v", n, err)
 	}
 	if f := fsys.files(); len(f) != 1 {
@@ -1007,4 +1007,43 @@ func (c *Cache) resize(ramBytes int64) {
 	evicted, _ := c.makeRoom(0)
 	c.mu.Unlock()
 	release(evicted)
+}
+
+func only(ns Namespace) func(Namespace) bool { return func(n Namespace) bool { return n == ns } }
+
+// TestDeleteOtherModels: the files of other models in the directory go too, by namespace, and also those whose headers
+// have not been read yet.
+func TestDeleteOtherModels(t *testing.T) {
+	for _, budget := range []time.Duration{0, 1} {
+		fsys := newMemFS()
+		for model := range byte(3) {
+			o := testOptions()
+			o.FS, o.Dir, o.DiskBytes = fsys, "/kv", 32<<20
+			o.Origin.Fingerprint[5] = model
+			c := open(t, o)
+			for ns := Namespace(1); ns < 3; ns++ {
+				save(t, c, mustPut(t, c, ns, text(100*int(ns), 200), 0))
+			}
+			if err := c.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := testOptions()
+		o.FS, o.Dir, o.DiskBytes, o.ScanBudget = fsys, "/kv", 32<<20, budget
+		c := open(t, o)
+		if n, err := c.DeleteNamespaces(context.Background(), only(2)); n != 3 || err != nil {
+			t.Errorf("deleted %d: %v", n, err)
+		}
+		if f := fsys.files(); len(f) != 3 {
+			t.Errorf("files left: %v", f)
+		}
+		expect(t, c, 1, text(100, 200), 200, Disk)
+		if s := c.Stats(); s.Disk.Parts != 3 {
+			t.Errorf("%+v", s.Disk)
+		}
+		n, err := c.DeleteNamespaces(context.Background(), func(Namespace) bool { return true })
+		if n != 3 || err != nil || len(fsys.files()) != 0 {
+			t.Errorf("deleted %d: %v; left: %v", n, err, fsys.files())
+		}
+	}
 }

@@ -11,61 +11,73 @@ import (
 // Delete removes a part and every part behind it from all tiers, even pinned ones, and returns when their files are
 // removed. It waits for the disk.
 func (c *Cache) Delete(ctx context.Context, key Key) (parts int, err error) {
-	return c.deleteWhere(ctx, func(x *index.Index) *index.Node { return x.Get(key) })
-}
-
-// DeleteNamespace removes all parts of a namespace, as Delete does.
-func (c *Cache) DeleteNamespace(ctx context.Context, ns Namespace) (parts int, err error) {
-	parts, err = c.deleteWhere(ctx, func(x *index.Index) (found *index.Node) {
-		x.Each(func(n *index.Node) {
-			if n.Namespace == ns {
-				found = n
-			}
-		})
-		return found
-	})
-	if errors.Is(err, ErrNotFound) {
-		err = nil
-	}
-	return parts, err
-}
-
-func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.Node) (parts int, err error) {
 	c.mu.Lock()
 	if c.mu.closed {
 		c.mu.Unlock()
 		return 0, ErrClosed
 	}
+	n := c.mu.index.Get(key)
+	if n == nil {
+		c.mu.Unlock()
+		return 0, ErrNotFound
+	}
+	all := []*index.Node{n}
+	for i := 0; i < len(all); i++ {
+		c.mu.index.Children(all[i], func(child *index.Node) { all = append(all, child) })
+	}
+	return c.deleteParts(ctx, all)
+}
+
+// DeleteNamespaces removes all parts of the namespaces that want accepts from all tiers, even pinned ones, and their
+// files of other models and engines in the directory. It returns when the files are removed: it waits for the disk, and
+// first until the headers of all files have been read. Files of an unknown version stay.
+func (c *Cache) DeleteNamespaces(ctx context.Context, want func(Namespace) bool) (parts int, err error) {
+	c.mu.Lock()
+	if c.mu.unscanned > 0 && !c.mu.closed {
+		j := c.addJob(&job{kind: awaitScan})
+		c.mu.Unlock()
+		if err := c.wait(ctx, j); err != nil {
+			return 0, err
+		}
+		c.mu.Lock()
+	}
+	if c.mu.closed {
+		c.mu.Unlock()
+		return 0, ErrClosed
+	}
+	var all []*index.Node
+	c.mu.index.Each(func(n *index.Node) {
+		if want(n.Namespace) {
+			all = append(all, n)
+		}
+	})
+	for _, n := range c.mu.disk.Nodes() {
+		if of(n).foreign && want(n.Namespace) {
+			all = append(all, n)
+		}
+	}
+	slices.SortFunc(all, func(a, b *index.Node) int { return a.P0 - b.P0 })
+	return c.deleteParts(ctx, all)
+}
+
+// deleteParts removes parts, each after those that continue it, which stand behind it in the list. The lock is held;
+// deleteParts unlocks it and waits for the files.
+func (c *Cache) deleteParts(ctx context.Context, all []*index.Node) (parts int, err error) {
 	var bufs []*Buffer
 	var jobs []*job
-	for {
-		n := next(c.mu.index)
-		if n == nil {
-			break
-		}
-		// collect all before removing any: Children does not find a part whose parent is removed
-		all := []*index.Node{n}
-		for i := 0; i < len(all); i++ {
-			c.mu.index.Children(all[i], func(child *index.Node) { all = append(all, child) })
-		}
-		for _, n := range slices.Backward(all) {
-			var j *job
-			if bufs, j = c.removePart(of(n), bufs); j != nil {
-				jobs = append(jobs, j)
-			}
-			parts++
+	for _, n := range slices.Backward(all) {
+		var j *job
+		if bufs, j = c.removePart(of(n), bufs); j != nil {
+			jobs = append(jobs, j)
 		}
 	}
 	c.check()
 	c.mu.Unlock()
 	release(bufs)
-	if parts == 0 {
-		return 0, ErrNotFound
-	}
 	for _, j := range jobs {
 		err = errors.Join(err, c.wait(ctx, j))
 	}
-	return parts, err
+	return len(all), err
 }
 
 // removePart removes p from all tiers. The lock is held. The caller releases the buffers after unlocking; job j, if not

@@ -51,6 +51,9 @@ type Options struct {
 	// Failed is called for every damaged file and every failed disk operation; may be nil. The cache's lock is held:
 	// Failed must neither block nor call the cache.
 	Failed func(what string, err error)
+	// Scanned is called once, from a goroutine of the cache, when the headers of all files have been read; not without
+	// a disk tier. It must not block. May be nil.
+	Scanned func()
 	// FS is the file system; nil = the real one.
 	FS FS
 }

@@ -20,6 +20,7 @@ const (
 	writePart jobKind = iota
 	removeFile
 	quarantineFile
+	awaitScan // nothing: it ends when all headers have been read
 )
 
 // job is one change of the directory. Only the writer changes names in it, one job after another, so that a removal and

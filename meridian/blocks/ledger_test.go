@@ -213,10 +213,47 @@ func TestLedgerModel(t *testing.T) {
 }
 
 // TestBrokenCallersPanic: what would make the sums wrong panics.
+// TestOffload: the three operations of ADR-0006. A thought's cells are given up and come back; until then it is
+// elsewhere, its length stays, and its cells belong to others. When nothing needs it any more, it is nowhere.
+func TestOffload(t *testing.T) {
+	l := newLedger(t, 100)
+	var s Span
+	l.Allocate(&s, ThinkComplete, 40, Holders{All: 1, Parked: 1})
+	step := func(what string, at Location, cells, away, free int) {
+		t.Helper()
+		if l.BlockLocation(&s) != at || s.Cells() != cells || l.Offloaded() != away || l.Free() != free ||
+			s.Len() != 40 {
+			t.Errorf("%s: %v, %d of %d cells, %d offloaded, %d free", what, l.BlockLocation(&s), s.Cells(), s.Len(),
+				l.Offloaded(), l.Free())
+		}
+		if err := l.Audit(func(yield func(*Span) bool) { yield(&s) }); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	step("parked", Local, 40, 0, 60)
+	if n := l.OffloadBlock(&s); n != 40 {
+		t.Errorf("%d cells were given up", n)
+	}
+	step("offloaded", Offloaded, 0, 40, 100)
+	l.IngestBlock(&s)
+	step("ingested", Local, 40, 0, 60)
+	l.OffloadBlock(&s)
+	l.Hold(&s, Holders{All: -1, Parked: -1})
+	if l.Offloaded() != 0 || l.Free() != 100 {
+		t.Errorf("its request has ended: %d cells are offloaded, %d free", l.Offloaded(), l.Free())
+	}
+}
+
 func TestBrokenCallersPanic(t *testing.T) {
 	for what, do := range map[string]func(l *Ledger){
 		"a span grows by 11 cells, 10 are free": func(l *Ledger) { l.Allocate(&Span{}, Prefix, 11, runs) },
 		"-1 cells are reserved":                 func(l *Ledger) { l.Reserve(-1) },
+		"a span of 10 cells with holders {All:1 Running:1": func(l *Ledger) {
+			var s Span
+			l.Allocate(&s, ThinkComplete, 10, runs)
+			l.OffloadBlock(&s)
+		},
+		"a span of 0 cells with holders": func(l *Ledger) { l.OffloadBlock(&Span{}) },
 	} {
 		func() {
 			defer func() {

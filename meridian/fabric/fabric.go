@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 	"github.com/uma-serve/uma-serve/meridian/fabric/mooncake"
@@ -48,6 +49,11 @@ type Fabric interface {
 	// envelope may need a few bytes more), else in new storage. It belongs to the caller. After an error dst's storage
 	// may have been written to.
 	Pull(ctx context.Context, key string, dst []byte) ([]byte, error)
+	// Renew renews the time to live of a value, as pushing it again does, without its bytes. It returns [ErrNotFound]
+	// unless all of the value is there.
+	Renew(ctx context.Context, key string) error
+	// TTL returns how long a value lives after its newest push or renewal; 0 = until the fabric needs its room.
+	TTL() time.Duration
 	// Delete removes a value. A key without a value is not an error.
 	Delete(ctx context.Context, key string) error
 	// Label returns the kind of fabric for metrics and messages. The label of a synthetic one says so.

@@ -87,12 +87,13 @@ type Guard struct {
 
 // GuardStats are counters since the start.
 type GuardStats struct {
-	Pushed, Pulled, Missed, Deleted uint64 // operations that succeeded; Missed are pulls that found nothing
-	PushedBytes, PulledBytes        uint64
-	Errors                          [Reasons]uint64 // meridian_disagg_errors_total by reason
-	LastError                       string          // the newest error passed to Failed or [Guard.Report]
-	Breaker                         BreakerState
-	BreakerOpened                   uint64 // number of times it opened
+	Pushed, Pulled, Renewed, Deleted uint64 // operations that succeeded
+	Missed                           uint64 // pulls and renewals that found nothing
+	PushedBytes, PulledBytes         uint64
+	Errors                           [Reasons]uint64 // meridian_disagg_errors_total by reason
+	LastError                        string          // the newest error passed to Failed or [Guard.Report]
+	Breaker                          BreakerState
+	BreakerOpened                    uint64 // number of times it opened
 }
 
 // NewGuard wraps inner and owns it afterwards.
@@ -165,6 +166,15 @@ func (g *Guard) Pull(ctx context.Context, key string, dst []byte) (value []byte,
 	}
 	return value, nil
 }
+
+// Renew renews within the limits.
+func (g *Guard) Renew(ctx context.Context, key string) error {
+	return g.do(ctx, "renew", key, func(ctx context.Context) error { return g.inner.Renew(ctx, key) },
+		func(s *GuardStats) { s.Renewed++ })
+}
+
+// TTL returns the inner fabric's.
+func (g *Guard) TTL() time.Duration { return g.inner.TTL() }
 
 // Delete deletes within the limits.
 func (g *Guard) Delete(ctx context.Context, key string) error {

@@ -23,6 +23,7 @@ type script struct {
 	mu      sync.Mutex
 	pushed  []string
 	deleted []string
+	renewed []string
 }
 
 func (s *script) note(list *[]string, what string) {
@@ -58,6 +59,13 @@ func (s *script) Pull(ctx context.Context, key string, dst []byte) ([]byte, erro
 	}
 	return append(dst[:0], s.value...), nil
 }
+
+func (s *script) Renew(ctx context.Context, key string) error {
+	s.note(&s.renewed, key)
+	return s.do(ctx)
+}
+
+func (s *script) TTL() time.Duration { return 0 }
 
 func (s *script) Delete(ctx context.Context, key string) error {
 	s.note(&s.deleted, key)

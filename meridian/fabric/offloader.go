@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,6 +21,14 @@ type OffloadConfig struct {
 	QueueBytes int64
 	// QueuePulls bounds the queued pulls. Default 64.
 	QueuePulls int
+	// QueueRenewals bounds the keys of queued renewals. Default 65,536.
+	QueueRenewals int
+	// RetryFor is how long after its first failure a push is tried again that failed because the fabric does not answer
+	// or is not asked (see [Retryable]). Default 2 min.
+	RetryFor time.Duration
+	// MinPause is the time from a failed push to the next attempt. It doubles up to MaxPause while all attempts fail.
+	// Defaults 1 s and 30 s.
+	MinPause, MaxPause time.Duration
 }
 
 // PushJob is a value to push.
@@ -31,8 +40,26 @@ type PushJob struct {
 	// Prepare makes the payload from Value on the offloader's goroutine, for example compresses it and seals the frame.
 	// It may use Value's storage. Nil: Value is the payload.
 	Prepare func(value []byte) ([]byte, error)
-	// Done is told the outcome once, on the offloader's goroutine: it must not block. May be nil.
+	// Done is told the outcome once, on the offloader's goroutine: it must not block. May be nil. After an error the
+	// fabric may lack the value, whatever it had before.
 	Done func(error)
+
+	failed time.Time // its first attempt that failed
+}
+
+// Retryable reports whether a later attempt of an operation that failed with err may succeed.
+func Retryable(err error) bool {
+	switch ReasonOf(err) {
+	case ReasonTimeout, ReasonUnavailable, ReasonCircuitOpen:
+		return errors.Is(err, ErrUnavailable)
+	}
+	return false
+}
+
+// renewal is a set of keys to renew after the queued pushes.
+type renewal struct {
+	keys []string
+	done func(missing []string, err error)
 }
 
 // PullJob is a value to pull.
@@ -51,6 +78,9 @@ type PullJob struct {
 //
 // One goroutine pushes and one pulls, because a request waits for a pull, and the pull must not wait for a large push.
 // Pushes are batched, because a goroutine that wakes takes a core from the engine.
+//
+// A push that fails because the fabric is away stays queued and is tried again later, with all others that failed;
+// meanwhile it counts towards QueueItems and QueueBytes.
 type Offloader struct {
 	fabric Fabric
 	config OffloadConfig
@@ -64,12 +94,18 @@ type Offloader struct {
 	closed bool
 	flush  bool // push even below the threshold
 	pushes []PushJob
-	blocks int // in pushes
-	// openItems and openBytes count the queued and running pushes. Invariant: openItems <= QueueItems and openBytes <=
-	// QueueBytes.
+	blocks int           // in pushes
+	failed []PushJob     // to be tried again when again fires
+	pause  time.Duration // until then
+	again  *time.Timer
+	armed  bool // again is running
+	// openItems and openBytes count the queued and running pushes, failed ones included. Invariant: openItems <=
+	// QueueItems and openBytes <= QueueBytes.
 	openItems int
 	openBytes int64
 	deletes   []*deletion
+	renewals  []renewal
+	openKeys  int // in renewals
 	pulls     []PullJob
 	openPulls int         // queued and running pulls
 	timer     *time.Timer // sets flush, MaxDelay after the first of pushes came
@@ -81,7 +117,8 @@ type OffloadStats struct {
 	BlocksOffloaded, BlocksIngested uint64 // meridian_disagg_blocks_{offloaded,ingested}_total
 	BytesOffloaded, BytesIngested   uint64
 	Batches                         uint64
-	PushesFailed, PullsFailed       uint64 // GuardStats.Errors has the reasons
+	PushesFailed, PullsFailed       uint64 // given up; GuardStats.Errors has the reasons
+	PushesRetried                   uint64 // attempts after the first
 	PullsMissed                     uint64
 	PushesDropped, PullsDropped     uint64 // queue full or closed: meridian_disagg_errors_total{reason="queue_full"}
 	QueuedItems                     int    // queued and running pushes
@@ -110,6 +147,11 @@ func NewOffloader(f Fabric, c OffloadConfig) *Offloader {
 	orDefault(&c.MaxDelay, time.Second)
 	orDefault(&c.QueueItems, 256)
 	orDefault(&c.QueuePulls, 64)
+	orDefault(&c.QueueRenewals, 1<<16)
+	orDefault(&c.RetryFor, 2*time.Minute)
+	orDefault(&c.MinPause, time.Second)
+	orDefault(&c.MaxPause, 30*time.Second)
+	c.MaxPause = max(c.MaxPause, c.MinPause)
 	if c.QueueBytes <= 0 {
 		c.QueueBytes = 256 << 20
 	}
@@ -117,6 +159,9 @@ func NewOffloader(f Fabric, c OffloadConfig) *Offloader {
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.timer = time.AfterFunc(c.MaxDelay, o.Flush)
 	o.timer.Stop()
+	o.pause = c.MinPause
+	o.again = time.AfterFunc(c.MaxPause, o.retry)
+	o.again.Stop()
 	o.done.Go(o.runPushes)
 	o.done.Go(o.runPulls)
 	return o
@@ -183,19 +228,23 @@ func (o *Offloader) Delete(ctx context.Context, keys []string) (int, error) {
 		o.mu.Unlock()
 		return 0, ErrClosed
 	}
-	kept := o.pushes[:0]
-	for _, j := range o.pushes {
+	named := func(j PushJob) bool {
 		if _, ok := gone[j.Key]; !ok {
-			kept = append(kept, j)
-			continue
+			return false
 		}
 		dropped = append(dropped, j)
-		o.blocks -= j.Blocks
 		o.openItems--
 		o.openBytes -= int64(cap(j.Value))
+		return true
 	}
-	clear(o.pushes[len(kept):])
-	o.pushes = kept
+	o.failed = slices.DeleteFunc(o.failed, named)
+	o.pushes = slices.DeleteFunc(o.pushes, func(j PushJob) bool {
+		if !named(j) {
+			return false
+		}
+		o.blocks -= j.Blocks
+		return true
+	})
 	o.deletes = append(o.deletes, d)
 	o.mu.Unlock()
 	wake(o.wakePush)
@@ -229,6 +278,67 @@ func (o *Offloader) runDeletes(list []*deletion) {
 	}
 }
 
+// TryRenew queues renewals without waiting, for values that are in use. done is told once, on the offloader's
+// goroutine, which of the keys have no value in the fabric; after an error that is unknown. It must not block. If
+// TryRenew returns false, the queue is full or closed, and done is not called.
+func (o *Offloader) TryRenew(keys []string, done func(missing []string, err error)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || o.openKeys+len(keys) > o.config.QueueRenewals {
+		return false
+	}
+	o.renewals = append(o.renewals, renewal{keys, done})
+	o.openKeys += len(keys)
+	wake(o.wakePush)
+	return true
+}
+
+// runRenewals renews what is to be renewed.
+func (o *Offloader) runRenewals(list []renewal) {
+	for _, r := range list {
+		var missing []string
+		var err error
+		for _, key := range r.keys {
+			if err = o.ctx.Err(); err == nil {
+				err = o.fabric.Renew(o.ctx, key)
+			}
+			if errors.Is(err, ErrNotFound) {
+				missing, err = append(missing, key), nil
+			}
+			if err != nil {
+				missing = nil
+				break
+			}
+		}
+		o.mu.Lock()
+		o.openKeys -= len(r.keys)
+		o.mu.Unlock()
+		r.done(missing, err)
+	}
+}
+
+// retry queues the failed pushes again.
+func (o *Offloader) retry() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.armed = false
+	o.requeue()
+}
+
+// requeue queues the failed pushes again. The lock is held.
+func (o *Offloader) requeue() {
+	if len(o.failed) == 0 {
+		return
+	}
+	o.stats.PushesRetried += uint64(len(o.failed))
+	for _, j := range o.failed {
+		o.blocks += j.Blocks
+	}
+	o.pushes = append(o.pushes, o.failed...)
+	o.failed, o.flush = nil, true
+	wake(o.wakePush)
+}
+
 // Flush has everything pushed that is queued now, below the threshold too: at the end of a turn. It does not wait.
 func (o *Offloader) Flush() {
 	o.mu.Lock()
@@ -253,8 +363,10 @@ func (o *Offloader) Stats() OffloadStats {
 // then follow until the fabric gives up. Every accepted job gets its outcome.
 func (o *Offloader) Close(ctx context.Context) error {
 	o.mu.Lock()
+	o.requeue()
 	o.closed, o.flush = true, true
 	o.timer.Stop()
+	o.again.Stop()
 	o.mu.Unlock()
 	wake(o.wakePush)
 	wake(o.wakePull)
@@ -277,11 +389,12 @@ func (o *Offloader) Close(ctx context.Context) error {
 func (o *Offloader) runPushes() {
 	for range o.wakePush {
 		o.mu.Lock()
-		deletes := o.deletes
-		o.deletes = nil
+		deletes, renewals := o.deletes, o.renewals
+		o.deletes, o.renewals = nil, nil
 		if !o.flush && o.blocks < o.config.Threshold {
 			o.mu.Unlock()
 			o.runDeletes(deletes)
+			o.runRenewals(renewals)
 			continue
 		}
 		batch, closed := o.pushes, o.closed
@@ -291,30 +404,67 @@ func (o *Offloader) runPushes() {
 			o.stats.Batches++
 		}
 		o.mu.Unlock()
+		stored := 0
 		for i := range batch {
-			o.push(&batch[i])
+			if o.push(&batch[i]) {
+				stored++
+			}
 			batch[i] = PushJob{} // frees its memory before the batch ends
 		}
 		o.runDeletes(deletes)
+		o.runRenewals(renewals)
 		if closed {
 			return
 		}
+		o.planRetry(len(batch) > 0 && stored == 0)
 	}
 }
 
-func (o *Offloader) push(j *PushJob) {
+// planRetry sets the time of the next attempt of what has failed. worse: nothing of the last batch was stored.
+func (o *Offloader) planRetry(worse bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case len(o.failed) == 0:
+		o.pause = o.config.MinPause
+		return
+	case o.closed: // meanwhile: Close waits for one more attempt
+		o.requeue()
+		return
+	}
+	if !o.armed {
+		o.armed = true
+		o.again.Reset(o.pause)
+	}
+	if worse {
+		o.pause = min(2*o.pause, o.config.MaxPause)
+	} else {
+		o.pause = o.config.MinPause
+	}
+}
+
+// push pushes one value, and reports whether it is stored. What fails but may succeed later is kept in failed.
+func (o *Offloader) push(j *PushJob) (stored bool) {
 	size := int64(cap(j.Value))
 	payload, err := j.Value, error(nil)
 	if o.ctx.Err() != nil {
 		err = ErrClosed
 	}
 	if err == nil && j.Prepare != nil {
-		payload, err = j.Prepare(j.Value)
+		if payload, err = j.Prepare(j.Value); err == nil {
+			j.Value, j.Prepare = payload, nil // the next attempt pushes the same
+		}
 	}
 	if err == nil {
 		err = o.fabric.Push(o.ctx, j.Key, payload)
 	}
 	o.mu.Lock()
+	if err != nil && o.mayRetry(j, err) {
+		o.openBytes += int64(cap(j.Value)) - size
+		o.failed = append(o.failed, *j)
+		o.mu.Unlock()
+		return false
+	}
 	o.openItems--
 	o.openBytes -= size
 	if err == nil {
@@ -327,6 +477,19 @@ func (o *Offloader) push(j *PushJob) {
 	if j.Done != nil {
 		j.Done(err)
 	}
+	return err == nil
+}
+
+// mayRetry reports whether another attempt follows one that failed. A value that is about to be deleted is not
+// pushed again. The lock is held.
+func (o *Offloader) mayRetry(j *PushJob, err error) bool {
+	if j.failed.IsZero() {
+		j.failed = time.Now()
+	}
+	if o.closed || !Retryable(err) || time.Since(j.failed) >= o.config.RetryFor {
+		return false
+	}
+	return !slices.ContainsFunc(o.deletes, func(d *deletion) bool { return slices.Contains(d.keys, j.Key) })
 }
 
 func (o *Offloader) runPulls() {

@@ -116,11 +116,11 @@ func TestOffloaderOutcomes(t *testing.T) {
 		o.TryPush(PushJob{Key: "b", Value: []byte("raw"), Blocks: 2, Done: note("unprepared"),
 			Prepare: func([]byte) ([]byte, error) { return nil, errors.New("cannot") }})
 		synctest.Wait()
-		inner.err = ErrUnavailable
+		inner.err = ErrTooLarge
 		push(t, o, "c", 1, 2, note("failed"))
 		synctest.Wait()
-		if want := []string{"prepared: <nil>", "unprepared: cannot", "failed: unavailable"}; !slices.Equal(log, want) ||
-			inner.seen()[0] != "a=raw+sealed" || len(inner.seen()) != 2 {
+		want := []string{"prepared: <nil>", "unprepared: cannot", "failed: " + ErrTooLarge.Error()}
+		if !slices.Equal(log, want) || inner.seen()[0] != "a=raw+sealed" || len(inner.seen()) != 2 {
 			t.Errorf("%q, pushed %q", log, inner.seen())
 		}
 		pull := func(ctx context.Context, err error) (value []byte, got error) {

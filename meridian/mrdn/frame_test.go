@@ -363,3 +363,23 @@ func bench(b *testing.B, do func([]byte) error) {
 		})
 	}
 }
+
+// TestTokenHasher: asking for the hash of a prefix does not change the hash of what follows.
+func TestTokenHasher(t *testing.T) {
+	tokens := make([]int32, 5000)
+	for i := range tokens {
+		tokens[i] = int32(i * i % 32003)
+	}
+	for _, step := range []int{1, 16, 32, 255, 256, 257, 700, 5000} {
+		var h TokenHasher[int32]
+		if h.Sum() != HashTokens([]int32(nil)) {
+			t.Error("without tokens")
+		}
+		for n := step; n <= len(tokens); n += step {
+			h.Add(tokens[n-step : n])
+			if h.Sum() != HashTokens(tokens[:n]) || h.Sum() != HashTokens(tokens[:n]) {
+				t.Fatalf("steps of %d: the hash of %d tokens differs", step, n)
+			}
+		}
+	}
+}

@@ -217,17 +217,35 @@ func (p *Prologue) Key() string {
 // HashTokens returns the BLAKE3-256 of token ids, four bytes each, little-endian. No collisions are known, so equal
 // hashes mean equal tokens.
 func HashTokens[T ~int32](tokens []T) (sum [32]byte) {
-	h := blake3.New()
+	var h TokenHasher[T]
+	h.Add(tokens)
+	return h.Sum()
+}
+
+// TokenHasher computes [HashTokens] of a growing list: the hashes of all prefixes cost as much as that of the longest.
+// Its zero value has no tokens.
+type TokenHasher[T ~int32] struct{ h *blake3.Hasher }
+
+// Add appends tokens to the list.
+func (t *TokenHasher[T]) Add(tokens []T) {
+	if t.h == nil {
+		t.h = blake3.New()
+	}
 	var buf [1024]byte
 	for len(tokens) > 0 {
 		n := min(len(tokens), len(buf)/4)
 		for i, t := range tokens[:n] {
 			binary.LittleEndian.PutUint32(buf[4*i:], uint32(t))
 		}
-		h.Write(buf[:4*n])
+		t.h.Write(buf[:4*n])
 		tokens = tokens[n:]
 	}
-	h.Sum(sum[:0])
+}
+
+// Sum returns the hash of the tokens so far.
+func (t *TokenHasher[T]) Sum() (sum [32]byte) {
+	t.Add(nil)
+	t.h.Sum(sum[:0])
 	return sum
 }
 

@@ -13,6 +13,7 @@
 package fake
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -51,6 +52,7 @@ type Config struct {
 	NoTemplate  bool     // no chat template, with Template ""
 	Markers     []string // more control tokens, each beginning with "<"
 	SpelledTags bool     // "<think>" and "</think>" are not single tokens but bytes
+	Build       string   // what Capabilities.EngineBuild says; "" = "fake"
 
 	Encoder   bool             // behave like an encoder: no KV memory, each row sees the whole text
 	Pooling   runtime.Pooling  // what the model's file says; "" = nothing
@@ -164,7 +166,7 @@ func New(cfg Config) *Engine {
 		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
 		ContextTokens: ctx,
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", Devices: 1,
-		EngineBuild: "fake",
+		EngineBuild: cmp.Or(cfg.Build, "fake"),
 	}
 	e.SetThreads(e.caps.Threads)
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch

@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t testing.TB) fabric.Fabric) {
 		{"not found", testNotFound},
 		{"overwrite", testOverwrite},
 		{"delete", testDelete},
+		{"renew", testRenew},
 		{"ownership", testOwnership},
 		{"storage", testStorage},
 		{"keys", testKeys},
@@ -158,6 +159,26 @@ func testDelete(t *testing.T, f fabric.Fabric) {
 		WantPull(t, f, "other", Value(2, 10))
 		MustPush(t, f, "k", Value(3, n))
 		WantPull(t, f, "k", Value(3, n))
+	}
+}
+
+func testRenew(t *testing.T, f fabric.Fabric) {
+	WantError(t, f.Renew(within(t), "k"), fabric.ErrNotFound)
+	for _, n := range []int{0, 10, 3 << 20} {
+		MustPush(t, f, "k", Value(1, n))
+		if err := f.Renew(within(t), "k"); err != nil {
+			t.Fatal(err)
+		}
+		WantPull(t, f, "k", Value(1, n))
+		if err := f.Delete(within(t), "k"); err != nil {
+			t.Fatal(err)
+		}
+		WantError(t, f.Renew(within(t), "k"), fabric.ErrNotFound)
+		wantMissing(t, f, "k") // renewing makes nothing
+	}
+	WantError(t, f.Renew(within(t), "a b"), fabric.ErrKey)
+	if f.TTL() < 0 {
+		t.Errorf("a time to live of %v", f.TTL())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
@@ -31,6 +32,8 @@ const (
 type Inner interface {
 	Push(ctx context.Context, key string, value []byte) error
 	Pull(ctx context.Context, key string, dst []byte) ([]byte, error)
+	Renew(ctx context.Context, key string) error
+	TTL() time.Duration
 	Delete(ctx context.Context, key string) error
 	Close() error
 }
@@ -65,6 +68,12 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, erro
 	}
 	return value, nil
 }
+
+// Renew renews the envelope's time to live.
+func (f *Fabric) Renew(ctx context.Context, key string) error { return f.inner.Renew(ctx, key) }
+
+// TTL returns the inner fabric's.
+func (f *Fabric) TTL() time.Duration { return f.inner.TTL() }
 
 // Delete deletes the envelope.
 func (f *Fabric) Delete(ctx context.Context, key string) error { return f.inner.Delete(ctx, key) }

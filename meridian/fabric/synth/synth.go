@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
@@ -110,6 +111,23 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, erro
 	copy(dst, value)
 	return dst, nil
 }
+
+// Renew marks the value as used.
+func (f *Fabric) Renew(ctx context.Context, key string) error {
+	if err := f.begin(ctx, "renew", key); err != nil {
+		return err
+	}
+	defer f.mu.Unlock()
+	at := f.values[key]
+	if at == nil {
+		return fmt.Errorf("%s: renew: %w", Label, fault.ErrNotFound)
+	}
+	f.order.MoveToFront(at)
+	return nil
+}
+
+// TTL returns 0: a value lives until its room is needed.
+func (f *Fabric) TTL() time.Duration { return 0 }
 
 // Delete removes the value.
 func (f *Fabric) Delete(ctx context.Context, key string) error {

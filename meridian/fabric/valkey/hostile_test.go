@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/redistest"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"
@@ -206,8 +207,8 @@ func TestHostileStore(t *testing.T) {
 
 // TestHostileStoreHeals: a store that answered nonsense and then behaves is used again.
 func TestHostileStoreHeals(t *testing.T) {
-	s := startServer(t)
-	p := startProxy(t, s.addr())
+	s := redistest.Start(t)
+	p := startProxy(t, s.Addr())
 	f := open(t, p.url())
 	fabrictest.MustPush(t, f, "k", []byte("value"))
 	h := startHostile(t, "GET", say("*-5\r\n"))
@@ -218,7 +219,7 @@ func TestHostileStoreHeals(t *testing.T) {
 	_, err := f.Pull(limit(t, 5*time.Second), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	p.mu.Lock()
-	p.target = s.addr()
+	p.target = s.Addr()
 	p.mu.Unlock()
 	fabrictest.WantPull(t, f, "k", []byte("value"))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/redistest"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
@@ -17,45 +18,45 @@ import (
 // These run against a real server, when the PATH has one.
 
 func TestServerConformance(t *testing.T) {
-	s := startServer(t)
+	s := redistest.Start(t)
 	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
-		s.command("FLUSHALL")
-		return open(t, s.url())
+		s.Command("FLUSHALL")
+		return open(t, s.URL())
 	})
 }
 
 // TestServerCluster: a node in cluster mode refuses commands whose keys lie in several slots; hash tags keep a value's
 // in one.
 func TestServerCluster(t *testing.T) {
-	s := startServer(t, "--cluster-enabled", "yes")
-	s.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	s := redistest.Start(t, "--cluster-enabled", "yes")
+	s.Command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	waitfor.True(t, "the cluster forms",
-		func() bool { return strings.Contains(s.command("CLUSTER", "INFO"), "cluster_state:ok") })
+		func() bool { return strings.Contains(s.Command("CLUSTER", "INFO"), "cluster_state:ok") })
 	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
-		s.command("FLUSHALL")
-		return open(t, s.url())
+		s.Command("FLUSHALL")
+		return open(t, s.URL())
 	})
 }
 
 // TestClusterMoves: a value's slot moves to another node while a client knows the old one.
 func TestClusterMoves(t *testing.T) {
-	a := startServer(t, "--cluster-enabled", "yes")
-	b := startServer(t, "--cluster-enabled", "yes")
-	a.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	a.command("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(b.port))
+	a := redistest.Start(t, "--cluster-enabled", "yes")
+	b := redistest.Start(t, "--cluster-enabled", "yes")
+	a.Command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	a.Command("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(b.Port))
 	waitfor.True(t, "the cluster forms", func() bool {
-		return strings.Contains(b.command("CLUSTER", "INFO"), "cluster_state:ok") &&
-			strings.Contains(a.command("CLUSTER", "INFO"), "cluster_known_nodes:2")
+		return strings.Contains(b.Command("CLUSTER", "INFO"), "cluster_state:ok") &&
+			strings.Contains(a.Command("CLUSTER", "INFO"), "cluster_known_nodes:2")
 	})
-	f := open(t, a.url())
+	f := open(t, a.URL())
 	value := fabrictest.Value(1, 20<<20)
 	fabrictest.MustPush(t, f, "k", value)
 	fabrictest.WantPull(t, f, "k", value)
-	slot := strings.Trim(a.command("CLUSTER", "KEYSLOT", "{k}"), ":\r\n")
-	node := strings.Split(b.command("CLUSTER", "MYID"), "\r\n")[1]
-	a.command("FLUSHALL") // a slot with keys does not move this way
-	b.command("CLUSTER", "SETSLOT", slot, "NODE", node)
-	a.command("CLUSTER", "SETSLOT", slot, "NODE", node)
+	slot := strings.Trim(a.Command("CLUSTER", "KEYSLOT", "{k}"), ":\r\n")
+	node := strings.Split(b.Command("CLUSTER", "MYID"), "\r\n")[1]
+	a.Command("FLUSHALL") // a slot with keys does not move this way
+	b.Command("CLUSTER", "SETSLOT", slot, "NODE", node)
+	a.Command("CLUSTER", "SETSLOT", slot, "NODE", node)
 	_, err := f.Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 	fabrictest.MustPush(t, f, "k", value)
@@ -67,9 +68,9 @@ func TestClusterMoves(t *testing.T) {
 
 // TestShared: what one machine pushed, another pulls; pushing it again from there sends next to nothing.
 func TestShared(t *testing.T) {
-	s := startServer(t)
-	p := startProxy(t, s.addr())
-	a, b := open(t, s.url()), open(t, p.url())
+	s := redistest.Start(t)
+	p := startProxy(t, s.Addr())
+	a, b := open(t, s.URL()), open(t, p.url())
 	frame := fabrictest.Frame(t, 1, 20<<20)
 	fabrictest.MustPush(t, a, "prefix", frame)
 	fabrictest.WantPull(t, b, "prefix", frame)
@@ -79,22 +80,22 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d bytes sent for a value that was there", sent)
 	}
 	// A piece lost meanwhile makes it unknown again.
-	keys := s.command("KEYS", "*}:*:7")
+	keys := s.Command("KEYS", "*}:*:7")
 	name := strings.Split(keys, "\r\n")[2]
-	s.command("DEL", name)
+	s.Command("DEL", name)
 	_, err := b.Pull(limit(t, waitfor.Limit), "prefix", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 	fabrictest.MustPush(t, b, "prefix", frame)
 	fabrictest.WantPull(t, a, "prefix", frame)
 	// Replacing it and deleting it leaves nothing behind.
 	fabrictest.MustPush(t, a, "prefix", []byte("short"))
-	if n := s.command("DBSIZE"); n != ":2\r\n" {
+	if n := s.Command("DBSIZE"); n != ":2\r\n" {
 		t.Errorf("after replacing: %q keys, want the manifest and one piece", n)
 	}
 	if err := a.Delete(limit(t, waitfor.Limit), "prefix"); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.command("DBSIZE"); n != ":0\r\n" {
+	if n := s.Command("DBSIZE"); n != ":0\r\n" {
 		t.Errorf("after deleting: %q keys", n)
 	}
 }
@@ -102,8 +103,8 @@ func TestShared(t *testing.T) {
 // TestKilledMidTransfer: SIGKILL while bytes flow, either way. The operation fails soon, nothing half-written is ever
 // returned, and the same client works again once the server is back.
 func TestKilledMidTransfer(t *testing.T) {
-	s := startServer(t)
-	p := startProxy(t, s.addr())
+	s := redistest.Start(t)
+	p := startProxy(t, s.Addr())
 	f := open(t, p.url())
 	frame := fabrictest.Frame(t, 1, 32<<20)
 	for round, c := range []struct {
@@ -115,7 +116,7 @@ func TestKilledMidTransfer(t *testing.T) {
 			if c.down >= 0 {
 				fabrictest.MustPush(t, f, "k", frame)
 			}
-			p.when(c.up, c.down, s.kill)
+			p.when(c.up, c.down, s.Kill)
 			var err error
 			if c.up >= 0 {
 				err = f.Push(limit(t, waitfor.Limit), "k", frame)
@@ -125,7 +126,7 @@ func TestKilledMidTransfer(t *testing.T) {
 			wantGivenUp(t, err, false)
 			err = f.Push(limit(t, waitfor.Limit), "other", frame[:100])
 			fabrictest.WantError(t, err, fabric.ErrUnavailable)
-			s.start() // it remembers nothing
+			s.Start() // it remembers nothing
 			_, err = f.Pull(limit(t, waitfor.Limit), "k", nil)
 			fabrictest.WantError(t, err, fabric.ErrNotFound)
 			value := fabrictest.Frame(t, uint64(round+2), 9<<20)
@@ -137,8 +138,8 @@ func TestKilledMidTransfer(t *testing.T) {
 
 // TestCutWhileReplacing: the connection breaks while a value is replaced: the old one is still there, whole.
 func TestCutWhileReplacing(t *testing.T) {
-	s := startServer(t)
-	p := startProxy(t, s.addr())
+	s := redistest.Start(t)
+	p := startProxy(t, s.Addr())
 	f := open(t, p.url()+"?conns=1")
 	old, fresh := fabrictest.Frame(t, 1, 12<<20), fabrictest.Frame(t, 2, 30<<20)
 	fabrictest.MustPush(t, f, "k", old)
@@ -158,8 +159,8 @@ func TestCutWhileReplacing(t *testing.T) {
 
 // TestRestart: connections that died while idle cost nothing but a second attempt, however many there are.
 func TestRestart(t *testing.T) {
-	s := startServer(t)
-	f := open(t, s.url()+"?conns=3")
+	s := redistest.Start(t)
+	f := open(t, s.URL()+"?conns=3")
 	frame := fabrictest.Frame(t, 1, 4<<20)
 	done := make(chan error, 3)
 	for range 3 { // so that there are idle connections
@@ -170,8 +171,8 @@ func TestRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.kill()
-	s.start()
+	s.Kill()
+	s.Start()
 	_, err := f.Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 	fabrictest.MustPush(t, f, "k", frame)
@@ -181,8 +182,8 @@ func TestRestart(t *testing.T) {
 // TestStalled: the other side goes silent in the middle. The deadline holds, and afterwards nothing reads the
 // value any more (the race detector watches).
 func TestStalled(t *testing.T) {
-	s := startServer(t)
-	p := startProxy(t, s.addr())
+	s := redistest.Start(t)
+	p := startProxy(t, s.Addr())
 	f := open(t, p.url())
 	frame := fabrictest.Frame(t, 1, 32<<20)
 	fabrictest.MustPush(t, f, "k", frame)
@@ -219,12 +220,12 @@ func TestStalled(t *testing.T) {
 
 // TestCorrupted: bytes changed on the server. The fabric cannot know; the guard does, and the next push repairs it.
 func TestCorrupted(t *testing.T) {
-	s := startServer(t)
-	g := fabric.NewGuard(open(t, s.url()), fabric.GuardConfig{Failures: 100})
+	s := redistest.Start(t)
+	g := fabric.NewGuard(open(t, s.URL()), fabric.GuardConfig{Failures: 100})
 	frame := fabrictest.Frame(t, 1, 5<<20)
 	names := func() []string {
 		var names []string
-		for _, line := range strings.Split(s.command("KEYS", "uma:{k}*"), "\r\n") {
+		for _, line := range strings.Split(s.Command("KEYS", "uma:{k}*"), "\r\n") {
 			if strings.HasPrefix(line, "uma:") {
 				names = append(names, line)
 			}
@@ -245,21 +246,21 @@ func TestCorrupted(t *testing.T) {
 		damage func()
 		want   error
 	}{
-		{"a changed byte", func() { s.command("SETRANGE", piece(), "1000", "!") }, fabric.ErrCorrupt},
-		{"a piece too long", func() { s.command("APPEND", piece(), "x") }, fabric.ErrCorrupt},
-		{"a piece much too long", func() { s.command("SETRANGE", piece(), "40000000", "x") }, fabric.ErrCorrupt},
-		{"a piece too short", func() { s.command("SET", piece(), "short") }, fabric.ErrCorrupt},
-		{"a piece of another type", func() { n := piece(); s.command("DEL", n); s.command("LPUSH", n, "x") },
+		{"a changed byte", func() { s.Command("SETRANGE", piece(), "1000", "!") }, fabric.ErrCorrupt},
+		{"a piece too long", func() { s.Command("APPEND", piece(), "x") }, fabric.ErrCorrupt},
+		{"a piece much too long", func() { s.Command("SETRANGE", piece(), "40000000", "x") }, fabric.ErrCorrupt},
+		{"a piece too short", func() { s.Command("SET", piece(), "short") }, fabric.ErrCorrupt},
+		{"a piece of another type", func() { n := piece(); s.Command("DEL", n); s.Command("LPUSH", n, "x") },
 			fabric.ErrCorrupt},
-		{"a piece gone", func() { s.command("DEL", piece()) }, fabric.ErrNotFound},
-		{"a manifest too long", func() { s.command("APPEND", "uma:{k}", "x") }, fabric.ErrCorrupt},
-		{"a manifest of zeros", func() { s.command("SET", "uma:{k}", strings.Repeat("\x00", 32)) }, fabric.ErrCorrupt},
-		{"a manifest of another type", func() { s.command("DEL", "uma:{k}"); s.command("LPUSH", "uma:{k}", "x") },
+		{"a piece gone", func() { s.Command("DEL", piece()) }, fabric.ErrNotFound},
+		{"a manifest too long", func() { s.Command("APPEND", "uma:{k}", "x") }, fabric.ErrCorrupt},
+		{"a manifest of zeros", func() { s.Command("SET", "uma:{k}", strings.Repeat("\x00", 32)) }, fabric.ErrCorrupt},
+		{"a manifest of another type", func() { s.Command("DEL", "uma:{k}"); s.Command("LPUSH", "uma:{k}", "x") },
 			fabric.ErrCorrupt},
-		{"a manifest that claims an exabyte", func() { s.command("SETRANGE", "uma:{k}", "14", "\x10") },
+		{"a manifest that claims an exabyte", func() { s.Command("SETRANGE", "uma:{k}", "14", "\x10") },
 			fabric.ErrTooLarge},
-		{"a manifest that claims more", func() { s.command("SETRANGE", "uma:{k}", "10", "\x5f") }, fabric.ErrCorrupt},
-		{"everything gone", func() { s.command("FLUSHALL") }, fabric.ErrNotFound},
+		{"a manifest that claims more", func() { s.Command("SETRANGE", "uma:{k}", "10", "\x5f") }, fabric.ErrCorrupt},
+		{"everything gone", func() { s.Command("FLUSHALL") }, fabric.ErrNotFound},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fabrictest.MustPush(t, g, "k", frame)
@@ -274,8 +275,8 @@ func TestCorrupted(t *testing.T) {
 }
 
 func TestServerExpiry(t *testing.T) {
-	s := startServer(t)
-	f := open(t, s.url()+"?ttl=300ms")
+	s := redistest.Start(t)
+	f := open(t, s.URL()+"?ttl=300ms")
 	fabrictest.MustPush(t, f, "k", make([]byte, 2<<20))
 	waitfor.True(t, "it expires", func() bool {
 		_, err := f.Pull(limit(t, waitfor.Limit), "k", nil)
@@ -288,14 +289,14 @@ func TestServerExpiry(t *testing.T) {
 
 // TestLogin: a user with a password and few rights, a wrong password, a database number.
 func TestLogin(t *testing.T) {
-	s := startServer(t)
-	s.command("ACL", "SETUSER", "uma", "on", ">p@ss/w:rd", "~uma:*", "+get", "+set", "+pexpire", "+exists", "+unlink",
+	s := redistest.Start(t)
+	s.Command("ACL", "SETUSER", "uma", "on", ">p@ss/w:rd", "~uma:*", "+get", "+set", "+pexpire", "+exists", "+unlink",
 		"+select")
 	password := writeFile(t, "password", []byte("p@ss/w:rd\n"))
 	for _, url := range []string{
-		"redis://uma:p%40ss%2Fw%3Ard@" + s.addr(),
-		"valkey://uma@" + s.addr() + "/3?password_file=" + password,
-		"redis://uma@" + s.addr() + "?db=3&password_file=" + password,
+		"redis://uma:p%40ss%2Fw%3Ard@" + s.Addr(),
+		"valkey://uma@" + s.Addr() + "/3?password_file=" + password,
+		"redis://uma@" + s.Addr() + "?db=3&password_file=" + password,
 	} {
 		f := open(t, url)
 		value := bytes.Repeat([]byte("x"), 2<<20)
@@ -306,16 +307,16 @@ func TestLogin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fabrictest.MustPush(t, open(t, s.url()+"/5"), "k", []byte("in database 5"))
-	_, err := open(t, s.url()).Pull(limit(t, waitfor.Limit), "k", nil)
+	fabrictest.MustPush(t, open(t, s.URL()+"/5"), "k", []byte("in database 5"))
+	_, err := open(t, s.URL()).Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 
-	err = open(t, "redis://uma:wrong-secret@"+s.addr()).Push(limit(t, waitfor.Limit), "k", nil)
+	err = open(t, "redis://uma:wrong-secret@"+s.Addr()).Push(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error is %v", err)
 	}
-	err = open(t, "redis://uma@"+s.addr()+"?prefix=other&password_file="+password).Push(limit(t, waitfor.Limit), "k",
+	err = open(t, "redis://uma@"+s.Addr()+"?prefix=other&password_file="+password).Push(limit(t, waitfor.Limit), "k",
 		nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "NOPERM") {
@@ -325,8 +326,8 @@ func TestLogin(t *testing.T) {
 
 // TestServerFull: a full server refuses with its error, and no value is left half-written.
 func TestServerFull(t *testing.T) {
-	s := startServer(t, "--maxmemory", "24mb", "--maxmemory-policy", "noeviction")
-	f := open(t, s.url())
+	s := redistest.Start(t, "--maxmemory", "24mb", "--maxmemory-policy", "noeviction")
+	f := open(t, s.URL())
 	err := f.Push(limit(t, waitfor.Limit), "k", fabrictest.Value(1, 64<<20))
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "OOM") {
@@ -337,14 +338,14 @@ func TestServerFull(t *testing.T) {
 }
 
 func BenchmarkServer(b *testing.B) {
-	s := startServer(b)
-	fabrictest.Bench(b, func(b testing.TB) fabric.Fabric { return open(b, s.url()) })
+	s := redistest.Start(b)
+	fabrictest.Bench(b, func(b testing.TB) fabric.Fabric { return open(b, s.URL()) })
 }
 
 // BenchmarkServerFrames is what the daemon sees: frames through a guard, checksums included.
 func BenchmarkServerFrames(b *testing.B) {
-	s := startServer(b)
-	g := fabric.NewGuard(open(b, s.url()), fabric.GuardConfig{})
+	s := redistest.Start(b)
+	g := fabric.NewGuard(open(b, s.URL()), fabric.GuardConfig{})
 	frame := fabrictest.Frame(b, 1, 32<<20)
 	fabrictest.MustPush(b, g, "k", frame)
 	storage := make([]byte, len(frame))

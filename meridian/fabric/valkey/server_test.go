@@ -1,140 +1,19 @@
 package valkey_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"
 )
-
-// server is a redis-server or valkey-server that the test starts on a loopback port, in a new directory.
-type server struct {
-	t    testing.TB
-	path string
-	port int
-	dir  string
-	args []string
-
-	mu  sync.Mutex // a proxy may kill it from its own goroutine
-	cmd *exec.Cmd
-	out bytes.Buffer
-}
-
-// startServer runs the server that the PATH has, or skips the test.
-func startServer(t testing.TB, args ...string) *server {
-	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), args: args}
-	for _, name := range []string{"valkey-server", "redis-server"} {
-		if p, err := exec.LookPath(name); err == nil {
-			s.path = p
-			break
-		}
-	}
-	if s.path == "" {
-		t.Skip("neither valkey-server nor redis-server on the PATH")
-	}
-	s.port = freePort(t)
-	s.start()
-	t.Cleanup(s.kill)
-	return s
-}
-
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
-func (s *server) url() string  { return "redis://" + s.addr() }
-
-func (s *server) start() {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	args := append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
-		"--save", "", "--appendonly", "no", "--logfile", "", "--daemonize", "no"}, s.args...)
-	s.cmd = exec.Command(s.path, args...)
-	s.out.Reset()
-	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	answers := false
-	defer func() {
-		if !answers {
-			s.cmd.Process.Kill()
-			s.cmd.Wait()
-			s.t.Logf("%s says\n%s", s.path, s.out.Bytes())
-		}
-	}()
-	waitfor.True(s.t, "the server answers", func() bool {
-		c, err := net.Dial("tcp", s.addr())
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		// Accepting is not answering: wait until it does.
-		c.SetDeadline(time.Now().Add(waitfor.Limit))
-		io.WriteString(c, "PING\r\n")
-		var b [1]byte
-		_, err = c.Read(b[:])
-		answers = err == nil
-		return answers
-	})
-}
-
-// kill is SIGKILL: the server gets no chance to say goodbye.
-func (s *server) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd != nil {
-		s.cmd.Process.Kill()
-		s.cmd.Wait()
-		s.cmd = nil
-	}
-}
-
-// command runs one command by hand and returns the first bytes of the answer.
-func (s *server) command(args ...string) string {
-	s.t.Helper()
-	c, err := net.Dial("tcp", s.addr())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(waitfor.Limit))
-	fmt.Fprintf(c, "*%d\r\n", len(args))
-	for _, a := range args {
-		fmt.Fprintf(c, "$%d\r\n%s\r\n", len(a), a)
-	}
-	b := make([]byte, 4096)
-	n, err := c.Read(b)
-	if err != nil {
-		s.t.Fatalf("%v: %v", args, err)
-	}
-	if b[0] == '-' {
-		s.t.Fatalf("%v: %s", args, b[:n])
-	}
-	return string(b[:n])
-}
 
 // proxy stands between a client and a server and can be told to misbehave.
 type proxy struct {

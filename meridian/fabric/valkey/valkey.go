@@ -158,6 +158,24 @@ func (f *Fabric) renew(ctx context.Context, c vk.Client, k keys, m *manifest) (b
 	return all, nil
 }
 
+// Renew extends the life of a value, if all of its pieces are there.
+func (f *Fabric) Renew(ctx context.Context, key string) error {
+	return f.do(ctx, "renew", key, func(c vk.Client, k keys) error {
+		m, err := f.manifest(ctx, c, k)
+		if err != nil {
+			return err
+		}
+		renewed, err := f.renew(ctx, c, k, &m)
+		if err == nil && !renewed {
+			err = fmt.Errorf("%w: not all of its pieces are there", fault.ErrNotFound)
+		}
+		return err
+	})
+}
+
+// TTL returns the option ttl.
+func (f *Fabric) TTL() time.Duration { return f.config.TTL }
+
 // Pull reads the manifest, then the pieces directly into the result.
 func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) (value []byte, err error) {
 	err = f.do(ctx, "pull", key, func(c vk.Client, k keys) error {

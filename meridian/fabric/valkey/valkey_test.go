@@ -49,6 +49,10 @@ func TestExpiry(t *testing.T) {
 	fabrictest.WantPull(t, f, "k", value)
 	fabrictest.MustPush(t, f, "k", value) // known, and renewed
 	m.FastForward(59 * time.Minute)
+	if err := f.Renew(limit(t, time.Minute), "k"); err != nil || f.TTL() != time.Hour {
+		t.Fatalf("%v, a time to live of %v", err, f.TTL())
+	}
+	m.FastForward(59 * time.Minute)
 	fabrictest.WantPull(t, f, "k", value)
 	m.FastForward(2 * time.Minute)
 	_, err := f.Pull(limit(t, time.Minute), "k", nil)

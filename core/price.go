@@ -1,0 +1,51 @@
+package core
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Whether stored cells are restored or computed again, and evicted ones copied out, is sched.Prices' decision; this is
+// what it is asked, and what it learns from.
+
+// storeOf is sched.Prices' number of a tier outside the pool.
+func storeOf(t Tier) int { return int(t - Host) }
+
+// worthRestoring decides whether r waits for the tokens beyond position here of the first n, which a tier has, or
+// computes them. The pool has those before position from.
+func (c *Core) worthRestoring(r *Request, tier Tier, from, here, n int) bool {
+	if !c.cfg.ByPrice {
+		return true
+	}
+	p := c.prices.Restore(storeOf(tier), n-from, c.sched.ComputeTime(here, n-here))
+	c.note(Note{Kind: Priced, Request: r, Tier: tier, N: n - here, Price: p})
+	return p.Way != sched.WayCompute
+}
+
+// worthCopying decides whether what a victim of an eviction loses is copied to memory.
+func (c *Core) worthCopying(v *kvsnap.Victim) bool {
+	n := v.To - v.From
+	if !c.cfg.ByPrice || c.cfg.Stores == nil || n < 1 {
+		return true
+	}
+	p := c.prices.Copy(storeOf(Host), n, c.cost(n), c.sched.ComputeTime(v.From, n))
+	c.note(Note{Kind: Priced, Tier: Host, N: n, Price: p})
+	return p.Way != sched.WayDiscard
+}
+
+// restoreTook learns from a restore that has ended.
+func (c *Core) restoreTook(now Instant, re *restore) {
+	if n := re.done - re.have; n > 0 && re.first > 0 {
+		c.prices.Learn(storeOf(re.tier), n, re.first.Sub(re.begin), now.Sub(re.begin))
+	}
+}
+
+// patience is how long each token of a fetch is worth waiting for: as long as computing it takes; 0 = unknown.
+func (c *Core) patience(from, n int) time.Duration {
+	if !c.cfg.ByPrice || n <= from {
+		return 0
+	}
+	return c.sched.ComputeTime(from, n-from) / time.Duration(n-from)
+}

@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+)
+
+// pieces is what this process knows of the values in a fabric. Its methods are safe from any goroutine.
+type pieces struct {
+	mu    sync.Mutex
+	known map[string]pieceState // by key
+	// renewEvery is the time after which a value is renewed when it is used again. Until then it counts as stored, even
+	// if the store has lost it.
+	renewEvery time.Duration
+}
+
+// pieceState is one value. Its key is in pieces.known while its push is queued or running, and after.
+type pieceState struct {
+	ns     uint32
+	stored time.Time // when the fabric was last known to have it; zero while it is pushed, or is to be renewed
+	queued bool      // its push is queued or running
+}
+
+const (
+	maxPieces = 1 << 16
+	// maxRenew is the longest time for which a value counts as stored: a store evicts what it has no room for.
+	maxRenew = 10 * time.Minute
+)
+
+// newPieces knows nothing. ttl is the fabric's; 0 = none.
+func newPieces(ttl time.Duration) *pieces {
+	p := &pieces{known: map[string]pieceState{}, renewEvery: maxRenew}
+	if ttl > 0 {
+		p.renewEvery = min(maxRenew, ttl/4) // a value that is used every quarter of its life does not expire
+	}
+	return p
+}
+
+func (p *pieces) put(key string, v pieceState) {
+	if _, ok := p.known[key]; !ok && len(p.known) >= maxPieces {
+		clear(p.known) // they are asked for again when they are used
+	}
+	p.known[key] = v
+}
+
+// queued records that the push of a value is queued.
+func (p *pieces) queued(key string, ns uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.put(key, pieceState{ns: ns, queued: true})
+}
+
+// stored records that the fabric has values, except those that were dropped meanwhile.
+func (p *pieces) stored(keys ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, key := range keys {
+		if v, ok := p.known[key]; ok {
+			p.known[key] = pieceState{ns: v.ns, stored: now}
+		}
+	}
+}
+
+// pulled records a value that the fabric has given. It is renewed when its prefix is used.
+func (p *pieces) pulled(key string, ns uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v, ok := p.known[key]; !ok || !v.queued {
+		p.put(key, pieceState{ns: ns})
+	}
+}
+
+// forget records that the fabric lacks values, or may lack them.
+func (p *pieces) forget(keys ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range keys {
+		delete(p.known, key)
+	}
+}
+
+// missed records that the fabric lacks a value; a push of it may be queued.
+func (p *pieces) missed(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.known[key].queued {
+		delete(p.known, key)
+	}
+}
+
+// has reports whether the fabric has a value or is about to: it need not be pushed.
+func (p *pieces) has(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fresh(key)
+}
+
+func (p *pieces) fresh(key string) bool {
+	v, ok := p.known[key]
+	return ok && (v.queued || time.Since(v.stored) < p.renewEvery)
+}
+
+// ask returns those of keys that are to be renewed, and counts them as ns's.
+func (p *pieces) ask(keys []string, ns uint32) (stale []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range keys {
+		if !p.fresh(key) {
+			stale = append(stale, key)
+			p.put(key, pieceState{ns: ns})
+		}
+	}
+	return stale
+}
+
+// take forgets the values of the namespaces that mine accepts, and returns their keys.
+func (p *pieces) take(mine func(ns uint32) bool) (keys []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, v := range p.known {
+		if mine(v.ns) {
+			keys = append(keys, key)
+			delete(p.known, key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// priced serves an engine of which each prompt token takes a millisecond, with prices.
+func priced(t *testing.T, args ...string) *running {
+	t.Helper()
+	return serveParts(t, slog.New(slog.DiscardHandler), fake.Config{Cost: fake.Cost{PrefillMs: 1},
+		Advance: func(d time.Duration) { <-time.After(d) }},
+		parts{price: true}, args...)
+}
+
+// TestPricesAreToldAndCounted: prefixes that do not fit into the pool together come back from memory, because their
+// cells take far longer to compute; why and the metrics say so.
+func TestPricesAreToldAndCounted(t *testing.T) {
+	r := priced(t, "--cache-ram", "64MiB", "-c", "600")
+	for pass := range 3 {
+		for i := range 4 {
+			a := r.ask(r.dial(), raw(unlike(i, 200), 2))
+			if a.err != nil || pass > 0 && a.eos.Usage.CacheTier != wire.TierHost {
+				t.Errorf("pass %d, prompt %d: %+v", pass, i, a)
+			}
+		}
+	}
+	if n := r.counter("kv_priced_total.host/restore"); n < 8 {
+		t.Errorf("%v restores were counted", n)
+	}
+	if n := r.counter("kv_priced_total.host/copy"); n == 0 {
+		t.Error("no copy was counted")
+	}
+	rep, err := r.dial().Why(context.Background(), wire.WhyQuestion{Last: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := ""
+	for _, d := range rep.Requests[0].Decisions {
+		if d.Reason == "cells_restore" {
+			found = d.Text
+		}
+	}
+	if !strings.HasPrefix(found, "Restores ") || !strings.Contains(found, "that the host tier has: ") ||
+		!strings.Contains(found, " are predicted, ") {
+		t.Errorf("why says %q of %+v", found, rep.Requests[0].Decisions)
+	}
+}
+
+// TestSlowFabricIsNotWaitedFor: no piece is waited for longer than computing it takes. The fabric falls silent; a
+// prompt that takes 100 ms to compute is not held up for as long as a piece may take otherwise.
+func TestSlowFabricIsNotWaitedFor(t *testing.T) {
+	url, stall := stalls(t)
+	r := priced(t, "--cache-ram", "64MiB", "--fabric", url, "--shutdown-timeout", "1s")
+	c := r.dial()
+	for i := range 9 { // so that computing is known
+		if a := r.ask(c, raw(text(i, 40), 2)); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	stall()
+	var patience time.Duration
+	ask := raw(text(50, 100), 2)
+	want := solo(t, ask)
+	if a := r.ask(c, ask); a.err != nil || a.text != want.text {
+		t.Errorf("%+v, want %q", a, want.text)
+	}
+	r.inLoop(func(l *loop) { patience = l.core.Scheduler().ComputeTime(0, 32) })
+	if p := (&pull{patience: patience / 32}); patience == 0 || p.limit(32) > patience || p.limit(32) == pullTimeout {
+		t.Errorf("computing a piece takes %v, and it is waited for %v", patience, p.limit(32))
+	}
+	eventually(t, "the fabric has been asked, and not answered in time",
+		func() bool { return r.counter("disagg_errors_total.timeout") > 0 })
+}
+
+// TestPriceText: each way has its sentence.
+func TestPriceText(t *testing.T) {
+	for _, c := range []struct {
+		tier core.Tier
+		p    sched.Price
+		want string
+	}{
+		{core.Host, sched.Price{Way: sched.WayRestore},
+			"Restores 640 tokens of its prompt that the host tier has: too little was measured to compare with " +
+				"computing them."},
+		{core.Disk, sched.Price{Way: sched.WayRestore, Restore: 1234567, Compute: 98765432},
+			"Restores 640 tokens of its prompt that the disk tier has: 1.23ms are predicted, 98.8ms for computing " +
+				"them."},
+		{core.Fabric, sched.Price{Way: sched.WayCompute, Restore: 2 * time.Second, Compute: 50 * time.Millisecond},
+			"Computes 640 tokens of its prompt that the fabric may have: 50ms are predicted for that, 2s for a " +
+				"restore."},
+		{core.Fabric, sched.Price{Way: sched.WayTrial, Restore: 2 * time.Second, Compute: 50 * time.Millisecond},
+			"Restores 640 tokens of its prompt that the fabric may have, to measure the tier again: 2s are " +
+				"predicted, 50ms for computing them."},
+	} {
+		p := pricing{tokens: 640, tier: c.tier, price: c.p}
+		if got := p.text(); got != c.want {
+			t.Errorf("it says %q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestPricedSeries: each tier and way has its own series.
+func TestPricedSeries(t *testing.T) {
+	m := metrics.New(metrics.Build{})
+	for tier := metrics.Host; tier <= metrics.Fabric; tier++ {
+		for way := sched.WayRestore; way <= sched.WayCompute; way++ {
+			m.Priced(tier, int(way))
+		}
+	}
+	m.Priced(metrics.Host, int(sched.WayCopy))
+	m.Priced(metrics.Host, int(sched.WayDiscard))
+	n := 0
+	m.Visit(func(s metrics.Series) {
+		if s.Key != "kv_priced_total" {
+			return
+		}
+		n++
+		if s.Value() != 1 {
+			t.Errorf("%s is %v, want 1", s.Label, s.Value())
+		}
+	})
+	if n != 11 {
+		t.Errorf("%d series, want 11", n)
+	}
+}
