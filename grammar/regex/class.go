@@ -260,9 +260,9 @@ func (p *parser) class() (*tree, error) {
 			return p.ranges(rs, negated)
 		}
 		if p.flavour == Whole && p.has("[:") {
-			end := strings.Index(p.text[p.pos:], ":]")
-			if end > 0 {
-				name, not := strings.CutPrefix(p.text[p.pos+2:p.pos+end], "^")
+			if name, rest, found := strings.Cut(p.text[p.pos+2:], ":]"); found {
+				p.pos = len(p.text) - len(rest)
+				name, not := strings.CutPrefix(name, "^")
 				set, ok := posix[name]
 				if !ok {
 					return nil, p.unsupported("the class [:" + name + ":]")
@@ -271,7 +271,6 @@ func (p *parser) class() (*tree, error) {
 					set = complement(set)
 				}
 				rs = append(rs, set...)
-				p.pos += end + 2
 				continue
 			}
 		}
