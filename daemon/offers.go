@@ -127,7 +127,7 @@ func (m *remote) use(ns uint32, tokens []runtime.Token) {
 		return
 	}
 	last := m.prologue(ns, tokens[:whole], whole-m.piece)
-	if m.pieces.has(last.Key()) { // the values of a prefix are renewed together
+	if m.pieces.settled(last.Key()) { // the values of a prefix are renewed together
 		return
 	}
 	m.renew(&offer{ns: ns, tokens: append([]runtime.Token(nil), tokens[:whole]...)})

@@ -17,8 +17,9 @@ type pieces struct {
 // pieceState is one value. Its key is in pieces.known while its push is queued or running, and after.
 type pieceState struct {
 	ns     uint32
-	stored time.Time // when the fabric was last known to have it; zero while it is pushed, or is to be renewed
+	stored time.Time // when the fabric was last known to have it; zero while it is pushed, or its presence asked for
 	queued bool      // its push is queued or running
+	pulled bool      // it was pulled since, so that its time to live is unknown
 }
 
 const (
@@ -62,12 +63,12 @@ func (p *pieces) stored(keys ...string) {
 	}
 }
 
-// pulled records a value that the fabric has given. It is renewed when its prefix is used.
+// pulled records a value that the fabric has given. It need not be pushed, and is renewed when its prefix is used.
 func (p *pieces) pulled(key string, ns uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if v, ok := p.known[key]; !ok || !v.queued {
-		p.put(key, pieceState{ns: ns})
+		p.put(key, pieceState{ns: ns, stored: time.Now(), pulled: true})
 	}
 }
 
@@ -101,15 +102,28 @@ func (p *pieces) fresh(key string) bool {
 	return ok && (v.queued || time.Since(v.stored) < p.renewEvery)
 }
 
+// settled reports whether a value need be neither pushed nor renewed.
+func (p *pieces) settled(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fresh(key) && !p.known[key].pulled
+}
+
 // ask returns those of keys that are to be renewed, and counts them as ns's.
 func (p *pieces) ask(keys []string, ns uint32) (stale []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range keys {
-		if !p.fresh(key) {
-			stale = append(stale, key)
+		v := p.known[key]
+		switch {
+		case !p.fresh(key):
 			p.put(key, pieceState{ns: ns})
+		case v.pulled:
+			p.put(key, pieceState{ns: ns, stored: v.stored})
+		default:
+			continue
 		}
+		stale = append(stale, key)
 	}
 	return stale
 }

@@ -73,6 +73,7 @@ func TestPushesArrive(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if arrived != 1000 || told != 1000 {
 			t.Errorf("%d of 1000 arrived, %d were told of", arrived, told)
 		}
@@ -140,8 +141,13 @@ func TestDeleteWhileRetrying(t *testing.T) {
 		gate := make(chan struct{})
 		inner := &script{err: fmt.Errorf("%w: down", ErrUnavailable)}
 		o := NewOffloader(inner, OffloadConfig{Threshold: 1})
+		var mu sync.Mutex // the deletion tells of what it drops on its own goroutine
 		var told []error
-		note := func(err error) { told = append(told, err) }
+		note := func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, err)
+		}
 		push(t, o, "waits", 10, 1, note)
 		synctest.Wait()
 		inner.before = func(context.Context) error { <-gate; return nil }
@@ -161,6 +167,7 @@ func TestDeleteWhileRetrying(t *testing.T) {
 		inner.err = nil
 		inner.mu.Unlock()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if got := inner.seen(); len(got) != 2 || len(told) != 2 || !errors.Is(told[0], ErrDropped) {
 			t.Errorf("pushed %d times, told %v", len(got), told)
 		}

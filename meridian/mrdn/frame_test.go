@@ -377,8 +377,10 @@ func TestTokenHasher(t *testing.T) {
 		}
 		for n := step; n <= len(tokens); n += step {
 			h.Add(tokens[n-step : n])
-			if h.Sum() != HashTokens(tokens[:n]) || h.Sum() != HashTokens(tokens[:n]) {
-				t.Fatalf("steps of %d: the hash of %d tokens differs", step, n)
+			for range 2 { // asking twice is asking once
+				if h.Sum() != HashTokens(tokens[:n]) {
+					t.Fatalf("steps of %d: the hash of %d tokens differs", step, n)
+				}
 			}
 		}
 	}
