@@ -279,7 +279,8 @@ func TestSnapshot(t *testing.T) {
 			"disagg_renewed_total":        map[string]any{"valkey": 22.0},
 			"disagg_queued":               map[string]any{"valkey": 3.0},
 			"disagg_circuit_open":         map[string]any{"valkey": 1.0},
-			"build":                       map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
+
+			"build": map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
 			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama",
 				"description": "llama 1M Q8_0"},
 		} {
