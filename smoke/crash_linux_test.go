@@ -203,7 +203,7 @@ func (c *crashing) steady(name string) (stop func() []time.Duration) {
 // right, and nothing is left of it. How long the other model's tokens were apart is told (-v); on a machine that does
 // other work it is not judged.
 //
-//	go test ./smoke -run TestEngineCrashesUnderLoad -v -crashes 200 -crash-model model.gguf
+//	go test ./smoke -run TestEngineCrashesUnderLoad -v -args -crashes 200 -crash-model model.gguf
 func TestEngineCrashesUnderLoad(t *testing.T) {
 	const load = 4
 	c := startCrashing(t, *crashes+1)
@@ -275,9 +275,15 @@ func TestEngineCrashesUnderLoad(t *testing.T) {
 			over++
 		}
 	}
+	lease := c.served("steady").Info.Lease
+	if lease == nil {
+		t.Fatal("the other model takes no lease")
+	}
 	t.Logf("%d crashes; told within %v (median) and %v (worst); the other model: %d tokens, gaps %v (median), %v "+
-		"(longest), %d above twice the target of 100 ms", *crashes, told[len(told)/2], told[len(told)-1], len(gaps),
-		gaps[len(gaps)/2], gaps[:min(3, len(gaps))], over)
+		"(longest), %d above twice the target of 100 ms; its steps without the lease %d, leases lost %d, repaired %d",
+		*crashes, told[len(told)/2], told[len(told)-1], len(gaps),
+		gaps[len(gaps)/2], gaps[:min(3, len(gaps))], over,
+		lease.Without, lease.Lost, lease.Repaired)
 }
 
 // settled waits until no request runs and every cell of both engine processes is free or cached.
