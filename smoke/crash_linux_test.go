@@ -149,6 +149,9 @@ func (c *crashing) answer(name string) string {
 	if err != nil {
 		c.t.Fatalf("%s: %v", name, err)
 	}
+	if a.End.Reason != wire.Length {
+		c.t.Errorf("%s: the answer ended by %v, %+v", name, a.End.Reason, a.End.Usage)
+	}
 	return a.Text
 }
 
