@@ -206,9 +206,12 @@ func TestEverythingLostIsOffered(t *testing.T) {
 	if a := r.ask(r.dial(), raw(text(9, 100), 5)); a.err != nil { // its pushes succeed
 		t.Fatal(a.err)
 	}
-	eventually(t, "the others are pushed again", func() bool { return len(mr.Keys()) > all })
-	if n := r.counter("disagg_pushed_again_total.valkey"); n != 3*(304/32) {
-		t.Errorf("%v pieces were pushed again, want %d", n, 3*(304/32))
+	const pieces, more = 3 * (304 / 32), 104 / 32
+	eventually(t, "the others are pushed again", func() bool {
+		return r.counter("disagg_pushed_again_total.valkey") == pieces
+	})
+	if n := len(mr.Keys()); n != all*(pieces+more)/pieces {
+		t.Errorf("the store has %d keys, had %d for %d pieces and got %d more", n, all, pieces, more)
 	}
 }
 

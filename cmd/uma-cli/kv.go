@@ -51,9 +51,9 @@ TARGET is a NAME from uma-cli kv, a unique prefix of a hash (4 digits or more), 
 	cmd.AddCommand(
 		newKVDo(dial, wire.KVDrop, "Remove a cached prefix and its copies in memory, on disk and in the fabric",
 			"Remove a cached prefix and its copies in memory, on disk and in the --fabric; with all also the files of "+
-				"other models in\n--cache-dir, and thoughts in memory. The next prompt that "+
-				"begins with it is computed again. Cells that another\nprefix shares stay. The command returns when "+
-				"the copies are removed, or lists the rest."+target),
+				"other\nmodels in --cache-dir, and thoughts in memory. The next prompt that begins with it is "+
+				"computed again. Cells that\nanother prefix shares stay. The command returns when the copies are "+
+				"removed, or lists the rest."+target),
 		newKVDo(dial, wire.KVPin, "Protect a cached prefix from eviction", "Protect a cached prefix, such as a long "+
 			"system prompt, from eviction until it is unpinned or dropped. Pinned cells are\nunavailable to other "+
 			"requests."+target),
