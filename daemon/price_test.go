@@ -19,7 +19,7 @@ func priced(t *testing.T, args ...string) *running {
 	t.Helper()
 	return serveParts(t, slog.New(slog.DiscardHandler), fake.Config{Cost: fake.Cost{PrefillMs: 1},
 		Advance: func(d time.Duration) { <-time.After(d) }},
-		parts{price: true}, args...)
+		parts{price: new(true)}, args...)
 }
 
 // TestPricesAreToldAndCounted: prefixes that do not fit into the pool together come back from memory, because their

@@ -107,7 +107,7 @@ type parts struct {
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
-	price    bool                             // cells are priced on a fake engine too
+	price    *bool                            // whether cells are priced; nil = on a real engine
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
@@ -566,8 +566,10 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	cfg := s.cfg.core(m.caps, m.info, saved.cost)
-	// The steps of a fake engine take no time: only a test prices cells there.
-	cfg.ByPrice = m.caps.Device != runtime.DeviceFake || s.parts.price
+	// The steps of a fake engine take no time.
+	if cfg.ByPrice = m.caps.Device != runtime.DeviceFake; s.parts.price != nil {
+		cfg.ByPrice = *s.parts.price
+	}
 	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
 		cfg.Stores = l.stores
 	}
