@@ -496,6 +496,7 @@ func newTestMetrics() *metrics.Metrics {
 
 // TestSecondSignalEndsAtOnce: also within a step that cannot be aborted, and while a drain would go on for long.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	waitfor.Hangup(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			gate := make(chan struct{})

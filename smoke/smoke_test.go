@@ -492,6 +492,7 @@ func TestM3Shutdown(t *testing.T) {
 		}
 		return s, c
 	}
+	waitfor.Hangup(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run("newcomers while it drains after "+sig.String(), func(t *testing.T) {
 			s, c := begin(t)
