@@ -132,6 +132,8 @@ type Core struct {
 	forks     int    // in the current batch
 
 	restores    []*restore
+	queued      []*Request // not started yet, oldest first, and some that have started or ended; with Stores only
+	lookAhead   bool       // readAhead may have something to do
 	lastRestore RestoreID
 	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
 	thoughts    []*Request // requests whose finished thoughts are to be copied out
@@ -274,14 +276,22 @@ func (c *Core) arrive(r *Request) {
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
 		r.thinkFrom = r.Prompt // the prompt opens the block
 	}
+	var cached int
+	var restore time.Duration
+	if r.Strict {
+		cached, restore = c.residency(r)
+	}
 	c.tell(sched.Event{
 		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens,
 		Strict: r.Strict, PromptRows: r.PromptRows,
 		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, TargetTTOT: r.TargetTTOT,
 		Thinking: r.Control.Phase() == meridian.ThinkDecode,
-		Whole:    r.Whole, EveryRow: r.EveryRow, Guesses: r.Speculate > 0,
+		Whole:    r.Whole, EveryRow: r.EveryRow, Guesses: r.Speculate > 0, Cached: cached, Restore: restore,
 	})
 	c.arrived = true
+	if c.cfg.Stores != nil {
+		c.queued, c.lookAhead = append(c.queued, r), true
+	}
 }
 
 // fillQueuedFor sets in each EvArrive how long its request has waited for this Step.
@@ -342,7 +352,11 @@ func (c *Core) Next(now Instant) *Step {
 	if len(c.plan.Batch) > 0 {
 		c.makeRoom(now, c.plan.Tokens)
 		c.addForks()
-	} else {
+	}
+	if c.lookAhead {
+		c.readAhead(now)
+	}
+	if len(c.plan.Batch) == 0 {
 		// The scheduler hears of what a release freed before the caller sleeps: nothing else would wake it.
 		c.tellCells(now)
 		out.Idle = len(out.Ops) == 0 && len(c.events) == 0 && !c.moving()

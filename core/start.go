@@ -21,13 +21,9 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if r.Resident > 0 && !r.started {
 		c.preload(now, r)
 	}
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined,
-		Apart: r.Kind == Embed}
-	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
-		p.Tokens, p.Shareable, p.NoWait = r.Tokens[:1], 0, true
-	}
-	m := c.tree.Lookup(&p)
-	if c.restore(now, r, &m) {
+	p, m := c.lookup(r)
+	if r.restoring != nil || c.restore(now, r, &m) {
+		c.waitFor(now, r)
 		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})
 		return
 	}
@@ -74,7 +70,9 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 		n.Tier, n.Took = r.restored, r.restoredIn
 	}
 	r.restoredIn = 0
-	r.started = true
+	if !r.started {
+		r.started, c.lookAhead = true, c.lookAhead || len(c.queued) > 0
+	}
 	c.note(n)
 }
 

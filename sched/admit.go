@@ -259,7 +259,7 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 	}
 	r.starting = false
 	s.starting--
-	r.computed, r.shared, r.hint = e.Cached, e.Shared, 0
+	r.computed, r.shared, r.hint, r.spared, r.restore = e.Cached, e.Shared, 0, 0, 0
 	// Cached tokens are not charged.
 	was := r.owed()
 	r.charged = max(r.charged, r.computed)

@@ -106,6 +106,9 @@ func (s *Scheduler) arrive(e *Event) {
 	case e.Prompt < 1 || e.MaxTokens < 1:
 		panic(fmt.Sprintf("sched: EvArrive of request %d with Prompt %d and MaxTokens %d; both must be ≥ 1", e.Req,
 			e.Prompt, e.MaxTokens))
+	case e.Cached < 0 || e.Cached >= e.Prompt || e.Restore < 0:
+		panic(fmt.Sprintf("sched: EvArrive of request %d with Cached %d of %d prompt tokens and Restore %v", e.Req,
+			e.Cached, e.Prompt, e.Restore))
 	}
 	switch room := s.cfg.Room(e.Prompt); {
 	case room < 1:
@@ -140,7 +143,7 @@ func (s *Scheduler) arrive(e *Event) {
 		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL),
 		ttot:     int64(e.TargetTTOT),
 		deadline: never, due: s.dueAt(e), strict: e.Strict,
-		whole: e.Whole, everyRow: e.EveryRow, guesses: e.Guesses,
+		spared: e.Cached, restore: e.Restore, whole: e.Whole, everyRow: e.EveryRow, guesses: e.Guesses,
 	}
 	if e.Thinking {
 		r.phase = Think

@@ -74,9 +74,10 @@ type forecast struct {
 // job is a prompt that is computed or waits.
 type job struct {
 	order    order
-	left     int     // tokens to compute
-	slot     Instant // when it has a sequence
-	deadline Instant // of a promise; never = none was given
+	left     int           // tokens to compute
+	slot     Instant       // when it has a sequence
+	restore  time.Duration // from then on until its stored tokens are there
+	deadline Instant       // of a promise; never = none was given
 }
 
 // order is the order in which sequences are given, as goesBefore has it.
@@ -163,17 +164,17 @@ func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
 	f.jobs = f.jobs[:0]
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
-			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank}, r.left(), s.now, r.promised()})
+			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank}, r.left(), s.now, 0, r.promised()})
 		}
 	}
 	for _, r := range s.requests {
 		if r.flow.class <= class && r.state == Queued && !r.paused {
-			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank}, r.history() - r.hint, 0,
-				r.promised()})
+			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank}, r.toCompute(), 0,
+				r.restore, r.promised()})
 		}
 	}
 	mine := order{false, false, s.dueAt(e), ^uint64(0)}
-	f.jobs = append(f.jobs, job{mine, e.Prompt - min(e.Shared, e.Prompt-1), 0, never})
+	f.jobs = append(f.jobs, job{mine, e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), 0, e.Restore, never})
 	slices.SortFunc(f.jobs, func(a, b job) int { return a.order.compare(b.order) })
 	s.sequenceTimes(f.jobs)
 	if s.byTarget {
@@ -183,12 +184,14 @@ func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
 	pace := s.promptPace()
 	at := float64(s.now)
 	for _, j := range f.jobs {
+		// While its cells are restored the prompts behind it are computed.
+		first := max(at, float64(j.slot)+float64(j.restore)) + float64(j.left)*pace
 		at = max(at, float64(j.slot)) + float64(j.left)*pace
 		switch from := float64(s.now); {
 		case j.order == mine:
-			in = time.Duration(promiseMargin*(at-from)) + e.QueuedFor
+			in = time.Duration(promiseMargin*(first-from)) + e.QueuedFor
 		case j.deadline != never && j.order.due > mine.due && s.byTarget &&
-			from+promiseMargin*(at-from) > float64(j.deadline):
+			from+promiseMargin*(first-from) > float64(j.deadline):
 			breaks = true
 		}
 	}
@@ -260,6 +263,9 @@ func (s *Scheduler) promptPace() float64 {
 	return s.cost.predict(l) * 1e6 / n
 }
 
+// toCompute is how many tokens of its prompt or history r is expected to compute until its next token: one at least.
+func (r *request) toCompute() int { return max(1, r.left()-max(r.hint, r.spared)) }
+
 // promised is the deadline of a promise that r has been given and that is still open; never = none.
 func (r *request) promised() Instant {
 	if r.strict && r.generated == 0 {
@@ -280,7 +286,7 @@ func (s *Scheduler) endangered() bool {
 		if r.deadline == never || r.generated > 0 || !interactive(r) || r.deadline < s.now {
 			continue
 		}
-		if float64(s.now)+promiseMargin*float64(r.left())*pace > float64(r.deadline) || r.state == Queued {
+		if float64(s.now)+promiseMargin*float64(r.toCompute())*pace > float64(r.deadline) || r.state == Queued {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
@@ -36,8 +37,11 @@ type request struct {
 	generated int // tokens fed back by EvToken
 	// tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
 	computed int
-	shared   int  // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
-	hint     int  // Event.Shared: what shared will probably be when it starts; 0 afterwards
+	shared   int // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
+	hint     int // Event.Shared: what shared will probably be when it starts; 0 afterwards
+	// Event.Cached and Restore of its arrival, until it has started: what forecasts leave out of its prompt.
+	spared   int
+	restore  time.Duration
 	rows     bool // Event.PromptRows
 	whole    bool // its prompt is computed in one slice
 	everyRow bool // each row of its prompt has an output

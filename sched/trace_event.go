@@ -67,6 +67,8 @@ var eventArgs = []eventArg{
 	spanArg(EvArrive, "ttot", false, func(e *Event) *time.Duration { return &e.TargetTTOT }),
 	spanArg(EvArrive, "queued", false, func(e *Event) *time.Duration { return &e.QueuedFor }),
 	numberArg(EvArrive, "shared", 0, func(e *Event) *int { return &e.Shared }),
+	numberArg(EvArrive, "cached", 0, func(e *Event) *int { return &e.Cached }),
+	spanArg(EvArrive, "restore", false, func(e *Event) *time.Duration { return &e.Restore }),
 	flagArg(EvArrive, "think", func(e *Event) *bool { return &e.Thinking }),
 	flagArg(EvArrive, "strict", func(e *Event) *bool { return &e.Strict }),
 	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),

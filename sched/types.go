@@ -53,7 +53,7 @@ type EventKind uint8
 
 const (
 	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, TargetTTOT,
-	// Thinking, Strict, PromptRows, Guesses, QueuedFor, and Shared as EvReady does.
+	// Thinking, Strict, PromptRows, Guesses, QueuedFor, Cached, Restore, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
 	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored. Uses Req, Cells.
 	EvCancel
@@ -152,8 +152,11 @@ type Event struct {
 	// may compute them with this one (Slice.Guessed).
 	Offer int
 	Grade int
-	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has.
+	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has. EvArrive: leading
+	// tokens of its prompt that it need not compute, because the pool or a store has them; 0 = not known.
 	Cached int
+	// EvArrive: how long restoring the part of Cached takes that only a store has.
+	Restore time.Duration
 	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free
 	// them.
 	Shared int
