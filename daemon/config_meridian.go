@@ -195,6 +195,16 @@ func (m *meridianFlag) Set(text string) error {
 	return nil
 }
 
+// ParseMeridian sets keys of cfg from KEY=VALUE pairs, as --meridian does.
+func ParseMeridian(cfg *meridian.Config, pairs string) error {
+	c := Config{Meridian: *cfg}
+	if err := (&meridianFlag{c: &c}).Set(pairs); err != nil {
+		return err
+	}
+	*cfg = c.Meridian
+	return cfg.Validate()
+}
+
 // String returns the pairs that were set.
 func (m *meridianFlag) String() string { return strings.Join(m.text, ",") }
 

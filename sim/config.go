@@ -80,6 +80,9 @@ type Config struct {
 	ContextShift bool      `json:"context_shift,omitempty"`  // --context-shift
 	// ThinkBudget is the number of thinking tokens after which a think block is closed; 0 = no limit.
 	ThinkBudget int `json:"think_budget,omitempty"`
+	// EarlyExit names the signals that may close a think block earlier: off, eat, rpdi, both. They read the entropies
+	// of package thinking, with the daemon's default thresholds.
+	EarlyExit string `json:"early_exit,omitempty"`
 
 	OffloadThreshold  float64 `json:"kv_offload_threshold"`  // share of blocks in use, [0, 1]
 	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block
@@ -143,11 +146,14 @@ const (
 	LivelockReport // go on to the horizon, and tell
 )
 
-// TierModels, BatchFormations, Engines, Admissions and LatencyModels are valid names, the default first.
+// TierModels, BatchFormations, Engines, EarlyExits, ThinkEvicts, Admissions and LatencyModels are valid names, the
+// default first.
 var (
 	TierModels      = []string{"offload", "mirror"}
 	BatchFormations = []string{"vllm", "uma"}
 	Engines         = []string{"", "fake"}
+	EarlyExits      = []string{"", "off", "eat", "rpdi", "both"}
+	ThinkEvicts     = []string{"", core.KeepThoughts, core.OffloadThoughts, core.DropThoughts}
 	Admissions      = []string{"always", "token-bucket"}
 	LatencyModels   = []string{"blackbox", "roofline", "crossmodel", "trained-roofline", "calibrated"}
 )
@@ -214,6 +220,7 @@ func filled() Config {
 	c.Threads, c.FixedThreads, c.Busy = 1, true, []Busy{{}}
 	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
 	c.Speculate, c.Repeat = 1, 0.5
+	c.ThinkEvict, c.ContextShift, c.ThinkBudget, c.EarlyExit = "-", true, 1, "-"
 	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
 	c.CostSpread, c.KVDiskBlocks, c.KVFabric = latency.Spread{{}}, 1, true
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
@@ -272,6 +279,9 @@ func (c *Config) Validate() error {
 		bad("kv_tier_us = %v: must be three numbers ≥ 0, microseconds a token of the host, disk and fabric", c.KVTierUs)
 	}
 	positive("kv_part_tokens", c.KVPartTokens, 1<<20)
+	if c.ThinkBudget < 0 || c.ThinkBudget > 1<<24 {
+		bad("think_budget = %d: must be between 0 and %d", c.ThinkBudget, 1<<24)
+	}
 	c.checkBusy(bad)
 	errs = append(errs,
 		oneOf("scheduler", c.Scheduler, blis.Schedulers),
@@ -280,6 +290,8 @@ func (c *Config) Validate() error {
 		oneOf("kv_tier_model", c.KVTierModel, TierModels),
 		oneOf("latency_model", c.LatencyModel, LatencyModels),
 		oneOf("engine", c.Engine, Engines),
+		oneOf("early_exit", c.EarlyExit, EarlyExits),
+		oneOf("think_evict", c.ThinkEvict, ThinkEvicts),
 		oneOf("admission", c.Admission, Admissions))
 	if c.Speculate < 0 || c.Speculate > core.MaxGuess {
 		bad("speculate = %d: must be between 0 and %d", c.Speculate, core.MaxGuess)

@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sim/blis/kv"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -22,6 +23,10 @@ type Metrics struct {
 	E2E   Dist // of completed requests
 	ITL   Dist // every gap of completed requests
 	Delay Dist // arrival to last admission, of every request that was admitted
+
+	// Thoughts counts the think blocks by how they ended (batch formation uma), by meridian.Ended.
+	Thoughts [meridian.EndedLength + 1]int64
+	Forks    int64 // probe forks that were computed
 
 	// Ended counts per SLO class and tenant, in order of appearance; only requests that name one.
 	Classes []GroupMetrics
@@ -205,6 +210,12 @@ func (m *Metrics) Numbers(cfg *Config) map[string]any {
 	}
 	if m.Rejected > 0 {
 		n["rejected_requests"] = m.Rejected
+	}
+	if cfg.ThinkBudget > 0 || cfg.EarlyExit != "" {
+		for how := meridian.EndedConverged; how <= meridian.EndedNatural; how++ {
+			n["thoughts_ended_"+how.String()] = m.Thoughts[how]
+		}
+		n["probe_forks"] = m.Forks
 	}
 	if len(m.Engines) == 1 {
 		n["cache_hit_rate"], n["kv_thrashing_rate"] = m.Engines[0].HitRate, m.Engines[0].ThrashRate

@@ -15,16 +15,20 @@ import (
 // stores keeps cells outside the pool, as the daemon does: in host memory, on disk, on a fabric. What is found where
 // and what leaves a tier is production code (kvsnap/snapshot/index); the bytes are not there, their time is.
 //
-// Not simulated: that copies to disk and fabric take a while. They are there at once; a request that comes in between
-// finds them too early.
+// A copy to disk or fabric takes the time of its tokens, behind those that were begun before it. Until then the part is
+// found in host memory or not at all; evicting it there loses nothing, since the writer has the bytes.
 type stores struct {
 	index  *index.Index
 	host   *index.Queue // in tokens, as disk
 	disk   *index.Queue // nil = none
 	fabric bool         // without bounds
 
-	us   [3]float64 // microseconds a token: into or out of the pool, and from disk or fabric before it
+	us   [3]float64 // microseconds a token: into or out of the pool, and from and to disk or fabric
 	part int        // tokens
+	now  int64
+	free [3]int64 // when the copies to disk and fabric that were begun are complete
+
+	failed bool // the newest CopyOut
 
 	thoughts thoughts
 	fetches  []*fetch
@@ -37,6 +41,7 @@ const (
 	tierHost = iota
 	tierDisk
 	tierFabric
+	tierNone // on its way to one
 )
 
 // TierNames are the tiers below the pool, as EngineTotals.Restored counts them.
@@ -47,6 +52,8 @@ type stored struct {
 	node    index.Node
 	refs    int  // fetches that need it
 	thought bool // a part of a thought: the index does not have it
+	// when the copy on disk and the one on the fabric are complete; 0 = never begun
+	onDisk, onFabric int64
 }
 
 func hostElem(n *index.Node) *index.Elem { return &n.Host }
@@ -86,19 +93,34 @@ func (t *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier co
 	}
 	tier = core.Host
 	for p := node; p != nil; p = p.Parent {
-		tier = max(tier, core.Host+core.Tier(tierOf(p)))
+		at := t.tierOf(p)
+		if at == tierNone {
+			matched, tier = p.P0, core.Host // nothing behind it is of use
+			continue
+		}
+		tier = max(tier, core.Host+core.Tier(at))
 	}
-	return matched, tier, true
+	return matched, tier, matched >= max(least, 1)
 }
 
-func tierOf(p *index.Node) int {
+// tierOf is the nearest tier that has all of a part.
+func (t *stores) tierOf(p *index.Node) int {
+	s := of(p)
 	switch {
 	case p.Host.In():
 		return tierHost
-	case p.Disk.In():
+	case p.Disk.In() && s.onDisk <= t.now:
 		return tierDisk
+	case s.onFabric > 0 && s.onFabric <= t.now:
+		return tierFabric
 	}
-	return tierFabric
+	return tierNone
+}
+
+// write begins a copy of n tokens to a tier, and returns when it is complete.
+func (t *stores) write(tier int, n int64) int64 {
+	t.free[tier] = max(t.free[tier], t.now) + int64(t.us[tier]*float64(n))
+	return max(1, t.free[tier])
 }
 
 // Missing implements core.Stores.
@@ -121,16 +143,22 @@ func (t *stores) fetch(op *core.Op, now int64) {
 	n, _ := t.index.Lookup(format.Namespace(op.NS), op.Tokens, false)
 	for p := n; p != nil; p = p.Parent {
 		f.chain = append(f.chain, p)
-		of(p).refs++
 	}
 	slices.Reverse(f.chain)
+	for i, p := range f.chain {
+		if t.tierOf(p) == tierNone {
+			f.chain = f.chain[:i]
+			break
+		}
+		of(p).refs++
+	}
 	t.host.Hit(n, hostElem)
 	if t.disk != nil {
 		t.disk.Hit(n, diskElem)
 	}
 	at := float64(now)
 	for i, p := range f.chain {
-		tier := tierOf(p)
+		tier := t.tierOf(p)
 		if tier != tierHost {
 			took := float64(t.us[tier] * float64(p.P1-p.P0))
 			limit := float64(micros(op.Patience) * float64(p.P1-p.P0))
@@ -165,10 +193,10 @@ func (t *stores) arrive(c *core.Core, now int64) {
 	if t == nil {
 		return
 	}
-	for _, id := range t.thoughts.done {
+	t.now = now
+	t.thoughts.arrive(func(id core.ID) {
 		c.Handle(instant(now), core.Input{Kind: core.Offloaded, Req: id, Tier: t.thoughtTier()})
-	}
-	t.thoughts.done = t.thoughts.done[:0]
+	}, now)
 	for _, f := range t.fetches {
 		switch {
 		case f.told:
@@ -183,11 +211,12 @@ func (t *stores) arrive(c *core.Core, now int64) {
 	}
 }
 
-// next is when the next part will be ready; false when none is awaited.
-func (t *stores) next(*core.Core) (at int64, ok bool) {
+// next is when the next part will be ready, or the copy of a thought complete; false when none is awaited.
+func (t *stores) next() (at int64, ok bool) {
 	if t == nil {
 		return 0, false
 	}
+	at, ok = t.thoughts.next()
 	for _, f := range t.fetches {
 		if f.told {
 			continue
@@ -300,8 +329,13 @@ func (t *stores) put(ns uint32, tokens []kvsnap.Token, p0 int) bool {
 	if !t.putHost(n) {
 		return false
 	}
-	if size := int64(n.P1 - n.P0); t.disk != nil && !n.Disk.In() && t.room(t.disk, diskElem, size) {
+	size := int64(n.P1 - n.P0)
+	if t.disk != nil && !n.Disk.In() && t.room(t.disk, diskElem, size) {
 		t.disk.Push(n, size, diskElem)
+		of(n).onDisk = t.write(tierDisk, size)
+	}
+	if t.fabric && of(n).onFabric == 0 && t.whole(n) {
+		of(n).onFabric = t.write(tierFabric, size)
 	}
 	return true
 }
@@ -332,12 +366,15 @@ func (t *stores) room(q *index.Queue, which func(*index.Node) *index.Elem, size 
 			return false
 		}
 		q.Remove(which(v))
-		if whole := v.P1-v.P0 == t.part && v.P0%t.part == 0; !v.Host.In() && !v.Disk.In() && !(t.fabric && whole) {
+		if !v.Host.In() && !v.Disk.In() && of(v).onFabric == 0 {
 			t.index.Remove(v)
 		}
 	}
 	return true
 }
+
+// whole reports whether a part can be on a fabric, which takes whole ones only.
+func (t *stores) whole(n *index.Node) bool { return n.P1-n.P0 == t.part && n.P0%t.part == 0 }
 
 // check verifies the tiers' books.
 func (t *stores) check() error {

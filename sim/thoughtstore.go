@@ -12,7 +12,30 @@ import (
 type thoughts struct {
 	list   []*outside
 	tokens int64
-	done   []core.ID // whose batch is complete, until core is told
+	sent   []sent // batches that core has not been told of, in order
+}
+
+// sent is a batch that is complete, or will be.
+type sent struct {
+	req core.ID
+	at  int64
+}
+
+// arrive tells of the batches that are complete.
+func (t *thoughts) arrive(tell func(core.ID), now int64) {
+	n := 0
+	for ; n < len(t.sent) && t.sent[n].at <= now; n++ {
+		tell(t.sent[n].req)
+	}
+	t.sent = slices.Delete(t.sent, 0, n)
+}
+
+// next is when the next batch is complete.
+func (t *thoughts) next() (at int64, ok bool) {
+	if len(t.sent) == 0 {
+		return 0, false
+	}
+	return t.sent[0].at, true
 }
 
 // outside is one of them.
@@ -47,8 +70,12 @@ func (t *stores) offload(op *core.Op) {
 		t.thoughts.tokens -= t.thoughts.list[0].tokens
 		t.thoughts.list = slices.Delete(t.thoughts.list, 0, 1)
 	}
+	at := t.now
+	if t.fabric {
+		at = t.write(tierFabric, n)
+	}
 	if op.Last {
-		t.thoughts.done = append(t.thoughts.done, op.Req)
+		t.thoughts.sent = append(t.thoughts.sent, sent{op.Req, at})
 	}
 }
 

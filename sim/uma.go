@@ -88,7 +88,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 		return nil, fmt.Errorf("batch formation uma: %w", err)
 	}
 	u.cpu = newProcessors(cfg, u.c)
-	if u.think, err = newThinkModel(cfg.ThinkBudget); err != nil {
+	if u.think, err = newThinkModel(cfg.ThinkBudget, cfg.EarlyExit); err != nil {
 		return nil, err
 	}
 	if cfg.Engine == "fake" && u.eng == nil {
@@ -268,7 +268,7 @@ func (u *uma) form(e *Engine, now int64) bool {
 // sleep plans the next turn of a server that has nothing to compute, after copies that took so many microseconds.
 func (u *uma) sleep(e *Engine, now, copied int64) {
 	e.stepDue = false
-	next, ok := u.stores.next(u.c)
+	next, ok := u.stores.next()
 	if w := u.step.WakeAt; w > 0 {
 		wake := (int64(w) + 999) / 1000
 		if !ok || wake < next {
@@ -307,7 +307,6 @@ func (u *uma) admit(e *Engine, now int64) {
 func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
 	res := &u.result
 	*res = core.Result{Copies: res.Copies[:0]}
-	failed := false
 	for i := range u.step.Ops {
 		op := &u.step.Ops[i]
 		switch op.Kind {
@@ -315,32 +314,12 @@ func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
 			u.sequence(op)
 		case core.Compute:
 			u.fill(op.Dst, op.Tokens, op.From, op.To)
-		case core.Fetch:
-			if op.Req != 0 {
-				u.stores.fetchThought(op, now)
-			} else {
-				u.stores.fetch(op, now)
+		default:
+			to := u.stores.carry(op, now, res)
+			if op.Kind == core.CopyIn {
+				e.advances++
+				u.ingest(op, min(to, op.Limit))
 			}
-		case core.SkipPart:
-			u.stores.skip(op)
-		case core.CloseFetch:
-			u.stores.close(op)
-		case core.CopyIn:
-			e.advances++
-			d := u.stores.copyIn(op, now)
-			u.ingest(op, min(d.To, op.Limit))
-			res.Copies = append(res.Copies, d)
-			res.CopyTokens += d.To - op.From
-		case core.OffloadBlock:
-			u.stores.offload(op)
-			res.CopyTokens += op.To - op.From
-		case core.CopyOut:
-			if failed = op.Follows && failed || !u.stores.put(op.NS, op.Tokens, op.From); failed {
-				res.CopyFailed = true
-				continue
-			}
-			u.stores.spend(op.To - op.From)
-			res.CopyTokens += op.To - op.From
 		}
 	}
 	copied = u.stores.debtUs()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
@@ -45,7 +46,8 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 		q := u.byID[sl.Req]
 		if sl.Kind == sched.SliceProbe {
 			if q != nil {
-				u.c.Probed(&q.Request, 0, true)
+				e.m.Forks++
+				u.c.Probed(&q.Request, q.t.entropy(), true)
 			}
 			continue
 		}
@@ -90,8 +92,12 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 		return
 	}
 	tok := u.says(q)
-	eog := q.t.draw(int64(at)) && r.tokens >= max(1, r.Spec.Output)
+	q.t.draw(int64(at))
+	eog := r.tokens >= q.t.output()
 	said := u.c.Token(at, &q.Request, tok, nil, eog, nil, nil)
+	if said.Event.Has(meridian.ExitThink) {
+		e.m.Thoughts[q.t.ended]++
+	}
 	switch {
 	case said.End == core.NotEnded:
 		if k := r.stalls; k < len(r.Spec.Stalls) && r.tokens >= r.Spec.Stalls[k].After {
@@ -100,7 +106,7 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 			e.events.push(now+took+max(1, r.Spec.Stalls[k].Us), resumed, r.Slot, r.gen)
 		}
 		return
-	case said.End == core.Length && r.tokens < max(1, r.Spec.Output):
+	case said.End == core.Length && r.tokens < q.t.output():
 		r.capped = true
 		e.m.LengthCapped++
 	}

@@ -171,7 +171,7 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 				cfg.progress(label, min(int(at.Seconds()), total-1), total)
 			}
 		})
-	evicted, cpu := s.evictions(), s.cpu()
+	evicted, cells, cpu := s.evictions(), s.evictedBlocks(), s.cpu()
 	res, err := loadgen.Spawn(ctx, &job, func(done int) {
 		if end == 0 {
 			cfg.progress(label, min(done, total-1), total)
@@ -184,7 +184,10 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	cfg.progress(label, total, total)
 	r.plan, r.info = plan, info
 	run := report.Run{Requests: plan.Requests, Result: res, Evictions: s.evictions() - evicted,
-		ServerCPU: s.cpu() - cpu, Mark: plan.Mark, Prefill: prefill}
+		ServerCPU: s.cpu() - cpu, Mark: plan.Mark, Prefill: prefill, EvictedBlocks: s.evictedBlocks()}
+	for tier := range run.EvictedBlocks {
+		run.EvictedBlocks[tier] -= cells[tier]
+	}
 	r.runs = append(r.runs, run)
 	if cfg.Say != nil {
 		one := *r

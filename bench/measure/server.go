@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -87,20 +88,41 @@ func watchPrompts(computed func() float64, mark time.Duration, tick func(time.Du
 	}
 }
 
-// counter is one of the server's metrics, NaN where it does not tell.
-func (s *server) counter(name string) float64 {
+// metrics is the server's snapshot, nil where it does not tell.
+func (s *server) metrics() (m map[string]any) {
 	if !s.uma {
-		return math.NaN()
+		return nil
 	}
 	text, err := s.proc.Ask("metrics")
-	var m map[string]any
 	if err != nil || json.Unmarshal([]byte(text), &m) != nil {
-		return math.NaN()
+		return nil
 	}
-	if n, ok := m[name].(float64); ok {
+	return m
+}
+
+// counter is one of the server's metrics, NaN where it does not tell.
+func (s *server) counter(name string) float64 {
+	if n, ok := s.metrics()[name].(float64); ok {
 		return n
 	}
 	return math.NaN()
+}
+
+// evictedBlocks counts the KV blocks that were evicted because another request needed them, by tier; nil where the
+// server does not tell.
+func (s *server) evictedBlocks() map[string]int {
+	byReason, _ := s.metrics()["kv_block_evictions_total"].(map[string]any)
+	var out map[string]int
+	for label, v := range byReason {
+		tier, reason, _ := strings.Cut(label, "/")
+		if n, ok := v.(float64); ok && reason == "pressure" {
+			if out == nil {
+				out = map[string]int{}
+			}
+			out[tier] = int(n)
+		}
+	}
+	return out
 }
 
 // evictions counts the KV blocks that answers lost.

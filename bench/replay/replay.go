@@ -1,7 +1,7 @@
 // Package replay runs the benchmark without a server: the synthetic-replay mode. The requests, their lengths and their
-// arrivals come from package workload, draw by draw those of the real mode; scheduler and phase control are the
-// daemon's own, with their queueing and contention; the decoder only takes virtual time, and obeys the drawn lengths to
-// the token. The same seed gives the same bytes.
+// arrivals come from package workload, draw by draw those of the real mode; scheduler, prefix tree, block manager and
+// phase control are the daemon's, with their queueing and contention; the decoder only takes virtual time, and obeys
+// the drawn lengths to the token, unless phase control ends a thought. The same seed gives the same bytes.
 //
 // Package sim/synthetic is its engine and documents its limits. Its numbers are marked as synthetic in every report.
 package replay
@@ -21,7 +21,6 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/synthetic"
-	simload "github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // Decoders are the machines that can be replayed, by name. "reference" has the costs of the reference harness, whose
@@ -58,7 +57,10 @@ type Config struct {
 	Policy               string
 	Target               time.Duration // between two tokens of an answer; 0 = the scheduler's own
 	ThinkBudget          int           // tokens; 0 = thoughts are never ended by force
+	Meridian             meridian.Config
 	Decoder              synthetic.Decoder
+	Cells                int // of the pool; 0 = 32,768
+	ThinkEvict           string
 	Options              workload.Options
 	Repeats              int
 	Environment          report.Environment
@@ -86,6 +88,12 @@ func Run(cfg Config) (*report.Report, error) {
 		c := synthetic.DefaultConfig()
 		c.Workload.Seed, c.Decoder = int64(o.Seed), cfg.Decoder
 		c.Sched.Policy, c.Sched.ITLTarget, c.ThinkBudget = cfg.Policy, cfg.Target, cfg.ThinkBudget
+		c.Meridian, c.ThinkEvict = cfg.Meridian, cfg.ThinkEvict
+		if cfg.Cells > 0 {
+			c.Sched.Cells = cfg.Cells
+		}
+		// As the daemon: host memory for a pool's worth of cells, at a copy's price beside computing them.
+		c.HostTokens, c.HostUs = c.Sched.Cells, cfg.Decoder.PrefillUs/copyRatio
 		w := newWatcher(plan)
 		c.Requests, c.Observer = w, w
 		r, err := synthetic.Run(c)
@@ -94,7 +102,8 @@ func Run(cfg Config) (*report.Report, error) {
 		}
 		occupied.add(r, w.records)
 		runs = append(runs, report.Run{Requests: plan.Requests, Evictions: float64(r.OutputCriticalEvictions),
-			Result: &loadgen.Result{Records: w.records, WallNs: int64(r.VirtualSeconds * 1e9)}})
+			EvictedBlocks: evicted(r),
+			Result:        &loadgen.Result{Records: w.records, WallNs: int64(r.VirtualSeconds * 1e9)}})
 		if cfg.Done != nil {
 			cfg.Done()
 		}
@@ -105,6 +114,18 @@ func Run(cfg Config) (*report.Report, error) {
 	}
 	out.Measure(runs)
 	return out, nil
+}
+
+// copyRatio is how many tokens' cells are copied from host memory in the time of computing one: some hundreds with
+// small models (1,024 tokens in 3 ms instead of seconds), fewer with large cells.
+const copyRatio = 100
+
+func evicted(r *synthetic.Report) map[string]int {
+	out := map[string]int{}
+	for tier, n := range r.EvictedBlocks {
+		out[tier] = int(n)
+	}
+	return out
 }
 
 // occupancy is the load of the replayed server.
@@ -126,68 +147,4 @@ func (o *occupancy) idle(target time.Duration) bool {
 	d := synthetic.DefaultConfig().Sched
 	return o.present/o.virtual < float64(d.MaxRunning)/2 &&
 		o.busy/float64(o.steps) < cmp.Or(target, sched.DefaultITLTarget).Seconds()/10
-}
-
-// replayable refuses workloads that depend on a server's answers.
-func replayable(p *workload.Plan) error {
-	if p.Workers > 0 {
-		return fmt.Errorf("the replay mode has arrivals only: leave out --concurrency")
-	}
-	for _, r := range p.Requests {
-		if r.After >= 0 || r.Until > 0 || r.Grader == "exact" {
-			return fmt.Errorf("workload %s needs a server: the replay mode has those of independent arrivals with "+
-				"known lengths (synthetic, chat, reasoning, sharegpt, math500, mix)", p.Name)
-		}
-	}
-	return nil
-}
-
-// watcher passes the plan's requests to the simulation and records their times, as a client would.
-type watcher struct {
-	requests []workload.Request
-	records  []*loadgen.Record
-	next     int
-}
-
-func newWatcher(p *workload.Plan) *watcher {
-	return &watcher{requests: p.Requests, records: make([]*loadgen.Record, len(p.Requests))}
-}
-
-// Next implements simload.Source.
-func (w *watcher) Next(r *simload.Request) bool {
-	if w.next == len(w.requests) {
-		return false
-	}
-	q := &w.requests[w.next]
-	chars := len(q.Prompt)
-	for _, m := range q.Messages {
-		chars += len(m.Content)
-	}
-	us := q.At.Microseconds()
-	*r = simload.Request{Index: int64(w.next), Arrival: us, Class: "interactive", Client: q.Kind,
-		Input: max(8, chars/4), Think: q.Think, Output: q.Think + q.Output}
-	at := us * int64(time.Microsecond)
-	w.records[w.next] = &loadgen.Record{Index: w.next, Due: at, Sent: at}
-	w.next++
-	return true
-}
-
-// Token implements synthetic.Observer.
-func (w *watcher) Token(request, now int64, thinking bool) {
-	w.records[request].Token(now, thinking, "x", false)
-}
-
-// Thought implements synthetic.Observer.
-func (w *watcher) Thought(request int64, tokens int, ended meridian.Ended) {
-	r := w.records[request]
-	r.ThinkTokens, r.ThinkEnded = tokens, ended.String()
-}
-
-// End implements synthetic.Observer.
-func (w *watcher) End(request, now int64, answered bool) {
-	r := w.records[request]
-	r.End, r.Reason = now, "stop"
-	if !answered {
-		r.Reason, r.Err = "", "rejected by the scheduler"
-	}
 }

@@ -26,11 +26,11 @@ func document(t *testing.T, seed uint64, decoder string, repeats int, policies .
 		o := workload.DefaultOptions()
 		o.Seed, o.Requests = seed, 60
 		if decoder == "laptop" {
-			o.Rate, o.Scale = 2, .1
+			o.Rate, o.Scale, o.Salt = 8, .1, "laptop"
 		}
 		r, err := Run(Config{Name: policy, Side: policy, Workload: "synthetic", Policy: policy,
 			Decoder: Decoders[decoder], Target: 50 * time.Millisecond,
-			ThinkBudget: int(2048 * o.Scale), Options: o, Repeats: repeats})
+			ThinkBudget: int(2048 * o.Scale), Meridian: meridian.DefaultConfig(), Options: o, Repeats: repeats})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ type spy struct {
 
 func (s *spy) Thought(request int64, tokens int, ended meridian.Ended) {
 	s.watcher.Thought(request, tokens, ended)
-	q := s.requests[request]
+	q := s.plan[request]
 	if q.Think <= s.budget && (tokens != q.Think || ended != meridian.EndedNatural) || q.Think > s.budget &&
 		(tokens > s.budget || ended != meridian.EndedHardCap) {
 		s.t.Errorf("%s was to think %d tokens under %d and thought %d, ended by %v", q.ID, q.Think, s.budget, tokens,
@@ -113,7 +113,7 @@ func (s *spy) Thought(request int64, tokens int, ended meridian.Ended) {
 
 func (s *spy) End(request, now int64, answered bool) {
 	s.watcher.End(request, now, answered)
-	q, r := s.requests[request], s.records[request]
+	q, r := s.plan[request], s.records[request]
 	if s.seen[request] || !answered {
 		s.t.Errorf("%s ended twice, or unanswered (%v)", q.ID, answered)
 	}
@@ -145,11 +145,82 @@ func TestDrawsAreObeyed(t *testing.T) {
 	}
 }
 
+// TestWhatShips: the replay has what the daemon has. Thoughts end as converged, stalled and overthinking; background
+// requests wait for the others; prompts share what others computed; a pool that is too small evicts prefixes first and
+// no answer.
+func TestWhatShips(t *testing.T) {
+	for _, policy := range []string{"uma", "meridian"} {
+		o := workload.DefaultOptions()
+		o.BackgroundRatio = 0.25
+		cfg := Config{Name: policy, Workload: "synthetic", Policy: policy, ThinkBudget: 4096, Cells: 12000,
+			Decoder:  synthetic.Decoder{StepUs: 4300, PrefillUs: 400, ThinkUs: 300, OutputUs: 300},
+			Meridian: meridian.DefaultConfig(), ThinkEvict: "offload", Options: o, Repeats: 1}
+		cfg.Meridian.EarlyExit = meridian.ExitBoth
+		r, err := Run(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, why := range []string{"converged", "stalled", "overthinking", "hard_cap"} {
+			if r.ForcedByReason[why] == 0 {
+				t.Errorf("%s: no thought ended as %s: %v", policy, why, r.ForcedByReason)
+			}
+		}
+		ttft := map[string]float64{}
+		for _, g := range r.Groups {
+			ttft[g.Name] = float64(g.TTFTp50)
+		}
+		if front, back := ttft["chat"], ttft["chat in the background"]; !(back > 1.5*front) || len(ttft) != 4 {
+			t.Errorf("%s: TTFT p50 of chats %v ms, in the background %v ms", policy, front, back)
+		}
+		if r.EvictedByTier["prefix"] == 0 || r.EvictedByTier["think_active"] == 0 ||
+			r.Value("output_critical_eviction_events") != 0 {
+			t.Errorf("%s: evicted %v", policy, r.EvictedByTier)
+		}
+		if cached := r.Value("prompt_cached_pct"); !(cached > 20) || r.NErrors != 0 || r.NRequests != 240 {
+			t.Errorf("%s: %v %% of the prompts were cached; %d answered, %d errors", policy, cached, r.NRequests,
+				r.NErrors)
+		}
+	}
+}
+
+// TestChains: requests that follow others arrive behind their end, with the pause of the workload, and find what their
+// conversation has computed.
+func TestChains(t *testing.T) {
+	for name, least := range map[string]float64{"agent-chain": 75, "shared-prefix": 60} {
+		o := workload.DefaultOptions()
+		r, err := Run(Config{Name: name, Workload: name, Policy: "meridian", Decoder: Decoders["laptop"],
+			Meridian: meridian.DefaultConfig(), Options: o, Repeats: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cached := r.Value("prompt_cached_pct"); !(cached > least && cached < 100) {
+			t.Errorf("%s: %v %% of the prompts were cached", name, cached)
+		}
+		plan, err := workload.New(name, o)
+		if err != nil || r.NRequests != len(plan.Requests) {
+			t.Errorf("%s: %d of %d requests were answered: %v", name, r.NRequests, len(plan.Requests), err)
+		}
+		c := synthetic.DefaultConfig()
+		w := newWatcher(plan)
+		c.Requests, c.Observer = w, w
+		if _, err := synthetic.Run(c); err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range plan.Requests {
+			if q.After >= 0 && w.records[i].Sent < w.records[q.After].End+int64(q.Pause) {
+				t.Errorf("%s: %s was sent at %v, the request before it ended at %v", name, q.ID,
+					time.Duration(w.records[i].Sent), time.Duration(w.records[q.After].End))
+			}
+		}
+	}
+}
+
 func TestChatAlone(t *testing.T) {
 	o := workload.DefaultOptions()
 	o.Requests = 20
 	r, err := Run(Config{Name: "x", Workload: "chat", Policy: "stock", Decoder: Decoders["reference"], Options: o,
-		Repeats: 1})
+		Meridian: meridian.DefaultConfig(),
+		Repeats:  1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +229,7 @@ func TestChatAlone(t *testing.T) {
 		t.Errorf("%v: chats have no TTOT: %s", err, b)
 	}
 	o.Problems = []workload.Problem{{Task: "add", Question: "1+1?", Answer: "2"}}
-	for _, name := range []string{"storm", "agent-chain", "heldout", "nope"} {
+	for _, name := range []string{"storm", "two-app", "ipc", "heldout", "nope"} {
 		if _, err := Run(Config{Workload: name, Options: o, Repeats: 1}); err == nil {
 			t.Errorf("%s was replayed", name)
 		}

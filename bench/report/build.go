@@ -18,8 +18,10 @@ type Run struct {
 	Result    *loadgen.Result
 	Evictions float64       // OutputCritical evictions by the server's metrics; NaN = not known
 	ServerCPU time.Duration // 0 = not known
-	Mark      time.Duration // when the disturbance began, 0 = none
-	Prefill   float64       // prompt tokens a second since then, by the server's count; NaN or 0 = not known
+	// EvictedBlocks are KV blocks that were evicted because another request needed them, by tier; nil = not known.
+	EvictedBlocks map[string]int
+	Mark          time.Duration // when the disturbance began, 0 = none
+	Prefill       float64       // prompt tokens a second since then, by the server's count; NaN or 0 = not known
 }
 
 // forced are the ends of thinking that the server forced.
@@ -213,6 +215,14 @@ func (r *Report) Measure(runs []Run) {
 		values["client_cpu_pct_of_core"] = corePct(run.Result.CPUNs, run.Result.WallNs)
 		r.Repeats = append(r.Repeats, values)
 		evictions += run.Evictions
+		if run.EvictedBlocks != nil && r.EvictedByTier == nil {
+			r.EvictedByTier = map[string]int{}
+		}
+		for tier, n := range run.EvictedBlocks {
+			if n > 0 {
+				r.EvictedByTier[tier] += n
+			}
+		}
 		serverCPU += float64(run.ServerCPU)
 		clientCPU += float64(run.Result.CPUNs)
 		wall += float64(run.Result.WallNs) / 1e9

@@ -263,6 +263,9 @@ func (r *Report) ran() []pair {
 	if len(r.ForcedByReason) > 0 {
 		out = append(out, pair{"thoughts ended by force", counts(r.ForcedByReason)})
 	}
+	if len(r.EvictedByTier) > 0 {
+		out = append(out, pair{"KV blocks evicted, by tier", counts(r.EvictedByTier)})
+	}
 	if r.Accuracy != nil {
 		out = append(out, pair{"right answers",
 			fmt.Sprintf("%d of %d (95 %%: %.1f … %.1f %%)", r.Accuracy.Right, r.Accuracy.Asked,

@@ -77,6 +77,9 @@ func (d *Document) Markdown() string {
 		if len(r.ForcedByReason) > 0 {
 			fmt.Fprintf(&b, "; thoughts ended by force: %s", counts(r.ForcedByReason))
 		}
+		if len(r.EvictedByTier) > 0 {
+			fmt.Fprintf(&b, "; KV blocks evicted: %s", counts(r.EvictedByTier))
+		}
 		if len(r.Errors) > 0 {
 			fmt.Fprintf(&b, "; errors: %s", counts(r.Errors))
 		}

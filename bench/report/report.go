@@ -157,6 +157,7 @@ type Report struct {
 	Values map[string]Num `json:"-"` // by Metric.Key; written into the same object
 
 	ForcedByReason map[string]int      `json:"budget_forced_by_reason"`
+	EvictedByTier  map[string]int      `json:"evicted_blocks_by_tier"` // nil = not known
 	Accuracy       *Accuracy           `json:"accuracy"`
 	CI95           map[string]Interval `json:"ci95"`
 	Repeats        []map[string]Num    `json:"repeats"` // the metrics of each

@@ -75,9 +75,11 @@ type Options struct {
 	Duration       time.Duration // requests = Rate · Duration, unless Requests
 	Requests       int           // 0 = by Duration
 	ReasoningRatio float64       // of synthetic and mix
-	Closed         int           // > 0: so many clients in a closed loop instead of arrivals
-	Scale          float64       // factor on every length of synthetic, sharegpt and math500
-	Exact          bool          // answers have exactly the length that was drawn
+	// BackgroundRatio is the share of the requests of synthetic, sharegpt, math500 and mix that may wait for others.
+	BackgroundRatio float64
+	Closed          int     // > 0: so many clients in a closed loop instead of arrivals
+	Scale           float64 // factor on every length of synthetic, sharegpt and math500
+	Exact           bool    // answers have exactly the length that was drawn
 
 	File, MathFile string    // sharegpt's, math500's
 	Problems       []Problem // heldout's
@@ -199,6 +201,8 @@ func (o *Options) check() error {
 		}
 	}
 	switch {
+	case !(o.BackgroundRatio >= 0 && o.BackgroundRatio <= 1):
+		return fmt.Errorf("--background-ratio is %g; it must be 0…1", o.BackgroundRatio)
 	case !(o.ReasoningRatio >= 0 && o.ReasoningRatio <= 1):
 		return fmt.Errorf("--reasoning-ratio is %g; it must be 0…1", o.ReasoningRatio)
 	case o.Requests < 0 || o.Closed < 0:
@@ -226,10 +230,21 @@ func (o *Options) count() int {
 // scaled is n tokens by the factor, at least 1.
 func (o *Options) scaled(n int) int { return max(1, int(math.Round(float64(n)*o.Scale))) }
 
-// arrange gives the requests their arrivals, or the plan its workers. The arrivals have a separate generator, so
-// that another mix arrives at the same times.
+// backgroundSalt keeps the draws of BackgroundRatio apart from all others.
+const backgroundSalt = 0x6261636b67726f75
+
+// arrange gives the requests their class and their arrivals, or the plan its workers. Classes and arrivals have
+// separate generators, so that another mix arrives at the same times.
 func (o *Options) arrange(rs []Request) *Plan {
 	p := &Plan{Requests: rs}
+	if o.BackgroundRatio > 0 {
+		r := newRandom(o.Seed ^ backgroundSalt)
+		for i := range rs {
+			if r.float() < o.BackgroundRatio {
+				rs[i].Background, rs[i].Group = true, rs[i].Kind+" in the background"
+			}
+		}
+	}
 	if o.Closed > 0 {
 		p.Workers = o.Closed
 		return p

@@ -25,6 +25,8 @@ import (
 	"github.com/uma-serve/uma-serve/bench/replay"
 	results "github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/bench/workload"
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
 
@@ -42,7 +44,8 @@ type runOptions struct {
 	temperature                  float32
 	timeout                      time.Duration
 	quiet                        bool
-	decoder                      string
+	decoder, thinkEvict          string
+	cells                        int
 	options                      workload.Options
 }
 
@@ -121,6 +124,8 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.options.Requests, "requests", 0, "requests of a run (default: duration × rate; heldout: all)")
 	f.Float64Var(&o.options.ReasoningRatio, "reasoning-ratio", o.options.ReasoningRatio,
 		"fraction of reasoning requests in synthetic and mix")
+	f.Float64Var(&o.options.BackgroundRatio, "background-ratio", 0,
+		"fraction of the requests of synthetic, sharegpt, math500 and mix that are background requests")
 	f.Uint64Var(&o.options.Seed, "seed", o.options.Seed, "seed of the workload and the sampling; repeat k has seed + k")
 	f.Float64Var(&o.options.Scale, "scale", 1,
 		"factor on the lengths of synthetic, sharegpt, math500; below 1 for a slow machine")
@@ -153,10 +158,12 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 		"`JSON` object to merge into the body of HTTP requests, such as {\"ignore_eos\":true}")
 	f.Float32Var(&o.temperature, "temp", 0, "sampling temperature; 0 = greedy")
 	f.StringVar(&o.earlyExit, "early-exit", "",
-		"think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's)")
+		"think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's; replay: off)")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit of one answer")
 	f.StringVar(&o.decoder, "decoder", "reference",
 		"replay: cost of decoding: reference (a data-centre GPU), laptop, or step=US,prefill=US,think=US,output=US")
+	f.IntVar(&o.cells, "cells", 0, "replay: KV cells of the pool (default 32768)")
+	f.StringVar(&o.thinkEvict, "think-evict", "none", "replay: KV cells of a finished thought: none, offload, drop")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print progress")
 }
 
@@ -221,10 +228,11 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 		done := 0
 		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"),
 			Target:      time.Duration(s.TargetMs * float64(time.Millisecond)),
-			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.options, Repeats: o.repeats,
+			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.options, Repeats: o.repeats, Cells: o.cells,
+			ThinkEvict:  o.thinkEvict,
 			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
-		if slices.Contains(s.Args, "--meridian") || s.EarlyExit != "" && s.EarlyExit != "off" {
-			return nil, fmt.Errorf("side %s needs logits, which a replay does not have", s.Name)
+		if cfg.Meridian, err = o.phaseControl(s); err != nil {
+			return nil, fmt.Errorf("side %s: %w", s.Name, err)
 		}
 		if s.ThinkBudget == 0 && s.Policy != "stock" {
 			cfg.ThinkBudget = 4096 // Meridian's own cap
@@ -239,6 +247,20 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// phaseControl is the [meridian] table of a side in a replay.
+func (o *runOptions) phaseControl(s measure.Side) (meridian.Config, error) {
+	cfg := meridian.DefaultConfig()
+	for i := 1; i < len(s.Args); i += 2 {
+		if s.Args[i-1] != "--meridian" {
+			continue
+		}
+		if err := daemon.ParseMeridian(&cfg, s.Args[i]); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, cfg.EarlyExit.UnmarshalText([]byte(cmp.Or(s.EarlyExit, o.earlyExit, "off")))
 }
 
 // allSides are the baselines and --sides, each once; what is under test comes last.

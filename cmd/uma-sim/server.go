@@ -61,7 +61,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.KVDiskBlocks, "kv-disk-blocks", 0, "uma: KV blocks on disk, 0 = none")
 	fs.BoolVar(&c.KVFabric, "kv-fabric", false, "uma: a fabric holds prefixes that no other tier has")
 	fs.Float64SliceVar(&c.KVTierUs, "kv-tier-us", c.KVTierUs,
-		"uma: microseconds per token for copies between pool and host memory, from disk to host, from fabric to host")
+		"uma: microseconds per token for copies between pool and host memory, from and to disk, from and to the fabric")
 	fs.IntVar(&c.KVPartTokens, "kv-part-tokens", c.KVPartTokens,
 		"uma: tokens per copy; two copies fit between two steps")
 	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "model of the host tier: "+
@@ -100,6 +100,12 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 		"--speculate, 0 = none")
 	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text, 0…1, so that it can "+
 		"be guessed")
+	fs.IntVar(&c.ThinkBudget, "think-budget", 0,
+		"uma: thinking tokens after which a think block is closed, 0 = no limit")
+	fs.StringVar(&c.EarlyExit, "early-exit", "", "uma: signals that close a think block earlier, on modelled "+
+		"entropies: off, eat, rpdi, both")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "", "uma: KV cells of a finished thought: none, offload (needs "+
+		"--kv-cpu-blocks), drop")
 	fs.IntVar(&c.MaxBackground, "max-background", 0,
 		"uma: maximum background requests that run at the same time, 0 = no limit")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
@@ -302,7 +308,7 @@ var keyOf = func() map[string]string {
 		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us",
 		"kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity",
 		"token-bucket-refill-rate", "defer-batch", "speculate", "repeat", "no-overlap", "seed", "strict-horizon",
-		"record-steps", "record-itl", "threads", "fixed-threads", "busy"} {
+		"record-steps", "record-itl", "threads", "fixed-threads", "busy", "think-budget", "early-exit", "think-evict"} {
 		m[name] = strings.ReplaceAll(name, "-", "_")
 	}
 	return m

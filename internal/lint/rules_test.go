@@ -100,7 +100,7 @@ var rules = []rule{
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
-	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "kvsnap",
+	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
 		"kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
@@ -172,7 +172,7 @@ var rules = []rule{
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage"},
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
-		"bench/replay", "bench/report", "bench/workload", "daemon", "models", "models/heldout", "runtime",
+		"bench/replay", "bench/report", "bench/workload", "daemon", "meridian", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
 		"internal/manpage", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},

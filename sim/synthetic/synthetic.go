@@ -6,21 +6,21 @@
 // It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
 // the end of thinking to the first visible token, smoothness of the visible answer.
 //
-// What it cannot show: kernels, memory bandwidth, tokenisation; and nothing that depends on what the logits say. The
-// only reason for which it ends a think block early is the hard cap: converged and overthinking need real logits.
+// The entropies that EAT and RPDI read come from package thinking: some thoughts settle, some stall, some drift. That
+// shows what ending them early does to the queue, not how often a model's thoughts do so. Kernels, memory bandwidth and
+// tokenisation are not there.
 package synthetic
 
 import (
 	"fmt"
-	"io"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/thinking"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -28,7 +28,7 @@ import (
 type Decoder struct {
 	StepUs    float64 // fixed
 	PrefillUs float64 // per prompt token
-	ThinkUs   float64 // per token decoded in a think block
+	ThinkUs   float64 // per token decoded in a think block, and per token of a probe
 	OutputUs  float64 // per visible token
 }
 
@@ -38,6 +38,8 @@ func DefaultDecoder() Decoder { return Decoder{StepUs: 40, PrefillUs: 2, ThinkUs
 // Observer is told what a client of the replayed server would see. Requests are named by their Index, times are virtual
 // nanoseconds since the start.
 type Observer interface {
+	// Started: the request has a sequence for the first time. Of its prompt's tokens, cached need not be computed.
+	Started(request int64, prompt, cached int)
 	// Token came, of thought or of the answer. The tags around a thought are none, nor is the end of generation: no
 	// server sends them.
 	Token(request, now int64, thinking bool)
@@ -51,18 +53,25 @@ type Observer interface {
 type Config struct {
 	Workload workload.Mix
 	// Requests, if set, come instead of Workload's, which then only names the seed in the report. Think is part of
-	// Output.
+	// Output; the classes background and batch are the scheduler's background class.
 	Requests workload.Source
 	Observer Observer // nil = none
 
 	Sched       sched.Config
 	Decoder     Decoder
-	ThinkBudget int // tokens after which a think block is closed by force; 0 = never
+	Meridian    meridian.Config // of phase control; ThinkBudget stands for its MaxThinkTokens
+	ThinkBudget int             // tokens after which a think block is closed by force; 0 = never
+	ThinkEvict  string          // as sim.Config's
+
+	// HostTokens > 0 keeps evicted cells in host memory, copied at HostUs a token.
+	HostTokens int
+	HostUs     float64
 }
 
 // DefaultConfig is the ADR's reference workload on a server of 16 sequences and 32,768 cells.
 func DefaultConfig() Config {
 	return Config{Workload: workload.DefaultMix(), Decoder: DefaultDecoder(), ThinkBudget: 4096,
+		Meridian: meridian.DefaultConfig(),
 		Sched: sched.Config{Policy: sched.Policies()[0], MaxRunning: 16, Cells: 32768, MaxBatch: 512, MaxQueue: 1 << 16,
 			Guard: sched.DefaultGuard}}
 }
@@ -87,6 +96,9 @@ type Report struct {
 	Rejected  int64 `json:"rejected"`
 	Reasoning int64 `json:"reasoning_requests"`
 
+	PromptTokens int64 `json:"prompt_tokens"`
+	CachedTokens int64 `json:"cached_prompt_tokens"` // of them: shared or restored, not computed
+
 	TTFT      Percentiles `json:"ttft"`       // arrival to first token
 	TTOT      Percentiles `json:"ttot"`       // end of thinking to first visible token
 	OutputITL Percentiles `json:"output_itl"` // between visible tokens
@@ -96,22 +108,30 @@ type Report struct {
 
 	// BudgetForced is the share of reasoning requests whose think block was closed by force, by reason.
 	BudgetForced map[string]float64 `json:"budget_force_rate"`
+	Probes       int64              `json:"probe_forks"`
 
 	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian/blocks). Any is a
 	// stall that a user sees.
-	OutputCriticalEvictions int64   `json:"output_critical_evictions"`
-	Preemptions             int64   `json:"preemptions"`
-	VirtualSeconds          float64 `json:"virtual_seconds"`
-	BusySeconds             float64 `json:"busy_seconds"` // of these, the decoder's
-	Steps                   int64   `json:"steps"`
+	OutputCriticalEvictions int64 `json:"output_critical_evictions"`
+	// AvoidableEvictions are those of OutputCriticalEvictions for which a lower tier had cells. Any is a bug.
+	AvoidableEvictions int64 `json:"avoidable_evictions"`
+	// Blocks by tier: evicted because another request needed the cells, and taken from a preempted request.
+	EvictedBlocks   map[string]int64 `json:"evicted_blocks"`
+	PreemptedBlocks map[string]int64 `json:"preempted_blocks"`
+	RestoredTokens  map[string]int64 `json:"restored_tokens"` // by the tier that had them, sim.TierNames
+	Preemptions     int64            `json:"preemptions"`
+	VirtualSeconds  float64          `json:"virtual_seconds"`
+	BusySeconds     float64          `json:"busy_seconds"` // of these, the decoder's
+	Steps           int64            `json:"steps"`
 }
 
 // Run simulates until every request has ended.
 func Run(cfg Config) (*Report, error) {
 	d := cfg.Decoder
-	for _, c := range []float64{d.StepUs, d.PrefillUs, d.ThinkUs, d.OutputUs} {
+	for _, c := range []float64{d.StepUs, d.PrefillUs, d.ThinkUs, d.OutputUs, cfg.HostUs} {
 		if !(c >= 0) || math.IsInf(c, 0) {
-			return nil, fmt.Errorf("decoder: costs must be finite and ≥ 0 microseconds, got %+v", d)
+			return nil, fmt.Errorf("decoder: costs must be finite and ≥ 0 microseconds, got %+v, host %v", d,
+				cfg.HostUs)
 		}
 	}
 	if d.StepUs+d.OutputUs+d.ThinkUs+d.PrefillUs == 0 {
@@ -124,240 +144,53 @@ func Run(cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	w, err := newWords()
+	cfg.Meridian.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
+	model, err := thinking.New()
 	if err != nil {
 		return nil, err
 	}
-	think := meridian.DefaultConfig()
-	think.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
-	c, err := core.New(core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1, CanRemoveRange: true,
-		CanShift: true})
-	if err != nil {
+	tiers := cfg.tiers()
+	c := core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1, CanRemoveRange: true,
+		CanShift: true, ThinkEvict: cfg.ThinkEvict}
+	if tiers != nil {
+		c.Stores, c.PartTokens, c.ByPrice = tiers, partTokens, true
+		c.CopyPerToken = time.Duration(cfg.HostUs * float64(time.Microsecond))
+	}
+	r := &replay{cfg: cfg, model: model, tiers: tiers, come: newArrivals(src), live: map[core.ID]*request{},
+		seed: workload.NumberedStream(cfg.Workload.Seed),
+		rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
+			BudgetForced: map[string]float64{}, EvictedBlocks: map[string]int64{},
+			PreemptedBlocks: map[string]int64{}, RestoredTokens: map[string]int64{}}}
+	if r.c, err = core.New(c); err != nil {
 		return nil, err
 	}
 	if cfg.Observer == nil {
-		cfg.Observer = unobserved{}
+		r.cfg.Observer = unobserved{}
 	}
-	r := &replay{cfg: cfg, words: w, control: think, c: c, live: map[core.ID]*request{},
-		rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
-			BudgetForced: map[string]float64{}}}
-	if err := r.run(src); err != nil {
+	if err := r.run(); err != nil {
 		return nil, err
 	}
 	return r.rep, nil
 }
 
+// partTokens is the unit of a copy, as the daemon's for small cells.
+const partTokens = 128
+
+// tiers returns the host tier, nil when there is none.
+func (c *Config) tiers() *sim.Tiers {
+	if c.HostTokens <= 0 {
+		return nil
+	}
+	s := sim.DefaultConfig()
+	s.Seed, s.BlockTokens, s.KVCPUBlocks, s.KVPartTokens = c.Workload.Seed, 1, c.HostTokens, partTokens
+	s.KVTierUs = []float64{c.HostUs, 0, 0}
+	return sim.NewTiers(&s)
+}
+
 // unobserved is the Observer of a run without one.
 type unobserved struct{}
 
+func (unobserved) Started(int64, int, int)            {}
 func (unobserved) Token(int64, int64, bool)           {}
 func (unobserved) Thought(int64, int, meridian.Ended) {}
 func (unobserved) End(int64, int64, bool)             {}
-
-type replay struct {
-	cfg     Config
-	words   words
-	control meridian.Config
-	c       *core.Core
-	live    map[core.ID]*request
-	result  core.Result
-	ids     []core.Token
-	rep     *Report
-
-	ttft, ttot, itl sim.Dist
-	think           []int
-}
-
-func (r *replay) run(src workload.Source) error {
-	var next workload.Request
-	more := src.Next(&next)
-	now, idle := int64(0), 0
-	for {
-		for more && next.Arrival*1000 <= now {
-			if err := r.arrive(&next); err != nil {
-				return err
-			}
-			more = src.Next(&next)
-		}
-		step := r.c.Next(core.Instant(now))
-		plan := &step.Plan
-		for i := range step.Notes {
-			if step.Notes[i].Kind == core.Preempted {
-				r.rep.Preemptions++
-			}
-		}
-		for i := range step.Ends {
-			r.reject(step.Ends[i].Request.ID, now)
-		}
-		r.result = core.Result{}
-		if len(plan.Batch) > 0 {
-			idle = 0
-			took := r.decode(plan, now)
-			now += took
-			r.rep.Steps++
-			r.rep.BusySeconds += float64(took) / 1e9
-			continue
-		}
-		r.c.Done(core.Instant(now), &r.result)
-		switch {
-		case !step.Idle:
-		case more && (plan.WakeAt == 0 || next.Arrival*1000 <= int64(plan.WakeAt)):
-			now = max(now, next.Arrival*1000)
-		case plan.WakeAt > 0:
-			now = max(now+1, int64(plan.WakeAt))
-		case len(r.live) == 0:
-			r.finish(now)
-			return nil
-		default:
-			if idle++; idle > 1 {
-				return fmt.Errorf("livelock at %v: %d requests are alive and the scheduler plans nothing",
-					time.Duration(now), len(r.live))
-			}
-		}
-	}
-}
-
-func (r *replay) reject(id core.ID, now int64) {
-	delete(r.live, id)
-	r.rep.Rejected++
-	r.cfg.Observer.End(int64(id)-1, now, false)
-}
-
-func (r *replay) arrive(w *workload.Request) error {
-	r.rep.Requests++
-	opt := r.control.Options()
-	if r.cfg.ThinkBudget > 0 {
-		opt.BudgetTokens = r.cfg.ThinkBudget
-	}
-	ctl, err := meridian.NewControl(&r.control, r.words.tags, opt, meridian.Begin{})
-	if err != nil {
-		return err
-	}
-	q := &request{Request: *w, ctl: thought{Control: ctl}, identity: w.Identity()}
-	// Two tags and the end are tokens, too.
-	q.core = core.Request{ID: core.ID(w.Index) + 1, Arrived: core.Instant(w.Arrival * 1000), Prompt: max(1, w.Input),
-		MaxTokens: w.Output + 3, Control: &q.ctl}
-	q.core.Tokens = q.identity.AppendTokens(make([]core.Token, 0, q.core.Prompt+w.Output+3), 0, q.core.Prompt)
-	r.live[q.core.ID] = q
-	if w.Think > 0 {
-		r.rep.Reasoning++
-	}
-	r.c.Handle(q.core.Arrived, core.Input{Kind: core.Arrive, Request: &q.core})
-	return nil
-}
-
-// decode carries out a batch that starts now and returns how long it took, nanoseconds.
-func (r *replay) decode(plan *sched.Plan, now int64) int64 {
-	d := r.cfg.Decoder
-	us := d.StepUs + d.PrefillUs*float64(plan.PrefillTokens)
-	for i := range plan.Batch {
-		if sl := &plan.Batch[i]; sl.Kind == sched.SliceDecode {
-			if r.live[sl.Req].ctl.Phase() == meridian.ThinkDecode {
-				us += d.ThinkUs
-			} else {
-				us += d.OutputUs
-			}
-		}
-	}
-	took := max(1000, int64(us*1000))
-	end := now + took
-	r.result.Took = time.Duration(took)
-	r.c.Done(core.Instant(end), &r.result)
-	for i := range plan.Batch {
-		if sl := &plan.Batch[i]; sl.Row >= 0 {
-			r.token(sl.Req, end)
-		}
-	}
-	return took
-}
-
-// token decides a request's next token at time now, in the order of calls that package meridian asks for.
-func (r *replay) token(id core.ID, now int64) {
-	q, w := r.live[id], &r.words
-	was := q.ctl.Phase()
-	tok, forced := q.ctl.Next(now)
-	if !forced {
-		tok = q.sample(w)
-		tok, _ = q.ctl.Admit(tok, w.vocab.Piece(tok), tok == w.end, now)
-	}
-	q.ctl.tok, q.ctl.piece, q.ctl.eog = tok, w.vocab.Piece(tok), tok == w.end
-	n := len(q.core.Tokens)
-	r.ids = q.identity.AppendTokens(r.ids[:0], n, n+1)
-	ev := r.c.Token(core.Instant(now), &q.core, r.ids[0], nil, tok == w.end, nil, nil).Event
-	if !q.first {
-		q.first = true
-		r.ttft.Add(now/1000-q.Arrival, 1)
-	}
-	switch {
-	case ev.Has(meridian.ExitThink):
-		q.closed = now
-		sum := q.ctl.Summary(now)
-		r.think = append(r.think, sum.Tokens)
-		r.cfg.Observer.Thought(q.Index, sum.Tokens, sum.Ended)
-		if sum.Ended != meridian.EndedNatural {
-			r.rep.BudgetForced[sum.Ended.String()]++ // finish makes a share of it
-		}
-	case ev.Has(meridian.Completed):
-		r.rep.Completed++
-		delete(r.live, id)
-		r.cfg.Observer.End(q.Index, now, true)
-		return
-	case q.ctl.Phase() == meridian.OutputDecode:
-		switch {
-		case q.visible:
-			r.itl.Add((now-q.last)/1000, 1)
-		case was == meridian.OutputDecode && q.closed > 0:
-			r.ttot.Add((now-q.closed)/1000, 1)
-		}
-		q.visible, q.last = true, now
-		r.cfg.Observer.Token(q.Index, now, false)
-	case !ev.Has(meridian.EnterThink):
-		r.cfg.Observer.Token(q.Index, now, true)
-	}
-}
-
-func (r *replay) finish(now int64) {
-	rep := r.rep
-	rep.OutputCriticalEvictions = int64(r.c.Ledger().Evictions().Answers)
-	rep.VirtualSeconds = float64(now) / 1e9
-	rep.TTFT, rep.TTOT, rep.OutputITL = percentiles(&r.ttft), percentiles(&r.ttot), percentiles(&r.itl)
-	slices.Sort(r.think)
-	if n := len(r.think); n > 0 {
-		sum := 0
-		for _, t := range r.think {
-			sum += t
-		}
-		rep.ThinkMean = float64(sum) / float64(n)
-		rep.ThinkP95 = float64(r.think[min(n-1, int(math.Ceil(0.95*float64(n)))-1)])
-	}
-	for why := range rep.BudgetForced {
-		rep.BudgetForced[why] /= float64(rep.Reasoning)
-	}
-}
-
-func percentiles(d *sim.Dist) Percentiles {
-	return Percentiles{d.MeanMs(), d.PercentileMs(50), d.PercentileMs(95), d.PercentileMs(99), d.Count()}
-}
-
-// WriteMarkdown prints the report as a table that can be posted beside another.
-func (r *Report) WriteMarkdown(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "### %s, policy %s, seed %d\n\n| metric | mean | p50 | p95 | p99 | n "+
-		"|\n|---|---|---|---|---|---|\n", r.Mode, r.Policy, r.Seed)
-	if err != nil {
-		return err
-	}
-	for _, m := range []struct {
-		name string
-		p    Percentiles
-	}{{"TTFT (ms)", r.TTFT}, {"TTOT (ms)", r.TTOT}, {"output ITL (ms)", r.OutputITL}} {
-		if _, err := fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f | %.3f | %d |\n", m.name, m.p.Mean, m.p.P50, m.p.P95,
-			m.p.P99, m.p.N); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintf(w, "\n| think tokens mean | p95 | forced by hard cap | output-critical evictions | "+
-		"preemptions | completed | rejected |\n|---|---|---|---|---|---|---|\n"+
-		"| %.0f | %.0f | %.1f %% | %d | %d | %d | %d |\n", r.ThinkMean, r.ThinkP95, 100*r.BudgetForced["hard_cap"],
-		r.OutputCriticalEvictions, r.Preemptions, r.Completed, r.Rejected)
-	return err
-}

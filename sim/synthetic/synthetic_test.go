@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -61,6 +62,33 @@ func TestPressure(t *testing.T) {
 	}
 	if rep.Completed != 60 || rep.Preemptions == 0 {
 		t.Errorf("%d completed, %d preemptions", rep.Completed, rep.Preemptions)
+	}
+}
+
+// TestTierOrder: in a pool a quarter as large as the thoughts and answers want, prefixes and thoughts make room, and no
+// answer loses a block while a lower tier has one; with a host tier, evicted cells come back.
+func TestTierOrder(t *testing.T) {
+	for _, policy := range sched.Policies() {
+		for _, evict := range []string{"none", "offload", "drop"} {
+			cfg := DefaultConfig()
+			cfg.Sched.Policy, cfg.ThinkEvict, cfg.Sched.Cells = policy, evict, 12000
+			cfg.HostTokens, cfg.HostUs = 12000, 1
+			cfg.Workload.Requests, cfg.Workload.Rate = 100, 50
+			cfg.Decoder = Decoder{StepUs: 4300, PrefillUs: 400, ThinkUs: 300, OutputUs: 300}
+			cfg.Meridian.EarlyExit = meridian.ExitBoth
+			rep, err := Run(cfg)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", policy, evict, err)
+			}
+			if rep.Completed != 100 || rep.AvoidableEvictions != 0 || rep.EvictedBlocks["prefix"] == 0 ||
+				rep.EvictedBlocks["think_active"] == 0 || rep.RestoredTokens["host"] == 0 {
+				t.Errorf("%s, %s: %d completed, %d avoidable evictions of answers, evicted %v, restored %v", policy,
+					evict, rep.Completed, rep.AvoidableEvictions, rep.EvictedBlocks, rep.RestoredTokens)
+			}
+			if rep.Probes == 0 || rep.BudgetForced["converged"] == 0 || rep.BudgetForced["overthinking"] == 0 {
+				t.Errorf("%s, %s: %d probes, forced %v", policy, evict, rep.Probes, rep.BudgetForced)
+			}
+		}
 	}
 }
 
