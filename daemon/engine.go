@@ -271,7 +271,7 @@ func (e *engine) loading(fraction float32) {
 	}
 }
 
-// ready tells the front that requests are answered, and watches that steps end.
+// ready tells the front that requests are answered, and when no step ends, which after --step-timeout ends the process.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	if e.box != nil && s.cfg.GPULayers != 0 && hasDeviceBackend() &&
@@ -279,18 +279,28 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 		s.log.Warn("a backend for graphics processors is beside the program, and none of them was found: " +
 			"--sandbox=false tells whether the confinement of the engine process is the cause")
 	}
-	e.tell(EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
-		Memory: s.memory(), Sandbox: e.box})
-	if s.cfg.StepTimeout <= 0 {
-		return func() {}
+	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
+		Memory: s.memory(), Sandbox: e.box}
+	e.tell(st)
+	limit := stallAfter
+	if s.cfg.StepTimeout > 0 {
+		limit = min(limit, s.cfg.StepTimeout/2) // so that health says it before the process ends
 	}
-	t := time.NewTicker(max(s.cfg.StepTimeout/8, time.Millisecond))
+	t := time.NewTicker(max(limit/4, time.Millisecond))
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case now := <-t.C:
-				if since, stuck := l.state.stalled(now, s.cfg.StepTimeout); stuck {
+				since, stalled := l.state.stalled(now, limit)
+				if !stalled {
+					since = time.Time{}
+				}
+				if !since.Equal(st.Stalled) {
+					st.Stalled = since
+					e.tell(st)
+				}
+				if stalled && s.cfg.StepTimeout > 0 && now.Sub(since) > s.cfg.StepTimeout {
 					s.log.Error("a decode step does not end: the engine process ends itself, and is started again "+
 						"(--step-timeout)",
 						"since", since.UTC().Format(time.RFC3339), "step_timeout", s.cfg.StepTimeout)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/internal/lease"
@@ -67,6 +68,8 @@ type EngineStatus struct {
 	State    string  `json:"state"` // loading, ready or failed
 	Progress float64 `json:"progress,omitempty"`
 	Error    string  `json:"error,omitempty"`
+	// Stalled is the time of the last progress while requests are live and no step ends; zero otherwise.
+	Stalled time.Time `json:"stalled,omitzero"`
 
 	Name    string            `json:"name,omitempty"` // as the file has it
 	Context int               `json:"context,omitempty"`

@@ -174,6 +174,9 @@ func (f *Front) health() wire.Health {
 		Models: map[string]string{}}
 	for _, m := range f.models {
 		h.Models[m.name] = m.state.String()
+		if m.stalled() {
+			h.Models[m.name] = "stalled"
+		}
 		h.Requests += int64(len(m.waiting))
 		if m.proc != nil && !m.proc.dead {
 			h.Requests += int64(m.proc.table.InFlight())
@@ -191,6 +194,12 @@ func (f *Front) health() wire.Health {
 	}
 	if f.draining {
 		h.Status = "draining"
+	}
+	// It overrides "draining": a drain that hangs never ends.
+	if f.def.stalled() {
+		since := f.def.status.Stalled
+		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339),
+			time.Since(since).Milliseconds()
 	}
 	h.Arbiter = f.arbiter()
 	return h

@@ -282,14 +282,30 @@ func TestStaysDownAfterThreeCrashes(t *testing.T) {
 	}
 }
 
-// TestStepThatNeverEnds: the process ends itself, and its clients are told as of any other crash.
+// TestStepThatNeverEnds: health says so, then the process ends itself, and its clients are told as of any other crash.
 func TestStepThatNeverEnds(t *testing.T) {
-	r := start(t, Options{CrashLimit: 100}, []string{"stuck"}, nil, "--step-timeout", "1s")
+	r := start(t, Options{CrashLimit: 100}, []string{"stuck"}, nil, "--step-timeout", "8s")
 	r.awaitReady("stuck")
-	_, err := wholeOf(r.dial(), "stuck")
-	if code(err) != wire.EngineCrashed {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := wholeOf(r.dial(), "stuck")
+		ended <- err
+	}()
+	var h wire.Health
+	waitfor.True(t, "health says that no step ends", func() bool {
+		r.call(func() { h = r.health() })
+		return h.Status == "stalled"
+	})
+	if h.Models["stuck"] != "stalled" || h.StalledMs < 4000 || h.StalledSince == "" {
+		t.Errorf("%+v", h)
+	}
+	if err := waitfor.Recv(t, "the process ends", ended); code(err) != wire.EngineCrashed {
 		t.Errorf("%v", err)
 	}
+	waitfor.True(t, "it is no longer stalled", func() bool {
+		r.call(func() { h = r.health() })
+		return h.Status != "stalled"
+	})
 }
 
 func TestModelThatCannotBeLoaded(t *testing.T) {

@@ -109,6 +109,9 @@ func (m *served) conns() int {
 // busy reports whether requests are in flight.
 func (m *served) busy() bool { return m.proc != nil && m.proc.table.InFlight() > 0 }
 
+// stalled reports whether the model's process computes and no step ends.
+func (m *served) stalled() bool { return m.state == ready && !m.status.Stalled.IsZero() }
+
 // live reports whether the model has a process that is to stay, or gets one.
 func (m *served) live() bool {
 	return m.state == queued || m.state == starting || m.state == loading || m.state == ready

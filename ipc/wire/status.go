@@ -17,7 +17,8 @@ type Health struct {
 	Requests      int64   `json:"requests"`         // running and queued
 	// Listen are the Unix socket as unix://PATH, then the TCP addresses as http://ADDRESS:PORT.
 	Listen []string `json:"listen"`
-	// Models are the states of a front's models by name (see InfoServed); absent where one process serves one model.
+	// Models are the states of a front's models by name (see InfoServed), or "stalled"; absent where one process serves
+	// one model.
 	Models map[string]string `json:"models,omitempty"`
 	// Arbiter is how a front's models share their devices; nil where one process serves one model.
 	Arbiter *HealthArbiter `json:"arbiter,omitempty"`
