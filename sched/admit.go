@@ -16,9 +16,9 @@ func (s *Scheduler) owned() (n int) {
 // capacity is how many cells running requests may own in all.
 func (s *Scheduler) capacity() int { return s.room() + s.owned() }
 
-// preemptForCells preempts requests of lowest rank until every other running request has a cell for one token. So the
-// first in rank always progresses, and because ranks do not change no request is preempted for one that was preempted
-// for it.
+// preemptForCells preempts requests of lowest rank until every other running request has the cells of its least slice,
+// which is one token, or a prompt that is computed whole. So the first in rank always progresses, and because ranks do
+// not change no request is preempted for one that was preempted for it.
 func (s *Scheduler) preemptForCells() {
 	if len(s.running) == 0 {
 		s.lost = 0 // the engine's cells may be free again
@@ -27,7 +27,7 @@ func (s *Scheduler) preemptForCells() {
 		need := 0
 		for _, r := range s.running {
 			if !r.paused {
-				need++
+				need += r.least()
 			}
 		}
 		if need == 0 || need <= s.room() {
@@ -36,7 +36,7 @@ func (s *Scheduler) preemptForCells() {
 		}
 		if len(s.running) == 1 {
 			r := s.running[0]
-			if s.kvTokens == 1 {
+			if s.kvTokens > 0 && s.kvTokens <= r.least() {
 				s.lost = 0
 				s.finaliseUntold(r, ReasonKVFull)
 				return

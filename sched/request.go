@@ -101,6 +101,14 @@ func (r *request) history() int { return r.prompt + r.generated }
 // left is the number of them that still have to be computed, ≥ 1 while it runs.
 func (r *request) left() int { return r.history() - r.computed }
 
+// least is how many tokens of it a step computes at least.
+func (r *request) least() int {
+	if r.whole {
+		return max(1, r.left())
+	}
+	return 1
+}
+
 // own is the number of cells that become free when it makes way.
 func (r *request) own() int { return r.computed - r.shared }
 
