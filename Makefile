@@ -39,7 +39,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	fuzz install deb tarball deb-check cuda env clean help
+	replay fuzz install deb tarball deb-check cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -76,6 +76,9 @@ clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the da
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"
 	@scripts/fidelity.sh $(ARGS)
+
+replay: uma-bench ## the reference workload in virtual time against the recorded reports; ARGS=--record records anew
+	@BIN="$(BIN)" scripts/replay.sh $(ARGS)
 
 page-check: ## the page in headless Chromium, and the dashboard and alerts with promtool, where there are these
 	@scripts/page-check.sh $(ARGS)

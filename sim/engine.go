@@ -64,6 +64,7 @@ type Sink struct {
 	Done  func(Result)                                               // the request will not change any more
 	// Prefilled is called when a request's prompt is computed and its first token is not its last. The step ends at
 	// end; the client sees the token at first. Returning true takes the request away (prefill-decode disaggregation).
+	// With batch formation uma it must: such a server computes no answers.
 	Prefilled func(r *workload.Request, end, first int64) bool
 	// Planned is called with the events and the plan of each scheduler step (batch formation uma). Both are valid
 	// during the call only.
@@ -89,6 +90,8 @@ type formation interface {
 	// took, decoded is the engine's.
 	compute(e *Engine, now, decoded, took int64)
 	complete(e *Engine, now, end int64)
+	// waits says that a request may wait or run although no step is planned.
+	waits() bool
 	// pending says that a step is needed although no request runs or waits.
 	pending() bool
 	// used is the number of KV blocks in use.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sim/blis/kv"
@@ -56,12 +57,28 @@ func newChecker(e *Engine) func() error {
 				return err
 			}
 		}
-		// INV-8: no request waits while no step is planned. The uma scheduler may have said that it waits for an event.
-		if _, ok := e.formation.(vllm); ok && e.server.Queue.Len() > 0 && !e.stepDue {
-			return fmt.Errorf("sim: INV-8: %d requests wait and no step is planned", e.server.Queue.Len())
+		if err := e.conserves(); err != nil {
+			return err
 		}
 		return e.server.Queue.Check()
 	}
+}
+
+// conserves is INV-8: no request waits or runs while no step is planned. A step is in the heap; that of an engine that
+// shares its device may come with its turn instead.
+func (e *Engine) conserves() error {
+	waiting, running := e.server.Queue.Len(), len(e.server.Running)
+	planned := e.device != nil && e.stepDue
+	if e.stepDue && !planned {
+		planned = slices.ContainsFunc(e.events.ev, func(ev event) bool { return ev.kind() == stepDue })
+	}
+	switch {
+	case e.stepDue && !planned:
+		return fmt.Errorf("sim: INV-8: a step is due and none is planned; %d requests wait, %d run", waiting, running)
+	case !planned && waiting+running > 0 && !e.formation.waits():
+		return fmt.Errorf("sim: INV-8: %d requests wait, %d run, and no step is planned", waiting, running)
+	}
+	return nil
 }
 
 // checkEnd verifies INV-5 of a request that completed: arrival ≤ enqueue ≤ schedule ≤ completion.

@@ -46,6 +46,7 @@ type request struct {
 
 	tokens   int   // batch formation uma: tokens sampled; a preemption keeps them
 	limit    int   // … and the most it may
+	handed   bool  // … and it goes to another server with its first token
 	stalls   int   // … and how many of Spec.Stalls have begun
 	lastEmit int64 // … and when the last one was; elsewhere ≠ 0 only until a moved request's next token
 

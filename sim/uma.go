@@ -25,6 +25,7 @@ type uma struct {
 	stores *stores        // nil: cells that are evicted are computed again
 	eng    runtime.Engine // nil: only the time of a batch is asked for
 	row    func(*workload.Request, []runtime.Token, []float32)
+	hands  bool // requests go to another server with their first token (Sink.Prefilled)
 	think  *thinkModel
 	cpu    *processors // nil: not modelled
 
@@ -45,6 +46,7 @@ type uma struct {
 	prompt int64
 	cached int64 // of prompt tokens: those that need not be computed
 	done   []*request
+	paused int // live requests whose clients do not read
 	ids    []core.Token
 	words  []runtime.Token
 }
@@ -54,6 +56,9 @@ type served struct {
 	core.Request
 	r *request // nil once it has ended
 	t thought
+	// given is how many tokens of its answer its prompt has: 1 when another server has computed that.
+	given  int
+	paused bool // its client does not read
 
 	repeat float64 // share of its answer that repeats earlier text
 	source int     // index of the token that it repeats next; 0 = none
@@ -65,7 +70,7 @@ const maxFakeCells = 1 << 22
 func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	s := SchedConfig(cfg)
 	u := &uma{probeRows: max(0, s.MaxBatch-1), byID: map[core.ID]*served{}, cells: s.Cells, size: cfg.BlockTokens,
-		eng: sink.Engine, row: sink.Row, speculate: cfg.Speculate, repeat: cfg.Repeat}
+		eng: sink.Engine, row: sink.Row, hands: sink.Prefilled != nil, speculate: cfg.Speculate, repeat: cfg.Repeat}
 	c := core.Config{
 		Sched: s, Sequences: core.Sequences(s.MaxRunning, !cfg.NoPrefixCache), CellBytes: 1,
 		BlockCells: cfg.BlockTokens, NoPrefixCache: cfg.NoPrefixCache,
@@ -152,6 +157,9 @@ func SchedConfig(cfg *Config) sched.Config {
 
 func (u *uma) overlaps() bool { return false }
 
+// waits: a client does not read, and its request, or those that need its cells, go on when it does.
+func (u *uma) waits() bool { return u.paused > 0 }
+
 // pending: core has to be told of completions, or a restore is under way.
 func (u *uma) pending() bool { return u.c.Pending() }
 
@@ -193,11 +201,30 @@ func (u *uma) join(e *Engine, r *request, now int64) {
 	q.t = thought{model: u.think, spec: &r.Spec, most: u.probeRows}
 	q.t.start()
 	q.Control = &q.t
+	if u.hands {
+		q.MaxTokens = 1
+	}
+	if r.Spec.Prefilled {
+		u.received(q, now)
+	}
 	if r.Spec.Embed {
 		q.Kind, q.EveryRow, q.Whole, q.MaxTokens = core.Embed, r.Spec.EveryRow, r.Spec.Whole, 1
 	}
 	u.byID[q.ID] = q
 	u.c.Handle(instant(now), core.Input{Kind: core.Arrive, Request: &q.Request})
+}
+
+// received makes q the request of a prompt that another server has computed: its cells are there, and its first token,
+// which this server computes the cells of, is out.
+func (u *uma) received(q *served, now int64) {
+	r := q.r
+	r.tokens, r.lastEmit = 1, r.Spec.FirstToken
+	r.ttft, r.ttftSet, r.hasTTFT = r.Spec.FirstToken-r.Spec.Origin, true, true
+	q.given = 1
+	q.Resident, q.Prompt, q.MaxTokens = q.Prompt, q.Prompt+1, max(1, r.limit-1)
+	q.TargetTTFT, q.Strict = 0, false // its first server answered for these
+	q.t.draw(int64(instant(now)))
+	q.t.OnToken(0, nil, false, int64(instant(now)))
 }
 
 // owner is the peer uid of a tenant: the key of fairness and of the prefix tree's namespaces.
@@ -222,6 +249,7 @@ func (u *uma) leave(_ *Engine, r *request, now int64) {
 func (u *uma) forget(q *served) {
 	delete(u.byID, q.ID)
 	u.runs.End(uint64(q.ID))
+	u.pause(q, false)
 	q.r = nil
 	u.ended = append(u.ended, q)
 }
@@ -337,7 +365,7 @@ func (u *uma) told(e *Engine, now int64) {
 		n := &u.step.Notes[i]
 		switch n.Kind {
 		case core.Started:
-			if n.First {
+			if n.First && n.Request.Data.(*served).given == 0 {
 				u.prompt += int64(n.Request.Prompt)
 				u.cached += int64(min(n.N, n.Request.Prompt))
 			}

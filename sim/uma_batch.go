@@ -99,9 +99,12 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 		e.m.Thoughts[q.t.ended]++
 	}
 	switch {
+	case u.hands && !eog:
+		r.handed = true
 	case said.End == core.NotEnded:
 		if k := r.stalls; k < len(r.Spec.Stalls) && r.tokens >= r.Spec.Stalls[k].After {
 			r.stalls++
+			u.pause(q, true)
 			u.c.Handle(at, core.Input{Kind: core.Pause, Req: q.ID})
 			e.events.push(now+took+max(1, r.Spec.Stalls[k].Us), resumed, r.Slot, r.gen)
 		}
@@ -117,7 +120,7 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 // says returns q's next token: that of its identity, or where q repeats its text the one that followed earlier.
 func (u *uma) says(q *served) core.Token {
 	r := q.r
-	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
+	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt-q.given+r.tokens-1, q.Prompt-q.given+r.tokens)
 	if q.repeat == 0 {
 		return u.ids[0]
 	}
@@ -134,14 +137,31 @@ func (u *uma) says(q *served) core.Token {
 	return q.Tokens[q.source-1]
 }
 
+// pause notes that the client of a live request does not read, or reads again.
+func (u *uma) pause(q *served, paused bool) {
+	if paused != q.paused {
+		q.paused = paused
+		if paused {
+			u.paused++
+		} else {
+			u.paused--
+		}
+	}
+}
+
 // resume continues a request whose client reads again.
 func (u *uma) resume(r *request, now int64) {
+	u.pause(u.byID[core.ID(r.Spec.Index)+1], false)
 	u.c.Handle(instant(now), core.Input{Kind: core.Resume, Req: core.ID(r.Spec.Index) + 1})
 }
 
 func (u *uma) complete(e *Engine, _, end int64) {
 	for _, r := range u.done {
 		e.server.Running = slices.DeleteFunc(e.server.Running, func(x *blis.Request) bool { return x == &r.Request })
+		if r.handed && e.sink.Prefilled(&r.Spec, end, r.Spec.Arrival+r.ttft) {
+			e.handed(r, end)
+			continue
+		}
 		e.completed(r, end)
 	}
 }

@@ -38,6 +38,7 @@ func newVLLM(e *Engine) vllm {
 
 func (vllm) join(e *Engine, r *request, _ int64) { e.server.Queue.Join(&r.Request) }
 func (vllm) leave(*Engine, *request, int64)      {}
+func (vllm) waits() bool                         { return false }
 func (vllm) pending() bool                       { return false }
 func (vllm) used(e *Engine) int                  { return e.server.KV.Used() }
 func (vllm) overlaps() bool                      { return true }
@@ -112,10 +113,7 @@ func (vllm) complete(e *Engine, _, end int64) {
 			e.m.AllocationFailures++
 		}
 		if l.Handed {
-			r.state, r.left = Moved, end
-			e.advances++
-			e.events.push(end, requestLeft, r.Slot, r.gen)
-			e.end(r, workload.Moved, end)
+			e.handed(r, end)
 			continue
 		}
 		if r.capped = l.Capped; l.Capped {
@@ -123,6 +121,14 @@ func (vllm) complete(e *Engine, _, end int64) {
 		}
 		e.completed(r, end)
 	}
+}
+
+// handed ends a request here that another server has taken.
+func (e *Engine) handed(r *request, end int64) {
+	r.state, r.left = Moved, end
+	e.advances++
+	e.events.push(end, requestLeft, r.Slot, r.gen)
+	e.end(r, workload.Moved, end)
 }
 
 // completed ends a request that is out of the batch and owns nothing any more.

@@ -2,7 +2,9 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 // Verdict compares the report under test with one baseline in one metric.
@@ -99,4 +101,57 @@ func (d *Document) Regressions(failOver float64) (out []string) {
 		}
 	}
 	return out
+}
+
+// fewEvents is how many thoughts or blocks a count may differ by whatever the percentage.
+const fewEvents = 2
+
+// Changes are the numbers in which the report under test differs from a baseline by more than limit percent, for the
+// better or the worse: all metrics, and how thoughts ended and which blocks were evicted. Of two replays of one
+// workload each is a change of the code. The error says that the reports are not of the same replay.
+func (d *Document) Changes(limit float64) (out []string, err error) {
+	u := d.Reports[d.UnderTest]
+	for _, name := range d.baselines() {
+		b := d.Reports[name]
+		if b.Provenance != Synthetic || b.Workload != u.Workload || b.Seed != u.Seed || b.Side != u.Side ||
+			b.NRepeats != u.NRepeats || b.ArrivalRate != u.ArrivalRate {
+			return nil, fmt.Errorf("%s and %s are not replays of the same workload, seed, rate, repeats and side", name,
+				d.UnderTest)
+		}
+		differ := func(what string, from, to float64, text func(float64) string, least float64) {
+			switch {
+			case Num(from).known() != Num(to).known():
+			case !Num(from).known() || math.Abs(to-from) <= max(least, math.Abs(from)*limit/100):
+				return
+			}
+			s := fmt.Sprintf("%s went from %s to %s", what, text(from), text(to))
+			if from != 0 && Num(from).known() && Num(to).known() {
+				s += fmt.Sprintf(" (%+.1f %%)", 100*(to-from)/math.Abs(from))
+			}
+			out = append(out, s)
+		}
+		for _, m := range Metrics {
+			differ(m.Title, b.Value(m.Key), u.Value(m.Key), m.text, 0)
+		}
+		whole := Metric{}.text
+		differ("answered requests", float64(b.NRequests), float64(u.NRequests), whole, 0)
+		differ("failed requests", float64(b.NErrors), float64(u.NErrors), whole, 0)
+		for _, c := range []struct {
+			what     string
+			from, to map[string]int
+		}{
+			{"thoughts ended as %s", b.ForcedByReason, u.ForcedByReason},
+			{"evicted blocks of %s", b.EvictedByTier, u.EvictedByTier},
+		} {
+			all := maps.Clone(c.from)
+			if all == nil {
+				all = map[string]int{}
+			}
+			maps.Copy(all, c.to)
+			for _, key := range slices.Sorted(maps.Keys(all)) {
+				differ(fmt.Sprintf(c.what, key), float64(c.from[key]), float64(c.to[key]), whole, fewEvents)
+			}
+		}
+	}
+	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 
 func compareCommand() *cobra.Command {
 	var failOver float64
+	var changed bool
 	var underTest, outDir string
 	cmd := &cobra.Command{
 		Use:   "compare BASELINE.json… UNDER_TEST.json",
@@ -22,9 +23,13 @@ have repeats.
 
 The exit status is 1 when a metric is worse by more than --fail-over percent and its interval is clear of 0, when
 answers were evicted or requests failed and none did before, or when a metric is missing. Measured and synthetic reports
-cannot be compared.`,
-		Example: `  uma-bench compare main/report.json branch/report.json --fail-over 5`,
-		Args:    cobra.MinimumNArgs(2),
+cannot be compared.
+
+With --changed, for replays of the same workload, it is 1 when any number differs by more than --fail-over percent, for
+the better or the worse: a replay is deterministic, so a difference is a change of the code.`,
+		Example: `  uma-bench compare main/report.json branch/report.json --fail-over 5
+  uma-bench compare recorded.json build/replay/uma/report.json --changed`,
+		Args: cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var reports []*results.Report
 			seen := map[string]bool{}
@@ -62,6 +67,14 @@ cannot be compared.`,
 			if err != nil {
 				return err
 			}
+			if changed {
+				differ, err := d.Changes(failOver)
+				if err == nil && len(differ) > 0 {
+					err = fmt.Errorf("%s differs by more than %g %%:\n  %s", under, failOver,
+						strings.Join(differ, "\n  "))
+				}
+				return err
+			}
 			if bad := d.Regressions(failOver); len(bad) > 0 {
 				return fmt.Errorf("%s is worse:\n  %s", under, strings.Join(bad, "\n  "))
 			}
@@ -69,7 +82,8 @@ cannot be compared.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Float64Var(&failOver, "fail-over", 5, "maximum `percent` by which a metric may be worse")
+	f.Float64Var(&failOver, "fail-over", 5, "maximum `percent` by which a metric may be worse; with --changed, differ")
+	f.BoolVar(&changed, "changed", false, "compare replays: fail on differences for the better, too, in every number")
 	f.StringVar(&underTest, "under-test", "", "config_name of the report under test (default: the last)")
 	f.StringVar(&outDir, "out-dir", "", "also write report.json, ab-report.json, report.md and report.html")
 	return cmd

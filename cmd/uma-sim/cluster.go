@@ -26,7 +26,7 @@ func newCluster() *cobra.Command {
 
 Memory use grows with the instances and their KV blocks, not with the requests. With --prefill-instances, a prefill
 server computes the prompt, the KV cache is transferred (base + tokens × bytes / bandwidth), and one of the other
-servers decodes the answer.`,
+servers decodes the answer. That works with both batching algorithms (--batch-formation).`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())

@@ -79,9 +79,9 @@ func (c *Config) Check() error {
 	case c.PrefillInstances < 0 || c.PrefillInstances >= c.Instances && c.PrefillInstances > 0:
 		return fmt.Errorf("prefill instances = %d: must leave at least one of the %d instances to decode",
 			c.PrefillInstances, c.Instances)
-	case c.PrefillInstances > 0 && c.Server.BatchFormation == "uma":
-		return fmt.Errorf("disaggregation needs batch formation vllm: uma-serve computes prompts and answers in one " +
-			"process")
+	case c.PrefillInstances > 0 && c.Server.BatchFormation == "uma" && c.Server.NoPrefixCache:
+		return fmt.Errorf("disaggregation with batch formation uma needs the prefix cache, in which moved KV caches " +
+			"arrive: no_prefix_cache is set")
 	case c.PrefillInstances > 0 && !(c.TransferGBs > 0 && c.KVBytesPerToken >= 0 && c.TransferBaseUs >= 0):
 		return fmt.Errorf("disaggregation needs a transfer bandwidth > 0 and KV bytes per token and base latency ≥ 0")
 	}

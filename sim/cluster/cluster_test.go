@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -17,6 +18,15 @@ func server() sim.Config {
 	cfg := sim.DefaultConfig()
 	cfg.Beta, cfg.Alpha = []float64{1000, 10, 5}, []float64{100, 1, 100}
 	cfg.KVBlocks = 1000
+	return cfg
+}
+
+// uma is a server with the daemon's batching.
+func uma(policy string) sim.Config {
+	cfg := sim.DefaultConfig()
+	cfg.BatchFormation, cfg.Policy, cfg.LatencyModel, cfg.NoOverlap = "uma", policy, "calibrated", true
+	cfg.CostModel = []float64{1000, 250, 500, 0} // whole microseconds for any number of tokens
+	cfg.KVBlocks, cfg.MaxRunning, cfg.MaxScheduledTokens = 1000, 16, 512
 	return cfg
 }
 
@@ -59,6 +69,9 @@ func TestConservation(t *testing.T) {
 			Routing:         rapid.SampledFrom(Routings).Draw(rt, "routing"),
 			KVBytesPerToken: 1e5, TransferGBs: rapid.SampledFrom([]float64{0.1, 10}).Draw(rt, "GB/s"),
 			TransferBaseUs: 50}
+		if policy := rapid.SampledFrom([]string{"", "uma", "meridian", "stock"}).Draw(rt, "policy"); policy != "" {
+			cfg.Server = uma(policy)
+		}
 		cfg.PrefillInstances = rapid.IntRange(0, cfg.Instances-1).Draw(rt, "prefill")
 		cfg.Server.KVBlocks = rapid.SampledFrom([]int{40, 1000}).Draw(rt, "blocks")
 		cfg.Server.HorizonUs = rapid.SampledFrom([]int64{0, 300_000}).Draw(rt, "horizon")
@@ -150,6 +163,82 @@ func TestDisaggregation(t *testing.T) {
 		m.E2E.Sum() != 2000+150+2010 || m.InputTokens != 100 || m.OutputTokens != 3 {
 		t.Errorf("%+v, moved %d us, TTFT %d, ITL %d, E2E %d, tokens %d in, %d out", m.Completed, rep.MovedUs,
 			m.TTFT.Sum(), m.ITL.Sum(), m.E2E.Sum(), m.InputTokens, m.OutputTokens)
+	}
+}
+
+// TestDisaggregationOfUma is the same with the daemon's batching: the decode server has the prompt's cells, computes
+// that of the first token and goes on with the answer, thinking included.
+func TestDisaggregationOfUma(t *testing.T) {
+	for _, policy := range []string{"uma", "meridian", "stock", "pascal", "meridian_static"} {
+		cfg := Config{Server: uma(policy), Instances: 2, Routing: "round-robin", PrefillInstances: 1,
+			KVBytesPerToken: 1000, TransferGBs: 1, TransferBaseUs: 50}
+		rep, err := Run(cfg, workload.NewList([]workload.Request{{Input: 100, Output: 30, Budget: 30, Think: 10}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := rep.Metrics
+		// Prefill 250·100 us and 1000 for each step; transfer 50 + 100·1000/1000 us; 29 steps of a token, the first of
+		// which is the last of a prompt to the scheduler.
+		const prefill, decode = 26_000, 1250 + 28*1500
+		if ttft := m.TTFT.Sum(); m.Completed != 1 || ttft < prefill || (ttft-prefill)%1000 != 0 ||
+			policy == "stock" && ttft != prefill || rep.MovedUs != 150 || m.ITL.Sum() != 150+decode ||
+			m.E2E.Sum() != ttft+150+decode || m.InputTokens != 100 || m.OutputTokens != 30 || m.ITL.Count() != 29 ||
+			m.Thoughts[meridian.EndedNatural] != 1 {
+			t.Errorf("%s: %d completed, moved %d us, TTFT %d, ITL %d of %d gaps, E2E %d, tokens %d in, %d out, %v",
+				policy, m.Completed, rep.MovedUs, ttft, m.ITL.Sum(), m.ITL.Count(), m.E2E.Sum(), m.InputTokens,
+				m.OutputTokens, m.Thoughts)
+		}
+		// A request of one token ends on the prefill side, where the next turn finds its prompt.
+		ttft := func(stream uint64) int64 {
+			rep, err := Run(cfg, workload.NewList([]workload.Request{
+				{Index: 0, Input: 200, Output: 1, Budget: 1, Stream: 9},
+				{Index: 1, Arrival: 500_000, Input: 208, Output: 5, Budget: 5, Stream: stream}}))
+			if err != nil || rep.Metrics.Completed != 2 || rep.Moved != 1 {
+				t.Fatalf("%s: %v, %+v", policy, err, rep)
+			}
+			return rep.Metrics.TTFT.Sum()
+		}
+		if shared, fresh := ttft(9), ttft(8); shared > fresh-150*250 {
+			t.Errorf("%s: TTFT %d us with a prompt that the first turn computed, %d us without", policy, shared, fresh)
+		}
+	}
+	cfg := Config{Server: uma("uma"), Instances: 2, Routing: "round-robin", PrefillInstances: 1, TransferGBs: 1}
+	cfg.Server.NoPrefixCache = true
+	if _, err := Run(cfg, load(t, 1, 1)); err == nil || !strings.Contains(err.Error(), "no_prefix_cache") {
+		t.Errorf("without a prefix cache: %v", err)
+	}
+}
+
+// TestDisaggregationHelpsAnswers: beside long prompts, answers of servers that compute no prompts are smoother than on
+// servers that compute both, with the daemon's batching as with vLLM's.
+func TestDisaggregationHelpsAnswers(t *testing.T) {
+	for _, server := range []sim.Config{server(), uma("stock")} {
+		p99 := map[int]float64{}
+		if server.BatchFormation == "uma" {
+			server.CostModel = []float64{1000, 10, 5, 0}
+		}
+		for _, prefill := range []int{0, 4} {
+			d := workload.DefaultDistribution()
+			d.Rate, d.Requests, d.Process = 150, 2000, "poisson"
+			d.Input, d.Output = workload.Gaussian{Mean: 1200, SD: 400, Min: 100, Max: 3000},
+				workload.Gaussian{Mean: 40, SD: 10, Min: 2, Max: 80}
+			s, err := d.Spec()
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.KVBlocks, server.MaxScheduledTokens = 10_000, 4096
+			cfg := Config{Server: server, Instances: 6, Routing: "least-loaded", PrefillInstances: prefill,
+				KVBytesPerToken: 1e5, TransferGBs: 1000}
+			rep, err := Run(cfg, s.New())
+			if err != nil || rep.Metrics.Completed != 2000 {
+				t.Fatalf("%v: %d completed", err, rep.Metrics.Completed)
+			}
+			p99[prefill] = rep.Metrics.ITL.PercentileMs(99)
+		}
+		if p99[4] > 0.5*p99[0] {
+			t.Errorf("%s: ITL p99 %.1f ms with prefill servers, %.1f ms without", server.BatchFormation, p99[4],
+				p99[0])
+		}
 	}
 }
 
