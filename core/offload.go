@@ -43,8 +43,8 @@ type offload struct {
 	ingests  int // how often it was copied back since the request was preempted
 }
 
-// copyThoughts copies out the oldest thought that waits for it, or as much of it as there is time for. After a cut its
-// positions are others.
+// copyThoughts copies out the oldest thought that waits for it, or as much of it as there is time for. It gives up one
+// whose positions are others after a cut, or whose end was evicted meanwhile and is computed again.
 func (c *Core) copyThoughts() {
 	r := c.thoughts[0]
 	o := &r.thought
@@ -52,7 +52,7 @@ func (c *Core) copyThoughts() {
 	if seq == NoSeq {
 		seq = c.tree.Parked(uint64(r.ID))
 	}
-	if seq == NoSeq || r.ended || r.cut > 0 {
+	if seq == NoSeq || r.ended || r.cut > 0 || c.tree.Whole(seq) < o.to {
 		c.thoughts = c.thoughts[1:]
 		return
 	}

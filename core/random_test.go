@@ -374,6 +374,18 @@ func TestRandomOperations(t *testing.T) {
 	}
 }
 
+// TestFoundLives: lives in which longer runs of TestRandomOperations have found an error.
+func TestFoundLives(t *testing.T) {
+	for _, seed := range []uint64{
+		1292, // a text that is computed whole waited for ever after a full cache
+		6081, // a thought was copied out whose end had been evicted
+	} {
+		if _, err := live(seed, 500); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
 // TestRandomOperationsOnEngines: the same life on the fake engine as on none. llama.cpp is in llama_test.go.
 func TestRandomOperationsOnEngines(t *testing.T) {
 	f := fake.Config{Seed: 7}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +27,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
-// serveModel starts a daemon on the real engine.
+// serveModel starts a daemon on the real engine. Computing a tiny model's cells may be quicker than reading them; its
+// daemon reads them always.
 func serveModel(t *testing.T, path string, args ...string) *running {
+	t.Helper()
+	return serveModelParts(t, path, parts{price: new(false)}, args...)
+}
+
+func serveModelParts(t *testing.T, path string, p parts, args ...string) *running {
 	t.Helper()
 	fs, c, _ := NewFlagSet()
 	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "1",
@@ -42,8 +49,9 @@ func serveModel(t *testing.T, path string, args ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Computing a tiny model's cells may be quicker than reading them, and these tests are about reading them.
-	s.parts.price = new(false)
+	if p.price != nil {
+		s.parts.price = p.price
+	}
 	r := &running{Server: s, t: t}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -319,4 +327,27 @@ func TestRealRandomLife(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	})
+}
+
+// TestRealPrices: with prices, whichever way a prompt's cells come, restored, copied in part or computed again, its
+// answer is the same to the bit.
+func TestRealPrices(t *testing.T) {
+	r := serveModelParts(t, ggufgen.Cached(t, ggufgen.Tiny()), parts{}, "-c", "600")
+	var want [4][]row
+	for pass := range 4 {
+		for i := range want {
+			got, _ := r.rows(unlike(i, 600), 4)
+			if pass == 0 {
+				want[i] = got
+			} else if !reflect.DeepEqual(got, want[i]) {
+				t.Errorf("pass %d, prompt %d: %v, at first %v", pass, i, got, want[i])
+			}
+			r.quiet()
+		}
+	}
+	restored := r.counter("kv_priced_total.host/restore") + r.counter("kv_priced_total.host/trial")
+	computed := r.counter("kv_priced_total.host/compute")
+	if restored < 3 || restored+computed < 8 {
+		t.Errorf("%v were restored, %v computed", restored, computed)
+	}
 }

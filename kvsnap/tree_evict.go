@@ -161,7 +161,7 @@ func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []A
 // node's span, under which the ledger counts the cells.
 func (t *Tree) evictTail(s Seq, keep int, span *blocks.Span) {
 	q := &t.seqs[s]
-	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens), Whole: t.whole(s),
+	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens), Whole: t.Whole(s),
 		Tier: span.Tier(), Offload: q.hits > 0 || q.turns > 1}
 	if q.parked {
 		v.Req = q.req

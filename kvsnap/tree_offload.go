@@ -75,8 +75,8 @@ func (t *Tree) away(i int32) bool {
 	return t.ledger.BlockLocation(&t.nodes[i].span) == blocks.Offloaded
 }
 
-// whole returns how many leading positions of s are in the pool without a gap.
-func (t *Tree) whole(s Seq) int {
+// Whole returns how many leading positions of s are in the pool without a gap.
+func (t *Tree) Whole(s Seq) int {
 	if i := t.thoughtNode(s); i != root && t.away(i) {
 		return t.nodes[i].start
 	}
@@ -148,7 +148,7 @@ func (t *Tree) evictThought(s Seq, i int32) (freed int) {
 // closeGap drops what stands behind the offloaded thought of s, which is not copied back, and returns how many cells
 // of an answer it held.
 func (t *Tree) closeGap(s Seq) (answer int) {
-	keep := t.whole(s)
+	keep := t.Whole(s)
 	q := &t.seqs[s]
 	if keep == t.length(s) {
 		return 0

@@ -554,7 +554,7 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		}
 		n := CommonPrefix(o.tokens, q.tokens)
 		switch {
-		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned) && !q.parked && n <= t.whole(Seq(i)):
+		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned) && !q.parked && n <= t.Whole(Seq(i)):
 			inherit(o, q)
 			t.stats.Merged++
 			t.drop(s)

@@ -44,7 +44,7 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 		own := t.own(s)
 		e := Entry{
 			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n,
-			Whole: t.whole(s), OwnCells: own,
+			Whole: t.Whole(s), OwnCells: own,
 			OwnBytes: t.ledger.Bytes(own), Created: q.created, Used: q.used, Hits: q.hits,
 			Turns: q.turns,
 			Worth: t.ledger.Worth(&t.nodes[q.tip].span), Hash: t.hash(s),
@@ -84,7 +84,7 @@ func (t *Tree) why(s Seq) string {
 		return "running"
 	case q.pinned:
 		return "pinned by a user"
-	case q.parked && t.whole(s) < t.length(s):
+	case q.parked && t.Whole(s) < t.length(s):
 		return "its preempted request continues with it; its thought is offloaded"
 	case q.parked:
 		return "its preempted request continues with it"
