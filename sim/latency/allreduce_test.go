@@ -27,7 +27,7 @@ func TestRooflineTerms(t *testing.T) {
 	}
 	var none RooflineOptions
 	for name, s := range map[string]Shape{"dense": dense, "mixture of experts": moe} {
-		// Two phases take as long as two steps: each reads the weights, and of a mixture the experts that its tokens use.
+		// Two phases take as long as two steps: each reads the weights, of a mixture those of its experts.
 		two := RooflineOptions{TwoPhase: true}
 		near(name+": two phases", step(s, 1, two, mixed...), step(s, 1, none, mixed[0])+step(s, 1, none, mixed[1]))
 		near(name+": one phase of two", step(s, 1, two, mixed[1]), step(s, 1, none, mixed[1]))
