@@ -105,7 +105,8 @@ type Config struct {
 	BetweenUs []float64 `json:"between_us,omitempty"`
 
 	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
-	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"`
+	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"` // of trained-roofline, too
+	RooflineAllReduceUs   float64 `json:"roofline_all_reduce_us,omitempty"`  // likewise
 	RooflineLayerOverhead float64 `json:"roofline_layer_overhead_us,omitempty"`
 
 	Admission      string  `json:"admission,omitempty"` // always (default) or token-bucket
@@ -224,6 +225,7 @@ func filled() Config {
 	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
 	c.CostSpread, c.KVDiskBlocks, c.KVFabric = latency.Spread{{}}, 1, true
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
+	c.RooflineAllReduceUs = 1
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c
 }
@@ -391,11 +393,12 @@ func (c *Config) Latency() (latency.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	sums := latency.AllReduce{GBs: c.RooflineAllReduceGBs, Us: c.RooflineAllReduceUs}
 	if c.LatencyModel == "trained-roofline" {
-		return latency.NewTrainedRoofline(alpha, c.Beta, shape, gpu, c.TP)
+		return latency.NewTrainedRoofline(alpha, c.Beta, shape, gpu, c.TP, sums)
 	}
 	return latency.NewRoofline(alpha, shape, gpu, c.TP, latency.RooflineOptions{
-		TwoPhase: c.RooflineTwoPhase, AllReduceGBs: c.RooflineAllReduceGBs, LayerOverhead: c.RooflineLayerOverhead})
+		TwoPhase: c.RooflineTwoPhase, AllReduce: sums, LayerOverhead: c.RooflineLayerOverhead})
 }
 
 // Shape reads the model's config.json.

@@ -78,7 +78,7 @@ func TestRooflineWorked(t *testing.T) {
 		}
 	}
 	slower, err := latency.NewRoofline([]float64{0, 0, 0}, llama, latency.GPUs["H100"], 2,
-		latency.RooflineOptions{TwoPhase: true, AllReduceGBs: 100, LayerOverhead: 5})
+		latency.RooflineOptions{TwoPhase: true, AllReduce: latency.AllReduce{GBs: 100}, LayerOverhead: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,9 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.RooflineTwoPhase, "roofline-two-phase", false,
 		"charge the prefill and the decode of a step one after the other")
 	fs.Float64Var(&c.RooflineAllReduceGBs, "roofline-all-reduce-gbs", 0,
-		"bandwidth between GPUs in GB/s, 0 = communication takes no time")
+		"roofline, trained-roofline: bandwidth between GPUs in GB/s, 0 = infinite")
+	fs.Float64Var(&c.RooflineAllReduceUs, "roofline-all-reduce-us", 0,
+		"roofline, trained-roofline: latency of an all-reduce in microseconds; there are two per layer")
 	fs.Float64Var(&c.RooflineLayerOverhead, "roofline-layer-overhead-us", 0,
 		"kernel launch time per layer in microseconds")
 	fs.StringVar(&c.Admission, "admission", c.Admission, "admission policy: "+strings.Join(sim.Admissions, ", "))
@@ -303,7 +305,8 @@ var keyOf = func() map[string]string {
 		"max-model-len", "scheduler",
 		"priority-policy", "batch-formation", "policy", "max-queue", "tick-budget-ms", "guard-ms", "latency-model",
 		"alpha-coeffs", "beta-coeffs",
-		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-layer-overhead-us",
+		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-all-reduce-us",
+		"roofline-layer-overhead-us",
 		"admission",
 		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us",
 		"kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity",
@@ -335,6 +338,9 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 	}
 	if c.LatencyModel == "roofline" && f.config == "" && (len(c.Alpha) > 0 || len(c.Beta) > 0) {
 		return usagef("--alpha-coeffs and --beta-coeffs are for the blackbox model; roofline computes its own")
+	}
+	if c.LatencyModel == "trained-roofline" && c.TP > 1 && (len(c.Beta) < 4 || c.Beta[3] == 0) {
+		f.warn("trained-roofline: beta 3 is 0, so the all-reduce of --tp %d takes no time", c.TP)
 	}
 	sized := f.fs.Changed("total-kv-blocks") || f.config != "" || c.Base != nil
 	if c.LatencyModel == "blackbox" && f.model != "" && len(c.Beta) == 0 {

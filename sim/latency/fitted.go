@@ -71,7 +71,7 @@ var (
 
 // TrainedRoofline weighs the roofline's terms: b0·max(prefill compute, prefill KV traffic) + b1·max(decode compute,
 // decode KV traffic) + b2·weight traffic + b3·all-reduce + b4·L + b5·requests + b6. Its terms use the data sheet's
-// peak without a utilisation factor, three MLP matrices and 16-bit weights.
+// peak without a utilisation factor, three MLP matrices, and 16-bit weights and activations. The shipped b3 is 0.
 type TrainedRoofline struct {
 	alpha [3]float64
 	beta  [7]float64
@@ -79,10 +79,12 @@ type TrainedRoofline struct {
 	tp    float64
 	peak  float64
 	bw    float64
+	sums  AllReduce
 }
 
-// NewTrainedRoofline checks the pieces. Empty coefficients stand for the shipped ones.
-func NewTrainedRoofline(alphas, betas []float64, s Shape, g GPU, tp int) (*TrainedRoofline, error) {
+// NewTrainedRoofline checks the pieces. Empty coefficients stand for the shipped ones. Several GPUs whose b3 is not 0
+// need the cost of their all-reduce.
+func NewTrainedRoofline(alphas, betas []float64, s Shape, g GPU, tp int, sums AllReduce) (*TrainedRoofline, error) {
 	if len(alphas) == 0 {
 		alphas = TrainedRooflineAlpha
 	}
@@ -102,7 +104,16 @@ func NewTrainedRoofline(alphas, betas []float64, s Shape, g GPU, tp int) (*Train
 	if tp < 1 {
 		return nil, fmt.Errorf("tp = %d: must be ≥ 1", tp)
 	}
-	return &TrainedRoofline{a, [7]float64(betas[:7]), s, float64(tp), g.TFlopsPeak * 1e12, g.BwPeakTBs * 1e12}, nil
+	if err := sums.check(); err != nil {
+		return nil, fmt.Errorf("trained-roofline: %w", err)
+	}
+	if tp > 1 && betas[3] > 0 && sums == (AllReduce{}) {
+		return nil, fmt.Errorf("trained-roofline: beta_coeffs[3] = %v weighs the all-reduce of tp = %d GPUs, and its "+
+			"cost is not given: set roofline_all_reduce_gbs (--roofline-all-reduce-gbs), the bandwidth between them",
+			betas[3], tp)
+	}
+	return &TrainedRoofline{a, [7]float64(betas[:7]), s, float64(tp), g.TFlopsPeak * 1e12, g.BwPeakTBs * 1e12,
+		sums}, nil
 }
 
 func (m *TrainedRoofline) Enqueue(int) int64 { return Ticks(m.alpha[0]) }
@@ -144,7 +155,7 @@ func (m *TrainedRoofline) Step(b *Batch) int64 {
 	us := func(x, rate float64) float64 { return 1e6 * x / m.tp / rate }
 	sum := m.beta[0]*math.Max(us(flops[0], m.peak), us(kv[0], m.bw)) +
 		m.beta[1]*math.Max(us(flops[1], m.peak), us(kv[1], m.bw)) +
-		m.beta[2]*us(weights*width, m.bw) +
+		m.beta[2]*us(weights*width, m.bw) + m.beta[3]*m.sums.step(&m.s, m.tp, total, width) +
 		m.beta[4]*L + m.beta[5]*float64(b.Requests) + m.beta[6]
 	return max(1, Ticks(sum))
 }

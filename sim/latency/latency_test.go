@@ -142,7 +142,7 @@ func TestFittedModels(t *testing.T) {
 		m.Token() != 860 {
 		t.Errorf("crossmodel: step %d, enqueue %d, token %d", got, m.Enqueue(5), m.Token())
 	}
-	r, err := NewTrainedRoofline(nil, nil, s, GPUs["H100"], 1)
+	r, err := NewTrainedRoofline(nil, nil, s, GPUs["H100"], 1, AllReduce{})
 	if err != nil {
 		t.Fatal(err)
 	}

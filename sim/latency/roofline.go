@@ -7,9 +7,9 @@ import (
 
 // RooflineOptions are the terms that BLIS's documentation names and its code lacks. All off: its numbers.
 type RooflineOptions struct {
-	TwoPhase      bool    // prefill and decode are two phases, one after the other, each with its own maximum
-	AllReduceGBs  float64 // > 0: bandwidth in GB/s over which TP > 1 sums activations twice a layer
-	LayerOverhead float64 // microseconds added per layer: kernel launches
+	TwoPhase      bool      // prefill and decode are two phases, one after the other, each with its own maximum
+	AllReduce     AllReduce // with TP > 1
+	LayerOverhead float64   // microseconds added per layer: kernel launches
 }
 
 // Roofline charges a step the larger of its arithmetic and its memory traffic.
@@ -35,8 +35,11 @@ func NewRoofline(alphas []float64, s Shape, g GPU, tp int, o RooflineOptions) (*
 	if tp < 1 {
 		return nil, fmt.Errorf("tp = %d: must be ≥ 1", tp)
 	}
-	if o.AllReduceGBs < 0 || o.LayerOverhead < 0 {
-		return nil, fmt.Errorf("roofline: all-reduce bandwidth and layer overhead must be ≥ 0")
+	if err := o.AllReduce.check(); err != nil {
+		return nil, fmt.Errorf("roofline: %w", err)
+	}
+	if !(o.LayerOverhead >= 0) || math.IsInf(o.LayerOverhead, 0) {
+		return nil, fmt.Errorf("roofline: layer overhead = %v: must be finite and ≥ 0", o.LayerOverhead)
 	}
 	m := &Roofline{Alpha: a, RooflineOptions: o, s: s, g: g, tp: float64(tp), peak: g.TFlopsPeak * 1e12,
 		bw: g.BwPeakTBs * 1e12}
@@ -58,7 +61,7 @@ func (m *Roofline) Step(b *Batch) int64 {
 	}
 	var seconds float64
 	if m.TwoPhase {
-		seconds = m.phase(b.Items, total, true) + m.phase(b.Items, total, false)
+		seconds = m.phase(b.Items, true) + m.phase(b.Items, false)
 	} else {
 		var compute, bytes float64
 		for i := range b.Items {
@@ -69,30 +72,26 @@ func (m *Roofline) Step(b *Batch) int64 {
 		memory := (m.weights(total)/m.tp + bytes) / m.bw
 		seconds = math.Max(compute, memory)
 	}
-	if m.AllReduceGBs > 0 && m.tp > 1 {
-		// A ring sums V bytes in 2·(tp-1)/tp·V of traffic per GPU; each layer sums its activations twice.
-		volume := 2 * float64(m.s.Layers) * float64(total) * float64(m.s.Hidden) * m.s.Bytes
-		seconds += 2 * (m.tp - 1) / m.tp * volume / (m.AllReduceGBs * 1e9)
-	}
-	return max(1, Ticks(1e6*seconds+m.LayerOverhead*float64(m.s.Layers)))
+	return max(1, Ticks(1e6*seconds+m.AllReduce.step(&m.s, m.tp, total, m.s.Bytes)+
+		m.LayerOverhead*float64(m.s.Layers)))
 }
 
 // phase is the time of the prefill or of the decode part alone; each reads the weights.
-func (m *Roofline) phase(items []Item, total int, prefill bool) float64 {
+func (m *Roofline) phase(items []Item, prefill bool) float64 {
 	var compute, bytes float64
-	n := 0
+	tokens := 0
 	for i := range items {
 		if items[i].Prefill == prefill {
 			c, y := m.item(&items[i])
 			compute += c
 			bytes += y
-			n++
+			tokens += items[i].tokens()
 		}
 	}
-	if n == 0 {
+	if tokens == 0 {
 		return 0
 	}
-	return math.Max(compute, (m.weights(total)/m.tp+bytes)/m.bw)
+	return math.Max(compute, (m.weights(tokens)/m.tp+bytes)/m.bw)
 }
 
 func (it *Item) tokens() int {
