@@ -56,6 +56,7 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 		if r.Progress > r.HighWater {
 			r.HighWater = r.Progress
 			e.advances++
+			r.moved = now + took
 		}
 		if sl.Row < 0 {
 			continue
@@ -74,6 +75,7 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 // token answers a row of q.
 func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 	r := q.r
+	r.moved = seen
 	r.tokens++
 	if r.tokens == 1 {
 		r.ttft = seen - r.Spec.Arrival
@@ -102,6 +104,7 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 	case said.End == core.NotEnded:
 		if k := r.stalls; k < len(r.Spec.Stalls) && r.tokens >= r.Spec.Stalls[k].After {
 			r.stalls++
+			r.paused = true
 			u.c.Handle(at, core.Input{Kind: core.Pause, Req: q.ID})
 			e.events.push(now+took+max(1, r.Spec.Stalls[k].Us), resumed, r.Slot, r.gen)
 		}
@@ -136,6 +139,7 @@ func (u *uma) says(q *served) core.Token {
 
 // resume continues a request whose client reads again.
 func (u *uma) resume(r *request, now int64) {
+	r.paused, r.moved = false, now
 	u.c.Handle(instant(now), core.Input{Kind: core.Resume, Req: core.ID(r.Spec.Index) + 1})
 }
 
