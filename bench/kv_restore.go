@@ -2,9 +2,7 @@ package bench
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,16 +18,16 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	redis, stop, err := startRedis(dir)
+	store, err := startRedis(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer stop()
+	defer store.kill()
 	args := []string{"--parallel", "4", "--cache-ram", "1GiB"}
 	disk := append(slices.Clone(args), "--cache-dir", filepath.Join(dir, "kv"))
 	all := append(slices.Clone(disk), "--ctx-size", fmt.Sprint(max(8192, 2*cfg.Prompts*cfg.Prefix)))
-	if redis != "" {
-		all = append(all, "--fabric", redis)
+	if store != nil {
+		all = append(all, "--fabric", store.url())
 	}
 	var w writer
 	measure := func(p *daemonproc.Proc, tier wire.CacheTier) (ttft, step []float64, err error) {
@@ -114,11 +112,11 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 	if err != nil {
 		return rows, err
 	}
-	if redis == "" {
+	if store == nil {
 		say(cfg.Log, "  no redis-server or valkey-server on the PATH: the fabric is left out")
 		return rows, nil
 	}
-	return rows, with(cfg.Start, append(args, "--ctx-size", "8192", "--fabric", redis),
+	return rows, with(cfg.Start, append(args, "--ctx-size", "8192", "--fabric", store.url()),
 		func(p *daemonproc.Proc) error { return row(p, wire.TierFabric, 0.15) })
 }
 
@@ -135,43 +133,4 @@ func copiesDone(p *daemonproc.Proc) error {
 		}
 		last = n
 	}
-}
-
-// startRedis starts a server on loopback; "" when there is none on the PATH.
-func startRedis(dir string) (url string, stop func(), err error) {
-	bin := ""
-	for _, name := range []string{"valkey-server", "redis-server"} {
-		if path, err := exec.LookPath(name); err == nil {
-			bin = path
-			break
-		}
-	}
-	if bin == "" {
-		return "", func() {}, nil
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	cmd := exec.Command(bin, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-		"--dir", dir)
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	for range 200 {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			return "redis://" + addr, stop, nil
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	stop()
-	return "", nil, fmt.Errorf("%s does not listen on %s", bin, addr)
 }

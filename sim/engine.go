@@ -35,6 +35,8 @@ type Engine struct {
 	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
 	stepDue  bool
 	busyTill int64 // nominal end of the last step
+	stopped  int64 // no step begins before this time (Stop)
+	unloaded int64 // microseconds that loading takes with the next request (Unload); 0 = it is loaded
 	steps    int
 	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
 	ended    int64 // those that ended, likewise
@@ -160,6 +162,10 @@ func (e *Engine) Advance() {
 	if k := ev.kind(); (k == timeout || k == resumed) && r == nil {
 		return // BLIS drops it without moving the clock
 	}
+	if ev.kind() == stepDue && ev.at < e.stopped {
+		e.pushStep(e.stopped)
+		return
+	}
 	if checked && ev.at < e.clock {
 		panic("sim: INV-3: the clock would go back")
 	}
@@ -256,6 +262,9 @@ func (e *Engine) onQueued(r *request, now int64) {
 		return
 	}
 	r.state, r.enqueued = Queued, now
+	if e.unloaded > 0 {
+		e.stopped, e.unloaded = max(e.stopped, now+e.unloaded), 0
+	}
 	e.formation.join(e, r, now)
 	if d := r.Spec.Deadline; d > 0 && d <= e.horizon {
 		e.events.push(d, timeout, r.Slot, r.gen)

@@ -48,6 +48,8 @@ type request struct {
 	limit    int   // … and the most it may
 	handed   bool  // … and it goes to another server with its first token
 	stalls   int   // … and how many of Spec.Stalls have begun
+	paused   bool  // … and that its client does not read
+	moved    int64 // … and when it last got further than before
 	lastEmit int64 // … and when the last one was; elsewhere ≠ 0 only until a moved request's next token
 
 	stallMark int64 // Engine.advances + 1 at its last preemption

@@ -40,6 +40,11 @@ type Options struct {
 	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
 	Engine  runtime.Engine
 	Row     func(r *workload.Request, history []runtime.Token, logits []float32)
+	// Done is called with each result, where Config.Collect is Aggregate.
+	Done func(Result)
+	// Watch is called each WatchUs microseconds of the clock, before the events of that time, while there are events.
+	Watch   func(e *Engine, now int64)
+	WatchUs int64
 }
 
 // RunModel is Run with the caller's latency model and hooks.
@@ -67,11 +72,13 @@ type run struct {
 	more bool
 	last int64 // arrival of the newest request
 	over bool  // the horizon or a livelock has ended it
+	opt  Options
+	mark int64 // when Watch is next called
 }
 
 func newRun(cfg Config, model latency.Model, src workload.Source, opt Options) (*run, error) {
-	r := &run{rep: &Report{Config: cfg, Metrics: &Metrics{}}, src: src, last: -1}
-	sink := Sink{Planned: opt.Planned, Engine: opt.Engine, Row: opt.Row}
+	r := &run{rep: &Report{Config: cfg, Metrics: &Metrics{}}, src: src, last: -1, opt: opt, mark: opt.WatchUs}
+	sink := Sink{Planned: opt.Planned, Engine: opt.Engine, Row: opt.Row, Done: opt.Done}
 	if cfg.Collect == EveryRequest {
 		sink.Done = r.rep.add
 		if l, ok := src.(interface{ Len() int }); ok {
@@ -111,6 +118,10 @@ func (r *run) peek() (int64, bool) {
 
 // advance executes the next event. There must be one.
 func (r *run) advance() error {
+	for at, _ := r.peek(); r.opt.Watch != nil && r.mark <= at; r.mark += r.opt.WatchUs {
+		r.opt.Watch(r.e, r.mark)
+		at, _ = r.peek()
+	}
 	if at, ok := r.e.Next(); r.more && (!ok || r.next.Arrival <= at) {
 		if r.next.Arrival < r.last {
 			return fmt.Errorf("workload: %s arrives at %d us, after one that arrived at %d us; a source must be in "+

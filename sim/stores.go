@@ -34,6 +34,7 @@ type stores struct {
 	fetches  []*fetch
 	debt     float64 // microseconds that copying took and that have not passed yet
 	restored [3]int64
+	fault    [3]Fault // of each tier
 }
 
 // The tiers below the pool.
@@ -159,15 +160,19 @@ func (t *stores) fetch(op *core.Op, now int64) {
 	at := float64(now)
 	for i, p := range f.chain {
 		tier := t.tierOf(p)
+		if t.fault[tier] == Failing {
+			f.cut(i)
+			break
+		}
 		if tier != tierHost {
 			took := float64(t.us[tier] * float64(p.P1-p.P0))
+			if t.fault[tier] == Hanging {
+				took *= hangs
+			}
 			limit := float64(micros(op.Patience) * float64(p.P1-p.P0))
 			if tier == tierFabric && op.Patience > 0 && took > limit { // core does not wait longer
 				at += limit
-				for _, late := range f.chain[i:] {
-					of(late).refs--
-				}
-				f.chain = f.chain[:i]
+				f.cut(i)
 				break
 			}
 			at += took
@@ -175,6 +180,14 @@ func (t *stores) fetch(op *core.Op, now int64) {
 		f.from, f.ready = append(f.from, tier), append(f.ready, int64(at))
 	}
 	f.over = int64(at)
+}
+
+// cut leaves out the parts from i on.
+func (f *fetch) cut(i int) {
+	for _, late := range f.chain[i:] {
+		of(late).refs--
+	}
+	f.chain = f.chain[:i]
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -330,11 +343,11 @@ func (t *stores) put(ns uint32, tokens []kvsnap.Token, p0 int) bool {
 		return false
 	}
 	size := int64(n.P1 - n.P0)
-	if t.disk != nil && !n.Disk.In() && t.room(t.disk, diskElem, size) {
+	if t.disk != nil && t.fault[tierDisk] != Failing && !n.Disk.In() && t.room(t.disk, diskElem, size) {
 		t.disk.Push(n, size, diskElem)
 		of(n).onDisk = t.write(tierDisk, size)
 	}
-	if t.fabric && of(n).onFabric == 0 && t.whole(n) {
+	if t.fabric && t.fault[tierFabric] != Failing && of(n).onFabric == 0 && t.whole(n) {
 		of(n).onFabric = t.write(tierFabric, size)
 	}
 	return true

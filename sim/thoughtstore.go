@@ -109,3 +109,16 @@ func (t *stores) thoughtTier() core.Tier {
 	}
 	return core.Host
 }
+
+// endThought forgets the thought of a request that has ended. Without a fabric the host tier's bound does so.
+func (t *stores) endThought(req core.ID) {
+	if t == nil || !t.fabric {
+		return
+	}
+	t.thoughts.list = slices.DeleteFunc(t.thoughts.list, func(o *outside) bool {
+		if o.req == req {
+			t.thoughts.tokens -= o.tokens
+		}
+		return o.req == req
+	})
+}

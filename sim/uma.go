@@ -22,6 +22,7 @@ import (
 // An inter-token latency is what a client sees: from one token to the next, pauses and preemptions included.
 type uma struct {
 	c      *core.Core
+	cfg    core.Config    // of c
 	stores *stores        // nil: cells that are evicted are computed again
 	eng    runtime.Engine // nil: only the time of a batch is asked for
 	row    func(*workload.Request, []runtime.Token, []float32)
@@ -92,6 +93,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	if u.c, err = core.New(c); err != nil {
 		return nil, fmt.Errorf("batch formation uma: %w", err)
 	}
+	u.cfg = c
 	u.cpu = newProcessors(cfg, u.c)
 	if u.think, err = newThinkModel(cfg.ThinkBudget, cfg.EarlyExit); err != nil {
 		return nil, err
@@ -160,8 +162,8 @@ func (u *uma) overlaps() bool { return false }
 // waits: a client does not read, and its request, or those that need its cells, go on when it does.
 func (u *uma) waits() bool { return u.paused > 0 }
 
-// pending: core has to be told of completions, or a restore is under way.
-func (u *uma) pending() bool { return u.c.Pending() }
+// pending: core has to be told of completions, a restore is under way, or there is time to copy cached prefixes.
+func (u *uma) pending() bool { return u.c.Pending() || !u.c.Quiet() }
 
 func (u *uma) used(*Engine) int {
 	c := u.c.Tree().Cells()
@@ -247,6 +249,7 @@ func (u *uma) leave(_ *Engine, r *request, now int64) {
 
 // forget removes a request from u. Core keeps it until its sequence is released.
 func (u *uma) forget(q *served) {
+	u.stores.endThought(q.ID)
 	delete(u.byID, q.ID)
 	u.runs.End(uint64(q.ID))
 	u.pause(q, false)

@@ -56,6 +56,7 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 		if r.Progress > r.HighWater {
 			r.HighWater = r.Progress
 			e.advances++
+			r.moved = now + took
 		}
 		if sl.Row < 0 {
 			continue
@@ -74,6 +75,7 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 // token answers a row of q.
 func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 	r := q.r
+	r.moved = seen
 	r.tokens++
 	if r.tokens == 1 {
 		r.ttft = seen - r.Spec.Arrival
@@ -105,6 +107,7 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 		if k := r.stalls; k < len(r.Spec.Stalls) && r.tokens >= r.Spec.Stalls[k].After {
 			r.stalls++
 			u.pause(q, true)
+			r.paused = true
 			u.c.Handle(at, core.Input{Kind: core.Pause, Req: q.ID})
 			e.events.push(now+took+max(1, r.Spec.Stalls[k].Us), resumed, r.Slot, r.gen)
 		}
@@ -152,6 +155,7 @@ func (u *uma) pause(q *served, paused bool) {
 // resume continues a request whose client reads again.
 func (u *uma) resume(r *request, now int64) {
 	u.pause(u.byID[core.ID(r.Spec.Index)+1], false)
+	r.paused, r.moved = false, now
 	u.c.Handle(instant(now), core.Input{Kind: core.Resume, Req: core.ID(r.Spec.Index) + 1})
 }
 

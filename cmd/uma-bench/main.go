@@ -44,6 +44,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench front               cost of a front with an engine process
   uma-bench two-models          ITL of one model beside a storm of prompts for another
   uma-bench models              many models in turn where memory has room for a few
+  uma-bench soak                a day's mixture for hours, or for days in virtual time: leaks, stuck requests
   uma-bench busy                answers beside a process that takes a processor, and after its end
   uma-bench equal               equal clients at the same moment, by policy
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
@@ -64,7 +65,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
 		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), modelsCommand(), kvCommand(),
 		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
-		speculateCommand(), clientCommand())
+		speculateCommand(), soakCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

@@ -132,3 +132,24 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 }
+
+func TestSoakFlags(t *testing.T) {
+	for line, want := range map[string]string{
+		"--hours -1":               "must be more than 0",
+		"--days 5000":              "at most 10 years",
+		"--rate 0":                 "--rate is 0",
+		"--rate 1e9":               "at most 6000 events a minute",
+		"--sample 1ms":             "--sample is 1ms",
+		"--fault 3m":               "--fault at most half of --stuck",
+		"--virtual --sample 500ms": "in virtual time it must be at least 1s",
+		"--virtual -- --ctx-size":  "takes no options for one",
+	} {
+		err := do(t, soakCommand(), strings.Fields(line)...)
+		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("soak %s: %v, want %q", line, err, want)
+		}
+	}
+	if err := do(t, soakCommand(), strings.Fields("--virtual --minutes 20 --rate 4")...); err != nil {
+		t.Errorf("twenty virtual minutes: %v", err)
+	}
+}

@@ -140,3 +140,9 @@ func pssOf(pid int) (int64, error) {
 	}
 	return 0, fmt.Errorf("/proc/%d/smaps_rollup has no Pss", pid)
 }
+
+// DescriptorsOf counts the open descriptors of one process.
+func DescriptorsOf(pid int) (int, error) {
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(names), err
+}

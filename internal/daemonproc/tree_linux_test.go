@@ -41,6 +41,9 @@ func TestAllProcessesCount(t *testing.T) {
 		return rss > own
 	})
 	rss, err := p.RSS()
+	if n, err := DescriptorsOf(pids[0]); err != nil || n < 3 {
+		t.Errorf("%d descriptors, %v", n, err)
+	}
 	if pss, perr := p.PSS(); err != nil || perr != nil || pss <= 0 || pss > rss {
 		t.Errorf("RSS %d, PSS %d, %v, %v", rss, pss, err, perr)
 	}
