@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,8 @@ func fidelityCommand() *cobra.Command {
 		Use:   "fidelity [-- FLAGS OF uma-serve]",
 		Short: "compare uma-sim's predictions with the daemon's measured times",
 		Long: `Run uma-serve on decode-sweep, storm and shared-prefix with --trace and measure times at the client. Then
-simulate each recording with uma-sim (same arrivals, same lengths) and compare. --cost selects the step times:
+simulate each recording with uma-sim (same arrivals, same lengths) and compare. --unseen takes agent-chain, two-app and
+long-context instead, workloads that the simulator was not developed on. --cost selects the step times:
 
   recording    uma-sim fit of the recorded steps (default)
   daemon       the four coefficients that the daemon had learned by the end
@@ -65,6 +67,7 @@ cores with a model of 135 M parameters).`,
 	fs.StringVarP(&f.model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
 	fs.StringVar(&f.policy, "policy", "", "the daemon's `policy` (default: its own)")
 	fs.StringVar(&f.cost, "cost", "recording", "source of step times: recording, daemon, calibration")
+	fs.BoolVar(&f.unseen, "unseen", false, "agent-chain, two-app and long-context instead of the three")
 	fs.StringSliceVar(&f.only, "only", nil, "`workloads` to run (default: all)")
 	fs.StringVar(&f.out, "out", "", "keep recordings and results in `directory`")
 	fs.StringVar(&f.again, "again", "", "run no daemon; simulate the recordings in `directory` (from --out) again")
@@ -78,6 +81,7 @@ type fidelity struct {
 	model, policy, out, again, cost string
 	only, flags                     []string
 	scale, target                   float64
+	unseen                          bool
 	log                             io.Writer
 	beside                          string
 }
@@ -110,11 +114,18 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 		return nil, err
 	}
 	workloads := bench.FidelityWorkloads(f.scale)
+	if f.unseen {
+		workloads = bench.UnseenWorkloads(f.scale)
+	}
 	wanted := func(k int) bool {
 		return k >= 0 && k < len(workloads) && (len(f.only) == 0 || slices.Contains(f.only, workloads[k].Name))
 	}
 	if !slices.ContainsFunc([]int{0, 1, 2}, wanted) {
-		return nil, fmt.Errorf("--only is %v; workloads are decode-sweep, storm, shared-prefix", f.only)
+		var names []string
+		for _, w := range workloads {
+			names = append(names, w.Name)
+		}
+		return nil, fmt.Errorf("--only is %v; workloads are %s", f.only, strings.Join(names, ", "))
 	}
 	if f.again == "" {
 		began := time.Now()

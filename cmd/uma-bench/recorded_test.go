@@ -48,3 +48,15 @@ func TestRecordedReplays(t *testing.T) {
 		}
 	}
 }
+
+// TestFidelityNamesItsWorkloads: --only takes the names of the chosen three.
+func TestFidelityNamesItsWorkloads(t *testing.T) {
+	for want, args := range map[string][]string{
+		"decode-sweep, storm, shared-prefix": {"--only", "two-app", "--again", t.TempDir()},
+		"agent-chain, two-app, long-context": {"--unseen", "--only", "storm", "--again", t.TempDir()},
+	} {
+		if err := do(t, fidelityCommand(), args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}

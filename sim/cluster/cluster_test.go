@@ -212,6 +212,10 @@ func TestDisaggregationOfUma(t *testing.T) {
 // TestDisaggregationHelpsAnswers: beside long prompts, answers of servers that compute no prompts are smoother than on
 // servers that compute both, with the daemon's batching as with vLLM's.
 func TestDisaggregationHelpsAnswers(t *testing.T) {
+	requests := int64(2000)
+	if invariants.Enabled { // a hundred times slower
+		requests = 500
+	}
 	for _, server := range []sim.Config{server(), uma("stock")} {
 		p99 := map[int]float64{}
 		if server.BatchFormation == "uma" {
@@ -219,7 +223,7 @@ func TestDisaggregationHelpsAnswers(t *testing.T) {
 		}
 		for _, prefill := range []int{0, 4} {
 			d := workload.DefaultDistribution()
-			d.Rate, d.Requests, d.Process = 150, 2000, "poisson"
+			d.Rate, d.Requests, d.Process = 150, requests, "poisson"
 			d.Input, d.Output = workload.Gaussian{Mean: 1200, SD: 400, Min: 100, Max: 3000},
 				workload.Gaussian{Mean: 40, SD: 10, Min: 2, Max: 80}
 			s, err := d.Spec()
@@ -230,7 +234,7 @@ func TestDisaggregationHelpsAnswers(t *testing.T) {
 			cfg := Config{Server: server, Instances: 6, Routing: "least-loaded", PrefillInstances: prefill,
 				KVBytesPerToken: 1e5, TransferGBs: 1000}
 			rep, err := Run(cfg, s.New())
-			if err != nil || rep.Metrics.Completed != 2000 {
+			if err != nil || rep.Metrics.Completed != requests {
 				t.Fatalf("%v: %d completed", err, rep.Metrics.Completed)
 			}
 			p99[prefill] = rep.Metrics.ITL.PercentileMs(99)
