@@ -43,6 +43,7 @@ type loop struct {
 	rec       *recorder // nil without --trace
 	saved     *calibration
 	cpu       processors
+	prefer    func() error // asks for the loop's thread to run before others
 	masks     maskWorker
 	maskCosts maskCosts
 	goesOn    sampler.Mask // all tokens but ends of generation; nil: not needed yet
@@ -143,6 +144,9 @@ func (l *loop) run() {
 	defer l.dumpState()
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
+	if err := l.prefer(); err != nil {
+		l.log.Debug("the decode loop's thread has the class of any thread", "error", err)
+	}
 	l.cpu.begin(l)
 	defer l.cpu.close()
 	defer l.rec.close()

@@ -44,6 +44,9 @@ const (
 
 // openProcessors connects the loop to the counters of the system, or of parts in a test.
 func (l *loop) openProcessors(p *parts) {
+	if l.prefer = p.prefer; l.prefer == nil {
+		l.prefer = cpus.Prefer
+	}
 	set, ok := l.eng.(runtime.ThreadSetter)
 	if !ok || l.caps.Threads < 2 || l.caps.Device != runtime.DeviceCPU && p.counters == nil {
 		return

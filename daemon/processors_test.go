@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -125,6 +126,23 @@ func TestPowerModes(t *testing.T) {
 		}
 		if err := r.stop(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestTheLoopsThreadIsPreferred: the decode loop asks for it once, and serves where it is refused.
+func TestTheLoopsThreadIsPreferred(t *testing.T) {
+	for _, refused := range []error{nil, errors.New("pthread_set_qos_class_self_np: operation not permitted")} {
+		var asked atomic.Int32
+		r := serveParts(t, slog.New(slog.DiscardHandler), fake.Config{}, parts{prefer: func() error {
+			asked.Add(1)
+			return refused
+		}})
+		if a := collect(r.begin(r.dial(), func(q *wire.Request) { q.MaxTokens = 4 })); a.err != nil || a.tokens != 4 {
+			t.Errorf("%+v", a)
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("it asked %d times", n)
 		}
 	}
 }

@@ -108,6 +108,7 @@ type parts struct {
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
 	price    *bool                            // whether cells are priced; nil = on a real engine
+	prefer   func() error                     // for the decode loop's thread; nil: cpus.Prefer
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.

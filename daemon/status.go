@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -170,21 +171,8 @@ func (s *Server) memory() (m wire.InfoMemory) {
 		{Name: "/memory/classes/heap/unused:bytes"}}
 	gometrics.Read(sample)
 	m.GoHeap = int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
-	m.RSS = residentBytes()
+	m.RSS = hostmem.Resident()
 	return m
-}
-
-// residentBytes returns the process's resident set in bytes, 0 without /proc.
-func residentBytes() int64 {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var size, resident int64
-	if n, _ := fmt.Sscan(string(b), &size, &resident); n != 2 {
-		return 0
-	}
-	return resident * int64(os.Getpagesize())
 }
 
 func openDescriptors() int {

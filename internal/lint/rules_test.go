@@ -125,7 +125,7 @@ var rules = []rule{
 	{"internal/manpage", []string{"internal/buildinfo"}, "every program has manual pages"},
 	{"internal/connstate", []string{"internal/memfile"},
 		"a table in memory; who writes it and who reads it, the processes say"},
-	{"internal/cpus", nil, "it reads the system"},
+	{"internal/cpus", []string{"internal/mach"}, "it reads the system"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/thinktags"},
 		"it reads files without an engine"},

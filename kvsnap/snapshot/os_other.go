@@ -1,6 +1,6 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package snapshot
 
-// background does nothing: only Linux has a priority per thread.
+// background does nothing: this system has no priority per thread.
 func background() {}

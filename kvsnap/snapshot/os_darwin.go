@@ -1,0 +1,14 @@
+package snapshot
+
+import (
+	"runtime"
+
+	"github.com/uma-serve/uma-serve/internal/mach"
+)
+
+// background locks the goroutine to a thread of the class utility: it gets what the engine's threads leave, on Apple
+// silicon mostly cores of the slower kind. The thread ends with the goroutine.
+func background() {
+	runtime.LockOSThread()
+	_ = mach.SetClass(mach.Utility) // on failure the class remains
+}
