@@ -77,6 +77,8 @@ type Config struct {
 	// computing them (sched.Prices); else always.
 	ByPrice bool
 
+	Draft DraftConfig // of the draft model
+
 	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are set at Arrive.
 	Tokens func(*Request)
 	// Trace records every call; nil: nothing is recorded.
@@ -105,7 +107,7 @@ func (c *Config) Validate() error {
 	}
 	switch c.ThinkEvict {
 	case "", KeepThoughts, OffloadThoughts, DropThoughts:
-		return nil
+		return c.Draft.Validate()
 	}
 	return fmt.Errorf("core: think evict %q: must be %q, %q or %q", c.ThinkEvict, KeepThoughts, OffloadThoughts,
 		DropThoughts)
@@ -143,6 +145,7 @@ type Core struct {
 	prices      sched.Prices
 
 	verified []*Request // those with guesses in the newest batch
+	drafts   drafts
 	// indexes of ended requests, to reuse, and the bytes of all
 	spare      []*spec.Index
 	indexBytes int
@@ -163,6 +166,9 @@ func New(cfg Config) (*Core, error) {
 	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{},
 		other: &Step{}}
 	s := SchedConfig(cfg.Sched)
+	s.DraftBatch, s.DraftCost = cfg.Draft.Batch, cfg.Draft.Cost
+	c.drafts.slots = make([]draftSlot, cfg.Draft.Sequences)
+	c.drafts.rows = make([]*draftSlot, 0, cfg.Draft.Sequences)
 	var err error
 	if c.sched, err = sched.New(s); err != nil {
 		return nil, err
@@ -352,6 +358,7 @@ func (c *Core) Next(now Instant) *Step {
 	if len(c.plan.Batch) > 0 {
 		c.makeRoom(now, c.plan.Tokens)
 		c.addForks()
+		c.placeDrafts()
 	}
 	if c.lookAhead {
 		c.readAhead(now)
@@ -414,6 +421,7 @@ func (c *Core) forget(r *Request) {
 	r.ended = true
 	r.guess.next = 0
 	c.dropIndex(r)
+	c.dropDraft(r)
 	delete(c.requests, r.ID)
 	if r.waiting || r.had > 0 { // it waits, or what it had computed is parked
 		r.waiting, r.had = false, 0
@@ -446,7 +454,7 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 		for j := range s.N {
 			tok, behind := Token(0), j-(s.N-1-s.Guessed) // behind the history's last token, if the slice ends it
 			if behind > 0 {
-				tok = r.guess.tokens[behind-1]
+				tok = r.guess.tokens(s.Drafted)[behind-1]
 			} else {
 				tok = r.Tokens[s.Start+j]
 			}
@@ -468,7 +476,8 @@ func (c *Core) Done(now Instant, res *Result) {
 	if len(c.plan.Batch) == 0 {
 		return
 	}
-	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took, Resident: resident})
+	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took, Resident: resident,
+		Drafting: c.drafts.took})
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
 		r := c.requests[s.Req]

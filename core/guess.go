@@ -30,25 +30,71 @@ const (
 
 // guess is what core guesses to follow a request's history.
 type guess struct {
-	tokens [MaxGuess]Token
-	n      int // of tokens; 0 = there is no guess
-	from   int // index in Request.Tokens of the first one
+	text   guessed // from a text
 	grade  int
-	right  int  // of tokens: those that came true, from the first on. Invariant: right ≤ n
-	wrong  bool // the one behind those was compared, and was another
+	source spec.Source
+	draft  guessed // from the draft model, if the newest step has computed its guesses
 
 	// Of the newest step, until the next one.
 	rows     int // guesses in it
+	drafted  bool
 	base     int // tokens of the history that were computed with it
 	kept     int // guesses that came true and whose cells stay. Invariant: kept ≤ rows
-	source   spec.Source
 	thinking bool
 	next     int // see NextRow
 
 	index *spec.Index
 	other Seq // the sequence that the newest guess from another text came from; NoSeq = none
 	tried bool
+	slot  int // its sequence of the draft model, plus one; 0 = it has none
 	Guesses
+}
+
+// guessed are tokens that may follow a history, and what has become of them.
+type guessed struct {
+	tokens [MaxGuess]Token
+	n      int  // of tokens; 0 = there is no guess
+	from   int  // index in Request.Tokens of the first one
+	right  int  // of tokens: those that came true, from the first on. Invariant: right ≤ n
+	wrong  bool // the one behind those was compared, and was another
+}
+
+// begin forgets the tokens; the next ones follow a history of so many.
+func (g *guessed) begin(from int) { g.n, g.from, g.right, g.wrong = 0, from, 0, false }
+
+// compare compares the newest token of a history with the guess.
+func (g *guessed) compare(tokens []Token) {
+	switch at := len(tokens) - 1; {
+	case g.wrong || g.right == g.n || at != g.from+g.right:
+	case g.tokens[g.right] == tokens[at]:
+		g.right++
+	default:
+		g.wrong = true
+	}
+}
+
+// inStep are the guesses whose rows are in the newest step.
+func (g *guess) inStep() *guessed {
+	if g.drafted {
+		return &g.draft
+	}
+	return &g.text
+}
+
+// tokens are the draft model's guesses, or those from a text.
+func (g *guess) tokens(drafted bool) *[MaxGuess]Token {
+	if drafted {
+		return &g.draft.tokens
+	}
+	return &g.text.tokens
+}
+
+// stepSource is the source of inStep.
+func (g *guess) stepSource() spec.Source {
+	if g.drafted {
+		return spec.Draft
+	}
+	return g.source
 }
 
 // Guesses counts the guessed tokens of a request that were computed, and those of them that came true.
@@ -72,8 +118,8 @@ func (c *Guesses) add(g *guess) {
 	if g.thinking {
 		phase = 1
 	}
-	c.Drafted[phase][g.source] += g.rows
-	c.Accepted[phase][g.source] += g.kept
+	c.Drafted[phase][g.stepSource()] += g.rows
+	c.Accepted[phase][g.stepSource()] += g.kept
 }
 
 // NextRow returns how many rows behind Slice.Row the row of the request's next token is, after a Token that was
@@ -84,23 +130,20 @@ func (r *Request) NextRow() int { return r.guess.next }
 func (c *Core) guessed(r *Request, s *sched.Slice) {
 	g := &r.guess
 	g.rows, g.base, g.kept, g.next = s.Guessed, r.computed, 0, 0
+	if g.drafted = s.Drafted; !g.drafted {
+		g.draft.n = 0 // those of a step that failed
+	}
 	if s.Guessed > 0 {
-		g.source, g.thinking = spec.SourceOf(g.grade), r.Control.Phase() == meridian.ThinkDecode
+		g.thinking = r.Control.Phase() == meridian.ThinkDecode
 		c.verified = append(c.verified, r)
 	}
 }
 
-// compare compares r's newest token with the guess.
+// compare compares r's newest token with the guesses.
 func (c *Core) compare(r *Request) {
-	g := &r.guess
-	g.next = 0
-	switch at := len(r.Tokens) - 1; {
-	case g.wrong || g.right == g.n || at != g.from+g.right:
-	case g.tokens[g.right] == r.Tokens[at]:
-		g.right++
-	default:
-		g.wrong = true
-	}
+	r.guess.next = 0
+	r.guess.text.compare(r.Tokens)
+	r.guess.draft.compare(r.Tokens)
 }
 
 // keepGuesses counts the cells of guesses that came true as r's, except that of the newest token: its row may be needed
@@ -110,14 +153,16 @@ func (c *Core) keepGuesses(r *Request) {
 	if g.rows == 0 {
 		return
 	}
-	c.grown(r, min(g.from+min(g.right, g.rows), len(r.Tokens)-1))
+	in := g.inStep()
+	c.grown(r, min(in.from+min(in.right, g.rows), len(r.Tokens)-1))
 	g.kept = r.computed - g.base
 }
 
 // goesOn reports whether r's newest token is a guess whose row has been computed. Then that row is r's next.
 func (c *Core) goesOn(r *Request) bool {
 	g := &r.guess
-	if g.rows == 0 || g.wrong || g.right > g.rows || g.from+g.right != len(r.Tokens) {
+	in := g.inStep()
+	if g.rows == 0 || in.wrong || in.right > g.rows || in.from+in.right != len(r.Tokens) {
 		return false
 	}
 	c.grown(r, len(r.Tokens))
@@ -126,28 +171,35 @@ func (c *Core) goesOn(r *Request) bool {
 	return true
 }
 
-// offer fills in e what became of r's newest guess, and makes the next one.
+// offer fills in e what became of r's newest guesses, and makes the next ones.
 func (c *Core) offer(r *Request, e *sched.Event) {
 	g := &r.guess
-	e.Accepted, e.Right, e.Wrong = g.kept, g.right, g.wrong
-	g.n, g.right, g.wrong = 0, 0, false
+	e.Accepted, e.Right, e.Wrong = g.kept, g.text.right, g.text.wrong
+	e.DraftRight, e.DraftWrong = g.draft.right, g.draft.wrong
+	if e.Cut > 0 {
+		c.dropDraft(r) // its positions are others now
+	}
+	c.settleDraft(r)
+	g.text.begin(len(r.Tokens))
+	g.draft.begin(len(r.Tokens))
 	most := min(r.Speculate, MaxGuess, r.MaxTokens-r.Generated()-1, c.cfg.Sched.Cells-len(r.Tokens)-1)
 	if most <= 0 {
 		return
 	}
+	c.offerDraft(r, e, most)
 	if e.Cut > 0 && g.index != nil {
 		g.index.Reset()
 	}
 	match, source := 0, spec.Other
 	if rest := c.otherText(r, e.Cut > 0); len(rest) > 0 {
-		g.n, match = copy(g.tokens[:most], rest), r.Generated()
+		g.text.n, match = copy(g.text.tokens[:most], rest), r.Generated()
 	} else if c.indexed(r) {
 		source = spec.Own
-		g.n, match = g.index.Guess(r.Tokens, g.tokens[:most])
+		g.text.n, match = g.index.Guess(r.Tokens, g.text.tokens[:most])
 	}
-	if g.n > 0 {
-		g.from, g.grade = len(r.Tokens), spec.Grade(source, match)
-		e.Offer, e.Grade = g.n, g.grade
+	if g.text.n > 0 {
+		g.grade, g.source = spec.Grade(source, match), source
+		e.Offer, e.Grade = g.text.n, g.grade
 	}
 }
 
@@ -220,7 +272,8 @@ func (c *Core) rollBack() {
 			c.op(Op{Kind: SeqRemove, Dst: r.seq, From: r.computed, To: -1})
 		}
 		g.Guesses.add(g)
-		c.note(Note{Kind: Verified, Request: r, N: g.rows, Accepted: g.kept, Source: g.source, Thinking: g.thinking})
+		c.note(Note{Kind: Verified, Request: r, N: g.rows, Accepted: g.kept, Source: g.stepSource(),
+			Thinking: g.thinking})
 		g.rows, g.kept = 0, 0
 		c.verified[i] = nil
 	}

@@ -35,3 +35,27 @@ func TestRandomOperationsOnLlama(t *testing.T) {
 	}
 	thoughtOnEngine(t, eng, alone)
 }
+
+// TestDraftsOnLlama: answers of llama.cpp with a draft model in a second llama.cpp context of the process are those
+// without, token by token. The draft model is a copy, or a smaller one with other weights.
+func TestDraftsOnLlama(t *testing.T) {
+	if !llama.Exact() {
+		t.Skip("here a row's logits depend on what is beside it: equal answers cannot be asked for")
+	}
+	open := func(c ggufgen.Config) runtime.Engine {
+		e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, c), ContextTokens: 1024, Batch: 64,
+			MicroBatch: 64, Sequences: 24, Threads: 1, FlashAttn: "on"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		return e
+	}
+	model, small := ggufgen.Tiny(), ggufgen.Tiny()
+	small.Name, small.Layers, small.Seed = "ggufgen-tiny-draft", 1, 9
+	eng, draft := open(model), open(small)
+	if n, err := runtime.SameVocab(eng.Vocab(), draft.Vocab(), "a", "b"); n != model.VocabSize || err != nil {
+		t.Errorf("%d tokens of %d are the same: %v", n, model.VocabSize, err)
+	}
+	draftsOn(t, eng, open(model), draft)
+}

@@ -28,6 +28,13 @@ type machine struct {
 	ended  map[ID]int         // how often each was said to have ended
 	forced func(*Request) int // tokens that follow a drawn one without a row; nil: none
 	says   map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
+
+	// the draft model: tokens by sequence, its batch, what it guesses behind tokens, and whether it fails now
+	drafts     map[Seq][]Token
+	draftBatch runtime.Batch
+	guess      func(tokens []Token) Token
+	draftFails func() bool
+	draftEng   runtime.Engine // nil, or an engine that guesses
 }
 
 type cell struct {
@@ -51,6 +58,10 @@ func newMachine(cfg Config) (*machine, error) {
 	m.batch = runtime.Batch{Token: make([]Token, n), Pos: make([]runtime.Pos, n), Seq: make([]Seq, n),
 		Logits: make([]int8, n)}
 	m.batch.Reset()
+	n = cfg.Draft.Batch
+	m.draftBatch = runtime.Batch{Token: make([]Token, n), Pos: make([]runtime.Pos, n), Seq: make([]Seq, n),
+		Logits: make([]int8, n)}
+	m.drafts = map[Seq][]Token{}
 	var err error
 	m.c, err = New(m.cfg)
 	return m, err
@@ -229,6 +240,15 @@ func (m *machine) next() *Step {
 			}
 		case CopyIn:
 			m.result.Copies = append(m.result.Copies, m.copyIn(op))
+		case DraftRemove:
+			if op.To != -1 || op.From > len(m.drafts[op.Dst]) {
+				panic(fmt.Sprintf("%+v: sequence %d of the draft model has %d tokens", *op, op.Dst,
+					len(m.drafts[op.Dst])))
+			}
+			m.drafts[op.Dst] = m.drafts[op.Dst][:op.From]
+			if m.draftEng != nil && !m.draftEng.SeqRemove(op.Dst, runtime.Pos(op.From), -1) {
+				panic("the draft model refuses to remove cells")
+			}
 		case CloseFetch:
 			delete(m.store.fetches, op.Restore)
 		case Flush:
@@ -344,6 +364,7 @@ type answer func(r *Request, row int) (tok Token, eog bool)
 func (m *machine) done(outcome sched.Outcome, a answer) {
 	plan := m.step.Plan
 	if len(plan.Batch) > 0 {
+		m.draft()
 		m.c.FillBatch(&m.batch)
 		if len(m.refs)+m.batch.Len() > m.cfg.Sched.Cells {
 			panic(fmt.Sprintf("a batch of %d tokens beside %d cells of %d: the scheduler counts on cells that are "+
@@ -388,6 +409,52 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 				next = m.token(r, row, a)
 			}
 		}
+	}
+}
+
+// draft carries out the draft model's part of a step. Its sequences hold what they are said to hold, from position 0
+// on.
+func (m *machine) draft() {
+	for m.c.FillDraft(&m.draftBatch) {
+		if m.draftFails != nil && m.draftFails() {
+			m.c.DraftFailed()
+			return
+		}
+		var tokens []Token
+		b := &m.draftBatch
+		if m.draftEng != nil {
+			e := m.draftEng.Batch()
+			e.Reset()
+			for i := range b.Token {
+				e.Add(b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] != 0)
+			}
+			if err := m.draftEng.Decode(); err != nil {
+				panic("decode of the draft model: " + err.Error())
+			}
+		}
+		for i, tok := range b.Token {
+			seq := b.Seq[i]
+			if int(b.Pos[i]) != len(m.drafts[seq]) {
+				panic(fmt.Sprintf("the draft model computes position %d of sequence %d, which has %d tokens", b.Pos[i],
+					seq, len(m.drafts[seq])))
+			}
+			m.drafts[seq] = append(m.drafts[seq], tok)
+			switch {
+			case b.Logits[i] == 0:
+			case m.draftEng != nil:
+				tokens = append(tokens, argmax(m.draftEng.Logits(i)))
+			default:
+				tokens = append(tokens, m.guess(m.drafts[seq]))
+			}
+		}
+		cells := 0
+		for _, d := range m.drafts {
+			cells += len(d)
+		}
+		if cells > m.cfg.Draft.Cells {
+			panic(fmt.Sprintf("the draft model holds %d cells of %d", cells, m.cfg.Draft.Cells))
+		}
+		m.c.Drafted(time.Millisecond, tokens)
 	}
 }
 

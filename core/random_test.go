@@ -63,6 +63,10 @@ func newLife(seed uint64, s *shape) (*life, error) {
 	}
 	cfg.ShareSystem = rng.IntN(3) == 0
 	cfg.Sched.EveryRows = cfg.Sched.MaxBatch/4 + rng.IntN(cfg.Sched.MaxBatch)
+	if rng.IntN(2) == 0 {
+		cfg.Draft = DraftConfig{Sequences: 1 + rng.IntN(4), Cells: 64 + rng.IntN(cells), Batch: 8 + rng.IntN(64),
+			Tokens: vocab, Cost: 0.1}
+	}
 	recording := &bytes.Buffer{}
 	cfg.Trace = &Trace{Write: func(lines []byte) { recording.Write(lines) }}
 	m, err := newMachine(cfg)
@@ -74,6 +78,15 @@ func newLife(seed uint64, s *shape) (*life, error) {
 		paused: map[ID]bool{}, asked: map[ID]*Request{}, counts: map[string]int{},
 	}
 	l.draw = func(r *Request, _ int) (Token, bool) { return l.says(r.Tokens), false }
+	l.guess = func(tokens []Token) Token {
+		if tok := l.says(tokens); tok%5 > 0 {
+			return tok
+		}
+		return 7
+	}
+	if rng.IntN(8) == 0 {
+		l.draftFails = func() bool { return rng.IntN(60) == 0 }
+	}
 	if s == nil {
 		l.forced = func(r *Request) int {
 			if r.Control.Phase() != meridian.OutputDecode || rng.IntN(5) > 0 {
@@ -342,7 +355,7 @@ func live(seed uint64, n int) (l *life, err error) {
 // opNames are operations in the counts of a random life, which must have come across most of them, or the test shows
 // too little.
 var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out", "fetch", "skip part", "copy in",
-	"close fetch", "flush", "compute", "offload block"}
+	"close fetch", "flush", "compute", "offload block", "draft remove"}
 
 // TestRandomOperations: whatever happens in whatever order, every cell holds what its request computed, the books are
 // conserved after each operation, every request ends once, and its answer is what it would be alone. The recording of
@@ -366,7 +379,7 @@ func TestRandomOperations(t *testing.T) {
 	for _, what := range []string{
 		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch",
 		"skip part", "copy in", "flush", "cancelled", "failed", "offload block", "verified", "accepted", "rolled back",
-		"accepted of own", "accepted of other",
+		"accepted of own", "accepted of other", "accepted of draft-model", "draft remove",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("%q never happened", what)

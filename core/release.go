@@ -34,7 +34,8 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 		c.retain(now, r, r.Tokens[:r.computed])
 	default:
 		r.had, r.asked, r.joined, r.restored, r.thought.ingests = r.computed, false, false, Device, 0
-		r.guess.n = 0
+		r.guess.text.n, r.guess.draft.n = 0, 0
+		c.dropDraft(r)
 		c.park(now, r, rel)
 		c.offloadable(r)
 	}

@@ -229,6 +229,8 @@ const (
 	// answer behind it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded
 	// once all of it is stored.
 	OffloadBlock
+	// DraftRemove is SeqRemove in the draft model's engine: Dst, From, To.
+	DraftRemove
 )
 
 // Op is one operation. The ledger already includes its effect.

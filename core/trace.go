@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -79,6 +80,7 @@ type tracedConfig struct {
 	Stored, Durable, ByPrice               bool
 	PartTokens                             int
 	CopyPerToken                           time.Duration
+	Draft                                  DraftConfig
 }
 
 func (t *Trace) config(c *Config) {
@@ -88,6 +90,7 @@ func (t *Trace) config(c *Config) {
 	b, err := json.Marshal(tracedConfig{
 		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.CanRemoveRange, c.CanShift,
 		c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.ByPrice, c.PartTokens, c.CopyPerToken,
+		c.Draft,
 	})
 	if err != nil {
 		panic("core: trace: " + err.Error())
@@ -210,6 +213,19 @@ func (t *Trace) done(now Instant, r *Result) {
 	t.end()
 }
 
+// drafted records a round of the draft model.
+func (t *Trace) drafted(took time.Duration, tokens []Token) {
+	if t == nil {
+		return
+	}
+	t.line("drafted")
+	t.num(int64(took))
+	for _, tok := range tokens {
+		t.num(int64(tok))
+	}
+	t.end()
+}
+
 // token records what a token meant, so that a replay needs neither the vocabulary nor the text.
 func (t *Trace) token(now Instant, r *Request, tok Token, s *Said, probe int) {
 	if t == nil {
@@ -308,6 +324,8 @@ func (o *Op) append(dst []byte) []byte {
 		return fmt.Appendf(dst, "close_fetch %d\n", o.Restore)
 	case Flush:
 		return append(dst, "flush\n"...)
+	case DraftRemove:
+		return fmt.Appendf(dst, "draft_remove seq=%d from=%d end=%d\n", o.Dst, o.From, o.To)
 	case Compute:
 		return fmt.Appendf(dst, "compute seq=%d from=%d end=%d\n", o.Dst, o.From, o.To)
 	}
@@ -352,6 +370,7 @@ type player struct {
 	answers  map[string][][]int64 // of the stores, in order
 	thoughts map[ID]*replayed
 	expect   []string // lines of the newest step that are still to come in the recording
+	draft    runtime.Batch
 }
 
 // replayed is a request's Thinking: what the recording says its tokens meant.
@@ -434,7 +453,7 @@ func (p *player) line(text string) (err error) {
 	}
 	words := strings.Fields(rest)
 	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3,
-		"limit": 4, "threads": 4,
+		"limit": 4, "threads": 4, "drafted": 1, "draft_failed": 0,
 		"find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
 	want, known := least[name]
 	if !known {
@@ -469,11 +488,17 @@ func (p *player) begin(config []byte) error {
 		NoPrefixCache: t.NoPrefixCache, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift,
 		ContextShift: t.ContextShift,
 		ThinkEvict:   t.ThinkEvict, Durable: t.Durable, ByPrice: t.ByPrice, PartTokens: t.PartTokens,
-		CopyPerToken: t.CopyPerToken,
+		CopyPerToken: t.CopyPerToken, Draft: t.Draft,
 	}
 	if t.Stored {
 		c.Stores = p
 	}
+	if err := c.Draft.Validate(); err != nil {
+		return err
+	}
+	n := min(c.Draft.Batch, maxReplayCells)
+	p.draft = runtime.Batch{Token: make([]Token, n), Pos: make([]runtime.Pos, n), Seq: make([]Seq, n),
+		Logits: make([]int8, n)}
 	var err error
 	p.c, err = New(c)
 	return err
@@ -542,6 +567,19 @@ func (p *player) call(name string, v []int64) error {
 			res.Copies = append(res.Copies, Copied{RestoreID(c[0]), int(c[1]), CopyState(c[2]), int(c[3]), int(c[4])})
 		}
 		p.c.Done(Instant(v[0]), &res)
+	case "drafted", "draft_failed":
+		if !p.c.FillDraft(&p.draft) {
+			return fmt.Errorf("%s: the replay asks nothing of the draft model here", name)
+		}
+		if name == "draft_failed" {
+			p.c.DraftFailed()
+			return nil
+		}
+		tokens := make([]Token, 0, len(v)-1)
+		for _, tok := range v[1:] {
+			tokens = append(tokens, Token(tok))
+		}
+		p.c.Drafted(time.Duration(v[0]), tokens)
 	case "token":
 		r, err := request()
 		if err != nil {

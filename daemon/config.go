@@ -85,6 +85,8 @@ type Config struct {
 	GuardMs       float64
 	MaxBackground int // background requests that run at the same time; 0 = Parallel
 	Speculate     string
+	DraftModel    string // file or name; "" = none
+	DraftCtxSize  int    // tokens
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -261,6 +263,11 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "guess the next tokens of an answer from its own text and "+
 		"from cached texts of its user, and compute them beside the next one where that is expected to save time: "+
 		"auto, off, or at most `N` tokens a step (1…16). Answers stay the same")
+	fs.StringVar(&c.DraftModel, "draft-model", "", "small model with the same vocabulary, a GGUF `FILE|NAME`, that "+
+		"guesses the next tokens of answers where that is expected to save time; for --model alone: a [models.NAME] "+
+		"table sets its own (-md)")
+	fs.IntVar(&c.DraftCtxSize, "draft-ctx-size", defaultDraftCtxSize, "KV cache size of --draft-model in `tokens`, "+
+		"shared by the requests that it guesses for; at most --ctx-size and its training context (-cd)")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
@@ -337,6 +344,9 @@ var llamaNames = map[string]string{
 
 	"--scheduling-policy": "--policy",
 
+	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
+	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size",
+
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
@@ -408,6 +418,7 @@ func (c *Config) Validate() error {
 	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
 		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
+	within("draft-ctx-size", c.DraftCtxSize, minCtxSize, 1<<27)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))

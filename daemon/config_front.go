@@ -150,7 +150,7 @@ func (c *Config) Estimate() (int64, error) {
 	return n + c.CacheRAM.Bytes + processBytes, err
 }
 
-// modelBytes is the memory of weights, their repacked copy and KV cells.
+// modelBytes is the memory of weights, their repacked copy and KV cells, of the draft model too.
 func (c *Config) modelBytes() (int64, error) {
 	info, err := gguf.Inspect(c.Model)
 	if err != nil {
@@ -165,10 +165,10 @@ func (c *Config) modelBytes() (int64, error) {
 		return 0, err
 	}
 	const most = 1 << 60 // a header can claim anything
-	if n.Total() > most {
+	if n.Total() > most || c.draftNeed(c.processor()).Total() > most {
 		return 0, fmt.Errorf("%s claims sizes that no machine has", c.Model)
 	}
-	return int64(n.Total()), nil
+	return int64(n.Total() + c.draftNeed(c.processor()).Total()), nil
 }
 
 // ForFound is the configuration of the engine that serves a model of this machine that has no table: c without what is

@@ -38,7 +38,7 @@ var modelOptions = []string{
 	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
 	"no-repack", "seed", "max-tokens",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-budget", "latency-guard-ms",
-	"max-background", "speculate", "think", "think-budget", "early-exit",
+	"max-background", "speculate", "draft-model", "draft-ctx-size", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 
@@ -199,6 +199,9 @@ func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 			out.Meridian.MinThinkTokens = meridian.DefaultConfig().MinThinkTokens
 		}
 	}
+	if !c.isDefault(m) { // whatever layer sets it, --draft-model is the default model's
+		out.DraftModel = m.Options["draft-model"]
+	}
 	out.applyThinkBudget()
 	if len(errs) == 0 {
 		if err := out.Validate(); err != nil {
@@ -206,6 +209,15 @@ func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// isDefault reports whether m is the model that requests without a model's name get.
+func (c *Config) isDefault(m *ModelConfig) bool {
+	d := c.ModelNamed(c.Model)
+	if c.Model == "" && len(c.Models) > 0 {
+		d = &c.Models[0]
+	}
+	return d != nil && d.Name == m.Name
 }
 
 // settleModel keeps --model or --hf-repo, whichever the higher layer sets.

@@ -34,6 +34,9 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"},
 		List: []string{backendDir()}}
 	p.Read = append(p.Read, modelFiles(c.Model)...)
+	if c.DraftModel != "" {
+		p.Read = append(p.Read, modelFiles(c.DraftModel)...)
+	}
 	if strings.ContainsAny(c.ChatTemplate, "/.") {
 		p.Read = append(p.Read, c.ChatTemplate)
 	}

@@ -56,6 +56,11 @@ func (l *loop) carryOut(ops []core.Op) {
 				runtime.Pos(op.Delta)); err != nil {
 				panic("daemon: the engine cannot shift positions, but reports CanShift: " + err.Error())
 			}
+		case core.DraftRemove:
+			if !l.draft.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
+				panic(fmt.Sprintf("daemon: the draft model cannot drop positions %d…%d of sequence %d, but reports "+
+					"CanRemoveRange", op.From, op.To, op.Dst))
+			}
 		default:
 			l.stores.carryOut(op)
 		}

@@ -94,13 +94,18 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 		return err
 	}
 	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
-	if available <= 0 || per <= 0 || cells <= (available-weights)/per && weights <= available {
+	draft := int64(c.draftNeed(p).Anonymous(!c.NoMMap))
+	available -= draft
+	if available+draft <= 0 || per <= 0 || cells <= (available-weights)/per && weights <= available {
 		return nil
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(n)) }
 	text := fmt.Sprintf("%d cells of %d bytes (%s) need %s", cells, per, from, size(cells*per))
 	if weights > 0 {
 		text += fmt.Sprintf(", %s %s", what, size(weights))
+	}
+	if draft > 0 {
+		text += fmt.Sprintf(", beside %s for the draft model", size(draft))
 	}
 	advice := ""
 	if left := (available - weights) / per / 256 * 256 * 3 / 4; left >= 256 || weights == 0 {
@@ -155,7 +160,8 @@ func (s *Server) checkAddressSpace(info *gguf.Info) error {
 	if !s.cfg.NoRepack {
 		copied = info.Repacked(s.cfg.processor()).Copy
 	}
-	need := used + uint64(info.FileBytes) + copied + uint64(cells*per) + addressMargin
+	draft := s.cfg.draftNeed(s.cfg.processor())
+	need := used + draft.Total() + uint64(info.FileBytes) + copied + uint64(cells*per) + addressMargin
 	if need <= limit {
 		return nil
 	}

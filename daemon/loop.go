@@ -31,6 +31,7 @@ type loop struct {
 	cfg       *Config
 	log       *slog.Logger
 	eng       runtime.Engine
+	draft     *draftModel        // nil: there is none
 	argmx     runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
 	probe     runtime.RowProber
 	vocab     runtime.Vocab
@@ -383,6 +384,7 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
+	l.draft.guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
 	l.noteTurn(plan, now)
 	lone := l.beginSlices(plan, now)

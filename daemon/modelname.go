@@ -23,10 +23,18 @@ func (c *Config) hubName() (store.Name, error) {
 	return n, err
 }
 
-// Locate replaces a name in --model by the path of the file that it stands for, and --hf-repo by that of its file. A
-// --hf-repo that no place on this machine has stays: the model is downloaded when it is loaded. Paths, and no model at
-// all, stay as they are.
+// Locate replaces names in --model and --draft-model, and --hf-repo, by the paths of their files.
 func (c *Config) Locate(ctx context.Context, log *slog.Logger) error {
+	if err := c.locateModel(ctx, log); err != nil {
+		return err
+	}
+	return c.locateDraft(ctx, log)
+}
+
+// locateModel replaces a name in --model by the path of the file that it stands for, and --hf-repo by that of its file.
+// A --hf-repo that no place on this machine has stays: the model is downloaded when it is loaded. Paths, and no model
+// at all, stay as they are.
+func (c *Config) locateModel(ctx context.Context, log *slog.Logger) error {
 	if c.HFRepo == "" && (c.Model == "" || store.IsPath(c.Model)) {
 		return nil
 	}

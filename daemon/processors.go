@@ -19,6 +19,7 @@ import (
 type processors struct {
 	log    *slog.Logger
 	set    runtime.ThreadSetter // nil: the zero value
+	draft  *draftModel          // nil: there is none
 	ctl    *threads.Controller
 	read   func(ids []int) threads.Counters
 	stop   func() // closes what read reads
@@ -53,7 +54,7 @@ func (l *loop) openProcessors(p *parts) {
 	}
 	t := cpus.ReadTopology()
 	c := &l.cpu
-	c.log, c.set, c.most, c.epoch = l.log, set, l.caps.Threads, l.epoch
+	c.log, c.set, c.most, c.epoch, c.draft = l.log, set, l.caps.Threads, l.epoch, l.draft
 	c.read, c.stop = p.counters, func() {}
 	if c.read == nil {
 		r := cpus.OpenReader(&t)
@@ -94,6 +95,7 @@ func (c *processors) follow(l *loop, d threads.Decision, now time.Time) {
 		return
 	}
 	c.set.SetThreads(d.Threads)
+	c.draft.setThreads(d.Threads)
 	l.handle(core.Input{Kind: core.Threads, N: d.Threads, Disturbed: d.Disturbed}, now)
 	l.m.ThreadChanges.Inc(d.Reason.String())
 	c.report(d, now)

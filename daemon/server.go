@@ -60,7 +60,8 @@ type Server struct {
 	loop  atomic.Pointer[loop]  // stored after model
 	power atomic.Pointer[wire.InfoPower]
 
-	modelPath string // set by openModel
+	modelPath string      // set by openModel
+	draft     *draftModel // likewise; nil: there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
@@ -202,7 +203,8 @@ func (s *Server) bindMetrics() {
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
 		m := s.memory()
-		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, GoHeap: m.GoHeap, RSS: m.RSS}
+		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
+			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
 	if l := logq.Of(s.log); l != nil {
 		s.metrics.BindLog(func() metrics.Log {
@@ -314,7 +316,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	if err != nil {
 		s.parts.engine.failed(err)
 		s.refuseAll(loadFailed(err))
-		eng.Close()
+		s.close(eng)
 		return err
 	}
 	stopPower := s.watchPower(l)
@@ -386,7 +388,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
 	s.forms.wait() // the builders read the vocabulary
-	eng.Close()
+	s.close(eng)
 	s.log.Info("stopped")
 	return failed
 }
@@ -484,12 +486,18 @@ wait:
 	select {
 	case r := <-ready:
 		if r.err == nil {
-			r.eng.Close()
+			s.close(r.eng)
 		}
 	case <-time.After(loadGrace):
 	case <-signals:
 	}
 	return nil, nil
+}
+
+// close closes the model's engine and that of the draft model.
+func (s *Server) close(eng runtime.Engine) {
+	eng.Close()
+	s.draft.close()
 }
 
 // shutdownShares divides --shutdown-timeout between running requests, writing the cache to durable stores if there are
@@ -522,6 +530,10 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	if err := s.checkMemory(path); err != nil {
 		return nil, err
 	}
+	draft, err := s.openDraft(open, quit) // it is small: what is wrong with it is known before the model is read
+	if err != nil {
+		return nil, err
+	}
 	report := s.loadReporter(path)
 	defer report.finish()
 	o := s.cfg.engineOptions(path)
@@ -533,8 +545,17 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	eng, err := open(o)
 	if err != nil {
+		draft.close()
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
+	if draft != nil {
+		if err := draft.fit(eng, path); err != nil {
+			eng.Close()
+			draft.close()
+			return nil, err
+		}
+	}
+	s.draft = draft
 	return eng, nil
 }
 
@@ -559,6 +580,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = &s.live
+	l.draft = s.draft
 	l.openProcessors(&s.parts)
 	if l.tel, err = s.startTelemetry(m.info.Name); err != nil {
 		return nil, err
@@ -571,6 +593,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if cfg.ByPrice = m.caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
 	}
+	cfg.Draft = l.draft.core()
 	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
 		cfg.Stores = l.stores
 	}
@@ -592,6 +615,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	l.saved = saved
 	s.logChat(m)
+	s.logDraft(m)
 	if !m.caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is recomputed from "+
 			"its first token",

@@ -27,6 +27,7 @@ type running struct {
 	*Server
 	t      *testing.T
 	engine *faulty
+	draft  *faulty      // the engine of --draft-model, nil without
 	stop   func() error // ends it and returns what Serve returned; may be called once more by the cleanup
 }
 
@@ -65,6 +66,12 @@ func serveLogging(t *testing.T, log *slog.Logger, cfg fake.Config, args ...strin
 
 func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args ...string) *running {
 	t.Helper()
+	return serveEngines(t, log, cfg, fake.Config{}, p, args...)
+}
+
+// serveEngines is serveParts with the configuration of the engine of --draft-model.
+func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p parts, args ...string) *running {
+	t.Helper()
 	fs, c, _ := NewFlagSet()
 	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)
 	if err := fs.Parse(args); err != nil {
@@ -83,6 +90,11 @@ func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args .
 	opened := make(chan struct{})
 	go func() {
 		done <- s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
+			if o.ModelPath == c.DraftModel {
+				draft.Options = o
+				r.draft = &faulty{Engine: fake.New(draft), m: s.metrics}
+				return r.draft, nil
+			}
 			defer close(opened)
 			cfg.Options = o
 			r.engine = &faulty{Engine: fake.New(cfg), m: s.metrics}
@@ -98,6 +110,9 @@ func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args .
 		look(s.metrics, false)
 		if n := r.engine.Used(); n != 0 {
 			t.Errorf("%d cells are held after the end", n)
+		}
+		if r.draft != nil && r.draft.Used() != 0 {
+			t.Errorf("%d cells of the draft model are held after the end", r.draft.Used())
 		}
 	})
 	<-opened

@@ -95,4 +95,5 @@ func (l *loop) whyGuesses(r *request) *wire.WhyGuesses {
 
 // guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.
 var guessReasons = [...]sched.Reason{sched.ReasonGuess, sched.ReasonGuessNone, sched.ReasonGuessUnlikely,
-	sched.ReasonGuessTarget, sched.ReasonGuessPrompts, sched.ReasonGuessRoom, sched.ReasonGuessTrial}
+	sched.ReasonGuessTarget, sched.ReasonGuessPrompts, sched.ReasonGuessRoom, sched.ReasonGuessTrial,
+	sched.ReasonGuessDraft, sched.ReasonGuessCatchUp, sched.ReasonGuessBehind, sched.ReasonGuessDraftTrial}

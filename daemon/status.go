@@ -78,6 +78,7 @@ func (s *Server) info() wire.Info {
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
 		in.Model = m.describe()
+		in.Draft = l.draft.info()
 		in.Config.Speculate, _ = s.cfg.speculation()
 		if in.Config.NoSpeculation = s.noSpeculation(m); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
@@ -160,11 +161,14 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 }
 
 // memory returns the memory of the process in bytes: the model's weights (mapped), the copies repacked by the engine,
-// the KV cells, the Go heap, and the resident set.
+// the KV cells, all of the draft model, the Go heap, and the resident set.
 func (s *Server) memory() (m wire.InfoMemory) {
 	if md := s.model.Load(); md != nil {
 		m.Weights, m.Repacked = int64(md.info.Bytes), int64(md.info.RepackedBytes)
 		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
+	}
+	if l := s.loop.Load(); l != nil {
+		m.Draft = l.draft.bytes()
 	}
 	// Not ReadMemStats, which stops the world and with it the decode loop.
 	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"},

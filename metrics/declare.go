@@ -322,6 +322,8 @@ func (m *Metrics) declare() {
 		"when the model is loaded", memory(func(m Memory) int64 { return m.Repacked })).whole = true
 	m.value("kv_bytes", "uma_kv_bytes", "bytes", "The KV pool, all cells", "when the model is loaded",
 		memory(func(m Memory) int64 { return m.KV })).whole = true
+	m.value("draft_bytes", "uma_draft_model_bytes", "bytes", "The draft model: weights, repacked weights, KV cells",
+		"when the model is loaded", memory(func(m Memory) int64 { return m.Draft })).whole = true
 	m.value("go_heap_bytes", "uma_go_heap_bytes", "bytes", "Go's heap", scrape,
 		memory(func(m Memory) int64 { return m.GoHeap })).whole = true
 	m.value("rss_bytes", "uma_resident_memory_bytes", "bytes", "Resident memory of the process, mapped weights "+

@@ -62,7 +62,7 @@ type Telemetry struct {
 
 // Memory is the memory ledger, in bytes.
 type Memory struct {
-	Weights, Repacked, KV, GoHeap, RSS int64
+	Weights, Repacked, KV, Draft, GoHeap, RSS int64
 }
 
 // Step describes one decode of a batch.
@@ -177,7 +177,7 @@ type Metrics struct {
 	ParkedTotal  Counter // preempted requests whose cells were put away
 	ContextShift Counter // times the oldest part of a full context was removed
 
-	drafted, accepted           [2 * 2]Counter // by phase and source
+	drafted, accepted           [2 * 3]Counter // by phase and source
 	guessing                    [len(guessReasons)]Counter
 	eatProbes, probeDropped     Counter
 	thinkProbes, rpdiIndex      Sizes // index in thousandths

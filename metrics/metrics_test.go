@@ -50,7 +50,7 @@ func filled() *Metrics {
 		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
 		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT", "sampling"}, func(i int) uint64 { return uint64(9 - 5*i) }},
 	})
-	m.BindMemory(func() Memory { return Memory{Weights: 100, Repacked: 50, KV: 200, GoHeap: 300, RSS: 400} })
+	m.BindMemory(func() Memory { return Memory{Weights: 100, Repacked: 50, KV: 200, Draft: 60, GoHeap: 300, RSS: 400} })
 	m.BindLoadProgress(func() float64 { return 0.25 })
 	m.SetModel(Model{Name: "tiny \"q\"\\\n\xff", Architecture: "llama", Description: "llama 1M Q8_0"})
 	m.SetScheduler(Scheduler{
@@ -59,10 +59,11 @@ func filled() *Metrics {
 		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
-		Guessing: [7]uint64{11, 12, 13, 14, 15, 16, 17},
+		Guessing: [11]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21},
 	})
 	m.Guessed(false, 0, 40, 30)
 	m.Guessed(true, 1, 7, 2)
+	m.Guessed(false, 2, 9, 8)
 	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}},
 		OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
 		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1, PrefixEvictions: 8})
@@ -200,7 +201,8 @@ func TestSnapshot(t *testing.T) {
 
 			"repacked_bytes": 50.0,
 
-			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
+			"kv_bytes": 200.0, "draft_bytes": 60.0,
+			"go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
 
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0,
 				"other": 1.0},
@@ -239,12 +241,15 @@ func TestSnapshot(t *testing.T) {
 			"thought_ingests_total": 3.0,
 			"kv_read_ahead_total":   2.0,
 			"vocab_fallback_total":  1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
-			"drafted_tokens_total": map[string]any{"output/own": 40.0, "output/other": 0.0, "think/own": 0.0,
+			"drafted_tokens_total": map[string]any{"output/draft-model": 9.0, "think/draft-model": 0.0,
+				"output/own": 40.0, "output/other": 0.0, "think/own": 0.0,
 				"think/other": 7.0},
-			"accepted_tokens_total": map[string]any{"output/own": 30.0, "output/other": 0.0, "think/own": 0.0,
+			"accepted_tokens_total": map[string]any{"output/draft-model": 8.0, "think/draft-model": 0.0,
+				"output/own": 30.0, "output/other": 0.0, "think/own": 0.0,
 				"think/other": 2.0},
 			"speculation_decisions_total": map[string]any{"guess": 11.0, "guess_none": 12.0, "guess_unlikely": 13.0,
-				"guess_target": 14.0, "guess_prompts": 15.0, "guess_room": 16.0, "guess_trial": 17.0},
+				"guess_target": 14.0, "guess_prompts": 15.0, "guess_room": 16.0, "guess_trial": 17.0,
+				"guess_draft": 18.0, "guess_catch_up": 19.0, "guess_behind": 20.0, "guess_draft_trial": 21.0},
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
@@ -400,7 +405,7 @@ func TestPlannedNames(t *testing.T) {
 
 func TestSchedulerRoundTrip(t *testing.T) {
 	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
-		CostModel{22, 23, 24, 25.5, 26, 27, 28}, [7]uint64{29, 30, 31, 32, 33, 34, 35}}
+		CostModel{22, 23, 24, 25.5, 26, 27, 28}, [11]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {

@@ -21,6 +21,7 @@ const (
 	DefaultThinkFloor      = 250 * time.Millisecond
 	DefaultThinkMultiplier = 2.5
 	DefaultReadingRate     = 15.0 // tokens/s
+	DefaultDraftCost       = 0.25
 )
 
 // ClassLimits bound one priority class. 0 = only the bounds of Config hold.
@@ -114,6 +115,12 @@ type Config struct {
 	// Cost is the initial state of the cost model: Scheduler.Cost of an earlier run with the same model on the same
 	// machine. The zero value and an inconsistent one mean that nothing is known.
 	Cost CostState
+
+	// DraftBatch is the most tokens of one Decode of the draft model; 0 = there is none.
+	DraftBatch int
+	// DraftCost is what is assumed of the time of a step of the draft model before it is measured, as a share of the
+	// model's. 0 = DefaultDraftCost.
+	DraftCost float64
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.
@@ -150,6 +157,9 @@ func (c Config) withDefaults() Config {
 	if c.ReadingRate == 0 {
 		c.ReadingRate = DefaultReadingRate
 	}
+	if c.DraftBatch > 0 && c.DraftCost == 0 {
+		c.DraftCost = DefaultDraftCost
+	}
 	orInt(&c.EveryRows, c.MaxBatch)
 	c.StartBudget = min(c.StartBudget, c.MaxBatch)
 	orInt(&c.FirstPrefill, c.StartBudget)
@@ -183,6 +193,7 @@ func (c *Config) Validate() error {
 		{"MaxHeld", c.MaxHeld, 0, 1 << 16},
 		{"DecodeReserve", c.DecodeReserve, -1, 1 << 24},
 		{"OutputSlots", c.OutputSlots, 0, 4096},
+		{"DraftBatch", c.DraftBatch, 0, 1 << 24},
 	}
 	for _, f := range ints {
 		if f.v < f.lo || f.v > f.hi {
@@ -207,6 +218,9 @@ func (c *Config) Validate() error {
 	}
 	if r := c.ReadingRate; r != 0 && !(r >= 0.1 && r <= 1e4) {
 		return fmt.Errorf("sched: ReadingRate is %v tokens/s; it must be 0.1…10000", r)
+	}
+	if d := c.DraftCost; d != 0 && !(d >= 1e-6 && d <= 1e3) {
+		return fmt.Errorf("sched: DraftCost is %v; it must be 0.000001…1000", d)
 	}
 	if l := c.Limits[Background]; (c.Policy == "stock" || c.Policy == "meridian_static") && l != (ClassLimits{}) {
 		return fmt.Errorf("sched: Limits[Background] is %+v; policy %s knows no classes and could not keep it", l,

@@ -49,8 +49,9 @@ func (c *CostState) numbers() [18]*float64 {
 	return p
 }
 
-// load is what a batch computes, as Cost counts it.
-type load struct{ prefill, decode, attended float64 }
+// load is what a batch computes, as Cost counts it. more is the number of Decodes beyond the first: the draft model
+// computes its guesses one after the other.
+type load struct{ prefill, decode, attended, more float64 }
 
 // slice adds n tokens from position start on.
 func (l *load) slice(kind SliceKind, start, n int) {
@@ -187,7 +188,7 @@ func (m *costModel) cost() Cost {
 }
 
 func features(l load) [4]float64 {
-	return [4]float64{1, l.prefill / costScale[1], l.decode / costScale[2], l.attended / costScale[3]}
+	return [4]float64{1 + l.more, l.prefill / costScale[1], l.decode / costScale[2], l.attended / costScale[3]}
 }
 
 // predict returns the expected time of l in milliseconds.

@@ -183,9 +183,10 @@ func TestCostSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newCostModel(&CostState{})
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			l := load{float64(rapid.IntRange(0, 1<<20).Draw(t, "prefill")),
-				float64(rapid.IntRange(0, 4096).Draw(t, "decode")),
-				float64(rapid.Int64Range(0, 1<<50).Draw(t, "attended"))}
+			l := load{prefill: float64(rapid.IntRange(0, 1<<20).Draw(t, "prefill")),
+				decode:   float64(rapid.IntRange(0, 4096).Draw(t, "decode")),
+				attended: float64(rapid.Int64Range(0, 1<<50).Draw(t, "attended")),
+				more:     float64(rapid.IntRange(0, 64).Draw(t, "more"))}
 			m.observe(l, time.Duration(rapid.Int64().Draw(t, "took")), rapid.Bool().Draw(t, "shared"))
 			st := m.state()
 			if !st.sane() {

@@ -62,6 +62,7 @@ func (s *Scheduler) onThreads(e *Event) {
 		t.kept[t.now] = &left
 		s.cost.forThreads(t.now, e.Threads)
 	}
+	s.drafts.cost.forThreads(t.now, e.Threads)
 	t.now = e.Threads
 }
 

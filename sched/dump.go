@@ -140,6 +140,12 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		if s.Guessed > 0 {
 			num(" guessed=", s.Guessed)
 		}
+		if s.Drafted {
+			dst = append(dst, " drafted"...)
+		}
+		if s.Feed > 0 {
+			num(" feed=", s.Feed)
+		}
 		if s.Row >= 0 {
 			num(" row=", s.Row)
 		}

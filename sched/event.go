@@ -185,6 +185,12 @@ func (s *Scheduler) outcome(e *Event) {
 	}
 	s.owedStep = false
 	s.kvTokens = 0
+	s.drafts.observe(e.Drafting)
+	for i, r := range s.batch {
+		if r != nil && s.plan.Batch[i].Drafted {
+			r.draft = 0
+		}
+	}
 	switch e.Outcome {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
@@ -193,7 +199,7 @@ func (s *Scheduler) outcome(e *Event) {
 			s.cost.streak = 0 // a step of unusual shape says nothing about the machine's speed
 		}
 		s.observeCost(e)
-		s.observeGap(e.Took)
+		s.observeGap(e.Took + e.Drafting)
 		s.learnPrice(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
@@ -207,7 +213,7 @@ func (s *Scheduler) outcome(e *Event) {
 				continue
 			}
 			r.computed += sl.N - sl.Guessed
-			r.guessed = sl.Guessed
+			r.guessed, r.drafted = sl.Guessed, sl.Drafted
 			s.charge(r)
 			if sl.Row >= 0 {
 				r.awaiting = true
@@ -257,6 +263,7 @@ func (s *Scheduler) token(r *request, e *Event) {
 	s.charge(r)
 	r.generated += e.Accepted + 1 + e.Forced
 	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
+	r.draft, r.lag = e.Draft, e.Lag
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut

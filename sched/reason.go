@@ -69,6 +69,15 @@ const (
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
 const ReasonPrefillTogether Reason = 39
 
+// What the draft model does for a request (Event.Draft).
+const (
+	ReasonGuessDraft   Reason = iota + 50 // rows for its guesses are in the step
+	ReasonGuessCatchUp                    // it computes tokens of the history that it lacks
+	// it lacks tokens of the history, and computing them takes longer than its guesses would have saved so far
+	ReasonGuessBehind
+	ReasonGuessDraftTrial // a few guesses although they seem not to pay, to learn how often they come true
+)
+
 // Why the head of a queue waits (Plan.Waiting).
 const (
 	ReasonWaitSequence   Reason = iota + 40 // every sequence is taken
@@ -177,6 +186,15 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonGuessRoom: {"guess_room", "Its guessed tokens were not computed, because the batch or the KV cache has no " +
 		"room for their rows."},
 	ReasonGuessTrial: {"guess_trial", "A few guessed tokens were computed to measure what their rows cost."},
+
+	ReasonGuessDraft: {"guess_draft", "The draft model guessed tokens, and their rows were computed with its next " +
+		"token."},
+	ReasonGuessCatchUp: {"guess_catch_up", "The draft model computed tokens of its text, so that it can guess the " +
+		"next ones."},
+	ReasonGuessBehind: {"guess_behind", "The draft model guessed no tokens: it does not know the request's text " +
+		"yet, and to compute it would take longer than its guesses would have saved so far."},
+	ReasonGuessDraftTrial: {"guess_draft_trial", "The draft model guessed a few tokens to learn how often they come " +
+		"true."},
 
 	ReasonWaitSequence: {"wait_sequence", "It waits because the maximum number of requests runs (--parallel)."},
 	ReasonWaitCells: {"wait_cells", "It waits because the KV cache has too few free cells for its prompt " +

@@ -48,8 +48,13 @@ type request struct {
 	probe    int  // rows of the fork beside its next row; 0 = none
 	// tokens behind its history that the caller can guess, 0 = none, and their grade
 	offer, grade int
+	draft, lag   int     // Event.Draft, Event.Lag; draft is 0 once the draft model has guessed
+	saved        float64 // ms that its guesses would have saved if it had known the history
+	feeding      bool    // the draft model computes what it lacks
+	trying       bool    // and then makes a trial
 	guesses      bool    // Event.Guesses
-	guessed      int     // of them: those in the newest batch
+	guessed      int     // guesses in the newest batch
+	drafted      bool    // they are the draft model's
 	trust        trust   // how often guesses come true for it
 	guessing     Reason  // the newest decision about them; ReasonNone = none was made
 	guessSince   Instant // the first one of the decisions in a row for that reason
@@ -218,6 +223,7 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	r.seq = -1
 	s.freed += gives
 	r.computed, r.shared, r.probe, r.offer, r.guessed = 0, 0, 0, 0, 0
+	r.draft, r.lag, r.saved, r.feeding, r.trying = 0, 0, 0, false, false
 	if r.starting {
 		r.starting = false
 		s.starting--

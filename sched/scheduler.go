@@ -52,6 +52,7 @@ type Scheduler struct {
 	asked    bool // the previous plan asked to reclaim cells for the only running request
 
 	guesses guesses // see speculate
+	drafts  drafts  // of the draft model
 
 	cost     costModel // of the threads in use
 	threads  threadCosts
@@ -114,6 +115,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cost:     newCostModel(&cfg.Cost),
 	}
 	s.guesses = newGuesses(cfg.MaxRunning)
+	s.drafts = newDrafts()
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)
@@ -222,6 +224,7 @@ func (s *Scheduler) fill() {
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
 		s.began = s.now
 		s.plan.Predicted = time.Duration(s.cost.predict(b.load) * 1e6)
+		s.plan.Drafting = time.Duration(s.drafts.predict(s.drafts.load) * 1e6)
 	}
 	s.count[s.plan.Reason]++
 	if s.plan.PrefillHeld {

@@ -16,6 +16,7 @@ import (
 //     yields more per millisecond than the step with those before it.
 //   - The step stays within the ITL target of its answers, in 95 of 100 cases.
 //   - Prompts that wait take the time instead.
+//   - Guesses of a draft model have a price too, see draft.go.
 //
 // Chances are learned for each request, thinking apart from answering, and for each grade of the caller's guesses;
 // those of all requests are where a new one begins. Guesses that are not computed are compared with what is sampled all
@@ -94,22 +95,48 @@ type guessRow struct {
 	chance float64 // of each guess, given those before it
 	value  float64 // of the next guess: its worth times the chance that it and those before it come true
 	n      int     // rows so far
+
+	drafted bool   // the guesses are the draft model's
+	forced  int    // rows that it gets as a trial of the draft model
+	take    bool   // it is in the round that draftRound has found
+	why     Reason // why it has none, if that is not the step's reason; ReasonNone = it is
 }
+
+// guessStep is the step to which rows of guesses are added. Times are in milliseconds.
+type guessStep struct {
+	value float64 // of its tokens, the guesses' chances included
+	step  float64 // its time, with what lies between two steps
+	left  float64 // time that Decode and the draft model may take together: see guessLimit
+	added int     // rows
+	room  int     // the most
+}
+
+// fast is how many tokens' worth a further row has to yield per millisecond.
+func (p *guessStep) fast() float64 { return mul(guessMargin, p.value/p.step) }
 
 func newGuesses(running int) guesses { return guesses{open: make([]guessRow, 0, running)} }
 
-// chance is how likely each token of r's offer comes true, given those before it.
-func (s *Scheduler) chance(r *request) float64 {
+// chance is how likely each guess of a grade comes true for r, given those before it.
+func (s *Scheduler) chance(r *request, grade int) float64 {
 	phase := phaseIndex(r.phase)
-	all, own := &s.guesses.all[phase][r.grade], &r.trust[phase][r.grade]
-	base := (all.right + firstChance*firstWeight) / (all.total + firstWeight)
+	all, own := &s.guesses.all[phase][grade], &r.trust[phase][grade]
+	first := firstChance
+	if grade == DraftGrade {
+		first = draftChance
+	}
+	base := (all.right + mul(first, firstWeight)) / (all.total + firstWeight)
 	return (own.right + mul(ownWeight, base)) / (own.total + ownWeight)
 }
 
 // checkGuesses panics when a token's event contradicts what was offered and computed.
 func (s *Scheduler) checkGuesses(r *request, e *Event) {
 	switch {
-	case e.Accepted < 0 || e.Accepted > r.guessed || e.Accepted > e.Right:
+	case e.DraftRight < 0 || e.DraftRight > 0 && !r.drafted || e.DraftRight > r.guessed ||
+		e.DraftWrong && (!r.drafted || e.DraftRight == r.guessed):
+		panic(fmt.Sprintf("sched: EvToken of request %d: %d guesses of the draft model came true; %d were computed",
+			r.id, e.DraftRight, r.guessed))
+	case e.Accepted < 0 || e.Accepted > r.guessed || e.Accepted > e.Right && !r.drafted ||
+		r.drafted && e.Accepted > e.DraftRight:
 		panic(fmt.Sprintf("sched: EvToken of request %d accepts %d guesses; %d were computed, %d came true", r.id,
 			e.Accepted, r.guessed, e.Right))
 	case e.Right < 0 || e.Right > r.offer || e.Wrong && e.Right == r.offer:
@@ -118,24 +145,98 @@ func (s *Scheduler) checkGuesses(r *request, e *Event) {
 	case e.Offer < 0 || e.Offer > maxGuessRows || e.Grade < 0 || e.Grade >= NumGrades || e.Offer > 0 && !r.guesses:
 		panic(fmt.Sprintf("sched: EvToken of request %d offers %d guesses of grade %d; it must be 0…%d and 0…%d, and "+
 			"announced at its arrival", r.id, e.Offer, e.Grade, maxGuessRows, NumGrades-1))
+	case e.Draft < 0 || e.Draft > maxGuessRows || e.Draft > 0 && (e.Lag < 1 || s.cfg.DraftBatch == 0 || !r.guesses):
+		panic(fmt.Sprintf("sched: EvToken of request %d with Draft %d and Lag %d; they must be 0…%d and ≥ 1, with a "+
+			"draft model", r.id, e.Draft, e.Lag, maxGuessRows))
 	}
 }
 
-// learnGuesses records the outcome of r's newest offer.
+// learnGuesses records the outcome of r's newest offer, and of the draft model's guesses.
 func (s *Scheduler) learnGuesses(r *request, e *Event) {
-	if e.Right == 0 && !e.Wrong {
-		return
-	}
 	phase := phaseIndex(r.phase)
-	s.guesses.all[phase][r.grade].add(e.Right, e.Wrong, allMemory)
-	r.trust[phase][r.grade].add(e.Right, e.Wrong, ownMemory)
+	learn := func(grade, right int, wrong bool) {
+		if right > 0 || wrong {
+			s.guesses.all[phase][grade].add(right, wrong, allMemory)
+			r.trust[phase][grade].add(right, wrong, ownMemory)
+		}
+	}
+	learn(r.grade, e.Right, e.Wrong)
+	learn(DraftGrade, e.DraftRight, e.DraftWrong)
 }
 
 // speculate adds rows of guessed tokens to the batch, which is complete otherwise.
 func (s *Scheduler) speculate(b *batcher) {
 	g := &s.guesses
+	s.drafts.load, s.drafts.depth = load{}, 0
+	p := guessStep{value: s.openGuesses(b), room: min(b.left, b.cells-b.unserved, maxGuessRows)}
+	if len(g.open) == 0 {
+		return
+	}
+	why := ReasonGuessUnlikely
+	switch {
+	case s.promptsWait():
+		why, p.room = ReasonGuessPrompts, 0
+	case p.room <= 0:
+		why = ReasonGuessRoom
+	}
+	p.left = s.guessLimit(b)
+	p.step = mul(s.overhead.value, 1e-6) + s.cost.predict(b.load)
+	if p.room > 0 && s.cfg.DraftBatch > 0 {
+		s.chooseDrafts(b, &p)
+	}
+	vary, limited := g.same >= alike, p.room
+	if vary && g.last > trialRows {
+		p.room = min(p.room, g.last/2)
+	}
+	if !s.addGuesses(b, &p) {
+		why = ReasonGuessTarget
+	}
+	taken := ReasonGuess
+	switch p.room = limited; {
+	case p.added == 0 && why == ReasonGuessUnlikely && s.trialDue():
+		s.guessTrial(b, &p, trialRows)
+		taken, g.trial = ReasonGuessTrial, p.added > 0
+	case vary && p.added > 0 && p.added == g.last:
+		s.guessTrial(b, &p, p.added+trialRows)
+	}
+	switch {
+	case p.added > 0 && p.added != g.last:
+		g.last, g.same = p.added, 0
+	case p.added > 0:
+		g.same++
+	case vary: // half as many do not pay
+		g.same = 0
+	}
+	s.feedDrafts(b, &p)
+	for k := range g.open {
+		c := &g.open[k]
+		r := s.batch[c.i]
+		what := taken
+		switch {
+		case c.n == 0:
+			if c.why == ReasonNone {
+				c.why = why
+			}
+			s.decide(r, c.why)
+			continue
+		case c.drafted:
+			s.drafted(r, c)
+			if what = ReasonGuessDraft; c.forced > 0 {
+				what = ReasonGuessDraftTrial
+			}
+		}
+		s.decide(r, what)
+		r.log.add(s.now, what, c.n)
+	}
+	if p.added > 0 {
+		s.renumber()
+	}
+}
+
+// openGuesses lists the requests of the batch whose next tokens can be guessed, and returns what its tokens are worth.
+func (s *Scheduler) openGuesses(b *batcher) (value float64) {
+	g := &s.guesses
 	g.open = g.open[:0]
-	value := 0.0 // of the step's tokens
 	for i := range s.plan.Batch {
 		sl, r := &s.plan.Batch[i], s.batch[i]
 		if r == nil || sl.Kind != SliceDecode || sl.Row < 0 {
@@ -144,84 +245,47 @@ func (s *Scheduler) speculate(b *batcher) {
 		value += r.worth()
 		switch {
 		case !r.guesses:
-		case r.offer == 0:
+		case r.offer == 0 && r.draft == 0:
 			s.decide(r, ReasonGuessNone)
 		default:
-			chance := s.chance(r)
+			chance := s.chance(r, r.grade)
 			g.open = append(g.open, guessRow{i: i, chance: chance, value: mul(r.worth(), chance)})
 		}
 	}
-	if len(g.open) == 0 {
-		return
-	}
-	room := min(b.left, b.cells-b.unserved, maxGuessRows)
-	why := ReasonGuessUnlikely
-	switch {
-	case s.promptsWait():
-		why, room = ReasonGuessPrompts, 0
-	case room <= 0:
-		why = ReasonGuessRoom
-	}
-	limit := s.guessLimit(b)
-	decode := s.cost.predict(b.load)
-	step := mul(s.overhead.value, 1e-6) + decode
-	added := 0
-	vary, limited := g.same >= alike, room
-	if vary && g.last > trialRows {
-		room = min(room, g.last/2)
-	}
-	for added < room {
-		best, row := -1, load{}
-		rate := 0.0
+	return value
+}
+
+// addGuesses adds the rows that pay, the best first. It returns false when the next one would miss the ITL target.
+func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
+	g := &s.guesses
+	for p.added < p.room {
+		best, row, rate := -1, load{}, 0.0
+		decode := s.cost.predict(b.load)
 		for k := range g.open {
 			c := &g.open[k]
-			if r := s.batch[c.i]; c.n < r.offer {
+			if r := s.batch[c.i]; !c.drafted && c.n < r.offer {
 				l := s.withGuess(b, c)
 				if v := c.value / max(s.cost.predict(l)-decode, 1e-6); v > rate {
 					best, row, rate = k, l, v
 				}
 			}
 		}
-		if best < 0 || rate < mul(guessMargin, value/step) {
-			break
-		}
-		if !s.guessFits(row, limit, added) {
-			why = ReasonGuessTarget
-			break
-		}
-		took := s.cost.predict(row)
-		step += took - decode
-		decode = took
-		value += g.open[best].value
-		s.addGuess(b, &g.open[best], row)
-		added++
-	}
-	taken := ReasonGuess
-	switch {
-	case added == 0 && why == ReasonGuessUnlikely && s.trialDue():
-		added, taken = s.guessTrial(b, 0, min(limited, trialRows), limit), ReasonGuessTrial
-		g.trial = added > 0
-	case vary && added > 0 && added == g.last:
-		added = s.guessTrial(b, added, min(limited, added+trialRows), limit)
-	}
-	if added > 0 {
-		if g.same++; added != g.last {
-			g.last, g.same = added, 0
-		}
-	}
-	for k := range g.open {
-		c := &g.open[k]
-		r := s.batch[c.i]
-		if c.n == 0 {
-			s.decide(r, why)
+		if round := s.draftRound(b, p); round.rows > 0 && (round.rate >= rate || round.forced) {
+			if !s.guessFits(round.batch, round.draft, round.rows, p) {
+				return false
+			}
+			s.addRound(b, p, &round)
 			continue
 		}
-		s.decide(r, taken)
-		r.log.add(s.now, taken, c.n)
+		if best < 0 || rate < p.fast() {
+			break
+		}
+		if !s.guessFits(row, s.drafts.load, 1, p) {
+			return false
+		}
+		s.addGuess(b, &g.open[best], row, p)
 	}
-	if added > 0 {
-		s.renumber()
-	}
+	return true
 }
 
 // worth is what a token of r is worth.
@@ -280,14 +344,15 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 	return limit
 }
 
-// guessFits reports whether a step with one row more than the added ones stays within limit. Up to one row more than
-// steps have had before need not allow for what the cost model has not measured: it measures by them, and a row takes
-// no longer than the step without it.
-func (s *Scheduler) guessFits(row load, limit float64, added int) bool {
-	if added <= s.guesses.most {
-		return mul(s.cost.predict(row), s.cost.ratio) <= limit
+// guessFits reports whether a step that computes batch, with rows more than so far, behind the draft model's work
+// stays within the time that is left. Up to one row more than steps have had before need not allow for what the cost
+// model has not measured: it measures by them, and a row takes no longer than the step without it.
+func (s *Scheduler) guessFits(batch, draft load, rows int, p *guessStep) bool {
+	left := p.left - s.drafts.upper(draft)
+	if p.added+rows-1 <= s.guesses.most {
+		return mul(s.cost.predict(batch), s.cost.ratio) <= left
 	}
-	return s.cost.upper(row) <= limit
+	return s.cost.upper(batch) <= left
 }
 
 // withGuess is the batch's load with one more row of c's request.
@@ -297,13 +362,16 @@ func (s *Scheduler) withGuess(b *batcher, c *guessRow) load {
 	return l
 }
 
-// addGuess gives c's request one more row.
-func (s *Scheduler) addGuess(b *batcher, c *guessRow, row load) {
+// addGuess gives c's request one more row, with which the batch's load is row.
+func (s *Scheduler) addGuess(b *batcher, c *guessRow, row load, p *guessStep) {
 	sl := &s.plan.Batch[c.i]
 	sl.N++
 	sl.Guessed++
 	s.plan.Tokens++
 	s.plan.GuessedTokens++
+	p.step += s.cost.predict(row) - s.cost.predict(b.load)
+	p.value += c.value
+	p.added++
 	b.load = row
 	b.left--
 	b.cells--
@@ -315,7 +383,7 @@ func (s *Scheduler) addGuess(b *batcher, c *guessRow, row load) {
 func (s *Scheduler) trialDue() bool {
 	g := &s.guesses
 	for k := range g.open {
-		if g.open[k].chance >= goodChance {
+		if c := &g.open[k]; !c.drafted && s.batch[c.i].offer > 0 && c.chance >= goodChance {
 			g.declined++
 			break
 		}
@@ -329,24 +397,21 @@ func (s *Scheduler) trialDue() bool {
 }
 
 // guessTrial adds rows to those that the step has until it has most, for the request whose guesses are the likeliest.
-// It returns how many there are.
-func (s *Scheduler) guessTrial(b *batcher, added, most int, limit float64) int {
+func (s *Scheduler) guessTrial(b *batcher, p *guessStep, most int) {
 	g := &s.guesses
-	best := &g.open[0]
+	var best *guessRow
 	for k := range g.open {
-		if c := &g.open[k]; c.chance > best.chance {
+		if c := &g.open[k]; !c.drafted && s.batch[c.i].offer > 0 && (best == nil || c.chance > best.chance) {
 			best = c
 		}
 	}
-	for added < most && best.n < s.batch[best.i].offer {
+	for best != nil && p.added < min(most, p.room) && best.n < s.batch[best.i].offer {
 		row := s.withGuess(b, best)
-		if !s.guessFits(row, limit, added) {
+		if !s.guessFits(row, s.drafts.load, 1, p) {
 			break
 		}
-		s.addGuess(b, best, row)
-		added++
+		s.addGuess(b, best, row, p)
 	}
-	return added
 }
 
 // learnPrice is told how long the newest batch took. A trial that was cheaper than expected is repeated in the step
@@ -386,7 +451,8 @@ func (s *Scheduler) renumber() {
 type Guessing struct {
 	Why   Reason  // the newest decision; ReasonNone = there was none
 	Since Instant // when the decisions for that reason began
-	// Chance is how likely a guess of the newest grade comes true, in its phase.
+	// Chance is how likely a guess of the newest grade comes true, in its phase; one of the draft model where that is
+	// what Why is about.
 	Chance float64
 }
 
@@ -396,5 +462,14 @@ func (s *Scheduler) Guessing(id ReqID) (g Guessing, ok bool) {
 	if r == nil || !r.guesses {
 		return g, false
 	}
-	return Guessing{Why: r.guessing, Since: r.guessSince, Chance: s.chance(r)}, true
+	grade := r.grade
+	switch r.guessing {
+	case ReasonGuessDraft, ReasonGuessDraftTrial, ReasonGuessBehind, ReasonGuessCatchUp:
+		grade = DraftGrade
+	default:
+		if r.offer == 0 && r.draft > 0 {
+			grade = DraftGrade
+		}
+	}
+	return Guessing{Why: r.guessing, Since: r.guessSince, Chance: s.chance(r, grade)}, true
 }

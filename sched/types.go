@@ -57,11 +57,11 @@ const (
 	EvArrive EventKind = iota + 1
 	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored. Uses Req, Cells.
 	EvCancel
-	// EvStep: the outcome of the previous plan: Outcome, Took. Exactly one follows every plan with a batch, before
-	// the EvToken and EvFinish events of that plan's rows.
+	// EvStep: the outcome of the previous plan: Outcome, Took, Drafting. Exactly one follows every plan with a batch,
+	// before the EvToken and EvFinish events of that plan's rows.
 	EvStep
 	// EvToken: a token was sampled from this request's logits row and is computed next. Uses Req, Thinking, Probe, Cut,
-	// Forced, Accepted, Right, Wrong, Offer, Grade.
+	// Forced, Accepted, Right, Wrong, Offer, Grade, Draft, Lag, DraftRight, DraftWrong.
 	EvToken
 	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
 	// Req, Finish, Cells, Accepted. Every row is answered by one EvToken, EvFinish or EvCancel.
@@ -152,6 +152,13 @@ type Event struct {
 	// may compute them with this one (Slice.Guessed).
 	Offer int
 	Grade int
+	// EvToken: how many of the tokens behind this one the draft model can guess, 0 = none. Lag is how many tokens of
+	// the history, this one included, it has to compute before it can, ≥ 1 with Draft.
+	Draft, Lag int
+	// EvToken: the outcome of the draft model's guesses in the previous batch (Slice.Drafted), as Right and Wrong are
+	// of an Offer.
+	DraftRight int
+	DraftWrong bool
 	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has. EvArrive: leading
 	// tokens of its prompt that it need not compute, because the pool or a store has them; 0 = not known.
 	Cached int
@@ -177,6 +184,8 @@ type Event struct {
 
 	Outcome Outcome       // EvStep
 	Took    time.Duration // EvStep: how long Decode took
+	// EvStep: how long the draft model took before Decode; 0 where it has computed nothing, or has failed
+	Drafting time.Duration
 }
 
 // SliceKind says what a slice of the batch does.
@@ -204,8 +213,13 @@ type Slice struct {
 	Row int
 	// Guessed is how many of the N tokens are guesses of the caller for what comes behind the history (Event.Offer).
 	Guessed int
-	Kind    SliceKind
-	Reason  Reason
+	// Drafted: the Guessed tokens are the draft model's (Event.Draft), which guesses them before Decode.
+	Drafted bool
+	// Feed is how many tokens of the history the draft model computes before Decode, from the first one that it lacks
+	// on: all of them with Drafted.
+	Feed   int
+	Kind   SliceKind
+	Reason Reason
 }
 
 // Start says that a request gets sequence Seq: share or restore its cached prefix, and answer with one EvStarted,
@@ -259,6 +273,7 @@ type Plan struct {
 	ProbeTokens   int
 	GuessedTokens int                // not among DecodeTokens
 	Predicted     time.Duration      // of Decode, by the cost model; 0 with an empty Batch
+	Drafting      time.Duration      // predicted for the draft model, before Decode
 	Budget        int                // most tokens of this step
 	PrefillHeld   bool               // the guard kept prompts out of this step
 	Reason        Reason             // why the batch is not larger

@@ -8,11 +8,13 @@ const (
 	Own Source = iota
 	// Other: another text of the same user that begins with all of the request's history.
 	Other
+	// Draft: a draft model. This package makes no such guesses, and has no grades for them.
+	Draft
 	NumSources
 )
 
 // String is the source's name on the wire and in metrics.
-func (s Source) String() string { return [...]string{"own", "other"}[s] }
+func (s Source) String() string { return [...]string{"own", "other", "draft-model"}[s] }
 
 const (
 	ownGrades   = 6

@@ -188,6 +188,14 @@ func infoTable(in *wire.Info) *ui.Table {
 		case in.Config.Speculate > 0:
 			t.Row("speculation", "up to %s guessed tokens in a step of a request", ui.Count(in.Config.Speculate))
 		}
+		if d := in.Draft; d != nil {
+			failed := ""
+			if d.Failed {
+				failed = ", which has failed and is not used any more"
+			}
+			t.Row("draft model", "%s (%s), %s cells for %s requests at once, %s%s", clean(d.Name), clean(d.Description),
+				ui.Count(d.ContextTokens), ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
+		}
 		if m := in.CostModel; m != nil && m.Samples > 0 {
 			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A),
 				cost(m.B), cost(m.C), cost(1000*m.D))
@@ -200,7 +208,11 @@ func infoTable(in *wire.Info) *ui.Table {
 	if in.Memory.Repacked > 0 {
 		repacked = ", repacked " + size(in.Memory.Repacked)
 	}
-	t.Row("memory", "weights %s%s, KV %s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV),
+	draft := ""
+	if in.Memory.Draft > 0 {
+		draft = ", draft model " + size(in.Memory.Draft)
+	}
+	t.Row("memory", "weights %s%s, KV %s%s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV), draft,
 		size(in.Memory.GoHeap))
 	if in.Memory.RSS > 0 {
 		t.Row("", "resident %s", size(in.Memory.RSS))

@@ -151,7 +151,7 @@ func (f *Front) want(m *served) {
 			need, err = f.opts.Estimate(cfg)
 		}
 		if err == nil { // only now: errors name the file as its user does
-			cfg.Model, err = filepath.Abs(cfg.Model)
+			err = cfg.AbsoluteModels()
 		}
 		f.loop.Do(func() {
 			if err != nil {

@@ -55,8 +55,9 @@ type Info struct {
 	Socket       string                `json:"socket"`
 	Listeners    []InfoListener        `json:"listeners"`
 	UptimeMs     int64                 `json:"uptime_ms"`
-	Model        *InfoModel            `json:"model"`        // nil while the model loads
-	Capabilities *runtime.Capabilities `json:"capabilities"` // nil while the model loads
+	Model        *InfoModel            `json:"model"`                 // nil while the model loads
+	Draft        *InfoDraft            `json:"draft_model,omitempty"` // nil without one
+	Capabilities *runtime.Capabilities `json:"capabilities"`          // nil while the model loads
 	Config       InfoConfig            `json:"config"`
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
@@ -71,6 +72,17 @@ type Info struct {
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
 	// above are then those of the default model's process, but for what the front has: sockets, connections.
 	Models []InfoServed `json:"models,omitempty"`
+}
+
+// InfoDraft is the draft model, which guesses the next tokens of answers.
+type InfoDraft struct {
+	Name          string `json:"name"`
+	Path          string `json:"path"`
+	Description   string `json:"description"`
+	ContextTokens int    `json:"n_ctx"`         // cells of its KV cache
+	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
+	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells
+	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
 }
 
 // InfoThreads is how many compute threads steps use.
@@ -227,6 +239,7 @@ type InfoMemory struct {
 	Weights  int64 `json:"weights_bytes"`
 	Repacked int64 `json:"repacked_bytes"` // copies of weights for the processor's kernels: anonymous memory
 	KV       int64 `json:"kv_bytes"`
+	Draft    int64 `json:"draft_bytes"` // of the draft model: weights, repacked copies, KV cells
 	GoHeap   int64 `json:"go_heap_bytes"`
 	RSS      int64 `json:"rss_bytes"` // 0 on systems that do not report it
 }

@@ -221,6 +221,9 @@ func (e *Engine) Used() int { return len(e.cells) - len(e.free) }
 // Decodes returns the number of calls of Decode.
 func (e *Engine) Decodes() int { return e.decodes }
 
+// Closed reports whether Close was called.
+func (e *Engine) Closed() bool { return e.dead }
+
 // Held returns the tokens that s holds, in order of position.
 func (e *Engine) Held(s runtime.Seq) []runtime.Token {
 	out := make([]runtime.Token, 0, len(e.seqs[s].cells))

@@ -1,0 +1,257 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/store"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// The draft model (--draft-model): a second engine in the process that guesses the next tokens of answers. Package
+// sched decides in each step what it computes, package core keeps its sequences; here it is opened, checked and run.
+
+const (
+	defaultDraftCtxSize = 8192 // --draft-ctx-size
+	// draftSequences is the most requests that the draft model guesses for at once.
+	draftSequences = 16
+	// draftBatch is the most tokens of one of its Decodes.
+	draftBatch = 512
+)
+
+// draftModel is an open draft model. It belongs to the decode loop once that runs, but for what info reads.
+type draftModel struct {
+	eng    runtime.Engine
+	argmax runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
+	set    runtime.ThreadSetter
+	log    *slog.Logger
+	path   string
+	shared int // tokens that both vocabularies have
+	cost   float64
+	tokens []core.Token // scratch
+	failed atomic.Bool
+}
+
+// draftCells is the size of the draft model's KV cache, in tokens.
+func (c *Config) draftCells(path string) int {
+	n := c.DraftCtxSize
+	if c.CtxSize > 0 {
+		n = min(n, max(c.CtxSize, minCtxSize))
+	}
+	if info, err := gguf.Inspect(path); err == nil && info.TrainContext >= minCtxSize {
+		n = min(n, int(info.TrainContext))
+	}
+	return n
+}
+
+// draftOptions is what the engine of the draft model is opened with.
+func (c *Config) draftOptions() runtime.Options {
+	return runtime.Options{
+		ModelPath: c.DraftModel, ContextTokens: c.draftCells(c.DraftModel), Batch: min(draftBatch, c.BatchSize),
+		MicroBatch: min(draftBatch, c.UBatchSize), Sequences: min(draftSequences, c.Parallel), Threads: c.Threads,
+		ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
+		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
+	}
+}
+
+// draftNeed is the memory that the draft model takes; nothing without one, or where its file cannot be read: the engine
+// says what is wrong with it.
+func (c *Config) draftNeed(p gguf.Processor) (n gguf.Need) {
+	if c.DraftModel == "" || c.noDraft() != "" {
+		return n
+	}
+	info, err := gguf.Inspect(c.DraftModel)
+	if err != nil {
+		return n
+	}
+	var r gguf.Repacking
+	if !c.NoRepack {
+		r = info.Repacked(p)
+	}
+	n, _ = info.Need(int64(c.draftCells(c.DraftModel)), "f16", "f16", r)
+	return n
+}
+
+// noDraft returns why the options leave a draft model without use, "" if they do not.
+func (c *Config) noDraft() string {
+	if n, err := c.speculation(); err == nil && n == 0 {
+		return "--speculate is off"
+	}
+	return ""
+}
+
+// locateDraft replaces a name in --draft-model by the path of the file that it stands for.
+func (c *Config) locateDraft(ctx context.Context, log *slog.Logger) error {
+	if c.DraftModel == "" || store.IsPath(c.DraftModel) {
+		return nil
+	}
+	st, err := os.Stat(c.DraftModel)
+	if err == nil && !st.IsDir() {
+		return nil
+	}
+	catalog, err := store.New(c.ModelsDir, nil).Scan(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := catalog.Resolve(c.DraftModel)
+	if err == nil {
+		err = m.Whole()
+	}
+	switch {
+	case err == nil:
+		log.Info("draft model", "name", m.ID(), "from", string(m.Place), "file", m.Path())
+		c.DraftModel = m.Path()
+		return nil
+	case errors.Is(err, store.ErrName), strings.HasSuffix(strings.ToLower(c.DraftModel), ".gguf"):
+		return nil // a path; its reader says what is wrong with it
+	}
+	return fmt.Errorf("--draft-model: %w; uma-cli models lists what there is, uma-cli pull downloads a model", err)
+}
+
+// openDraft opens the draft model, nil without one or where it is of no use.
+func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*draftModel, error) {
+	path := s.cfg.DraftModel
+	if path == "" {
+		return nil, nil
+	}
+	if why := s.cfg.noDraft(); why != "" {
+		s.log.Warn("the draft model is not loaded", "file", path, "reason", why)
+		return nil, nil
+	}
+	o := s.cfg.draftOptions()
+	o.Progress = func(float32) bool { return !quit.Load() }
+	eng, err := open(o)
+	if err != nil {
+		return nil, fmt.Errorf("--draft-model: load %s: %w", path, err)
+	}
+	d := &draftModel{eng: eng, log: s.log, path: path}
+	d.argmax, _ = eng.(runtime.RowScanner)
+	d.set, _ = eng.(runtime.ThreadSetter)
+	if eng.Model().Encoder || !eng.Capabilities().CanRemoveRange {
+		eng.Close()
+		return nil, fmt.Errorf("--draft-model: %s (%s) cannot be a draft model: its memory cannot remove single "+
+			"cells, which wrong guesses need", path, eng.Model().Architecture)
+	}
+	return d, nil
+}
+
+// fit checks that d can guess for the model of eng, whose file is path.
+func (d *draftModel) fit(eng runtime.Engine, path string) error {
+	n, err := runtime.SameVocab(eng.Vocab(), d.eng.Vocab(), path, d.path)
+	if err != nil {
+		return fmt.Errorf("--draft-model: %s cannot guess the tokens of %s, as their vocabularies differ: %w", d.path,
+			path, err)
+	}
+	d.shared, d.cost = n, 0.25
+	if of := eng.Model().Bytes; of > 0 {
+		d.cost = min(max(float64(d.eng.Model().Bytes)/float64(of), 1e-3), 10)
+	}
+	return nil
+}
+
+// core is the core's configuration of the draft model.
+func (d *draftModel) core() core.DraftConfig {
+	if d == nil {
+		return core.DraftConfig{}
+	}
+	c := d.eng.Capabilities()
+	return core.DraftConfig{Sequences: c.MaxSequences, Cells: c.ContextTokens, Batch: c.MaxBatch, Tokens: d.shared,
+		Cost: d.cost}
+}
+
+// guess carries out the draft model's part of the newest step.
+func (d *draftModel) guess(c *core.Core) {
+	if d == nil {
+		return
+	}
+	for c.FillDraft(d.eng.Batch()) {
+		begin := time.Now()
+		if err := d.eng.Decode(); err != nil {
+			c.DraftFailed()
+			d.failed.Store(true)
+			d.log.Error("the draft model failed and is not used any more", "file", d.path, "error", err)
+			return
+		}
+		d.tokens = d.tokens[:0]
+		for i, bits := range d.eng.Batch().Logits {
+			if bits != 0 {
+				d.tokens = append(d.tokens, d.best(i))
+			}
+		}
+		c.Drafted(time.Since(begin), d.tokens)
+	}
+}
+
+// best is the token with the largest logit of a row.
+func (d *draftModel) best(row int) core.Token {
+	if d.argmax == nil {
+		best, _ := sampler.Argmax(d.eng.Logits(row))
+		return best
+	}
+	best, _ := d.argmax.Argmax(row)
+	return best
+}
+
+// setThreads has d use as many compute threads as the model.
+func (d *draftModel) setThreads(n int) {
+	if d != nil && d.set != nil {
+		d.set.SetThreads(n)
+	}
+}
+
+func (d *draftModel) close() {
+	if d != nil {
+		d.eng.Close()
+	}
+}
+
+// bytes is the memory of d: weights, their repacked copy and KV cells.
+func (d *draftModel) bytes() int64 {
+	if d == nil {
+		return 0
+	}
+	m := d.eng.Model()
+	return int64(m.Bytes+m.RepackedBytes) + int64(m.KVBytesPerToken)*int64(d.eng.Capabilities().ContextTokens)
+}
+
+// info is the draft model's part of info; nil without one.
+func (d *draftModel) info() *wire.InfoDraft {
+	if d == nil {
+		return nil
+	}
+	m, c := d.eng.Model(), d.eng.Capabilities()
+	return &wire.InfoDraft{Name: m.Name, Path: m.Path, Description: m.Description, ContextTokens: c.ContextTokens,
+		Sequences: c.MaxSequences, Bytes: d.bytes(), Failed: d.failed.Load()}
+}
+
+// AbsoluteModels makes paths of files absolute, for a process with another working directory.
+func (c *Config) AbsoluteModels() (err error) {
+	if c.Model, err = filepath.Abs(c.Model); err == nil && c.DraftModel != "" {
+		c.DraftModel, err = filepath.Abs(c.DraftModel)
+	}
+	return err
+}
+
+// logDraft logs the draft model, and why it makes no guesses if it does not.
+func (s *Server) logDraft(m *model) {
+	if s.draft == nil {
+		return
+	}
+	if why := s.noSpeculation(m); why != "" {
+		s.log.Warn("the draft model is of no use", "file", s.draft.path, "reason", why)
+		return
+	}
+	s.log.Info("draft model", "file", s.draft.path, "n_ctx", s.draft.eng.Capabilities().ContextTokens, "weights",
+		fmt.Sprintf("%.2f of the model's", s.draft.cost))
+}

@@ -1,0 +1,306 @@
+package sched
+
+import "time"
+
+// A draft model is a small model with the same vocabulary. It guesses the tokens that follow any history, one after the
+// other, before Decode; they are compared with what is sampled like other guesses. It has a price that other guesses
+// have not: a Decode for each guess in a row, and before the first one the tokens of the history that it has not
+// computed (Event.Lag). Both are predicted by a second cost model, learned from the draft model's steps.
+//
+//   - A request's guesses are the draft model's where these yield more tokens per millisecond than those of its text,
+//     and than none. One Decode of the draft model guesses a token for each of them (a round). Rounds are added as long
+//     as the next one yields more per millisecond than the step without it.
+//   - A draft model that lacks more than the newest tokens of a history catches up once its guesses would have saved
+//     as much time as that takes. Nothing is known of how long an answer will be; this way at most twice the time is
+//     spent that would have been spent by the better of the two choices (rent or buy).
+//   - How often its guesses come true is seen only where it makes some. Where these seem not to pay it makes a few
+//     after trialFirst … trialEvery steps, if their price is at most draftTrialShare of the time of steps without: a
+//     draft model that does not fit costs 1 % of the time.
+
+// DraftGrade is the grade of the draft model's guesses. Other guesses have lower ones.
+const DraftGrade = NumGrades - 1
+
+const (
+	// A draft model that lacks up to draftNewest tokens of a history computes them with its first guess. It lacks two
+	// at most after a step with its guesses: the last of them, which it has not computed, and the sampled one.
+	draftNewest = 16
+	// draftTrialShare of the time of steps without the draft model's guesses is spent on trials.
+	draftTrialShare = 0.01
+	// The first trials may take draftTrialFirst milliseconds together. Later ones take draftTrialMost at most: longer
+	// ones are not made.
+	draftTrialFirst = 200
+	draftTrialMost  = 10_000
+	// Before the first comparison, draftChance of its guesses come true: most pairs of models are better.
+	draftChance = 0.7
+)
+
+// drafts is what the scheduler knows about the draft model.
+type drafts struct {
+	cost  costModel
+	load  load    // what it computes before the newest batch; the zero value is nothing
+	depth int     // rounds in it
+	spare float64 // ms that trials may take
+	since int     // steps without its guesses since the newest trial
+	every int     // steps until the next trial, doubling from trialFirst to trialEvery
+}
+
+func newDrafts() drafts { return drafts{cost: newCostModel(&CostState{}), spare: draftTrialFirst} }
+
+// observe learns from the draft model's part of a step.
+func (d *drafts) observe(took time.Duration) {
+	if took > 0 && !d.load.none() {
+		d.cost.observe(d.load, took, false)
+	}
+}
+
+func (l load) none() bool { return l.prefill+l.decode == 0 }
+
+// predict returns how many milliseconds the draft model takes for l.
+func (d *drafts) predict(l load) float64 {
+	if l.none() {
+		return 0
+	}
+	return d.cost.predict(l)
+}
+
+// upper is what predict stays below in about 95 of 100 cases.
+func (d *drafts) upper(l load) float64 {
+	if l.none() {
+		return 0
+	}
+	return d.cost.upper(l)
+}
+
+// assume gives m coefficients of which nothing is known but their share of other ones.
+func (m *costModel) assume(other *costModel, share float64) {
+	for i := range m.theta {
+		m.theta[i] = min(mul(other.theta[i], share), 1e9)
+		m.uncorrelated(i, max(mul(m.theta[i], m.theta[i])/4, 1e-6))
+	}
+	m.bound()
+}
+
+// fed adds to l that the draft model computes n tokens of r's history from the first one that it lacks on. With guess
+// the row of the last one is the first guess's.
+func (l load) fed(r *request, n int, guess bool) load {
+	if n == 0 {
+		return l
+	}
+	rows := 0
+	if guess {
+		rows = 1
+	}
+	l.prefill += float64(n - rows)
+	l.decode += float64(rows)
+	l.attended += attended(r.history()-r.lag, n)
+	return l
+}
+
+// guess adds the row of r's next guess behind n guesses; the first one's is the row of its newest token.
+func (l load) guess(r *request, n int) load {
+	if n == 0 {
+		return l.fed(r, r.lag, true)
+	}
+	l.slice(SliceDecode, r.history()+n-1, 1)
+	return l
+}
+
+// chooseDrafts decides whose guesses are to be the draft model's, and for which requests it is to catch up.
+func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
+	g, d := &s.guesses, &s.drafts
+	if d.cost.steps == 0 {
+		d.cost.assume(&s.cost, s.cfg.DraftCost)
+	}
+	able := 0
+	for k := range g.open {
+		if s.batch[g.open[k].i].draft > 0 {
+			able++
+		}
+	}
+	if able == 0 {
+		return
+	}
+	decode, used := s.cost.predict(b.load), false
+	var trial *guessRow // the one that lacks least
+	for k := range g.open {
+		c := &g.open[k]
+		r := s.batch[c.i]
+		if r.draft == 0 {
+			continue
+		}
+		if trial == nil || r.lag < s.batch[trial.i].lag {
+			trial = c
+		}
+		row := s.cost.predict(s.withGuess(b, c)) - decode
+		chance, price := s.chance(r, DraftGrade), row+s.draftRow(r, able)
+		value, took := best(p, c.value, c.chance, row, r.offer)
+		with, withTook := best(p, mul(r.worth(), chance), chance, price, r.draft)
+		saves := mul(with, took/value) - withTook // by the step with its guesses, ms
+		switch pays := mul(with-value, took) > mul(guessMargin, mul(value, withTook-took)); {
+		case r.lag <= draftNewest && r.trying:
+			r.feeding, r.trying = false, false
+			c.draft(r, chance)
+			c.forced = min(trialRows, r.draft)
+		case r.lag <= draftNewest && pays:
+			r.feeding = false
+			c.draft(r, chance)
+		case r.lag <= draftNewest:
+			r.feeding = false
+			continue
+		case r.feeding:
+		case pays:
+			if r.saved += saves; r.saved >= s.catchUp(r) {
+				r.saved, r.feeding = 0, true
+			} else if r.offer == 0 {
+				c.why = ReasonGuessBehind
+			}
+		default:
+			continue
+		}
+		used = used || c.drafted || r.feeding
+	}
+	if used {
+		d.since, d.every = 0, trialFirst
+		return
+	}
+	d.since++
+	d.spare = min(d.spare+mul(draftTrialShare, p.step), draftTrialMost)
+	r := s.batch[trial.i]
+	price := mul(trialRows, s.cost.predict(s.withGuess(b, trial))-decode+s.draftRow(r, 1))
+	if r.lag > draftNewest {
+		price += s.catchUp(r)
+	}
+	if price > d.spare || d.since < d.every {
+		return
+	}
+	d.spare -= price
+	d.since, d.every = 0, min(2*max(d.every, trialFirst), trialEvery)
+	if r.lag > draftNewest {
+		r.feeding, r.trying = true, true
+		return
+	}
+	trial.draft(r, s.chance(r, DraftGrade))
+	trial.forced = min(trialRows, r.draft)
+}
+
+// draft makes c's guesses the draft model's.
+func (c *guessRow) draft(r *request, chance float64) {
+	c.drafted, c.chance, c.value = true, chance, mul(r.worth(), chance)
+}
+
+// draftRow is the time of one guess of the draft model for r in a round of n guesses.
+func (s *Scheduler) draftRow(r *request, n int) float64 {
+	fixed := s.drafts.cost.predict(load{})
+	return s.drafts.cost.predict(load{}.guess(r, 1)) - fixed + fixed/float64(n)
+}
+
+// catchUp is the time in which the draft model computes what it lacks of r's history.
+func (s *Scheduler) catchUp(r *request) float64 {
+	return s.drafts.cost.predict(load{}.fed(r, r.lag, false))
+}
+
+// best returns the value and the time of the step with as many guesses of one request as yield most per millisecond,
+// of most that can be had: the first one's value, the chance of each and the time of each are given.
+func best(p *guessStep, first, chance, price float64, most int) (value, took float64) {
+	value, took = p.value, p.step
+	for v, t := value, took; most > 0; most-- {
+		v += first
+		t += price
+		if mul(v, took) > mul(value, t) {
+			value, took = v, t
+		}
+		first = mul(first, chance)
+	}
+	return value, took
+}
+
+// draftRound is one more guess of the draft model for each of the marked requests.
+type draftRound struct {
+	rows         int
+	batch, draft load // with it
+	rate         float64
+	forced       bool // it is part of a trial
+}
+
+// draftRound finds the next round that pays, and marks its requests; rows is 0 if there is none.
+func (s *Scheduler) draftRound(b *batcher, p *guessStep) draftRound {
+	g, d := &s.guesses, &s.drafts
+	out := draftRound{batch: b.load, draft: d.load}
+	if d.depth > 0 {
+		out.draft.more++
+	}
+	value, took := 0.0, d.cost.predict(load{}) // of the Decode itself, then of its rows too
+	for k := range g.open {
+		c := &g.open[k]
+		c.take = false
+		r := s.batch[c.i]
+		if !c.drafted || c.n != d.depth || c.n >= r.draft || out.rows >= p.room-p.added {
+			continue
+		}
+		forced := c.n < c.forced
+		row := out.batch
+		row.slice(SliceDecode, s.plan.Batch[c.i].Start+s.plan.Batch[c.i].N, 1)
+		draft := out.draft.guess(r, c.n)
+		price := s.cost.predict(row) - s.cost.predict(out.batch) + d.cost.predict(draft) - d.cost.predict(out.draft)
+		if draft.prefill+draft.decode > float64(s.cfg.DraftBatch) && d.depth == 0 ||
+			!forced && (c.forced > 0 || c.value < mul(p.fast(), price)) {
+			continue
+		}
+		c.take = true
+		out.rows++
+		out.batch, out.draft, out.forced = row, draft, out.forced || forced
+		value += c.value
+		took += price
+	}
+	if out.rate = value / max(took, 1e-6); out.rate < p.fast() && !out.forced {
+		out.rows = 0
+	}
+	return out
+}
+
+// addRound adds the marked requests' guesses to the step.
+func (s *Scheduler) addRound(b *batcher, p *guessStep, round *draftRound) {
+	d := &s.drafts
+	p.step += d.predict(round.draft) - d.predict(d.load)
+	d.load = round.draft
+	d.depth++
+	for k := range s.guesses.open {
+		if c := &s.guesses.open[k]; c.take {
+			s.addGuess(b, c, s.withGuess(b, c), p)
+		}
+	}
+}
+
+// drafted notes in the plan that the guesses of r are the draft model's.
+func (s *Scheduler) drafted(r *request, c *guessRow) {
+	sl := &s.plan.Batch[c.i]
+	sl.Drafted, sl.Feed = true, r.lag
+}
+
+// feedDrafts lets the draft model catch up: it doubles the step's time at most.
+func (s *Scheduler) feedDrafts(b *batcher, p *guessStep) {
+	if p.room <= 0 {
+		return
+	}
+	g, d := &s.guesses, &s.drafts
+	left := min(p.left-mul(s.cost.predict(b.load), s.cost.ratio)-d.upper(d.load), p.step)
+	for k := range g.open {
+		c := &g.open[k]
+		r := s.batch[c.i]
+		if !r.feeding || r.draft == 0 {
+			continue
+		}
+		most := min(r.lag, s.cfg.DraftBatch-int(d.load.prefill+d.load.decode))
+		n := d.cost.chunk(d.upper(d.load)+left, d.load, r.history()-r.lag, most, d.cost.upper)
+		if n <= 0 {
+			c.why = ReasonGuessTarget
+			continue
+		}
+		l := d.load.fed(r, n, false)
+		left -= d.upper(l) - d.upper(d.load)
+		d.load = l
+		s.plan.Batch[c.i].Feed = n
+		c.why = ReasonGuessCatchUp
+		r.log.add(s.now, ReasonGuessCatchUp, n)
+	}
+}

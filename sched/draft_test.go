@@ -1,0 +1,304 @@
+package sched
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+)
+
+// drafter drives a scheduler with a draft model, of which a Decode costs draft milliseconds. Its guesses come true with
+// chance; nothing else is guessed.
+type drafter struct {
+	*guesser
+	draft func(l load) float64
+	lag   map[ReqID]int
+	last  map[ReqID]int // history at the newest Feed with guesses, plus the guesses that it computed
+
+	fed      int
+	drafting time.Duration
+}
+
+func newDrafter(t testing.TB, cfg Config, n, prompt int) *drafter {
+	cfg.DraftBatch = 512
+	d := &drafter{guesser: newGuesser(t, cfg, n), lag: map[ReqID]int{}, last: map[ReqID]int{},
+		draft: func(l load) float64 { return (1+l.more)*0.8 + 0.03*l.prefill + 0.1*l.decode }}
+	for i := range d.events {
+		d.events[i].Prompt = prompt
+	}
+	return d
+}
+
+func (d *drafter) run(n int) {
+	d.guesser.run(0)
+	d.fed, d.drafting = 0, 0
+	for range n {
+		d.step()
+	}
+}
+
+func (d *drafter) step() {
+	plan := d.s.Step(d.now, d.events)
+	at, drafting := 0.0, time.Duration(0)
+	noise := 0.98 + 0.04*d.rng.Float64()
+	for i := range plan.Batch {
+		at += Attended(plan.Batch[i].Start, plan.Batch[i].N)
+	}
+	if l := d.s.drafts.load; !l.none() {
+		drafting = time.Duration(d.draft(l) * noise * 1e6)
+	}
+	took := time.Duration(d.cost(plan.Tokens, at) * noise * 1e6)
+	d.now = d.now.Add(drafting + took + 100*time.Microsecond)
+	d.busy += drafting + took + 100*time.Microsecond
+	d.drafting += drafting
+	d.longest = max(d.longest, drafting+took)
+	d.steps++
+	d.guessed += plan.GuessedTokens
+	d.events = append(d.events[:0], Event{Kind: EvStep, Took: took, Drafting: drafting})
+	for i := range plan.Batch {
+		sl := &plan.Batch[i]
+		if sl.Row < 0 {
+			continue
+		}
+		history := sl.Start + sl.N - sl.Guessed
+		d.fed += sl.Feed
+		has := d.last[sl.Req]
+		if sl.Feed > 0 {
+			has += sl.Feed
+		}
+		e := Event{Kind: EvToken, Req: sl.Req, Thinking: d.think(sl.Req), Draft: 16}
+		if sl.Guessed > 0 {
+			if !sl.Drafted || has != history {
+				d.t.Fatalf("%+v: the draft model has %d tokens of %d", *sl, has, history)
+			}
+			for p := d.chance(sl.Req); e.DraftRight < sl.Guessed && d.rng.Float64() < p; {
+				e.DraftRight++
+			}
+			e.DraftWrong, e.Accepted = e.DraftRight < sl.Guessed, e.DraftRight
+			has += min(e.DraftRight, sl.Guessed-1)
+		}
+		d.last[sl.Req] = has
+		e.Lag = history + e.Accepted + 1 - has
+		d.tokens += 1 + e.Accepted
+		d.events = append(d.events, e)
+		if x, ok := d.s.Guessing(sl.Req); ok {
+			d.reasons[x.Why]++
+		}
+	}
+}
+
+func TestGoodDraftModelGuesses(t *testing.T) {
+	d := newDrafter(t, Config{}, 1, 400)
+	d.run(150)
+	d.run(400)
+	if plain := 1000 / 8.7; d.rate() < 2*plain {
+		t.Errorf("%.0f tokens/s; without guesses it is %.0f; the reasons are %v", d.rate(), plain, d.reasons)
+	}
+	if d.longest > DefaultITLTarget {
+		t.Errorf("a step took %v", d.longest)
+	}
+	if d.reasons[ReasonGuessDraft] < 350 {
+		t.Errorf("the reasons are %v", d.reasons)
+	}
+}
+
+// TestUselessDraftModel: one whose guesses never come true is left out after a few dozen steps, and costs 1 % of the
+// time from then on, whatever the number of streams.
+func TestUselessDraftModel(t *testing.T) {
+	for _, n := range []int{1, 4, 16} {
+		d := newDrafter(t, Config{}, n, 400)
+		d.chance = func(ReqID) float64 { return 0.01 }
+		d.run(120)
+		d.run(3000)
+		if share := d.drafting.Seconds() / d.busy.Seconds(); share > 0.015 {
+			t.Errorf("%d streams: the draft model takes %.3f of the time, for %d guesses in %d steps", n, share,
+				d.guessed, d.steps)
+		}
+		if n == 1 && d.guessed > d.steps/10 {
+			t.Errorf("%d streams: %d guesses in %d steps", n, d.guessed, d.steps)
+		}
+		if d.reasons[ReasonGuessUnlikely] < d.steps*n*9/10 {
+			t.Errorf("%d streams: the reasons are %v", n, d.reasons)
+		}
+	}
+}
+
+// TestDraftModelBecomesUseful: trials notice that guesses have begun to come true, in a request of which the draft
+// model knows nothing.
+func TestDraftModelBecomesUseful(t *testing.T) {
+	d := newDrafter(t, Config{}, 1, 200)
+	d.chance = func(ReqID) float64 { return 0.01 }
+	d.run(2000)
+	d.chance = func(ReqID) float64 { return 0.97 }
+	d.run(3000)
+	d.run(100)
+	if d.guessed < 300 {
+		t.Errorf("%d guesses in 100 steps; the reasons are %v", d.guessed, d.reasons)
+	}
+}
+
+// TestDearDraftModel: one that is as slow as the model itself is left out, however good it is.
+func TestDearDraftModel(t *testing.T) {
+	d := newDrafter(t, Config{DraftCost: 1}, 1, 100)
+	d.chance = func(ReqID) float64 { return 1 }
+	d.draft = func(l load) float64 { return d.cost(int(l.prefill+l.decode), 0) + 8*l.more }
+	d.run(300)
+	d.run(2000)
+	if share := d.drafting.Seconds() / d.busy.Seconds(); share > 0.02 {
+		t.Errorf("the draft model takes %.3f of the time, for %d guesses", share, d.guessed)
+	}
+}
+
+// TestCatchingUpIsPaidFor: what a long prompt costs the draft model is spent after so many tokens as it would have
+// saved, and in chunks that keep the target.
+func TestCatchingUpIsPaidFor(t *testing.T) {
+	d := newDrafter(t, Config{ITLTarget: 40 * time.Millisecond, DraftCost: 0.1}, 1, 4000)
+	d.run(60) // the prompt
+	for d.fed == 0 && d.tokens < 500 {
+		d.step()
+	}
+	// It takes 400 ms, and saves some 6 ms a token.
+	if d.tokens < 30 || d.tokens > 300 {
+		t.Errorf("it begins to catch up after %d tokens", d.tokens)
+	}
+	d.run(300)
+	if d.longest > 44*time.Millisecond {
+		t.Errorf("a step took %v", d.longest)
+	}
+	d.run(100)
+	if d.guessed < 200 || d.reasons[ReasonGuessDraft] < 90 {
+		t.Errorf("%d guesses in 100 steps; the reasons are %v", d.guessed, d.reasons)
+	}
+}
+
+// TestDraftRoundsAreShared: a Decode of the draft model that is dear alone pays for several streams.
+func TestDraftRoundsAreShared(t *testing.T) {
+	d := newDrafter(t, Config{}, 6, 50)
+	d.cost = func(rows int, _ float64) float64 { return 20 + 0.3*float64(rows) }
+	d.draft = func(l load) float64 { return (1+l.more)*5 + 0.05*(l.prefill+l.decode) }
+	d.chance = func(ReqID) float64 { return 0.8 }
+	d.run(400)
+	d.run(200)
+	if d.guessed < 6*100 {
+		x, _ := d.s.Guessing(1)
+		t.Errorf("%d guesses in 200 steps of 6 streams; the reasons are %v, a chance is %.2f; the draft model: %+v",
+			d.guessed, d.reasons, x.Chance, d.s.drafts.cost.cost())
+	}
+}
+
+func TestPromptsTakeTheTimeOfTheDraftModel(t *testing.T) {
+	d := newDrafter(t, Config{}, 2, 50)
+	d.run(200)
+	d.events = append(d.events, Event{Kind: EvArrive, Req: 9, Prompt: 20_000, MaxTokens: 5})
+	d.run(50)
+	if d.guessed > 0 || d.fed > 0 || d.reasons[ReasonGuessPrompts] < 50 {
+		t.Errorf("%d guesses, %d tokens computed by the draft model beside a prompt; the reasons are %v", d.guessed,
+			d.fed, d.reasons)
+	}
+}
+
+// TestTextsGoBeforeTheDraftModel: guesses of the text that come true are taken, as they cost less.
+func TestTextsGoBeforeTheDraftModel(t *testing.T) {
+	d := newDrafter(t, Config{}, 1, 50)
+	d.run(200)
+	g := d.guesser
+	clear(g.reasons)
+	for range 200 { // now text is offered too, as good
+		plan := d.s.Step(d.now, d.events)
+		sl := &plan.Batch[0]
+		took := time.Duration(d.cost(plan.Tokens, 0) * 1e6)
+		drafting := time.Duration(0)
+		if l := d.s.drafts.load; !l.none() {
+			drafting = time.Duration(d.draft(l) * 1e6)
+			d.drafting += drafting
+		}
+		d.now = d.now.Add(took + drafting + 100*time.Microsecond)
+		e := Event{Kind: EvToken, Req: 1, Accepted: sl.Guessed, Offer: 16, Grade: 3, Draft: 16,
+			Lag: min(d.events[1].Lag+1+sl.Guessed, 1000)}
+		if e.Right = min(d.events[1].Offer, sl.Guessed+1); sl.Drafted {
+			e.DraftRight, e.Lag = sl.Guessed, 2
+		}
+		d.events = append(d.events[:0], Event{Kind: EvStep, Took: took, Drafting: drafting},
+			e)
+		if g.steps++; sl.Drafted {
+			g.reasons[ReasonGuessDraft]++
+		} else if sl.Guessed > 0 {
+			g.reasons[ReasonGuess]++
+		}
+	}
+	if g.reasons[ReasonGuess] < 150 {
+		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[ReasonGuess],
+			g.reasons[ReasonGuessDraft])
+	}
+}
+
+// TestDraftPhasesAreLearnedApart: the draft model is good at the thoughts of one request and bad at another's answer.
+func TestDraftPhasesAreLearnedApart(t *testing.T) {
+	d := newDrafter(t, Config{}, 2, 50)
+	d.think = func(id ReqID) bool { return id == 1 }
+	d.chance = func(id ReqID) float64 {
+		if id == 1 {
+			return 0.95
+		}
+		return 0.02
+	}
+	d.run(400)
+	for i, want := range map[ReqID][2]float64{1: {0.85, 1}, 2: {0, 0.35}} {
+		if x, ok := d.s.Guessing(i); !ok || x.Chance < want[0] || x.Chance > want[1] {
+			t.Errorf("request %d: a chance of %.2f", i, x.Chance)
+		}
+	}
+}
+
+func TestWrongDraftEvents(t *testing.T) {
+	for name, e := range map[string]Event{
+		"too many":                      {Draft: maxGuessRows + 1, Lag: 1},
+		"negative":                      {Draft: -1},
+		"without lag":                   {Draft: 1},
+		"right ones that were not made": {DraftRight: 17},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDrafter(t, Config{}, 1, 10)
+			d.run(5)
+			e.Kind, e.Req = EvToken, 1
+			d.events[1] = e
+			defer func() {
+				if recover() == nil {
+					t.Error("the event was taken")
+				}
+			}()
+			d.s.Step(d.now, d.events)
+		})
+	}
+}
+
+// TestRandomDrafts: whatever the prices and chances are, plans hold the invariants (Scheduler.check) and the step's
+// target.
+func TestRandomDrafts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 1))
+	for range 60 {
+		d := newDrafter(t, Config{}, 1+rng.IntN(8), 1+rng.IntN(600))
+		a, b, c, p := rng.Float64()*10, rng.Float64(), rng.Float64()*4, rng.Float64()
+		d.cost = func(rows int, _ float64) float64 { return 0.2 + a + b*float64(rows) }
+		d.draft = func(l load) float64 { return 0.05 + (1+l.more)*c + 0.3*b*(l.prefill+l.decode) }
+		d.chance = func(id ReqID) float64 { return p }
+		for range 120 {
+			d.step()
+			if err := d.s.check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestDraftsAllocateNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the invariants' check allocates")
+	}
+	d := newDrafter(t, Config{}, 16, 20)
+	d.run(200)
+	if got := testing.AllocsPerRun(200, d.step); got != 0 {
+		t.Errorf("%v allocations a step", got)
+	}
+}
