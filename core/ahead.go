@@ -35,8 +35,8 @@ func (c *Core) residency(r *Request) (n int, took time.Duration) {
 	if len(r.Tokens) == 0 && c.cfg.Tokens != nil {
 		c.cfg.Tokens(r)
 	}
-	if len(r.Tokens) < 2 || r.Kind == Embed || r.PromptRows {
-		return 0, 0
+	if len(r.Tokens) < 2 || r.Kind == Embed || r.PromptRows || c.cfg.NoPrefixCache {
+		return 0, 0 // without a prefix cache what the pool has goes with the request that has computed it
 	}
 	_, m := c.lookup(r)
 	here := min(m.Len, r.Prompt-1)
