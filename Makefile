@@ -40,7 +40,7 @@ include $(ENGINE_MK)
 export CGO_CPPFLAGS := $(ENGINE_CPPFLAGS)
 export CGO_CXXFLAGS += $(ENGINE_CXXFLAGS)
 export CGO_LDFLAGS  := $(ENGINE_LDFLAGS)
-export UMA_TAGS     := $(ENGINE_TAGS)
+export ENGINE_TAGS
 export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS))
 endif
 endif
@@ -121,13 +121,13 @@ cuda: ## build ggml's CUDA backend beside the binaries (needs nvcc and cmake)
 	@scripts/cuda.sh "$(ENGINE_DIR)"
 
 engine-check: build ## the engine's tests and smoke on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
-	@UMA_ENGINE_TREE="$(ENGINE)" scripts/engine-check.sh
+	@ENGINE_TREE="$(ENGINE)" scripts/engine-check.sh
 
 env: ## print the exports that a plain `go build` or an editor needs: eval "$(make -s env)"
 	@printf 'export CGO_CFLAGS="%s"\nexport CGO_CXXFLAGS="%s"\nexport CGO_CPPFLAGS="%s"\n' \
 		"$$CGO_CFLAGS" "$$CGO_CXXFLAGS" "$$CGO_CPPFLAGS"
-	@[ -z "$(ENGINE)" ] || printf 'export CGO_LDFLAGS="%s"\nexport UMA_TAGS="%s"\nexport GOFLAGS="%s"\n' \
-		"$$CGO_LDFLAGS" "$$UMA_TAGS" "$$GOFLAGS"
+	@[ -z "$(ENGINE)" ] || printf 'export CGO_LDFLAGS="%s"\nexport ENGINE_TAGS="%s"\nexport GOFLAGS="%s"\n' \
+		"$$CGO_LDFLAGS" "$$ENGINE_TAGS" "$$GOFLAGS"
 
 clean: ## remove what make built
 	rm -rf bin build dist

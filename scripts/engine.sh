@@ -75,41 +75,12 @@ fi
 run "$cmake" --build "$dir" --target uma_link -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}"
 
 includes="-I$dir -I$tree/include -I$tree/ggml/include -I$tree/ggml/src"
-definitions=$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')
 
-# Which parts of runtime/llama fit. They include the tree's private headers, so the compiler compares what they use with
-# what there is. A part's tag leaves it out.
-state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine.sh scripts/engine/* | short)
+# A part's tag leaves it out.
+state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine-probe.sh scripts/engine/* | short)
 if [ "$(cat "$dir/probed" 2>/dev/null)" != "$state" ]; then
-	: >"$dir/parts" >"$dir/parts.log"
-	cpp() { # flags and sources, C++
-		local f
-		for f in "${@:2}"; do
-			"$cxx" -std=c++17 -fsyntax-only -w $march $includes $definitions -DUMA_ENGINE $1 -x c++ \
-				"runtime/llama/$f"
-		done
-	}
-	c() {
-		"$cc" -std=gnu11 -fsyntax-only -w $march $includes $definitions -I"$tree/ggml/src/ggml-cpu" -Iruntime/llama \
-			"scripts/engine/$1"
-	}
-	fits() { # part, flags if it fits, check
-		local part=$1 flags=$2
-		shift 2
-		echo "== $part: $*" >>"$dir/parts.log"
-		"$@" 2>>"$dir/parts.log" && echo "$part $flags" >>"$dir/parts"
-	}
-	activations=
-	case $("$go" env GOARCH) in amd64) activations=activations.cpp ;; esac
-	if fits products '' cpp '' matmul.cpp $activations; then
-		if fits attention '' cpp '' attention.cpp; then
-			fits positions '' cpp '' cells.cpp ||
-				fits positions -DUMA_CELLS_SHARED cpp -DUMA_CELLS_SHARED cells.cpp || :
-		fi
-		fits keep '' cpp '' keep.cpp || :
-	fi
-	fits barrier '' c barrier.c || :
-	fits repacked '' cpp '' repack.cpp || :
+	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \
+		>"$dir/parts" 2>"$dir/parts.log"
 	echo "$state" >"$dir/probed"
 fi
 tags=llama_engine extra='' left=''
@@ -131,7 +102,7 @@ HEADER
 # The libraries are relative to the folder that they are built in.
 libraries=$(sed 's/.* -o uma_link //' "$dir/CMakeFiles/uma_link.dir/link.txt" | tr ' ' '\n' |
 	sed -E "s#^([^-/].*\.(a|so|dylib|o))\$#$dir/\1#" | tr '\n' ' ')
-used=$(grep '^GGML_USE_' "$dir/definitions" | sed 's/^/-D/' | tr '\n' ' ')
+used=$(sed -n '/^GGML_USE_/s/^/-D/p' "$dir/definitions" | tr '\n' ' ')
 # UMA_ENGINE changes with the sources: Go does not look into headers and libraries outside its packages.
 cat >"$dir/flags.mk" <<MK
 ENGINE_CPPFLAGS := -DUMA_ENGINE=0x${sources} $used$extra $includes

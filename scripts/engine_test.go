@@ -2,11 +2,13 @@ package scripts
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +27,7 @@ func runMake(t *testing.T, args ...string) (string, error) {
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return strings.HasPrefix(name, "MAKE") || strings.HasPrefix(name, "CGO_") ||
-			slices.Contains([]string{"MFLAGS", "ENGINE", "CMAKE_ARGS", "GOFLAGS", "UMA_TAGS"}, name)
+			slices.Contains([]string{"MFLAGS", "ENGINE", "CMAKE_ARGS", "GOFLAGS", "ENGINE_TAGS"}, name)
 	})
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -68,9 +70,79 @@ func TestEngineRefuses(t *testing.T) {
 	}
 	check := exec.CommandContext(t.Context(), "./engine-check.sh")
 	check.Env = slices.DeleteFunc(os.Environ(),
-		func(kv string) bool { return strings.HasPrefix(kv, "UMA_ENGINE_TREE=") })
+		func(kv string) bool { return strings.HasPrefix(kv, "ENGINE_TREE=") })
 	if out, err := check.CombinedOutput(); err == nil || !strings.Contains(string(out), "needs a llama.cpp tree") {
 		t.Errorf("engine-check without a tree: %v\n%s", err, out)
+	}
+}
+
+// TestEngineProbes: all parts fit the pinned source; a part whose members, signatures or layout the source has otherwise
+// is found not to fit, and so is a part that needs it.
+func TestEngineProbes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles the kernels")
+	}
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		t.Skip("the kernels are Linux's, on amd64 and arm64")
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/ollama/ollama").CombinedOutput()
+	module := strings.TrimSpace(string(out))
+	if err != nil {
+		t.Fatal(module)
+	}
+	type edit struct{ file, old, new string }
+	for name, c := range map[string]struct {
+		edits []edit
+		fit   string
+	}{
+		"pinned": {nil, "products attention positions keep barrier repacked"},
+		"each on its own": {[]edit{
+			{"ggml/src/ggml-cpu/ops.h", "ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params,",
+				"ggml_compute_forward_flash_attn_ext(int, const struct ggml_compute_params * params,"},
+			{"ggml/src/ggml-cpu/traits.h", "virtual ~extra_buffer_type();",
+				"virtual ~extra_buffer_type(); virtual int more() = 0;"},
+			{"ggml/src/ggml-cpu/ggml-cpu.c", "    atomic_int n_graph;", "    int more; atomic_int n_graph;"},
+			{"src/llama-model.h", "tensors_by_name;", "tensors_of_name;"},
+		}, "products"},
+		"cells": {[]edit{{"src/llama-kv-cells.h", "std::vector<llama_pos> pos;", "std::vector<llama_pos> place;"}},
+			"products attention keep barrier repacked"},
+		"products": {[]edit{{"ggml/src/ggml-cpu/ggml-cpu-impl.h", "void * wdata;", "void * work;"}}, "repacked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tree := t.TempDir()
+			for to, from := range map[string]string{"include": "llama/llama.cpp/include", "src": "llama/llama.cpp/src",
+				"ggml": "ml/backend/ggml/ggml"} {
+				for _, e := range files(t, filepath.Join(module, from)) {
+					path, _, _ := strings.Cut(e, " ")
+					rel, _ := filepath.Rel(filepath.Join(module, from), path)
+					link := filepath.Join(tree, to, rel)
+					if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(path, link)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, e := range c.edits {
+				path := filepath.Join(tree, e.file)
+				text := read(t, path)
+				if !strings.Contains(text, e.old) {
+					t.Fatalf("%s has no %q", e.file, e.old)
+				}
+				if err := errors.Join(os.Remove(path),
+					os.WriteFile(path, []byte(strings.ReplaceAll(text, e.old, e.new)), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var why strings.Builder
+			cmd := exec.CommandContext(t.Context(), "./engine-probe.sh", tree, "-O1", "-DGGML_USE_LLAMAFILE "+
+				"-DGGML_USE_CPU_REPACK -D_GNU_SOURCE")
+			cmd.Stderr = &why
+			out, err := cmd.Output()
+			if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != c.fit {
+				t.Errorf("%q fit, want %q (%v)\n%s", got, c.fit, err, why.String())
+			}
+		})
 	}
 }
 
@@ -99,13 +171,13 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// TestEngineTree builds the daemon on the llama.cpp tree that UMA_ENGINE_TREE names. It answers; --version, info and
+// TestEngineTree builds the daemon on the llama.cpp tree that ENGINE_TREE names. It answers; --version, info and
 // the log say which llama.cpp it has and what is left out; an architecture that the module's source lacks answers where
 // the tree has it; the tree is as before.
 func TestEngineTree(t *testing.T) {
-	tree := os.Getenv("UMA_ENGINE_TREE")
+	tree := os.Getenv("ENGINE_TREE")
 	if tree == "" {
-		t.Skip("make ENGINE=… is NOT CHECKED: UMA_ENGINE_TREE=/path/to/llama.cpp names a tree; make ENGINE=… " +
+		t.Skip("make ENGINE=… is NOT CHECKED: ENGINE_TREE=/path/to/llama.cpp names a tree; make ENGINE=… " +
 			"engine-check does")
 	}
 	before := files(t, tree)

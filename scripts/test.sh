@@ -28,7 +28,7 @@ make build
 left_out='/((grammar/jsonschema|internal/jinja|internal/lint|sampler|sim/synthetic|runtime/llama|runtime/ggufgen)(/|$)'
 left_out+='|(cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)|sim$)'
 # make ENGINE=… has tags, which -tags would take the place of.
-tags=invariants${UMA_TAGS:+,$UMA_TAGS}
+tags=invariants${ENGINE_TAGS:+,$ENGINE_TAGS}
 step "race detector and invariants"
 tests -race -tags "$tags" -p "$many" $(go list ./... | grep -vE "$left_out")
 

@@ -156,6 +156,14 @@ template <typename P> auto set_load_mode(P & p, bool mmap, bool mlock, long) -> 
     p.load_mode = (decltype(p.load_mode)) ((mmap ? 1 : 0) | (mlock ? 2 : 0)); // LLAMA_LOAD_MODE_MMAP, _MLOCK
 }
 
+// Newer contexts have room for as many rows of logits as a batch has tokens, and fail where there are more sequences.
+template <typename P> auto set_outputs(P & p, int) -> decltype((void) p.n_outputs_max) {
+    p.n_outputs_max = std::max(p.n_batch, p.n_seq_max);
+}
+
+template <typename P> void set_outputs(P &, long) {
+}
+
 [[maybe_unused]] llama_sampler * penalties(llama_sampler * (*init)(int32_t, float, float, float), int32_t, int32_t last_n, float repeat, float frequency,
                                            float presence) {
     return init(last_n, repeat, frequency, presence);
@@ -247,6 +255,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.n_batch         = o->n_batch;
         p.n_ubatch        = o->n_ubatch;
         p.n_seq_max       = o->n_seq_max;
+        set_outputs(p, 0);
         p.n_threads       = o->n_threads;
         p.n_threads_batch = o->n_threads_batch;
         p.flash_attn_type = (enum llama_flash_attn_type) o->flash_attn;
