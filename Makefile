@@ -28,9 +28,21 @@ endif
 # -Wno-stringop-overflow: gcc 12 warns wrongly on ggml's repack.cpp.
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
 export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
-ifneq ($(MAKECMDGOALS),help)
+ifeq ($(filter help clean,$(MAKECMDGOALS)),)
+ifeq ($(ENGINE),)
 ENGINE_INCLUDES = -I$(1)/llama/llama.cpp/include -I$(1)/ml/backend/ggml/ggml/include
 export CGO_CPPFLAGS := -DGGML_USE_CPU_REPACK $(foreach d,$(ENGINE_DIR),$(call ENGINE_INCLUDES,$(d)))
+else
+# Another llama.cpp than the module's: its own cmake builds it, with CMAKE_ARGS (docs/engines.md).
+ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
+$(if $(ENGINE_MK),,$(error llama.cpp is not built: see above))
+include $(ENGINE_MK)
+export CGO_CPPFLAGS := $(ENGINE_CPPFLAGS)
+export CGO_CXXFLAGS += $(ENGINE_CXXFLAGS)
+export CGO_LDFLAGS  := $(ENGINE_LDFLAGS)
+export ENGINE_TAGS
+export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS))
+endif
 endif
 
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
@@ -39,12 +51,12 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	replay fuzz install deb tarball deb-check cuda env clean help
+	replay fuzz install deb tarball deb-check cuda engine-check env clean help
 
-build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
+build: $(COMMANDS) ## build every command into bin/ (two minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
 	@mkdir -p $(BIN)
-	@[ -e $(BIN)/$@ ] || ! $(GO) list -deps ./cmd/$@ | grep -q '/runtime/llama$$' || \
+	@[ -n "$(ENGINE)" ] || [ -e $(BIN)/$@ ] || ! $(GO) list -deps ./cmd/$@ | grep -q '/runtime/llama$$' || \
 		echo "building $(BIN)/$@: llama.cpp is compiled the first time, two minutes on two cores"
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
 
@@ -108,9 +120,14 @@ deb-check: ## install the package of make deb into a clean Debian, chat, remove 
 cuda: ## build ggml's CUDA backend beside the binaries (needs nvcc and cmake)
 	@scripts/cuda.sh "$(ENGINE_DIR)"
 
+engine-check: build ## the engine's tests and smoke on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
+	@ENGINE_TREE="$(ENGINE)" scripts/engine-check.sh
+
 env: ## print the exports that a plain `go build` or an editor needs: eval "$(make -s env)"
 	@printf 'export CGO_CFLAGS="%s"\nexport CGO_CXXFLAGS="%s"\nexport CGO_CPPFLAGS="%s"\n' \
 		"$$CGO_CFLAGS" "$$CGO_CXXFLAGS" "$$CGO_CPPFLAGS"
+	@[ -z "$(ENGINE)" ] || printf 'export CGO_LDFLAGS="%s"\nexport ENGINE_TAGS="%s"\nexport GOFLAGS="%s"\n' \
+		"$$CGO_LDFLAGS" "$$ENGINE_TAGS" "$$GOFLAGS"
 
 clean: ## remove what make built
 	rm -rf bin build dist

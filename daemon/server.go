@@ -129,7 +129,7 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
-		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
+		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
 	}
 	s.forms = newForms(s.metrics, func() *grammar.Vocabulary { return s.model.Load().grammar() }, s.unpark)
 	if s.parts.handler == nil {
@@ -334,6 +334,10 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.log.Info("ready", "socket", s.socket(), "name", s.model.Load().info.Name, "n_ctx",
 		s.model.Load().caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
 		s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+	if left := s.model.Load().caps.LeftOut; len(left) > 0 {
+		s.log.Warn("left out of this build, see docs/engines.md", "engine", buildinfo.Engine, "parts",
+			strings.Join(left, ", "))
+	}
 	if e := s.parts.engine; e != nil {
 		stop := e.ready(s, l)
 		defer stop()

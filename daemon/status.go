@@ -57,7 +57,7 @@ func (st *loopState) stalled(now time.Time, limit time.Duration) (since time.Tim
 func (s *Server) info() wire.Info {
 	h := s.health()
 	in := wire.Info{
-		Type: "info", Status: h.Status, Version: buildinfo.Version, Engine: buildinfo.Engine(), Go: goruntime.Version(),
+		Type: "info", Status: h.Status, Version: buildinfo.Version, Engine: buildinfo.Engine, Go: goruntime.Version(),
 		PID: os.Getpid(), Socket: s.socket(), UptimeMs: h.UptimeMs, Listeners: s.infoListeners(),
 		Config: wire.InfoConfig{
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,

@@ -84,6 +84,8 @@ type Capabilities struct {
 	EngineBuild string `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
 	// products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
 	Kernels string `json:"kernels"`
+	// what the build lacks beside or in the place of the engine library's own code (docs/engines.md); nil = nothing
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // ModelInfo are immutable facts about the loaded model.

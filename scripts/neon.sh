@@ -16,8 +16,8 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 flags=(-std=c++17 -O2 -I"$engine/llama/llama.cpp/include" -I"$engine/ml/backend/ggml/ggml/include" -Iruntime/llama)
 main=runtime/llama/testdata/cross/cross.cpp
-g++ "${flags[@]}" "$main" runtime/llama/{matmul,attention}_avx2.cpp -o "$out/avx2"
-"$cross" -static "${flags[@]}" "$main" runtime/llama/{matmul,attention}_neon.cpp -o "$out/neon"
+g++ "${flags[@]}" "$main" runtime/llama/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"
+"$cross" -static "${flags[@]}" "$main" runtime/llama/{matmul_neon,attention_neon,attention_merge}.cpp -o "$out/neon"
 "$out/avx2" >"$out/avx2.txt"
 "$emulator" -cpu max "$out/neon" >"$out/neon.txt"
 if ! cmp "$out/avx2.txt" "$out/neon.txt"; then

@@ -27,8 +27,10 @@ make build
 # take minutes under the race detector, and the tests that read the sources.
 left_out='/((grammar/jsonschema|internal/jinja|internal/lint|sampler|sim/synthetic|runtime/llama|runtime/ggufgen)(/|$)'
 left_out+='|(cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)|sim$)'
+# make ENGINE=… has tags, which -tags would take the place of.
+tags=invariants${ENGINE_TAGS:+,$ENGINE_TAGS}
 step "race detector and invariants"
-tests -race -tags invariants -p "$many" $(go list ./... | grep -vE "$left_out")
+tests -race -tags "$tags" -p "$many" $(go list ./... | grep -vE "$left_out")
 
 # Packages whose tests link llama.cpp, and those left out above that hold invariants: the others are the same programs
 # as before.
@@ -37,6 +39,6 @@ linking() {
 		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p"
 }
 step "the real engine, end to end"
-tests -tags invariants $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u)
+tests -tags "$tags" $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u)
 
 step "everything passed"

@@ -46,7 +46,10 @@ overrides the file, and the file overrides the defaults. Without --config the fi
 $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml. --print-config
 shows the value of every option and where it was set. A table [models.NAME] of the file gives a
 model a name, aliases and options for it alone. Each loaded model has an engine process, behind
-the process that was started (docs/models.md).`
+the process that was started (docs/models.md).
+
+--version names the llama.cpp that is linked. make ENGINE=/path/to/llama.cpp links another one, with
+CUDA or Vulkan where CMAKE_ARGS says so (docs/engines.md).`
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
@@ -76,7 +79,7 @@ func newRoot() *cobra.Command {
 		Use:     "uma-serve",
 		Short:   "serve GGUF models over a Unix socket, and over TCP if asked",
 		Long:    long,
-		Version: buildinfo.Version + ", " + buildinfo.Engine(),
+		Version: buildinfo.Version + ", " + buildinfo.Engine,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unexpected argument %q; options begin with --, and -m FILE.gguf or -m "+

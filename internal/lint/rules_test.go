@@ -12,7 +12,8 @@ var rules = []rule{
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
-	{"runtime/llama", []string{"runtime", "internal/cpus", "internal/gguf", "internal/invariants"},
+	{"runtime/llama",
+		[]string{"runtime", "internal/buildinfo", "internal/cpus", "internal/gguf", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
 
 	// The pure parts.

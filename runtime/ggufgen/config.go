@@ -52,6 +52,9 @@ const (
 	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its embeddings.
 	// Its memory cannot remove ranges freely, which tests the SWA fallbacks.
 	Gemma2 Arch = "gemma2"
+	// Maincoder is Llama with queries and keys normalised by head after the rotation. The engine module's llama.cpp, of
+	// 2025, does not know it.
+	Maincoder Arch = "maincoder"
 	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
 	// positions and GELU, NomicBert rotary positions and SwiGLU.
 	Bert      Arch = "bert"
@@ -117,6 +120,14 @@ func TinySWA() Config {
 	return c
 }
 
+// TinyMaincoder is Tiny of an architecture that the engine module's llama.cpp does not know and newer ones do
+// (make ENGINE=…).
+func TinyMaincoder() Config {
+	c := Tiny()
+	c.Name, c.Arch = "ggufgen-tiny-maincoder", Maincoder
+	return c
+}
+
 // TinyLong is one layer with a context of 131,072 tokens and words in its vocabulary: the prompts of coding agents are
 // tens of kilobytes, and their tokens cost little.
 func TinyLong() Config {
@@ -165,7 +176,8 @@ func Bench1B() Config {
 func Presets() map[string]Config {
 	return map[string]Config{
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
-		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
+		"tiny-maincoder": TinyMaincoder(),
+		"bench135m":      Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
 	}
@@ -207,7 +219,7 @@ func (c Config) Validate() error {
 		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())
 	}
 	switch c.Arch {
-	case Llama:
+	case Llama, Maincoder:
 		if c.Window != 0 {
 			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
 		}
@@ -237,7 +249,7 @@ func (c Config) Validate() error {
 			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, bert or nomic-bert")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

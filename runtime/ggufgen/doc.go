@@ -1,10 +1,11 @@
 // Package ggufgen writes GGUF model files with seeded random weights, for tests and benchmarks that need a model that
 // llama.cpp loads, without a download.
 //
-// A generated model is ordinary except for its weights: a real architecture ("llama", or "gemma2" where sliding-window
-// layers are wanted), a byte-level BPE vocabulary trained on English-like words, ChatML and thinking markers as control
-// tokens, a chat template, and weights in any of Types. The encoders ("bert", "nomic-bert") have a WordPiece vocabulary
-// and no template. The same Config gives the same bytes.
+// A generated model is ordinary except for its weights: a real architecture ("llama", "gemma2" where sliding-window
+// layers are wanted, or "maincoder", which the engine module's llama.cpp does not know), a byte-level BPE vocabulary
+// trained on English-like words, ChatML and thinking markers as control tokens, a chat template, and weights in any of
+// Types. The encoders ("bert", "nomic-bert") have a WordPiece vocabulary and no template. The same Config gives the
+// same bytes.
 //
 // # Why the weights are not plain noise
 //

@@ -119,16 +119,23 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		return add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, layer, cols),
 			std: float32(gain / math.Sqrt(float64(cols)))})
 	}
-	// norm weights are 1 but for the bias channel, which the layers neither see nor (post norms) change.
-	norm := func(name string, others, channel0 float64) {
-		add(&tensor{name: name + ".weight", cols: d, storage: storages[F32], norm: func() []float32 {
-			w := make([]float32, d)
+	vector := func(name string, n int, value func(i int) float64) {
+		add(&tensor{name: name + ".weight", cols: n, storage: storages[F32], norm: func() []float32 {
+			w := make([]float32, n)
 			for i := range w {
-				w[i] = float32(others)
+				w[i] = float32(value(i))
 			}
-			w[0] = float32(channel0)
 			return w
 		}})
+	}
+	// norm weights are 1 but for the bias channel, which the layers neither see nor (post norms) change.
+	norm := func(name string, others, channel0 float64) {
+		vector(name, d, func(i int) float64 {
+			if i == 0 {
+				return channel0
+			}
+			return others
+		})
 	}
 
 	bias := c.biasChannel(v)
@@ -147,6 +154,10 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		matrix("", blk+"attn_q", q, d, queryKey)
 		matrix("", blk+"attn_k", kv, d, queryKey)
 		matrix(partValue, blk+"attn_v", kv, d, valueOut)
+		if c.Arch == Maincoder { // normalised queries and keys have lost the scale of their matrices
+			vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
+			vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
+		}
 		matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
 		norm(blk+"ffn_norm", 1, 0)
 		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain)

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_attention
 
 // Attention on the CPU: softmax(scale · q·Kᵀ + mask) · V over the cells that a row may see.
 //
@@ -34,7 +34,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -54,6 +53,14 @@ int  ggml_threadpool_chunk_add(struct ggml_threadpool * tp, int value);
 void __real_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params, struct ggml_tensor * dst);
 void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params, struct ggml_tensor * dst);
 }
+
+#ifdef UMA_ENGINE
+#include "../src/ggml-cpu/ops.h"
+
+#include <type_traits>
+static_assert(std::is_same<decltype(ggml_compute_forward_flash_attn_ext), decltype(__wrap_ggml_compute_forward_flash_attn_ext)>::value,
+              "ggml_compute_forward_flash_attn_ext");
+#endif
 
 static std::atomic<bool> enabled{true};
 
@@ -95,34 +102,6 @@ extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_
     uma_positions_remove(ctx);
     ggml_free(ctx);
     return true;
-}
-
-__attribute__((noinline)) void uma_attention_merge(float * record, const float * part, int width) {
-    constexpr float none = -std::numeric_limits<float>::infinity();
-    if (part[0] == none) {
-        return;
-    }
-    if (record[0] == none) {
-        memcpy(record, part, (width + 2) * sizeof(float));
-        return;
-    }
-    const float most = std::max(record[0], part[0]), a = expf(record[0] - most), b = expf(part[0] - most);
-    record[0] = most;
-    for (int i = 1; i < width + 2; i++) {
-        record[i] = record[i] * a + part[i] * b;
-    }
-}
-
-void uma_attention_result(const float * record, float * out, int width) {
-    const bool  none    = record[0] == -std::numeric_limits<float>::infinity() || record[1] == 0;
-    const float inverse = none ? 0 : 1 / record[1];
-    for (int i = 0; i < width; i++) {
-        out[i] = none ? 0 : record[2 + i] * inverse;
-    }
-}
-
-float uma_attention_exp(float x) {
-    return expf(x);
 }
 
 namespace {

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && cgo && !llama_system
+//go:build linux && (amd64 || arm64) && cgo && !llama_system && !llama_no_attention
 
 package llama
 
@@ -7,7 +7,6 @@ package llama
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
 // #include "attention.h"
-// #include "positions.h"
 import "C"
 
 import "unsafe"
@@ -41,7 +40,4 @@ func attention(c *attentionCase, threads int) []float32 {
 	return out
 }
 
-// knowPositions gives the kernel the positions of e's cells, so that it sums in their order. forgetPositions must be
-// called before the context is freed.
-func (e *engine) knowPositions()   { C.uma_positions_know(e.ctx) }
-func (e *engine) forgetPositions() { C.uma_positions_remove(unsafe.Pointer(e.ctx)) }
+const builtAttention = true

@@ -1,7 +1,5 @@
-//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system)
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system || llama_no_attention)
 
 package llama
 
-// Attention is ggml's here, which sums in the order of cells.
-func (e *engine) knowPositions()   {}
-func (e *engine) forgetPositions() {}
+const builtAttention = false

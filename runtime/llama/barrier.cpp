@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_barrier
 
 // The barrier between two nodes of a graph.
 //
@@ -12,7 +12,6 @@
 #if __has_include("ggml.h")
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,28 +19,13 @@
 #include <atomic>
 
 #include "barrier.h"
+#include "barrier_pool.h"
 
 namespace {
 
-// struct ggml_threadpool of ggml-cpu.c.
-struct pool {
-    pthread_mutex_t              mutex;
-    pthread_cond_t               cond;
-    void *                       cgraph;
-    void *                       cplan;
-    std::atomic<int>             graph; // its low 16 bits are the number of threads of the graph
-    alignas(64) std::atomic<int> arrived;
-    alignas(64) std::atomic<int> passed;
-    alignas(64) std::atomic<int> chunk;
-    std::atomic<bool>            stop, pause;
-    std::atomic<int>             abort;
-    void *                       workers;
-    int                          threads;
-    int32_t                      priority;
-    uint32_t                     poll;
-};
+using pool = struct uma_pool;
 
-constexpr int THREADS = 0xffff;
+constexpr int THREADS = UMA_POOL_THREADS;
 
 // SPIN is how long a thread spins, in nanoseconds. Threads that all run wait some microseconds for each other, and up to 100 behind
 // a large product; a thread without a core comes back after milliseconds. Waking one takes 5 to 50 µs.

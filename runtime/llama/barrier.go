@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && cgo && !llama_system
+//go:build linux && (amd64 || arm64) && cgo && !llama_system && !llama_no_barrier
 
 package llama
 
@@ -31,3 +31,5 @@ func (e *engine) ComputeThreads(dst []int) []int {
 
 // BarrierSleeps implements runtime.ThreadSetter.
 func (e *engine) BarrierSleeps() uint64 { return uint64(C.uma_barrier_sleeps()) }
+
+const builtBarrier = true

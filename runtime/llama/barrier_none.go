@@ -1,4 +1,4 @@
-//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system)
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system || llama_no_barrier)
 
 package llama
 
@@ -13,3 +13,5 @@ func (e *engine) ComputeThreads(dst []int) []int { return dst }
 
 // BarrierSleeps implements runtime.ThreadSetter: ggml's barrier spins.
 func (e *engine) BarrierSleeps() uint64 { return 0 }
+
+const builtBarrier = false

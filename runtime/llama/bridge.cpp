@@ -144,6 +144,36 @@ R guarded(const char * what, R otherwise, F f) {
     return otherwise;
 }
 
+// The calls below were changed between the llama.cpp of the module and that of August 2026. The binding compiles with both: the
+// compiler takes the overload whose members or parameters are there.
+
+template <typename P> auto set_load_mode(P & p, bool mmap, bool mlock, int) -> decltype((void) p.use_mmap) {
+    p.use_mmap  = mmap;
+    p.use_mlock = mlock;
+}
+
+template <typename P> auto set_load_mode(P & p, bool mmap, bool mlock, long) -> decltype((void) p.load_mode) {
+    p.load_mode = (decltype(p.load_mode)) ((mmap ? 1 : 0) | (mlock ? 2 : 0)); // LLAMA_LOAD_MODE_MMAP, _MLOCK
+}
+
+// Newer contexts have room for as many rows of logits as a batch has tokens, and fail where there are more sequences.
+template <typename P> auto set_outputs(P & p, int) -> decltype((void) p.n_outputs_max) {
+    p.n_outputs_max = std::max(p.n_batch, p.n_seq_max);
+}
+
+template <typename P> void set_outputs(P &, long) {
+}
+
+[[maybe_unused]] llama_sampler * penalties(llama_sampler * (*init)(int32_t, float, float, float), int32_t, int32_t last_n, float repeat, float frequency,
+                                           float presence) {
+    return init(last_n, repeat, frequency, presence);
+}
+
+[[maybe_unused]] llama_sampler * penalties(llama_sampler * (*init)(int32_t, int32_t, float, float, float), int32_t n_vocab, int32_t last_n, float repeat,
+                                           float frequency, float presence) {
+    return init(n_vocab, last_n, repeat, frequency, presence);
+}
+
 } // namespace
 
 extern "C" {
@@ -202,9 +232,8 @@ struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool 
     return guarded("load model", (llama_model *) nullptr, [&] {
         ggml_backend_dev_t none[1] = {nullptr};
         llama_model_params p       = llama_model_default_params();
-        p.n_gpu_layers = gpu_layers;
-        p.use_mmap     = use_mmap;
-        p.use_mlock    = use_mlock;
+        p.n_gpu_layers    = gpu_layers;
+        set_load_mode(p, use_mmap, use_mlock, 0);
         p.use_extra_bufts = repack;
         if (gpu_layers == 0) {
             p.devices = none; // otherwise large batches would still run on a GPU
@@ -226,6 +255,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.n_batch         = o->n_batch;
         p.n_ubatch        = o->n_ubatch;
         p.n_seq_max       = o->n_seq_max;
+        set_outputs(p, 0);
         p.n_threads       = o->n_threads;
         p.n_threads_batch = o->n_threads_batch;
         p.flash_attn_type = (enum llama_flash_attn_type) o->flash_attn;
@@ -412,6 +442,10 @@ uma_max uma_argmax(const float * x, int32_t n) {
 uma_max uma_argmax_row(struct llama_context * ctx, int32_t i, int32_t n) { return uma_argmax(llama_get_logits_ith(ctx, i), n); }
 
 // ---- reference sampler ----
+
+struct llama_sampler * uma_sampler_penalties(int32_t n_vocab, int32_t last_n, float repeat, float frequency, float presence) {
+    return penalties(llama_sampler_init_penalties, n_vocab, last_n, repeat, frequency, presence);
+}
 
 int64_t uma_sample(struct llama_sampler * chain, llama_token_data * data, int64_t * size) {
     return guarded("sample", (int64_t) -1, [&] {

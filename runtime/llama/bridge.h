@@ -84,6 +84,9 @@ uma_max uma_argmax(const float * x, int32_t n);
 // The same over the logits of batch row i, which must have logits.
 uma_max uma_argmax_row(struct llama_context * ctx, int32_t i, int32_t n);
 
+// llama_sampler_init_penalties; n_vocab is ignored by the versions that do not take it.
+struct llama_sampler * uma_sampler_penalties(int32_t n_vocab, int32_t last_n, float repeat, float frequency, float presence);
+
 // Applies a sampler to the *size candidates of data and leaves the survivors at its front, *size of them. Returns the
 // index of the chosen one, -1 = none.
 int64_t uma_sample(struct llama_sampler * chain, llama_token_data * data, int64_t * size);

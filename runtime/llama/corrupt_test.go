@@ -137,7 +137,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"flash attention", runtime.Options{ModelPath: tiny, FlashAttn: "maybe"},
 			`flash attention is "maybe", want auto, on or off`, nil},
 		{"quantised V", runtime.Options{ModelPath: tiny, FlashAttn: "off", KVTypeV: "q8_0"},
-			"V cache quantization requires flash_attn", nil},
+			"requires flash_attn", nil},
 		{"sequences", runtime.Options{ModelPath: tiny, Sequences: 257}, "sequences is 257, want 0 … 256", nil},
 		{"batch", runtime.Options{ModelPath: tiny, Batch: -1}, "batch is -1", nil},
 		{"GPU layers", runtime.Options{ModelPath: tiny, GPULayers: -2}, "GPU layers is -2", nil},

@@ -83,6 +83,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Devices:          devices,
 		EngineBuild:      engineBuild(),
 		Kernels:          Kernels(),
+		LeftOut:          LeftOut(),
 	}
 	if e.encoder {
 		e.caps.MaxMicroBatch, e.caps.ContextTokens = e.caps.MaxBatch, e.longest

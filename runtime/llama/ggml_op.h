@@ -1,9 +1,16 @@
 #pragma once
 
+// What ggml hands to the function that computes a node, one call per thread. The kernels that the linker puts in the place
+// of ggml's read it.
+
+#ifdef UMA_ENGINE
+#include "../src/ggml-cpu/ggml-cpu-impl.h" // of the tree that make ENGINE= names
+#else
+
 #include <stddef.h>
 
-// What ggml hands to the function that computes a node, one call per thread: ggml-cpu-impl.h, which llama.cpp does not
-// install, of the commit that engineBuild names. The kernels that the linker puts in the place of ggml's read it.
+// The header has others that the module leaves out of the include path: the members are those of the commit that engineBuild
+// names.
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,4 +25,5 @@ struct ggml_compute_params {
 
 #ifdef __cplusplus
 }
+#endif
 #endif

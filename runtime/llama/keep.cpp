@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_keep
 
 // Which weights ggml repacks. Its CPU backend offers a buffer type that rearranges what it takes while the model loads;
 // llama.cpp asks it for each matrix, with an empty buffer in place of the weights. The context of that buffer type is
@@ -12,6 +12,11 @@
 
 #include "../src/ggml-backend-impl.h"
 #include "ggml-cpu.h"
+
+#ifdef UMA_ENGINE
+#include "../src/ggml-cpu/repack.h" // of the tree that make ENGINE= names
+#include "../src/ggml-cpu/traits.h"
+#else
 
 // Internals of ggml's CPU backend (ggml-cpu/traits.h and repack.h), whose headers include others that are not in the
 // include path.
@@ -27,6 +32,8 @@ class extra_buffer_type {
 } // namespace ggml::cpu
 
 ggml_backend_buffer_type_t ggml_backend_cpu_repack_buffer_type(void);
+
+#endif
 
 namespace {
 

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	goruntime "runtime"
 	"runtime/cgo"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,6 +177,10 @@ func (e *engine) load(o runtime.Options) error {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
 			return ErrStopped
+		}
+		if strings.Contains(why, "unknown model architecture") {
+			why += "; this uma-serve has " + engineBuild() + ", and a newer one may know it: make " +
+				"ENGINE=/path/to/llama.cpp (docs/engines.md)"
 		}
 		return modelError(o.ModelPath, why)
 	}

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -127,7 +128,7 @@ func TestEngineBuild(t *testing.T) {
 	version, _, _ = strings.Cut(version, "\n")
 	version, _, _ = strings.Cut(version, " ")
 	if build := engineBuild(); !ok || !strings.Contains(build, "ollama "+version+")") &&
-		!strings.Contains(build, "system") {
+		!strings.Contains(build, "system") && !strings.Contains(build, "make ENGINE") {
 		t.Errorf("the engine calls itself %q, go.mod names %q", build, version)
 	}
 }
@@ -168,9 +169,10 @@ func TestLog(t *testing.T) {
 	defer SetLogger(nil)
 	e := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
 	all := strings.Join(got.lines, "\n")
-	for _, want := range []string{"DEBUG llama_model_loader: loaded meta data",
-		"DEBUG llama_context: n_ctx         = 256", "INFO llama_context: n_ctx_seq (256) < n_ctx_train"} {
-		if !strings.Contains(all, want) {
+	// Versions of llama.cpp align their columns differently, and newer ones warn less.
+	for _, want := range []string{"DEBUG llama_model_loader: loaded meta data", "DEBUG llama_context: n_ctx += 256",
+		`(INFO|DEBUG) llama_context: n_ctx_seq \(256\) < n_ctx_train`} {
+		if !regexp.MustCompile(want).MatchString(all) {
 			t.Errorf("no line %q among the %d of a load", want, len(got.lines))
 		}
 	}

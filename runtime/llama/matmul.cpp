@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products
 
 // Quantised weights times a few rows of activations.
 //
@@ -42,6 +42,16 @@ bool __real_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m
 bool __wrap_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb, void * c,
                             int64_t ldc, int a_type, int b_type, int c_type);
 }
+
+#ifdef UMA_ENGINE
+#include "../src/ggml-cpu/llamafile/sgemm.h"
+
+#include <type_traits>
+#ifndef GGML_USE_LLAMAFILE
+#error ggml is built without llamafile_sgemm
+#endif
+static_assert(std::is_same<decltype(llamafile_sgemm), decltype(__wrap_llamafile_sgemm)>::value, "llamafile_sgemm");
+#endif
 
 namespace {
 

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && cgo && !llama_system
+//go:build linux && (amd64 || arm64) && cgo && !llama_system && !llama_no_products
 
 package llama
 
@@ -37,14 +37,6 @@ func Kernels() string { return C.GoString(C.uma_matmul_used()) }
 // kernelsTake reports whether the kernels in use compute products with weights of a type (ggml's number).
 func kernelsTake(typ int) bool { return bool(C.uma_matmul_takes(C.int(typ))) }
 
-// keepWeights has ggml leave the weights that our kernels take as the file has them.
-func keepWeights() { C.uma_keep_weights() }
-
-// Exact reports whether a row's logits depend on its sequence alone, bit for bit, in a model whose weights all have
-// types that the kernels take: not on the rows that share its step, nor on the places of its cells. ggml's code
-// guarantees neither.
-func Exact() bool { return Kernels() != "ggml" }
-
 // product is x [n][k] times the transpose of weights [m][k], quantised to a type (ggml's number), on the CPU backend:
 // for tests.
 type product struct {
@@ -75,3 +67,5 @@ func (p product) exact() (want, size []float64) {
 }
 
 func (p product) free() { C.uma_product_free(p.c) }
+
+const builtProducts = true

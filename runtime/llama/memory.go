@@ -168,7 +168,7 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	if n == 0 {
 		C.llama_memory_seq_rm(e.mem, C.llama_seq_id(into), -1, -1) // it may have got half way
 		why := drainLogs(slog.LevelDebug)
-		if strings.Contains(why, "find available cells") || strings.Contains(why, "not enough cells") {
+		if strings.Contains(why, "available cells") || strings.Contains(why, "not enough cells") {
 			return fmt.Errorf("restore: %w", runtime.ErrKVFull)
 		}
 		return fmt.Errorf("%w: %s", runtime.ErrSnapshot, why)

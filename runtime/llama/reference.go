@@ -31,8 +31,8 @@ func NewReferenceSampler(p ReferenceParams) *ReferenceSampler {
 	cp.no_perf = true
 	chain := C.llama_sampler_chain_init(cp)
 	add := func(stage *C.struct_llama_sampler) { C.llama_sampler_chain_add(chain, stage) }
-	add(C.llama_sampler_init_penalties(C.int32_t(p.PenaltyLastN), C.float(p.RepeatPenalty), C.float(p.FrequencyPenalty),
-		C.float(p.PresencePenalty)))
+	add(C.uma_sampler_penalties(C.int32_t(p.VocabSize), C.int32_t(p.PenaltyLastN), C.float(p.RepeatPenalty),
+		C.float(p.FrequencyPenalty), C.float(p.PresencePenalty)))
 	switch p.Mirostat {
 	case 1:
 		add(C.llama_sampler_init_temp(C.float(p.Temperature)))

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_system
+//go:build cgo && !llama_system && !llama_no_repacked
 
 package llama
 
@@ -7,3 +7,5 @@ import "C"
 
 // repackedBytes is the size of the weights that the CPU backend has repacked for its vector kernels.
 func (e *engine) repackedBytes() uint64 { return uint64(C.uma_repacked_bytes(e.model)) }
+
+const builtRepacked = true

@@ -1,6 +1,8 @@
-//go:build cgo && llama_system
+//go:build cgo && (llama_system || llama_no_repacked)
 
 package llama
 
-// repackedBytes is 0: the installed library repacks, but its API does not report how much.
+// repackedBytes is 0: this build cannot ask the library how much it repacks.
 func (e *engine) repackedBytes() uint64 { return 0 }
+
+const builtRepacked = false

@@ -13,32 +13,6 @@
 #include "ggml.h"
 #include "matmul.h"
 
-// These are in attention.cpp, which needs the whole of ggml.
-void uma_attention_merge(float * record, const float * part, int width) {
-    if (part[0] == -INFINITY) {
-        return;
-    }
-    if (record[0] == -INFINITY) {
-        memcpy(record, part, (width + 2) * sizeof(float));
-        return;
-    }
-    const float most = fmaxf(record[0], part[0]), a = expf(record[0] - most), b = expf(part[0] - most);
-    record[0]        = most;
-    for (int i = 1; i < width + 2; i++) {
-        record[i] = record[i] * a + part[i] * b;
-    }
-}
-
-void uma_attention_result(const float * record, float * out, int width) {
-    for (int i = 0; i < width; i++) {
-        out[i] = record[2 + i] / record[1];
-    }
-}
-
-float uma_attention_exp(float x) {
-    return expf(x);
-}
-
 namespace {
 
 uint32_t random_bits() { // xorshift64

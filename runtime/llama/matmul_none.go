@@ -1,11 +1,8 @@
-//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system)
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system || llama_no_products)
 
 package llama
 
 import "fmt"
-
-// Exact reports whether a row's logits depend on its sequence alone, bit for bit: not with ggml's kernels.
-func Exact() bool { return false }
 
 // UseKernels takes "auto" and "ggml", which are the same here: this build has no kernels for products.
 func UseKernels(name string) error {
@@ -18,4 +15,4 @@ func UseKernels(name string) error {
 // Kernels is "ggml": this build has no others.
 func Kernels() string { return "ggml" }
 
-func keepWeights() {}
+const builtProducts = false

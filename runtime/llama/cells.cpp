@@ -1,0 +1,66 @@
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_positions
+
+// Which position lies in which cell. llama.cpp does not tell: the members read here are private, in the commit that
+// engineBuild names. Newer sources hold the cells behind a pointer (UMA_CELLS_SHARED, which scripts/engine.sh finds out).
+
+#if __has_include("llama.h")
+
+#include "positions.h"
+
+#include "../src/llama-kv-cache-iswa.h"
+#include "../src/llama-kv-cache.h"
+#include "ggml-backend.h"
+
+namespace {
+
+// An explicit instantiation may name what is private: it hands the member's address out through a friend.
+template <auto member> struct cells_by {
+#ifdef UMA_CELLS_SHARED
+    friend const std::vector<llama_kv_cells> * cells_of(const llama_kv_cache & c) { return (c.*member).get(); }
+#else
+    friend const std::vector<llama_kv_cells> * cells_of(const llama_kv_cache & c) { return &(c.*member); }
+#endif
+};
+template <auto member> struct buffers_by {
+    friend const std::vector<std::pair<ggml_context_ptr, ggml_backend_buffer_ptr>> & buffers_of(const llama_kv_cache & c) { return c.*member; }
+};
+template <auto member> struct positions_by {
+    friend const std::vector<llama_pos> & positions_of(const llama_kv_cells & c) { return c.*member; }
+};
+
+const std::vector<llama_kv_cells> *                                            cells_of(const llama_kv_cache &);
+const std::vector<std::pair<ggml_context_ptr, ggml_backend_buffer_ptr>> & buffers_of(const llama_kv_cache &);
+const std::vector<llama_pos> &                                                 positions_of(const llama_kv_cells &);
+
+#ifdef UMA_CELLS_SHARED
+template struct cells_by<&llama_kv_cache::v_cells_impl>;
+#else
+template struct cells_by<&llama_kv_cache::v_cells>;
+#endif
+template struct buffers_by<&llama_kv_cache::ctxs_bufs>;
+template struct positions_by<&llama_kv_cells::pos>;
+
+void know(const void * owner, const llama_kv_cache * c) {
+    const std::vector<llama_kv_cells> * cells = c ? cells_of(*c) : nullptr;
+    if (!cells || cells->size() != 1) { // several streams: a key's place is not its cell's number
+        return;
+    }
+    for (const auto & b : buffers_of(*c)) {
+        if (ggml_backend_buffer_is_host(b.second.get())) {
+            uma_positions_add(owner, ggml_backend_buffer_get_base(b.second.get()), ggml_backend_buffer_get_size(b.second.get()), &positions_of((*cells)[0]));
+        }
+    }
+}
+
+} // namespace
+
+void uma_positions_know(struct llama_context * ctx) {
+    llama_memory_i * memory = llama_get_memory(ctx);
+    know(ctx, dynamic_cast<llama_kv_cache *>(memory));
+    if (const auto * two = dynamic_cast<llama_kv_cache_iswa *>(memory)) {
+        know(ctx, two->get_base());
+        know(ctx, two->get_swa());
+    }
+}
+
+#endif

@@ -1,0 +1,8 @@
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system || llama_no_keep)
+
+package llama
+
+// ggml repacks what it likes here.
+func keepWeights() {}
+
+const builtKeep = false

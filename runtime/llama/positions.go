@@ -1,0 +1,15 @@
+//go:build linux && (amd64 || arm64) && cgo && !llama_system && !llama_no_positions
+
+package llama
+
+// #include "positions.h"
+import "C"
+
+import "unsafe"
+
+// knowPositions gives the kernel the positions of e's cells, so that it sums in their order. forgetPositions must be
+// called before the context is freed.
+func (e *engine) knowPositions()   { C.uma_positions_know(e.ctx) }
+func (e *engine) forgetPositions() { C.uma_positions_remove(unsafe.Pointer(e.ctx)) }
+
+const builtPositions = true

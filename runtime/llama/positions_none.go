@@ -1,0 +1,9 @@
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system || llama_no_positions)
+
+package llama
+
+// Attention sums in the order of cells here.
+func (e *engine) knowPositions()   {}
+func (e *engine) forgetPositions() {}
+
+const builtPositions = false

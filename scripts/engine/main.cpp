@@ -1,0 +1,5 @@
+#include "llama.h"
+
+int main() {
+    llama_backend_init();
+}
