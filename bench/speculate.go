@@ -35,6 +35,8 @@ type Speculate struct {
 	Accepted int        `json:"accepted_tokens"`
 	// Equal: every answer had the same tokens with and without speculation
 	Equal bool `json:"equal"`
+	// WithDraft is the same on a daemon with a draft model; nil: it was not measured.
+	WithDraft *Speculate `json:"with_draft_model,omitempty"`
 }
 
 // RunSpeculate alternates requests that allow speculation with requests that do not.

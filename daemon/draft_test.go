@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
 // pacedBy makes an engine whose Decode takes so many milliseconds.
@@ -396,5 +398,40 @@ func TestDraftModelByName(t *testing.T) {
 	if err := c.Locate(t.Context(), log); err == nil || !strings.Contains(err.Error(), "--draft-model") ||
 		!strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestDraftModelIsCounted: the draft model is part of the memory that its model's process is expected to take, and that
+// process may read its file.
+func TestDraftModelIsCounted(t *testing.T) {
+	model, draft := ggufgen.Cached(t, ggufgen.Tiny()), ggufgen.Cached(t, ggufgen.TinyCopies())
+	c, err := load(t, []string{"-m", model, "--draft-model", draft, "--ctx-size", "1024", "--gpu-layers", "0",
+		"--cache-ram", "0"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := *c
+	alone.DraftModel = ""
+	with, err1 := c.Estimate()
+	without, err2 := alone.Estimate()
+	need := c.draftNeed(c.processor())
+	if err1 != nil || err2 != nil || need.Weights == 0 || need.KV == 0 || with-without != int64(need.Total()) {
+		t.Errorf("%d bytes with the draft model, %d without; it needs %+v; %v, %v", with, without, need, err1, err2)
+	}
+	p := gguf.Processor{}
+	least := int64(c.draftNeed(p).Anonymous(true))
+	for least += 512; alone.checkMemory(model, least, p) != nil; least += 512 {
+	}
+	if err := c.checkMemory(model, least, p); err == nil || !strings.Contains(err.Error(), "the draft model") {
+		t.Errorf("%d bytes: %v", least, err)
+	}
+	if err := c.checkMemory(model, 2*least, p); err != nil {
+		t.Errorf("%d bytes: %v", 2*least, err)
+	}
+	if c.Speculate = "off"; c.draftNeed(p).Total() != 0 {
+		t.Error("a draft model that is not loaded is counted")
+	}
+	if read := c.SandboxPolicy().Read; !slices.Contains(read, draft) {
+		t.Errorf("the process may read %q", read)
 	}
 }

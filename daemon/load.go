@@ -95,8 +95,8 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	}
 	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
 	draft := int64(c.draftNeed(p).Anonymous(!c.NoMMap))
-	available -= draft
-	if available+draft <= 0 || per <= 0 || cells <= (available-weights)/per && weights <= available {
+	fixed := weights + draft
+	if available <= 0 || per <= 0 || cells <= (available-fixed)/per && fixed <= available {
 		return nil
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(n)) }
@@ -105,10 +105,10 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 		text += fmt.Sprintf(", %s %s", what, size(weights))
 	}
 	if draft > 0 {
-		text += fmt.Sprintf(", beside %s for the draft model", size(draft))
+		text += fmt.Sprintf(", the draft model %s", size(draft))
 	}
 	advice := ""
-	if left := (available - weights) / per / 256 * 256 * 3 / 4; left >= 256 || weights == 0 {
+	if left := (available - fixed) / per / 256 * 256 * 3 / 4; left >= 256 || fixed == 0 {
 		advice = fmt.Sprintf("use --ctx-size %d or less, or a smaller --cache-type-k and --cache-type-v",
 			max(256, left))
 	}

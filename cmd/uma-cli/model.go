@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 func newModel() *cobra.Command {
@@ -35,7 +36,18 @@ type inspection struct {
 	gguf.Info
 	KV     *kvFacts       `json:"kv"` // null when the types do not fit the model
 	Repack gguf.Repacking `json:"repack"`
+	Draft  *draftFacts    `json:"draft_model,omitempty"` // with --draft-model
 	Memory hostmem.Memory `json:"memory"`
+}
+
+// draftFacts are what a draft model adds to the memory.
+type draftFacts struct {
+	Path       string `json:"path"`
+	Name       string `json:"name"`
+	Tokens     int64  `json:"n_ctx"`
+	TotalBytes int64  `json:"total_bytes"` // weights, their repacked copy, KV cells; part of the contexts' totals
+	// Differs says how its vocabulary is not the model's; "" = size, tokenizer and special tokens agree.
+	Differs string `json:"differs,omitempty"`
 }
 
 // kvFacts are sizes of the KV cache.
@@ -59,7 +71,8 @@ type kvContext struct {
 
 func newModelInspect() *cobra.Command {
 	var asJSON, noRepack bool
-	var typeK, typeV string
+	var typeK, typeV, draft string
+	var draftTokens int64
 	cmd := &cobra.Command{
 		Use:   "inspect FILE.gguf",
 		Short: "Show what a model file holds and whether it fits this machine, without loading it",
@@ -79,7 +92,13 @@ func newModelInspect() *cobra.Command {
 			if !noRepack {
 				in.Repack = info.Repacked(gguf.ThisProcessor())
 			}
-			if in.KV, err = kvSizes(&info, in.Repack, typeK, typeV, in.Memory.Total); err != nil {
+			extra := gguf.Need{}
+			if draft != "" {
+				if in.Draft, extra, err = inspectDraft(&info, draft, draftTokens, !noRepack); err != nil {
+					return err
+				}
+			}
+			if in.KV, err = kvSizes(&info, in.Repack, typeK, typeV, extra, in.Memory.Total); err != nil {
 				return usageError{err}
 			}
 			out := ui.Open(os.Stdout)
@@ -100,12 +119,42 @@ func newModelInspect() *cobra.Command {
 	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
 	cmd.Flags().BoolVar(&noRepack, "no-repack", false, "sizes for uma-serve --no-repack (without a repacked copy of "+
 		"the weights)")
+	cmd.Flags().StringVar(&draft, "draft-model", "", "add the memory of this draft model, a GGUF `FILE`, and compare "+
+		"its vocabulary (-md)")
+	cmd.Flags().Int64Var(&draftTokens, "draft-ctx-size", 8192, "KV cache size of --draft-model in `tokens` (-cd)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything, with the chat template, as one line of JSON")
 	return cmd
 }
 
-// kvSizes says what contexts of some sizes need, up to the one the model was trained with.
-func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, total uint64) (*kvFacts, error) {
+// inspectDraft says what the draft model in a file adds with a cache of so many tokens, and whether it fits the model.
+func inspectDraft(model *gguf.Info, path string, tokens int64, repack bool) (*draftFacts, gguf.Need, error) {
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		return nil, gguf.Need{}, fmt.Errorf("--draft-model: %w", err)
+	}
+	var r gguf.Repacking
+	if repack {
+		r = info.Repacked(gguf.ThisProcessor())
+	}
+	if info.TrainContext >= gguf.MinContext {
+		tokens = min(tokens, info.TrainContext)
+	}
+	need, err := info.Need(tokens, "f16", "f16", r)
+	d := &draftFacts{Path: path, Name: info.Name, Tokens: tokens, TotalBytes: int64(need.Total())}
+	switch diff := int64(info.VocabSize) - int64(model.VocabSize); {
+	case max(diff, -diff) > runtime.VocabSlack:
+		d.Differs = fmt.Sprintf("it has %s tokens, the model %s", ui.Count(info.VocabSize), ui.Count(model.VocabSize))
+	case info.Tokenizer != model.Tokenizer:
+		d.Differs = fmt.Sprintf("its tokenizer is %s, the model's %s", info.Tokenizer, model.Tokenizer)
+	case !slices.Equal(info.Special, model.Special):
+		d.Differs = "its special tokens are others"
+	}
+	return d, need, err
+}
+
+// kvSizes says what contexts of some sizes need, up to the one the model was trained with. extra is needed beside.
+func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, extra gguf.Need,
+	total uint64) (*kvFacts, error) {
 	perToken, err := info.KVBytesPerToken(typeK, typeV)
 	if err != nil {
 		return nil, err
@@ -120,10 +169,10 @@ func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, total 
 		if err != nil {
 			return nil, err
 		}
-		c := kvContext{Tokens: n, KVBytes: int64(need.KV), TotalBytes: int64(need.Total()),
-			ResidentBytes: int64(need.Resident())}
+		c := kvContext{Tokens: n, KVBytes: int64(need.KV), TotalBytes: int64(need.Total() + extra.Total()),
+			ResidentBytes: int64(need.Resident() + extra.Resident())}
 		if total > 0 {
-			fits := need.Fits(total)
+			fits := need.Fits(total - min(extra.Resident(), total))
 			c.Fits = &fits
 		}
 		kv.Contexts = append(kv.Contexts, c)
@@ -162,6 +211,12 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 		special = append(special, fmt.Sprintf("%s %s", clean(s.Role), clean(s.Text)))
 	}
 	t.Row("", "%s", strings.Join(special, ", "))
+	if d := in.Draft; d != nil {
+		t.Row("draft model", "%s, %s with %s tokens", clean(d.Name), ui.Bytes(uint64(d.TotalBytes)), ui.Count(d.Tokens))
+		if d.Differs != "" {
+			t.Row("", "it cannot guess for this model: %s", clean(d.Differs))
+		}
+	}
 	t.Gap()
 	chatRows(&t, &in.Info)
 

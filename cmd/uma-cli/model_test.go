@@ -26,7 +26,7 @@ func TestInspectCountsTheRepackedCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	repack := info.Repacked(gguf.Processor{AVX2: true})
-	kv, err := kvSizes(&info, repack, "f16", "f16", 1)
+	kv, err := kvSizes(&info, repack, "f16", "f16", gguf.Need{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestInspectCountsTheRepackedCopy(t *testing.T) {
 	}
 	for total, want := range map[int64]bool{c.ResidentBytes + gguf.Headroom: true, c.ResidentBytes + gguf.Headroom -
 		1: false} {
-		kv, err := kvSizes(&info, repack, "f16", "f16", uint64(total))
+		kv, err := kvSizes(&info, repack, "f16", "f16", gguf.Need{}, uint64(total))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,5 +60,46 @@ func TestInspectCountsTheRepackedCopy(t *testing.T) {
 	}
 	if text := inspectionText(out, &inspection{Info: info, KV: kv}); strings.Contains(text, "repacked") {
 		t.Errorf("nothing is repacked, and the text says so:\n%s", text)
+	}
+}
+
+// TestInspectCountsTheDraftModel: inspect adds the memory of a draft model to that of each context, and says why one
+// does not fit the model.
+func TestInspectCountsTheDraftModel(t *testing.T) {
+	model, other := ggufgen.Tiny(), ggufgen.Tiny()
+	other.Name, other.VocabSize = "other", 2*model.VocabSize
+	file, wrong := ggufgen.Cached(t, model), ggufgen.Cached(t, other)
+	info, err := gguf.Inspect(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, need, err := inspectDraft(&info, file, 8192, true)
+	if err != nil || d.Differs != "" || d.Tokens != 4096 || d.TotalBytes != int64(need.Total()) || need.KV == 0 ||
+		need.Weights == 0 {
+		t.Errorf("%+v, %+v, %v", d, need, err)
+	}
+	alone, err := kvSizes(&info, gguf.Repacking{}, "f16", "f16", gguf.Need{}, 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := kvSizes(&info, gguf.Repacking{}, "f16", "f16", need, 1<<40)
+	if err != nil || both.Contexts[0].TotalBytes-alone.Contexts[0].TotalBytes != d.TotalBytes ||
+		both.Contexts[0].ResidentBytes-alone.Contexts[0].ResidentBytes != int64(need.Resident()) {
+		t.Errorf("alone %+v, with the draft model %+v, %v", alone.Contexts[0], both.Contexts[0], err)
+	}
+	both, err = kvSizes(&info, gguf.Repacking{}, "f16", "f16", gguf.Need{Weights: 1 << 40}, 1<<40)
+	if err != nil || *both.Contexts[0].Fits {
+		t.Error("a draft model as large as the memory fits")
+	}
+	if d, _, err = inspectDraft(&info, wrong, 100, false); err != nil || !strings.Contains(d.Differs, "1,024 tokens") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	text := inspectionText(ui.Open(os.Stdout), &inspection{Info: info, KV: alone, Draft: d})
+	if !strings.Contains(text, "draft model") || !strings.Contains(text, "cannot guess") {
+		t.Error(text)
+	}
+	if _, _, err := inspectDraft(&info, "/nonexistent.gguf", 100, false); err == nil ||
+		!strings.Contains(err.Error(), "--draft-model") {
+		t.Errorf("%v", err)
 	}
 }

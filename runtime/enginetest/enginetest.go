@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Allocations", allocations},
 		{"Embeddings", embeddings},
 		{"Threads", threads},
+		{"Drafts", drafts},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, small)
@@ -55,6 +56,12 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 			c.run(t, &subject{t, e, small})
 		})
 	}
+	t.Run("TwoEngines", func(t *testing.T) {
+		a, b := open(t, small), open(t, small)
+		defer b.Close()
+		defer a.Close()
+		twoEngines(t, &subject{t, a, small}, &subject{t, b, small})
+	})
 	t.Run("Close", func(t *testing.T) {
 		e := open(t, small)
 		if err := e.Close(); err != nil {
