@@ -84,8 +84,8 @@ sides) to --out-dir.
 
 --mode real sends requests from a client process over real sockets: to a uma-serve started for each side (next to this
 binary), to a running one (--socket), or to another server (--target, --url). --mode replay runs the daemon's
-scheduler on a simulated decoder in virtual time; its numbers are marked synthetic, and the same seed gives the same
-bytes.
+scheduler, prefix tree, block manager and phase control on a simulated decoder in virtual time; its numbers are marked
+synthetic, and the same seed gives the same bytes.
 
 Workloads:
 `)
