@@ -122,10 +122,12 @@ func (t *thought) EndThink(now int64) bool { return t.ctl != nil && t.ctl.EndThi
 // ProbeDue repeats the recorded forks, or else asks for those that phase control wants.
 func (t *thought) ProbeDue() (tokens []runtime.Token, ok bool) {
 	if t.ctl != nil && t.model.cfg.EntropyEnabled {
-		t.asked = t.ctl.ThinkTokens()
 		if tokens, ok = t.ctl.ProbeDue(); len(tokens) > t.most {
 			t.ctl.ProbeFailed()
 			return nil, false
+		}
+		if ok {
+			t.asked = t.ctl.ThinkTokens()
 		}
 		return tokens, ok
 	}

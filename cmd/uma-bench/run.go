@@ -22,11 +22,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/loadgen"
 	"github.com/uma-serve/uma-serve/bench/measure"
-	"github.com/uma-serve/uma-serve/bench/replay"
 	results "github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/bench/workload"
-	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
 
@@ -87,8 +84,8 @@ sides) to --out-dir.
 
 --mode real sends requests from a client process over real sockets: to a uma-serve started for each side (next to this
 binary), to a running one (--socket), or to another server (--target, --url). --mode replay runs the daemon's
-scheduler on a simulated decoder in virtual time; its numbers are marked synthetic, and the same seed gives the same
-bytes.
+scheduler, prefix tree, block manager and phase control on a simulated decoder in virtual time; its numbers are marked
+synthetic, and the same seed gives the same bytes.
 
 Workloads:
 `)
@@ -215,52 +212,7 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 	default:
 		return nil, fmt.Errorf("--mode is %q; it must be real or replay", o.mode)
 	}
-	if len(args) > 0 || o.socket != "" || o.url != "" || len(o.sweep) > 0 {
-		return nil, errors.New("--mode replay uses no server and no closed loop: leave out --socket, --url, " +
-			"--concurrency and uma-serve's options")
-	}
-	decoder, err := replay.ParseDecoder(o.decoder)
-	if err != nil {
-		return nil, err
-	}
-	var out []*results.Report
-	for _, s := range sides {
-		done := 0
-		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"),
-			Target:      time.Duration(s.TargetMs * float64(time.Millisecond)),
-			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.options, Repeats: o.repeats, Cells: o.cells,
-			ThinkEvict:  o.thinkEvict,
-			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
-		if cfg.Meridian, err = o.phaseControl(s); err != nil {
-			return nil, fmt.Errorf("side %s: %w", s.Name, err)
-		}
-		if s.ThinkBudget == 0 && s.Policy != "stock" {
-			cfg.ThinkBudget = 4096 // Meridian's own cap
-		}
-		if len(sides) > 1 {
-			cfg.Name += "-" + s.Name
-		}
-		r, err := replay.Run(cfg)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-	}
-	return out, nil
-}
-
-// phaseControl is the [meridian] table of a side in a replay.
-func (o *runOptions) phaseControl(s measure.Side) (meridian.Config, error) {
-	cfg := meridian.DefaultConfig()
-	for i := 1; i < len(s.Args); i += 2 {
-		if s.Args[i-1] != "--meridian" {
-			continue
-		}
-		if err := daemon.ParseMeridian(&cfg, s.Args[i]); err != nil {
-			return cfg, err
-		}
-	}
-	return cfg, cfg.EarlyExit.UnmarshalText([]byte(cmp.Or(s.EarlyExit, o.earlyExit, "off")))
+	return o.replay(name, sides, flags, args, progress)
 }
 
 // allSides are the baselines and --sides, each once; what is under test comes last.

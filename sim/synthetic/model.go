@@ -37,8 +37,10 @@ func (t *thought) OnToken(_ core.Token, _ []byte, _ bool, now int64) meridian.St
 }
 
 func (t *thought) ProbeDue() (tokens []core.Token, ok bool) {
-	t.asked = t.ThinkTokens()
-	return t.Control.ProbeDue()
+	if tokens, ok = t.Control.ProbeDue(); ok {
+		t.asked = t.ThinkTokens()
+	}
+	return tokens, ok
 }
 
 // entropy is that of the newest probe's row, nats.
