@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Which parts of runtime/llama fit a llama.cpp tree: prints a line for each that does, its name and the definition that
-# it needs, if any. The compiler's reasons for the others are on standard error. A part's files include the tree's private
-# headers, so the compiler compares what they use with what there is.
+# it needs, if any. The compiler's reasons for the others are on standard error. A part's files include the tree's
+# private headers, so the compiler compares what they use with what there is.
 #
 #   scripts/engine-probe.sh TREE 'PROCESSOR FLAGS' 'DEFINITIONS OF GGML-CPU'
 set -euo pipefail

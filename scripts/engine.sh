@@ -76,7 +76,7 @@ run "$cmake" --build "$dir" --target uma_link -j "${JOBS:-$(getconf _NPROCESSORS
 
 includes="-I$dir -I$tree/include -I$tree/ggml/include -I$tree/ggml/src"
 
-# A part's tag leaves it out.
+# What fits is found out again when the tree or the binding has changed. A part's tag leaves it out.
 state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine-probe.sh scripts/engine/* | short)
 if [ "$(cat "$dir/probed" 2>/dev/null)" != "$state" ]; then
 	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \

@@ -76,8 +76,8 @@ func TestEngineRefuses(t *testing.T) {
 	}
 }
 
-// TestEngineProbes: all parts fit the pinned source; a part whose members, signatures or layout the source has otherwise
-// is found not to fit, and so is a part that needs it.
+// TestEngineProbes: all parts fit the pinned source. A part does not fit a source with other members, signatures or
+// layouts than it uses, and neither does a part that needs it.
 func TestEngineProbes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the kernels")
@@ -98,8 +98,8 @@ func TestEngineProbes(t *testing.T) {
 	}{
 		"pinned": {nil, "products attention positions keep barrier repacked"},
 		"each on its own": {[]edit{
-			{"ggml/src/ggml-cpu/ops.h", "ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params,",
-				"ggml_compute_forward_flash_attn_ext(int, const struct ggml_compute_params * params,"},
+			{"ggml/src/ggml-cpu/ops.h", "ggml_compute_forward_flash_attn_ext(const",
+				"ggml_compute_forward_flash_attn_ext(int, const"},
 			{"ggml/src/ggml-cpu/traits.h", "virtual ~extra_buffer_type();",
 				"virtual ~extra_buffer_type(); virtual int more() = 0;"},
 			{"ggml/src/ggml-cpu/ggml-cpu.c", "    atomic_int n_graph;", "    int more; atomic_int n_graph;"},
