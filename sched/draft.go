@@ -25,7 +25,7 @@ const (
 	// A draft model that lacks up to draftNewest tokens of a history computes them with its first guess. It lacks two
 	// at most after a step with its guesses: the last of them, which it has not computed, and the sampled one.
 	draftNewest = 16
-	maxFutile = 20 // of request.futile
+	maxFutile   = 20 // of request.futile
 	// draftTrialShare of the time of steps without the draft model's guesses is spent on trials.
 	draftTrialShare = 0.01
 	// The first trials may take draftTrialFirst milliseconds together. Later ones take draftTrialMost at most: longer
