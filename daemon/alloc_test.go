@@ -23,7 +23,8 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 	for name, r := range map[string]*running{
 		"alone": serve(t, fake.Config{}, "-c", "16384"),
 		"with a draft model": serveEngines(t, slog.New(slog.DiscardHandler), fake.Config{
-			Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}, fake.Config{}, parts{}, "-c", "16384", "--draft-model", "small"),
+			Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}, fake.Config{}, parts{}, "-c", "16384", "--draft-model",
+			"small"),
 	} {
 		t.Run(name, func(t *testing.T) { servingAllocatesNothing(t, r) })
 	}
