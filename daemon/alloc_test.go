@@ -2,10 +2,11 @@ package daemon
 
 import (
 	"context"
-	"github.com/uma-serve/uma-serve/internal/invariants"
+	"log/slog"
 	goruntime "runtime"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -19,8 +20,18 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
+	for name, r := range map[string]*running{
+		"alone": serve(t, fake.Config{}, "-c", "16384"),
+		"with a draft model": serveEngines(t, slog.New(slog.DiscardHandler), fake.Config{
+			Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}, fake.Config{}, parts{}, "-c", "16384", "--draft-model",
+			"small"),
+	} {
+		t.Run(name, func(t *testing.T) { servingAllocatesNothing(t, r) })
+	}
+}
+
+func servingAllocatesNothing(t *testing.T, r *running) {
 	const streams, tokens = 4, 500
-	r := serve(t, fake.Config{}, "-c", "16384")
 	for _, sampled := range []bool{false, true} {
 		var streamsOf [streams]interface{ Next() (*wire.Event, error) }
 		for i := range streams {

@@ -7,17 +7,20 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/sched"
 )
 
 // pacedBy makes an engine whose Decode takes so many milliseconds.
@@ -433,5 +436,43 @@ func TestDraftModelIsCounted(t *testing.T) {
 	}
 	if read := c.SandboxPolicy().Read; !slices.Contains(read, draft) {
 		t.Errorf("the process may read %q", read)
+	}
+}
+
+// TestDraftTraceReplays: a recording has what the draft model guessed and how long it took, so that scheduler and core
+// decide the same again without one.
+func TestDraftTraceReplays(t *testing.T) {
+	config := fake.Config{Seed: 5}
+	file := filepath.Join(t.TempDir(), "trace")
+	r := serveDraft(t, config, config, "--trace", file)
+	r.events(random)
+	r.draft.failStep(5, runtime.ErrDecode)
+	r.events(random)
+	r.nothingLeft()
+	if n, _ := r.drafts(); n == 0 {
+		t.Error("nothing was guessed")
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"#core drafted ", "#core draft_failed", " drafting=", " draft_right="} {
+		if !strings.Contains(string(b), line) {
+			t.Errorf("the recording has no %q", line)
+		}
+	}
+	got, err := core.Replay(b)
+	if err != nil || got.Tokens < 240 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	trace, err := sched.ReadTrace(b)
+	if err == nil {
+		err = trace.Replay(nil)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

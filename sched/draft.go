@@ -12,7 +12,8 @@ import "time"
 //     as the next one yields more per millisecond than the step without it.
 //   - A draft model that lacks more than the newest tokens of a history catches up once its guesses would have saved
 //     as much time as that takes. Nothing is known of how long an answer will be; this way at most twice the time is
-//     spent that would have been spent by the better of the two choices (rent or buy).
+//     spent that would have been spent by the better of the two choices (rent or buy). Each time that it has caught up
+//     and then made no guess doubles what the next time needs.
 //   - How often its guesses come true is seen only where it makes some. Where these seem not to pay it makes a few
 //     after trialFirst … trialEvery steps, if their price is at most draftTrialShare of the time of steps without: a
 //     draft model that does not fit costs 1 % of the time.
@@ -24,6 +25,7 @@ const (
 	// A draft model that lacks up to draftNewest tokens of a history computes them with its first guess. It lacks two
 	// at most after a step with its guesses: the last of them, which it has not computed, and the sampled one.
 	draftNewest = 16
+	maxFutile   = 20 // of request.futile
 	// draftTrialShare of the time of steps without the draft model's guesses is spent on trials.
 	draftTrialShare = 0.01
 	// The first trials may take draftTrialFirst milliseconds together. Later ones take draftTrialMost at most: longer
@@ -149,8 +151,8 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 			continue
 		case r.feeding:
 		case pays:
-			if r.saved += saves; r.saved >= s.catchUp(r) {
-				r.saved, r.feeding = 0, true
+			if r.saved += saves; r.saved >= mul(s.catchUp(r), float64(int(1)<<r.futile)) {
+				r.saved, r.feeding, r.futile = 0, true, min(r.futile+1, maxFutile)
 			} else if r.offer == 0 {
 				c.why = ReasonGuessBehind
 			}
@@ -275,6 +277,7 @@ func (s *Scheduler) addRound(b *batcher, p *guessStep, round *draftRound) {
 func (s *Scheduler) drafted(r *request, c *guessRow) {
 	sl := &s.plan.Batch[c.i]
 	sl.Drafted, sl.Feed = true, r.lag
+	r.futile = 0
 }
 
 // feedDrafts lets the draft model catch up: it doubles the step's time at most.

@@ -18,6 +18,7 @@ type drafter struct {
 
 	fed      int
 	drafting time.Duration
+	forgets  bool // the draft model loses a history when it has caught up
 }
 
 func newDrafter(t testing.TB, cfg Config, n, prompt int) *drafter {
@@ -66,6 +67,9 @@ func (d *drafter) step() {
 		has := d.last[sl.Req]
 		if sl.Feed > 0 {
 			has += sl.Feed
+		}
+		if d.forgets && has == history {
+			has = 0
 		}
 		e := Event{Kind: EvToken, Req: sl.Req, Thinking: d.think(sl.Req), Draft: 16}
 		if sl.Guessed > 0 {
@@ -230,6 +234,20 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 	if g.reasons[ReasonGuess] < 150 {
 		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[ReasonGuess],
 			g.reasons[ReasonGuessDraft])
+	}
+}
+
+// TestCatchingUpInVainBecomesRare: where the draft model loses each history before it has guessed once, it does not
+// catch up again and again.
+func TestCatchingUpInVainBecomesRare(t *testing.T) {
+	d := newDrafter(t, Config{}, 1, 300)
+	d.forgets = true
+	d.run(100)
+	before := d.fed
+	d.run(4000)
+	t.Logf("%d tokens computed in 100 steps and %d in 4,000", before, d.fed)
+	if d.guessed > 0 || before+d.fed == 0 || d.fed > 8*4500 {
+		t.Errorf("%d guesses, %d tokens computed in 100 steps and %d in 4,000", d.guessed, before, d.fed)
 	}
 }
 

@@ -263,6 +263,9 @@ func (s *Scheduler) token(r *request, e *Event) {
 	s.charge(r)
 	r.generated += e.Accepted + 1 + e.Forced
 	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
+	if e.Lag > r.lag+maxGuessRows {
+		r.feeding = false // the draft model has lost the history
+	}
 	r.draft, r.lag = e.Draft, e.Lag
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.

@@ -50,6 +50,7 @@ type request struct {
 	offer, grade int
 	draft, lag   int     // Event.Draft, Event.Lag; draft is 0 once the draft model has guessed
 	saved        float64 // ms that its guesses would have saved if it had known the history
+	futile       uint8   // times that the draft model has caught up since its newest guess for it
 	feeding      bool    // the draft model computes what it lacks
 	trying       bool    // and then makes a trial
 	guesses      bool    // Event.Guesses
@@ -223,7 +224,7 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	r.seq = -1
 	s.freed += gives
 	r.computed, r.shared, r.probe, r.offer, r.guessed = 0, 0, 0, 0, 0
-	r.draft, r.lag, r.saved, r.feeding, r.trying = 0, 0, 0, false, false
+	r.draft, r.lag, r.saved, r.futile, r.feeding, r.trying = 0, 0, 0, 0, false, false
 	if r.starting {
 		r.starting = false
 		s.starting--
