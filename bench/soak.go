@@ -137,22 +137,25 @@ func (r *soakRun) run(ctx context.Context) error {
 	return errors.Join(r.drained(), r.cpu())
 }
 
-// play starts the events at their times, and returns when the last one has ended.
+// play starts the events of Length at their times, or as soon as it can, and returns when the last one has ended. ctx
+// ends it early.
 func (r *soakRun) play(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.Length)
-	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
 	slots := make(chan struct{}, soakAtOnce)
 	for day := soak.NewMixture(r.Seed, r.PerMinute); ; {
 		ev := day.Next()
-		if ev.Kind == soak.FabricFault && r.store == nil {
-			continue
-		}
+		until := time.Until(r.begin.Add(min(ev.At, r.Length)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Until(r.begin.Add(ev.At))):
+		case <-time.After(until):
+		}
+		switch {
+		case ev.At > r.Length:
+			return
+		case ev.Kind == soak.FabricFault && r.store == nil:
+			continue
 		}
 		slots <- struct{}{}
 		r.rep.Happened(ev.Kind)

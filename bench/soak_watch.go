@@ -251,7 +251,7 @@ func (r *soakRun) rest(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	r.idle, err = r.settled(time.Minute, func(*idle) error { return nil })
+	r.idle, err = r.settled(r.Stuck, func(*idle) error { return nil })
 	r.ttft, r.itl = nil, nil
 	return err
 }

@@ -54,6 +54,7 @@ It exits with status 1 when
   - cells, ledger or tiers do not add up in a sample, a request failed, or a model crashed;
   - requests, cells, descriptors, goroutines or files are left when all clients have gone.
 
+A server that cannot keep up with --rate lets requests wait in its queue: then they count as stuck.
 Slopes are judged from half an hour after the warm-up on: a shorter run checks the rest. SIGTERM ends the
 run early, with its report. The built-in model at --rate 20 takes a few percent of a core.`,
 			soak.GrowthLimit, soak.FlatLimit, soak.FlatChance),
