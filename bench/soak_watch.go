@@ -137,6 +137,7 @@ func (r *soakRun) books(at time.Duration, in *wire.Info) error {
 			counted += model.MemoryBytes
 		}
 		if model.Info != nil {
+			r.rep.Sample(at, "Go heap of "+model.Name, "MiB", soak.Shown, float64(model.Info.Memory.GoHeap)/(1<<20))
 			goroutines += float64(model.Info.Live.Goroutines)
 		}
 		queue += m.Models[model.Name].Interactive + m.Models[model.Name].Background
