@@ -85,6 +85,7 @@ type order struct {
 	running, started bool
 	due              Instant
 	rank             uint64
+	id               ReqID // ranks by target can be equal
 }
 
 func (a order) compare(b order) int {
@@ -95,8 +96,10 @@ func (a order) compare(b order) int {
 		return goesFirst(a.started)
 	case a.due != b.due && !a.started:
 		return cmp(a.due, b.due)
+	case a.rank != b.rank:
+		return cmp(a.rank, b.rank)
 	}
-	return cmp(a.rank, b.rank)
+	return cmp(uint64(a.id), uint64(b.id))
 }
 
 // goesFirst compares two flags that differ, of which the first one is a: a set one goes first.
@@ -164,16 +167,16 @@ func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
 	f.jobs = f.jobs[:0]
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
-			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank}, r.left(), s.now, 0, r.promised()})
+			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0, r.promised()})
 		}
 	}
 	for _, r := range s.requests {
 		if r.flow.class <= class && r.state == Queued && !r.paused {
-			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank}, r.toCompute(), 0,
+			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank, r.id}, r.toCompute(), 0,
 				r.restore, r.promised()})
 		}
 	}
-	mine := order{false, false, s.dueAt(e), ^uint64(0)}
+	mine := order{false, false, s.dueAt(e), ^uint64(0), e.Req}
 	f.jobs = append(f.jobs, job{mine, e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), 0, e.Restore, never})
 	slices.SortFunc(f.jobs, func(a, b job) int { return a.order.compare(b.order) })
 	s.sequenceTimes(f.jobs)
