@@ -167,7 +167,8 @@ func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
 	f.jobs = f.jobs[:0]
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
-			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0, r.promised()})
+			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0,
+				r.promised()})
 		}
 	}
 	for _, r := range s.requests {
