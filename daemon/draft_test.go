@@ -30,10 +30,11 @@ func pacedBy(ms float64, cfg fake.Config) fake.Config {
 	return cfg
 }
 
-// serveDraft is serve on an engine of which a Decode takes ten times as long as one of the draft model.
+// serveDraft is serve on an engine of which a Decode takes at least 5 ms, and one of the draft model next to nothing: a
+// timer of the draft model would be as late as the engine's on a busy machine.
 func serveDraft(t *testing.T, cfg, draft fake.Config, args ...string) *running {
 	t.Helper()
-	return serveEngines(t, slog.New(slog.DiscardHandler), pacedBy(5, cfg), pacedBy(0.5, draft), parts{},
+	return serveEngines(t, slog.New(slog.DiscardHandler), pacedBy(5, cfg), draft, parts{},
 		append([]string{"--draft-model", "small"}, args...)...)
 }
 
