@@ -22,8 +22,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 		c.preload(now, r)
 	}
 	p, m := c.lookup(r)
-	if r.restoring != nil || c.restore(now, r, &m) {
-		c.waitFor(now, r)
+	if c.restore(now, r, &m) {
 		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})
 		return
 	}
@@ -70,9 +69,7 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 		n.Tier, n.Took = r.restored, r.restoredIn
 	}
 	r.restoredIn = 0
-	if !r.started {
-		r.started, c.lookAhead = true, c.lookAhead || len(c.queued) > 0
-	}
+	r.started = true
 	c.note(n)
 }
 
