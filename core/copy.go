@@ -41,7 +41,7 @@ func (c *Core) mayCopyCached() bool {
 // restoring reports whether a restore has a ready part.
 func (c *Core) restoring() bool {
 	for _, re := range c.restores {
-		if re.state != awaited {
+		if re.state != awaited && !re.ahead {
 			return true
 		}
 	}

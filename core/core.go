@@ -134,6 +134,8 @@ type Core struct {
 	forks     int    // in the current batch
 
 	restores    []*restore
+	queued      []*Request // not started yet, oldest first, and some that have started or ended; with Stores only
+	lookAhead   bool       // readAhead may have something to do
 	lastRestore RestoreID
 	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
 	thoughts    []*Request // requests whose finished thoughts are to be copied out
@@ -293,6 +295,9 @@ func (c *Core) arrive(r *Request) {
 		Whole:    r.Whole, EveryRow: r.EveryRow, Guesses: r.Speculate > 0, Cached: cached, Restore: restore,
 	})
 	c.arrived = true
+	if c.cfg.Stores != nil {
+		c.queued, c.lookAhead = append(c.queued, r), true
+	}
 }
 
 // fillQueuedFor sets in each EvArrive how long its request has waited for this Step.
@@ -354,6 +359,9 @@ func (c *Core) Next(now Instant) *Step {
 		c.makeRoom(now, c.plan.Tokens)
 		c.addForks()
 		c.placeDrafts()
+	}
+	if c.lookAhead {
+		c.readAhead(now)
 	}
 	if len(c.plan.Batch) == 0 {
 		// The scheduler hears of what a release freed before the caller sleeps: nothing else would wake it.

@@ -32,7 +32,7 @@
 //	release.go   a sequence ends or is preempted: what stays cached
 //	pool.go      cells: room for a batch, evictions, what the scheduler hears of the ledger (meridian/blocks)
 //	restore.go   cells that are restored from memory, disk or a fabric
-//	residency.go what a strict request need not compute
+//	ahead.go     cells that are read while their request is queued
 //	copy.go      cells that are copied out
 //	price.go     whether cells are restored and copied, or computed again
 //	row.go       a token: the thought, the text, the end

@@ -210,7 +210,7 @@ func (c *Core) ingested(now Instant, re *restore) {
 		c.tree.Hold(uint64(r.ID), false)
 	}
 	for _, r := range re.waiting {
-		r.restoring = nil
+		r.restoring, r.deferred = nil, false
 		c.tell(sched.Event{Kind: sched.EvReady, Req: r.ID})
 	}
 	re.waiting = nil

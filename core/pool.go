@@ -23,6 +23,7 @@ func (c *Core) makeRoom(now Instant, n int) {
 	_, victims, actions := c.tree.EvictAhead(n-c.ledger.Free(), evictCells)
 	c.offload(victims)
 	c.do(actions)
+	c.lookAhead = len(c.queued) > 0 // what was resident may be gone
 }
 
 // pressed reports whether cells are about to run out: requests can have fewer than an eighth of the pool.

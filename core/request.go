@@ -91,6 +91,8 @@ type Request struct {
 	ended     bool
 	restoring *restore // it waits for this one
 	asked     bool     // the stores were asked since it last started
+	looks     int      // how often the stores were asked for cells to read ahead
+	deferred  bool     // its start waits for restoring
 	restored  Tier     // where restored cells came from
 	// how long the restore that it waited for took; 0 once it has started again
 	restoredIn time.Duration
@@ -293,6 +295,8 @@ const (
 	Unpinned
 	// Restored: N tokens were restored from Tier in Took.
 	Restored
+	// ReadAhead: the restore of N tokens from Tier begins while Request is queued.
+	ReadAhead
 	// Ingested: the N tokens of Request's offloaded thought are in the pool again, from Tier, after Took.
 	Ingested
 	// Priced: it was decided whether N tokens that Tier has are restored for Request or computed, or, without a

@@ -44,6 +44,8 @@ type restore struct {
 
 	thought *Request // whose offloaded thought [have, len(tokens)) this is; nil: a prefix
 	waited  int      // steps in which there was no room for a thought
+
+	ahead bool // all that wait for it are queued: nothing is copied into the pool yet
 }
 
 func (re *restore) leave(r *Request) {
@@ -127,7 +129,7 @@ func (c *Core) copyRestores(now Instant) {
 		case len(re.waiting) == 0, re.state == atHand && re.over:
 			c.endRestore(now, re) // what was copied so far stays cached
 			continue
-		case re.state == atHand && c.left > 0 && c.copyIn(now, re):
+		case re.state == atHand && !re.ahead && c.left > 0 && c.copyIn(now, re):
 			continue
 		}
 		rest = append(rest, re)
@@ -239,16 +241,22 @@ func (c *Core) endRestore(now Instant, re *restore) {
 		if re.done > re.have {
 			r.restored, r.restoredIn = re.tier, now.Sub(re.begin)
 		}
+		if !r.deferred {
+			r.asked = re.over && re.done == re.have // it is queued, and asks again unless the store had nothing
+			continue
+		}
+		r.deferred = false
 		c.tell(sched.Event{Kind: sched.EvReady, Req: r.ID})
 	}
 	re.waiting = nil
+	c.lookAhead = len(c.queued) > 0
 }
 
 // endRestores ends the restores of prefixes, or with thoughts set all: their cells are needed. A thought's begins
 // again when its request starts.
 func (c *Core) endRestores(now Instant, thoughts bool) {
 	c.restores = slices.DeleteFunc(c.restores, func(re *restore) bool {
-		if ends := re.thought == nil || thoughts; !ends {
+		if ends := re.thought == nil && !re.ahead || thoughts; !ends {
 			return false
 		}
 		c.endRestore(now, re)

@@ -22,7 +22,8 @@ func (c *Core) start(now Instant, st sched.Start) {
 		c.preload(now, r)
 	}
 	p, m := c.lookup(r)
-	if c.restore(now, r, &m) {
+	if r.restoring != nil || c.restore(now, r, &m) {
+		c.waitFor(now, r)
 		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})
 		return
 	}
@@ -69,7 +70,9 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 		n.Tier, n.Took = r.restored, r.restoredIn
 	}
 	r.restoredIn = 0
-	r.started = true
+	if !r.started {
+		r.started, c.lookAhead = true, c.lookAhead || len(c.queued) > 0
+	}
 	c.note(n)
 }
 

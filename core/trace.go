@@ -291,7 +291,7 @@ func (s *Step) Append(dst []byte) []byte {
 
 var (
 	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped",
-		"unpinned", "restored", "ingested", "priced", "verified"}
+		"unpinned", "restored", "read_ahead", "ingested", "priced", "verified"}
 	endNames = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
 )
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"math"
 	goruntime "runtime"
 	"testing"
 
@@ -56,17 +57,20 @@ func servingAllocatesNothing(t *testing.T, r *running) {
 			}
 		}
 		read(tokens) // buffers find their size
-		var before, after goruntime.MemStats
-		goruntime.ReadMemStats(&before)
-		read(tokens)
-		goruntime.ReadMemStats(&after)
-		perToken := float64(after.Mallocs-before.Mallocs) / (streams * tokens)
+		perToken := math.Inf(1)
+		for range 2 { // the least counts: on an overloaded machine a buffer may grow once more
+			var before, after goruntime.MemStats
+			goruntime.ReadMemStats(&before)
+			read(tokens)
+			goruntime.ReadMemStats(&after)
+			perToken = min(perToken, float64(after.Mallocs-before.Mallocs)/(streams*tokens))
+		}
 		t.Logf("sampled %v: %.4f allocations a token", sampled, perToken)
 		// The runtime's own (timers, parked goroutines) come to some hundredths; one allocation in a step of four
 		// streams would be a quarter.
 		if perToken > 0.1 {
 			t.Errorf("sampled %v: %.3f allocations a token", sampled, perToken)
 		}
-		read(2 * tokens)
+		read(tokens)
 	}
 }

@@ -353,6 +353,8 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 			n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
+	case core.ReadAhead:
+		l.m.ReadAheads.Inc()
 	case core.Priced:
 		l.priced(n, now)
 	case core.Verified:

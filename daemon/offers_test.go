@@ -210,6 +210,7 @@ func TestEverythingLostIsOffered(t *testing.T) {
 	eventually(t, "the others are pushed again", func() bool {
 		return r.counter("disagg_pushed_again_total.valkey") == pieces
 	})
+	r.pushed()
 	if n := len(mr.Keys()); n != all*(pieces+more)/pieces {
 		t.Errorf("the store has %d keys, had %d for %d pieces and got %d more", n, all, pieces, more)
 	}

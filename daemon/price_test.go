@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -53,6 +55,49 @@ func TestPricesAreToldAndCounted(t *testing.T) {
 	if !strings.HasPrefix(found, "Restores ") || !strings.Contains(found, "that the host tier has: ") ||
 		!strings.Contains(found, " are predicted, ") {
 		t.Errorf("why says %q of %+v", found, rep.Requests[0].Decisions)
+	}
+}
+
+// TestQueuedRequestsReadAhead: while a request is queued its cells are read from memory, and it starts with them.
+func TestQueuedRequestsReadAhead(t *testing.T) {
+	var held atomic.Bool
+	step := make(chan struct{})
+	r := serve(t, fake.Config{Advance: func(time.Duration) {
+		if held.Load() {
+			<-step
+		}
+	}}, "--cache-ram", "64MiB", "-c", "600", "--parallel", "1")
+	c := r.dial()
+	for i := range 4 { // the first one's cells are evicted
+		if a := r.ask(c, raw(unlike(i, 200), 2)); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	held.Store(true)
+	ended := make(chan answer, 2)
+	go func() { ended <- r.ask(r.dial(), raw(unlike(9, 20), 300)) }()
+	step <- struct{}{} // it runs
+	go func() { ended <- r.ask(r.dial(), raw(unlike(0, 200), 2)) }()
+	eventually(t, "its cells are read", func() bool {
+		select {
+		case step <- struct{}{}:
+		default:
+		}
+		return r.metrics.ReadAheads.Value() > 0
+	})
+	held.Store(false)
+	close(step)
+	for range 2 {
+		a := waitfor.Recv(t, "both answer", ended)
+		if a.err != nil {
+			t.Error(a.err)
+		}
+		if a.eos.Usage.PromptTokens > 100 && a.eos.Usage.CacheTier != wire.TierHost {
+			t.Errorf("the queued one's cells: %+v", a.eos.Usage)
+		}
+	}
+	if n := r.counter("kv_read_ahead_total"); n != 1 {
+		t.Errorf("%v restores were read ahead", n)
 	}
 }
 

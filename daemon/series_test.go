@@ -108,6 +108,7 @@ var elsewhere = map[string]string{
 	"disagg_errors_total/queue_full":  "fabric.TestOffloaderNeverWaits",
 	"disagg_pushes_retried_total":     "fabric.TestPushesArrive",
 	"kv_priced_total":                 "daemon.TestPricedSeries",
+	"kv_read_ahead_total":             "daemon.TestQueuedRequestsReadAhead",
 	"disagg_errors_total/corrupt":     "fabric.TestGuardCounts",
 	"kv_block_bytes/think_active":     "blocks.TestStates",
 	"kv_tier_evictions_total/disk":    "snapshot.TestDiskCap",

@@ -40,6 +40,7 @@ type source struct {
 	id    core.RestoreID
 	tier  core.Tier
 	parts partSource
+	end   int           // behind it the parts may hold cells of other tokens
 	part  snapshot.Part // the next part, valid if ready
 	ready bool
 }
@@ -131,7 +132,7 @@ func (s *stores) count(begin time.Time, tokens int) {
 
 // fetch starts a restore.
 func (s *stores) fetch(op *core.Op) {
-	src := &source{id: op.Restore, tier: op.Tier}
+	src := &source{id: op.Restore, tier: op.Tier, end: len(op.Tokens)}
 	id := op.Restore
 	notify := func() { s.l.mail.put(command{kind: cmdStored, stored: id}) }
 	if op.Req != 0 {
@@ -155,7 +156,8 @@ func (s *stores) fetch(op *core.Op) {
 			s.l.handle(core.Input{Kind: core.PartsEnd, Restore: id}, time.Now())
 			return
 		}
-		src.parts = r
+		// What Find found may have been evicted since. The match is shorter then, and may end within a part.
+		src.parts, src.end = r, found.Tokens
 	}
 	s.sources[id] = src
 	s.l.poll(id, time.Now())
@@ -180,6 +182,7 @@ func (l *loop) poll(id core.RestoreID, now time.Time) {
 // copyIn restores the parts that are ready into the engine, up to op.To.
 func (s *stores) copyIn(op *core.Op) core.Copied {
 	l, src := s.l, s.sources[op.Restore]
+	end := min(op.Limit, src.end)
 	d := core.Copied{Restore: op.Restore, To: op.From, State: core.PartsOver}
 	for src.ready && src.part.P0 == d.To && src.part.P1 <= op.To {
 		p := src.part
@@ -190,10 +193,10 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 			l.eng.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
 			return d
 		}
-		if p.P1 > op.Limit {
-			l.eng.SeqRemove(op.Dst, runtime.Pos(op.Limit), -1)
+		if p.P1 > end {
+			l.eng.SeqRemove(op.Dst, runtime.Pos(end), -1)
 		}
-		d.To, src.ready = p.P1, false
+		d.To, src.ready = min(p.P1, end), false
 		next, status := src.parts.Next()
 		switch status {
 		case snapshot.Waiting:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
@@ -108,6 +109,34 @@ func TestSnapshotsThatPartWithinAPart(t *testing.T) {
 	r.expect("a again", a, wantA, wire.TierHost, 384) // the index looks at every 16th token
 	r.evictAll()
 	r.expect("b again", b, wantB, wire.TierHost, 384)
+}
+
+// TestFetchAfterEviction: the store has lost what it had found. What is left of it parts from the prompt within a part,
+// and the cells behind that place are another prompt's.
+func TestFetchAfterEviction(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "2000", "--cache-ram", "64MiB")
+	if a := r.ask(r.dial(), raw(text(0, 200)+unlike(0, 200), 5)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	r.evictAll()
+	r.inLoop(func(l *loop) {
+		tokens := l.vocabTokens(text(0, 200) + unlike(1, 200))
+		found, ok := l.stores.cache.Peek(snapshot.Namespace(uint32(os.Getuid())), tokens)
+		if !ok || found.Tokens < 150 || found.Tokens > 210 {
+			t.Fatalf("the store has %+v", found)
+		}
+		const id = 1 << 20 // unknown to the core
+		seq := l.core.Tree().ScratchSeq(1)
+		l.stores.fetch(&core.Op{Kind: core.Fetch, Restore: id, NS: uint32(os.Getuid()), Tokens: tokens,
+			Tier: core.Host})
+		d := l.stores.copyIn(&core.Op{Kind: core.CopyIn, Restore: id, Dst: seq, To: len(tokens), Limit: len(tokens)})
+		_, last := l.eng.SeqRange(seq)
+		if d.To != found.Tokens || int(last) != found.Tokens-1 || d.State != core.PartsOver {
+			t.Errorf("%+v, cells up to %d; the prompts have %d tokens in common", d, last, found.Tokens)
+		}
+		l.eng.SeqRemove(seq, 0, -1)
+		l.stores.carryOut(&core.Op{Kind: core.CloseFetch, Restore: id})
+	})
 }
 
 // Eight requests want the same evicted prefix: it is restored once, and no request computes it.

@@ -205,6 +205,8 @@ func (m *Metrics) declareKV(sched, scrape string) {
 		m.durations("kv_restore_"+name+"_ms", "uma_kv_restore_seconds", "Time of a restore of cached cells, by tier",
 			"decode loop, at each restore", &m.restores[i]).label = `tier="` + name + `"`
 	}
+	m.counter("kv_read_ahead_total", "uma_kv_read_ahead_total", "restores", "Restores that began to read while their "+
+		"request was queued", scrape, &m.ReadAheads)
 	m.vector("kv_priced_total", "uma_kv_priced_total", "tier,way", counter, "decisions",
 		"Decisions by predicted time: stored cells restored or computed again, evicted ones copied or discarded",
 		"decode loop, at each decision", priceLabels, func(i int) float64 { return float64(m.kv.priced[i].Value()) })

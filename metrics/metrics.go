@@ -164,6 +164,7 @@ type Metrics struct {
 
 	ProbeFallbacks  Counter // requests limited to counting tokens, because their rows cannot be probed
 	ThoughtIngests  Counter // finished thoughts that were copied back
+	ReadAheads      Counter // restores that began while their request was queued
 	VocabFallbacks  Counter // requests whose markers are several tokens long
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router

@@ -92,6 +92,7 @@ func filled() *Metrics {
 	m.ForceClosed(70 * time.Millisecond)
 	m.ProbeFallbacks.Inc()
 	m.ThoughtIngests.Add(3)
+	m.ReadAheads.Add(2)
 	m.GrammarCompile.Observe(6 * time.Millisecond)
 	m.GrammarRefused.Inc()
 	m.GrammarCompiling.Set(3)
@@ -238,6 +239,7 @@ func TestSnapshot(t *testing.T) {
 			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"thought_ingests_total": 3.0,
+			"kv_read_ahead_total":   2.0,
 			"vocab_fallback_total":  1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
 			"drafted_tokens_total": map[string]any{"output/draft-model": 9.0, "think/draft-model": 0.0,
 				"output/own": 40.0, "output/other": 0.0, "think/own": 0.0,

@@ -183,9 +183,9 @@ func (f *Front) Serve(ctx context.Context) error {
 	signal.Notify(f.dumps, syscall.SIGUSR1)
 	defer signal.Stop(f.dumps)
 
-	pollDone := f.door.Start()
 	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
 		f.door.Info().Socket)
+	pollDone := f.door.Start()
 	f.loop.Do(func() {
 		f.scan()
 		for _, m := range f.models {

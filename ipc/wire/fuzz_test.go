@@ -339,7 +339,7 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Cached: size(1e5), Elapsed: ms(8),
 			Position: size(1e3)}
-		if flag(14) {
+		if flag(14) && text != "" { // Loaded goes with Waiting
 			progress.Waiting, progress.Loaded = text, float64(size(1001))/1000
 		}
 		var ev Event

@@ -1,0 +1,102 @@
+package core
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+)
+
+// While a request is queued its stored cells are read ahead: the restore begins, and its parts are copied into the pool
+// only when the request starts, so that a queue takes no cells from running requests.
+
+const (
+	// maxAhead bounds the restores that read ahead: each holds the parts that its source reads at a time.
+	maxAhead = 2
+	// aheadQueue is how many of the oldest queued requests are looked at.
+	aheadQueue = 4
+	// maxLooks is how often the stores are asked for one of them.
+	maxLooks = 4
+)
+
+// lookup is what the pool has of r's history.
+func (c *Core) lookup(r *Request) (kvsnap.Prompt, kvsnap.Match) {
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined,
+		Apart: r.Kind == Embed}
+	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
+		p.Tokens, p.Shareable, p.NoWait = r.Tokens[:1], 0, true
+	}
+	return p, c.tree.Lookup(&p)
+}
+
+// residency returns how many leading tokens of r's prompt need not be computed, and how long restoring those of them
+// takes that only a store has. What a fabric has is not known, nor how long an unmeasured store takes: these count as
+// computed.
+func (c *Core) residency(r *Request) (n int, took time.Duration) {
+	if len(r.Tokens) == 0 && c.cfg.Tokens != nil {
+		c.cfg.Tokens(r)
+	}
+	if len(r.Tokens) < 2 || r.Kind == Embed || r.PromptRows || c.cfg.NoPrefixCache {
+		return 0, 0 // without a prefix cache what the pool has goes with the request that has computed it
+	}
+	_, m := c.lookup(r)
+	here := min(m.Len, r.Prompt-1)
+	if c.cfg.Stores == nil || !c.cfg.CanRemoveRange {
+		return here, 0
+	}
+	n, tier, ok := c.cfg.Stores.Find(r.Owner, r.Tokens[:r.Prompt-1], here+RestoreMin)
+	if !ok || tier == Fabric {
+		return here, 0
+	}
+	took = c.prices.Predict(storeOf(tier), n-here)
+	if took == 0 || took > c.sched.ComputeTime(here, n-here) {
+		return here, 0
+	}
+	return n, took
+}
+
+// readAhead begins the restores of queued requests.
+func (c *Core) readAhead(now Instant) {
+	c.lookAhead = false
+	for len(c.queued) > 0 && (c.queued[0].started || c.queued[0].ended) {
+		c.queued = c.queued[1:]
+	}
+	reading := 0
+	for _, re := range c.restores {
+		if re.ahead {
+			reading++
+		}
+	}
+	for _, r := range c.queued[:min(len(c.queued), aheadQueue)] {
+		if reading >= maxAhead {
+			return
+		}
+		if r.started || r.ended || r.cancelled || r.waiting || r.restoring != nil || r.looks == maxLooks ||
+			len(r.Tokens) < 2 {
+			continue
+		}
+		_, m := c.lookup(r)
+		if m.Len+m.Ahead+RestoreMin >= len(r.Tokens) {
+			continue // the pool has it, so far
+		}
+		r.looks++
+		if newest := c.lastRestore; c.restore(now, r, &m) && c.lastRestore != newest {
+			r.restoring.ahead = true
+			reading++
+			c.note(Note{Kind: ReadAhead, Request: r, Tier: r.restoring.tier, N: len(r.restoring.tokens) - m.Len})
+		} else if r.restoring == nil {
+			r.asked = false // its start asks again: what it lacks may be on its way out of the pool
+		}
+	}
+}
+
+// waitFor defers r until the restore of its cells has ended.
+func (c *Core) waitFor(now Instant, r *Request) {
+	re := r.restoring
+	if re.ahead { // what was read before costs no wait
+		re.ahead, re.begin = false, now
+		if re.first > 0 {
+			re.first = now
+		}
+	}
+	r.deferred = true
+}
