@@ -120,6 +120,7 @@ var rules = []rule{
 		"ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
 	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags", "internal/toolcall"},
 		"templates come with models: they are rendered where nothing else can be reached"},
+	{"internal/crosscheck", nil, "a tool of the tests"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/configfile", nil, "daemon and clients agree on the configuration file"},
 	{"internal/completion", nil, "every program completes"},
