@@ -99,6 +99,11 @@ func shelfKey(ns uint32, tokens []Token, p0 int) string { return fmt.Sprint(ns, 
 
 func (s *shelf) end(p0, n int) int { return min(p0/s.part*s.part+s.part, n) }
 
+// lost reports whether a fetch's next part has left the store.
+func (s *shelf) lost(f *fetched) bool {
+	return f.req == 0 && f.next < len(f.tokens) && !s.parts[shelfKey(f.ns, f.tokens[:s.endOf(f)], f.next)]
+}
+
 // endOf is the end of a fetch's next part. Those of a thought are cut from its beginning on.
 func (s *shelf) endOf(f *fetched) int {
 	switch {
@@ -291,7 +296,7 @@ func (m *machine) offload(op *Op) {
 func (m *machine) atHand(id RestoreID) {
 	f := m.store.fetches[id]
 	in := Input{Kind: Part, Restore: id, P0: f.next, P1: m.store.endOf(f)}
-	if f.next >= len(f.tokens) || f.broken || f.req != 0 && !m.store.thoughts[f.req] {
+	if f.next >= len(f.tokens) || f.broken || m.store.lost(f) || f.req != 0 && !m.store.thoughts[f.req] {
 		in.Kind = PartsEnd
 	}
 	m.c.Handle(m.now, in)
@@ -300,7 +305,7 @@ func (m *machine) atHand(id RestoreID) {
 func (m *machine) copyIn(op *Op) Copied {
 	f := m.store.fetches[op.Restore]
 	d := Copied{Restore: op.Restore, To: op.From, State: PartsOver}
-	for f.next < len(f.tokens) && !f.broken {
+	for f.next < len(f.tokens) && !f.broken && !m.store.lost(f) {
 		p1 := m.store.endOf(f)
 		if f.next != d.To || p1 > op.To {
 			d.State, d.P0, d.P1 = PartAtHand, f.next, p1

@@ -32,6 +32,7 @@ type life struct {
 	recording *bytes.Buffer
 	lastID    ID
 	paused    map[ID]bool
+	loses     bool // the store loses parts, those too that a restore is about to read
 	vocab     int
 	draw      answer
 	asked     map[ID]*Request
@@ -74,7 +75,7 @@ func newLife(seed uint64, s *shape) (*life, error) {
 		return nil, err
 	}
 	l := &life{
-		machine: m, recording: recording, rng: rng, vocab: vocab,
+		machine: m, recording: recording, rng: rng, vocab: vocab, loses: seed%4 == 3,
 		paused: map[ID]bool{}, asked: map[ID]*Request{}, counts: map[string]int{},
 	}
 	l.draw = func(r *Request, _ int) (Token, bool) { return l.says(r.Tokens), false }
@@ -151,6 +152,14 @@ func (l *life) operation() string {
 	case n < 97 && l.store != nil:
 		l.store.slow = !l.store.slow
 		l.store.full = !l.store.full && l.rng.IntN(4) == 0
+		if l.loses && l.rng.IntN(2) == 0 {
+			keys := slices.Sorted(maps.Keys(l.store.parts))
+			l.rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			for _, key := range keys[:len(keys)/3] {
+				delete(l.store.parts, key)
+			}
+			return "loss"
+		}
 		return "store"
 	default:
 		entries := slices.DeleteFunc(l.c.tree.Entries(nil), func(e kvsnap.Entry) bool { return e.Running })

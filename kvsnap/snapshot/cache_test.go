@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -581,6 +582,41 @@ func TestQuarantineIsBounded(t *testing.T) {
 	c.Close(context.Background())
 	if n := len(fsys.names); n != quarantineFiles {
 		t.Errorf("%d files are left", n)
+	}
+}
+
+// TestDeleteQuarantined: a drop removes the user's quarantined files, and those that may be the user's.
+func TestDeleteQuarantined(t *testing.T) {
+	fsys := newMemFS()
+	c := openMem(t, fsys)
+	save(t, c, mustPut(t, c, 1, text(1, 256), 0))
+	save(t, c, mustPut(t, c, 2, text(2, 256), 0))
+	c.Close(context.Background())
+	aside := func(name string) string { return filepath.Join("/kv", quarantineDir, filepath.Base(name)) }
+	var other string
+	for _, name := range fsys.files() {
+		i := fsys.names[name]
+		h, _, err := format.Open(i.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Namespace == 2 {
+			other = aside(name)
+		}
+		i.data[len(i.data)-1]++ // the checksum
+		delete(fsys.names, name)
+		fsys.names[aside(name)] = i
+	}
+	fsys.names[aside(strings.Repeat("ab", 32)+".kvsnap")] = &inode{data: []byte("nobody's"), synced: []byte("nobody's")}
+	c = openMem(t, fsys)
+	defer c.Close(context.Background())
+	if n, err := c.DeleteNamespaces(context.Background(), only(1)); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	fsys.mu.Lock()
+	defer fsys.mu.Unlock()
+	if len(fsys.names) != 1 || fsys.names[other] == nil {
+		t.Errorf("left: %v, wanted %s", slices.Sorted(maps.Keys(fsys.names)), other)
 	}
 }
 

@@ -29,8 +29,8 @@ func (c *Cache) Delete(ctx context.Context, key Key) (parts int, err error) {
 }
 
 // DeleteNamespaces removes all parts of the namespaces that want accepts from all tiers, even pinned ones, and their
-// files of other models and engines in the directory. It returns when the files are removed: it waits for the disk, and
-// first until the headers of all files have been read. Files of an unknown version stay.
+// files of other models and engines in the directory, the quarantined ones too. It returns when the files are removed:
+// it waits for the disk, and first until the headers of all files have been read. Files of an unknown version stay.
 func (c *Cache) DeleteNamespaces(ctx context.Context, want func(Namespace) bool) (parts int, err error) {
 	c.mu.Lock()
 	if c.mu.unscanned > 0 && !c.mu.closed {
@@ -57,7 +57,14 @@ func (c *Cache) DeleteNamespaces(ctx context.Context, want func(Namespace) bool)
 		}
 	}
 	slices.SortFunc(all, func(a, b *index.Node) int { return a.P0 - b.P0 })
-	return c.deleteParts(ctx, all)
+	var damaged *job
+	if c.o.Dir != "" && c.diskErr == nil {
+		damaged = c.addJob(&job{kind: clearQuarantine, want: want})
+	}
+	if parts, err = c.deleteParts(ctx, all); damaged != nil {
+		err = errors.Join(err, c.wait(ctx, damaged))
+	}
+	return parts, err
 }
 
 // deleteParts removes parts, each after those that continue it, which stand behind it in the list. The lock is held;

@@ -215,6 +215,25 @@ func (c *Cache) quarantine(name string) error {
 	return err
 }
 
+// clearQuarantine removes the quarantined files of the namespaces that want accepts, and those whose header no longer
+// tells the namespace: they may be anyone's. The writer calls it.
+func (c *Cache) clearQuarantine(want func(Namespace) bool) error {
+	dir := filepath.Join(c.o.Dir, quarantineDir)
+	files, err := c.o.FS.ReadDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	var errs []error
+	for _, f := range files {
+		f.Name = filepath.Join(quarantineDir, f.Name)
+		if h, err := c.readHeader(f); err == nil && !want(h.Namespace) {
+			continue
+		}
+		errs = append(errs, c.o.FS.Remove(filepath.Join(c.o.Dir, f.Name)))
+	}
+	return errors.Join(append(errs, c.o.FS.SyncDir(dir))...)
+}
+
 // touchFiles stores the parts' times of last use in their files' times at Close, so that the next start evicts in the
 // same order.
 func (c *Cache) touchFiles() {

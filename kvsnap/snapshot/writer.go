@@ -20,17 +20,19 @@ const (
 	writePart jobKind = iota
 	removeFile
 	quarantineFile
-	awaitScan // nothing: it ends when all headers have been read
+	clearQuarantine // removes the quarantined files of the namespaces that want accepts
+	awaitScan       // nothing: it ends when all headers have been read
 )
 
 // job is one change of the directory. Only the writer changes names in it, one job after another, so that a removal and
 // a later write of the same part cannot overlap.
 type job struct {
 	kind jobKind
-	part *part  // writePart
-	key  Key    // of the part; quarantineFile: zero when the name contains none
-	name string // quarantineFile
-	must bool   // writePart: requested by Save, so try even while writing is paused
+	part *part                // writePart
+	key  Key                  // of the part; quarantineFile: zero when the name contains none
+	name string               // quarantineFile
+	want func(Namespace) bool // clearQuarantine
+	must bool                 // writePart: requested by Save, so try even while writing is paused
 
 	done chan struct{} // closed at the end of the job, after err is set
 	err  error
@@ -119,6 +121,11 @@ func (c *Cache) writer() {
 			err = c.writeChain(j, z)
 		case removeFile, quarantineFile:
 			err = c.clear(j)
+		case clearQuarantine:
+			c.mu.Unlock()
+			err = c.clearQuarantine(j.want)
+			c.mu.Lock()
+			c.ioError("remove a damaged file", err)
 		}
 		c.endJob(j, err)
 		c.check()
