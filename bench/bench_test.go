@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"math"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 )
@@ -21,6 +23,37 @@ func TestSideAndMedian(t *testing.T) {
 	if r := ratios([]Side{{ITLp95Ms: 3}}, []Side{{ITLp95Ms: 2}},
 		func(s Side) float64 { return s.ITLp95Ms }); r[0] != 1.5 {
 		t.Errorf("%v", r)
+	}
+}
+
+// TestMedianInterval: the ranks are those of tables of the sign test's intervals (95 %, two-sided); of many samples of
+// one distribution the interval misses the median about as often as it may.
+func TestMedianInterval(t *testing.T) {
+	upTo := func(n int) (xs []float64) {
+		for i := range n {
+			xs = append(xs, float64(n-i)) // backwards
+		}
+		return xs
+	}
+	for n, want := range map[int][2]float64{0: {}, 5: {}, 6: {1, 6}, 9: {2, 8}, 10: {2, 9}, 15: {4, 12}, 20: {6, 15},
+		31: {10, 22}} {
+		if got := medianInterval(upTo(n)); got != want {
+			t.Errorf("of %d: %v, want %v", n, got, want)
+		}
+	}
+	rng, missed := rand.New(rand.NewPCG(1, 2)), 0
+	const series = 2000
+	for range series {
+		var xs []float64
+		for range 21 {
+			xs = append(xs, rng.ExpFloat64())
+		}
+		if in := medianInterval(xs); math.Ln2 < in[0] || math.Ln2 > in[1] {
+			missed++
+		}
+	}
+	if missed == 0 || missed > series*6/100 {
+		t.Errorf("the median is missed %d times of %d", missed, series)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -86,7 +87,9 @@ type Overhead struct {
 	Bare       Side    `json:"bare"`
 	Served     Side    `json:"served"`
 	Throughput float64 `json:"throughput_ratio"` // served / bare, median of the rounds' ratios
-	ITLp95     float64 `json:"itl_p95_ratio"`    // served / bare, median of the rounds' ratios
+	// ThroughputWithin holds the true median with a probability of 95 % or a little more; zeros below six rounds.
+	ThroughputWithin [2]float64 `json:"throughput_interval"`
+	ITLp95           float64    `json:"itl_p95_ratio"` // served / bare, median of the rounds' ratios
 }
 
 // RunOverhead alternates, for each stream count, the bare decode loop on eng with the same generations asked of
@@ -127,7 +130,8 @@ func RunOverhead(cfg OverheadConfig, eng *Watched) ([]Overhead, error) {
 			bares, serveds = append(bares, bare), append(serveds, served)
 		}
 		row.Bare, row.Served = medianSide(bares), medianSide(serveds)
-		row.Throughput = median(ratios(serveds, bares, func(s Side) float64 { return s.TokensPerSecond }))
+		speeds := ratios(serveds, bares, func(s Side) float64 { return s.TokensPerSecond })
+		row.Throughput, row.ThroughputWithin = median(speeds), medianInterval(speeds)
 		row.ITLp95 = median(ratios(serveds, bares, func(s Side) float64 { return s.ITLp95Ms }))
 		out = append(out, row)
 	}
@@ -256,6 +260,18 @@ func median(xs []float64) float64 {
 	xs = slices.Sorted(slices.Values(xs))
 	// The middle one, or the mean of the two: stat.Quantile's kinds are all other estimates at few samples.
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
+}
+
+// medianInterval is the 95 % confidence interval of the median of what xs are samples of, without an assumption about
+// their distribution: the number of samples below the median is binomial, so that it lies between the k-th smallest and
+// the k-th largest one with a probability of 1 - 2 P(fewer than k are below it). Zeros for fewer than six samples.
+func medianInterval(xs []float64) (within [2]float64) {
+	b := distuv.Binomial{N: float64(len(xs)), P: 0.5}
+	for k := 1; 2*k <= len(xs) && 2*b.CDF(float64(k-1)) <= 0.05; k++ {
+		sorted := slices.Sorted(slices.Values(xs))
+		within = [2]float64{sorted[k-1], sorted[len(xs)-k]}
+	}
+	return within
 }
 
 func medianSide(ss []Side) Side {

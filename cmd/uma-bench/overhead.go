@@ -197,13 +197,14 @@ func printOverhead(w io.Writer, rows []bench.Overhead) {
 			if r.Weights != "" {
 				fmt.Fprintf(w, "%s:\n\n", r.Weights)
 			}
-			fmt.Fprintln(w, "| streams | bare tok/s | served tok/s | ratio | bare ITL p50/p95/p99 ms | served ITL "+
-				"p50/p95/p99 ms | p95 ratio | between two decodes, bare / served µs |")
+			fmt.Fprintln(w, "| streams | bare tok/s | served tok/s | ratio (95 % interval) | "+
+				"bare ITL p50/p95/p99 ms | served ITL p50/p95/p99 ms | p95 ratio | "+
+				"between two decodes, bare / served µs |")
 			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|")
 		}
-		fmt.Fprintf(w, "| %d | %.1f | %.1f | **%.3f** | %.2f / %.2f / %.2f | %.2f / %.2f / %.2f | **%.3f** | %.0f / "+
-			"%.0f |\n", r.Streams,
-			r.Bare.TokensPerSecond, r.Served.TokensPerSecond, r.Throughput,
+		fmt.Fprintf(w, "| %d | %.1f | %.1f | **%.3f** (%s) | %.2f / %.2f / %.2f | %.2f / %.2f / %.2f | **%.3f** | "+
+			"%.0f / %.0f |\n", r.Streams,
+			r.Bare.TokensPerSecond, r.Served.TokensPerSecond, r.Throughput, within(r.ThroughputWithin),
 			r.Bare.ITLp50Ms, r.Bare.ITLp95Ms, r.Bare.ITLp99Ms, r.Served.ITLp50Ms, r.Served.ITLp95Ms, r.Served.ITLp99Ms,
 			r.ITLp95,
 			1000*r.Bare.BetweenMs, 1000*r.Served.BetweenMs)
@@ -212,6 +213,14 @@ func printOverhead(w io.Writer, rows []bench.Overhead) {
 		}
 	}
 	printRatios(w, rows)
+}
+
+// within prints an interval; "–" is none, of too few rounds.
+func within(interval [2]float64) string {
+	if interval == ([2]float64{}) {
+		return "–"
+	}
+	return fmt.Sprintf("%.3f … %.3f", interval[0], interval[1])
 }
 
 // printRatios has the types of weights side by side: throughput and p95 inter-token latency, served over bare.
