@@ -139,8 +139,14 @@ func (p *predictive) sort() {
 		return cmp(a.rank, b.rank)
 	})
 	if p.turn++; p.turn >= turnEvery {
-		p.turn = 0
 		oldestFirst(p.pre)
+	}
+}
+
+// endTurn ends a turn whose prompt got a slice: a step that holds prompts back does not use it up.
+func (p *predictive) endTurn() {
+	if p.turn >= turnEvery && p.pre[0].lastStep == p.s.step {
+		p.turn = 0
 	}
 }
 

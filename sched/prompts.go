@@ -126,6 +126,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 			break
 		}
 	}
+	p.endTurn()
 	p.group.note(p.s.now, f.waits)
 	if f.protect {
 		p.protected++

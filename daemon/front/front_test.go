@@ -423,11 +423,15 @@ func TestHTTPConnectionGoesFromModelToModel(t *testing.T) {
 			t.Fatalf("%d: %d %s", i, status, text)
 		}
 		state := []string{"unloaded", "loaded"}[min(i, 1)] // of two, which the second request loads
-		if status, text := h.do("GET", "/v1/models", ""); status != 200 || !strings.Contains(text, `"id":"two"`) ||
-			!strings.Contains(text, `"aliases":["one-alias"],"status":{"value":"loaded"}`) ||
-			!strings.Contains(text, `"aliases":["two-alias"],"status":{"value":"`+state+`"}`) {
-			t.Fatalf("models: %d %s", status, text)
-		}
+		// An engine process answers, and then says that it is ready.
+		waitfor.True(t, "the list has the states", func() bool {
+			status, text := h.do("GET", "/v1/models", "")
+			if status != 200 || !strings.Contains(text, `"id":"two"`) {
+				t.Fatalf("models: %d %s", status, text)
+			}
+			return strings.Contains(text, `"aliases":["one-alias"],"status":{"value":"loaded"}`) &&
+				strings.Contains(text, `"aliases":["two-alias"],"status":{"value":"`+state+`"}`)
+		})
 	}
 	for path, want := range map[string]string{
 		"/v1/chat/completions": `{"error":{"code":404,"type":"not_found_error","message":"there is no model`,
