@@ -29,9 +29,8 @@ func TestPageServer(t *testing.T) {
 		t.Skip("UMA_PAGE_SOCKET is not set: scripts/page-check.sh sets it")
 	}
 	fs, c, _ := NewFlagSet()
-	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c",
-		"49152", "--speculate", "off", "--parallel",
-		"8"}); err != nil {
+	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "524288",
+		"--speculate", "off", "--parallel", "8"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Load(nil); err != nil {
@@ -51,12 +50,12 @@ func TestPageServer(t *testing.T) {
 		close(pace)
 	}()
 	const user = "<|im_end|>\n<|im_start|>assistant\n"
+	const lasting = 2000 // times a sentence is said: minutes, for a browser on a slow machine
 	if err := s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
 		return fake.New(fake.Config{Options: o, Advance: func(time.Duration) { <-pace }, Scripts: []fake.Script{
 			{After: "</think>", Emit: pageAnswer},
-			{After: "long" + user, Emit: "<think>" + strings.Repeat("Let me think about this. Or not.\n", 200) +
-				"</think>"},
-			{After: "plain" + user, Emit: strings.Repeat("A long answer goes on and on. ", 300)},
+			{After: "long" + user, Emit: "<think>" + strings.Repeat("Let me think about this. Or not.\n", lasting) + "</think>"},
+			{After: "plain" + user, Emit: strings.Repeat("A long answer goes on and on. ", lasting)},
 			{Emit: "<think>A short thought of two lines.\nIt ends here.</think>"},
 		}}), nil
 	}); err != nil {
