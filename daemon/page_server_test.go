@@ -54,7 +54,8 @@ func TestPageServer(t *testing.T) {
 	if err := s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
 		return fake.New(fake.Config{Options: o, Advance: func(time.Duration) { <-pace }, Scripts: []fake.Script{
 			{After: "</think>", Emit: pageAnswer},
-			{After: "long" + user, Emit: "<think>" + strings.Repeat("Let me think about this. Or not.\n", lasting) + "</think>"},
+			{After: "long" + user, Emit: "<think>" + strings.Repeat("Let me think about this. Or not.\n", lasting) +
+				"</think>"},
 			{After: "plain" + user, Emit: strings.Repeat("A long answer goes on and on. ", lasting)},
 			{Emit: "<think>A short thought of two lines.\nIt ends here.</think>"},
 		}}), nil
