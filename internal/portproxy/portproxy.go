@@ -66,6 +66,9 @@ func Listen(addr netip.AddrPort, forward http.RoundTripper) (*Proxy, error) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "uma-serve"
 			r.Out.Host = r.In.Host
+			if r.Out.Body != nil {
+				r.Out.Body = &body{ReadCloser: r.Out.Body}
+			}
 		},
 		Transport: forward, FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -134,6 +137,22 @@ func (p *Proxy) Close() error {
 	p.ln.Close() // also when Serve has not begun
 	p.closeFinder()
 	return err
+}
+
+// body ends once. The transport reads again after the end, by when an answer may have begun and net/http's server has
+// closed the body; the error of that read would end the answer (golang/go#40747).
+type body struct {
+	io.ReadCloser
+	ended bool
+}
+
+func (b *body) Read(p []byte) (n int, err error) {
+	if b.ended {
+		return 0, io.EOF
+	}
+	n, err = b.ReadCloser.Read(p)
+	b.ended = err == io.EOF
+	return n, err
 }
 
 type connKey struct{}

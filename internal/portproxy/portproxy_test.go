@@ -59,7 +59,12 @@ func (w *writer) Write(b []byte) (int, error) { w.WriteHeader(200); return w.bod
 
 func start(t *testing.T, handle http.HandlerFunc, edit ...func(*Proxy)) *Proxy {
 	t.Helper()
-	p, err := Listen(anyPort, daemon{handle})
+	return serve(t, daemon{handle}, edit...)
+}
+
+func serve(t *testing.T, forward http.RoundTripper, edit ...func(*Proxy)) *Proxy {
+	t.Helper()
+	p, err := Listen(anyPort, forward)
 	if err != nil {
 		t.Fatal(err)
 	}
