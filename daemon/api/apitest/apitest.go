@@ -127,7 +127,7 @@ func (b *Backend) Embed(_ context.Context, e *wire.Embed) (api.Stream, error) {
 		for row := first; row < last; row++ {
 			v := []float32{float32(n), float32(i), 0.5, float32(row)}
 			if e.Dimensions > 0 {
-				v = v[:e.Dimensions]
+				v = v[:min(e.Dimensions, len(v))] // the daemon has refused more than the model's width
 			}
 			s.events = append(s.events,
 				wire.Event{Kind: wire.EventEmbedding, ID: e.ID, Embedding: wire.Embedding{ID: e.ID, Index: i, Row: row,
