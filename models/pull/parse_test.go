@@ -66,6 +66,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, name := range []string{"", "/", ":", "a:b:c", "a/b/c/d", "hf.co", "hf.co/org", "hf.co/org/repo:",
 		"hf.co/org/re po", "hf.co/../repo", "hf.co/org/repo/../x.gguf",
+		"https://hf.co/org/repo/blob//blob/main/x.gguf",
 		"hf.co/org/repo/x.bin", "hf.co/org/repo/.x.gguf", "hf.co/org/repo/x\\y.gguf",
 		"https://hf.co/org/repo/%2e%2e/x.gguf", "hf.co/org/repo@../x", "hf.co/org/repo:Q4/x.gguf",
 		"example.com/name", "example.com/a/b/c", "http://example.com/a/b", "https://hf.co", "file:///x", "-x", ".x",

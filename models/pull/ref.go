@@ -118,7 +118,9 @@ func parseHub(rest string, address bool) (Ref, error) {
 			page[0] == "tree") {
 			r.File = ""
 			if len(page) > 1 {
-				r.Revision = page[1]
+				if r.Revision = page[1]; r.Revision == "" {
+					return Ref{}, fmt.Errorf("there is no revision after /%s/", page[0])
+				}
 			}
 			if len(page) > 2 && page[0] != "tree" {
 				r.File = page[2]
