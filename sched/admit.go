@@ -217,6 +217,9 @@ func (s *Scheduler) preemptable(o, r *request) Reason {
 
 // start gives r a sequence. With Config.Prefix the caller then says what of its history is cached.
 func (s *Scheduler) start(r *request) {
+	if len(s.running) == 0 {
+		s.lost = 0 // also when the last request has just made way for r
+	}
 	s.unqueue(r)
 	f := r.flow
 	c := &s.byClass[f.class]
@@ -242,8 +245,16 @@ func (s *Scheduler) start(r *request) {
 		s.plan.Again = true
 		return
 	}
-	r.ran = true
+	if !r.ran {
+		s.begins(r)
+	}
 	r.log.add(s.now, ReasonStarted, 0)
+}
+
+// begins counts a request that has its first sequence.
+func (s *Scheduler) begins(r *request) {
+	s.begun++
+	r.ran, r.nth = true, s.begun
 }
 
 // onStarted takes the caller's answer that part of r's history is in its sequence.
@@ -266,7 +277,7 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 	r.flow.pending -= was - r.owed()
 	s.flows[r.flow.class].fix(r.flow)
 	if !r.ran {
-		r.ran = true
+		s.begins(r)
 		r.rank = s.rankByTarget(r)
 	}
 	r.reason = ReasonStarted

@@ -16,10 +16,15 @@ import "math"
 // the answers: a parser does not read 15 tokens a second.
 //
 // Bounds: a thinking request gets a token every step. So does an answer that is not ahead of its reader, or when there
-// is no other work (with more of them than rows: in turn). Prompts: as under meridian.
-type pascal struct{ predictive }
+// is no other work (with more of both than rows: in turn). Prompts: as under meridian.
+type pascal struct {
+	predictive
+	turns []*request // scratch: thoughts and answers that share the rows of a step in turn
+}
 
-func newPascal(s *Scheduler) *pascal { return &pascal{newPredictive(s)} }
+func newPascal(s *Scheduler) *pascal {
+	return &pascal{newPredictive(s), make([]*request, 0, s.cfg.MaxRunning)}
+}
 
 func (p *pascal) fill(b *batcher) {
 	s := b.s
@@ -27,7 +32,6 @@ func (p *pascal) fill(b *batcher) {
 	s.plan.Reason = ReasonNone
 	b.keep = p.reserved()
 	rows := p.cfg.MaxBatch - b.keep
-	unserved := b.decodeAll(p.think, rows, ReasonThink)
 	// The answers that cannot wait a step move to the front.
 	ms, n := math.Inf(1), len(p.out)
 	if len(p.think)+len(p.pre) > 0 {
@@ -46,7 +50,15 @@ func (p *pascal) fill(b *batcher) {
 		}
 	}
 	behind, ahead := p.out[:n], p.out[n:]
-	unservedOut := b.decodeAll(behind, max(0, min(rows-s.plan.Tokens, b.left)), ReasonDecode)
+	var unserved []*request
+	if len(p.think)+len(behind) > rows {
+		// In turn: thoughts alone could take every row as long as they last.
+		p.turns = append(append(p.turns[:0], p.think...), behind...)
+		unserved = b.decodeAll(p.turns, rows, ReasonDecodeTurn)
+	} else {
+		b.decodeAll(p.think, rows, ReasonThink)
+		b.decodeAll(behind, rows, ReasonDecode)
+	}
 	answers := behind
 	if len(p.out) == 0 {
 		answers = p.think
@@ -59,10 +71,8 @@ func (p *pascal) fill(b *batcher) {
 		}
 	}
 	p.prompts(b, budget)
-	for _, rest := range [][]*request{unserved, unservedOut} {
-		if n := min(len(rest), b.left); n > 0 {
-			b.decodeAll(rest, n, ReasonDecodeTurn)
-		}
+	if n := min(len(unserved), b.left); n > 0 {
+		b.decodeAll(unserved, n, ReasonDecodeTurn)
 	}
 	if len(s.plan.Batch) == 0 {
 		// Not even the smallest chunk fits: an early token is better than an idle machine.

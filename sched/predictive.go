@@ -12,7 +12,8 @@ type predictive struct {
 	cfg             *Config
 	out, think, pre []*request // scratch: the running requests of this step, by phase
 	held            int        // steps in a row in which prompts were held
-	turn            int        // steps with several prompts since the least recently served one went first
+	turn            int        // steps that served prompts, of several, since the least recently served one went first
+	hasTurn         bool       // it goes first in this step
 	protected       int        // steps that protected first tokens, less the steps since that did not
 	infeasible      bool       // the newest ITL target cannot be met
 	group           together
@@ -71,8 +72,12 @@ func (p *predictive) split() {
 	}
 }
 
-// skip records that nothing is computed for r in this step.
+// skip records that nothing is computed for r in this step, for the first reason that is given.
 func (p *predictive) skip(b *batcher, r *request, why Reason) {
+	if r.lastSkip == p.s.step {
+		return
+	}
+	r.lastSkip = p.s.step
 	b.unserved--
 	r.reason = why
 	r.log.add(p.s.now, why, 0)
@@ -105,7 +110,7 @@ func (p *predictive) reserved() int {
 // deadline; owners that are far ahead of others last; then the earliest TTFT deadline; then the shortest rest, which
 // makes the mean wait short. In every turnEvery'th step the least recently served one goes before all.
 func (p *predictive) sort() {
-	if len(p.pre) < 2 {
+	if p.hasTurn = false; len(p.pre) < 2 {
 		return
 	}
 	least := p.pre[0].flow.vt
@@ -138,14 +143,19 @@ func (p *predictive) sort() {
 		}
 		return cmp(a.rank, b.rank)
 	})
-	if p.turn++; p.turn >= turnEvery {
+	if p.hasTurn = p.turn >= turnEvery-1; p.hasTurn {
 		oldestFirst(p.pre)
 	}
 }
 
-// endTurn ends a turn whose prompt got a slice: a step that holds prompts back does not use it up.
-func (p *predictive) endTurn() {
-	if p.turn >= turnEvery && p.pre[0].lastStep == p.s.step {
+// countTurn counts a step that has computed so many tokens of prompts. A step that holds prompts back does not count,
+// and a turn stays due until its prompt has a slice, or waits for others' first tokens.
+func (p *predictive) countTurn(computed int) {
+	if computed == 0 || len(p.pre) < 2 {
+		return
+	}
+	p.turn++
+	if first := p.pre[0]; p.hasTurn && (first.lastStep == p.s.step || first.lastSkip == p.s.step) {
 		p.turn = 0
 	}
 }

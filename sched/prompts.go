@@ -126,7 +126,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 			break
 		}
 	}
-	p.endTurn()
+	p.countTurn(f.total)
 	p.group.note(p.s.now, f.waits)
 	if f.protect {
 		p.protected++
@@ -175,7 +175,7 @@ func (f *promptFill) add(r *request) (more bool) {
 		return false
 	}
 	if f.together && most == r.left() && awaitsFirstToken(r) {
-		f.waits = true
+		f.waits, r.group = true, f.p.group.ended+1
 		if most--; most == 0 {
 			f.p.skip(f.b, r, ReasonPrefillTogether)
 			return true

@@ -51,6 +51,7 @@ type simRequest struct {
 	offer                 int
 	everRan               bool
 	waitedRow, waitedPref int // steps with a batch since its newest slice, decoding and in Prefill
+	waitedOthers          int // steps in which its last prompt token waited for other prompts, in all
 }
 
 func (r *simRequest) history() int { return r.prompt + r.have }
@@ -510,6 +511,13 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
 			}
 		} else if (e.cfg.Policy == "uma" || predicts) && !p.PrefillHeld && !short {
+			if q := e.s.requests[id]; q.reason == ReasonPrefillTogether && q.lastSkip == e.s.step {
+				if r.waitedOthers++; r.waitedOthers > togetherSteps*e.cfg.MaxRunning {
+					e.t.Fatalf("prompt %d waits %d steps for others' first tokens, the bound is %d\n%s", id,
+						r.waitedOthers, togetherSteps*e.cfg.MaxRunning, e.trace)
+				}
+				continue
+			}
 			if r.waitedPref++; r.waitedPref > prefill {
 				e.t.Fatalf("prompt %d waits %d steps, the bound is %d\n%s", id, r.waitedPref, prefill, e.trace)
 			}

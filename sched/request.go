@@ -84,6 +84,9 @@ type request struct {
 	readAt   Instant // when a reader at Config.ReadingRate has read the visible answer so far
 
 	lastStep uint64 // Scheduler.step of its newest slice: round-robin order of prompts
+	nth      uint64 // the number of requests that began up to it, counted when it gets its first sequence
+	group    uint64 // the newest group of prompts whose first tokens it waited for, counted from 1; 0 = none
+	lastSkip uint64 // Scheduler.step of the newest step that a policy left it out of
 	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, also within a step
 	reason   Reason // its newest decision
 
@@ -142,15 +145,18 @@ func (s *Scheduler) claim(r *request) blocks.Claim {
 }
 
 // before reports whether b gives up its cells before a does. Among claims that the block manager does not distinguish
-// the rank decides.
+// the rank decides, and among requests that rankByTarget put before the same one the earlier TTFT deadline,
+// then the order in which they began.
 func (s *Scheduler) before(a, b *request) bool {
-	if c := s.claim(a).Compare(s.claim(b)); c != 0 {
+	switch c := s.claim(a).Compare(s.claim(b)); {
+	case c != 0:
 		return c > 0
-	}
-	if a.rank != b.rank {
+	case a.rank != b.rank:
 		return a.rank < b.rank
+	case a.due != b.due:
+		return a.due < b.due
 	}
-	return a.id < b.id
+	return a.nth < b.nth
 }
 
 // nextRank returns the rank behind all others. The gaps between ranks leave room for requests that fall back.

@@ -57,6 +57,7 @@ type Scheduler struct {
 	cost     costModel // of the threads in use
 	threads  threadCosts
 	overhead average // ns from a Decode's end to the next one's begin
+	begun    uint64  // requests that had a sequence, in all
 	began    Instant // when the newest batch was handed out
 	guard    guard   // of this Step
 	rate     prefillRate

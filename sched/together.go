@@ -12,7 +12,8 @@ const (
 	togetherShare = 0.75
 	// togetherLeast is the fewest prompts that wait for each other.
 	togetherLeast = 4
-	// togetherFor is how long a prompt waits for others at most, and all of them take by the cost model.
+	// togetherFor is how long a prompt waits for others at most, and all of them take by the cost model. It waits once:
+	// when its group has ended without it, it waits for no other.
 	togetherFor = 2500 * time.Millisecond
 	// togetherSteps × Config.MaxRunning is the same in steps.
 	togetherSteps = 4
@@ -20,6 +21,7 @@ const (
 
 // together is the state of a group of prompts that complete in one step.
 type together struct {
+	ended uint64  // groups before this one
 	since Instant // when the first prompt began to wait; 0 = none waits
 	steps int     // since then
 }
@@ -35,8 +37,8 @@ func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
 		if !awaitsFirstToken(r) {
 			continue
 		}
-		if r.deadline != never || r.whole || r.everyRow || r.rows {
-			return false // it has reasons not to wait
+		if r.deadline != never || r.whole || r.everyRow || r.rows || r.group > 0 && r.group <= p.group.ended {
+			return false // it has reasons not to wait, or has waited
 		}
 		waiting++
 		left += r.left() - 1
@@ -70,10 +72,11 @@ func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
 // note counts a step in which prompts did or did not wait for each other.
 func (g *together) note(now Instant, held bool) {
 	switch {
+	case !held && g.since > 0:
+		*g = together{ended: g.ended + 1}
 	case !held:
-		*g = together{}
 	case g.since == 0:
-		*g = together{since: max(now, 1), steps: 1}
+		g.since, g.steps = max(now, 1), 1
 	default:
 		g.steps++
 	}
