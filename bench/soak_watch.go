@@ -94,17 +94,18 @@ func (r *soakRun) sample() error {
 	}
 	pids := r.pids(&in)
 	for _, name := range soakProcesses {
-		rss, open := math.NaN(), math.NaN()
+		rss, files, open := math.NaN(), math.NaN(), math.NaN()
 		if pid := pids[name]; pid != 0 {
-			bytes, err1 := daemonproc.RSSOf(pid)
+			all, shared, err1 := daemonproc.ResidentOf(pid)
 			n, err2 := daemonproc.DescriptorsOf(pid)
 			if err := errors.Join(err1, err2); err == nil {
-				rss, open = float64(bytes)/(1<<20), float64(n)
+				rss, files, open = float64(all)/(1<<20), float64(shared)/(1<<20), float64(n)
 			} else if !gone(err) {
 				return err
 			}
 		}
 		r.rep.Sample(at, "RSS of "+name, "MiB", soak.Bounded, rss)
+		r.rep.Sample(at, "of it files and shared memory of "+name, "MiB", soak.Shown, files)
 		r.rep.Sample(at, "descriptors of "+name, "", soak.Bounded, open)
 	}
 	if err := r.books(at, &in); err != nil {

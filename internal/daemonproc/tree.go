@@ -115,15 +115,23 @@ func cpuOf(pid int) (time.Duration, error) {
 
 // RSSOf is the resident set of one process in bytes.
 func RSSOf(pid int) (int64, error) {
+	all, _, err := ResidentOf(pid)
+	return all, err
+}
+
+// ResidentOf is the resident set of one process in bytes, and how much of it are pages of files (programs, mapped
+// weights) and of shared memory.
+func ResidentOf(pid int) (all, shared int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	var size, resident int64
-	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
-		return 0, err
+	var size int64
+	if _, err := fmt.Sscan(string(b), &size, &all, &shared); err != nil {
+		return 0, 0, err
 	}
-	return resident * int64(os.Getpagesize()), nil
+	page := int64(os.Getpagesize())
+	return all * page, shared * page, nil
 }
 
 // pssOf is the proportional set of one process in bytes.
