@@ -174,6 +174,11 @@ func (f *promptFill) add(r *request) (more bool) {
 	if most == 0 {
 		return false
 	}
+	if f.p.s.risk && r.flow.class == Background && f.total > 0 && !(f.p.hasTurn && r == f.p.pre[0]) {
+		// A longer step would bring an interactive request, which could miss its target, its first token later.
+		f.p.skip(f.b, r, ReasonWaitEndangered)
+		return true
+	}
 	if f.together && most == r.left() && awaitsFirstToken(r) {
 		f.waits, r.group = true, f.p.group.ended+1
 		if most--; most == 0 {

@@ -372,6 +372,13 @@ func (e *engine) once(ev []Event) {
 	e.bounds(inBatch)
 }
 
+// makesWay reports whether this step leaves a background prompt out for an interactive request that could miss its
+// target.
+func (e *engine) makesWay(id ReqID) bool {
+	r := e.s.requests[id]
+	return e.s.risk && r.flow.class == Background && r.reason == ReasonWaitEndangered && r.lastSkip == e.s.step
+}
+
 // promptWaits reports whether a running request computes its prompt.
 func (e *engine) promptWaits() bool {
 	for id, r := range e.live {
@@ -398,6 +405,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 			}
 		case e.leftOut(id):
 		case (r.whole || r.everyRow) && p.PrefillTokens > 0: // it does not fit beside another prompt
+		case e.makesWay(id) && p.PrefillTokens > 0: // its turn comes, as bounds holds
 		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
 			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
 		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != ReasonCells:

@@ -173,7 +173,7 @@ func (s *Scheduler) first(class Class) *request {
 	}
 	due := s.stillDue(best)
 	for _, r := range s.requests {
-		if r.queued && r.flow.class == class && r.promised() != never && !r.started &&
+		if r.queued && r.flow.class == class && r.promised() != never && !r.flow.head.started &&
 			(r.due < due || r.due == due && r.rank < best.rank) {
 			best, due = r, r.due
 		}
