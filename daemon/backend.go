@@ -261,6 +261,7 @@ func (b backend) Facts() *api.Facts {
 		f.Template = m.templateText
 	}
 	f.BOS, f.EOS = m.specials()
+	f.AddsBOS = m.addsBOS()
 	f.EOG = m.facts.EOG
 	return f
 }

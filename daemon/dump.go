@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -61,8 +62,8 @@ type stateDump struct {
 	Cost    json.RawMessage `json:"cost"`
 }
 
-// dumpState runs as the decode loop's last deferred call. After a panic it writes the loop's state to a new file
-// in the folder for temporary files and panics again; the deferred calls before it have completed the --trace.
+// dumpState runs as the decode loop's last deferred call. After a panic it writes the loop's state to a new file in
+// stateFolder and panics again; the deferred calls before it have completed the --trace.
 func (l *loop) dumpState() {
 	p := recover()
 	if p == nil {
@@ -87,13 +88,27 @@ func (l *loop) dumpState() {
 	panic(p)
 }
 
+// stateFolder is where states are dumped: a folder that the sandbox of an engine process leaves open, unlike that of
+// temporary files.
+func stateFolder() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return os.TempDir()
+	}
+	return filepath.Join(dir, "uma-serve", "state")
+}
+
 // write writes d to a new file, which only this user can read, and returns its path.
 func (d *stateDump) write() (string, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp("", "uma-serve-state-*.json")
+	dir := stateFolder()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, "uma-serve-state-*.json")
 	if err != nil {
 		return "", err
 	}

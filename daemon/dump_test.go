@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,10 +53,16 @@ func TestMetricsDump(t *testing.T) {
 	}
 }
 
-// TestStateDump: a panic of the decode loop leaves its state in a file that only its user can read, and goes on.
+// TestStateDump: a panic of the decode loop leaves its state in a file that only its user can read, in a folder that the
+// sandbox leaves open, and goes on.
 func TestStateDump(t *testing.T) {
 	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
+	t.Setenv("XDG_CACHE_HOME", dir)
+	t.Setenv("HOME", dir)
+	dir = stateFolder()
+	if cfg := (&Config{Model: "model.gguf"}); !slices.Contains(cfg.SandboxPolicy().Write, dir) {
+		t.Errorf("an engine process may not write to %s", dir)
+	}
 	r := serve(t, fake.Config{})
 	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 3 }); a.err != nil {
 		t.Fatal(a.err)

@@ -53,6 +53,7 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	}
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
+		folder(stateFolder())
 	}
 	if c.Trace != "" {
 		folder(filepath.Dir(c.Trace))

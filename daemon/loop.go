@@ -307,7 +307,11 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 func brokenTarget(end *core.End) string {
 	name := map[sched.Reason]string{sched.ReasonTTFT: "target_ttft_ms", sched.ReasonMissesITL: "target_tbt_ms",
 		sched.ReasonMissesTTOT: "target_ttot_ms"}[end.Reason]
-	if end.Predicted == 0 {
+	switch {
+	case end.Predicted == 0 && end.Reason == sched.ReasonMissesITL:
+		return fmt.Sprintf("a request admitted before, with slo.strict and slo.%s of %v, would miss its target beside "+
+			"this one, which has slo.strict too", name, end.Target)
+	case end.Predicted == 0:
 		return fmt.Sprintf("slo.%s of %v could be met, but then a request admitted before, with slo.strict, would "+
 			"miss its target", name, end.Target)
 	}

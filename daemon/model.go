@@ -120,3 +120,9 @@ func (m *model) specials() (bos, eos string) {
 	}
 	return bos, eos
 }
+
+// addsBOS reports whether the tokenizer puts a BOS before a text.
+func (m *model) addsBOS() bool {
+	tokens, err := m.vocab.Tokenize(nil, "", true, false)
+	return err == nil && len(tokens) > 0 && tokens[0] == m.vocab.BOS()
+}

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -131,6 +132,9 @@ func (s *Scheduler) breaches(e *Event) breach {
 			return breach{t.reason, t.target, step}
 		}
 	}
+	if target := s.tightestPromise(); step > target && s.answerStep(nil) <= target {
+		return breach{ReasonMissesITL, target, 0}
+	}
 	if e.TargetTTFT <= 0 {
 		return breach{}
 	}
@@ -144,7 +148,19 @@ func (s *Scheduler) breaches(e *Event) breach {
 	return breach{}
 }
 
-// answerStep is how long a step of all running answers and that of e takes in 95 of 100 cases; 0 = nothing was learned.
+// tightestPromise is the least ITL target that a strict request has been promised.
+func (s *Scheduler) tightestPromise() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, r := range s.requests {
+		if r.strict && r.itl > 0 {
+			least = min(least, time.Duration(r.itl))
+		}
+	}
+	return least
+}
+
+// answerStep is how long a step of all running answers and that of e, if there is one, takes in 95 of 100 cases; 0 =
+// nothing was learned.
 func (s *Scheduler) answerStep(e *Event) time.Duration {
 	if s.cost.steps < learnedSteps {
 		return 0
@@ -155,7 +171,9 @@ func (s *Scheduler) answerStep(e *Event) time.Duration {
 			l.slice(SliceDecode, r.history(), 1)
 		}
 	}
-	l.slice(SliceDecode, e.Prompt, 1)
+	if e != nil {
+		l.slice(SliceDecode, e.Prompt, 1)
+	}
 	return time.Duration(s.cost.upper(l)*1e6 + s.overhead.value)
 }
 

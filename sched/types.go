@@ -248,7 +248,7 @@ type Rejection struct {
 	RetryAfter time.Duration // 0 = retrying will not help
 	Need, Have int           // cells, with ReasonPromptTooLong: what it needs at least, and the size of the pool
 	// With ReasonTTFT, ReasonMissesITL and ReasonMissesTTOT: the target, and what was predicted for it. Predicted 0:
-	// the target could be met, but then a promise given before could not.
+	// the target could be met, but then a promise given before could not; with ReasonMissesITL Target is that promise.
 	Target, Predicted time.Duration
 }
 

@@ -83,6 +83,7 @@ type Facts struct {
 	GPU      bool    // layers are on a GPU
 	Template string  // the chat template's text, "" without chat
 	BOS, EOS string  // texts of the BOS and EOS tokens; "" = no such token
+	AddsBOS  bool    // the tokenizer puts a BOS before a text
 	EOG      []int32 // the tokens that end an answer
 	// Infill are the fill-in-the-middle tokens before prefix, suffix and middle; nil without fill-in-the-middle.
 	Infill []int32

@@ -333,6 +333,10 @@ func TestNamesFindTheirProcesses(t *testing.T) {
 			t.Fatalf("%d: %s answers %q, %v", i, name, got, err)
 		}
 	}
+	if text := string(r.door.Scrape()); !strings.Contains(text,
+		`uma_requests_rejected_total{reason="E_MODEL_NOT_FOUND"} 5`) {
+		t.Errorf("five refusals are not counted: %s", text)
+	}
 	if s := r.loop.Stats(); s.HandedBack.Load() < 7 {
 		t.Errorf("%d connections were handed back", s.HandedBack.Load())
 	}

@@ -200,6 +200,7 @@ func (h handler) Request(c *ipc.Conn, r *wire.Request) {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the request again"}
 	}
 	e.ID = r.ID
+	h.f.door.Rejected(e)
 	c.Reply(wire.AppendError(nil, e))
 	c.Done(r.ID)
 }
@@ -215,6 +216,7 @@ func (h handler) Line(c *ipc.Conn, _ string) {
 	if e == nil {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the line again"}
 	}
+	h.f.door.Rejected(e)
 	c.Reply(wire.AppendErrorLine(nil, e))
 	c.Done("")
 }

@@ -33,6 +33,7 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 		return wrongType(name, v, "an object with role and content")
 	}
 	role, content := false, false
+	d.joints = d.joints[:0]
 	once := func(seen *bool, field string) error {
 		if *seen {
 			return fmt.Errorf("field %q is given twice", field)
@@ -140,6 +141,7 @@ func (d *decoder) content(name string, v *fastjson.Value) (string, error) {
 			return "", err
 		}
 		if i > 0 {
+			d.joints = append(d.joints, len(text))
 			text = append(text, '\n')
 		}
 		text = append(text, s...)

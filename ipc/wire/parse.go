@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -143,6 +144,7 @@ type decoder struct {
 	logprobsSet, topSet    bool
 	logprobsBool, byNumber bool
 	opening                bool  // add_generation_prompt is true
+	joints                 []int // where the parts of the newest message's content are joined, as offsets in it
 	stages                 []int // of samplers; nil: not given
 
 	formatBy string   // the field that said the form of the answer
@@ -318,9 +320,23 @@ func (d *decoder) finish() error {
 	return d.finishThink()
 }
 
-// finishTurn checks how the conversation is to end.
+// finishTurn checks how the conversation is to end. The parts of an assistant's message that the answer continues are
+// joined by empty lines, as llama-server does.
 func (d *decoder) finishTurn() error {
 	r := &d.req
+	if d.messages && r.Continue != ContinueOff {
+		if last := &r.Messages[len(r.Messages)-1]; last.Role == "assistant" && len(d.joints) > 0 {
+			var text strings.Builder
+			from := 0
+			for _, at := range d.joints {
+				text.WriteString(last.Content[from:at])
+				text.WriteByte('\n')
+				from = at
+			}
+			text.WriteString(last.Content[from:])
+			last.Content = text.String()
+		}
+	}
 	if r.Continue != ContinueOn {
 		return nil
 	}

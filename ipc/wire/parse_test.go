@@ -176,6 +176,34 @@ func TestParseMessages(t *testing.T) {
 	}
 }
 
+// TestPartsOfAContinuedMessage: an answer that is continued has its parts joined by empty lines, in any order of the
+// fields; other messages have theirs joined by newlines.
+func TestPartsOfAContinuedMessage(t *testing.T) {
+	const parts = `[{"type":"text","text":"a"},{"type":"text","text":""},{"type":"text","text":"é"}]`
+	for in, want := range map[string]string{
+		`{"content":` + parts + `,"role":"assistant"}]`:                                "a\n\n\n\né",
+		`{"role":"assistant","content":` + parts + `}],"continue_final_message":true`:  "a\n\n\n\né",
+		`{"role":"assistant","content":` + parts + `}],"continue_final_message":false`: "a\n\né",
+		`{"role":"user","content":` + parts + `}]`:                                     "a\n\né",
+		`{"role":"user","content":` + parts + `},{"role":"assistant","content":"x"}]`:  "x",
+		`{"role":"assistant","content":` + parts + `},{"role":"user","content":"x"}]`:  "x",
+		`{"role":"assistant","content":[{"type":"text","text":"x"}]}]`:                 "x",
+	} {
+		f, err := parse(t, `{"id":1,"messages":[`+in+`}`)
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+			continue
+		}
+		m := f.Request.Messages
+		if got := m[len(m)-1].Content; got != want {
+			t.Errorf("%s: %q, want %q", in, got, want)
+		}
+		if len(m) == 2 && m[0].Content != "a\n\né" {
+			t.Errorf("%s: the first is %q", in, m[0].Content)
+		}
+	}
+}
+
 func TestParseControl(t *testing.T) {
 	for in, want := range map[string]Frame{
 		`{"event":"cancel","id":"a"}`:                      {Kind: KindCancel, ID: "a"},

@@ -30,6 +30,8 @@ type Backend struct {
 	// Loading makes the backend behave as while the model loads.
 	Loading bool
 
+	// AddsBOS makes the tokenizer and the chat template put a BOS before a text.
+	AddsBOS bool
 	// NoEmbeddings makes the model one without embeddings, and Pooling one with another pooling than "mean".
 	NoEmbeddings bool
 	Pooling      runtime.Pooling
@@ -177,6 +179,9 @@ func (b *Backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, err
 		return nil, err
 	}
 	p := &api.Prompt{Text: parsed.Prompt}
+	if b.AddsBOS {
+		p.Text = b.Facts().BOS
+	}
 	for _, m := range parsed.Messages {
 		p.Text += m.Role + ":" + m.Content + "\n"
 	}
@@ -216,7 +221,7 @@ func (b *Backend) Facts() *api.Facts {
 	if b.Loading {
 		return nil
 	}
-	f := &api.Facts{Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
+	f := &api.Facts{AddsBOS: b.AddsBOS, Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
 		EOG: []int32{2}, Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
 	m := &f.Model
 	m.Path, m.Name, m.Architecture, m.Description = "/models/tiny.gguf", "tiny", "llama", "llama 15M Q4_K - Medium"

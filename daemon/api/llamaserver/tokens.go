@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -153,7 +154,8 @@ func rendered(s *api.Server, r *http.Request) (*api.Prompt, error) {
 	return s.Render(r.Context(), req)
 }
 
-// serveTemplate answers POST /apply-template.
+// serveTemplate answers POST /apply-template. A BOS at the start is left out where the tokenizer adds one, so that the
+// prompt can be tokenized with add_special.
 func serveTemplate(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out := s.NewWriter(w)
 	p, err := rendered(s, r)
@@ -161,9 +163,13 @@ func serveTemplate(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		fail(out, err)
 		return
 	}
+	text := p.Text
+	if f := s.Facts(); f != nil && f.AddsBOS {
+		text = strings.TrimPrefix(text, f.BOS)
+	}
 	out.JSON(http.StatusOK, struct {
 		Prompt string `json:"prompt"`
-	}{p.Text})
+	}{text})
 }
 
 // serveCount answers POST /v1/chat/completions/input_tokens.
