@@ -60,7 +60,8 @@ func TestStateDump(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", dir)
 	t.Setenv("HOME", dir)
 	dir = stateFolder()
-	if cfg := (&Config{Model: "model.gguf"}); !slices.Contains(cfg.SandboxPolicy().Write, dir) {
+	cfg := Config{Model: "model.gguf"}
+	if !slices.Contains(cfg.SandboxPolicy().Write, dir) {
 		t.Errorf("an engine process may not write to %s", dir)
 	}
 	r := serve(t, fake.Config{})

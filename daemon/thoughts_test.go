@@ -148,6 +148,18 @@ func TestDroppedThought(t *testing.T) {
 	}
 }
 
+// TestFrameTier: a frame has the tier of its cells; prompts, for which MRDN has none, have the one that goes first.
+func TestFrameTier(t *testing.T) {
+	for tier, want := range map[blocks.Tier]mrdn.Tier{
+		blocks.Prefix: mrdn.ThinkComplete, blocks.ThinkComplete: mrdn.ThinkComplete,
+		blocks.ThinkActive: mrdn.ThinkActive, blocks.OutputCritical: mrdn.OutputCritical,
+	} {
+		if got := frameTier(tier); got != want {
+			t.Errorf("%v: %v, want %v", tier, got, want)
+		}
+	}
+}
+
 // TestZipper: KV bytes are compressed where that saves a quarter, and come back the same; damaged ones are refused.
 func TestZipper(t *testing.T) {
 	z := newZipper()

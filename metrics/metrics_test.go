@@ -387,7 +387,8 @@ func TestSnapshotBeforeAnything(t *testing.T) {
 	}
 }
 
-// TestPlannedNames: dashboards are built on the names of the design's metrics plan.
+// TestPlannedNames: dashboards are built on the names of the design's metrics plan. Those of its prompt cache and paged
+// KV begin with kv_; its resident bytes are kv_used_bytes (device) and kv_tier_bytes (host, disk).
 func TestPlannedNames(t *testing.T) {
 	got := snapshot(t, filled())
 	for name := range strings.FieldsSeq(
@@ -396,7 +397,9 @@ func TestPlannedNames(t *testing.T) {
 		prefill_tokens_merged_last decode_tokens_merged_last
 		skipped_prefill_due_to_latency_total active_sessions ttft_ms inter_token_ms decode_ms
 		batch_size ready_sessions queued_interactive queued_background avg_budget_target
-		avg_budget_used accepted_total closed_total rx_bytes_total tx_bytes_total`) {
+		avg_budget_used accepted_total closed_total rx_bytes_total tx_bytes_total
+		kv_lookups_total kv_hits_total kv_hit_ratio kv_snapshots_total kv_tier_evictions_total kv_bytes
+		kv_pages_in_total kv_pages_out_total kv_used_bytes kv_tier_bytes`) {
 		if _, ok := got[name]; !ok {
 			t.Errorf("%s is missing", name)
 		}

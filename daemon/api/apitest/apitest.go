@@ -221,8 +221,9 @@ func (b *Backend) Facts() *api.Facts {
 	if b.Loading {
 		return nil
 	}
-	f := &api.Facts{AddsBOS: b.AddsBOS, Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
+	f := &api.Facts{Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
 		EOG: []int32{2}, Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
+	f.AddsBOS = b.AddsBOS
 	m := &f.Model
 	m.Path, m.Name, m.Architecture, m.Description = "/models/tiny.gguf", "tiny", "llama", "llama 15M Q4_K - Medium"
 	m.Parameters, m.Bytes, m.TrainContext, m.Layers, m.Embedding, m.Heads, m.KVHeads, m.VocabSize = 15_000_000,
