@@ -53,8 +53,8 @@ func TestMetricsDump(t *testing.T) {
 	}
 }
 
-// TestStateDump: a panic of the decode loop leaves its state in a file that only its user can read, in a folder that the
-// sandbox leaves open, and goes on.
+// TestStateDump: a panic of the decode loop leaves its state in a file that only its user can read, in a folder that
+// the sandbox leaves open, and goes on.
 func TestStateDump(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", dir)

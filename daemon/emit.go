@@ -91,14 +91,18 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 // failRequest finalises r with an error event.
 func (l *loop) failRequest(r *request, e wire.Error) {
 	l.m.Rejected(string(e.Code))
+	now := time.Now()
+	if r.ctl != nil {
+		l.thinkSummary(r, now)
+	}
 	e.ID = r.wireID
 	if r.lines {
 		l.frame = wire.AppendErrorLine(l.frame[:0], &e)
 	} else {
 		l.frame = wire.AppendError(l.frame[:0], &e)
 	}
-	l.remember(r, string(e.Code), time.Now())
-	l.trace(r, string(e.Code), e.Message, time.Now())
+	l.remember(r, string(e.Code), now)
+	l.trace(r, string(e.Code), e.Message, now)
 	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
 	l.close(r, l.frame)
 }

@@ -329,6 +329,21 @@ func TestDecodeFailureFailsTheBatchAndNobodyElse(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestFailedThoughtIsCounted: a request that fails while it thinks counts as a thought, with its tokens.
+func TestFailedThoughtIsCounted(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: thinker}, "--speculate", "off")
+	question := asks(text(1, 60)+"think", 220)
+	r.engine.failStep(30, runtime.ErrDecode)
+	if a := r.ask(r.dial(), question); a.code() != wire.RuntimeDecode || a.think == "" || a.text != "" {
+		t.Fatalf("%+v", a)
+	}
+	r.nothingLeft()
+	if text := string(r.metrics.AppendJSON(nil)); !strings.Contains(text, `"think_ended_total":{"natural":0,`) ||
+		!strings.Contains(text, `"length":1`) {
+		t.Errorf("the thought is not counted: %s", text)
+	}
+}
+
 // Steps that were aborted, or found no cell, are done again: the output is that of a run without trouble.
 func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 	r := serve(t, fake.Config{}, "--tick-budget-ms", "5", "-b", "32", "-c", "1000000")
