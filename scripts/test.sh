@@ -29,25 +29,26 @@ GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./intern
 step "build"
 make build
 
-# llama.cpp itself is not compiled a second time for the race detector: the packages that import it hold no
-# goroutine, and the daemon is raced on the fake engine. Left out as well: pure packages without a goroutine, whose
+# The tag llama_stub leaves llama.cpp out: the race detector would have it compiled a second time, minutes on two cores.
+# The packages that import it hold no goroutine, and the daemon is raced on the fake engine. Left out as well: pure packages without a goroutine, whose
 # tests take minutes under the race detector, and the tests that read the sources.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
 left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(cluster|blis)$)'
 # make ENGINE=… has tags, which -tags would take the place of.
 tags=invariants${ENGINE_TAGS:+,$ENGINE_TAGS}
+raced=$tags,llama_stub
 step "race detector and invariants"
 # The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need is
 # compiled first, once.
-go test -vet=off -race -tags "$tags" -c -o /dev/null "$daemon"
+go test -vet=off -race -tags "$raced" -c -o /dev/null "$daemon"
 first='^Test[A-M]'
-tests -race -tags "$tags" -run "$first" "$daemon" &
+tests -race -tags "$raced" -run "$first" "$daemon" &
 one=$!
-tests -race -tags "$tags" -skip "$first" "$daemon" &
+tests -race -tags "$raced" -skip "$first" "$daemon" &
 two=$!
 failed=''
-tests -race -tags "$tags" $(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon") || failed=1
+tests -race -tags "$raced" $(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon") || failed=1
 wait "$one" || failed=1
 wait "$two" || failed=1
 [ -z "$failed" ]

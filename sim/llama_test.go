@@ -1,4 +1,4 @@
-//go:build cgo && !race
+//go:build cgo && !llama_stub && !race
 
 package sim_test
 

@@ -1,4 +1,4 @@
-//go:build linux && amd64 && !llama_system && !llama_no_products
+//go:build linux && amd64 && !llama_system && !llama_no_products && !llama_stub
 
 // Activations in blocks of 256 bytes (ggml's Q8_K). ggml rounds them one by one on x86, which took a tenth of a
 // product with Q4_K weights. The linker puts this function in the place of ggml's (--wrap, see matmul.go). The numbers are

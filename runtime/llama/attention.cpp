@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_attention
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_attention && !llama_stub
 
 // Attention on the CPU: softmax(scale · q·Kᵀ + mask) · V over the cells that a row may see.
 //

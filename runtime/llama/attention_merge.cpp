@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products && !llama_stub
 
 // The records of parts of a row's attention, for the kernels of every instruction set.
 

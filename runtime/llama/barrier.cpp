@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_barrier
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_barrier && !llama_stub
 
 // The barrier between two nodes of a graph.
 //

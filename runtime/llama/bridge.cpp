@@ -1,3 +1,5 @@
+//go:build !llama_stub
+
 #include "bridge.h"
 #if __has_include("llama.h")
 

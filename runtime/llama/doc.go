@@ -2,7 +2,7 @@
 //
 // llama.cpp comes in as source, through a Go module that vendors it (engine_src.go), or as the installed library
 // under the build tag llama_system (engine_system.go). Without cgo the package keeps its API and Open returns
-// runtime.ErrNotBuilt (stub.go).
+// runtime.ErrNotBuilt (stub.go); so does one with the tag llama_stub, for tests that need cgo but not the engine.
 //
 // # What crosses the border, and how
 //

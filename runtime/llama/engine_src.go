@@ -1,4 +1,4 @@
-//go:build cgo && !llama_system && !llama_engine
+//go:build cgo && !llama_stub && !llama_system && !llama_engine
 
 package llama
 

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_keep
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_keep && !llama_stub
 
 // Which weights ggml repacks. Its CPU backend offers a buffer type that rearranges what it takes while the model loads;
 // llama.cpp asks it for each matrix, with an empty buffer in place of the weights. The context of that buffer type is

@@ -1,3 +1,5 @@
+//go:build !llama_stub
+
 // One pass over a row of raw logits: max, argmax, log-sum-exp, entropy, and where the close ids stand.
 //
 // A row of 152,064 float32 is 600 KB: it passes through the first-level cache in blocks of BLOCK entries, and each

@@ -1,3 +1,5 @@
+//go:build !llama_stub
+
 #include "bridge.h"
 
 #include <stddef.h>

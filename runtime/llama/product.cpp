@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products
+//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products && !llama_stub
 
 // One product as a graph of ggml, for tests and benchmarks.
 

@@ -1,3 +1,5 @@
+//go:build !llama_stub
+
 // The weights of a classifier. llama.cpp computes with them only in a context whose pooling is "rank", which gives no
 // hidden states and computes every pair in one step; they are read from the file instead.
 
