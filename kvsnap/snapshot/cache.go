@@ -88,6 +88,7 @@ type Cache struct {
 	pool    *bufferPool
 	diskErr error // why there is no disk tier; written by Open only
 	lock    interface{ Close() error }
+	strays  []string // temporary files that could not be removed, owned by the writer; see writeFile
 
 	mu struct {
 		sync.Mutex
@@ -341,6 +342,7 @@ func (c *Cache) Close(ctx context.Context) error {
 	stop()
 	var err error
 	if c.lock != nil {
+		c.removeStrays()
 		c.touchFiles()
 		err = c.lock.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -780,6 +782,55 @@ func TestPowerFailure(t *testing.T) {
 					t.Fatalf("%s stayed", name)
 				}
 			}
+		}
+	}
+}
+
+// TestFolderMovedDuringAWrite: the temporary file of a write whose folder was moved away is removed when the folder is
+// back, by the next write or at the end.
+func TestFolderMovedDuringAWrite(t *testing.T) {
+	for _, next := range []string{"write", "close"} {
+		fsys := newMemFS()
+		var away, moves atomic.Bool
+		moves.Store(true)
+		fsys.fault = func(op, name string) error {
+			if op == "rename" && moves.Load() {
+				away.Store(true)
+			}
+			if away.Load() {
+				return fs.ErrNotExist
+			}
+			return nil
+		}
+		temporary := func() (n int) {
+			fsys.mu.Lock()
+			defer fsys.mu.Unlock()
+			for name := range fsys.names {
+				if strings.HasSuffix(name, tempSuffix) {
+					n++
+				}
+			}
+			return n
+		}
+		var now atomic.Int64
+		o := testOptions()
+		o.FS, o.Dir, o.DiskBytes = fsys, "/kv", 1<<20
+		o.Now = func() time.Time { return time.Unix(1_800_000_000+now.Load(), 0) }
+		c := open(t, o)
+		k := mustPut(t, c, 1, text(0, 256), 0)
+		if err := c.Save(context.Background(), k); err == nil || temporary() != 1 {
+			t.Fatalf("%v, %d temporary files", err, temporary())
+		}
+		moves.Store(false)
+		away.Store(false)
+		now.Store(3600) // writes pause after one that failed
+		if next == "write" {
+			save(t, c, mustPut(t, c, 1, text(1000, 256), 0))
+		} else if err := c.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := temporary(); n != 0 {
+			t.Errorf("after the %s: %d temporary files", next, n)
 		}
 	}
 }

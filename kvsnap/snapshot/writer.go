@@ -294,7 +294,8 @@ func (c *Cache) writePart(p *part, z *compressor) error {
 	return nil
 }
 
-// writeFile makes a complete and durable file, or none.
+// writeFile makes a complete and durable file, or none. When the folder is moved away meanwhile, the temporary file is
+// out of reach: it is removed when the folder can be written to again.
 func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err error) {
 	if z.wins(payload) {
 		if small := z.compress(payload); small != nil {
@@ -316,6 +317,7 @@ func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err 
 	if err != nil {
 		return err
 	}
+	c.removeStrays()
 	sum := format.NewSummer()
 	put := func(b []byte) {
 		for len(b) > 0 && err == nil {
@@ -346,7 +348,19 @@ func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err 
 		}
 		return errors.Join(err, fsys.Remove(name))
 	}
-	return errors.Join(err, ignoreMissing(fsys.Remove(name+tempSuffix)))
+	if e := fsys.Remove(name + tempSuffix); e != nil {
+		c.strays = append(c.strays, name+tempSuffix)
+		err = errors.Join(err, ignoreMissing(e))
+	}
+	return err
+}
+
+// removeStrays removes the temporary files of failed writes, in a folder that is there.
+func (c *Cache) removeStrays() {
+	for _, name := range c.strays {
+		_ = c.o.FS.Remove(name) // one that stays is removed at the next start
+	}
+	c.strays = c.strays[:0]
 }
 
 func ignoreMissing(err error) error {
