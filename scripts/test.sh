@@ -29,9 +29,10 @@ GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./intern
 step "build"
 make build
 
-# The tag llama_stub leaves llama.cpp out: the race detector would have it compiled a second time, minutes on two cores.
-# The packages that import it hold no goroutine, and the daemon is raced on the fake engine. Left out as well: pure packages without a goroutine, whose
-# tests take minutes under the race detector, and the tests that read the sources.
+# The tag llama_stub leaves llama.cpp out: the race detector would have it compiled a second time, minutes on two
+# cores. The packages that import it hold no goroutine, and the daemon is raced on the fake engine. Left out as well:
+# pure packages without a goroutine, whose tests take minutes under the race detector, and the tests that read the
+# sources.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
 left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(cluster|blis)$)'
