@@ -20,8 +20,8 @@ type Keyword struct {
 
 // Keywords is every keyword that is known. Others are ignored, as JSON schema says.
 var Keywords = []Keyword{
-	{[]string{"type"}, Enforced, "lists too; `integer` accepts 1.0 from draft 6 on. Without it a value of any type is " +
-		"valid, also beside `items` or `properties`, as JSON Schema has it; llama.cpp takes the type from these"},
+	{[]string{"type"}, Enforced, "lists too; `integer` accepts 1.0 from draft 6 on. Without it a value of any type " +
+		"is valid, also beside `items` or `properties`, as JSON Schema has it; llama.cpp takes the type from these"},
 	{[]string{"enum", "const"}, Enforced, "values of any type"},
 	{[]string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}, Enforced,
 		"exact decimals; draft 4's booleans too. Bounded numbers are written without an exponent, except below 1 or " +
