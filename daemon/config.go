@@ -182,25 +182,25 @@ func (c *Config) sections() []Section {
 	}
 
 	fs := section("Model and engine")
-	fs.StringVarP(&c.Model, "model", "m", "", "model to serve: a GGUF `FILE|NAME`, such as qwen3:8b or "+
-		"hf.co/org/repo:Q4_K_M; uma-cli models lists the names (default: the built-in demonstration model)")
-	fs.StringVar(&c.HFRepo, "hf-repo", "", "serve this model of Hugging Face, `ORG/REPO[:QUANT]`, and download it "+
-		"unless it is on disk (-hf)")
+	fs.StringVarP(&c.Model, "model", "m", "", "`FILE|NAME` of the model to serve: a GGUF file, or a name such as "+
+		"qwen3:8b or hf.co/org/repo:Q4_K_M; uma-cli models lists the names (default: the built-in demonstration model)")
+	fs.StringVar(&c.HFRepo, "hf-repo", "", "serve the Hugging Face model `ORG/REPO[:QUANT]`; download it if it is "+
+		"not on disk (-hf)")
 	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: "+
 		"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
 	fs.BoolVar(&c.Offline, "offline", false, "never download: serve only models that are on disk")
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = "+
 		"the model's training context, which also limits the default")
-	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use this chat template instead of the model's: `FILE|NAME`, "+
-		"a Jinja file or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
+		"a Jinja file, or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
-	fs.IntVarP(&c.Threads, "threads", "t", 0, "most compute threads; 0 = one per fast physical core, within the "+
+	fs.IntVarP(&c.Threads, "threads", "t", 0, "maximum compute threads; 0 = one per fast physical core, within the "+
 		"CPU quota of the cgroup")
 	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
-	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, also while other processes "+
-		"take their processors")
+	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, even while other processes "+
+		"occupy the processors")
 	fs.StringVar(&c.Power, "power", powerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
@@ -208,8 +208,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
 		"attention (-ctv)")
-	fs.BoolVar(&c.NoKVOffload, "no-kv-offload", false, "keep the KV cache in the host's memory, although layers are "+
-		"on the GPU: longer contexts, slower answers (-nkvo)")
+	fs.BoolVar(&c.NoKVOffload, "no-kv-offload", false, "keep the KV cache in host memory even if layers are on the "+
+		"GPU: longer contexts, slower answers (-nkvo)")
 	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
 	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
@@ -217,10 +217,10 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), avx512, "+
 		"avxvnni, avx2, neon, or ggml (llama.cpp's)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
-	fs.StringVar(&c.Pooling, "pooling", "", "how an embedding is made of a text's hidden states: none (one for each "+
-		"token), mean, cls (first token) or last (last token); default: as the model's file says")
-	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "sizes that embeddings may be shortened to because the "+
-		"model was trained for it (Matryoshka): numbers with commas between them, or any")
+	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
+		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says)")
+	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "dimensions to which clients may shorten embeddings, "+
+		"for models trained for it (Matryoshka): numbers separated by commas, or any")
 
 	fs = section("Socket and limits")
 	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: "+
@@ -254,20 +254,21 @@ func (c *Config) sections() []Section {
 		"policy meridian: maximum time between two thinking tokens of a request, in `ms`, even if answers miss their "+
 			"ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
-	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: most "+
-		"`tokens` of a step with prompt work before larger steps were measured on this machine")
+	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: maximum "+
+		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
 	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive "+
 		"answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
 		"--parallel")
-	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "guess the next tokens of an answer from its own text and "+
-		"from cached texts of its user, and compute them beside the next one where that is expected to save time: "+
-		"auto, off, or at most `N` tokens a step (1…16). Answers stay the same")
-	fs.StringVar(&c.DraftModel, "draft-model", "", "small model with the same vocabulary, a GGUF `FILE|NAME`, that "+
-		"guesses the next tokens of answers where that is expected to save time; for --model alone: a [models.NAME] "+
-		"table sets its own (-md)")
+	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "speculative decoding without a draft model: draft the "+
+		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
+		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
+		"the same")
+	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
+		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
+		"[models.NAME] table names the draft model of another one (-md)")
 	fs.IntVar(&c.DraftCtxSize, "draft-ctx-size", defaultDraftCtxSize, "KV cache size of --draft-model in `tokens`, "+
-		"shared by the requests that it guesses for; at most --ctx-size and its training context (-cd)")
+		"shared by the requests that it drafts for; at most --ctx-size and its training context (-cd)")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
@@ -288,7 +289,7 @@ func (c *Config) sections() []Section {
 		"`tokens` per block in the KV block accounting")
 	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload "+
 		"(keep them and copy them to the --fabric, or to a quarter of --cache-ram: a preempted request then gives up "+
-		"these cells first, and has them back before it continues) or drop (remove them when cells run low; changes "+
+		"these cells first; they are restored before it continues) or drop (remove them when cells run low; changes "+
 		"answers)")
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and "+
 		"continue, instead of ending the answer with reason length")
@@ -296,15 +297,17 @@ func (c *Config) sections() []Section {
 	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a `+
 		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
 	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: "+
-		"none); with [models.NAME] tables each has a directory in it, and models without a table have none")
+		"none); with [models.NAME] tables, each table's model has a subdirectory and other models store no snapshots")
 	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of a model's snapshots in --cache-dir")
 	fs.StringVar(&c.SlotSavePath, "slot-save-path", "", "`directory` for POST /slots/{id}?action=save of "+
-		"llama-server's API: the tokens of a slot, whose KV cells are saved as --cache-ram and --cache-dir say "+
+		"llama-server's API. A file holds the tokens of a slot; its KV cells go to --cache-ram and --cache-dir "+
 		"(default: none)")
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
-		"redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
-	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = as its URL says")
-	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks to collect for a write to the fabric")
+		"redis://host; for tests nixl-synth, mooncake-synth+URL. Put a URL with a password into UMA_FABRIC, because "+
+		"ps shows the command line")
+	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = the ttl of the URL")
+	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4,
+		"KV blocks to collect before a write to the fabric")
 
 	c.frontOptions(section("Several models"))
 
@@ -355,7 +358,8 @@ var llamaNames = map[string]string{
 // policyHelp describes sched.Policies for --help; a test checks that it is complete.
 const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks " +
 	"of a fixed time next to running answers), stock (as llama-server), " +
-	"pascal (thinking first, answers at reading speed) or meridian_static (Meridian's fixed shares)"
+	"pascal (thinking first, answers at reading speed) or meridian_static (fixed shares of each batch for answers " +
+	"and thinking; for comparisons only)"
 
 // NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
 func NormalizeArgs(args []string) []string {

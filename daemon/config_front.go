@@ -17,23 +17,24 @@ import (
 
 // frontOptions declares the options of a front with its engine processes.
 func (c *Config) frontOptions(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Single, "single", false, "serve one model in one process, without a front that has an engine "+
-		"process for each model: a crash then ends the server, and the options of this section have no effect")
+	fs.BoolVar(&c.Single, "single", false, "serve one model in one process, without a front process and "+
+		"engine processes: a crash then ends the server, and the other options of this section have no effect")
 	c.Memory = sizeOf("auto")
 	fs.Var(&c.Memory, "memory", `memory for all loaded models together (weights, KV cells, host tiers): a size such `+
-		`as 24GiB, a percentage of the free memory, or auto (90%, and as much as the default model takes); models `+
-		`are unloaded, least recently used first, to stay below`)
+		`as 24GiB, a percentage of the free memory, or auto (90%, or what the default model needs if that is `+
+		`more); the least recently used models are unloaded to stay below it`)
 	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this "+
-		"long, but for pinned ones; 0 = never. Not set, the default model stays until another needs its memory")
-	fs.BoolVar(&c.ServeFound, "serve-found", true, "load every model of this machine (uma-cli models lists them) when "+
-		"a request names it; false: only --model and the [models.NAME] tables")
+		"long, except pinned ones; 0 = never. If this is not set, the default model stays until another needs its "+
+		"memory")
+	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
+		"request names it; false: only --model and the [models.NAME] tables")
 	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
 		"takes longer; 0 = never")
-	fs.BoolVar(&c.Arbiter, "arbiter", true, "several loaded models compute one after the other on the devices that "+
-		"they share, the one whose answer is due first; without it the system divides the processors, and no model "+
-		"keeps its latency target beside another")
+	fs.BoolVar(&c.Arbiter, "arbiter", true, "loaded models take turns on the devices that they share: the model "+
+		"whose answer is due first computes next; false: the operating system divides the processors, and a model "+
+		"beside another can miss its ITL target")
 	fs.BoolVar(&c.Sandbox, "sandbox", true, "confine engine processes with Landlock and seccomp, as far as the "+
-		"kernel can: their model and cache files, no new programs, no network")
+		"kernel supports it: they open only their model and cache files, start no program and use no network")
 }
 
 // Front reports whether models are served by engine processes behind a front.

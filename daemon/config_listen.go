@@ -54,17 +54,17 @@ func setList(f *pflag.Flag, values []any) error {
 // listenOptions declares the options of the TCP listeners.
 func (c *Config) listenOptions(fs *pflag.FlagSet) {
 	fs.Var(&listFlag{values: &c.Listen}, "listen", "also serve HTTP on this TCP `ADDRESS:PORT`, such as "+
-		"127.0.0.1:8737 or [::1]:8737; repeatable; port 0 = any free port. On the loopback address of Linux the "+
-		"kernel tells the client's user; other addresses need --api-keys")
-	fs.StringVar(&c.ListenMode, "listen-mode", "0600", "which users of this machine may use --listen without an API "+
-		"key, as permissions of a socket file, octal: 0600 = the daemon's user and root, 0660 = --listen-group too, "+
-		"0666 = all, 0000 = none")
-	fs.StringVar(&c.ListenGroup, "listen-group", "", "`group` whose members may use --listen when --listen-mode lets "+
+		"127.0.0.1:8737 or [::1]:8737; repeatable; port 0 = any free port. On Linux the kernel identifies the user "+
+		"of a loopback client; all other clients need an API key (--api-keys)")
+	fs.StringVar(&c.ListenMode, "listen-mode", "0600", "users of this machine that may use --listen without an API "+
+		"key, in octal like the permissions of a socket file: 0600 = the daemon's user and root, 0660 = also "+
+		"--listen-group, 0666 = all, 0000 = none")
+	fs.StringVar(&c.ListenGroup, "listen-group", "", "`group` whose members may use --listen if --listen-mode admits "+
 		"the group (default: the daemon's group)")
 	fs.StringVar(&c.APIKeys, "api-keys", "", "`file` of API keys for --listen: lines KEY OWNER [COMMENT]; mode 0600; "+
-		"read again when it changes. An owner is a namespace, as a user is")
-	fs.Var(&listFlag{values: &c.AllowedHosts}, "allowed-host", "accept this `NAME` in the Host header of --listen, "+
-		"besides localhost and the address that the client has reached; repeatable")
+		"read again when it changes. Each OWNER has a separate prefix cache and share of the server, as a user has")
+	fs.Var(&listFlag{values: &c.AllowedHosts}, "allowed-host", "also accept this `NAME` in the Host header of "+
+		"requests to --listen, besides localhost and the address that the client connected to; repeatable")
 	fs.Var(&listFlag{values: &c.CORSOrigins}, "cors-origin", "let web pages of this `ORIGIN` use --listen "+
 		"(https://chat.example.org, localhost for every port of this machine, or * for all); repeatable (default: "+
 		"only the daemon's own pages)")

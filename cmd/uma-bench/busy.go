@@ -21,7 +21,7 @@ func busyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "busy [-- OPTIONS OF THE DAEMON]",
-		Short: "answers beside a process that takes a processor, and after its end",
+		Short: "speed of answers beside a busy process, and after it has ended",
 		Long: `busy starts two daemons, one with default options and one with --fixed-threads, and measures in turns how
 fast each answers undisturbed, beside processes that never sleep, and after their end.`,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ func frontCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "front",
-		Short: "what a front with an engine process costs against a daemon of one process (--single), same model",
+		Short: "cost of a front with an engine process, compared with one process (--single) on the same model",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			model, err := benchModel(model)

@@ -31,14 +31,14 @@ func grammarCommand() *cobra.Command {
 		Short: "compile JSON schemas, check instances against them and time the masks",
 		Long: `Compile JSON schemas, check instances against them and time the mask of every token, on one core.
 
-FILE has a case a line, compressed with gzip or not:
+FILE has one case per line and may be compressed with gzip:
   {"name": "…", "schema": {…}, "tests": [{"valid": true, "data": …}, …]}
 A schema passes when it compiles, every valid instance is accepted and every invalid one rejected. Instances are written
-as Python's json.dumps does. tbm is the time of one token: its mask, and taking it; ttfm is the time from the schema's
-text to the first mask.
+as Python's json.dumps does. tbm is the time per token, to compute its mask and accept it; ttfm is the time from the
+schema's text to the first mask.
 
---vocab is llama3.2 (128,256 tokens) or gemma2 (256,000), which are in the engine module's folder (found with go
-list), a folder with the encoder.json and vocab.bpe of the one or the tokenizer.model of the other, or a GGUF file.`,
+--vocab is llama3.2 (128,256 tokens) or gemma2 (256,000), whose files are in the engine's Go module, or a folder
+with encoder.json and vocab.bpe (llama3.2) or tokenizer.model (gemma2), or a GGUF file.`,
 		Example: `  uma-bench grammar --schemas maskbench.jsonl.gz --json
   uma-bench grammar --schemas mine.jsonl --failures     # which schemas do not pass, and why`,
 		Args: cobra.NoArgs,
@@ -96,8 +96,8 @@ list), a folder with the encoder.json and vocab.bpe of the one or the tokenizer.
 	f.StringVar(&vocab, "vocab", "llama3.2",
 		"llama3.2, gemma2, a `folder` with encoder.json and vocab.bpe or with tokenizer.model, or a GGUF file")
 	f.StringVar(&only, "name", "", "run the case of this `name` alone")
-	f.BoolVar(&narrow, "schema-order", false, "accept members in the schema's order only, as the daemon does, not in "+
-		"any")
+	f.BoolVar(&narrow, "schema-order", false, "accept members only in the schema's order, as the daemon does, instead "+
+		"of in any order")
 	f.BoolVar(&failures, "failures", false, "print each schema that does not pass, and why, to stderr")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.StringVar(&profile, "cpuprofile", "", "write a CPU profile to `file`, for go tool pprof")

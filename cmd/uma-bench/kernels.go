@@ -26,10 +26,11 @@ func kernelsCommand() *cobra.Command {
 	names := strings.Join(slices.Sorted(maps.Keys(promptSizes)), ", ")
 	cmd := &cobra.Command{
 		Use: "kernels",
-		Short: "our products and attention against ggml's own, with repacked weights: steps of one and more rows, a " +
+		Short: "uma-serve's matrix and attention kernels against ggml's, with repacked weights: decode steps and a " +
 			"prompt",
-		Long: `Opens a model twice, with our kernels and with ggml's (and the weights that ggml repacks), and alternates
-the same step on both: one token each of 1, 4 and 16 sequences, and a prompt. The ratio is ggml's time over ours.
+		Long: `Opens a model twice, with uma-serve's kernels and with ggml's (and the weights that ggml repacks), and
+alternates the same step on both: one token each of 1, 4 and 16 sequences, and a prompt. The ratio is ggml's
+time divided by that of uma-serve's kernels.
 
   uma-bench kernels                                      1.1 B parameters: Q4_K_M, Q6_K, Q4_0
   uma-bench kernels --kernels avx2 --weights q4_k_m

@@ -37,15 +37,15 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench compare             compare a report with others; fail when it is worse
   uma-bench overhead            tokens/s and ITL of the daemon and of the bare decode loop
   uma-bench prompt              speed and TTFT of a lone prompt, daemon and bare decode loop
-  uma-bench kernels             our products of weights and attention, and ggml's
+  uma-bench kernels             uma-serve's matrix and attention kernels compared with ggml's
   uma-bench idle                CPU and memory of an idle daemon with 1,000 connections
   uma-bench memory              resident memory over 10,000 requests
   uma-bench storm               ITL of chats during a storm of long prompts, by policy
   uma-bench front               cost of a front with an engine process
   uma-bench two-models          ITL of one model beside a storm of prompts for another
-  uma-bench models              many models in turn where memory has room for a few
-  uma-bench soak                a day's mixture for hours, or for days in virtual time: leaks, stuck requests
-  uma-bench busy                answers beside a process that takes a processor, and after its end
+  uma-bench models              many models asked in turn, with memory for only a few
+  uma-bench soak                mixed load with faults, for hours or for days of virtual time: leaks, stuck requests
+  uma-bench busy                speed of answers beside a busy process, and after it has ended
   uma-bench equal               equal clients at the same moment, by policy
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
   uma-bench fidelity            uma-sim's predictions compared with the daemon

@@ -19,13 +19,13 @@ func modelsCommand() *cobra.Command {
 	var asJSON, check bool
 	cmd := &cobra.Command{
 		Use:   "models [-- uma-serve options…]",
-		Short: "many models asked in turn where memory has room for a few (Linux)",
+		Short: "many models asked in turn, with memory for only a few (Linux)",
 		Long: `Asks models by their names, one after the other, behind one front whose --memory has room for --room of
 them. All have the same file. Memory is that of all processes together: RSS counts the pages of the
 file in each process that maps them, PSS once.
 
-To hold: memory stays below the limit, by the front's count and by RSS; no request is refused; every
-model that was loaded was unloaded or is loaded still; the front's own memory does not grow.`,
+Required: memory stays below the limit, by the front's count and by RSS; no request is refused; loads
+equal unloads plus the models still loaded; the front's memory does not grow.`,
 		Example: `  uma-bench models
   uma-bench models --models 50 --room 4 --rounds 2 --json
   uma-bench models -m model.gguf -- --ctx-size 4096`,

@@ -32,12 +32,12 @@ func soakCommand() *cobra.Command {
 	fl := soakFlags{SoakConfig: bench.SoakConfig{Log: os.Stderr}}
 	cmd := &cobra.Command{
 		Use:   "soak [-- uma-serve options…]",
-		Short: "a day's mixture for hours on a front with two models, or for days in virtual time (Linux)",
+		Short: "mixed load with faults on a front with two models, for hours or for days of virtual time (Linux)",
 		Long: fmt.Sprintf(`Plays chats, agents with a tool, storms of prompts, cancels, slow readers, clients that
-end and come again, switches of models, faults of disk and fabric, and processes that stand still (for
-them the clock jumps) on a front with two models that it starts, at real speed; with --virtual on the
-daemon's core in virtual time, whose fake engine computes every batch. --rate is the mean number
-of these events a minute.
+disconnect and return, switches of models, faults of disk and fabric, and stopped processes (whose
+clock then jumps) on a front with two models that it starts, in real time; with --virtual on the
+daemon's core in virtual time, where a fake engine computes every batch. --rate is the mean number
+of these events per minute.
 
 Each --sample it notes, for each process, resident memory and descriptors; cells in use, snapshot files,
 the memory ledger, the queue, and the p99 of TTFT and ITL of the chats since the last sample. In virtual
@@ -75,7 +75,8 @@ run early, with its report. The built-in model at --rate 20 takes a few percent 
 	f.DurationVar(&fl.Fault, "fault", 10*time.Second, "mean length of a fault, of a pause of a slow reader")
 	f.Uint64Var(&fl.Seed, "seed", 1, "seed of the events")
 	f.StringVarP(&fl.Model, "model", "m", "", "GGUF `file` of the model that stays loaded (default: the built-in one)")
-	f.StringVar(&fl.Other, "other", "", "GGUF `file` of the model that comes and goes (default: the built-in one)")
+	f.StringVar(&fl.Other, "other", "", "GGUF `file` of the model that is loaded and unloaded (default: the "+
+		"built-in one)")
 	f.BoolVar(&fl.json, "json", false, "print JSON")
 	return cmd
 }

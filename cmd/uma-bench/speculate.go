@@ -19,16 +19,16 @@ func speculateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "speculate",
 		Short: "answers with speculation compared with answers without it",
-		Long: `Compare answers with speculation with answers without it, on one daemon, by the field speculate of
-requests.
+		Long: `Compare answers with and without speculation on one daemon; the request field speculate turns it on
+and off.
 
 edit: the prompt has a text, the answer repeats it with a change in every twentieth token (greedy). The model is a
-generated one of 135 M parameters, Q8_0, that continues a text as it went on before.
+generated one of 135 M parameters, Q8_0, that repeats the continuation it has seen before.
 sampled: random text at temperature 1, of the generated model of the other benchmarks: there is nothing to guess.
 
-The column of the draft model is of a second daemon with --draft-model: a small model with the same vocabulary, which
-copies as the model does (edit) or has other random weights (sampled), or a copy of the model, whose guesses all come
-true and cost as much as they save.
+The draft model's column comes from a second daemon with --draft-model: a small model with the same vocabulary, which
+copies as the model does (edit) or has other random weights (sampled), or a copy of the model, whose drafts are all
+accepted and cost as much as they save.
 
 ITL is the time between two arrivals of tokens at the client; tokens of one step arrive together.`,
 		Args: cobra.NoArgs,

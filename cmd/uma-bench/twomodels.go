@@ -28,7 +28,7 @@ func twoModelsCommand() *cobra.Command {
 prompts for model B back to back. Each side starts a front, measures each model alone, then both.
 The prompt speed is relative to that of model B alone on the same side.
 
-To hold with the arbiter: the answer's ITL p95 is at most --target ms, the prompts keep at least
+Required with the arbiter: the answer's ITL p95 is at most --target ms, the prompts keep at least
 %.2f of their speed.
 
 llama-server, one process per model on the same files, is not run; --llama-server takes figures that

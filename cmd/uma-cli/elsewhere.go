@@ -25,7 +25,7 @@ func init() {
 		options = "the daemon's options are flags of uma-serve (uma-serve --help); sampling options are flags of run " +
 			"and chat"
 		tokens = "uma-cli run -v prints the number of prompt and answer tokens"
-		page   = "uma-cli open shows the daemon's web page: a chat, and what the machine is doing"
+		page   = "uma-cli open shows the daemon's web page: a chat and a live view of the server"
 		cache  = "uma-cli kv shows the cached prefixes, uma-cli kv drop removes one"
 	)
 	for sentence, names := range map[string][]string{

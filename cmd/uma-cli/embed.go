@@ -43,11 +43,11 @@ func newEmbed(dial dialer) *cobra.Command {
 		Use:   "embed [TEXT]…",
 		Short: "Print the embeddings of texts",
 		Long: `Print the embeddings of texts: one line of numbers for each text, in the order of the arguments, then of
-the files. Each argument is a text and each --file is one, or with --lines each line of a file. Without both, standard
-input is read as a file.
+the files. Each argument is a text; each --file is a text, or with --lines each of its lines is one. Without arguments
+and files, standard input is read as a file.
 
-With --json a line is {"index":…,"tokens":…,"embedding":[…]}, with "truncated" where only so many tokens were read.
-Where the model's pooling is "none", each token has a line, and its number in "row".
+With --json a line is {"index":…,"tokens":…,"embedding":[…]}, with "truncated":true if the text was cut to so many
+tokens. If the model's pooling is "none", each token has a line, whose "row" is the token's number.
 
 Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 130 interrupted.`,
 		Example: `  uma-cli embed "a text" "another text"
@@ -64,7 +64,7 @@ Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 13
 	fs.IntVar(&q.dimensions, "dimensions", 0, "shorten embeddings to `N` values, where the model was trained for it; "+
 		"0 = all")
 	fs.IntVar(&q.normalize, "normalize", wire.NormalizeL2,
-		"make the `P`-norm of embeddings 1; 0 = largest magnitude 32760, -1 = as they are")
+		"scale embeddings to a `P`-norm of 1; 0 = to a largest magnitude of 32760, -1 = do not scale")
 	fs.BoolVar(&q.truncate, "truncate", false, "cut texts that are too long for the model, instead of refusing them")
 	priority := fs.String("priority", "interactive", "interactive or background (answers and other texts go first)")
 	fs.BoolVarP(&q.verbose, "verbose", "v", false, "print token counts and times on standard error")

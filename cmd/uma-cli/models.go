@@ -20,7 +20,7 @@ import (
 func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	var dir string
 	cmd.Flags().StringVar(&dir, "models-dir", "",
-		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else as uma-serve's file and default)")
+		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else that of uma-serve's configuration)")
 	must(cmd.MarkFlagDirname("models-dir"))
 	return func() *store.Store {
 		of := cmp.Or(dir, os.Getenv("UMA_MODELS_DIR"))
@@ -46,29 +46,28 @@ func newModels() *cobra.Command {
 		Use:     "models",
 		Aliases: []string{"list", "ls"},
 		Short:   "List the models on this machine",
-		Long: `List the models on this machine, by the names that uma-serve -m and requests call them: those of
-uma-serve's models directory, of Hugging Face's hub cache, of llama.cpp's cache, of LM Studio and of ollama. No daemon
-is needed.
+		Long: `List the models on this machine by the names that uma-serve -m and requests accept. The models are those
+of uma-serve's models directory, Hugging Face's hub cache, llama.cpp's cache, LM Studio and ollama. No daemon is needed.
 
-  FITS     whether weights, KV cache and repacked weights have room in the memory that is available now
-  CONTEXT  tokens that the model was trained on
-  FROM     the program whose folder the model is in. If several have a name, the first in the list is served
+  FITS     whether weights, KV cache and repacked weights fit into the memory that is available now
+  CONTEXT  the model's training context, in tokens
+  FROM     the program whose folder holds the model; if several models have the same name, uma-serve serves the first
 
-A model that is named twice, or that has no name that suits, can be served by its path: uma-serve -m FILE.gguf.`,
+A model that shares its name with another one, or has no valid name, can be served by path: uma-serve -m FILE.gguf.`,
 		Example: `  uma-cli models
-  uma-cli models -c 32768                        # does it fit with a context of 32,768 tokens
+  uma-cli models -c 32768                        # FITS for a context of 32,768 tokens
   uma-cli models --json | jq -r '.models[].name'`,
 		Args: noArgs,
 	}
 	open := modelsDir(cmd)
 	cmd.Flags().Int64VarP(&terms.Context, "ctx-size", "c", 0,
-		"context in `tokens` for FITS; 0 = what uma-serve takes without --ctx-size")
+		"context in `tokens` for FITS; 0 = uma-serve's default")
 	cmd.Flags().StringVar(&terms.TypeK, "cache-type-k", "f16",
 		"data type of the K cache for FITS: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	cmd.Flags().StringVar(&terms.TypeV, "cache-type-v", "f16", "data type of the V cache for FITS (-ctv)")
 	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
 	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
-	cmd.Flags().BoolVar(&terms.NoRepack, "no-repack", false, "FITS as for uma-serve --no-repack")
+	cmd.Flags().BoolVar(&terms.NoRepack, "no-repack", false, "compute FITS for uma-serve --no-repack")
 	cmd.Flags().BoolVar(&asJSON, "json", false,
 		"print everything, with files, memory and problems, as one line of JSON")
 	cmd.Flags().SortFlags = false

@@ -33,8 +33,8 @@ func newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show a model's architecture, files, parameters, template and licence",
-		Long: `Show a model of uma-cli models: its architecture and size, its files, and the parameters, the chat
-template and the licence that come with it. NAME may be a unique beginning of a name. uma-cli model inspect FILE.gguf
+		Long: `Show a model that uma-cli models lists: its architecture and size, its files, and the parameters, the
+chat template and the licence that come with it. NAME may be a unique prefix of a name. uma-cli model inspect FILE.gguf
 shows more of the file itself.`,
 		Example: `  uma-cli show qwen3:8b
   uma-cli show hf.co/org/repo:Q4_K_M
@@ -174,8 +174,8 @@ func newRemove() *cobra.Command {
 		Use:     "rm NAME",
 		Aliases: []string{"remove"},
 		Short:   "Delete a model from uma-serve's models directory",
-		Long: `Delete a model's files from uma-serve's models directory. NAME must be whole, as uma-cli models lists
-it. A model in another program's folder stays; the error says the command that deletes it.`,
+		Long: `Delete a model's files from uma-serve's models directory. NAME is the full name that uma-cli models
+lists. A model in another program's folder is not deleted; the error names the command that deletes it.`,
 		Example: "  uma-cli rm hf.co/org/repo:Q4_K_M",
 	}
 	open := modelsDir(cmd)
@@ -212,10 +212,10 @@ func newAlias() *cobra.Command {
 	var remove string
 	cmd := &cobra.Command{
 		Use:   "alias [NAME TARGET]",
-		Short: "Give a model another name, or list such names",
-		Long: `Make NAME another name of a model, for uma-serve -m, for requests and for uma-cli. TARGET is a name of
-uma-cli models or a GGUF file. Without arguments the aliases are listed. They are kept in aliases.json of the models
-directory.`,
+		Short: "Give a model an alias, or list the aliases",
+		Long: `Make NAME an alias of a model, for uma-serve -m, for requests and for uma-cli. TARGET is a name that
+uma-cli models lists, or a GGUF file. Without arguments the command lists the aliases, which are stored in aliases.json
+in the models directory.`,
 		Example: `  uma-cli alias small qwen3:0.6b
   uma-cli alias gpt-4o-mini hf.co/org/repo:Q4_K_M
   uma-cli alias --delete small`,

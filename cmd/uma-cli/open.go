@@ -24,17 +24,17 @@ func newOpen(dial dialer) *cobra.Command {
 	listen, noBrowser := "", false
 	cmd := &cobra.Command{
 		Use:   "open",
-		Short: "Open the daemon's web page: a chat, and what the machine is doing",
-		Long: `Open the daemon's web page in the browser: a chat, and a live view of what the machine is doing (decode
+		Short: "Open the daemon's web page: a chat and a live view of the server",
+		Long: `Open the daemon's web page in the browser: a chat and a live view of the server (decode
 steps, each stream's ITL against its target, the KV pool, the queue, why a request waited).
 
 A browser cannot open a Unix socket. While it runs, uma-cli open therefore serves the page on a loopback port and
-forwards requests to the socket, as uma-cli proxy does; Ctrl-C ends it, and with it every answer that comes through it.
-Only processes of your user may use the port: the kernel says whose process connects. On systems where it does not (all
-but Linux) the address holds a key, new each time. Web pages of other origins are refused.
+forwards requests to the socket, as uma-cli proxy does; Ctrl-C ends it and every answer that passes through it.
+Only processes of your user may use the port: on Linux the kernel identifies the user of a connection; on other systems
+the address contains a key, new each time. Web pages of other origins are refused.
 
-Without a browser (no display, or --no-browser) the address is only printed. From another machine:
-ssh -L 8737:127.0.0.1:8737 HOST, then uma-cli open --listen 8737 there and the printed address here.`,
+Without a browser (no display, or --no-browser) the address is only printed. For a daemon on another machine,
+run ssh -L 8737:127.0.0.1:8737 HOST and uma-cli open --listen 8737 there, and open the printed address here.`,
 		Example: `  uma-cli open
   uma-cli open --no-browser --listen 8737   # behind ssh -L 8737:127.0.0.1:8737
   BROWSER=firefox uma-cli open`,

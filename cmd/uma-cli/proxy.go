@@ -30,19 +30,19 @@ func newProxy(dial dialer) *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "proxy [flags] [-- COMMAND [ARGUMENT]...]",
-		Short: "Give a program without Unix sockets a TCP port of the daemon",
-		Long: `Give a program without Unix sockets a TCP port of the daemon, for as long as the program runs.
+		Short: "Forward a loopback TCP port to the daemon, for programs that cannot open a Unix socket",
+		Long: `Forward a loopback TCP port to the daemon, for programs that cannot open a Unix socket.
 
 The proxy listens on a loopback port and forwards HTTP to the daemon's Unix socket. Only processes of your user may use
-the port: the kernel says whose process connects. On systems where it does not (all but Linux) requests need the key
-that the proxy puts into OPENAI_API_KEY and ANTHROPIC_API_KEY. Web pages of other origins are refused.
+the port: on Linux the kernel identifies the user of a connection; on other systems requests need the key that the proxy
+puts into OPENAI_API_KEY and ANTHROPIC_API_KEY. Web pages of other origins are refused.
 
-With a COMMAND the proxy runs it, with these variables in its environment, passes signals on to it, and ends with it:
+With a COMMAND the proxy runs it with these environment variables, passes signals on to it, and ends when it ends:
 
   OPENAI_BASE_URL, OPENAI_API_BASE   http://127.0.0.1:PORT/v1
   ANTHROPIC_BASE_URL                 http://127.0.0.1:PORT
   OLLAMA_HOST, UMA_URL               http://127.0.0.1:PORT
-  OPENAI_API_KEY, ANTHROPIC_API_KEY  a word that stands for a key
+  OPENAI_API_KEY, ANTHROPIC_API_KEY  a placeholder, or the key where one is needed
 
 Without a COMMAND it prints the port's URL on standard output and runs until Ctrl-C or SIGTERM.
 

@@ -25,19 +25,20 @@ func newPull() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull NAME",
 		Short: "Download a model",
-		Long: `Download a model: a GGUF repository of Hugging Face, or a model of ollama's registry or of another one.
+		Long: `Download a model from a GGUF repository of Hugging Face, from ollama's registry or from another OCI
+registry.
 
-  hf.co/OWNER/REPOSITORY              a quantisation that fits in memory: Q4_K_M if it does
-  hf.co/OWNER/REPOSITORY:Q8_0         this one
+  hf.co/OWNER/REPOSITORY              a quantisation that fits in memory, preferably Q4_K_M
+  hf.co/OWNER/REPOSITORY:Q8_0         this quantisation
   hf.co/OWNER/REPOSITORY@REVISION     at a branch, tag or commit
-  hf.co/OWNER/REPOSITORY/FILE.gguf    this file; of a split model any part, all are pulled
+  hf.co/OWNER/REPOSITORY/FILE.gguf    this file; any part of a split model stands for all
   https://huggingface.co/…            the address of a repository's or a file's page
   qwen3:8b, OWNER/NAME:TAG            ollama's registry
-  HOST/OWNER/NAME:TAG                 another registry of its kind
+  HOST/OWNER/NAME:TAG                 another OCI registry
 
-Files come over parallel connections, and are checked by their SHA-256 while they do. An interrupted pull, whatever
-ended it, goes on from there with the same command. A second pull of the same file waits for the first and shows its
-progress. The file gets its name when it is whole; the command then prints its path on standard output.
+Files are downloaded over parallel connections and verified by SHA-256 on the way. To resume an interrupted pull, run
+the same command again. A second pull of the same file waits for the first and shows its progress. A file gets its final
+name when it is complete; the command then prints its path on standard output.
 
 Environment: HF_TOKEN (or the token file of Hugging Face's tools) for gated and private repositories; HF_ENDPOINT for a
 mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
@@ -68,7 +69,7 @@ mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
 	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d",
 		pull.MaxConnections))
 	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil,
-		"further `HOST` that downloads may be redirected to, with its subdomains")
+		"also follow redirects of downloads to `HOST` and its subdomains; repeatable")
 	return cmd
 }
 

@@ -36,19 +36,19 @@ func newRoot() *cobra.Command {
 		Short: "Talk to a uma-serve daemon",
 		Long: `Talk to a uma-serve daemon over its Unix socket.
 
-Without a command, uma-cli opens a chat on a terminal; when standard input is a pipe, it answers the text on it. It then
-takes the flags of chat.`,
+Without a command, uma-cli opens a chat on a terminal; when standard input is a pipe, it answers the text on it. In both
+cases it takes the flags of chat.`,
 		Example: `  uma-cli                                        # chat
   uma-cli --think off                            # chat without thinking
   uma-cli run "Why is the sky blue?"             # one question
   git diff | uma-cli run "Write a commit message"
-  uma-cli embed --lines --file notes.txt         # their embeddings
-  uma-cli open                                   # the same in the browser, with a live view of the machine
+  uma-cli embed --lines --file notes.txt         # an embedding of each line
+  uma-cli open                                   # chat in the browser, with a live view of the server
   uma-cli metrics --watch                        # what the daemon is doing
-  uma-cli why --last 3                           # why it decided so
+  uma-cli why --last 3                           # its decisions about the newest three requests
   uma-cli pull qwen3:8b                          # download a model
   uma-cli models                                 # the models on this machine, and which fit
-  uma-cli model inspect model.gguf               # whether it fits this machine`,
+  uma-cli model inspect model.gguf               # what the file holds, and whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

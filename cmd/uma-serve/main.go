@@ -33,8 +33,8 @@ Anthropic, llama-server and ollama over HTTP (docs/http.md).
 
   uma-serve                                   serve the built-in demonstration model
   uma-serve -m model.gguf -c 16384            serve a model with a KV cache of 16,384 tokens
-  uma-serve -m qwen3:8b                       serve a model of uma-cli models by its name
-  uma-serve -hf org/repo:Q4_K_M               serve a model of Hugging Face; download it unless it is here
+  uma-serve -m qwen3:8b                       serve a model by its name (uma-cli models lists the names)
+  uma-serve -hf org/repo:Q4_K_M               serve a Hugging Face model; download it if it is not on disk
   uma-serve -m model.gguf --config uma.toml   read options from a file
   uma-serve -m model.gguf --listen 8737       also serve HTTP on 127.0.0.1:8737
   uma-cli                                     chat with the model
@@ -45,11 +45,11 @@ configuration file (ctx-size). Command-line options override the environment, th
 overrides the file, and the file overrides the defaults. Without --config the file is
 $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml. --print-config
 shows the value of every option and where it was set. A table [models.NAME] of the file gives a
-model a name, aliases and options for it alone. Each loaded model has an engine process, behind
-the process that was started (docs/models.md).
+model a name, aliases and options for it alone. Each loaded model runs in a separate engine process;
+the process that you start is the front (docs/models.md).
 
---version names the llama.cpp that is linked. make ENGINE=/path/to/llama.cpp links another one, with
-CUDA or Vulkan where CMAKE_ARGS says so (docs/engines.md).`
+--version names the llama.cpp that is linked. make ENGINE=/path/to/llama.cpp links another one;
+CMAKE_ARGS adds CUDA or Vulkan (docs/engines.md).`
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {

@@ -16,11 +16,11 @@ func newReplay() *cobra.Command {
 	var header, data, steps string
 	c := &cobra.Command{
 		Use:   "replay",
-		Short: "Simulate one configuration on a TraceV2, or check a daemon's recording step for step",
+		Short: "Simulate one configuration on a TraceV2, or check a daemon's recording step by step",
 		Long: `Simulate one configuration on a TraceV2 (a YAML header and a CSV of 27 columns, written by BLIS or
 uma-sim --trace-output).
 
-  uma-sim replay --steps recording.trace       # of a daemon started with --trace recording.trace
+  uma-sim replay --steps recording.trace       # recorded by uma-serve --trace recording.trace
 
 With --steps the scheduling core decides every step of a daemon's recording again, from the same inputs, with its
 restores, evictions, copies and preemptions. The first step that differs is an error (exit status 1).
@@ -32,10 +32,10 @@ compare.`,
 	}
 	server.register(c.Flags())
 	out.register(c)
-	c.Flags().StringVar(&header, "trace-header", "", "header `FILE.yaml`")
+	c.Flags().StringVar(&header, "trace-header", "", "`FILE.yaml` with the header of the TraceV2")
 	c.Flags().StringVar(&steps, "steps", "",
-		"check a daemon's recording `FILE` (uma-serve --trace) step for step instead")
-	c.Flags().StringVar(&data, "trace-data", "", "rows `FILE.csv`")
+		"check a daemon's recording `FILE` (uma-serve --trace) step by step, instead of a simulation")
+	c.Flags().StringVar(&data, "trace-data", "", "`FILE.csv` with the rows of the TraceV2")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
 		if steps != "" {

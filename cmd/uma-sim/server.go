@@ -93,13 +93,14 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0,
 		"uma: maximum time between two thinking tokens, 0 = the scheduler's default")
 	fs.IntVar(&c.Threads, "threads", 0, "uma: compute threads, on as many processors; 0 = not modelled")
-	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "uma: do not give up threads while processors are taken")
+	fs.BoolVar(&c.FixedThreads, "fixed-threads", false,
+		"uma: keep all compute threads while other processes occupy processors")
 	fs.StringSliceVar(&f.busy, "busy", nil,
-		"uma, with --threads: `FROM-TO[xPROCESSES]` in which processes that never sleep run, such as 5s-10s")
-	fs.IntVar(&c.Speculate, "speculate", 0, "uma: most tokens guessed for a step of a request, as uma-serve "+
+		"uma, with --threads: interval `FROM-TO[xPROCESSES]` in which busy processes run beside it, such as 5s-10sx3")
+	fs.IntVar(&c.Speculate, "speculate", 0, "uma: maximum drafted tokens of a request per step, as uma-serve "+
 		"--speculate, 0 = none")
-	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text, 0…1, so that it can "+
-		"be guessed")
+	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text and can therefore be "+
+		"drafted, 0…1")
 	fs.IntVar(&c.ThinkBudget, "think-budget", 0,
 		"uma: thinking tokens after which a think block is closed, 0 = no limit")
 	fs.StringVar(&c.EarlyExit, "early-exit", "", "uma: signals that close a think block earlier, on modelled "+
@@ -144,7 +145,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.DeferBatch, "defer-batch", false,
 		"defer the classes batch and background until no other request runs")
 	fs.BoolVar(&c.NoOverlap, "no-overlap", c.NoOverlap,
-		"prevent the overlap of two steps after a batch drains, which BLIS has")
+		"prevent the overlap of two steps after a batch drains, a behaviour of BLIS")
 	fs.Int64Var(&c.Seed, "seed", c.Seed, "random seed")
 	fs.Int64Var(&c.HorizonUs, "horizon", 0, "end of the simulation in microseconds, 0 = until nothing is left")
 	fs.BoolVar(&c.StrictHorizon, "strict-horizon", false,
