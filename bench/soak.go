@@ -64,7 +64,7 @@ type soakRun struct {
 	idle   idle // what an idle daemon holds
 }
 
-// RunSoak plays a day's mixture on a daemon and judges what was sampled meanwhile.
+// RunSoak plays a mixed load on a daemon and judges what was sampled meanwhile.
 func RunSoak(ctx context.Context, cfg SoakConfig) (*soak.Result, error) {
 	dir, err := os.MkdirTemp("", "uma-soak")
 	if err != nil {

@@ -124,7 +124,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		switch unknown.GetSpecifiedName() {
 		case "model", "m", "host", "port", "ctx-size", "c", "gpu-layers", "n-gpu-layers", "ngl", "threads", "t",
 			"parallel":
-			return usagef("%w; model, context and device are options of uma-serve; the daemon serves one model", plain)
+			return usagef("%w; model, context and device are options of uma-serve and its [models.NAME] tables", plain)
 		}
 	}
 	return usageError{plain}
