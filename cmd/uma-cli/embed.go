@@ -64,7 +64,7 @@ Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 13
 	fs.IntVar(&q.dimensions, "dimensions", 0, "shorten embeddings to `N` values, where the model was trained for it; "+
 		"0 = all")
 	fs.IntVar(&q.normalize, "normalize", wire.NormalizeL2,
-		"scale embeddings to a `P`-norm of 1; 0 = to a largest magnitude of 32760, -1 = do not scale")
+		"scale to a `P`-norm of 1; 0 = to a largest value of 32760, -1 = not at all")
 	fs.BoolVar(&q.truncate, "truncate", false, "cut texts that are too long for the model, instead of refusing them")
 	priority := fs.String("priority", "interactive", "interactive or background (answers and other texts go first)")
 	fs.BoolVarP(&q.verbose, "verbose", "v", false, "print token counts and times on standard error")
