@@ -88,11 +88,13 @@ func (b backend) lost(ctx context.Context, err error) *api.Error {
 	case errors.Is(context.Cause(ctx), ipc.ErrDisplaced):
 		e := ipc.DisplacedError(b.cfg.MaxSessions)
 		b.metrics.Rejected(string(e.Code))
+		relayed(ctx)
 		return (*api.Error)(&e)
 	case errors.As(err, &refused):
 		e := refused.Event()
 		e.RetryAfter = time.Second
 		b.metrics.Rejected(string(e.Code))
+		relayed(ctx)
 		return (*api.Error)(&e)
 	}
 	return &api.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
@@ -128,6 +130,9 @@ func (s *innerStream) Next() *wire.Event {
 					s.open = 0
 				case s.ev.Kind == wire.EventError || s.ev.Kind == wire.EventEOS:
 					s.open--
+				}
+				if s.ev.Kind == wire.EventError {
+					relayed(s.ctx)
 				}
 				return &s.ev
 			}

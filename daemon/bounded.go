@@ -35,7 +35,6 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		if e != nil {
-			s.metrics.Rejected(string(e.Code))
 			s.log.Debug("refused", "code", e.Code, "message", e.Message)
 			s.httpError(w, r, e)
 			return

@@ -123,11 +123,10 @@ func (d *Door) Privileged(uid uint32) bool { return d.s.cfg.privileged(uid) }
 
 // Fail answers an HTTP request with an error in the form of the API that its path belongs to.
 func (d *Door) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
-	d.Rejected(e)
 	d.s.httpError(w, r, e)
 }
 
-// Rejected counts a request that the front answers with e.
+// Rejected counts a framed request that the front answers with e.
 func (d *Door) Rejected(e *wire.Error) { d.s.metrics.Rejected(string(e.Code)) }
 
 // Scrape is the front's own metrics in Prometheus's text format.

@@ -174,7 +174,7 @@ func (s *Server) serveHTTP() <-chan struct{} {
 	}
 	s.http = &http.Server{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		Handler:  s.guarded(s.bounded(routes)), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
+		Handler:  s.guarded(s.counted(s.bounded(routes))), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
 	s.http.RegisterOnShutdown(func() { s.live.end(s) })

@@ -513,7 +513,7 @@ func (v begun) Tokenize(dst []runtime.Token, text string, special, markers bool)
 // TestParseSpecial: a prompt that is read with its markers gets no second BOS, one that is read as text does.
 func TestParseSpecial(t *testing.T) {
 	v := begun{fake.New(fake.Config{}).Vocab()}
-	m := &model{vocab: v, tokens: newTokenCache(v)}
+	m := &model{vocab: v, tokens: newTokenCache(v, 0)}
 	// with markers, as text
 	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} {
 		for i, markers := range []bool{true, false} {

@@ -51,7 +51,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.tokens, m.infillers = newTokenCache(v), infillMarks(v)
+	m.tokens, m.infillers = newTokenCache(v, m.caps.ContextTokens), infillMarks(v)
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	m.grammar = sync.OnceValue(m.grammarVocabulary)
 	var err error

@@ -180,13 +180,15 @@ func TestSeriesOfTargets(t *testing.T) {
 		Advance: spin}, "--policy", "meridian", "--itl-target-ms", "1", "-c", "16384")
 	c := r.dial()
 	first := make(chan struct{})
-	var done sync.WaitGroup
-	run := func(i int, prompt string, edit func(*wire.Request)) {
-		done.Go(func() {
+	var done, lasting sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run := func(wg *sync.WaitGroup, ctx context.Context, i int, prompt string, edit func(*wire.Request)) {
+		wg.Go(func() {
 			req := wire.DefaultRequest()
 			req.ID, req.Prompt, req.MaxTokens, req.Sampling.Temperature = fmt.Sprint("r", i), prompt, 60, 0
 			edit(&req)
-			st, err := c.Stream(context.Background(), &req)
+			st, err := c.Stream(ctx, &req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -194,7 +196,9 @@ func TestSeriesOfTargets(t *testing.T) {
 			for {
 				ev, err := st.Next()
 				if err != nil {
-					t.Error(err)
+					if ctx.Err() == nil {
+						t.Error(err)
+					}
 					return
 				}
 				if i == 0 && ev.Kind == wire.EventToken && first != nil {
@@ -208,14 +212,23 @@ func TestSeriesOfTargets(t *testing.T) {
 		})
 	}
 	begun := first
-	run(0, "an answer", func(q *wire.Request) { q.MaxTokens = 150 })
+	run(&lasting, ctx, 0, "an answer", func(q *wire.Request) { q.MaxTokens = 8000 }) // until the others have ended
 	<-begun
-	run(1, "think\n", func(*wire.Request) {})
-	run(2, "think\n", func(q *wire.Request) { q.Priority = wire.PriorityBackground })
-	run(5, "brief\n", func(q *wire.Request) { q.TargetTTOT = time.Microsecond })
-	run(3, strings.Repeat("a long prompt ", 100), func(q *wire.Request) { q.TargetTTFT = time.Millisecond })
-	run(4, strings.Repeat("in the background ", 100), func(q *wire.Request) { q.Priority = wire.PriorityBackground })
+	for i, other := range []struct {
+		prompt string
+		edit   func(*wire.Request)
+	}{
+		{"think\n", func(*wire.Request) {}},
+		{"think\n", func(q *wire.Request) { q.Priority = wire.PriorityBackground }},
+		{"brief\n", func(q *wire.Request) { q.TargetTTOT = time.Microsecond }},
+		{strings.Repeat("a long prompt ", 100), func(q *wire.Request) { q.TargetTTFT = time.Millisecond }},
+		{strings.Repeat("in the background ", 100), func(q *wire.Request) { q.Priority = wire.PriorityBackground }},
+	} {
+		run(&done, t.Context(), 1+i, other.prompt, other.edit)
+	}
 	done.Wait()
+	cancel()
+	lasting.Wait()
 	for _, key := range []string{"slo_violations_ttft_total", "slo_violations_tbt_total",
 		"slo_violations_ttot_total"} {
 		if r.reads(key, "") == 0 {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,7 +22,8 @@ type tokenCache struct {
 
 	mu    sync.Mutex
 	lru   *simplelru.LRU[piece, []runtime.Token]
-	bytes int // estimated size of lru's entries. Invariant: ≤ tokenCacheBytes
+	bytes int // estimated size of lru's entries. Invariant: ≤ limit
+	limit int
 }
 
 // piece is the key of an entry: owner, flags and text. Users do not share entries: the response time would reveal
@@ -38,17 +40,23 @@ func (p *piece) bytes(tokens []runtime.Token) int {
 }
 
 const (
-	pieceMin        = 256     // minimum length of a piece before a cut, in bytes
-	tailMin         = 32      // minimum length of the last piece, in bytes
-	tokenCacheBytes = 8 << 20 // maximum size of all entries
-	tokenPieceBytes = 1 << 20 // maximum size of one entry
+	pieceMin = 256 // minimum length of a piece before a cut, in bytes
+	tailMin  = 32  // minimum length of the last piece, in bytes
+
+	// Tokens help with texts whose KV is cached too: any other takes a hundred times as long to compute as to tokenize.
+	// An English token takes 10 to 12 bytes here (4, its text, its share of the entry), so that 64 bytes per cell of the
+	// KV pool are enough for what fits the pool and about five times as much in the other tiers.
+	tokenBytesPerCell = 64
+	tokenCacheMin     = 512 << 10
+	tokenCacheMax     = 8 << 20
 )
 
-func newTokenCache(v runtime.Vocab) *tokenCache {
-	t := &tokenCache{vocab: v}
+// newTokenCache returns a cache for an engine whose KV pool has this many cells.
+func newTokenCache(v runtime.Vocab, cells int) *tokenCache {
+	t := &tokenCache{vocab: v, limit: min(max(tokenCacheMin, tokenBytesPerCell*cells), tokenCacheMax)}
 	t.cut, _ = v.(runtime.TextCutter)
 	// add enforces the limit of bytes; the limit of entries never applies, as an entry takes at least 200 bytes.
-	t.lru, _ = simplelru.NewLRU(tokenCacheBytes/200,
+	t.lru, _ = simplelru.NewLRU(t.limit/200,
 		func(p piece, tokens []runtime.Token) { t.bytes -= p.bytes(tokens) })
 	return t
 }
@@ -72,7 +80,7 @@ func (t *tokenCache) tokenize(
 			if tokens, err = t.vocab.Tokenize(nil, p.text, addSpecial, parseSpecial); err != nil {
 				return dst, err
 			}
-			p.text = strings.Clone(p.text) // a substring would retain the whole text
+			p.text, tokens = strings.Clone(p.text), slices.Clone(tokens) // without spare capacity
 			t.add(p, tokens)
 		}
 		dst = append(dst, tokens...)
@@ -90,13 +98,13 @@ func (t *tokenCache) find(p piece) ([]runtime.Token, bool) {
 
 func (t *tokenCache) add(p piece, tokens []runtime.Token) {
 	n := p.bytes(tokens)
-	if n > tokenPieceBytes {
+	if n > t.limit/2 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lru.Remove(p) // two goroutines may have missed the same piece
-	for t.bytes+n > tokenCacheBytes {
+	for t.bytes+n > t.limit {
 		t.lru.RemoveOldest()
 	}
 	t.lru.Add(p, tokens)

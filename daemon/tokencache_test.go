@@ -43,7 +43,7 @@ func words(seed uint64, n int) string {
 
 func TestTokenCache(t *testing.T) {
 	v := &cutter{Vocab: fake.New(fake.Config{}).Vocab()}
-	x := newTokenCache(v)
+	x := newTokenCache(v, 0)
 	ask := func(owner uint32, text string, start, special bool) (computed int) {
 		t.Helper()
 		want, err := v.Vocab.Tokenize([]runtime.Token{7}, text, start, special)
@@ -56,6 +56,11 @@ func TestTokenCache(t *testing.T) {
 			t.Fatalf("%d tokens, want %d; %v", len(got), len(want), err)
 		}
 		return v.bytes - before
+	}
+	for cells, want := range map[int]int{0: 512 << 10, 8192: 512 << 10, 65_536: 4 << 20, 1 << 20: 8 << 20} {
+		if got := newTokenCache(v, cells).limit; got != want {
+			t.Errorf("%d cells: at most %d bytes, want %d", cells, got, want)
+		}
 	}
 	shared := words(1, 5000)
 	if n := ask(1, shared, true, false); n != len(shared) {
@@ -83,7 +88,7 @@ func TestTokenCache(t *testing.T) {
 	if n := ask(1, solid, true, false); n != 0 {
 		t.Errorf("%d bytes were tokenized of a text that is known as a whole", n)
 	}
-	ask(1, strings.Repeat("x", tokenPieceBytes), true, false)
+	ask(1, strings.Repeat("x", x.limit/2), true, false)
 	ask(1, "", true, false)
 	for i := range 200 {
 		ask(1, words(uint64(10+i), 20_000), true, false)
@@ -92,9 +97,9 @@ func TestTokenCache(t *testing.T) {
 			tokens, _ := x.lru.Peek(p)
 			sum += p.bytes(tokens)
 		}
-		if x.bytes != sum || sum > tokenCacheBytes {
+		if x.bytes != sum || sum > x.limit {
 			t.Fatalf("%d entries take %d bytes; the cache counts %d, and may have %d", x.lru.Len(), sum, x.bytes,
-				tokenCacheBytes)
+				x.limit)
 		}
 		ask(1, shared, true, false)
 	}
@@ -107,7 +112,7 @@ func FuzzTokenCache(f *testing.F) {
 	f.Add("a b  c", uint16(0), true)
 	f.Add(words(1, 2000), uint16(700), false)
 	v := &cutter{Vocab: fake.New(fake.Config{}).Vocab()}
-	x := newTokenCache(v)
+	x := newTokenCache(v, 0)
 	f.Fuzz(func(t *testing.T, text string, at uint16, special bool) {
 		for _, s := range []string{text, text[:min(int(at), len(text))], text + text} {
 			want, err1 := v.Vocab.Tokenize(nil, s, true, special)

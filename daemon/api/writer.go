@@ -70,8 +70,19 @@ func (w *Writer) JSON(status int, v any) {
 	w.Flush()
 }
 
-// RetryAfter sets the Retry-After header if e has a time.
-func (w *Writer) RetryAfter(e *Error) {
+// Refuse prepares the answer for e: it sets the Retry-After header if e has a time, and tells the server the code.
+func (w *Writer) Refuse(e *Error) {
+	for at := w.w; at != nil; {
+		if counts, ok := at.(interface{ Refused(wire.Code) }); ok {
+			counts.Refused(e.Code)
+			break
+		}
+		wraps, ok := at.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		at = wraps.Unwrap()
+	}
 	if e.RetryAfter > 0 {
 		w.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
 	}

@@ -64,7 +64,7 @@ func failure(e *api.Error) *errorBody {
 
 // Fail answers with an error: its status, and a body in Anthropic's format.
 func Fail(w *api.Writer, e *api.Error) {
-	w.RetryAfter(e)
+	w.Refuse(e)
 	code, _ := status(e.Code)
 	w.JSON(code, failure(e))
 }

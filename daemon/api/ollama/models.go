@@ -146,6 +146,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	case facts == nil:
 		err = &api.Error{Code: wire.ModelUnready, Message: "the model is loading"}
 	case !strings.EqualFold(strings.TrimSuffix(in.Model, ":latest"), s.Model()):
+		out.Refuse(&api.Error{Code: wire.ModelNotFound})
 		out.JSON(http.StatusNotFound, failure{fmt.Sprintf("model %.100q not found", in.Model)})
 		return
 	}

@@ -67,7 +67,7 @@ type failure struct {
 
 // Fail answers with an error: its status, and a body in ollama's format.
 func Fail(w *api.Writer, e *api.Error) {
-	w.RetryAfter(e)
+	w.Refuse(e)
 	status, _ := wire.HTTPStatus(e.Code)
 	w.JSON(status, failure{e.Message})
 }

@@ -49,7 +49,7 @@ func Tables() map[string]api.Table {
 
 // Fail answers with an error: its status, and a body in OpenAI's format.
 func Fail(w *api.Writer, e *api.Error) {
-	w.RetryAfter(e)
+	w.Refuse(e)
 	status, _ := wire.HTTPStatus(e.Code)
 	w.JSON(status, failure(e))
 }

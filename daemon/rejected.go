@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+)
+
+// counted counts in requests_rejected_total each error that next answers with: by the code that an API refused with, or
+// where no API did, by the status. Errors that a stream of events told are counted where they come from (relayed), and
+// /health asks for nothing that could be refused.
+func (s *Server) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/health") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		o := &outcome{ResponseWriter: w, metrics: s.metrics}
+		next.ServeHTTP(o, r.WithContext(context.WithValue(r.Context(), outcomeKey{}, o)))
+	})
+}
+
+// outcome counts the answer of one HTTP request.
+type outcome struct {
+	http.ResponseWriter
+	metrics *metrics.Metrics
+	begun   bool
+	code    wire.Code // of an API's refusal
+	relayed atomic.Bool
+}
+
+type outcomeKey struct{}
+
+func (o *outcome) WriteHeader(status int) {
+	if !o.begun && status >= http.StatusBadRequest && !o.relayed.Load() {
+		if o.code == "" {
+			o.code = codeOf(status)
+		}
+		o.metrics.Rejected(string(o.code)) // before the client can know of it
+	}
+	o.begun = true
+	o.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find what the writer can do.
+func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+
+// Flush is for handlers that ask the writer itself.
+func (o *outcome) Flush() { _ = http.NewResponseController(o.ResponseWriter).Flush() }
+
+// Refused is how an API names the code of its error (api.Writer).
+func (o *outcome) Refused(c wire.Code) { o.code = c }
+
+// relayed notes that an error of ctx's HTTP request is counted already.
+func relayed(ctx context.Context) {
+	if o, ok := ctx.Value(outcomeKey{}).(*outcome); ok {
+		o.relayed.Store(true)
+	}
+}
+
+// codeOf is the code of an HTTP answer whose error has none, as that of an unknown path or method.
+func codeOf(status int) wire.Code {
+	if status < http.StatusInternalServerError {
+		return wire.BadRequest
+	}
+	return wire.InternalFailure
+}
