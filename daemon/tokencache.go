@@ -44,7 +44,7 @@ const (
 	tailMin  = 32  // minimum length of the last piece, in bytes
 
 	// Tokens help with texts whose KV is cached too: any other takes a hundred times as long to compute as to tokenize.
-	// An English token takes 10 to 12 bytes here (4, its text, its share of the entry), so that 64 bytes per cell of the
+	// A token takes 10 to 12 bytes here (4, its text, its share of the entry), so that 64 bytes per cell of the
 	// KV pool are enough for what fits the pool and about five times as much in the other tiers.
 	tokenBytesPerCell = 64
 	tokenCacheMin     = 512 << 10
