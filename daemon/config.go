@@ -481,6 +481,13 @@ func (c *Config) Validate() error {
 		c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
+	if c.ThinkEvict == core.OffloadThoughts {
+		bad(!c.NoPrefixCache, "--think-evict is offload and --no-prefix-cache is set; nothing is stored then: remove "+
+			"one of them")
+		ram, fixed := c.CacheRAM.Of(1 << 30)
+		bad(ram > 0 || !fixed, "--think-evict is offload and --cache-ram is 0; thoughts have no place then: set "+
+			"--cache-ram above 0")
+	}
 	if c.Pooling != "" {
 		oneOf("pooling", c.Pooling, Choices["pooling"]...)
 	}

@@ -78,6 +78,7 @@ func (s *stores) tiers() []wire.KVTier {
 		return []wire.KVTier{{Tier: wire.TierHost, Off: "--cache-ram is 0"}}
 	}
 	st := s.cache.Stats()
+	st.Host = s.withThoughts(st.Host)
 	of := func(name wire.CacheTier, t *snapshot.TierStats) wire.KVTier {
 		return wire.KVTier{
 			Tier: name, Entries: t.Parts, Bytes: t.Bytes, CapBytes: t.Cap,

@@ -27,6 +27,8 @@ type stores struct {
 	// thoughts stores finished thoughts, in the fabric or in memory; nil unless --think-evict is offload. batch is the
 	// unfinished batch.
 	thoughts *remote
+	memory   memory // where thoughts is in memory: its size, at most room bytes
+	room     int64
 	batch    thoughtBatch
 	sources  map[core.RestoreID]*source
 	failed   bool // the newest CopyOut failed
@@ -367,6 +369,7 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 	if s.cache != nil {
 		m.BindStore(func() metrics.Store {
 			st := s.cache.Stats()
+			st.Host = s.withThoughts(st.Host)
 			tier := func(t *snapshot.TierStats) metrics.TierStats {
 				return metrics.TierStats{Bytes: t.Bytes, CapBytes: t.Cap, Entries: t.Parts, Evictions: t.Evictions,
 					PagesIn: t.PagesIn, PagesOut: t.PagesOut}

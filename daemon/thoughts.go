@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 )
 
@@ -25,8 +26,27 @@ func (s *stores) openThoughts(origin snapshotOrigin, capBytes int64) error {
 	if err != nil {
 		return err
 	}
-	s.thoughts = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes))
+	s.thoughts, s.room = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes)), capBytes
+	s.memory, _ = f.(memory)
 	return nil
+}
+
+// memory is a fabric that knows its size.
+type memory interface {
+	Bytes() int64
+	Len() int
+}
+
+// withThoughts adds the finished thoughts in memory to the host tier.
+func (s *stores) withThoughts(host snapshot.TierStats) snapshot.TierStats {
+	if s.memory == nil {
+		return host
+	}
+	t := s.thoughts.tier(0)
+	host.Bytes, host.Cap = host.Bytes+s.memory.Bytes(), host.Cap+s.room
+	host.Parts += s.memory.Len()
+	host.PagesIn, host.PagesOut = host.PagesIn+t.PagesIn, host.PagesOut+t.PagesOut
+	return host
 }
 
 // thoughtBatch is the batch that core is putting together.

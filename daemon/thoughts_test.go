@@ -67,6 +67,12 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 			more(150) // its prompt, its thought, some of its answer
 			frames := &r.loop.Load().stores.thoughts.offloaded[mrdn.ThinkComplete]
 			eventually(t, "the thought is pushed", func() bool { return frames.Load() == 121/16 })
+			if c.where == "memory" { // the loop waits: it could not answer kv
+				host := r.loop.Load().stores.tiers()[0]
+				if host.Entries == 0 || host.Bytes == 0 || host.PagesOut != 112 || host.CapBytes != 64<<20 {
+					t.Errorf("the host tier is said to hold %+v", host)
+				}
+			}
 			other := r.begin(r.dial(), asks("hi", 150)) // a longer prompt would be asked of the fabric first
 			go func() { second <- collect(other) }()
 			r.arrived(cmdArrive)
