@@ -134,7 +134,7 @@ func (cfg *SpeculateConfig) ask(begin time.Time, seed uint64, speculate bool) (a
 			a.tokens = append(a.tokens, ev.Token.TokenID)
 			a.times = append(a.times, time.Since(begin))
 		case ev.Kind == wire.EventError:
-			return a, fmt.Errorf("the daemon guessedAnswer %s: %s", ev.Error.Code, ev.Error.Message)
+			return a, fmt.Errorf("the daemon answered %s: %s", ev.Error.Code, ev.Error.Message)
 		case ev.Kind == wire.EventEOS:
 			a.drafted, a.accepted = ev.EOS.Usage.DraftedTokens, ev.EOS.Usage.AcceptedTokens
 			if len(a.times) < 2 {

@@ -141,16 +141,16 @@ func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*draftModel, error) 
 	if eng.Model().Encoder || !eng.Capabilities().CanRemoveRange {
 		eng.Close()
 		return nil, fmt.Errorf("--draft-model: %s (%s) cannot be a draft model: its memory cannot remove single "+
-			"cells, which wrong guesses need", path, eng.Model().Architecture)
+			"cells, which rejected drafts need", path, eng.Model().Architecture)
 	}
 	return d, nil
 }
 
-// fit checks that d can guess for the model of eng, whose file is path.
+// fit checks that d can draft for the model of eng, whose file is path.
 func (d *draftModel) fit(eng runtime.Engine, path string) error {
 	n, err := runtime.SameVocab(eng.Vocab(), d.eng.Vocab(), path, d.path)
 	if err != nil {
-		return fmt.Errorf("--draft-model: %s cannot guess the tokens of %s, as their vocabularies differ: %w", d.path,
+		return fmt.Errorf("--draft-model: %s cannot draft tokens for %s, as their vocabularies differ: %w", d.path,
 			path, err)
 	}
 	d.shared, d.cost = n, 0.25

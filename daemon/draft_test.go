@@ -179,12 +179,12 @@ func TestDraftModelIsReported(t *testing.T) {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	q := &rep.Requests[0]
-	if g := q.Guesses; g == nil || !slices.ContainsFunc(g.Counts, func(c wire.WhyGuessCount) bool {
+	if g := q.Drafts; g == nil || !slices.ContainsFunc(g.Counts, func(c wire.WhyDraftCount) bool {
 		return c.Source == "draft-model" && c.Phase == "output" && c.Drafted == drafted && c.Accepted == accepted
 	}) {
-		t.Errorf("why says %+v", q.Guesses)
+		t.Errorf("why says %+v", q.Drafts)
 	}
-	for _, reason := range []string{"guess_draft", "guess_catch_up"} {
+	for _, reason := range []string{"draft_model", "draft_catch_up"} {
 		if !slices.ContainsFunc(q.Decisions, func(d wire.Decision) bool { return d.Reason == reason }) {
 			t.Errorf("no decision %s among %+v", reason, q.Decisions)
 		}

@@ -52,7 +52,7 @@ func (s *Server) noSpeculation(m *model) string {
 	case m.info.Encoder:
 		return "the model generates no text"
 	case !m.caps.CanRemoveRange:
-		return "the memory of this model cannot remove single cells, which wrong guesses need"
+		return "the memory of this model cannot remove single cells, which rejected drafts need"
 	}
 	return ""
 }
@@ -71,11 +71,11 @@ func usageGuesses(u *wire.Usage, g core.Guesses) {
 var phaseLabels = [2]string{"output", "think"}
 
 // whyGuesses reports what became of r's guesses; nil if none are made for it.
-func (l *loop) whyGuesses(r *request) *wire.WhyGuesses {
+func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
 	if r.Speculate == 0 || r.embed != nil {
 		return nil
 	}
-	w := &wire.WhyGuesses{Most: r.Speculate, Counts: []wire.WhyGuessCount{}}
+	w := &wire.WhyDrafts{Most: r.Speculate, Counts: []wire.WhyDraftCount{}}
 	if g, ok := l.core.Scheduler().Guessing(r.ID); ok && g.Why != sched.ReasonNone {
 		w.Reason, w.Text = g.Why.String(), g.Why.Explain()
 		w.SinceMs = max(0, wire.Ms(g.Since.Sub(l.instant(r.arrived))))
@@ -85,7 +85,7 @@ func (l *loop) whyGuesses(r *request) *wire.WhyGuesses {
 	for phase, name := range phaseLabels {
 		for source := range counts.Drafted[phase] {
 			if n := counts.Drafted[phase][source]; n > 0 {
-				w.Counts = append(w.Counts, wire.WhyGuessCount{Phase: name, Source: spec.Source(source).String(),
+				w.Counts = append(w.Counts, wire.WhyDraftCount{Phase: name, Source: spec.Source(source).String(),
 					Drafted: n, Accepted: counts.Accepted[phase][source]})
 			}
 		}
@@ -94,6 +94,6 @@ func (l *loop) whyGuesses(r *request) *wire.WhyGuesses {
 }
 
 // guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.
-var guessReasons = [...]sched.Reason{sched.ReasonGuess, sched.ReasonGuessNone, sched.ReasonGuessUnlikely,
-	sched.ReasonGuessTarget, sched.ReasonGuessPrompts, sched.ReasonGuessRoom, sched.ReasonGuessTrial,
-	sched.ReasonGuessDraft, sched.ReasonGuessCatchUp, sched.ReasonGuessBehind, sched.ReasonGuessDraftTrial}
+var guessReasons = [...]sched.Reason{sched.ReasonDraft, sched.ReasonDraftNone, sched.ReasonDraftUnlikely,
+	sched.ReasonDraftTarget, sched.ReasonDraftPrompts, sched.ReasonDraftRoom, sched.ReasonDraftTrial,
+	sched.ReasonDraftModel, sched.ReasonDraftCatchUp, sched.ReasonDraftBehind, sched.ReasonDraftModelTrial}

@@ -224,11 +224,11 @@ func TestSpeculationIsReported(t *testing.T) {
 	if err != nil || len(rep.Requests) != 1 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	g := rep.Requests[0].Guesses
+	g := rep.Requests[0].Drafts
 	if g == nil || g.Most == 0 || g.Reason == "" || g.Text == "" || len(g.Counts) == 0 {
 		t.Fatalf("why says %+v", g)
 	}
-	if !slices.ContainsFunc(rep.Requests[0].Decisions, func(d wire.Decision) bool { return d.Reason == "guess" }) {
+	if !slices.ContainsFunc(rep.Requests[0].Decisions, func(d wire.Decision) bool { return d.Reason == "draft" }) {
 		t.Errorf("no decision to compute guesses among %+v", rep.Requests[0].Decisions)
 	}
 }

@@ -54,7 +54,7 @@ type finishedRequest struct {
 	took   time.Duration
 	ttft   time.Duration
 	form   *wire.WhyForm
-	guess  *wire.WhyGuesses
+	guess  *wire.WhyDrafts
 	wait   formWait
 	device deviceWait
 	price  pricing
@@ -120,7 +120,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done",
 			Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
-			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens), Guesses: p.guess,
+			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens), Drafts: p.guess,
 		}
 		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.price, &p.force, p.calls)
 		explain(&w, p.note)
@@ -136,7 +136,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	w := wire.WhyRequest{
 		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
-		Guesses: l.whyGuesses(r),
+		Drafts: l.whyGuesses(r),
 	}
 	signals := r.ctl.Signals()
 	w.Signals = whySignals(&signals, w.Usage.ThinkTokens)

@@ -7,8 +7,8 @@ var (
 	guessPhases  = []string{"output", "think"}
 	guessSources = []string{"own", "other", "draft-model"}
 	guessLabels  = product(guessPhases, guessSources)
-	guessReasons = [...]string{"guess", "guess_none", "guess_unlikely", "guess_target", "guess_prompts", "guess_room",
-		"guess_trial", "guess_draft", "guess_catch_up", "guess_behind", "guess_draft_trial"}
+	guessReasons = [...]string{"draft", "draft_none", "draft_unlikely", "draft_target", "draft_prompts", "draft_room",
+		"draft_trial", "draft_model", "draft_catch_up", "draft_behind", "draft_model_trial"}
 )
 
 // GuessReasons are the reasons of Scheduler.Guessing, in its order.
@@ -28,15 +28,15 @@ func (m *Metrics) Guessed(thinking bool, source, drafted, accepted int) {
 func (m *Metrics) declareSpeculation(step, sched string) {
 	per := func(c []Counter) func(int) float64 { return func(i int) float64 { return float64(c[i].Value()) } }
 	m.vector("drafted_tokens_total", "uma_speculation_drafted_tokens_total", "phase,source", counter, "tokens",
-		"Guessed tokens that were computed before they were sampled, by phase and source: own (the request's text), "+
+		"Drafted tokens that were computed before they were sampled, by phase and source: own (the request's text), "+
 			"other (another text of its user), draft-model (--draft-model)", step, guessLabels, per(m.drafted[:]))
 	m.vector("accepted_tokens_total", "uma_speculation_accepted_tokens_total", "phase,source", counter, "tokens",
-		"Of drafted_tokens_total: came true, so that each saved a step", step, guessLabels, per(m.accepted[:]))
+		"Of drafted_tokens_total: accepted, so that each saved a step", step, guessLabels, per(m.accepted[:]))
 	m.vector("speculation_decisions_total", "uma_speculation_decisions_total", "reason", counter, "decisions",
-		"Decisions about the guessed tokens of a request in a step, by reason: guess (rows were computed), "+
-			"guess_none (nothing to guess), guess_unlikely (not worth the rows), guess_target (the ITL target leaves "+
-			"no time), guess_prompts (prompts need the time), guess_room (no cells or rows), guess_trial (rows to "+
-			"measure their cost), guess_draft (the draft model's were computed), guess_catch_up (it computed text "+
-			"that it lacked), guess_behind (it lacks text, and to compute it does not pay yet), guess_draft_trial (a "+
-			"few of its guesses, to learn how often they come true)", sched, guessReasons[:], per(m.guessing[:]))
+		"Decisions about the drafted tokens of a request in a step, by reason: draft (rows were computed), "+
+			"draft_none (nothing to draft), draft_unlikely (not worth the rows), draft_target (the ITL target leaves "+
+			"no time), draft_prompts (prompts need the time), draft_room (no cells or rows), draft_trial (rows to "+
+			"measure their cost), draft_model (the draft model's were computed), draft_catch_up (it computed text "+
+			"that it lacked), draft_behind (it lacks text, and to compute it does not pay yet), draft_model_trial (a "+
+			"few of its drafts, to learn how often they are accepted)", sched, guessReasons[:], per(m.guessing[:]))
 }

@@ -154,7 +154,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 			if r.saved += saves; r.saved >= mul(s.catchUp(r), float64(int(1)<<r.futile)) {
 				r.saved, r.feeding, r.futile = 0, true, min(r.futile+1, maxFutile)
 			} else if r.offer == 0 {
-				c.why = ReasonGuessBehind
+				c.why = ReasonDraftBehind
 			}
 		default:
 			continue
@@ -296,14 +296,14 @@ func (s *Scheduler) feedDrafts(b *batcher, p *guessStep) {
 		most := min(r.lag, s.cfg.DraftBatch-int(d.load.prefill+d.load.decode))
 		n := d.cost.chunk(d.upper(d.load)+left, d.load, r.history()-r.lag, most, d.cost.upper)
 		if n <= 0 {
-			c.why = ReasonGuessTarget
+			c.why = ReasonDraftTarget
 			continue
 		}
 		l := d.load.fed(r, n, false)
 		left -= d.upper(l) - d.upper(d.load)
 		d.load = l
 		s.plan.Batch[c.i].Feed = n
-		c.why = ReasonGuessCatchUp
-		r.log.add(s.now, ReasonGuessCatchUp, n)
+		c.why = ReasonDraftCatchUp
+		r.log.add(s.now, ReasonDraftCatchUp, n)
 	}
 }

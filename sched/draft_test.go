@@ -102,7 +102,7 @@ func TestGoodDraftModelGuesses(t *testing.T) {
 	if d.longest > DefaultITLTarget {
 		t.Errorf("a step took %v", d.longest)
 	}
-	if d.reasons[ReasonGuessDraft] < 350 {
+	if d.reasons[ReasonDraftModel] < 350 {
 		t.Errorf("the reasons are %v", d.reasons)
 	}
 }
@@ -122,7 +122,7 @@ func TestUselessDraftModel(t *testing.T) {
 		if n == 1 && d.guessed > d.steps/10 {
 			t.Errorf("%d streams: %d guesses in %d steps", n, d.guessed, d.steps)
 		}
-		if d.reasons[ReasonGuessUnlikely] < d.steps*n*9/10 {
+		if d.reasons[ReasonDraftUnlikely] < d.steps*n*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, d.reasons)
 		}
 	}
@@ -171,7 +171,7 @@ func TestCatchingUpIsPaidFor(t *testing.T) {
 		t.Errorf("a step took %v", d.longest)
 	}
 	d.run(100)
-	if d.guessed < 200 || d.reasons[ReasonGuessDraft] < 90 {
+	if d.guessed < 200 || d.reasons[ReasonDraftModel] < 90 {
 		t.Errorf("%d guesses in 100 steps; the reasons are %v", d.guessed, d.reasons)
 	}
 }
@@ -196,7 +196,7 @@ func TestPromptsTakeTheTimeOfTheDraftModel(t *testing.T) {
 	d.run(200)
 	d.events = append(d.events, Event{Kind: EvArrive, Req: 9, Prompt: 20_000, MaxTokens: 5})
 	d.run(50)
-	if d.guessed > 0 || d.fed > 0 || d.reasons[ReasonGuessPrompts] < 50 {
+	if d.guessed > 0 || d.fed > 0 || d.reasons[ReasonDraftPrompts] < 50 {
 		t.Errorf("%d guesses, %d tokens computed by the draft model beside a prompt; the reasons are %v", d.guessed,
 			d.fed, d.reasons)
 	}
@@ -226,14 +226,14 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 		d.events = append(d.events[:0], Event{Kind: EvStep, Took: took, Drafting: drafting},
 			e)
 		if g.steps++; sl.Drafted {
-			g.reasons[ReasonGuessDraft]++
+			g.reasons[ReasonDraftModel]++
 		} else if sl.Guessed > 0 {
-			g.reasons[ReasonGuess]++
+			g.reasons[ReasonDraft]++
 		}
 	}
-	if g.reasons[ReasonGuess] < 150 {
-		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[ReasonGuess],
-			g.reasons[ReasonGuessDraft])
+	if g.reasons[ReasonDraft] < 150 {
+		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[ReasonDraft],
+			g.reasons[ReasonDraftModel])
 	}
 }
 

@@ -57,13 +57,13 @@ const (
 
 // What became of the tokens that the caller could guess for a request (Event.Offer).
 const (
-	ReasonGuess         Reason = iota + 32 // rows for some of them are in the step
-	ReasonGuessNone                        // the caller has no guess
-	ReasonGuessUnlikely                    // they come true too rarely for the time that their rows take
-	ReasonGuessTarget                      // their rows would miss the ITL target
-	ReasonGuessPrompts                     // prompts need the time
-	ReasonGuessRoom                        // the batch or the KV cells have no room
-	ReasonGuessTrial                       // a few rows although they seem not to pay, to measure what they cost
+	ReasonDraft         Reason = iota + 32 // rows for some of them are in the step
+	ReasonDraftNone                        // the caller has no guess
+	ReasonDraftUnlikely                    // they come true too rarely for the time that their rows take
+	ReasonDraftTarget                      // their rows would miss the ITL target
+	ReasonDraftPrompts                     // prompts need the time
+	ReasonDraftRoom                        // the batch or the KV cells have no room
+	ReasonDraftTrial                       // a few rows although they seem not to pay, to measure what they cost
 )
 
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
@@ -71,11 +71,11 @@ const ReasonPrefillTogether Reason = 39
 
 // What the draft model does for a request (Event.Draft).
 const (
-	ReasonGuessDraft   Reason = iota + 50 // rows for its guesses are in the step
-	ReasonGuessCatchUp                    // it computes tokens of the history that it lacks
-	// it lacks tokens of the history, and computing them takes longer than its guesses would have saved so far
-	ReasonGuessBehind
-	ReasonGuessDraftTrial // a few guesses although they seem not to pay, to learn how often they come true
+	ReasonDraftModel   Reason = iota + 50 // rows for its guesses are in the step
+	ReasonDraftCatchUp                    // it computes tokens of the history that it lacks
+	// it lacks tokens of the history, and computing them takes longer than its drafts would have saved so far
+	ReasonDraftBehind
+	ReasonDraftModelTrial // a few guesses although they seem not to pay, to learn how often they come true
 )
 
 // Why the head of a queue waits (Plan.Waiting).
@@ -175,26 +175,26 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonAgain: {"again", "The batch is planned after cached prefixes are looked up or preempted requests have " +
 		"released their cells."},
 
-	ReasonGuess: {"guess", "Rows of guessed tokens were computed with its next token."},
-	ReasonGuessNone: {"guess_none", "No tokens were guessed, because the newest ones do not occur earlier in its " +
+	ReasonDraft: {"draft", "Rows of drafted tokens were computed with its next token."},
+	ReasonDraftNone: {"draft_none", "No tokens were drafted, because the newest ones do not occur earlier in its " +
 		"text or in a cached text of its user."},
-	ReasonGuessUnlikely: {"guess_unlikely", "Its guessed tokens were not computed, because they come true too rarely " +
-		"for the time that their rows take."},
-	ReasonGuessTarget: {"guess_target", "Its guessed tokens were not computed, because their rows would exceed the " +
+	ReasonDraftUnlikely: {"draft_unlikely", "Its drafted tokens were not computed, because they are accepted too " +
+		"rarely for the time that their rows take."},
+	ReasonDraftTarget: {"draft_target", "Its drafted tokens were not computed, because their rows would exceed the " +
 		"ITL target of running answers (--itl-target-ms)."},
-	ReasonGuessPrompts: {"guess_prompts", "Its guessed tokens were not computed, because prompts need the time."},
-	ReasonGuessRoom: {"guess_room", "Its guessed tokens were not computed, because the batch or the KV cache has no " +
+	ReasonDraftPrompts: {"draft_prompts", "Its drafted tokens were not computed, because prompts need the time."},
+	ReasonDraftRoom: {"draft_room", "Its drafted tokens were not computed, because the batch or the KV cache has no " +
 		"room for their rows."},
-	ReasonGuessTrial: {"guess_trial", "A few guessed tokens were computed to measure what their rows cost."},
+	ReasonDraftTrial: {"draft_trial", "A few drafted tokens were computed to measure what their rows cost."},
 
-	ReasonGuessDraft: {"guess_draft", "The draft model guessed tokens, and their rows were computed with its next " +
+	ReasonDraftModel: {"draft_model", "The draft model drafted tokens, and their rows were computed with its next " +
 		"token."},
-	ReasonGuessCatchUp: {"guess_catch_up", "The draft model computed tokens of its text, so that it can guess the " +
+	ReasonDraftCatchUp: {"draft_catch_up", "The draft model computed tokens of its text, so that it can draft the " +
 		"next ones."},
-	ReasonGuessBehind: {"guess_behind", "The draft model guessed no tokens: it does not know the request's text " +
-		"yet, and to compute it would take longer than its guesses would have saved so far."},
-	ReasonGuessDraftTrial: {"guess_draft_trial", "The draft model guessed a few tokens to learn how often they come " +
-		"true."},
+	ReasonDraftBehind: {"draft_behind", "The draft model drafted no tokens: it does not know the request's text " +
+		"yet, and to compute it would take longer than its drafts would have saved so far."},
+	ReasonDraftModelTrial: {"draft_model_trial", "The draft model drafted a few tokens to learn how often they are " +
+		"accepted."},
 
 	ReasonWaitSequence: {"wait_sequence", "It waits because the maximum number of requests runs (--parallel)."},
 	ReasonWaitCells: {"wait_cells", "It waits because the KV cache has too few free cells for its prompt " +

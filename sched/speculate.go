@@ -172,12 +172,12 @@ func (s *Scheduler) speculate(b *batcher) {
 	if len(g.open) == 0 {
 		return
 	}
-	why := ReasonGuessUnlikely
+	why := ReasonDraftUnlikely
 	switch {
 	case s.promptsWait():
-		why, p.room = ReasonGuessPrompts, 0
+		why, p.room = ReasonDraftPrompts, 0
 	case p.room <= 0:
-		why = ReasonGuessRoom
+		why = ReasonDraftRoom
 	}
 	p.left = s.guessLimit(b)
 	p.step = mul(s.overhead.value, 1e-6) + s.cost.predict(b.load)
@@ -189,13 +189,13 @@ func (s *Scheduler) speculate(b *batcher) {
 		p.room = min(p.room, g.last/2)
 	}
 	if !s.addGuesses(b, &p) {
-		why = ReasonGuessTarget
+		why = ReasonDraftTarget
 	}
-	taken := ReasonGuess
+	taken := ReasonDraft
 	switch p.room = limited; {
-	case p.added == 0 && why == ReasonGuessUnlikely && s.trialDue():
+	case p.added == 0 && why == ReasonDraftUnlikely && s.trialDue():
 		s.guessTrial(b, &p, trialRows)
-		taken, g.trial = ReasonGuessTrial, p.added > 0
+		taken, g.trial = ReasonDraftTrial, p.added > 0
 	case vary && p.added > 0 && p.added == g.last:
 		s.guessTrial(b, &p, p.added+trialRows)
 	}
@@ -221,8 +221,8 @@ func (s *Scheduler) speculate(b *batcher) {
 			continue
 		case c.drafted:
 			s.drafted(r, c)
-			if what = ReasonGuessDraft; c.forced > 0 {
-				what = ReasonGuessDraftTrial
+			if what = ReasonDraftModel; c.forced > 0 {
+				what = ReasonDraftModelTrial
 			}
 		}
 		s.decide(r, what)
@@ -246,7 +246,7 @@ func (s *Scheduler) openGuesses(b *batcher) (value float64) {
 		switch {
 		case !r.guesses:
 		case r.offer == 0 && r.draft == 0:
-			s.decide(r, ReasonGuessNone)
+			s.decide(r, ReasonDraftNone)
 		default:
 			chance := s.chance(r, r.grade)
 			g.open = append(g.open, guessRow{i: i, chance: chance, value: mul(r.worth(), chance)})
@@ -464,7 +464,7 @@ func (s *Scheduler) Guessing(id ReqID) (g Guessing, ok bool) {
 	}
 	grade := r.grade
 	switch r.guessing {
-	case ReasonGuessDraft, ReasonGuessDraftTrial, ReasonGuessBehind, ReasonGuessCatchUp:
+	case ReasonDraftModel, ReasonDraftModelTrial, ReasonDraftBehind, ReasonDraftCatchUp:
 		grade = DraftGrade
 	default:
 		if r.offer == 0 && r.draft > 0 {

@@ -118,7 +118,7 @@ func TestWrongGuessesCostNothing(t *testing.T) {
 			t.Errorf("%d streams: %d guesses were computed in %d steps (%.0f tokens/s of %.0f)", n, g.guessed, g.steps,
 				g.rate(), plain)
 		}
-		if g.reasons[ReasonGuessUnlikely] < g.steps*9/10 {
+		if g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, g.reasons)
 		}
 	}
@@ -154,7 +154,7 @@ func TestRowsThatCostAStepEach(t *testing.T) {
 	if g.guessed == 0 || g.guessed > 4*trialRows {
 		t.Errorf("%d guesses were computed in %d steps", g.guessed, g.steps)
 	}
-	if g.reasons[ReasonGuessTrial] == 0 || g.reasons[ReasonGuessUnlikely] < g.steps*9/10 {
+	if g.reasons[ReasonDraftTrial] == 0 || g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
 		t.Errorf("the reasons are %v", g.reasons)
 	}
 	g.cost = func(rows int, _ float64) float64 { return 8 + 2*float64(rows) }
@@ -170,7 +170,7 @@ func TestPromptsTakeTheTimeOfGuesses(t *testing.T) {
 	g.run(100)
 	g.events = append(g.events, Event{Kind: EvArrive, Req: 9, Prompt: 20_000, MaxTokens: 5})
 	g.run(50)
-	if g.guessed > 0 || g.reasons[ReasonGuessPrompts] < 50 {
+	if g.guessed > 0 || g.reasons[ReasonDraftPrompts] < 50 {
 		t.Errorf("%d guesses were computed beside a prompt; the reasons are %v", g.guessed, g.reasons)
 	}
 }

@@ -189,7 +189,7 @@ func infoTable(in *wire.Info) *ui.Table {
 		case in.Config.NoSpeculation != "":
 			t.Row("speculation", "none: %s", clean(in.Config.NoSpeculation))
 		case in.Config.Speculate > 0:
-			t.Row("speculation", "up to %s guessed tokens in a step of a request", ui.Count(in.Config.Speculate))
+			t.Row("speculation", "up to %s drafted tokens in a step of a request", ui.Count(in.Config.Speculate))
 		}
 		if d := in.Draft; d != nil {
 			failed := ""

@@ -214,7 +214,7 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 	if d := in.Draft; d != nil {
 		t.Row("draft model", "%s, %s with %s tokens", clean(d.Name), ui.Bytes(uint64(d.TotalBytes)), ui.Count(d.Tokens))
 		if d.Differs != "" {
-			t.Row("", "it cannot guess for this model: %s", clean(d.Differs))
+			t.Row("", "it cannot draft for this model: %s", clean(d.Differs))
 		}
 	}
 	t.Gap()

@@ -95,7 +95,7 @@ func TestInspectCountsTheDraftModel(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	text := inspectionText(ui.Open(os.Stdout), &inspection{Info: info, KV: alone, Draft: d})
-	if !strings.Contains(text, "draft model") || !strings.Contains(text, "cannot guess") {
+	if !strings.Contains(text, "draft model") || !strings.Contains(text, "cannot draft") {
 		t.Error(text)
 	}
 	if _, _, err := inspectDraft(&info, "/nonexistent.gguf", 100, false); err == nil ||

@@ -66,7 +66,7 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if s := q.Signals; s != nil {
 		fmt.Fprintf(b, "  %s\n", signals(s))
 	}
-	if g := q.Guesses; g != nil {
+	if g := q.Drafts; g != nil {
 		guesses(b, g)
 	}
 	if q.Dropped > 0 {
@@ -106,17 +106,20 @@ func signals(s *wire.WhySignals) string {
 }
 
 // guesses formats what became of the tokens that were guessed for a request.
-func guesses(b *strings.Builder, g *wire.WhyGuesses) {
+func guesses(b *strings.Builder, g *wire.WhyDrafts) {
 	for _, c := range g.Counts {
 		source := "from its own text"
-		if c.Source == "other" {
+		switch c.Source {
+		case "other":
 			source = "from another text of its user"
+		case "draft-model":
+			source = "by the draft model"
 		}
-		fmt.Fprintf(b, "  guessed while in %s, %s: %s tokens, %s came true\n", ui.Sanitize(c.Phase), source,
+		fmt.Fprintf(b, "  drafted while in %s, %s: %s tokens, %s accepted\n", ui.Sanitize(c.Phase), source,
 			ui.Count(c.Drafted), ui.Count(c.Accepted))
 	}
 	if g.Text != "" {
-		fmt.Fprintf(b, "  guesses since %s: %s (chance of the next one %.0f %%)\n", ms(g.SinceMs), ui.Sanitize(g.Text),
+		fmt.Fprintf(b, "  drafts since %s: %s (chance of the next one %.0f %%)\n", ms(g.SinceMs), ui.Sanitize(g.Text),
 			100*g.Chance)
 	}
 }

@@ -75,10 +75,10 @@ type WhyRequest struct {
 	Form    *WhyForm `json:"form,omitempty"` // what its answer is held to
 	// what the early-exit signals measured in its thinking; nil: none was measured
 	Signals *WhySignals `json:"signals,omitempty"`
-	// Guesses is what became of the tokens that were guessed for it; nil: none are
-	Guesses   *WhyGuesses `json:"guesses,omitempty"`
-	Decisions []Decision  `json:"decisions"`         // oldest first
-	Dropped   int         `json:"dropped_decisions"` // older ones that are not remembered
+	// Drafts is what became of the tokens that were drafted for it; nil: none are
+	Drafts    *WhyDrafts `json:"drafts,omitempty"`
+	Decisions []Decision `json:"decisions"`         // oldest first
+	Dropped   int        `json:"dropped_decisions"` // older ones that are not remembered
 }
 
 // WhyUsage counts a request's tokens so far.
@@ -113,18 +113,18 @@ type WhyForm struct {
 	ForcedTokens int     `json:"forced_tokens"` // taken without a row, because there was no choice
 }
 
-// WhyGuesses is what became of the tokens that were guessed for a request (speculation).
-type WhyGuesses struct {
+// WhyDrafts is what became of the tokens that were guessed for a request (speculation).
+type WhyDrafts struct {
 	Most    int             `json:"most"`               // for a step
 	Reason  string          `json:"reason,omitempty"`   // of the newest decision; "" = there was none yet
 	Text    string          `json:"text,omitempty"`     // a sentence
 	SinceMs float64         `json:"since_ms,omitempty"` // when the decisions for that reason began, since the arrival
 	Chance  float64         `json:"chance,omitempty"`   // that the next guess comes true
-	Counts  []WhyGuessCount `json:"counts"`
+	Counts  []WhyDraftCount `json:"counts"`
 }
 
-// WhyGuessCount counts the guesses of one phase and source.
-type WhyGuessCount struct {
+// WhyDraftCount counts the guesses of one phase and source.
+type WhyDraftCount struct {
 	Phase    string `json:"phase"`    // think, output
 	Source   string `json:"source"`   // own: the request's text; other: another text of its user
 	Drafted  int    `json:"drafted"`  // computed
