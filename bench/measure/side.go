@@ -24,11 +24,10 @@ type Side struct {
 }
 
 // SidesHelp says what ParseSide reads.
-const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static) with " +
-	"@MS for an inter-token target,\nbudget=TOKENS, eat=VARIANCE, rpdi=RATIO. Each may be followed by options: " +
-	":early-exit=WORD, :think-budget=TOKENS (sent with\nevery reasoning request), or any key of uma-serve's " +
-	"[meridian] " +
-	"table, as in eat=0.01:eat_warmup_probes=1:ema_alpha=0.5"
+const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static)\n" +
+	"with @MS for an inter-token target, budget=TOKENS, eat=VARIANCE, rpdi=RATIO. Each may have options behind it:\n" +
+	":early-exit=WORD, :think-budget=TOKENS (sent with every reasoning request), or any key of uma-serve's\n" +
+	"[meridian] table, as in eat=0.01:eat_warmup_probes=1:ema_alpha=0.5"
 
 // ParseSide reads a side. stock is first come, first served and never ends a thought; static-budget the same with a
 // fixed limit of thought.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -77,6 +78,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		return usageError{fmt.Errorf("there is no command %q%s", args[0], hint)}
 	}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 110"))
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{clierr.Flag(c.Flags(), err)} })
 	for _, c := range root.Commands() {
 		takes := c.Args
