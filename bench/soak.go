@@ -143,7 +143,11 @@ func (r *soakRun) play(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	slots := make(chan struct{}, soakAtOnce)
-	for day := soak.NewMixture(r.Seed, r.PerMinute); ; {
+	day := soak.NewMixture(r.Seed, r.PerMinute)
+	if w := soak.WarmUp(r.Length); w >= soak.LeastWarmUp { // a shorter run judges no trend
+		day.WarmUp(w, soak.WarmUpTimes)
+	}
+	for {
 		ev := day.Next()
 		until := time.Until(r.begin.Add(min(ev.At, r.Length)))
 		select {

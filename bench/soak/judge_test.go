@@ -149,6 +149,19 @@ func TestMixture(t *testing.T) {
 	if rate := float64(100*decks) / last.At.Minutes(); math.Abs(rate-30) > 1 {
 		t.Errorf("%.1f events a minute", rate)
 	}
+	m = NewMixture(7, 30)
+	m.WarmUp(10*time.Hour, 4)
+	early := 0
+	for m.Next().At < 10*time.Hour {
+		early++
+	}
+	late := 0
+	for m.Next().At < 20*time.Hour {
+		late++
+	}
+	if early < 4*30*60*9 || early > 4*30*60*11 || late < 30*60*9 || late > 30*60*11 {
+		t.Errorf("%d events in a warm-up of ten hours, %d in the ten hours after it", early, late)
+	}
 	if NewMixture(8, 30).Next() == NewMixture(7, 30).Next() {
 		t.Error("another seed gives the same event")
 	}

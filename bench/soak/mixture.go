@@ -44,19 +44,29 @@ type Event struct {
 type Mixture struct {
 	rng   *rand.Rand
 	gap   time.Duration // mean
+	until time.Duration // of the warm-up
+	times float64       // how many times as often events come until then
 	at    time.Duration
 	cards []Kind
 }
 
 // NewMixture makes the sequence of a seed, with a mean of perMinute events a minute.
 func NewMixture(seed uint64, perMinute float64) *Mixture {
-	m := &Mixture{rng: rand.New(rand.NewPCG(seed, 0)), gap: time.Duration(float64(time.Minute) / perMinute)}
+	m := &Mixture{rng: rand.New(rand.NewPCG(seed, 0)), gap: time.Duration(float64(time.Minute) / perMinute),
+		times: 1}
 	for k := range Kinds {
 		m.cards = append(m.cards, k)
 	}
 	m.shuffle()
 	return m
 }
+
+// WarmUpTimes is how many times as often events come in a warm-up: the pool, the host tier and the other caches are
+// full when it ends, so that a trend after it is no cache that fills.
+const WarmUpTimes = 4
+
+// WarmUp makes the events until then come times as often.
+func (m *Mixture) WarmUp(until time.Duration, times float64) { m.until, m.times = until, times }
 
 func (m *Mixture) shuffle() {
 	m.rng.Shuffle(len(m.cards), func(i, j int) { m.cards[i], m.cards[j] = m.cards[j], m.cards[i] })
@@ -74,6 +84,10 @@ func (m *Mixture) Next() Event {
 	}
 	k := m.cards[len(m.cards)-1]
 	m.cards = m.cards[:len(m.cards)-1]
-	m.at += time.Duration(m.rng.ExpFloat64() * float64(m.gap))
+	gap := m.rng.ExpFloat64() * float64(m.gap)
+	if m.at < m.until {
+		gap /= m.times
+	}
+	m.at += time.Duration(gap)
 	return Event{At: m.at, Kind: k, Seed: m.rng.Uint64()}
 }

@@ -118,8 +118,11 @@ type Row struct {
 
 // WarmUp is the part of a run that trends leave out: a tenth, at least 10 minutes, at most a day and half the run.
 func WarmUp(length time.Duration) time.Duration {
-	return min(max(length/10, 10*time.Minute), 24*time.Hour, length/2)
+	return min(max(length/10, LeastWarmUp), 24*time.Hour, length/2)
 }
+
+// LeastWarmUp is the warm-up of all but short runs.
+const LeastWarmUp = 10 * time.Minute
 
 // Finish judges a run of the given length.
 func (r *Report) Finish(length time.Duration) *Result {

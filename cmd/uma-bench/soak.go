@@ -37,7 +37,7 @@ func soakCommand() *cobra.Command {
 disconnect and return, switches of models, faults of disk and fabric, and stopped processes (whose
 clock then jumps) on a front with two models that it starts, in real time; with --virtual on the
 daemon's core in virtual time, where a fake engine computes every batch. --rate is the mean number
-of these events per minute.
+of these events per minute; in the warm-up they come %d times as often, to fill the caches.
 
 Each --sample it notes, for each process, resident memory and descriptors; cells in use, snapshot files,
 the memory ledger, the queue, and the p99 of TTFT and ITL of the chats since the last sample. In virtual
@@ -57,7 +57,7 @@ It exits with status 1 when
 A server that cannot keep up with --rate lets requests wait in its queue: then they count as stuck.
 Slopes are judged from half an hour after the warm-up on: a shorter run checks the rest. SIGTERM ends the
 run early, with its report. The built-in model at --rate 20 takes a few percent of a core.`,
-			soak.GrowthLimit, soak.FlatLimit, soak.FlatChance),
+			soak.WarmUpTimes, soak.GrowthLimit, soak.FlatLimit, soak.FlatChance),
 		Example: `  uma-bench soak --hours 24
   uma-bench soak --minutes 5 --rate 120
   uma-bench soak --virtual --days 30
