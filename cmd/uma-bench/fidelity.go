@@ -43,7 +43,7 @@ long-context instead, workloads that the simulator was not developed on. --cost 
   calibration  uma-sim fit of other runs before, between and after the predicted ones
 
 uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about two minutes on two
-cores with a model of 135 M parameters).`,
+cores with a model of 135 M parameters; with --unseen ten or more).`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return fmt.Errorf("unexpected argument %q; flags of uma-serve come after --", args[0])
