@@ -157,7 +157,13 @@ func (l *Loop) displace(s session) {
 		}
 		c.protocol = p
 	}
-	c.refusal = OverSessions
+	l.turnAway(c, OverSessions)
+}
+
+// turnAway tells the client of a session why it ends, and closes it. The caller has taken it out of shares and the
+// count of sessions.
+func (l *Loop) turnAway(c *Conn, why Refusal) {
+	c.refusal = why
 	l.refusing++
 	if c.protocol == wire.Unknown {
 		l.deadline(c, l.now+refuseAfter)

@@ -23,6 +23,7 @@ const (
 	linkBack
 	linkGone     // engine → front: the connection has ended
 	linkDisplace // front → engine: the connection makes way for another user's
+	linkFull     // engine → front: it has no descriptor left for the connection, and has read nothing of it
 
 	LinkUser
 )
@@ -33,6 +34,8 @@ type LinkMessage struct {
 	Conn uint32 // the number of the connection that it is about
 	Body []byte
 	FD   int // -1: none came with it. The receiver owns it
+
+	lost bool // one was sent, and this process had no room for it
 }
 
 // A link is a stream socket. A message is a header, whose first byte carries the descriptor if there is one, and a
@@ -260,12 +263,13 @@ func (l *Loop) linkMessage(k *Link, in []byte) (rest []byte, ok bool, err error)
 			return nil, false, errLink
 		}
 		m.FD, k.fds = k.fds[0], k.fds[1:]
+		m.lost = m.FD == lostFD
 	}
 	rest = in[linkHeader+n:]
 	switch m.Kind {
 	case linkConn:
 		err = l.arrive(k, m)
-	case linkBack, linkGone:
+	case linkBack, linkGone, linkFull:
 		err = l.returned(k, m)
 	case linkDisplace:
 		l.displacePassed(k, m.Conn)
@@ -294,7 +298,9 @@ func (l *Loop) dropLink(k *Link, err error) {
 	l.poll.del(k.fd, wantRead|wantWrite)
 	l.dead = append(l.dead, k.fd)
 	for _, fd := range k.fds {
-		unix.Close(fd)
+		if fd != lostFD {
+			unix.Close(fd)
+		}
 	}
 	k.fds, k.in = nil, nil
 	k.downed(err)
@@ -318,11 +324,21 @@ func (l *Loop) Do(fn func()) bool {
 // SocketPair makes two connected stream sockets, which no process that is started inherits by itself.
 func SocketPair() (a, b int, err error) { return socketPair() }
 
+// lostFD stands for a descriptor that was sent when this process had no room for another one.
+const lostFD = -1
+
 // parseRights returns the descriptors of a control message.
-func parseRights(oob []byte) (fds []int) {
+func parseRights(oob []byte, flags int) (fds []int) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		defer func() {
+			if len(fds) == 0 {
+				fds = []int{lostFD}
+			}
+		}()
 	}
 	for i := range messages {
 		if more, err := unix.ParseUnixRights(&messages[i]); err == nil {

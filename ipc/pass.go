@@ -203,6 +203,19 @@ func (l *Loop) returned(k *Link, m LinkMessage) error {
 		l.close(c, cause)
 		return nil
 	}
+	if m.Kind == linkFull {
+		p := c.protocol
+		l.freeSlot(c)
+		l.cfg.Router.Left(c, k)
+		if l.reopen(c, 0) && l.shares.remove(c.peer.holder(), c) {
+			l.stats.Sessions.Add(-1)
+			l.stats.Closed[Displaced].Add(1)
+			l.stats.Refused[NoDescriptor].Add(1)
+			c.protocol = p
+			l.turnAway(c, NoDescriptor)
+		}
+		return nil
+	}
 	unread := bytes.Clone(m.Body)
 	l.freeSlot(c)
 	l.stats.HandedBack.Add(1)
@@ -303,6 +316,12 @@ const connless = 1<<32 - 1
 // arrive takes in a connection that the front has passed.
 func (l *Loop) arrive(k *Link, m LinkMessage) error {
 	peer, unread, err := parsePassed(m.Body)
+	if err == nil && m.lost {
+		if m.Conn == connless {
+			return nil // its other end reads that it has ended
+		}
+		return k.Send(linkFull, m.Conn, -1)
+	}
 	if err != nil || m.FD < 0 || m.Conn != connless && int(m.Conn) >= k.table.Conns() {
 		if m.FD >= 0 {
 			unix.Close(m.FD)

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -296,5 +297,52 @@ func TestBrokenLink(t *testing.T) {
 	}
 	if got := waitfor.Recv(t, "a message", f.heard); got != fmt.Sprintf(`%d "x" true`, LinkUser) {
 		t.Error(got)
+	}
+}
+
+// TestNoDescriptorForAPassedConnection: the engine process says so and goes on; the front tells the client.
+func TestNoDescriptorForAPassedConnection(t *testing.T) {
+	f := newFront(t)
+	defer unix.Close(f.other)
+	c := f.dial(t)
+	c.Write(ask("a"))
+	waitfor.True(t, "it is passed", func() bool { return f.Stats().Passed.Load() == 1 })
+	full := binary.LittleEndian.AppendUint32(make([]byte, 4), 0)
+	if _, err := unix.Write(f.other, append(full, byte(linkFull), 0, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || !bytes.Contains(b, []byte("no file descriptor left")) {
+		t.Errorf("%q, %v", b, err)
+	}
+	c.Close()
+	waitfor.True(t, "the connection is closed", func() bool {
+		return f.Stats().Sessions.Load() == 0 && f.Info().Conns == 0
+	})
+	if n := f.Stats().Refused[NoDescriptor].Load(); n != 1 {
+		t.Errorf("%d refusals are counted", n)
+	}
+
+	// The other side: a connection whose descriptor the kernel could not install.
+	together(t, f.Loop, func() {
+		k := f.router.link
+		if err := f.arrive(k, LinkMessage{Kind: linkConn, Conn: 3, FD: lostFD, lost: true,
+			Body: appendPassed(nil, &Peer{})}); err != nil {
+			t.Error(err)
+		}
+	})
+	for { // behind the connection that was passed
+		var head [linkHeader]byte
+		if err := readFull(f.other, head[:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := readFull(f.other, make([]byte, binary.LittleEndian.Uint32(head[:]))); err != nil {
+			t.Fatal(err)
+		}
+		if LinkKind(head[8]) == linkFull {
+			if n := binary.LittleEndian.Uint32(head[4:]); n != 3 {
+				t.Errorf("connection %d", n)
+			}
+			return
+		}
 	}
 }

@@ -84,12 +84,14 @@ func recvRights(fd int, buf []byte) (n int, fds []int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	var oob [256]byte
-	n, oobn, _, _, err := unix.Recvmsg(fd, buf, oob[:], unix.MSG_DONTWAIT)
+	n, oobn, flags, _, err := unix.Recvmsg(fd, buf, oob[:], unix.MSG_DONTWAIT)
 	if err != nil {
 		return 0, nil, err
 	}
-	for _, fd := range parseRights(oob[:oobn]) {
-		unix.CloseOnExec(fd)
+	for _, fd := range parseRights(oob[:oobn], flags) {
+		if fd != lostFD {
+			unix.CloseOnExec(fd)
+		}
 		fds = append(fds, fd)
 	}
 	return n, fds, nil
