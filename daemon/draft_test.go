@@ -109,16 +109,12 @@ func TestDraftModelKeepsTheDistribution(t *testing.T) {
 	}
 	const answers, most, tokens = 1200, 12_000, 4
 	config := fake.Config{Seed: 3}
-	draw := func(c *client.Client, seed uint64, counts map[string]int) {
-		q := wire.DefaultRequest()
-		q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = "abab", tokens, true
-		q.Sampling.Temperature, q.Sampling.TopK = 1, 2
-		q.Sampling.Seed, q.Sampling.SeedSet = seed, true
-		st, err := c.Stream(context.Background(), &q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := collect(st)
+	draw := func(r *running, c *client.Client, seed uint64, counts map[string]int) {
+		a := r.ask(c, func(q *wire.Request) {
+			q.Messages, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = nil, "abab", tokens, true
+			q.Sampling.Temperature, q.Sampling.TopK = 1, 2
+			q.Sampling.Seed, q.Sampling.SeedSet = seed, true
+		})
 		if a.err != nil {
 			t.Fatal(a.err)
 		}
@@ -130,7 +126,7 @@ func TestDraftModelKeepsTheDistribution(t *testing.T) {
 	c := drafting.dial()
 	drawn, accepted := 0, 0.0
 	for drawn < answers || accepted < answers/50 && drawn < most {
-		draw(c, uint64(answers+drawn), counts[1])
+		draw(drafting, c, uint64(answers+drawn), counts[1])
 		if drawn++; drawn%100 == 0 {
 			_, accepted = drafting.drafts()
 		}
@@ -144,7 +140,7 @@ func TestDraftModelKeepsTheDistribution(t *testing.T) {
 	plain := serve(t, config, "--speculate", "off")
 	c = plain.dial()
 	for n := range drawn {
-		draw(c, 1<<20+uint64(n), counts[0])
+		draw(plain, c, 1<<20+uint64(n), counts[0])
 	}
 	c.Close()
 	chi, cells := 0.0, 0

@@ -207,7 +207,11 @@ func (l *Loop) returned(k *Link, m LinkMessage) error {
 		p := c.protocol
 		l.freeSlot(c)
 		l.cfg.Router.Left(c, k)
-		if l.reopen(c, 0) && l.shares.remove(c.peer.holder(), c) {
+		switch {
+		case !l.reopen(c, 0):
+		case !l.shares.remove(c.peer.holder(), c): // it was to make way for another user's meanwhile
+			l.close(c, Displaced)
+		default:
 			l.stats.Sessions.Add(-1)
 			l.stats.Closed[Displaced].Add(1)
 			l.stats.Refused[NoDescriptor].Add(1)
