@@ -251,8 +251,8 @@ func (c *Config) sections() []Section {
 		"policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking "+
 			"get the rest of each step. slo.target_tbt_ms overrides it per request")
 	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()),
-		"policy meridian: maximum time between two thinking tokens of a request, in `ms`, even if answers miss their "+
-			"ITL target")
+		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a background "+
+			"answer, in `ms`, even if answers miss their ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
 	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: maximum "+
 		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")

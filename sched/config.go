@@ -100,7 +100,8 @@ type Config struct {
 	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under the policies
 	// that predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
 	ITLTarget time.Duration
-	// ThinkFloor is how long, under meridian, a thinking request can be left without a token to protect answers.
+	// ThinkFloor is how long, under meridian, a thinking request can be left without a token to protect answers, and a
+	// background answer to protect interactive ones.
 	// 0 = DefaultThinkFloor.
 	ThinkFloor time.Duration
 	// ThinkMultiplier is how many thinking requests get a token for each place of an answer under meridian_static, and

@@ -94,9 +94,10 @@
 // Targets order the queue, within a flow and between flows that are level, and the prompts of a step (earliest deadline
 // first); a request with a target ranks before the running ones of its class that are due later, so these are preempted
 // first. While an interactive request with a TTFT target waits, or will miss it, no background request starts beside
-// it, for up to Config.BackgroundEvery, and its step is not filled with background prompts. A strict request
-// (Event.Strict) is rejected at once, with the prediction, unless all of its targets will be met and the promises given
-// before hold beside it. promise.go has the rules; stock and meridian_static serve first come, first served.
+// it, for up to Config.BackgroundEvery, and its step is not filled with background prompts. Under meridian, background
+// answers yield their rows to an ITL target (policy_meridian.go). A strict request (Event.Strict) is rejected at once,
+// with the prediction, unless all of its targets will be met and the promises given before hold beside it. promise.go
+// has the rules; stock and meridian_static serve first come, first served.
 //
 // # Time
 //

@@ -8,7 +8,9 @@ import (
 // meridian keeps the ITL of visible answers under a target in milliseconds, whatever else there is to compute.
 //
 // Rule: in each step
-//  1. every answer in its output phase gets one token;
+//  1. every answer in its output phase gets one token, but for background answers that have no target: beside one
+//     that has, they get it where it fits under that target, least recently served first, and once they have waited
+//     Config.ThinkFloor;
 //  2. thinking requests and prompts share what the cost model says is left under the tightest target (Event.TargetITL,
 //     else Config.ITLTarget for interactive answers): when prompts wait, half of it goes to thinking requests, least
 //     recently served first. A thinking request that would wait longer than Config.ThinkFloor gets its token in any
@@ -34,7 +36,8 @@ import (
 // answer: `stock` computes more prompt tokens a second.
 //
 // Bounds:
-//   - An answer in its output phase gets a token every step, as under `uma`.
+//   - An answer in its output phase gets a token every step, as under `uma`; a background one beside interactive ones
+//     within ThinkFloor and a step.
 //   - A thinking request gets a token within ThinkFloor and a step; with more due than a batch has rows, in turn.
 //   - Prompts are held at most MaxHeld steps in a row, and one that has a sequence gets tokens at least once in
 //     8 × MaxRunning steps in which prompts are not held.
@@ -55,11 +58,24 @@ func (p *meridian) fill(b *batcher) {
 	b.keep = p.reserved()
 	rows := p.cfg.MaxBatch - b.keep
 	answers, why := p.out, ReasonDecode
+	var yielding []*request
 	if len(answers) == 0 {
 		answers, why = p.think, ReasonThink
+	} else {
+		answers, yielding = p.apart()
 	}
 	unserved := b.decodeAll(answers, rows, why)
 	budget := p.budget(b, answers)
+	yielding = p.inTurn(b, yielding, rows, ReasonDecode, ReasonDecode, func(_ int, r *request) bool {
+		return p.rowFits(b, r, budget.most)
+	})
+	if s.plan.Tokens < rows && b.left > 0 {
+		for _, r := range yielding {
+			p.skip(b, r, ReasonWaitEndangered)
+			s.plan.Reason = ReasonTarget
+		}
+		yielding = nil
+	}
 	var waiting []*request
 	if len(p.out) > 0 {
 		share := 1.0
@@ -71,8 +87,10 @@ func (p *meridian) fill(b *batcher) {
 	}
 	p.prompts(b, budget)
 	// The rows that prompts left.
-	if n := min(len(unserved), b.left); n > 0 {
-		b.decodeAll(unserved, n, ReasonDecodeTurn)
+	for _, rest := range [...][]*request{unserved, yielding} {
+		if n := min(len(rest), b.left); n > 0 {
+			b.decodeAll(rest, n, ReasonDecodeTurn)
+		}
 	}
 	for _, r := range waiting {
 		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, budget.ms) {
@@ -88,13 +106,52 @@ func (p *meridian) fill(b *batcher) {
 	p.finish(b)
 }
 
+// apart splits the answers: those that the step is for, and the background ones that yield to their ITL targets. The
+// second list is empty where none has a target, and until the cost model has learned what a row costs.
+func (p *meridian) apart() (first, yielding []*request) {
+	hasTarget := func(r *request) bool { return p.s.itlTarget(r) > 0 }
+	if p.s.cost.steps < learnedSteps || !slices.ContainsFunc(p.out, hasTarget) {
+		return p.out, nil
+	}
+	n := 0
+	for i, r := range p.out { // both in the order in which they started
+		if !p.s.yieldsRow(r) {
+			copy(p.out[n+1:i+1], p.out[n:i])
+			p.out[n] = r
+			n++
+		}
+	}
+	return p.out[:n], p.out[n:]
+}
+
+// yieldsRow reports whether r's next token waits, for up to Config.ThinkFloor, where it would make one with an ITL
+// target late: r is a background answer that has none, and the policy is meridian.
+func (s *Scheduler) yieldsRow(r *request) bool {
+	return s.yields && r.flow.class == Background && r.state == Output && s.itlTarget(r) == 0
+}
+
 // thoughts adds the rows of the thinking requests that are due or fit below ms, and returns the other requests.
 func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (waiting []*request) {
+	return p.inTurn(b, p.think, rows, ReasonThink, ReasonThinkFloor, func(i int, r *request) bool {
+		switch {
+		case !bounded:
+			return true
+		case b.s.cost.steps < learnedSteps:
+			return i < int(math.Ceil(p.cfg.ThinkMultiplier*float64(len(p.out))))
+		}
+		return p.rowFits(b, r, ms)
+	})
+}
+
+// inTurn adds the rows of the requests that are due by Config.ThinkFloor, then of those that fit until the first one
+// that does not, interactive ones before background ones, the least recently served ones first. It returns the others.
+func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reason,
+	fits func(i int, r *request) bool) (waiting []*request) {
 	s := b.s
 	// The next step would be too late.
 	dueBy := s.now.Add(s.guard.target).Add(-p.cfg.ThinkFloor)
 	due := func(r *request) bool { return !r.emitted || r.lastEmit <= dueBy }
-	slices.SortFunc(p.think, func(a, b *request) int {
+	slices.SortFunc(order, func(a, b *request) int {
 		switch ad, bd := due(a), due(b); {
 		case ad != bd && ad:
 			return -1
@@ -107,30 +164,21 @@ func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (wai
 		}
 		return cmp(a.rank, b.rank)
 	})
-	fits := func(i int, r *request) bool {
-		switch {
-		case !bounded:
-			return true
-		case s.cost.steps < learnedSteps:
-			return i < int(math.Ceil(p.cfg.ThinkMultiplier*float64(len(p.out))))
-		}
-		return p.rowFits(b, r, ms)
-	}
-	for i, r := range p.think {
+	for i, r := range order {
 		if s.plan.Tokens >= rows || b.left == 0 {
-			return p.think[i:]
+			return order[i:]
 		}
 		switch {
 		case due(r):
-			why := ReasonThink
+			reason := why
 			if r.lastStep+1 < s.step {
-				why = ReasonThinkFloor
+				reason = late
 			}
-			b.decode(r, why)
+			b.decode(r, reason)
 		case fits(i, r):
-			b.decode(r, ReasonThink)
+			b.decode(r, why)
 		default:
-			return p.think[i:]
+			return order[i:]
 		}
 	}
 	return nil

@@ -123,16 +123,18 @@ func (s *Scheduler) breaches(e *Event) breach {
 	if !e.Strict {
 		return breach{}
 	}
-	step := s.answerStep(e)
 	for _, t := range []struct {
 		reason Reason
 		target time.Duration
 	}{{ReasonMissesITL, e.TargetITL}, {ReasonMissesTTOT, e.TargetTTOT}} {
-		if t.target > 0 && step > t.target {
+		if t.target == 0 {
+			continue
+		}
+		if step := s.answerStep(e, t.target); step > t.target {
 			return breach{t.reason, t.target, step}
 		}
 	}
-	if target := s.tightestPromise(); step > target && s.answerStep(nil) <= target {
+	if target := s.tightestPromise(); s.answerStep(e, target) > target && s.answerStep(nil, target) <= target {
 		return breach{ReasonMissesITL, target, 0}
 	}
 	if e.TargetTTFT <= 0 {
@@ -159,17 +161,28 @@ func (s *Scheduler) tightestPromise() time.Duration {
 	return least
 }
 
-// answerStep is how long a step of all running answers and that of e, if there is one, takes in 95 of 100 cases; 0 =
-// nothing was learned.
-func (s *Scheduler) answerStep(e *Event) time.Duration {
+// answerStep is how long a step of the running answers and that of e, if there is one, takes in 95 of 100 cases; 0 =
+// nothing was learned. Of the background answers that yield to a target, it has as many as give each its token within
+// Config.ThinkFloor, the longest ones.
+func (s *Scheduler) answerStep(e *Event, target time.Duration) time.Duration {
 	if s.cost.steps < learnedSteps {
 		return 0
 	}
 	var l load
+	yielding, longest := 0, 0
 	for _, r := range s.running {
-		if !r.paused {
+		switch {
+		case r.paused:
+		case s.yieldsRow(r):
+			yielding++
+			longest = max(longest, r.history())
+		default:
 			l.slice(SliceDecode, r.history(), 1)
 		}
+	}
+	share := float64(min(target, s.cfg.ThinkFloor)) / float64(s.cfg.ThinkFloor)
+	for range int(math.Ceil(share * float64(yielding))) {
+		l.slice(SliceDecode, longest, 1)
 	}
 	if e != nil {
 		l.slice(SliceDecode, e.Prompt, 1)

@@ -432,7 +432,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 }
 
 // leftOut reports whether the policy may leave this decoding request out of the step, and does: one that thinks, when
-// answers run and it is not due; an answer whose reader still has text to read; and an answer without a place under the
+// answers run and it is not due; a background answer beside interactive ones, likewise; an answer whose reader still has text to read; and an answer without a place under the
 // static rule.
 func (e *engine) leftOut(id ReqID) bool {
 	if !e.decodes(id) {
@@ -443,6 +443,12 @@ func (e *engine) leftOut(id ReqID) bool {
 	case r.reason == ReasonThinkHeld && e.cfg.Policy == "meridian":
 		if late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor; r.state != Think || rows && late >= 0 {
 			e.t.Fatalf("request %d thinks and is left out %v after the floor\n%s", id, late, e.trace)
+		}
+		return true
+	case r.reason == ReasonWaitEndangered && e.cfg.Policy == "meridian":
+		late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor
+		if r.state != Output || r.flow.class != Background || r.itl > 0 || rows && late >= 0 {
+			e.t.Fatalf("answer %d is left out %v after the floor\n%s", id, late, e.trace)
 		}
 		return true
 	case r.reason == ReasonPaced && e.cfg.Policy == "pascal":

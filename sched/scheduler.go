@@ -69,6 +69,7 @@ type Scheduler struct {
 	freeUsers []*user          // records to reuse
 	byOwner   bool             // the policy tells owners apart
 	byTarget  bool             // the policy orders by targets
+	yields    bool             // under the policy, background answers yield to the ITL targets of interactive ones
 	waitNo    uint64           // the newest request.waitNo
 	excess    []excess         // scratch
 	rejected  int              // requests rejected since a place in the queue became free
@@ -123,6 +124,7 @@ func New(cfg Config) (*Scheduler, error) {
 	_, a := s.policy.lane(Interactive, 1)
 	_, b := s.policy.lane(Interactive, 2)
 	s.byOwner = a != b
+	s.yields = cfg.Policy == "meridian"
 	s.byTarget = cfg.Policy != "stock" && cfg.Policy != "meridian_static" // which are first come, first served
 	return s, nil
 }

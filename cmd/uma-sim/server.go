@@ -91,7 +91,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 			"uma: ITL target of answers under meridian and pascal, 0 = the daemon's default")
 	}
 	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0,
-		"uma: maximum time between two thinking tokens, 0 = the scheduler's default")
+		"uma: maximum time between two tokens of a thought or a background answer, 0 = the scheduler's default")
 	fs.IntVar(&c.Threads, "threads", 0, "uma: compute threads, on as many processors; 0 = not modelled")
 	fs.BoolVar(&c.FixedThreads, "fixed-threads", false,
 		"uma: keep all compute threads while other processes occupy processors")
