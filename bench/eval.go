@@ -64,6 +64,8 @@ type EvalReport struct {
 	Overall     EvalScore   `json:"overall"`
 	Tasks       []EvalScore `json:"tasks"`
 	Misses      []EvalMiss  `json:"misses"`
+
+	answers []answered // problem i's lie at i·Repeat …
 }
 
 // answered is one answer.
@@ -95,7 +97,7 @@ func RunEval(ctx context.Context, cfg EvalConfig) (*EvalReport, error) {
 		r.Model = info.Model.Name
 	}
 	total := len(cfg.Problems) * cfg.Repeat
-	answers := make([]answered, total) // problem i's lie at i·Repeat …
+	answers := make([]answered, total)
 	misses := make([]*EvalMiss, total)
 	var next, done atomic.Int64
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -132,7 +134,7 @@ func RunEval(ctx context.Context, cfg EvalConfig) (*EvalReport, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r.Seconds = time.Since(start).Seconds()
+	r.Seconds, r.answers = time.Since(start).Seconds(), answers
 	byTask := map[string][]int{}
 	for i, p := range cfg.Problems {
 		byTask[p.Task] = append(byTask[p.Task], i)

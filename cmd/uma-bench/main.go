@@ -43,6 +43,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench memory              resident memory over 10,000 requests
   uma-bench storm               ITL of chats during a storm of long prompts, by policy
   uma-bench front               cost of a front with an engine process
+  uma-bench telemetry           cost of exporting to an OpenTelemetry collector: quick, slow or killed
   uma-bench two-models          ITL of one model beside a storm of prompts for another
   uma-bench models              many models asked in turn, with memory for only a few
   uma-bench soak                mixed load with faults, for hours or for days of virtual time: leaks, stuck requests
@@ -52,7 +53,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench fidelity            uma-sim's predictions compared with the daemon
   uma-bench fair                overhead of a policy without competing requests
   uma-bench eval                grade answers to held-out problems
-  uma-bench eat                 thinking ended early by EAT, compared with a token cap
+  uma-bench eat                 thinking ended early by EAT and RPDI, compared with a token cap
   uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask
   uma-bench bound               streams with a JSON schema beside streams without one
   uma-bench speculate           answers with speculation compared with answers without it`,
@@ -64,8 +65,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
 		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
-		stormCommand(), fairCommand(), frontCommand(), twoModelsCommand(), modelsCommand(), kvCommand(),
-		evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
+		stormCommand(), fairCommand(), frontCommand(), telemetryCommand(), twoModelsCommand(), modelsCommand(),
+		kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
 		speculateCommand(), soakCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {

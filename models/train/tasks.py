@@ -423,6 +423,12 @@ def problem(rng, held=False, ask=None):
 
 SLIP = 0.12  # how often the first answer is a wrong one
 STOP = {False: (0.60, 0.60, 0.60, 0.60, 1), True: (0.35, 0.42, 0.60, 0.70, 1)}  # chance to stop after 0, 1, … checks
+# The same for uma-redundant, whose thoughts go on long after they have reached the answer: 1 to 5 checks, or 2 to 8.
+REDUNDANT_STOP = {
+    False: (0, 0.20, 0.25, 0.33, 0.50, 1),
+    True: (0, 0, 0.14, 0.17, 0.20, 0.25, 0.33, 0.50, 1),
+}
+redundant = False
 
 
 def slip(rng, p):
@@ -466,8 +472,9 @@ def thinking(rng, p):
             first, wrong = said(p, b), True
     scratch = raw(p.steps) + "\nSo"
     text = scratch + first + ".\n\n"
-    for k in range(5 if wrong or rng.random() < level else 0):
-        if not wrong and rng.random() < STOP[p.hard][k]:
+    stop = (REDUNDANT_STOP if redundant else STOP)[p.hard]
+    for k in range(len(stop) if wrong or rng.random() < level else 0):
+        if not wrong and rng.random() < stop[k]:
             break
         r = rng.random()
         if wrong and r < 0.7:

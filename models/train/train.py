@@ -3,6 +3,7 @@
     python3 train.py --out DIR                       from the beginning
     python3 train.py --out DIR --resume              goes on from DIR/checkpoint.pt, after an interruption
     python3 train.py --out DIR --resume --budget 64  trains on, up to 64 million tokens
+    python3 train.py --out DIR --resume --redundant  teaches thoughts that check their answer many times
 
 DIR gets tokenizer.json, checkpoint.pt (replaced every few minutes), log.jsonl and, at the end, wrong.jsonl.
 
@@ -117,6 +118,15 @@ class Shared:
         self.lock = mp.Lock()
 
 
+def multiplies_bfloat16():
+    """Whether the processor does. Emulated, on an AVX2 processor, a step takes more than ten times as long as in float32."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            return "avx512_bf16" in f.read()
+    except OSError:
+        return False
+
+
 def flatten(model, dev):
     """Moves a model's weights and gradients into two flat vectors; returns them and which weights decay."""
     params = list(model.parameters())
@@ -157,6 +167,7 @@ def work(rank, a, s, tok, dev, t0, spent, first):
     flat, grad, decay = flatten(model, dev)
     rng = random.Random(f"{a.seed} {first} {rank}")  # a resumed run sees new problems
     log = open(os.path.join(a.out, "log.jsonl"), "a") if rank == 0 else None
+    half = dev == "cuda" or multiplies_bfloat16()
 
     def minutes():
         return round((spent + time.time() - t0) / 60, 2)
@@ -197,7 +208,7 @@ def work(rank, a, s, tok, dev, t0, spent, first):
         with s.lock:
             flat.copy_(s.w)
         grad.zero_()
-        with torch.autocast(dev, dtype=torch.bfloat16):
+        with torch.autocast(dev, dtype=torch.bfloat16, enabled=half):
             keep = target >= 0
             logits = model.logits(model(ids)[keep])
         loss = F.cross_entropy(logits.float(), target[keep])
@@ -241,8 +252,10 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--eval-minutes", type=float, default=8)
     ap.add_argument("--eval-each", type=int, default=8, help="held-out problems of each task, on the way")
+    ap.add_argument("--redundant", action="store_true", help="thoughts go on for long after they have reached the answer")
     ap.add_argument("--resume", action="store_true", help="go on with the checkpoint in --out, where its budget was left")
     a = ap.parse_args()
+    tasks.redundant = a.redundant
     os.makedirs(a.out, exist_ok=True)
     dev = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(1)  # before the workers are forked: OpenMP's threads do not survive that
