@@ -242,7 +242,8 @@ func (r *EATReport) Markdown(w io.Writer) {
 	}
 }
 
-// PlotEAT draws accuracy over think tokens, a curve each for EAT, RPDI and the plain cap, with the 95 % intervals, as PNG.
+// PlotEAT draws accuracy over think tokens, a curve each for EAT, RPDI and the plain cap, with the 95 % intervals, as
+// PNG.
 func PlotEAT(file string, points []EATPoint) error {
 	p := plot.New()
 	p.Title.Text = "Ending thinking early: accuracy against think tokens"

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Two runs whose thoughts are in a fixed ratio have an interval without a width; two that differ at random have one that
-// holds the difference.
+// Two runs whose thoughts are in a fixed ratio have an interval without a width; two that differ at random have one
+// that holds the difference.
 func TestEATCheckCompares(t *testing.T) {
 	const n, repeat = 400, 2
 	var free, half, mixed []answered
@@ -45,7 +45,8 @@ func TestEATTable(t *testing.T) {
 	eat.ThinkTokens = 80
 	r := EATReport{
 		Points: []EATPoint{{"free", 0, free}, {"eat", 0.01, eat}, {"rpdi", 2, eat}, {"cap", 40, eat}},
-		Checks: []EATCheck{{Kind: "rpdi", Value: 2, Free: free, Score: eat, Saved: 0.2, SavedCI95: [2]float64{0.15, 0.25},
+		Checks: []EATCheck{{Kind: "rpdi", Value: 2, Free: free, Score: eat,
+			Saved: 0.2, SavedCI95: [2]float64{0.15, 0.25},
 			Gained: -0.005, GainedCI95: [2]float64{-0.02, 0.01}}},
 	}
 	var b strings.Builder

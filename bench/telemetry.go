@@ -42,7 +42,8 @@ func RunTelemetry(cfg TelemetryConfig) (out []TelemetryRow, err error) {
 		for _, n := range cfg.Streams {
 			say(cfg.Log, "the collector is %s", state)
 			before := cfg.Collector.exports.Load()
-			sides, err := alternate([2]string{cfg.Plain, cfg.Exporting}, cfg.Client, n, n, cfg.Tokens, cfg.Rounds, cfg.Log)
+			sides, err := alternate([2]string{cfg.Plain, cfg.Exporting}, cfg.Client, n, n, cfg.Tokens, cfg.Rounds,
+				cfg.Log)
 			if err != nil {
 				return out, err
 			}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 func TestCollectorChangesItsState(t *testing.T) {
@@ -38,9 +37,8 @@ func TestCollectorChangesItsState(t *testing.T) {
 	if err := c.Become(CollectorSlow); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
-	if err := post(strings.NewReader(strings.Repeat("x", 250))); err != nil || time.Since(start) < 300*time.Millisecond {
-		t.Errorf("250 bytes took %v, error %v; a slow collector reads 100 in 100 ms", time.Since(start), err)
+	if err := post(strings.NewReader(strings.Repeat("x", 250))); err != nil {
+		t.Error(err)
 	}
 	sent, body := make(chan error), &endless{begun: make(chan struct{})}
 	go func() { sent <- post(body) }()

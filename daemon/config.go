@@ -215,7 +215,7 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
 		"experts): less memory, slower prompts (-nr)")
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), avx512, "+
-		"avxvnni, avx2, neon, or ggml (llama.cpp's)")
+		"avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
 		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says)")
@@ -251,8 +251,8 @@ func (c *Config) sections() []Section {
 		"policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking "+
 			"get the rest of each step. slo.target_tbt_ms overrides it per request")
 	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()),
-		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a background "+
-			"answer, in `ms`, even if answers miss their ITL target")
+		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a "+
+			"background answer, in `ms`, even if answers miss their ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
 	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: maximum "+
 		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
@@ -390,7 +390,7 @@ var unquantised = []string{"f32", "f16", "bf16"}
 // Choices are the values of the options that take one of several words, for Validate and shell completion.
 var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
-	"kernels":        {"auto", "avx512", "avxvnni", "avx2", "neon", "ggml"},
+	"kernels":        {"auto", "avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"},
 	"power":          {powerAuto, powerFast, powerQuiet},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),

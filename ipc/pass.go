@@ -309,7 +309,11 @@ func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
 		return -1, connectError(err)
 	}
 	defer unix.Close(theirs)
-	return ours, k.Send(linkConn, connless, theirs, appendPassed(nil, &peer))
+	if err := k.Send(linkConn, connless, theirs, appendPassed(nil, &peer)); err != nil {
+		unix.Close(ours)
+		return -1, err
+	}
+	return ours, nil
 }
 
 // connless is the number of connections that are in no table: nothing is told when they end.

@@ -432,8 +432,8 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 }
 
 // leftOut reports whether the policy may leave this decoding request out of the step, and does: one that thinks, when
-// answers run and it is not due; a background answer beside interactive ones, likewise; an answer whose reader still has text to read; and an answer without a place under the
-// static rule.
+// answers run and it is not due; a background answer beside interactive ones, likewise; an answer whose reader still
+// has text to read; and an answer without a place under the static rule.
 func (e *engine) leftOut(id ReqID) bool {
 	if !e.decodes(id) {
 		return false

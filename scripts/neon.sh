@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The NEON kernels under an emulator, against those of AVX2: the same results.
+# The NEON and I8MM kernels under an emulator, against those of AVX2: the same results.
 # Debian: g++-aarch64-linux-gnu qemu-user-static.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,11 +17,20 @@ trap 'rm -rf "$out"' EXIT
 flags=(-std=c++17 -O2 -I"$engine/llama/llama.cpp/include" -I"$engine/ml/backend/ggml/ggml/include" -Iruntime/llama)
 main=runtime/llama/testdata/cross/cross.cpp
 g++ "${flags[@]}" "$main" runtime/llama/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"
-"$cross" -static "${flags[@]}" "$main" runtime/llama/{matmul_neon,attention_neon,attention_merge}.cpp -o "$out/neon"
-"$out/avx2" >"$out/avx2.txt"
-"$emulator" -cpu max "$out/neon" >"$out/neon.txt"
-if ! cmp "$out/avx2.txt" "$out/neon.txt"; then
-	diff "$out/avx2.txt" "$out/neon.txt" | head -20 >&2
+"$cross" -static "${flags[@]}" "$main" runtime/llama/{matmul_neon,matmul_i8mm,attention_neon,attention_merge}.cpp \
+	-o "$out/arm"
+"$out/avx2" avx2 >"$out/avx2.txt"
+for kernels in neon i8mm; do
+	"$emulator" -cpu max "$out/arm" "$kernels" >"$out/$kernels.txt"
+	if ! cmp "$out/avx2.txt" "$out/$kernels.txt"; then
+		diff "$out/avx2.txt" "$out/$kernels.txt" | head -20 >&2
+		exit 1
+	fi
+	echo "$(wc -l <"$out/$kernels.txt") results of $kernels are those of AVX2"
+done
+# A processor with dot products and without I8MM does not claim to have it.
+if "$emulator" -cpu neoverse-n1 "$out/arm" i8mm >/dev/null 2>&1 ||
+	! "$emulator" -cpu neoverse-n1 "$out/arm" neon | cmp - "$out/avx2.txt"; then
+	echo "scripts/neon.sh: the wrong kernels are chosen on a processor without I8MM" >&2
 	exit 1
 fi
-echo "$(wc -l <"$out/neon.txt") results of NEON are those of AVX2"

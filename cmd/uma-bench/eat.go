@@ -31,9 +31,8 @@ decides. Its savings have a 95 % interval (bootstrap over problems).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Eval.Problems = firstOfEach(heldout.Problems(), each)
 			if each > 0 && check > 0 {
-				cfg.Check = slices.DeleteFunc(firstOfEach(heldout.Problems(), each+check), func(p heldout.Problem) bool {
-					return slices.Contains(cfg.Eval.Problems, p)
-				})
+				cfg.Check = slices.DeleteFunc(firstOfEach(heldout.Problems(), each+check),
+					func(p heldout.Problem) bool { return slices.Contains(cfg.Eval.Problems, p) })
 			}
 			cfg.Loss /= 100
 			cfg.Serve = func(options ...string) (string, func() error, error) {

@@ -96,7 +96,7 @@ time divided by that of uma-serve's kernels.
 	f.StringSliceVar(&weights, "weights", []string{"q4_k_m", "q6_k", "q4_0"}, "`types` of the generated models: "+
 		ggufgen.TypeNames())
 	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, avx512, avxvnni, avx2, "+
-		"neon")
+		"i8mm, neon")
 	f.IntSliceVar(&cfg.Rows, "rows", []int{1, 4, 16}, "`sequences` that decode one token each in a step")
 	f.IntVar(&cfg.Prompt, "prompt", 512, "`tokens` of a prompt; 0 = none")
 	f.IntVar(&cfg.Depth, "depth", 32, "`tokens` of each sequence before the decoded one")

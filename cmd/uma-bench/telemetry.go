@@ -61,6 +61,7 @@ func printTelemetry(w io.Writer, rows []bench.TelemetryRow) {
 		"exports |\n|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		fmt.Fprintf(w, "| %s | %d | %.1f | %.1f | **%.3f** | %.3f … %.3f | %.3f | %d |\n", r.Collector, r.Streams,
-			r.Plain.TokensPerSecond, r.Exporting.TokensPerSecond, r.Throughput, r.CI95[0], r.CI95[1], r.ITLp95, r.Exports)
+			r.Plain.TokensPerSecond, r.Exporting.TokensPerSecond, r.Throughput, r.CI95[0], r.CI95[1], r.ITLp95,
+			r.Exports)
 	}
 }

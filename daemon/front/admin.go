@@ -65,21 +65,7 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []part) {
 	default:
 		frame = wire.AppendAdmin(nil, q.Kind, "front")
 	}
-	type asked struct {
-		m  *served
-		fd int
-	}
-	var list []asked
-	for _, m := range f.inOrder() {
-		if m.proc == nil || m.proc.dead || m.state != ready && m.state != loading {
-			continue
-		}
-		if fd, err := f.loop.PassNew(m.proc.link, insider(peer)); err != nil {
-			f.log.Warn("an engine process cannot be asked", "model", m.name, "error", err)
-		} else {
-			list = append(list, asked{m, fd})
-		}
-	}
+	list := f.reach(peer)
 	return func() []part {
 		out := make([]part, len(list))
 		var wg sync.WaitGroup
@@ -96,6 +82,28 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []part) {
 		wg.Wait()
 		return slices.DeleteFunc(out, func(p part) bool { return p.body == nil && p.err == nil })
 	}
+}
+
+// asked is a connection to a model's engine process.
+type asked struct {
+	m  *served
+	fd int
+}
+
+// reach connects to every engine process in a client's name. The caller closes the connections.
+func (f *Front) reach(peer ipc.Peer) (list []asked) {
+	for _, m := range f.inOrder() {
+		if m.proc == nil || m.proc.dead || m.state != ready && m.state != loading {
+			continue
+		}
+		fd, err := f.loop.PassNew(m.proc.link, insider(peer))
+		if err != nil {
+			f.log.Warn("an engine process cannot be asked", "model", m.name, "error", err)
+			continue
+		}
+		list = append(list, asked{m, fd})
+	}
+	return list
 }
 
 // inOrder are the models, the default one first.

@@ -139,6 +139,47 @@ func TestCancelByIDReachesItsProcess(t *testing.T) {
 	}
 }
 
+// TestLoadingModelIsAsked: a request that waits for its model can be cancelled by its id; the front asks for the stored
+// responses, metrics and requests of a model that loads as well.
+func TestLoadingModelIsAsked(t *testing.T) {
+	r := start(t, Options{}, []string{"gated", "one"}, nil)
+	q := endless("gated")
+	q.ID = "mine"
+	st, err := r.dial().Stream(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev, err := st.Next(); err != nil || ev.Kind != wire.EventProgress {
+		t.Fatalf("%+v, %v", ev, err)
+	}
+	if text, err := wholeOf(r.dial(), "one"); err != nil {
+		t.Fatal(text, err)
+	}
+	if status, text := r.http().do("GET", "/v1/responses/none", ""); status != http.StatusNotFound {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.http().do("GET", "/metrics", ""); status != http.StatusOK ||
+		!strings.Contains(text, `model="gated"`) || !strings.Contains(text, `model="one"`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.http().post("/cancel", `{"id":"mine"}`); status != http.StatusOK ||
+		!strings.Contains(text, `"found":true`) {
+		t.Fatalf("%d %s", status, text)
+	}
+	for {
+		ev, err := st.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind == wire.EventEOS {
+			if ev.EOS.Reason != wire.Cancelled {
+				t.Errorf("%v", ev.EOS.Reason)
+			}
+			break
+		}
+	}
+}
+
 // TestTCPClientsAreIdentifiedByTheFront: an engine process has neither the user database nor the file of keys.
 func TestTCPClientsAreIdentifiedByTheFront(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")

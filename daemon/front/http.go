@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
@@ -326,32 +327,24 @@ type httpAnswer struct {
 	body   []byte
 }
 
-// overHTTP sends a request as it came to every engine process that is ready, in its client's name.
-func (f *Front) overHTTP(r *http.Request, body []byte) (out []httpAnswer) {
+// overHTTP sends a request as it came to every engine process, in its client's name. Those that load are asked too:
+// their requests can be cancelled, and one may have answered before the front has read that it is ready.
+func (f *Front) overHTTP(r *http.Request, body []byte) []httpAnswer {
 	peer, _ := ipc.PeerOf(r.Context())
-	peer = insider(peer)
-	type asked struct {
-		m  *served
-		fd int
-	}
 	var list []asked
-	f.call(func() {
-		for _, m := range f.inOrder() {
-			if m.state != ready || m.proc.dead {
-				continue
+	f.call(func() { list = f.reach(peer) })
+	out := make([]httpAnswer, len(list))
+	var wg sync.WaitGroup
+	for i, a := range list {
+		wg.Go(func() {
+			status, answer, err := roundTrip(a.fd, r, body)
+			if err != nil {
+				f.log.Warn("an engine process does not answer", "model", a.m.name, "question", r.URL.Path, "error", err)
+				return
 			}
-			if fd, err := f.loop.PassNew(m.proc.link, peer); err == nil {
-				list = append(list, asked{m, fd})
-			}
-		}
-	})
-	for _, a := range list {
-		status, answer, err := roundTrip(a.fd, r, body)
-		if err != nil {
-			f.log.Warn("an engine process does not answer", "model", a.m.name, "question", r.URL.Path, "error", err)
-			continue
-		}
-		out = append(out, httpAnswer{a.m, status, answer})
+			out[i] = httpAnswer{a.m, status, answer}
+		})
 	}
-	return out
+	wg.Wait()
+	return slices.DeleteFunc(out, func(a httpAnswer) bool { return a.m == nil })
 }

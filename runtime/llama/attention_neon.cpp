@@ -13,6 +13,7 @@
 #include "matmul.h"
 
 #pragma GCC target("arch=armv8.2-a+dotprod+fp16")
+#define I8MM 0
 #include "vectors_neon.h"
 
 #include "attention_float.h"

@@ -313,7 +313,7 @@ func BenchmarkAttention(b *testing.B) {
 				seen++
 			}
 		}
-		for _, name := range []string{"avx512", "avx2", "neon", "ggml"} {
+		for _, name := range []string{"avx512", "avx2", "i8mm", "neon", "ggml"} {
 			b.Run(c.name+"/"+name, func(b *testing.B) {
 				defer withKernels(b, name)()
 				for range b.N {

@@ -18,7 +18,7 @@
 // A row's result is the same whatever the number of rows: a token's result does not depend on who shares its step, bit for
 // bit. ggml's differs between one row and several.
 //
-// Instruction sets: matmul_avx512.cpp, matmul_avxvnni.cpp, matmul_avx2.cpp, matmul_neon.cpp. The processor chooses.
+// Instruction sets: matmul_avx512.cpp, matmul_avxvnni.cpp, matmul_avx2.cpp, matmul_i8mm.cpp, matmul_neon.cpp. The processor chooses.
 
 #if __has_include("ggml.h")
 
@@ -62,6 +62,7 @@ const uma_kernels * const known[] = {
     &uma_kernels_avxvnni,
     &uma_kernels_avx2,
 #else
+    &uma_kernels_i8mm,
     &uma_kernels_neon,
 #endif
 };

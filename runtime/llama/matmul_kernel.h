@@ -6,7 +6,8 @@
 
 namespace {
 
-// activations are a block of N rows: begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
+// activations are a block of N rows; where the instruction takes two at a time (PAIRS) they alternate every eight bytes, but
+// for an odd last one. begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
 // block where a half has no scale; mass is scale · Σ q.
 template <int N> struct activations {
     int8_t  q[N][32];
@@ -177,7 +178,13 @@ template <class F> void prepare_rows(const uma_job & j) {
                 begin[0] += begin[1];
             }
             const float mass = scale * (float) (sum[0] + sum[1]);
-            memcpy(to + r * 32, q, 32);
+            if (PAIRS && (r | 1) < n) { // eight bytes of this row, eight of the other one
+                for (int e = 0; e < 4; e++) {
+                    memcpy(to + (r & ~1) * 32 + e * 16 + (r & 1) * 8, q + e * 8, 8);
+                }
+            } else {
+                memcpy(to + r * 32, q, 32);
+            }
             memcpy(to + n * 32 + r * 4, &scale, 4);
             memcpy(to + n * 36 + r * 4, begin, 4);
             memcpy(to + n * 40 + r * 4, begin + 1, 4);

@@ -16,24 +16,10 @@
 #include "matmul.h"
 
 #pragma GCC target("arch=armv8.2-a+dotprod+fp16")
-#include "vectors_neon.h"
-
-#include "matmul_formats.h"
-
-#include "matmul_float.h"
+#define I8MM 0
+#include "matmul_neon.h"
 
 namespace {
-struct format;
-format bf16_format();
-} // namespace
-
-#include "matmul_kernel.h"
-
-namespace {
-
-format bf16_format() {
-    return {FLOAT_ROWS, prepare_nothing, floats<bf16>};
-}
 
 bool here() {
     constexpr unsigned long ASIMDDP = 1 << 20; // HWCAP_ASIMDDP of asm/hwcap.h

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int  LANES = 8, ROWS = 4, FLOAT_COLUMNS = 3;
 constexpr bool UNSIGNED = VNNI;
+constexpr bool PAIRS    = false;
 
 typedef uint32_t vi __attribute__((vector_size(32)));
 typedef int32_t  vs __attribute__((vector_size(32)));

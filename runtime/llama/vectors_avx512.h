@@ -9,6 +9,7 @@ namespace {
 
 constexpr int  LANES = 16, ROWS = 8, FLOAT_COLUMNS = 6;
 constexpr bool UNSIGNED = true;
+constexpr bool PAIRS    = false;
 
 typedef uint32_t vi __attribute__((vector_size(64)));
 typedef int32_t  vs __attribute__((vector_size(64)));

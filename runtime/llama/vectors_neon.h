@@ -1,5 +1,6 @@
 // The vectors of the kernels in NEON with the dot product instructions of ARMv8.2. They multiply signed bytes, which all
-// weights are here: those of the unsigned formats are below 64.
+// weights are here: those of the unsigned formats are below 64. I8MM is 1 where ARMv8.6's products of two rows with two rows
+// are used as well, which do twice as many multiplications each.
 
 #include <arm_neon.h>
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr int  LANES = 4, ROWS = 8, FLOAT_COLUMNS = 4;
 constexpr bool UNSIGNED = false;
+constexpr bool PAIRS    = I8MM;
 
 typedef uint32_t vi __attribute__((vector_size(16)));
 typedef int32_t  vs __attribute__((vector_size(16)));
@@ -68,18 +70,45 @@ template <class At> INLINE void load4(At a, vi * t) {
     t[3] = (vi) vcombine_u32(vget_high_u32(x.val[1]), vget_high_u32(y.val[1]));
 }
 
+INLINE int32x4_t dot16(int32x4_t s, const vi * q, int8x16_t y) {
+    s = vdotq_laneq_s32(s, (int8x16_t) q[0], y, 0);
+    s = vdotq_laneq_s32(s, (int8x16_t) q[1], y, 1);
+    s = vdotq_laneq_s32(s, (int8x16_t) q[2], y, 2);
+    return vdotq_laneq_s32(s, (int8x16_t) q[3], y, 3);
+}
+
 // dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
 template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
+    constexpr int PAIRED = PAIRS ? N & ~1 : 0; // rows that prepare_rows has brought beside another one
+#if I8MM
+    // The products of weights' rows 0 and 1, and 2 and 3, with two rows of activations.
+    int32x4_t low[N / 2 + 1], high[N / 2 + 1];
+#pragma GCC unroll 4
+    for (int i = 0; i < PAIRED / 2; i++) {
+        low[i] = high[i] = vdupq_n_s32(0);
+    }
+#pragma GCC unroll 4
+    for (int f = FIRST; f < FIRST + COUNT; f += 2) {
+        const int8x16_t w01 = (int8x16_t) vzip1q_u32((uint32x4_t) q[f], (uint32x4_t) q[f + 1]);
+        const int8x16_t w23 = (int8x16_t) vzip2q_u32((uint32x4_t) q[f], (uint32x4_t) q[f + 1]);
+#pragma GCC unroll 4
+        for (int i = 0; i < PAIRED / 2; i++) {
+            const int8x16_t y = vld1q_s8((const int8_t *) x + 64 * i + 8 * f);
+            low[i]            = vmmlaq_s32(low[i], w01, y);
+            high[i]           = vmmlaq_s32(high[i], w23, y);
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < PAIRED / 2; i++) {
+        sum[2 * i] += (vs) vuzp1q_s32(low[i], high[i]);
+        sum[2 * i + 1] += (vs) vuzp2q_s32(low[i], high[i]);
+    }
+#endif
 #pragma GCC unroll 2
     for (int f = FIRST; f < FIRST + COUNT; f += 4) {
 #pragma GCC unroll 8
-        for (int i = 0; i < N; i++) {
-            const int8x16_t y = vld1q_s8(x[i] + 4 * f);
-            int32x4_t       s = (int32x4_t) sum[i];
-            s      = vdotq_laneq_s32(s, (int8x16_t) q[f], y, 0);
-            s      = vdotq_laneq_s32(s, (int8x16_t) q[f + 1], y, 1);
-            s      = vdotq_laneq_s32(s, (int8x16_t) q[f + 2], y, 2);
-            sum[i] = (vs) vdotq_laneq_s32(s, (int8x16_t) q[f + 3], y, 3);
+        for (int i = PAIRED; i < N; i++) {
+            sum[i] = (vs) dot16((int32x4_t) sum[i], q + f, vld1q_s8(x[i] + 4 * f));
         }
     }
 }

@@ -1,5 +1,5 @@
-// Runs the kernels of one instruction set on fixed pseudo-random weights, activations and caches, and prints the results:
-// scripts/neon.sh compares those of NEON, under an emulator, with those of AVX2. Products with quantised weights are the same
+// Runs the kernels that the argument names on fixed pseudo-random weights, activations and caches, and prints the results:
+// scripts/neon.sh compares those of NEON and I8MM, under an emulator, with those of AVX2. Products with quantised weights are the same
 // bit for bit; sums of F16, BF16 and attention, which have lanes in another order, are rounded before they are printed.
 
 #include <cmath>
@@ -156,16 +156,23 @@ void attention(const uma_kernels & kernels, int width, int type, int bytes) {
 
 } // namespace
 
-int main() {
+int main(int argc, char ** argv) {
 #if defined(__x86_64__)
-    const uma_kernels & kernels = uma_kernels_avx2;
+    const uma_kernels * const all[] = {&uma_kernels_avx2};
 #else
-    const uma_kernels & kernels = uma_kernels_neon;
+    const uma_kernels * const all[] = {&uma_kernels_i8mm, &uma_kernels_neon};
 #endif
-    if (!kernels.here()) {
-        fprintf(stderr, "this processor does not have %s\n", kernels.name);
+    const uma_kernels * chosen = nullptr;
+    for (const uma_kernels * k : all) {
+        if (argc == 2 && strcmp(argv[1], k->name) == 0) {
+            chosen = k;
+        }
+    }
+    if (!chosen || !chosen->here()) {
+        fprintf(stderr, "this processor or build does not have these kernels\n");
         return 1;
     }
+    const uma_kernels & kernels = *chosen;
     for (const type & t : types) {
         for (int n : {1, 2, 3, 4, 5, 8, 11, 17}) {
             for (int m : {1, 7, 16, 33}) {

@@ -1,0 +1,33 @@
+//go:build linux && arm64 && !llama_system && !llama_no_products && !llama_stub
+
+// The products of matmul_kernel.h and matmul_float.h in NEON with dot products and products of 8-bit matrices (I8MM). As in
+// matmul_avx512.cpp, the whole file is compiled for these instructions: no header with inline functions may be included below
+// the pragma.
+
+#if __has_include("ggml.h")
+
+#include <sys/auxv.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "ggml.h"
+#include "matmul.h"
+
+#pragma GCC target("arch=armv8.2-a+dotprod+fp16+i8mm")
+#define I8MM 1
+#include "matmul_neon.h"
+
+namespace {
+
+bool here() {
+    constexpr unsigned long ASIMDDP = 1 << 20, I8MM_HERE = 1 << 13; // HWCAP_ASIMDDP, HWCAP2_I8MM of asm/hwcap.h
+    return (getauxval(AT_HWCAP) & ASIMDDP) && (getauxval(AT_HWCAP2) & I8MM_HERE);
+}
+
+} // namespace
+
+const uma_kernels uma_kernels_i8mm = {"i8mm", here, strip, rows_bytes, strip_bytes, prepare, compute, uma_attention_neon};
+
+#endif
