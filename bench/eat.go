@@ -23,7 +23,8 @@ import (
 type EATConfig struct {
 	Eval EvalConfig // problems, concurrency, seed, temperature
 	// Deltas are the thresholds of EAT's EMA variance (meridian.eat_ema_variance_threshold), Lambdas those of RPDI's
-	// index (meridian.rpdi_threshold), Caps the budgets in tokens.
+	// index (meridian.rpdi_threshold, or rpdi_indicator_threshold where RPDI has "rpdi_form=indicator"), Caps the
+	// budgets in tokens.
 	Deltas, Lambdas []float64
 	Caps            []int
 	// Check are problems that no threshold is chosen by: each signal is tried on them with the threshold that the
@@ -78,7 +79,11 @@ func RunEAT(ctx context.Context, cfg EATConfig) (*EATReport, error) {
 			flags = meridianFlags(cfg.EAT, "eat_ema_variance_threshold="+threshold)
 		case "rpdi":
 			think.EarlyExit = wire.ExitRPDI
-			flags = meridianFlags(cfg.RPDI, "rpdi_threshold="+threshold)
+			key := "rpdi_threshold="
+			if slices.Contains(cfg.RPDI, "rpdi_form=indicator") {
+				key = "rpdi_indicator_threshold="
+			}
+			flags = meridianFlags(cfg.RPDI, key+threshold)
 		case "cap":
 			think.BudgetTokens = int(value)
 		}

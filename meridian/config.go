@@ -66,6 +66,9 @@ type Config struct {
 
 	// ForceGraceTokens is how long a pending close waits for the end of a line or sentence, in think tokens.
 	ForceGraceTokens int `toml:"force_grace_tokens"`
+	// ForceAtBlankLine has a close that a signal decided wait for a blank line: for models that conclude at the end of
+	// a paragraph, and do not answer well from the middle of one.
+	ForceAtBlankLine bool `toml:"force_at_blank_line"`
 	// ForceRetryTokens is the number of think tokens after which a forced close that took no effect is forced again.
 	ForceRetryTokens int `toml:"force_retry_tokens"`
 

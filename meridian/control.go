@@ -302,10 +302,21 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	// or the loop decoded past the cap.
 	capped := c.think >= c.stop
 	whole := c.text.need == 0 && len(c.held) == 0 && !c.part.header() // no character, tag or header is half written
-	if capped || whole && (c.state >= closeDue || c.text.boundary()) {
+	if capped || whole && (c.state >= closeDue || c.mayEnd()) {
 		return c.force(now), true
 	}
 	return runtime.NoToken, false
+}
+
+// mayEnd reports whether the pending close may come behind the text so far.
+func (c *Control) mayEnd() bool {
+	switch c.pending.Reason {
+	case Converged, Stalled, Overthinking:
+		if c.cfg.ForceAtBlankLine {
+			return c.text.blankLine()
+		}
+	}
+	return c.text.boundary()
 }
 
 // force begins the close and returns its first token. It does not repeat tokens of the tag that the model has just

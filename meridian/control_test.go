@@ -408,6 +408,36 @@ func TestRPDICloses(t *testing.T) {
 	}
 }
 
+// TestSignalWaitsForABlankLine: with force_at_blank_line, for as long as force_grace_tokens; a budget does not wait.
+func TestSignalWaitsForABlankLine(t *testing.T) {
+	run := func(o Options, atBlank bool, grace int) string {
+		cfg := DefaultConfig()
+		cfg.MinThinkTokens, cfg.RPDIWindow, cfg.ForceAtBlankLine, cfg.ForceGraceTokens = 0, 16, atBlank, grace
+		s := newSession(words, cfg, o, "<think>", words.says("word is.word is.word is.word is.\n\n"))
+		s.stats = func() runtime.RowStats {
+			if s.c.ThinkTokens() < 206 {
+				return runtime.RowStats{Entropy: 1}
+			}
+			return runtime.RowStats{Entropy: 4}
+		}
+		s.think(400)
+		return s.think0()
+	}
+	rpdi := DefaultOptions()
+	rpdi.EarlyExit = ExitRPDI
+	atSentence, atBlank, soon := run(rpdi, false, 32), run(rpdi, true, 32), run(rpdi, true, 1)
+	if strings.HasSuffix(atSentence, "\n\n") || !strings.HasSuffix(atBlank, "\n\n") || len(atBlank) <= len(atSentence) {
+		t.Errorf("closed after %q; with force_at_blank_line after %q", atSentence[len(atSentence)-20:],
+			atBlank[len(atBlank)-20:])
+	}
+	if strings.HasSuffix(soon, "\n\n") || len(soon) >= len(atBlank) {
+		t.Errorf("with a grace of one token it is closed after %q", soon[len(soon)-20:])
+	}
+	if a, b := run(budget(101), false, 32), run(budget(101), true, 32); a != b {
+		t.Errorf("a budget closes after %d bytes, with force_at_blank_line after %d", len(a), len(b))
+	}
+}
+
 // TestLostForce: a close that does not arrive is forced again at once, and counted once.
 func TestLostForce(t *testing.T) {
 	for _, v := range []*testVocab{words, spelledWords} {

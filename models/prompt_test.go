@@ -24,6 +24,11 @@ func open(t *testing.T) (runtime.Engine, *chattmpl.Template) {
 	if err := write(path, tiny); err != nil {
 		t.Fatal(err)
 	}
+	return openFile(t, path)
+}
+
+func openFile(t *testing.T, path string) (runtime.Engine, *chattmpl.Template) {
+	t.Helper()
 	info, err := gguf.Inspect(path)
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +158,25 @@ func TestThinkingEndedAtABlankLine(t *testing.T) {
 		}
 		if got := a.continued(prompt+think+"</think>\n\n", ""); got != said {
 			t.Errorf("%s: thought %q, then answered %q", q, think, got)
+		}
+	}
+}
+
+// TestRedundantThoughts: uma-redundant checks each of its answers, which uma-tiny hardly does, and thinking that is ended
+// before the checks gives the same answer: early exit has something to save.
+func TestRedundantThoughts(t *testing.T) {
+	eng, tmpl := openFile(t, "uma-redundant.gguf")
+	a := &asker{t, eng, tmpl}
+	for _, q := range []string{"What is 4821 + 977?", "Sort 31, 7, 240.", "What day is 10 days after Monday?"} {
+		prompt := a.prompt(q)
+		got := a.continued(prompt, "")
+		think, answer, closed := strings.Cut(got, "</think>\n\n")
+		if !closed || strings.Count(think, "\n\n") < 2 {
+			t.Errorf("%s: no check of the answer in %q", q, got)
+		}
+		first := a.continued(prompt, ".\n\n")
+		if early := a.continued(prompt+first+"</think>\n\n", ""); early != answer {
+			t.Errorf("%s: answered %q, and %q after its first paragraph", q, answer, early)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 """Writes a checkpoint as GGUF: matrices Q8_0, norms F32, tokenizer and chat template inside.
 
-    python3 export.py DIR uma-tiny.gguf       DIR as train.py left it
+    python3 export.py DIR uma-tiny.gguf       DIR as train.py left it; the model's name is the file's
 """
 import os
 import struct
@@ -71,7 +71,7 @@ def export(directory, path):
     pairs = [
         ("general.architecture", STRING, "llama"),
         ("general.type", STRING, "model"),
-        ("general.name", STRING, "uma-tiny"),
+        ("general.name", STRING, os.path.splitext(os.path.basename(path))[0]),
         ("general.license", STRING, "mit"),
         ("general.description", STRING, "A small demonstration model: arithmetic, sorting, letters, calendar, with thinking. Not a general assistant."),
         ("general.file_type", U32, 7),  # mostly Q8_0
