@@ -162,8 +162,8 @@ func TestThinkingEndedAtABlankLine(t *testing.T) {
 	}
 }
 
-// TestRedundantThoughts: uma-redundant checks each of its answers, which uma-tiny hardly does, and thinking that is ended
-// before the checks gives the same answer: early exit has something to save.
+// TestRedundantThoughts: uma-redundant checks each of its answers, which uma-tiny hardly does, and thinking that is
+// ended before the checks gives the same answer: early exit has something to save.
 func TestRedundantThoughts(t *testing.T) {
 	eng, tmpl := openFile(t, "uma-redundant.gguf")
 	a := &asker{t, eng, tmpl}
