@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -105,6 +106,27 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 	}
 }
 
+// cancels ends the request with an id over HTTP and reads its stream to the end.
+func (r *running) cancels(id string, st *client.Stream) {
+	r.t.Helper()
+	if status, text := r.http().post("/cancel", `{"id":"`+id+`"}`); status != http.StatusOK ||
+		!strings.Contains(text, `"found":true`) {
+		r.t.Fatalf("%d %s", status, text)
+	}
+	for {
+		ev, err := st.Next()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if ev.Kind == wire.EventEOS {
+			if ev.EOS.Reason != wire.Cancelled {
+				r.t.Errorf("%v", ev.EOS.Reason)
+			}
+			return
+		}
+	}
+}
+
 // TestCancelByIDReachesItsProcess: the front does not know whose request an id is.
 func TestCancelByIDReachesItsProcess(t *testing.T) {
 	r := start(t, Options{}, []string{"one", "slow"}, nil)
@@ -117,22 +139,7 @@ func TestCancelByIDReachesItsProcess(t *testing.T) {
 	if _, err := st.Next(); err != nil {
 		t.Fatal(err)
 	}
-	if status, text := r.http().post("/cancel", `{"id":"mine"}`); status != http.StatusOK ||
-		!strings.Contains(text, `"found":true`) {
-		t.Fatalf("%d %s", status, text)
-	}
-	for {
-		ev, err := st.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ev.Kind == wire.EventEOS {
-			if ev.EOS.Reason != wire.Cancelled {
-				t.Errorf("%v", ev.EOS.Reason)
-			}
-			break
-		}
-	}
+	r.cancels("mine", st)
 	if status, text := r.http().post("/cancel", `{"id":"nobody"}`); status != http.StatusOK ||
 		!strings.Contains(text, `"found":false`) {
 		t.Errorf("%d %s", status, text)
@@ -162,22 +169,7 @@ func TestLoadingModelIsAsked(t *testing.T) {
 		!strings.Contains(text, `model="gated"`) || !strings.Contains(text, `model="one"`) {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := r.http().post("/cancel", `{"id":"mine"}`); status != http.StatusOK ||
-		!strings.Contains(text, `"found":true`) {
-		t.Fatalf("%d %s", status, text)
-	}
-	for {
-		ev, err := st.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ev.Kind == wire.EventEOS {
-			if ev.EOS.Reason != wire.Cancelled {
-				t.Errorf("%v", ev.EOS.Reason)
-			}
-			break
-		}
-	}
+	r.cancels("mine", st)
 }
 
 // TestTCPClientsAreIdentifiedByTheFront: an engine process has neither the user database nor the file of keys.
