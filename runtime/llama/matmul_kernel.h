@@ -75,11 +75,12 @@ template <class F, int N> struct tally {
     }
 };
 
-// fetch brings in as much of next as super-block b of a strip is, into the second-level cache: in the first level two strips
-// displace each other (Q6_K with 16 rows took three times as long).
+// fetch brings in the part of next that is due with block b of a strip, into the second-level cache: in the first level two
+// strips displace each other (Q6_K with 16 rows took three times as long). Block by block, because the processor drops what
+// it is asked for while its buffers are full.
 template <class F> INLINE void fetch(const char * next, int64_t b) {
-    next += b * LANES * F::BYTES;
-    for (int i = 0; i < LANES * F::BYTES; i += 64) {
+    constexpr int64_t PART = LANES * F::BYTES * 32 / F::VALUES;
+    for (int64_t i = (b * PART + 63) & ~63; i < (b + 1) * PART; i += 64) {
         __builtin_prefetch(next + i, 0, 2);
     }
 }
@@ -92,19 +93,19 @@ template <class F, int N> void few(const uma_job & j, int64_t s, const char * ne
     tally<F, N>            t;
     t.clear();
     for (int64_t b = 0; b < j.k / F::VALUES; b++) {
-        fetch<F>(next, b);
-        F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES},
-                  [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA { t.add(q, scale, other, x[b * BLOCKS + i]); });
+        F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES}, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
+            fetch<F>(next, b * BLOCKS + i);
+            t.add(q, scale, other, x[b * BLOCKS + i]);
+        });
     }
     t.write(j.c + s * LANES, j.c_row, LANES);
 }
 
 // keep unpacks a strip into memory.
-template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows, const char * next) {
+template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows) {
     const char * w = j.w + s * LANES * j.w_row;
     unpacked *   u = (unpacked *) j.strip;
     for (int64_t b = 0; b < j.k / F::VALUES; b++, u += F::VALUES / 32) {
-        fetch<F>(next, b);
         F::unpack(at<WHOLE>{w + b * F::BYTES, j.w_row, rows}, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
             memcpy(u[i].q, q, sizeof(u[i].q));
             u[i].scale = scale;
@@ -113,13 +114,16 @@ template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows,
     }
 }
 
-// more multiplies N rows, those from row on, with the strip that is kept.
-template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int64_t row) {
+// more multiplies N rows, those from row on, with the strip that is kept. next may be null.
+template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int64_t row, const char * next) {
     const unpacked *       u = (const unpacked *) j.strip;
     const activations<N> * x = (const activations<N> *) (j.rows + row * (j.k / 32) * ACTIVATIONS);
     tally<F, N>            t;
     t.clear();
     for (int64_t b = 0; b < j.k / 32; b++) {
+        if (next) {
+            fetch<F>(next, b);
+        }
         t.add(u[b].q, u[b].scale, u[b].other, x[b]);
     }
     t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
@@ -130,7 +134,7 @@ constexpr int FEW = 4;
 
 template <class F> void quantised(const uma_job & j, const uma_piece & p) {
     using few_fn  = void (*)(const uma_job &, int64_t, const char *);
-    using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
+    using more_fn = void (*)(const uma_job &, int64_t, int, int64_t, const char *);
     static constexpr few_fn few_of[] = {nullptr, few<F, 1>, few<F, 2>, few<F, 3>, few<F, 4>};
 #define UMA_MORE(n) more<F, n <= ROWS ? n : ROWS>
     static constexpr more_fn more_of[] = {nullptr, UMA_MORE(1), UMA_MORE(2), UMA_MORE(3), UMA_MORE(4), UMA_MORE(5), UMA_MORE(6), UMA_MORE(7), UMA_MORE(8)};
@@ -142,9 +146,9 @@ template <class F> void quantised(const uma_job & j, const uma_piece & p) {
             few_of[j.n](j, s, next);
             continue;
         }
-        rows == LANES ? keep<F, true>(j, s, rows, next) : keep<F, false>(j, s, rows, next);
+        rows == LANES ? keep<F, true>(j, s, rows) : keep<F, false>(j, s, rows);
         for (int64_t i = 0; i < j.n; i += ROWS) {
-            more_of[j.n - i < ROWS ? j.n - i : ROWS](j, s, rows, i);
+            more_of[j.n - i < ROWS ? j.n - i : ROWS](j, s, rows, i, i == 0 ? next : nullptr);
         }
     }
 }
