@@ -10,13 +10,23 @@ CGO_ENABLED=0 go build -o "$report" ./internal/testreport
 # wait for each other at barriers. make lint vets.
 tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 
+# What is not raced. The tag llama_stub leaves llama.cpp out of the race: it would be compiled a second time, minutes on
+# two cores. The packages that import it hold no goroutine, and the daemon is raced on the fake engine. The others are
+# pure packages without a goroutine, whose tests take minutes under the race detector, and tests that read the sources.
+left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
+left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)'
+left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(cluster|blis)$)'
+
+# Packages that are raced below run only there, but for tests that measure allocations or are too slow to be raced.
 # Without the engine tests wait more than they compute: twice as many packages at a time as usual.
 many=$(($(getconf _NPROCESSORS_ONLN) * 2))
-step "the stub engine: CGO_ENABLED=0 go test ./..."
+step "the stub engine: CGO_ENABLED=0 go test of what is not raced"
+export CGO_ENABLED=0
 daemon=$(go list ./daemon)
-CGO_ENABLED=0 tests -p "$many" $(CGO_ENABLED=0 go list ./... | grep -vxF "$daemon")
-# The daemon's tests are raced below, but for those that the race detector is too slow for.
-CGO_ENABLED=0 tests -run '^(TestServingAllocatesNothingPerToken|TestForcedCloses)$' "$daemon"
+tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot
+tests -run '^(TestServingAllocatesNothingPerToken|TestForcedCloses)$' "$daemon"
+tests -run '^TestCrashesUnderLoad$' ./daemon/front
+unset CGO_ENABLED
 
 step "other systems: types for darwin and freebsd"
 CGO_ENABLED=0 go build -o "$report.types" ./internal/crosscheck
@@ -29,13 +39,6 @@ GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./intern
 step "build"
 make build
 
-# The tag llama_stub leaves llama.cpp out: the race detector would have it compiled a second time, minutes on two
-# cores. The packages that import it hold no goroutine, and the daemon is raced on the fake engine. Left out as well:
-# pure packages without a goroutine, whose tests take minutes under the race detector, and the tests that read the
-# sources.
-left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)'
-left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(cluster|blis)$)'
 # make ENGINE=… has tags, which -tags would take the place of.
 tags=invariants${ENGINE_TAGS:+,$ENGINE_TAGS}
 raced=$tags,llama_stub

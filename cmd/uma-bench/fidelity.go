@@ -42,6 +42,9 @@ long-context instead, workloads that the simulator was not developed on. --cost 
   daemon       the four coefficients that the daemon had learned by the end
   calibration  uma-sim fit of other runs before, between and after the predicted ones
 
+--rounds repeats all of it and compares the medians of the rounds: what the clients see of the same requests differs from
+round to round, on a shared machine by more than the target.
+
 uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about two minutes on two
 cores with a model of 135 M parameters; with --unseen ten or more).`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -69,6 +72,7 @@ cores with a model of 135 M parameters; with --unseen ten or more).`,
 	fs.StringVar(&f.cost, "cost", "recording", "source of step times: recording, daemon, calibration")
 	fs.BoolVar(&f.unseen, "unseen", false, "agent-chain, two-app and long-context instead of the three")
 	fs.StringSliceVar(&f.only, "only", nil, "`workloads` to run (default: all)")
+	fs.IntVar(&f.rounds, "rounds", 1, "times that each workload runs; the table has the medians")
 	fs.StringVar(&f.out, "out", "", "keep recordings and results in `directory`")
 	fs.StringVar(&f.again, "again", "", "run no daemon; simulate the recordings in `directory` (from --out) again")
 	fs.Float64Var(&f.scale, "scale", 1, "factor on the length of the workloads")
@@ -81,6 +85,7 @@ type fidelity struct {
 	model, policy, out, again, cost string
 	only, flags                     []string
 	scale, target                   float64
+	rounds                          int
 	unseen                          bool
 	log                             io.Writer
 	beside                          string
@@ -89,6 +94,9 @@ type fidelity struct {
 func (f *fidelity) run() ([]fidelityRow, error) {
 	if !slices.Contains([]string{"calibration", "daemon", "recording"}, f.cost) {
 		return nil, fmt.Errorf("--cost is %q; it must be recording, daemon or calibration", f.cost)
+	}
+	if f.rounds < 1 {
+		return nil, fmt.Errorf("--rounds is %d; it must be at least 1", f.rounds)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -127,6 +135,28 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 		}
 		return nil, fmt.Errorf("--only is %v; workloads are %s", f.only, strings.Join(names, ", "))
 	}
+	if f.rounds == 1 {
+		return f.round(dir, workloads, wanted)
+	}
+	var all [][]fidelityRow
+	for k := range f.rounds {
+		part := filepath.Join(dir, fmt.Sprintf("round-%d", k+1))
+		if err := os.MkdirAll(part, 0o700); err != nil {
+			return nil, err
+		}
+		rows, err := f.round(part, workloads, wanted)
+		if err != nil {
+			return nil, fmt.Errorf("round %d: %w", k+1, err)
+		}
+		fmt.Fprintf(f.log, "round %d of %d:\n", k+1, f.rounds)
+		printFidelity(f.log, rows)
+		all = append(all, rows)
+	}
+	return medianRows(all), nil
+}
+
+// round records the wanted workloads in dir, unless they have been recorded, and predicts them.
+func (f *fidelity) round(dir string, workloads []bench.FidelityWorkload, wanted func(int) bool) ([]fidelityRow, error) {
 	if f.again == "" {
 		began := time.Now()
 		record := func(w bench.FidelityWorkload, save func(*bench.FidelityWorkload, string) error) error {
@@ -316,6 +346,29 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 			Simulated: bench.Summarise(of(simulated)), Part: true})
 	}
 	return rows, err
+}
+
+// medianRows has the medians of the rounds, number by number. Every round has the same rows.
+func medianRows(rounds [][]fidelityRow) []fidelityRow {
+	rows := slices.Clone(rounds[0])
+	for i := range rows {
+		of := func(get func(*bench.Seen) *float64, seen func(*fidelityRow) *bench.Seen) {
+			var all []float64
+			for _, r := range rounds {
+				all = append(all, *get(seen(&r[i])))
+			}
+			slices.Sort(all)
+			*get(seen(&rows[i])) = (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+		}
+		for _, get := range []func(*bench.Seen) *float64{
+			func(s *bench.Seen) *float64 { return &s.TTFTP50 }, func(s *bench.Seen) *float64 { return &s.TTFTP95 },
+			func(s *bench.Seen) *float64 { return &s.ITLP50 }, func(s *bench.Seen) *float64 { return &s.ITLP95 },
+		} {
+			of(get, func(r *fidelityRow) *bench.Seen { return &r.Real })
+			of(get, func(r *fidelityRow) *bench.Seen { return &r.Simulated })
+		}
+	}
+	return rows
 }
 
 // cells are the four numbers of a row: real, simulated.

@@ -2,9 +2,11 @@ package main
 
 import (
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/bench"
 	results "github.com/uma-serve/uma-serve/bench/report"
 )
 
@@ -46,6 +48,28 @@ func TestRecordedReplays(t *testing.T) {
 				t.Errorf("%s with %v: %v, want %q", file, change, err, want)
 			}
 		}
+	}
+}
+
+// TestFidelityRounds: the table of several rounds has the median of each number, and leaves the rounds as they are.
+func TestFidelityRounds(t *testing.T) {
+	row := func(real, simulated float64) []fidelityRow {
+		r := bench.Seen{TTFTP50: real, TTFTP95: 2 * real, ITLP50: 3 * real, ITLP95: 4 * real}
+		s := bench.Seen{TTFTP50: simulated, TTFTP95: 2 * simulated, ITLP50: 3 * simulated, ITLP95: 4 * simulated}
+		return []fidelityRow{{Workload: "two-app", Real: r, Simulated: s}}
+	}
+	rounds := [][]fidelityRow{row(10, 15), row(30, 11), row(20, 40)}
+	if got := medianRows(rounds); !reflect.DeepEqual(got, row(20, 15)) {
+		t.Errorf("the median is %+v, want %+v", got, row(20, 15))
+	}
+	if got := medianRows(rounds[:2]); !reflect.DeepEqual(got, row(20, 13)) {
+		t.Errorf("the median of two rounds is %+v, want %+v", got, row(20, 13))
+	}
+	if !reflect.DeepEqual(rounds[0], row(10, 15)) {
+		t.Errorf("the first round has become %+v", rounds[0])
+	}
+	if err := do(t, fidelityCommand(), "--rounds", "0"); err == nil || !strings.Contains(err.Error(), "--rounds is 0") {
+		t.Errorf("--rounds 0: %v", err)
 	}
 }
 
