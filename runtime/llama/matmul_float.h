@@ -19,12 +19,12 @@ struct bf16 {
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
 };
 
-// ahead is the weights that the thread reads at least 24 KiB after strip s of piece p, a strip being rows of them: rows side
-// by side are more streams than the processor follows by itself, and memory takes as long to answer as a thread needs for a
-// few KiB.
-INLINE const char * ahead(const uma_job & j, const uma_piece & p, int64_t s, int rows) {
+// ahead is the weights that the thread reads at least so many bytes after strip s of piece p, a strip being rows of them: rows
+// side by side are more streams than the processor follows by itself, and memory takes as long to answer as a thread needs
+// for a few KiB.
+INLINE const char * ahead(const uma_job & j, const uma_piece & p, int64_t s, int rows, int64_t bytes) {
     const int64_t one = rows * j.w_row;
-    s += one >= 24 << 10 ? 1 : (24 << 10) / one + 1;
+    s += one >= bytes ? 1 : bytes / one + 1;
     return j.w + (s >= p.to && p.then >= 0 ? p.then + s - p.to : s) * one;
 }
 
@@ -80,7 +80,7 @@ template <class F> void floats(const uma_job & j, const uma_piece & p) {
     static constexpr fn tile_of[] = {nullptr, UMA_TILE(1), UMA_TILE(2), UMA_TILE(3), UMA_TILE(4), UMA_TILE(5), UMA_TILE(6)};
 #undef UMA_TILE
     for (int64_t s = p.from; s < p.to; s++) {
-        const char * next = ahead(j, p, s, FLOAT_ROWS);
+        const char * next = ahead(j, p, s, FLOAT_ROWS, 8 << 10);
         for (int64_t i = 0; i < j.n; i += FLOAT_COLUMNS, next = nullptr) {
             tile_of[j.n - i < FLOAT_COLUMNS ? j.n - i : FLOAT_COLUMNS](j, s, i, next);
         }

@@ -141,7 +141,7 @@ template <class F> void quantised(const uma_job & j, const uma_piece & p) {
 #undef UMA_MORE
     for (int64_t s = p.from; s < p.to; s++) {
         const int    rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
-        const char * next = ahead(j, p, s, LANES);
+        const char * next = ahead(j, p, s, LANES, 24 << 10);
         if (rows == LANES && j.n <= FEW) {
             few_of[j.n](j, s, next);
             continue;
