@@ -42,8 +42,8 @@ long-context instead, workloads that the simulator was not developed on. --cost 
   daemon       the four coefficients that the daemon had learned by the end
   calibration  uma-sim fit of other runs before, between and after the predicted ones
 
---rounds repeats all of it and compares the medians of the rounds: what the clients see of the same requests differs from
-round to round, on a shared machine by more than the target.
+--rounds repeats all of it and compares the medians of the rounds: what the clients see of the same requests differs
+from round to round, on a shared machine by more than the target.
 
 uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about two minutes on two
 cores with a model of 135 M parameters; with --unseen ten or more).`,

@@ -29,9 +29,20 @@ namespace {
 template <int D> struct alignas(64) float_tile {
     float k[D][BLOCK], v[BLOCK][D];
 
-    void fill(const uma_attention_job & j, const int32_t * at, int n) {
+    // fill takes n cells of the rest of a list. The cells of a conversation lie scattered among those of others, where no
+    // processor foresees the next; those of the block after the next are fetched one by one, because bursts are dropped.
+    void fill(const uma_attention_job & j, const int32_t * at, int n, int64_t rest) {
+        constexpr int AHEAD = 2 * BLOCK;
         alignas(64) float row[BLOCK][D];
         for (int c = 0; c < n; c++) {
+            if (c + AHEAD < rest) {
+                for (int l = 0; l < j.k_bytes; l += 64) {
+                    __builtin_prefetch(j.k + at[c + AHEAD] * j.k_cell + l, 0, 2);
+                }
+                for (int l = 0; l < j.v_bytes; l += 64) {
+                    __builtin_prefetch(j.v + at[c + AHEAD] * j.v_cell + l, 0, 2);
+                }
+            }
             wide_row(j.k_type, j.k + at[c] * j.k_cell, row[c], D);
             wide_row(j.v_type, j.v + at[c] * j.v_cell, v[c], D);
         }

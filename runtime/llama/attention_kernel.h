@@ -38,18 +38,8 @@ template <int D> void group(const job & j) {
                     continue;
                 }
                 if (!have || here > held || memcmp(have, c.at + b, here * sizeof(int32_t)) != 0) {
-                    t.fill(j, c.at + b, here);
+                    t.fill(j, c.at + b, here, c.n - b);
                     have = c.at + b, held = here;
-                    // The cells of a conversation lie scattered among those of others, where no processor foresees the next.
-                    const int64_t end = b + 2 * BLOCK < c.n ? b + 2 * BLOCK : c.n;
-                    for (int64_t i = b + BLOCK; i < end; i++) {
-                        for (int l = 0; l < j.k_bytes; l += 64) {
-                            __builtin_prefetch(j.k + c.at[i] * j.k_cell + l);
-                        }
-                        for (int l = 0; l < j.v_bytes; l += 64) {
-                            __builtin_prefetch(j.v + c.at[i] * j.v_cell + l);
-                        }
-                    }
                 }
                 // Rows with the very same block go on together.
                 int64_t before = r - 1;
