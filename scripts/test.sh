@@ -20,7 +20,7 @@ left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(clust
 # Packages that are raced below run only there, but for tests that measure allocations or are too slow to be raced.
 # Without the engine tests wait more than they compute: twice as many packages at a time as usual.
 many=$(($(getconf _NPROCESSORS_ONLN) * 2))
-step "the stub engine: CGO_ENABLED=0 go test of what is not raced"
+step "without cgo: CGO_ENABLED=0 go test of what is not raced"
 export CGO_ENABLED=0
 daemon=$(go list ./daemon)
 tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot

@@ -43,7 +43,7 @@ long-context instead, workloads that the simulator was not developed on. --cost 
   calibration  uma-sim fit of other runs before, between and after the predicted ones
 
 --rounds repeats all of it and compares the medians of the rounds: what the clients see of the same requests differs
-from round to round, on a shared machine by more than the target.
+from round to round, on a shared machine by more than the target. --again takes the --rounds of the recordings.
 
 uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about two minutes on two
 cores with a model of 135 M parameters; with --unseen ten or more).`,
@@ -141,8 +141,10 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 	var all [][]fidelityRow
 	for k := range f.rounds {
 		part := filepath.Join(dir, fmt.Sprintf("round-%d", k+1))
-		if err := os.MkdirAll(part, 0o700); err != nil {
-			return nil, err
+		if f.again == "" {
+			if err := os.MkdirAll(part, 0o700); err != nil {
+				return nil, err
+			}
 		}
 		rows, err := f.round(part, workloads, wanted)
 		if err != nil {
@@ -350,22 +352,19 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 
 // medianRows has the medians of the rounds, number by number. Every round has the same rows.
 func medianRows(rounds [][]fidelityRow) []fidelityRow {
+	numbers := func(r *fidelityRow) [8]*float64 {
+		a, b := &r.Real, &r.Simulated
+		return [8]*float64{&a.TTFTP50, &b.TTFTP50, &a.TTFTP95, &b.TTFTP95, &a.ITLP50, &b.ITLP50, &a.ITLP95, &b.ITLP95}
+	}
 	rows := slices.Clone(rounds[0])
 	for i := range rows {
-		of := func(get func(*bench.Seen) *float64, seen func(*fidelityRow) *bench.Seen) {
+		for k, to := range numbers(&rows[i]) {
 			var all []float64
 			for _, r := range rounds {
-				all = append(all, *get(seen(&r[i])))
+				all = append(all, *numbers(&r[i])[k])
 			}
 			slices.Sort(all)
-			*get(seen(&rows[i])) = (all[(len(all)-1)/2] + all[len(all)/2]) / 2
-		}
-		for _, get := range []func(*bench.Seen) *float64{
-			func(s *bench.Seen) *float64 { return &s.TTFTP50 }, func(s *bench.Seen) *float64 { return &s.TTFTP95 },
-			func(s *bench.Seen) *float64 { return &s.ITLP50 }, func(s *bench.Seen) *float64 { return &s.ITLP95 },
-		} {
-			of(get, func(r *fidelityRow) *bench.Seen { return &r.Real })
-			of(get, func(r *fidelityRow) *bench.Seen { return &r.Simulated })
+			*to = (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 		}
 	}
 	return rows

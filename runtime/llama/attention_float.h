@@ -30,7 +30,7 @@ template <int D> struct alignas(64) float_tile {
     float k[D][BLOCK], v[BLOCK][D];
 
     // fill takes n cells of the rest of a list. The cells of a conversation lie scattered among those of others, where no
-    // processor foresees the next; those of the block after the next are fetched one by one, because bursts are dropped.
+    // processor foresees the next: those of the block after the next are fetched, one by one because bursts are dropped.
     void fill(const uma_attention_job & j, const int32_t * at, int n, int64_t rest) {
         constexpr int AHEAD = 2 * BLOCK;
         alignas(64) float row[BLOCK][D];

@@ -75,9 +75,9 @@ template <class F, int N> struct tally {
     }
 };
 
-// fetch brings in the part of next that is due with block b of a strip, into the second-level cache: in the first level two
-// strips displace each other (Q6_K with 16 rows took three times as long). Block by block, because the processor drops what
-// it is asked for while its buffers are full.
+// fetch brings in the part of next that is due with block b of a strip, into the second-level cache: in the first level
+// two strips displace each other (Q6_K with 16 rows took three times as long). Block by block, because the processor drops
+// what it is asked for while its buffers are full.
 template <class F> INLINE void fetch(const char * next, int64_t b) {
     constexpr int64_t PART = LANES * F::BYTES * 32 / F::VALUES;
     for (int64_t i = (b * PART + 63) & ~63; i < (b + 1) * PART; i += 64) {
