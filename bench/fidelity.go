@@ -66,15 +66,32 @@ func FidelityWorkloads(scale float64) []FidelityWorkload {
 
 // FidelityCalibration is part i of the runs that step times are fitted to: other prompts, lengths and numbers of
 // streams than the workloads, but the same kinds of steps. The parts run between the workloads, because the speed of a
-// machine changes from minute to minute.
+// machine changes from minute to minute. Odd parts begin with an empty cache where the others find it full, so that a
+// fit can tell what a step's own cells cost from what all cells in use do.
 func FidelityCalibration(i int, scale float64) FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return FidelityWorkload{fmt.Sprintf("calibration-%d", i+1), func(p *daemonproc.Proc, log func(Served)) error {
-		return errors.Join(
-			ramp(p, 400+10*i, 8-i%2, n(40+20*i), n(10), log),
-			fidelityStorm(p, 401+10*i, 2+i%2, n(450+150*(i%3)), 1, log),
-			sharedPrefix(p, 403+10*i, n(400+100*(i%2)), n(24), 8, log),
-		)
+		kinds := []func() error{
+			func() error { return ramp(p, 400+10*i, 8-i%2, n(40+20*i), n(10), log) },
+			func() error { return fidelityStorm(p, 401+10*i, 2+i%2, n(450+150*(i%3)), 1, log) },
+			func() error { return sharedPrefix(p, 403+10*i, n(400+100*(i%2)), n(24), 8, log) },
+			func() error { return agentChain(p, 405+10*i, 4-i%3, n(2), n(500+100*(i%3)), n(40), log) },
+			func() error {
+				return twoApp(p, 407+10*i, 1+(i+1)%2, n(10), n(900+200*(i%3)), time.Duration(n(800))*time.Millisecond,
+					log)
+			},
+			func() error { return ramp(p, 409+10*i, 6+i%2, n(500+200*(i%3)), n(10), log) },
+			func() error { return longContext(p, 408+10*i, 1, n(2500+1700*(i/2)), n(24), log) },
+		}
+		if i%2 == 1 {
+			slices.Reverse(kinds)
+		}
+		for _, run := range kinds {
+			if err := run(); err != nil {
+				return err
+			}
+		}
+		return nil
 	}}
 }
 

@@ -18,6 +18,10 @@ type KernelsConfig struct {
 	Use    func(name string) error // switches the process's kernels
 	CPU    bool                    // take the process's processor time: for one thread on a machine that is not quiet
 	Log    io.Writer               // progress lines; nil = none
+
+	// With Model, the engines' file, single rows alternate with reading it by Threads threads, with nothing computed.
+	Model   string
+	Threads int
 }
 
 // Kernels is one case: the same step with two sets of kernels.
@@ -28,6 +32,9 @@ type Kernels struct {
 	Ms      float64 `json:"ms"`       // a step, median
 	StockMs float64 `json:"stock_ms"` // with ggml's kernels and repacked weights
 	Ratio   float64 `json:"ratio"`    // StockMs / Ms, median of the rounds' ratios
+	// PlainMs is how long reading the model's file took, median of the same rounds; 0 = not measured. A step of one row
+	// reads most of the file (not all embeddings) and takes hardly less, so StockMs / PlainMs is about the best Ratio.
+	PlainMs float64 `json:"plain_ms,omitempty"`
 }
 
 // RunKernels alternates, for each case, a step on ours with the kernels called name and one on stock with ggml's: a
@@ -42,9 +49,18 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 	for _, n := range cfg.Rows {
 		most = max(most, n)
 	}
+	var plain *plainReader
+	if cfg.Model != "" {
+		var err error
+		if plain, err = openPlainReader(cfg.Model, cfg.Threads); err != nil {
+			return nil, err
+		}
+		defer plain.Close()
+	}
 	type step struct {
 		name string
 		do   func(runtime.Engine) error
+		lone bool // one row
 	}
 	var cases []step
 	for _, n := range cfg.Rows {
@@ -60,13 +76,13 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 				b.Add(runtime.Token(100+s), runtime.Pos(cfg.Depth), runtime.Seq(1+s), true)
 			}
 			return e.Decode()
-		}})
+		}, n == 1})
 	}
 	if cfg.Prompt > 0 {
 		cases = append(cases, step{fmt.Sprintf("prompt of %d", cfg.Prompt), func(e runtime.Engine) error {
 			e.SeqRemove(0, 0, -1)
 			return fill(e, 0, cfg.Prompt)
-		}})
+		}, false})
 	}
 	for _, side := range sides {
 		if err := cfg.Use(side.kernels); err != nil {
@@ -81,9 +97,13 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 	var out []Kernels
 	for _, c := range cases {
 		var ms [2][]float64
-		var ratios []float64
+		var ratios, reading []float64
 		for round := range cfg.Rounds + 1 {
 			var took [2]float64
+			var read float64
+			if c.lone && plain != nil {
+				read = plain.read().Seconds() * 1000
+			}
 			for i := range sides {
 				at := (i + round) % 2
 				if err := cfg.Use(sides[at].kernels); err != nil {
@@ -100,8 +120,10 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 			}
 			ms[0], ms[1] = append(ms[0], took[0]), append(ms[1], took[1])
 			ratios = append(ratios, took[1]/took[0])
+			reading = append(reading, read)
 		}
-		row := Kernels{Kernels: name, Case: c.name, Ms: median(ms[0]), StockMs: median(ms[1]), Ratio: median(ratios)}
+		row := Kernels{Kernels: name, Case: c.name, Ms: median(ms[0]), StockMs: median(ms[1]), Ratio: median(ratios),
+			PlainMs: median(reading)}
 		if cfg.Log != nil {
 			fmt.Fprintf(cfg.Log, "%s, %s: %.2f ms, ggml's %.2f ms, ratio %.2f\n", name, row.Case, row.Ms, row.StockMs,
 				row.Ratio)
@@ -143,11 +165,19 @@ type LongContext struct {
 	StepMs      float64 `json:"step_ms"`       // a decoded token behind them, median
 	BytesRead   float64 `json:"bytes_read"`    // of weights and cells by such a step
 	GBPerSecond float64 `json:"gb_per_second"` // BytesRead / StepMs
+	// PlainGBPerSecond is how fast the model's file was read with nothing computed, between the steps, median.
+	PlainGBPerSecond float64 `json:"plain_gb_per_second"`
 }
 
-// RunLongContext computes a prompt of n tokens on eng in chunks of 512, and then steps of one token.
-func RunLongContext(eng runtime.Engine, n, steps int) (LongContext, error) {
+// RunLongContext computes a prompt of n tokens on eng, whose model is the file at path, in chunks of 512, and then
+// steps of one token. threads read the file between the steps.
+func RunLongContext(eng runtime.Engine, path string, n, steps, threads int) (LongContext, error) {
 	r := LongContext{Kernels: eng.Capabilities().Kernels, Tokens: n}
+	plain, err := openPlainReader(path, threads)
+	if err != nil {
+		return r, err
+	}
+	defer plain.Close()
 	b := eng.Batch()
 	eng.SeqRemove(0, 0, -1)
 	begin := time.Now()
@@ -162,8 +192,9 @@ func RunLongContext(eng runtime.Engine, n, steps int) (LongContext, error) {
 		}
 	}
 	r.PromptMs = time.Since(begin).Seconds() * 1000
-	var ms []float64
+	var ms, rates []float64
 	for i := range steps {
+		rates = append(rates, float64(len(plain.data))/plain.read().Seconds()/1e9)
 		b.Reset()
 		b.Add(runtime.Token(100+i), runtime.Pos(n+i), 0, true)
 		begin := time.Now()
@@ -172,7 +203,7 @@ func RunLongContext(eng runtime.Engine, n, steps int) (LongContext, error) {
 		}
 		ms = append(ms, time.Since(begin).Seconds()*1000)
 	}
-	r.StepMs = median(ms)
+	r.StepMs, r.PlainGBPerSecond = median(ms), median(rates)
 	m := eng.Model()
 	r.BytesRead = float64(m.Bytes) + float64(n)*float64(m.KVBytesPerToken)
 	r.GBPerSecond = r.BytesRead / r.StepMs / 1e6

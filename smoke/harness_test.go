@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		bin = dir
-		for _, c := range []string{"uma-serve", "uma-cli", "uma-bench"} {
+		for _, c := range []string{"uma-serve", "uma-cli", "uma-bench", "uma-sim"} {
 			out, err := exec.Command("go", "build", "-o", filepath.Join(dir, c), "../cmd/"+c).CombinedOutput()
 			if err != nil {
 				fmt.Fprintf(os.Stderr, "build %s: %v\n%s", c, err, out)

@@ -26,6 +26,12 @@ type fidelityRow struct {
 	Real      bench.Seen `json:"real"`
 	Simulated bench.Seen `json:"simulated"`
 	Part      bool       `json:"part,omitempty"` // of the workload above
+	// Errors are simulated over real of TTFT p50 and p95, ITL p50 and p95, in percent beyond it: of several rounds the
+	// medians of the rounds' errors, because a round's prediction is of that round.
+	Errors [4]float64 `json:"errors_percent"`
+	// Least and Most are the smallest and largest errors of several rounds.
+	Least *[4]float64 `json:"least_percent,omitempty"`
+	Most  *[4]float64 `json:"most_percent,omitempty"`
 }
 
 func fidelityCommand() *cobra.Command {
@@ -42,11 +48,12 @@ long-context instead, workloads that the simulator was not developed on. --cost 
   daemon       the four coefficients that the daemon had learned by the end
   calibration  uma-sim fit of other runs before, between and after the predicted ones
 
---rounds repeats all of it and compares the medians of the rounds: what the clients see of the same requests differs
-from round to round, on a shared machine by more than the target. --again takes the --rounds of the recordings.
+--rounds repeats all of it; the table then has the medians of the rounds, of their errors too, and the least and the
+most of these. What the clients see of the same requests differs from round to round, on a shared machine by more
+than the target. --again takes the --rounds of the recordings.
 
-uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about two minutes on two
-cores with a model of 135 M parameters; with --unseen ten or more).`,
+uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about five minutes on two
+cores with a model of 135 M parameters; with --unseen ten).`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return fmt.Errorf("unexpected argument %q; flags of uma-serve come after --", args[0])
@@ -328,7 +335,7 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 	if data, err = json.Marshal(simulated); err == nil {
 		err = os.WriteFile(at(".simulated.json"), data, 0o600)
 	}
-	rows := []fidelityRow{{Workload: name, Real: bench.Summarise(seen), Simulated: bench.Summarise(simulated)}}
+	rows := []fidelityRow{compared(name, seen, simulated)}
 	var groups []string
 	for i := range seen {
 		if g := seen[i].Group; g != "" && !slices.Contains(groups, g) {
@@ -344,20 +351,23 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 			}
 			return part
 		}
-		rows = append(rows, fidelityRow{Workload: g, Real: bench.Summarise(of(seen)),
-			Simulated: bench.Summarise(of(simulated)), Part: true})
+		part := compared(g, of(seen), of(simulated))
+		part.Part = true
+		rows = append(rows, part)
 	}
 	return rows, err
 }
 
 // medianRows has the medians of the rounds, number by number. Every round has the same rows.
 func medianRows(rounds [][]fidelityRow) []fidelityRow {
-	numbers := func(r *fidelityRow) [8]*float64 {
-		a, b := &r.Real, &r.Simulated
-		return [8]*float64{&a.TTFTP50, &b.TTFTP50, &a.TTFTP95, &b.TTFTP95, &a.ITLP50, &b.ITLP50, &a.ITLP95, &b.ITLP95}
+	numbers := func(r *fidelityRow) [12]*float64 {
+		a, b, e := &r.Real, &r.Simulated, &r.Errors
+		return [12]*float64{&a.TTFTP50, &b.TTFTP50, &a.TTFTP95, &b.TTFTP95, &a.ITLP50, &b.ITLP50, &a.ITLP95, &b.ITLP95,
+			&e[0], &e[1], &e[2], &e[3]}
 	}
 	rows := slices.Clone(rounds[0])
 	for i := range rows {
+		rows[i].Least, rows[i].Most = new([4]float64), new([4]float64)
 		for k, to := range numbers(&rows[i]) {
 			var all []float64
 			for _, r := range rounds {
@@ -365,6 +375,9 @@ func medianRows(rounds [][]fidelityRow) []fidelityRow {
 			}
 			slices.Sort(all)
 			*to = (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+			if e := k - 8; e >= 0 {
+				rows[i].Least[e], rows[i].Most[e] = all[0], all[len(all)-1]
+			}
 		}
 	}
 	return rows
@@ -383,13 +396,22 @@ func deviation(c [2]float64) float64 {
 	return 100 * (c[1]/c[0] - 1)
 }
 
+// compared is the row of one round.
+func compared(name string, seen, simulated []bench.Served) fidelityRow {
+	r := fidelityRow{Workload: name, Real: bench.Summarise(seen), Simulated: bench.Summarise(simulated)}
+	for k, c := range r.cells() {
+		r.Errors[k] = deviation(c)
+	}
+	return r
+}
+
 func worstError(rows []fidelityRow) (worst float64) {
 	for i := range rows {
 		if rows[i].Part {
 			continue
 		}
-		for _, c := range rows[i].cells() {
-			worst = max(worst, math.Abs(deviation(c)))
+		for _, e := range rows[i].Errors {
+			worst = max(worst, math.Abs(e))
 		}
 	}
 	return worst
@@ -405,12 +427,15 @@ func printFidelity(w io.Writer, rows []fidelityRow) {
 			name = "– " + name
 		}
 		fmt.Fprintf(w, "| %s ", name)
-		for _, c := range r.cells() {
+		for k, c := range r.cells() {
 			if c[0] == 0 {
 				fmt.Fprint(w, "| – ")
 				continue
 			}
-			fmt.Fprintf(w, "| %.1f, %.1f, %+.1f %% ", c[0], c[1], deviation(c))
+			fmt.Fprintf(w, "| %.1f, %.1f, %+.1f %% ", c[0], c[1], r.Errors[k])
+			if r.Least != nil {
+				fmt.Fprintf(w, "(%+.0f … %+.0f) ", r.Least[k], r.Most[k])
+			}
 		}
 		fmt.Fprintln(w, "|")
 	}

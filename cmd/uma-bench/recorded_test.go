@@ -51,19 +51,33 @@ func TestRecordedReplays(t *testing.T) {
 	}
 }
 
-// TestFidelityRounds: the table of several rounds has the median of each number, and leaves the rounds as they are.
+// TestFidelityRounds: the table of several rounds has the median of each number and of the rounds' errors, which is not
+// the error of the medians, with the least and the most of them. The rounds stay as they are.
 func TestFidelityRounds(t *testing.T) {
 	row := func(real, simulated float64) []fidelityRow {
-		r := bench.Seen{TTFTP50: real, TTFTP95: 2 * real, ITLP50: 3 * real, ITLP95: 4 * real}
-		s := bench.Seen{TTFTP50: simulated, TTFTP95: 2 * simulated, ITLP50: 3 * simulated, ITLP95: 4 * simulated}
-		return []fidelityRow{{Workload: "two-app", Real: r, Simulated: s}}
+		r := fidelityRow{Workload: "two-app",
+			Real:      bench.Seen{TTFTP50: real, TTFTP95: 2 * real, ITLP50: 3 * real, ITLP95: 4 * real},
+			Simulated: bench.Seen{TTFTP50: simulated, TTFTP95: 2 * simulated, ITLP50: 3 * simulated}}
+		r.Simulated.ITLP95 = 4 * simulated
+		for k, c := range r.cells() {
+			r.Errors[k] = deviation(c)
+		}
+		return []fidelityRow{r}
 	}
-	rounds := [][]fidelityRow{row(10, 15), row(30, 11), row(20, 40)}
-	if got := medianRows(rounds); !reflect.DeepEqual(got, row(20, 15)) {
-		t.Errorf("the median is %+v, want %+v", got, row(20, 15))
+	all := func(x float64) *[4]float64 { return &[4]float64{x, x, x, x} }
+	rounds := [][]fidelityRow{row(10, 15), row(40, 20), row(20, 25)} // +50, -50, +25 %
+	want := row(20, 20)
+	want[0].Errors, want[0].Least, want[0].Most = *all(25), all(-50), all(50)
+	if got := medianRows(rounds); !reflect.DeepEqual(got, want) {
+		t.Errorf("the median is %+v, want %+v", got, want)
 	}
-	if got := medianRows(rounds[:2]); !reflect.DeepEqual(got, row(20, 13)) {
-		t.Errorf("the median of two rounds is %+v, want %+v", got, row(20, 13))
+	if worst := worstError(want); worst != 25 {
+		t.Errorf("the worst error is %v, want 25", worst)
+	}
+	want = row(25, 17.5)
+	want[0].Errors, want[0].Least, want[0].Most = *all(0), all(-50), all(50)
+	if got := medianRows(rounds[:2]); !reflect.DeepEqual(got, want) {
+		t.Errorf("the median of two rounds is %+v, want %+v", got, want)
 	}
 	if !reflect.DeepEqual(rounds[0], row(10, 15)) {
 		t.Errorf("the first round has become %+v", rounds[0])

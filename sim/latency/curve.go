@@ -25,6 +25,8 @@ type Curve struct {
 	// Resident is microseconds for each token and each cell in use, attended or not: one pool for all sequences means
 	// that each row's mask has an entry for every cell.
 	Resident float64 `json:"resident"`
+	// Pool is microseconds for each cell in use, in every step.
+	Pool float64 `json:"pool"`
 }
 
 // knots are the points of a fitted curve: each number of tokens while kernels see the difference, then wider.
@@ -51,20 +53,25 @@ type work struct {
 	attended, read         float64
 }
 
-// terms are what the curve's Row, Attended, Read, Run and Resident are multiplied by.
+// terms are what the curve's factors are multiplied by.
 func (w *work) terms() [terms]float64 {
-	return [terms]float64{float64(w.rows), w.attended, w.read, float64(w.runs), float64(w.tokens) * float64(w.resident)}
+	return [terms]float64{float64(w.rows), w.attended, w.read, float64(w.runs), float64(w.tokens) * float64(w.resident),
+		float64(w.resident)}
 }
 
-const terms = 5
+const terms = 6
+
+func (c *Curve) factors() [terms]*float64 {
+	return [terms]*float64{&c.Row, &c.Attended, &c.Read, &c.Run, &c.Resident, &c.Pool}
+}
 
 // us is the time of a step, microseconds.
 func (c *Curve) us(w work) float64 {
 	i, t := place(c.Tokens, w.tokens)
 	sum := c.Us[i] + float64(t*(c.Us[i+1]-c.Us[i]))
 	x := w.terms()
-	for k, f := range [terms]float64{c.Row, c.Attended, c.Read, c.Run, c.Resident} {
-		sum += float64(f * x[k])
+	for k, f := range c.factors() {
+		sum += float64(*f * x[k])
 	}
 	return sum
 }
@@ -83,8 +90,11 @@ func (c *Curve) Check() error {
 			return fmt.Errorf("cost model: curve.tokens[%d] is %d: they must ascend from 1", i, n)
 		}
 	}
-	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended, c.Read, c.Run, c.Resident}, c.Us...),
-		7)
+	all := slices.Clone(c.Us)
+	for _, f := range c.factors() {
+		all = append(all, *f)
+	}
+	return coefficients("cost model: curve", all, 2+terms)
 }
 
 // fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less.
@@ -113,12 +123,12 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 		weight[i] = share[i]
 	}
 	// The unknowns are of one order of magnitude: in units of what the line says, of 1 ms a row, 1 us an attended or
-	// read cell or a run, and 0.1 us a resident one.
+	// read cell or a run, and 0.1 us a resident one, for a token or for the step.
 	scale := make([]float64, n+terms)
 	for i, p := range points {
 		scale[i] = linear[0] + max(linear[1], linear[2])*float64(p) + 1
 	}
-	copy(scale[n:], []float64{1000, 1, 1, 1, 0.1})
+	copy(scale[n:], []float64{1000, 1, 1, 1, 0.1, 0.1})
 	var zero [terms]bool // terms left out, because negative would be best
 	for round := 0; round < rounds; round++ {
 		ata := mat.NewSymDense(n+terms, nil)
@@ -184,7 +194,7 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 		for i := range n {
 			c.Us = append(c.Us, max(0, scale[i]*sol.AtVec(i)))
 		}
-		for j, p := range []*float64{&c.Row, &c.Attended, &c.Read, &c.Run, &c.Resident} {
+		for j, p := range c.factors() {
 			*p = max(0, scale[n+j]*sol.AtVec(n+j))
 		}
 		for k := range samples {

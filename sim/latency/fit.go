@@ -80,7 +80,9 @@ func (f *Fitted) AsFastAs(samples []Sample) float64 {
 		for i := range c.Us {
 			c.Us[i] *= k
 		}
-		c.Row, c.Attended, c.Read, c.Run, c.Resident = c.Row*k, c.Attended*k, c.Read*k, c.Run*k, c.Resident*k
+		for _, p := range c.factors() {
+			*p *= k
+		}
 	}
 	for i := range f.Spread {
 		f.Spread[i].FromUs *= k

@@ -83,11 +83,49 @@ func (rec *recording) follow(r *Request, owner uint32) {
 	}
 	for i, e := range rec.ends {
 		if e.owner == owner && e.at <= r.Arrival+early {
-			r.Follows, r.Delay = int64(e.k)+1, max(0, r.Arrival-e.at)
+			rec.chain(r, e.k)
 			rec.ends = slices.Delete(rec.ends, i, i+1)
 			return
 		}
 	}
+}
+
+// chain has r arrive as long after the end of row k as it did.
+func (rec *recording) chain(r *Request, k int) {
+	p := &rec.past[k]
+	p.followed = true
+	r.Follows, r.Delay = int64(k)+1, max(0, r.Arrival-p.ended)
+}
+
+// nearTurn is by how many tokens a turn may miss the end of what it continues: text that is tokenised again may differ
+// where the two meet.
+const nearTurn = 2
+
+// turn has the arrival of row k follow the end of the request whose conversation it continues, if there is one: its
+// cached tokens are the earlier prompt, with the answer or without. A client, or an agent's tool, takes its time
+// between the two, but it does not ask before it has its answer. before are the rows of the same user that started
+// earlier.
+func (rec *recording) turn(k, cached int, before []int) {
+	r := &rec.rows[k]
+	best, nearest := -1, nearTurn+1
+	for _, i := range before {
+		o, p := &rec.rows[i], &rec.past[i]
+		if p.ended == 0 || p.followed || p.ended > r.Arrival+early || o.Embed {
+			continue
+		}
+		for _, end := range [2]int{o.Input, o.Input + o.Output} {
+			if d := max(end-cached, cached-end); d < nearest {
+				best, nearest = i, d
+			}
+		}
+	}
+	if best < 0 {
+		return
+	}
+	if r.Follows > 0 {
+		rec.past[r.Follows-1].followed = false // it only seemed to follow that one
+	}
+	rec.chain(r, best)
 }
 
 // past is what a row needs to know until all is read.
@@ -97,6 +135,8 @@ type past struct {
 	base     int   // the row whose tokens it began with, -1 = none
 	accepted int   // tokens that were guessed
 	paused   int64 // when its client was found not to read, microseconds; 0 = it reads
+	ended    int64 // when it was answered, microseconds; 0 = not yet
+	followed bool  // another row arrives after it
 }
 
 func (rec *recording) event(ev *sched.Event, now int64) error {
@@ -145,6 +185,7 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 	case sched.EvFinish:
 		r.Output += 1 + ev.Accepted
 		r.Repeat = float64(rec.past[k].accepted+ev.Accepted) / float64(r.Output)
+		rec.past[k].ended = now
 		rec.ends = append(rec.ends, end{k, rec.past[k].owner, now})
 	case sched.EvPause:
 		rec.past[k].paused = now
@@ -174,8 +215,10 @@ func (rec *recording) start(k, cached int) {
 	if cached <= 0 || cached >= r.Input {
 		return
 	}
+	before = before[max(0, len(before)-candidates):]
+	rec.turn(k, cached, before)
 	least := 0
-	for i := len(before) - 1; i >= max(0, len(before)-candidates); i-- {
+	for i := len(before) - 1; i >= 0; i-- {
 		o := &rec.rows[before[i]]
 		if o.Embed {
 			continue // its cells are not shared

@@ -121,3 +121,48 @@ func TestChained(t *testing.T) {
 		t.Errorf("%d came by themselves", len(rest)+1)
 	}
 }
+
+// TestTurnsFollowTheirAnswers: a request that continues the conversation of an earlier one arrives as long after that
+// one's answer as it did, however long that was, and although another user's or another agent's answer ended just
+// before it. One that shares only a beginning keeps its time.
+func TestTurnsFollowTheirAnswers(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
+		MaxQueue: 9})
+	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
+	arrive := func(id sched.ReqID, prompt int, owner uint32) sched.Event {
+		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: prompt, MaxTokens: 20, Owner: owner}
+	}
+	start := func(id sched.ReqID, cached int) sched.Event {
+		return sched.Event{Kind: sched.EvStarted, Req: id, Cached: cached}
+	}
+	token := func(id sched.ReqID) sched.Event { return sched.Event{Kind: sched.EvToken, Req: id} }
+	end := func(id sched.ReqID) sched.Event {
+		return sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength}
+	}
+	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), events) }
+	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
+	// Two agents (1 and 2) that began alike, and another user's request (3) of the same length as the first.
+	add(0, arrive(1, 500, 7), arrive(2, 505, 7), arrive(3, 500, 8), start(1, 0), start(2, 400), start(3, 0))
+	add(50, step, token(1), token(2), token(3))
+	add(60, step, end(1), end(3)) // two tokens each
+	add(90, step, end(2))
+	// Agent 2 again, which carries only its prompt on; agent 1 comes 5 ms after agent 2's answer, and carries its own.
+	add(95, arrive(4, 600, 7), start(4, 501))
+	add(390, arrive(5, 610, 7), start(5, 505))
+	// It shares the beginning of both, and nothing more.
+	add(400, step, arrive(6, 450, 7), start(6, 400))
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ follows, delay int64 }{{}, {}, {}, {1, 35_000}, {2, 300_000}, {}} {
+		if r := rows[i]; r.Follows != want.follows || r.Delay != want.delay {
+			t.Errorf("request %d follows %d after %d us, want %d after %d", i+1, r.Follows, r.Delay, want.follows,
+				want.delay)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+//go:build cgo && !llama_stub
+
+package smoke
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// TestFidelityOfUnseenWorkloads simulates the recordings of agent-chain, two-app and long-context again
+// (testdata/README.md): the medians of the rounds' errors are within 15 %, with step times fitted to other runs.
+func TestFidelityOfUnseenWorkloads(t *testing.T) {
+	dir := t.TempDir()
+	extract(t, filepath.Join("testdata", "fidelity.tar.gz"), dir)
+	for _, c := range []struct {
+		only, recordings string
+		rounds, rows     int
+	}{{"agent-chain,two-app", "short", 6, 2}, {"long-context", "long", 3, 1}} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "fidelity", "--unseen", "--only",
+			c.only, "--again", filepath.Join(dir, c.recordings), "--rounds", strconv.Itoa(c.rounds), "--cost",
+			"calibration", "--target", "15", "--json")
+		out, err := cmd.Output()
+		if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+			t.Errorf("%s: %v\n%s%s", c.only, err, out, failed.Stderr)
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var rows []struct {
+			Workload string
+			Part     bool
+			Errors   [4]float64 `json:"errors_percent"`
+		}
+		if err := json.Unmarshal(out, &rows); err != nil {
+			t.Fatalf("%v in %s", err, out)
+		}
+		whole := 0
+		for _, r := range rows {
+			if r.Part {
+				continue
+			}
+			whole++
+			for k, e := range r.Errors {
+				if e < -15 || e > 15 || e == 0 {
+					t.Errorf("%s: number %d is off by %+.1f %%", r.Workload, k+1, e)
+				}
+			}
+		}
+		if whole != c.rows {
+			t.Errorf("%d workloads in %s, want %d", whole, out, c.rows)
+		}
+	}
+}
+
+// extract unpacks a .tar.gz that lies in the repository into dir.
+func extract(t *testing.T, name, dir string) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(dir, filepath.Clean("/"+h.Name))
+		if h.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(to, 0o700)
+		} else {
+			var data []byte
+			if data, err = io.ReadAll(r); err == nil {
+				err = os.WriteFile(to, data, 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
