@@ -25,8 +25,9 @@ namespace {
 
 // bf16_pairs multiplies two numbers at once, and rounds once for both.
 struct bf16_pairs {
-    static constexpr int STEP = 2 * LANES;
-    using vector              = __m512i;
+    static constexpr int  STEP = 2 * LANES;
+    static constexpr bool LONE = true;
+    using vector               = __m512i;
     INLINE static __m512i load(const char * p) { return _mm512_loadu_si512(p); }
     INLINE static vf      add(__m512i w, __m512i x, vf sum) { return (vf) _mm512_dpbf16_ps((__m512) sum, (__m512bh) w, (__m512bh) x); }
 };

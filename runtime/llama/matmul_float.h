@@ -5,16 +5,19 @@ namespace {
 
 constexpr int FLOAT_ROWS = 4; // of weights in a strip
 
+// LONE says that a row alone is multiplied as fast as memory brings it.
 struct f16 {
-    static constexpr int STEP = LANES;
-    using vector              = vf;
+    static constexpr int  STEP = LANES;
+    static constexpr bool LONE = false;
+    using vector               = vf;
     INLINE static vf load(const char * p) { return wide((const uint16_t *) p); }
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
 };
 
 struct bf16 {
-    static constexpr int STEP = LANES;
-    using vector              = vf;
+    static constexpr int  STEP = LANES;
+    static constexpr bool LONE = false;
+    using vector               = vf;
     INLINE static vf load(const char * p) { return widest((const uint16_t *) p); }
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
 };
@@ -74,11 +77,34 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, c
     }
 }
 
+// lone multiplies a strip with one row, row after row of the strip, where that takes no longer than memory needs: the
+// processor follows a single stream of weights by itself, better than it is told. The sums are those of tile.
+template <class F> void lone(const uma_job & j, int64_t s) {
+    const int rows = j.m - s * FLOAT_ROWS < FLOAT_ROWS ? (int) (j.m - s * FLOAT_ROWS) : FLOAT_ROWS;
+    vf        sum[FLOAT_ROWS];
+    for (int r = 0; r < FLOAT_ROWS; r++) {
+        const char * w = j.w + (s * FLOAT_ROWS + (r < rows ? r : rows - 1)) * j.w_row;
+        sum[r]         = vf{};
+        for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
+            sum[r] = F::add(F::load(w + b), F::load(j.x + b), sum[r]);
+        }
+    }
+    float four[FLOAT_ROWS];
+    fold4(sum, four);
+    memcpy(j.c + s * FLOAT_ROWS, four, rows * sizeof(float));
+}
+
 template <class F> void floats(const uma_job & j, const uma_piece & p) {
     using fn = void (*)(const uma_job &, int64_t, int64_t, const char *);
 #define UMA_TILE(n) tile<F, n <= FLOAT_COLUMNS ? n : FLOAT_COLUMNS>
     static constexpr fn tile_of[] = {nullptr, UMA_TILE(1), UMA_TILE(2), UMA_TILE(3), UMA_TILE(4), UMA_TILE(5), UMA_TILE(6)};
 #undef UMA_TILE
+    if (F::LONE && j.n == 1) {
+        for (int64_t s = p.from; s < p.to; s++) {
+            lone<F>(j, s);
+        }
+        return;
+    }
     for (int64_t s = p.from; s < p.to; s++) {
         const char * next = ahead(j, p, s, FLOAT_ROWS, 8 << 10);
         for (int64_t i = 0; i < j.n; i += FLOAT_COLUMNS, next = nullptr) {
