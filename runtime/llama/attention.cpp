@@ -156,8 +156,8 @@ struct piece {
     int64_t from, n;
 };
 
-// sort brings c into the order of positions. A conversation lies in few pieces.
-void sort(uma_cells & c, const int32_t * position, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
+// sort brings c into the order of positions, and reports whether no two are the same. A conversation lies in few pieces.
+bool sort(uma_cells & c, const int32_t * position, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
     int32_t last = 0;
     pieces.clear();
     for (int64_t i = 0; i < c.n; i++) {
@@ -172,11 +172,50 @@ void sort(uma_cells & c, const int32_t * position, std::vector<piece> & pieces, 
     at.assign(c.at, c.at + c.n);
     bias.assign(c.bias, c.bias + c.n);
     int64_t to = 0;
+    bool    distinct = true;
+    last             = -1;
     for (const piece & p : pieces) {
         memcpy(c.at + to, at.data() + p.from, p.n * sizeof(int32_t));
         memcpy(c.bias + to, bias.data() + p.from, p.n * sizeof(float));
         to += p.n;
+        distinct &= p.position > last;
+        last = p.position + (int32_t) p.n - 1;
     }
+    return distinct;
+}
+
+// shorten makes c the list of a row of the mask that sees what the next row sees, but for the last cells of the list of that
+// one: so it is in a prompt. False when it is not so. The two lists share their memory.
+bool shorten(const uint16_t * mask, const uint16_t * next, int64_t n, const uma_cells & of_next, uma_cells & c) {
+    constexpr uint16_t hidden = 0xFC00;
+    constexpr int64_t  CHUNK = 64, MOST = 4;
+    int32_t            lost[MOST];
+    int64_t            many = 0;
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t end = std::min(i + CHUNK, n);
+        if (memcmp(mask + i, next + i, (end - i) * sizeof(*mask)) == 0) {
+            continue;
+        }
+        for (int64_t j = i; j < end; j++) {
+            if (mask[j] == next[j]) {
+                continue;
+            }
+            if (mask[j] != hidden || many == MOST) {
+                return false;
+            }
+            lost[many++] = (int32_t) j;
+        }
+    }
+    if (many > of_next.n) {
+        return false;
+    }
+    for (int64_t i = of_next.n - many; i < of_next.n; i++) {
+        if (std::find(lost, lost + many, of_next.at[i]) == lost + many) {
+            return false;
+        }
+    }
+    c = {of_next.at, of_next.bias, of_next.n - many};
+    return true;
 }
 
 // node is the operation, with names for what it reads.
@@ -223,19 +262,23 @@ void look(const node & n, int64_t from, int64_t to, int64_t stream) {
     const int64_t rows = to - from, padded = n.cells + MARGIN;
     mine.ints.resize(rows * padded);
     mine.biases.resize(rows * padded);
-    for (int64_t r = 0; r < rows; r++) {
+    const uint16_t * next = nullptr; // the row of the mask behind r's, where r's list may be a shorter one
+    for (int64_t r = rows - 1; r >= 0; r--) {
         uma_cells & c = mine.seen[r];
-        c             = {mine.ints.data() + r * padded, mine.biases.data() + r * padded, n.cells};
-        if (n.mask) {
-            if (!list((const uint16_t *) at(n.mask, from + r, 0, stream % n.mask->ne[3]), n.cells, n.positions, c)) {
-                sort(c, n.positions, mine.pieces, mine.at, mine.bias);
-            }
-        } else {
+        if (!n.mask) {
+            c = {mine.ints.data() + r * padded, mine.biases.data() + r * padded, n.cells};
             for (int32_t i = 0; i < n.cells; i++) {
                 c.at[i] = i, c.bias[i] = 0;
             }
+            continue;
         }
-        memset(c.bias + c.n, 0, MARGIN * sizeof(float));
+        const uint16_t * mask = (const uint16_t *) at(n.mask, from + r, 0, stream % n.mask->ne[3]);
+        if (next && shorten(mask, next, n.cells, mine.seen[r + 1], c)) {
+            next = mask;
+            continue;
+        }
+        c    = {mine.ints.data() + r * padded, mine.biases.data() + r * padded, 0};
+        next = list(mask, n.cells, n.positions, c) || sort(c, n.positions, mine.pieces, mine.at, mine.bias) ? mask : nullptr;
     }
 }
 

@@ -8,6 +8,11 @@ namespace {
 
 typedef uma_attention_job job;
 
+// alike compares a block of two lists, which may be one.
+template <class T> INLINE bool alike(const T * a, const T * b, int n) {
+    return a == b || memcmp(a, b, n * sizeof(T)) == 0;
+}
+
 template <int D> void group(const job & j) {
     using S         = state<D>;
     S *    states   = (S *) j.room;
@@ -37,14 +42,14 @@ template <int D> void group(const job & j) {
                     r--;
                     continue;
                 }
-                if (!have || here > held || memcmp(have, c.at + b, here * sizeof(int32_t)) != 0) {
+                if (!have || here > held || !alike(have, c.at + b, here)) {
                     t.fill(j, c.at + b, here, c.n - b);
                     have = c.at + b, held = here;
                 }
                 // Rows with the very same block go on together.
                 int64_t before = r - 1;
-                while (here == BLOCK && before >= 0 && j.seen[before].n - b >= BLOCK && memcmp(have, j.seen[before].at + b, sizeof(int32_t) * BLOCK) == 0 &&
-                       memcmp(c.bias + b, j.seen[before].bias + b, sizeof(float) * BLOCK) == 0) {
+                while (here == BLOCK && before >= 0 && j.seen[before].n - b >= BLOCK && alike(have, j.seen[before].at + b, BLOCK) &&
+                       alike(c.bias + b, j.seen[before].bias + b, BLOCK)) {
                     before--;
                 }
                 S * batch[4];

@@ -291,6 +291,60 @@ func testAttentionOfARowIsItsOwn(t *testing.T) {
 }
 
 // go test -bench Attention ./runtime/llama: ours and ggml's on one thread, ns per row, head and cell it may see.
+// The rows of a prompt share the list of the last one where they see its beginning. Each is what it would be alone over
+// the same cells, bit for bit: in any order of the pool, with positions that occur twice, with a window, with biases.
+func TestAttentionOfAPromptsRows(t *testing.T) {
+	eachKernels(t, func(t *testing.T) { rapid.Check(t, testAttentionOfAPromptsRows) })
+}
+
+func testAttentionOfAPromptsRows(t *rapid.T) {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	const width, heads, kvHeads = 32, 4, 2
+	rows, cells := rapid.IntRange(2, 70).Draw(t, "rows"), 64*rapid.IntRange(2, 12).Draw(t, "cells/64")
+	d := draw(rng, typeF16, width, rows, cells, heads, kvHeads)
+	position := make([]int32, cells)
+	for c := range position {
+		position[c] = int32(c)
+	}
+	order := rapid.SampledFrom([]string{"in order", "turned", "shuffled", "twice"}).Draw(t, "order")
+	switch order {
+	case "turned":
+		by := rng.IntN(cells)
+		position = slices.Concat(position[by:], position[:by])
+	case "shuffled":
+		rng.Shuffle(cells, func(i, j int) { position[i], position[j] = position[j], position[i] })
+	case "twice":
+		for c := range position {
+			if position[c] = int32(rng.IntN(cells)); c > 0 && rng.IntN(3) > 0 {
+				position[c] = (position[c-1] + 1) % int32(cells)
+			}
+		}
+	}
+	if rng.IntN(2) == 0 {
+		d.positions = position
+	}
+	window := rapid.SampledFrom([]int{cells, cells, 40}).Draw(t, "window")
+	d.see(func(r, c int) bool {
+		at, last := int(position[c]), cells-rows+r
+		return at <= last && at > last-window
+	})
+	if rapid.Bool().Draw(t, "biased") {
+		r, c := rng.IntN(rows), rng.IntN(cells)
+		if d.mask[r*cells+c] != hidden {
+			d.mask[r*cells+c] = float16.Fromfloat32(-0.5).Bits()
+		}
+	}
+	all := attention(&d.attentionCase, rapid.IntRange(1, 3).Draw(t, "threads"))
+	for _, r := range []int{0, rng.IntN(rows), rows - 1} {
+		alone := d.attentionCase
+		alone.rows, alone.q, alone.mask = 1, d.q[r*heads*width:][:heads*width], d.mask[r*cells:][:cells]
+		want := attention(&alone, 1)
+		if got := all[r*heads*width:][:heads*width]; !slices.Equal(got, want) {
+			t.Fatalf("row %d of %d: %v… among others, %v… alone", r, rows, got[:4], want[:4])
+		}
+	}
+}
+
 func BenchmarkAttention(b *testing.B) {
 	for _, c := range []struct {
 		name                               string
