@@ -46,7 +46,8 @@ type Busy struct {
 	// first quarter of a second behind which half a second has 0.9 of the undisturbed speed. A round in which it does
 	// not come back has the whole phase.
 	BackSeconds float64 `json:"back_seconds"`
-	// IdleCost is the undisturbed speed relative to that of the last side; 0 for the last side.
+	// IdleCost is the undisturbed speed relative to that of the last side, median of the rounds' ratios; 0 for the last
+	// side.
 	IdleCost float64 `json:"idle_ratio,omitempty"`
 }
 
@@ -74,9 +75,7 @@ func RunBusy(cfg BusyConfig, sides []BusySide) ([]Busy, error) {
 			rows[i] = busyRow(sides[i].Name, n, rs)
 		}
 		for i := range rows[:len(rows)-1] {
-			if last := rows[len(rows)-1].Undisturbed; last > 0 {
-				rows[i].IdleCost = rows[i].Undisturbed / last
-			}
+			rows[i].IdleCost = idleCost(rounds[i], rounds[len(rounds)-1])
 		}
 		out = append(out, rows...)
 	}
@@ -115,6 +114,17 @@ func busyRow(name string, streams int, rounds []busyRound) Busy {
 	b.Undisturbed, b.Disturbed, b.Ratio = median(calm), median(busy), median(ratio)
 	b.CalmITLp95Ms, b.ITLp95Ms = quantile(calmGaps, 0.95), quantile(gaps, 0.95)
 	return b
+}
+
+// idleCost is the median of the rounds' undisturbed speeds relative to those of last.
+func idleCost(rounds, last []busyRound) float64 {
+	var ratios []float64
+	for i := range rounds {
+		if last[i].calm.rate > 0 {
+			ratios = append(ratios, rounds[i].calm.rate/last[i].calm.rate)
+		}
+	}
+	return median(ratios)
 }
 
 // quantile returns the q quantile of x, 0 when there is none.

@@ -38,6 +38,22 @@ func TestBusyFigures(t *testing.T) {
 	}
 }
 
+// TestIdleCost: rounds are compared with the round beside them, because the machine is faster in some.
+func TestIdleCost(t *testing.T) {
+	at := func(rates ...float64) (rs []busyRound) {
+		for _, r := range rates {
+			rs = append(rs, busyRound{calm: speed{rate: r}})
+		}
+		return rs
+	}
+	if got := idleCost(at(90, 200, 300), at(100, 200, 200)); got != 1 {
+		t.Errorf("%v, want 1", got)
+	}
+	if got := idleCost(at(90), at(0)); got != 0 {
+		t.Errorf("without a speed to compare with: %v, want 0", got)
+	}
+}
+
 // TestEqualFigures: three streams, the last of which begins late.
 func TestEqualFigures(t *testing.T) {
 	const ms = int64(time.Millisecond)
