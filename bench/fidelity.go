@@ -75,13 +75,12 @@ func FidelityCalibration(i int, scale float64) FidelityWorkload {
 			func() error { return ramp(p, 400+10*i, 8-i%2, n(40+20*i), n(10), log) },
 			func() error { return fidelityStorm(p, 401+10*i, 2+i%2, n(450+150*(i%3)), 1, log) },
 			func() error { return sharedPrefix(p, 403+10*i, n(400+100*(i%2)), n(24), 8, log) },
-			func() error { return agentChain(p, 405+10*i, 4-i%3, n(2), n(500+100*(i%3)), n(40), log) },
+			func() error { return agentChain(p, 405+10*i, 2+i%2*2, n(2), n(500+100*(i%3)), n(40), log) },
 			func() error {
-				return twoApp(p, 407+10*i, 1+(i+1)%2, n(10), n(900+200*(i%3)), time.Duration(n(800))*time.Millisecond,
-					log)
+				return twoApp(p, 407+10*i, 1+i%2*2, n(10), n(900+200*(i%3)), time.Duration(n(800))*time.Millisecond, log)
 			},
 			func() error { return ramp(p, 409+10*i, 6+i%2, n(500+200*(i%3)), n(10), log) },
-			func() error { return longContext(p, 408+10*i, 1, n(2500+1700*(i/2)), n(24), log) },
+			func() error { return longContext(p, 408+10*i, 1, n(700), n(1400<<(i/2)), n(24), log) },
 		}
 		if i%2 == 1 {
 			slices.Reverse(kinds)

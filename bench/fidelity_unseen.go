@@ -11,10 +11,10 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// UnseenWorkloads are workloads that the simulator was not developed on: agent-chain (3 agents of 6 turns; each turn
-// adds a tool result to the prompt), two-app (an editor's short completions, Poisson arrivals, beside 2 clients of
-// background work with long prompts) and long-context (prompts of 1,024, 2,048, … tokens, one at a time). scale
-// shortens them for tests: 1 is the whole.
+// UnseenWorkloads are three more: agent-chain (3 agents of 6 turns; each turn adds a tool result to the prompt), two-app
+// (an editor's short completions, Poisson arrivals, beside 2 clients of background work with long prompts) and
+// long-context (prompts of about 1,650 tokens and twice, four and eight times as many, one at a time). scale shortens
+// them for tests: 1 is the whole.
 func UnseenWorkloads(scale float64) []FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return []FidelityWorkload{
@@ -25,7 +25,7 @@ func UnseenWorkloads(scale float64) []FidelityWorkload {
 			return twoApp(p, 600, 2, n(40), n(1500), time.Duration(n(1000))*time.Millisecond, log)
 		}},
 		{"long-context", func(p *daemonproc.Proc, log func(Served)) error {
-			return longContext(p, 700, 3, n(8192), n(48), log)
+			return longContext(p, 700, 3, min(1024, n(8192)), n(8192), n(48), log)
 		}},
 	}
 }
@@ -108,10 +108,11 @@ func twoApp(p *daemonproc.Proc, seed, clients, edits, length int, every time.Dur
 	return errors.Join(append(errs, asked...)...)
 }
 
-// longContext asks prompts of 1,024 tokens and twice as many each time, up to a longest, rounds times.
-func longContext(p *daemonproc.Proc, seed, rounds, longest, tokens int, log func(Served)) error {
+// longContext asks prompts of a first length (about 1.6 tokens to each of it) and twice as many each time, up to a
+// longest, rounds times.
+func longContext(p *daemonproc.Proc, seed, rounds, first, longest, tokens int, log func(Served)) error {
 	origin := time.Now()
-	for length := min(1024, longest); length <= longest; length *= 2 {
+	for length := first; length <= longest; length *= 2 {
 		for round := range rounds {
 			a, err := begin(p, streaming(prompt(round, seed+length, length), tokens), fmt.Sprintf("%d tokens", length),
 				origin)

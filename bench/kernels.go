@@ -19,7 +19,8 @@ type KernelsConfig struct {
 	CPU    bool                    // take the process's processor time: for one thread on a machine that is not quiet
 	Log    io.Writer               // progress lines; nil = none
 
-	// With Model, the engines' file, single rows alternate with reading it by Threads threads, with nothing computed.
+	// With Model, the engines' file, single rows alternate with reading it by Threads threads, with nothing computed;
+	// not with CPU, because this is measured by the clock.
 	Model   string
 	Threads int
 }
@@ -101,7 +102,7 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 		for round := range cfg.Rounds + 1 {
 			var took [2]float64
 			var read float64
-			if c.lone && plain != nil {
+			if c.lone && plain != nil && !cfg.CPU {
 				read = plain.read().Seconds() * 1000
 			}
 			for i := range sides {

@@ -290,7 +290,6 @@ func testAttentionOfARowIsItsOwn(t *testing.T) {
 	})
 }
 
-// go test -bench Attention ./runtime/llama: ours and ggml's on one thread, ns per row, head and cell it may see.
 // The rows of a prompt share the list of the last one where they see its beginning. Each is what it would be alone over
 // the same cells, bit for bit: in any order of the pool, with positions that occur twice, with a window, with biases.
 func TestAttentionOfAPromptsRows(t *testing.T) {
@@ -345,6 +344,7 @@ func testAttentionOfAPromptsRows(t *rapid.T) {
 	}
 }
 
+// go test -bench Attention ./runtime/llama: ours and ggml's on one thread, ns per row, head and cell it may see.
 func BenchmarkAttention(b *testing.B) {
 	for _, c := range []struct {
 		name                               string

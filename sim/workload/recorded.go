@@ -2,7 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,10 +80,9 @@ func (rec *recording) follow(r *Request, owner uint32) {
 	for len(rec.ends) > 0 && rec.ends[0].at < r.Arrival-atOnce {
 		rec.ends = rec.ends[1:]
 	}
-	for i, e := range rec.ends {
-		if e.owner == owner && e.at <= r.Arrival+early {
+	for _, e := range rec.ends {
+		if e.owner == owner && e.at <= r.Arrival+early && !rec.past[e.k].followed {
 			rec.chain(r, e.k)
-			rec.ends = slices.Delete(rec.ends, i, i+1)
 			return
 		}
 	}
@@ -102,24 +100,28 @@ func (rec *recording) chain(r *Request, k int) {
 const nearTurn = 2
 
 // turn has the arrival of row k follow the end of the request whose conversation it continues, if there is one: its
-// cached tokens are the earlier prompt, with the answer or without. A client, or an agent's tool, takes its time
-// between the two, but it does not ask before it has its answer. before are the rows of the same user that started
-// earlier.
+// cached tokens are the earlier prompt, with the answer or without, and it has more. A client, or an agent's tool, takes
+// its time between the two, but it does not ask before it has its answer. Of several such requests it is the nearest,
+// then the latest. before are the rows of the same user that started earlier.
 func (rec *recording) turn(k, cached int, before []int) {
 	r := &rec.rows[k]
 	best, nearest := -1, nearTurn+1
 	for _, i := range before {
 		o, p := &rec.rows[i], &rec.past[i]
-		if p.ended == 0 || p.followed || p.ended > r.Arrival+early || o.Embed {
+		if p.ended == 0 || p.followed && r.Follows != int64(i)+1 || p.ended > r.Arrival+early || o.Embed {
 			continue
 		}
 		for _, end := range [2]int{o.Input, o.Input + o.Output} {
-			if d := max(end-cached, cached-end); d < nearest {
+			if r.Input <= end+nearTurn {
+				continue // the same again
+			}
+			d := max(end-cached, cached-end)
+			if d < nearest || d == nearest && best >= 0 && p.ended > rec.past[best].ended {
 				best, nearest = i, d
 			}
 		}
 	}
-	if best < 0 {
+	if best < 0 || r.Follows == int64(best)+1 {
 		return
 	}
 	if r.Follows > 0 {

@@ -166,3 +166,41 @@ func TestTurnsFollowTheirAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestTurnsOfEqualLength: of several requests that a turn may continue it is the one that it followed at once, or the
+// latest. The same prompt again is no turn.
+func TestTurnsOfEqualLength(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
+		MaxQueue: 9})
+	add := func(ms int, events ...sched.Event) {
+		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(ms)*time.Millisecond), events)
+	}
+	whole := func(id sched.ReqID, prompt, cached, ms int) { // two tokens, in 60 ms
+		add(ms, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: prompt, MaxTokens: 20},
+			sched.Event{Kind: sched.EvStarted, Req: id, Cached: cached})
+		add(ms+50, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}, sched.Event{Kind: sched.EvToken, Req: id})
+		add(ms+60, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond},
+			sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength})
+	}
+	whole(1, 500, 0, 0)
+	whole(2, 500, 400, 60_000)
+	whole(3, 600, 502, 60_061) // at once after 2; 1 has the same length
+	whole(4, 500, 400, 70_000)
+	whole(5, 500, 400, 80_000)
+	whole(6, 600, 502, 90_000) // of 1, 4 and 5 the latest
+	whole(7, 500, 499, 95_000) // the same as 5 again
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ follows, delay int64 }{{}, {}, {2, 1000}, {}, {}, {5, 9_940_000}, {}} {
+		if r := rows[i]; r.Follows != want.follows || r.Delay != want.delay {
+			t.Errorf("request %d follows %d after %d us, want %d after %d", i+1, r.Follows, r.Delay, want.follows,
+				want.delay)
+		}
+	}
+}

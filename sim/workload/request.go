@@ -36,8 +36,8 @@ type Request struct {
 	Lent     bool // others have it as their Base
 
 	// Of a recording: the request came Delay microseconds after the end of request number Follows-1, from a client that
-	// asks again as soon as it is answered; 0 = its arrival depends on no other request. NewChained keeps the
-	// dependency.
+	// asks again as soon as it is answered, or as the next turn of that conversation; 0 = its arrival depends on no
+	// other request. NewChained keeps the dependency.
 	Follows int64
 	Delay   int64
 
