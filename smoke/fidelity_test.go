@@ -23,7 +23,7 @@ func TestFidelityOfUnseenWorkloads(t *testing.T) {
 	for _, c := range []struct {
 		only, recordings string
 		rounds, rows     int
-	}{{"agent-chain,two-app", "short", 6, 2}, {"long-context", "long", 3, 1}} {
+	}{{"agent-chain,two-app", "short", 4, 2}, {"long-context", "long", 1, 1}} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "fidelity", "--unseen", "--only",
 			c.only, "--again", filepath.Join(dir, c.recordings), "--rounds", strconv.Itoa(c.rounds), "--cost",
 			"calibration", "--target", "15", "--json")
