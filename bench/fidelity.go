@@ -77,7 +77,8 @@ func FidelityCalibration(i int, scale float64) FidelityWorkload {
 			func() error { return sharedPrefix(p, 403+10*i, n(400+100*(i%2)), n(24), 8, log) },
 			func() error { return agentChain(p, 405+10*i, 2+i%2*2, n(2), n(500+100*(i%3)), n(40), log) },
 			func() error {
-				return twoApp(p, 407+10*i, 1+i%2*2, n(10), n(900+200*(i%3)), time.Duration(n(800))*time.Millisecond, log)
+				return twoApp(p, 407+10*i, 1+i%2*2, n(10), n(900+200*(i%3)), time.Duration(n(800))*time.Millisecond,
+					log)
 			},
 			func() error { return ramp(p, 409+10*i, 6+i%2, n(500+200*(i%3)), n(10), log) },
 			func() error { return longContext(p, 408+10*i, 1, n(700), n(1400<<(i/2)), n(24), log) },

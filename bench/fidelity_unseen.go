@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// UnseenWorkloads are three more: agent-chain (3 agents of 6 turns; each turn adds a tool result to the prompt), two-app
-// (an editor's short completions, Poisson arrivals, beside 2 clients of background work with long prompts) and
+// UnseenWorkloads are three more: agent-chain (3 agents of 6 turns; each turn adds a tool result to the prompt),
+// two-app (an editor's short completions, Poisson arrivals, beside 2 clients of background work with long prompts) and
 // long-context (prompts of about 1,650 tokens and twice, four and eight times as many, one at a time). scale shortens
 // them for tests: 1 is the whole.
 func UnseenWorkloads(scale float64) []FidelityWorkload {

@@ -100,9 +100,9 @@ func (rec *recording) chain(r *Request, k int) {
 const nearTurn = 2
 
 // turn has the arrival of row k follow the end of the request whose conversation it continues, if there is one: its
-// cached tokens are the earlier prompt, with the answer or without, and it has more. A client, or an agent's tool, takes
-// its time between the two, but it does not ask before it has its answer. Of several such requests it is the nearest,
-// then the latest. before are the rows of the same user that started earlier.
+// cached tokens are the earlier prompt, with the answer or without, and it has more. A client, or an agent's tool,
+// takes its time between the two, but it does not ask before it has its answer. Of several such requests it is the
+// nearest, then the latest. before are the rows of the same user that started earlier.
 func (rec *recording) turn(k, cached int, before []int) {
 	r := &rec.rows[k]
 	best, nearest := -1, nearTurn+1

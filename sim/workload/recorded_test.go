@@ -178,7 +178,8 @@ func TestTurnsOfEqualLength(t *testing.T) {
 	whole := func(id sched.ReqID, prompt, cached, ms int) { // two tokens, in 60 ms
 		add(ms, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: prompt, MaxTokens: 20},
 			sched.Event{Kind: sched.EvStarted, Req: id, Cached: cached})
-		add(ms+50, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}, sched.Event{Kind: sched.EvToken, Req: id})
+		add(ms+50, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond},
+			sched.Event{Kind: sched.EvToken, Req: id})
 		add(ms+60, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond},
 			sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength})
 	}
