@@ -66,8 +66,9 @@ func FidelityWorkloads(scale float64) []FidelityWorkload {
 
 // FidelityCalibration is part i of the runs that step times are fitted to: other prompts, lengths and numbers of
 // streams than the workloads, but the same kinds of steps. The parts run between the workloads, because the speed of a
-// machine changes from minute to minute. Odd parts begin with an empty cache where the others find it full, so that a
-// fit can tell what a step's own cells cost from what all cells in use do.
+// machine changes from minute to minute. Odd parts run in the opposite order, so that a kind of step that one part sees
+// with an empty cache the next one sees with a full one: a fit can tell what a step's own cells cost from what all
+// cells in use do.
 func FidelityCalibration(i int, scale float64) FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return FidelityWorkload{fmt.Sprintf("calibration-%d", i+1), func(p *daemonproc.Proc, log func(Served)) error {

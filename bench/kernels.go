@@ -34,7 +34,8 @@ type Kernels struct {
 	StockMs float64 `json:"stock_ms"` // with ggml's kernels and repacked weights
 	Ratio   float64 `json:"ratio"`    // StockMs / Ms, median of the rounds' ratios
 	// PlainMs is how long reading the model's file took, median of the same rounds; 0 = not measured. A step of one row
-	// reads most of the file (not all embeddings) and takes hardly less, so StockMs / PlainMs is about the best Ratio.
+	// reads most of the file (not all embeddings) and cannot be much faster, so StockMs / PlainMs is about the best
+	// Ratio.
 	PlainMs float64 `json:"plain_ms,omitempty"`
 }
 

@@ -3,23 +3,20 @@
 package smoke
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/internal/untar"
 )
 
 // TestFidelityOfUnseenWorkloads simulates the recordings of agent-chain, two-app and long-context again
 // (testdata/README.md): the medians of the rounds' errors are within 15 %, with step times fitted to other runs.
 func TestFidelityOfUnseenWorkloads(t *testing.T) {
-	dir := t.TempDir()
-	extract(t, filepath.Join("testdata", "fidelity.tar.gz"), dir)
+	dir := untar.Dir(t, filepath.Join("testdata", "fidelity.tar.gz"))
 	for _, c := range []struct {
 		only, recordings string
 		rounds, rows     int
@@ -56,40 +53,6 @@ func TestFidelityOfUnseenWorkloads(t *testing.T) {
 		}
 		if whole != c.rows {
 			t.Errorf("%d workloads in %s, want %d", whole, out, c.rows)
-		}
-	}
-}
-
-// extract unpacks a .tar.gz that lies in the repository into dir.
-func extract(t *testing.T, name, dir string) {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		to := filepath.Join(dir, filepath.Clean("/"+h.Name))
-		if h.Typeflag == tar.TypeDir {
-			err = os.MkdirAll(to, 0o700)
-		} else {
-			var data []byte
-			if data, err = io.ReadAll(r); err == nil {
-				err = os.WriteFile(to, data, 0o600)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/untar"
 )
 
 // run executes a command line.
@@ -36,37 +34,7 @@ func must(t *testing.T, args ...string) string {
 // cases unpacks the simulator's golden cases.
 func cases(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open("../../sim/testdata/golden.tar.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return dir
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := filepath.Join(dir, filepath.Clean("/"+h.Name))
-		if h.Typeflag == tar.TypeDir {
-			err = os.MkdirAll(name, 0o700)
-		} else {
-			var data []byte
-			if data, err = io.ReadAll(r); err == nil {
-				err = os.WriteFile(name, data, 0o600)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	return untar.Dir(t, "../../sim/testdata/golden.tar.gz")
 }
 
 // TestGolden runs cases through the command line: the layout, files that a configuration names, flags over it.

@@ -159,6 +159,7 @@ var rules = []rule{
 	{"internal/toolcall", []string{"internal/thinktags"}, "what a model writes, in and out as values: daemon and " +
 		"simulator read calls with it"},
 	{"internal/ui", nil, "a terminal; every view has it"},
+	{"internal/untar", nil, "tests of any package unpack their data with it"},
 	{"internal/usertest", []string{"internal/waitfor"}, "tests of any package act as other users with it"},
 	{"internal/waitfor", nil, "tests of any package wait with it"},
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},

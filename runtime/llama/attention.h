@@ -20,7 +20,7 @@ struct uma_attention_job {
     int64_t           k_cell, v_cell;   // bytes from one cell to the next
     int               k_bytes, v_bytes; // of a cell
     int64_t           rows, heads;
-    const uma_cells * seen; // of each row; a block's biases may be read, whatever they are, behind the last one
+    const uma_cells * seen; // of each row; up to a block of biases behind the last one is read, and makes no difference
     const float *     q;
     int64_t           q_row, q_head; // floats
     float             scale;
