@@ -43,6 +43,10 @@ func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int
 	}
 	room := g.MemoryGiB*gib*utilisation*float64(tp) - params*s.WeightBytes - activation - other
 	block := math.Trunc(L * 2 * (D / H) * K * s.Bytes / float64(tp) * float64(blockTokens))
+	if block < 1 {
+		return 0, fmt.Errorf("KV size: the model config's heads make a block of %d tokens less than a byte; give "+
+			"--total-kv-blocks", blockTokens)
+	}
 	if room < block {
 		return 0, fmt.Errorf("KV size: %.1f GiB of weights do not leave room for one block on %d × %.0f GiB",
 			params*s.WeightBytes/gib, tp, g.MemoryGiB)

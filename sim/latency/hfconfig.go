@@ -119,12 +119,28 @@ func ParseShape(data []byte, name string) (Shape, error) {
 func (s Shape) check() error {
 	var errs []error
 	for _, f := range []struct {
-		name string
-		v    int
-	}{{"num_hidden_layers", s.Layers}, {"hidden_size", s.Hidden}, {"num_attention_heads", s.Heads}} {
-		if f.v <= 0 || f.v > 1<<24 {
-			errs = append(errs, fmt.Errorf("model config: %s = %d: must be between 1 and %d", f.name, f.v, 1<<24))
+		name           string
+		v, least, most int
+	}{
+		{"num_hidden_layers", s.Layers, 1, 1 << 24},
+		{"hidden_size", s.Hidden, 1, 1 << 24},
+		{"num_attention_heads", s.Heads, 1, 1 << 24},
+		{"num_key_value_heads", s.KVHeads, 0, 1 << 24},
+		{"intermediate_size", s.Intermediate, 0, 1 << 26},
+		{"vocab_size", s.Vocab, 0, 1 << 24},
+		{"num_local_experts", s.Experts, 0, 1 << 24},
+		{"moe_intermediate_size", s.ExpertDim, 0, 1 << 24},
+		{"shared_expert_intermediate_size", s.SharedDim, 0, 1 << 26},
+		{"max_position_embeddings", s.MaxPositions, 0, 1 << 30},
+		{"rope_scaling.original_max_position_embeddings", s.Rope.Original, 0, 1 << 30},
+	} {
+		if f.v < f.least || f.v > f.most {
+			errs = append(errs, fmt.Errorf("model config: %s = %d: must be between %d and %d", f.name, f.v, f.least, f.most))
 		}
+	}
+	if !(s.WeightBytes > 0 && s.WeightBytes <= 8) {
+		errs = append(errs, fmt.Errorf("model config: a weight of %v bits: must be more than 0 and at most 64",
+			8*s.WeightBytes))
 	}
 	if s.Experts > 1 && (s.ActiveExperts <= 0 || s.ActiveExperts > s.Experts) {
 		errs = append(errs, fmt.Errorf("model config: num_experts_per_tok = %d: must be between 1 and the %d experts",

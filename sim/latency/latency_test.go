@@ -115,6 +115,23 @@ func TestParseShape(t *testing.T) {
 			t.Errorf("%s was accepted", bad)
 		}
 	}
+	for field, json := range map[string]string{
+		"num_key_value_heads":             `"num_key_value_heads": -8`,
+		"intermediate_size":               `"intermediate_size": -1`,
+		"vocab_size":                      `"vocab_size": -1`,
+		"num_local_experts":               `"num_local_experts": 1e9, "num_experts_per_tok": 1`,
+		"moe_intermediate_size":           `"moe_intermediate_size": 1e300`,
+		"shared_expert_intermediate_size": `"n_shared_experts": 1e15`,
+		"max_position_embeddings":         `"max_position_embeddings": -2`,
+		"original_max_position_embeddings": `"rope_scaling": {"type": "yarn", "factor": 4, ` +
+			`"original_max_position_embeddings": -1}`,
+		"bits: must be": `"quantization_config": {"bits": 1e9}`,
+	} {
+		_, err := ParseShape([]byte(strings.Replace(dense, "%s", ", "+json, 1)), "")
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v, want an error that names %s", json, err, field)
+		}
+	}
 }
 
 func TestMaxModelLen(t *testing.T) {
@@ -194,6 +211,7 @@ func TestFindGPU(t *testing.T) {
 
 func FuzzParseShape(f *testing.F) {
 	f.Add([]byte(strings.Replace(dense, "%s", "", 1)))
+	f.Add([]byte(strings.Replace(dense, "%s", `, "num_key_value_heads": -32184, "n_shared_experts": 1e18`, 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseShape(data, "x-w4a16")
 		if err != nil {
