@@ -135,7 +135,8 @@ func (s Shape) check() error {
 		{"rope_scaling.original_max_position_embeddings", s.Rope.Original, 0, 1 << 30},
 	} {
 		if f.v < f.least || f.v > f.most {
-			errs = append(errs, fmt.Errorf("model config: %s = %d: must be between %d and %d", f.name, f.v, f.least, f.most))
+			errs = append(errs, fmt.Errorf("model config: %s = %d: must be between %d and %d", f.name, f.v, f.least,
+				f.most))
 		}
 	}
 	if !(s.WeightBytes > 0 && s.WeightBytes <= 8) {
