@@ -107,7 +107,6 @@ extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_
 namespace {
 
 constexpr int QUERIES = 192; // rows × query heads of a group: enough to make up for the conversion of a block
-constexpr int MARGIN  = 32;  // a block of any kernel
 
 // list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
 // the order of positions, too.
@@ -259,14 +258,14 @@ void look(const node & n, int64_t from, int64_t to, int64_t stream) {
         return;
     }
     mine.from = from, mine.to = to, mine.stream = stream;
-    const int64_t rows = to - from, padded = n.cells + MARGIN;
-    mine.ints.resize(rows * padded);
-    mine.biases.resize(rows * padded);
+    const int64_t rows = to - from;
+    mine.ints.resize(rows * n.cells);
+    mine.biases.resize(rows * n.cells);
     const uint16_t * next = nullptr; // the row of the mask behind r's, where r's list may be a shorter one
     for (int64_t r = rows - 1; r >= 0; r--) {
         uma_cells & c = mine.seen[r];
         if (!n.mask) {
-            c = {mine.ints.data() + r * padded, mine.biases.data() + r * padded, n.cells};
+            c = {mine.ints.data() + r * n.cells, mine.biases.data() + r * n.cells, n.cells};
             for (int32_t i = 0; i < n.cells; i++) {
                 c.at[i] = i, c.bias[i] = 0;
             }
@@ -277,7 +276,7 @@ void look(const node & n, int64_t from, int64_t to, int64_t stream) {
             next = mask;
             continue;
         }
-        c    = {mine.ints.data() + r * padded, mine.biases.data() + r * padded, 0};
+        c    = {mine.ints.data() + r * n.cells, mine.biases.data() + r * n.cells, 0};
         next = list(mask, n.cells, n.positions, c) || sort(c, n.positions, mine.pieces, mine.at, mine.bias) ? mask : nullptr;
     }
 }

@@ -20,7 +20,7 @@ struct uma_attention_job {
     int64_t           k_cell, v_cell;   // bytes from one cell to the next
     int               k_bytes, v_bytes; // of a cell
     int64_t           rows, heads;
-    const uma_cells * seen; // of each row; up to a block of biases behind the last one is read, and makes no difference
+    const uma_cells * seen; // of each row
     const float *     q;
     int64_t           q_row, q_head; // floats
     float             scale;
@@ -32,8 +32,8 @@ struct uma_attention_job {
     char *            room;
 };
 
-// A record of a part is the maximum of the scores, the sum of the weights relative to it, and the weighted values: width + 2
-// floats. The maximum is -infinity where no cell is in the part.
+// A record of a part is the base, a score that the weights are relative to, the sum of the weights and the weighted values:
+// width + 2 floats. The base is -infinity where no cell is in the part.
 constexpr int64_t PART = 512;
 
 // uma_attention_merge adds a part to the record of those before it.

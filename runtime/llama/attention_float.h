@@ -2,7 +2,7 @@
 
 namespace {
 
-constexpr int BLOCK = 16; // cells
+constexpr int BLOCK = LANES == 16 ? 32 : 16; // cells
 
 // at_once is the largest divisor of all that is at most limit.
 constexpr int at_once(int all, int limit) {
@@ -29,19 +29,26 @@ namespace {
 template <int D> struct alignas(64) float_tile {
     float k[D][BLOCK], v[BLOCK][D];
 
-    // fill takes n cells of the rest of a list. The cells of a conversation lie scattered among those of others, where no
-    // processor foresees the next: those of the block after the next are fetched, one by one because bursts are dropped.
-    void fill(const uma_attention_job & j, const int32_t * at, int n, int64_t rest) {
-        constexpr int AHEAD = 2 * BLOCK;
+    // fetch brings a cell into the second level of the cache. The cells of a conversation lie scattered among those of others,
+    // where no processor foresees the next.
+    static INLINE void fetch(const uma_attention_job & j, int64_t cell) {
+        lines(j.k + cell * j.k_cell, j.k_bytes);
+        lines(j.v + cell * j.v_cell, j.v_bytes);
+    }
+
+    static INLINE void lines(const char * from, int bytes) {
+        for (const char * l = from - (uintptr_t) from % 64; l < from + bytes; l += 64) {
+            __builtin_prefetch(l, 0, 2);
+        }
+    }
+
+    // fill takes n cells of a list, and fetches as many of those that come `ahead` of them: one by one, because the processor
+    // drops bursts.
+    void fill(const uma_attention_job & j, const int32_t * at, int n, const int32_t * ahead, int64_t fetched) {
         alignas(64) float row[BLOCK][D];
         for (int c = 0; c < n; c++) {
-            if (c + AHEAD < rest) {
-                for (int l = 0; l < j.k_bytes; l += 64) {
-                    __builtin_prefetch(j.k + at[c + AHEAD] * j.k_cell + l, 0, 2);
-                }
-                for (int l = 0; l < j.v_bytes; l += 64) {
-                    __builtin_prefetch(j.v + at[c + AHEAD] * j.v_cell + l, 0, 2);
-                }
+            if (c < fetched) {
+                fetch(j, ahead[c]);
             }
             wide_row(j.k_type, j.k + at[c] * j.k_cell, row[c], D);
             wide_row(j.v_type, j.v + at[c] * j.v_cell, v[c], D);
@@ -72,8 +79,8 @@ template <int D> struct alignas(64) state {
     static constexpr int WIDE = BLOCK / LANES;
 
     float q[D], out[D];
-    vf    mass; // Σ e^(score - max), by lanes
-    float max;
+    vf    mass; // Σ e^(score - base), by lanes
+    float base;
 
     void ask(const float * from, float scale) {
         for (int i = 0; i < D; i++) {
@@ -84,7 +91,7 @@ template <int D> struct alignas(64) state {
     void begin() {
         memset(out, 0, sizeof(out));
         mass = vf{};
-        max  = NONE;
+        base = NONE;
     }
 
     void scale_down(float by) {
@@ -95,50 +102,115 @@ template <int D> struct alignas(64) state {
     }
 
     void end(float * record) const {
-        record[0] = max;
+        record[0] = base;
         record[1] = sum_of(mass);
         memcpy(record + 2, out, sizeof(out));
     }
 
+    // attend has N queries see n cells in a tile. bias has a whole block: OUT behind the cells.
     template <int N> static void attend(state ** qs, const tile & t, const float * bias, int n) {
         vf s[N * WIDE];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int i = 0; i < N * WIDE; i++) {
             s[i] = vf{};
         }
         // Sums of 8 products are added up: one long sum would lose three times as much as ggml's, whose lanes lie along D.
         for (int from = 0; from < D; from += 8) {
             vf part[N * WIDE];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int i = 0; i < N * WIDE; i++) {
                 part[i] = vf{};
             }
-            for (int d = from; d < from + 8; d++) {
+#pragma GCC unroll 8
+            for (int d = 0; d < 8; d++) {
+                vf k[WIDE];
+#pragma GCC unroll 4
+                for (int p = 0; p < WIDE; p++) {
+                    memcpy(&k[p], &t.k[from + d][p * LANES], sizeof(vf));
+                    KEEP(k[p]);
+                }
 #pragma GCC unroll 4
                 for (int i = 0; i < N; i++) {
-                    const vf q = splat(qs[i]->q[d]);
 #pragma GCC unroll 4
                     for (int p = 0; p < WIDE; p++) {
-                        vf k;
-                        memcpy(&k, &t.k[d][p * LANES], sizeof(k));
-                        part[i * WIDE + p] = fma(k, q, part[i * WIDE + p]);
+                        part[i * WIDE + p] = fma_all(k[p], qs[i]->q + from + d, part[i * WIDE + p]);
                     }
                 }
             }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int i = 0; i < N * WIDE; i++) {
                 s[i] += part[i];
             }
         }
-        for (int i = 0; i < N; i++) {
-            for (int p = 0; p < WIDE; p++) {
-                vf b;
-                memcpy(&b, bias + p * LANES, sizeof(b));
+        vf above[N * WIDE], top; // how far the scores lie above the bases
+#pragma GCC unroll 4
+        for (int p = 0; p < WIDE; p++) {
+            vf b;
+            memcpy(&b, bias + p * LANES, sizeof(b));
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++) {
                 s[i * WIDE + p] += b;
+                above[i * WIDE + p] = s[i * WIDE + p] - qs[i]->base;
+                top                 = i + p == 0 ? above[0] : larger(top, above[i * WIDE + p]);
             }
         }
-        weigh<state, N>(qs, s, n);
-        const float * w = (const float *) s;
+        if (__builtin_expect(largest(top) > SLACK, 0)) {
+            vf copy[N * WIDE]; // else the scores themselves would lie in memory
+#pragma GCC unroll 16
+            for (int i = 0; i < N * WIDE; i++) {
+                copy[i] = s[i];
+            }
+            for (int i = 0; i < N; i++) {
+                qs[i]->rise(copy + i * WIDE);
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++) {
+#pragma GCC unroll 4
+                for (int p = 0; p < WIDE; p++) {
+                    above[i * WIDE + p] = copy[i * WIDE + p] - qs[i]->base;
+                }
+            }
+        }
+        exp_of<N * WIDE>(above);
+#pragma GCC unroll 4
+        for (int i = 0; i < N; i++) {
+            vf sum = above[i * WIDE];
+#pragma GCC unroll 4
+            for (int p = 1; p < WIDE; p++) {
+                sum += above[i * WIDE + p];
+            }
+            qs[i]->mass += sum;
+        }
+        alignas(64) float w[N * BLOCK];
+#pragma GCC unroll 16
+        for (int i = 0; i < N * WIDE; i++) {
+            memcpy(w + i * LANES, above + i, sizeof(vf));
+        }
+        // Nearly all blocks are whole; a loop of known length is faster.
+        if (n == BLOCK) {
+            gather<N>(qs, t, w, BLOCK);
+        } else {
+            gather<N>(qs, t, w, n);
+        }
+    }
+
+    // rise makes the largest of a block's scores the base, if it lies too far above it.
+    __attribute__((noinline)) void rise(const vf * s) {
+        vf m = s[0];
+        for (int p = 1; p < WIDE; p++) {
+            m = larger(m, s[p]);
+        }
+        const float most = largest(m);
+        if (most - base > SLACK) {
+            if (base != NONE) {
+                scale_down(uma_attention_exp(base - most));
+            }
+            base = most;
+        }
+    }
+
+    // gather adds the values of n cells to N queries' sums, with the weights w.
+    template <int N> static INLINE void gather(state ** qs, const tile & t, const float * w, int n) {
         constexpr int W = at_once(D / LANES, (LANES == 16 ? 16 : 8) / N); // vectors of each query: what the registers hold
         for (int l = 0; l < D; l += W * LANES) {
             vf o[N][W];

@@ -27,6 +27,7 @@ template <int D> void group(const job & j) {
             }
         }
     }
+    const bool many = j.rows * j.heads >= 4 * BLOCK; // enough batches to fetch a cell with each, else they come with the tile
     for (int64_t part = j.first; part < j.last; part++) {
         for (int64_t i = 0; i < j.rows * j.heads; i++) {
             states[i].begin();
@@ -34,6 +35,8 @@ template <int D> void group(const job & j) {
         for (int64_t b = part * PART; b < (part + 1) * PART; b += BLOCK) {
             const int32_t * have = nullptr; // whose block the tile holds
             int             held = 0;
+            const int32_t * ahead = nullptr; // the cells to fetch: of the block after the next
+            int64_t         to_fetch = 0;
             // The last rows of a prompt see the most: what they bring in holds the blocks of those before them.
             for (int64_t r = j.rows - 1; r >= 0;) {
                 const uma_cells & c    = j.seen[r];
@@ -43,7 +46,9 @@ template <int D> void group(const job & j) {
                     continue;
                 }
                 if (!have || here > held || !alike(have, c.at + b, here)) {
-                    t.fill(j, c.at + b, here, c.n - b);
+                    ahead    = c.at + b + 2 * BLOCK;
+                    to_fetch = c.n - b - 2 * BLOCK < BLOCK ? c.n - b - 2 * BLOCK : BLOCK;
+                    t.fill(j, c.at + b, here, ahead, many ? 0 : to_fetch);
                     have = c.at + b, held = here;
                 }
                 // Rows with the very same block go on together.
@@ -52,30 +57,40 @@ template <int D> void group(const job & j) {
                        alike(c.bias + b, j.seen[before].bias + b, BLOCK)) {
                     before--;
                 }
-                S * batch[4];
-                int many = 0;
-                for (int64_t i = (before + 1) * j.heads; i < (r + 1) * j.heads; i++) {
-                    batch[many++] = states + i;
-                    if (many == 4) {
-                        S::template attend<4>(batch, t, c.bias + b, here), many = 0;
+                const float *     bias = c.bias + b;
+                alignas(64) float rest[BLOCK];
+                if (here < BLOCK) {
+                    for (int i = 0; i < BLOCK; i++) {
+                        rest[i] = i < here ? bias[i] : OUT;
                     }
+                    bias = rest;
                 }
-                switch (many) {
-                case 3:
-                    S::template attend<3>(batch, t, c.bias + b, here);
-                    break;
-                case 2:
-                    S::template attend<2>(batch, t, c.bias + b, here);
-                    break;
-                case 1:
-                    S::template attend<1>(batch, t, c.bias + b, here);
-                    break;
+                for (int64_t i = (before + 1) * j.heads, end = (r + 1) * j.heads; i < end; i += 4) {
+                    S * batch[4] = {states + i, states + i + 1, states + i + 2, states + i + 3};
+                    switch (end - i) {
+                    default:
+                        S::template attend<4>(batch, t, bias, here);
+                        break;
+                    case 3:
+                        S::template attend<3>(batch, t, bias, here);
+                        break;
+                    case 2:
+                        S::template attend<2>(batch, t, bias, here);
+                        break;
+                    case 1:
+                        S::template attend<1>(batch, t, bias, here);
+                        break;
+                    }
+                    if (many && to_fetch > 0) {
+                        to_fetch--;
+                        t.fetch(j, *ahead++);
+                    }
                 }
                 r = before;
             }
         }
         for (int64_t i = 0; i < j.rows * j.heads; i++) {
-            if (states[i].max == NONE) {
+            if (states[i].base == NONE) {
                 if (j.parts) {
                     j.parts[(i * j.all + part) * (D + 2)] = NONE;
                 }

@@ -29,6 +29,11 @@ INLINE vf fma(vf a, vf b, vf c) {
     return (vf) _mm256_fmadd_ps((__m256) a, (__m256) b, (__m256) c);
 }
 
+// fma_all is a · *b + c.
+INLINE vf fma_all(vf a, const float * b, vf c) {
+    return fma(a, splat(*b), c);
+}
+
 // half is the half-precision number in each lane.
 INLINE vf half(vi v) {
     const __m256i packed = _mm256_packus_epi32((__m256i) v, (__m256i) v);
@@ -49,6 +54,11 @@ INLINE float wide1(uint16_t h) {
 
 INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *) table)), (__m256i) at);
+}
+
+// larger is the larger in each lane.
+INLINE vf larger(vf a, vf b) {
+    return (vf) _mm256_max_ps((__m256) a, (__m256) b);
 }
 
 // largest is the largest of the lanes.

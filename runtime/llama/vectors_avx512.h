@@ -27,6 +27,12 @@ INLINE vf fma(vf a, vf b, vf c) {
     return (vf) _mm512_fmadd_ps((__m512) a, (__m512) b, (__m512) c);
 }
 
+// fma_all is a · *b + c: the instruction itself reads b for all lanes, which is faster here than a vector of copies.
+INLINE vf fma_all(vf a, const float * b, vf c) {
+    asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+    return c;
+}
+
 // half is the half-precision number in each lane.
 INLINE vf half(vi v) {
     return (vf) _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i) v));
@@ -46,6 +52,11 @@ INLINE float wide1(uint16_t h) {
 
 INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) table)), (__m512i) at);
+}
+
+// larger is the larger in each lane.
+INLINE vf larger(vf a, vf b) {
+    return (vf) _mm512_max_ps((__m512) a, (__m512) b);
 }
 
 // largest is the largest of the lanes.

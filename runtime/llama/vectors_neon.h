@@ -29,6 +29,11 @@ INLINE vf fma(vf a, vf b, vf c) {
     return (vf) vfmaq_f32((float32x4_t) c, (float32x4_t) a, (float32x4_t) b);
 }
 
+// fma_all is a · *b + c.
+INLINE vf fma_all(vf a, const float * b, vf c) {
+    return fma(a, splat(*b), c);
+}
+
 // half is the half-precision number in each lane.
 INLINE vf half(vi v) {
     return (vf) vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t) v)));
@@ -48,6 +53,11 @@ INLINE float wide1(uint16_t h) {
 
 INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) vqtbl1q_s8(vld1q_s8(table), (uint8x16_t) at);
+}
+
+// larger is the larger in each lane.
+INLINE vf larger(vf a, vf b) {
+    return (vf) vmaxq_f32((float32x4_t) a, (float32x4_t) b);
 }
 
 // largest is the largest of the lanes.
