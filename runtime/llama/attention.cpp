@@ -37,6 +37,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "attention.h"
@@ -105,8 +106,6 @@ extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_
 }
 
 namespace {
-
-constexpr int QUERIES = 192; // rows × query heads of a group: enough to make up for the conversion of a block
 
 // list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
 // the order of positions, too.
@@ -348,12 +347,16 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     const int64_t width = n.q->ne[0], streams = n.q->ne[3], wanted = 4 * params->nth;
 
     // Large groups share conversions, many of them share the work evenly.
-    const int64_t most   = std::max<int64_t>(1, QUERIES / n.shared);
-    const int64_t per    = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most);
-    const int64_t groups = (n.rows + per - 1) / per;
+    const int64_t most = std::max<int64_t>(1, QUERIES / n.shared);
+    int64_t       per  = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most), groups = (n.rows + per - 1) / per;
     // K/V heads see the same cells: with enough groups of rows to go round, a thread does all heads of one.
     const bool    whole = groups * streams >= wanted;
-    const int64_t units = groups * streams * (whole ? 1 : n.kv_heads);
+    const int64_t each  = streams * (whole ? 1 : n.kv_heads); // units of a group
+    // As many units for every thread, and all of one size: one that is done early waits for the others.
+    const int64_t step = params->nth / std::gcd<int64_t>(params->nth, each), even = (groups + step - 1) / step * step;
+    per                 = (n.rows + std::min(even, n.rows) - 1) / std::min(even, n.rows);
+    groups              = (n.rows + per - 1) / per;
+    const int64_t units = groups * each;
     // With too few groups threads share the cells of a row, by parts.
     const int64_t all   = (n.cells + PART - 1) / PART;
     const bool    split = units < wanted && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);

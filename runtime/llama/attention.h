@@ -13,6 +13,9 @@ struct uma_cells {
     int64_t   n;
 };
 
+// QUERIES is how many rows × query heads a job has at most: enough to make up for the conversion of a block.
+constexpr int QUERIES = 256;
+
 // uma_attention_job is rows that are computed together, for the query heads of one K/V head.
 struct uma_attention_job {
     int               k_type, v_type; // enum ggml_type

@@ -27,6 +27,12 @@ template <int D> void group(const job & j) {
             }
         }
     }
+    // The first of the rows before each that see its list or less of it, as those of a prompt do.
+    int first[QUERIES];
+    for (int64_t r = 0; r < j.rows; r++) {
+        const bool same = r > 0 && j.seen[r - 1].at == j.seen[r].at && j.seen[r - 1].bias == j.seen[r].bias && j.seen[r - 1].n <= j.seen[r].n;
+        first[r]        = same ? first[r - 1] : (int) r;
+    }
     const bool many = j.rows * j.heads >= 4 * BLOCK; // enough batches to fetch a cell with each, else they come with the tile
     for (int64_t part = j.first; part < j.last; part++) {
         for (int64_t i = 0; i < j.rows * j.heads; i++) {
@@ -53,6 +59,9 @@ template <int D> void group(const job & j) {
                 }
                 // Rows with the very same block go on together.
                 int64_t before = r - 1;
+                if (here == BLOCK && j.seen[first[r]].n - b >= BLOCK) {
+                    before = first[r] - 1;
+                }
                 while (here == BLOCK && before >= 0 && j.seen[before].n - b >= BLOCK && alike(have, j.seen[before].at + b, BLOCK) &&
                        alike(c.bias + b, j.seen[before].bias + b, BLOCK)) {
                     before--;
