@@ -37,7 +37,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "attention.h"
@@ -348,27 +347,25 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
 
     // Large groups share conversions, many of them share the work evenly.
     const int64_t most = std::max<int64_t>(1, QUERIES / n.shared);
-    int64_t       per  = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most), groups = (n.rows + per - 1) / per;
+    int64_t       per = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most), groups = (n.rows + per - 1) / per;
+    per               = (n.rows + groups - 1) / groups; // all of one size
+    groups            = (n.rows + per - 1) / per;
     // K/V heads see the same cells: with enough groups of rows to go round, a thread does all heads of one.
     const bool    whole = groups * streams >= wanted;
-    const int64_t each  = streams * (whole ? 1 : n.kv_heads); // units of a group
-    // As many units for every thread, and all of one size: one that is done early waits for the others.
-    const int64_t step = params->nth / std::gcd<int64_t>(params->nth, each), even = (groups + step - 1) / step * step;
-    per                 = (n.rows + std::min(even, n.rows) - 1) / std::min(even, n.rows);
-    groups              = (n.rows + per - 1) / per;
-    const int64_t units = groups * each;
-    // With too few groups threads share the cells of a row, by parts.
-    const int64_t all   = (n.cells + PART - 1) / PART;
-    const bool    split = units < wanted && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
-    const int64_t parts = split ? all : 1, record = width + 2;
+    const int64_t units = groups * streams * (whole ? 1 : n.kv_heads);
+    // Threads share the cells of the last units, by parts: no one waits long for another. Of few units those are all.
+    const int64_t all    = (n.cells + PART - 1) / PART;
+    const bool    split  = !whole && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
+    const int64_t shared = !split ? 0 : units < wanted ? units : params->nth, apart = units - shared;
+    const int64_t step = units < wanted ? 1 : (all + 7) / 8, pieces = (all + step - 1) / step; // of parts
+    const int64_t record = width + 2, room = per * n.shared * all * record; // of a shared unit's results
 
-    float * shared = nullptr;
+    float * results = nullptr; // of the shared units
     if (params->nth > 1) {
         if (params->ith == 0) {
             if (split) {
-                const size_t size = n.rows * n.heads * streams * all * record;
-                if (mine.parts.size() < size) {
-                    mine.parts.resize(size);
+                if ((int64_t) mine.parts.size() < shared * room) {
+                    mine.parts.resize(shared * room);
                 }
                 float * p = mine.parts.data();
                 memcpy(params->wdata, &p, sizeof(p));
@@ -377,20 +374,25 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
         }
         ggml_barrier(params->threadpool);
         if (split) {
-            memcpy(&shared, params->wdata, sizeof(shared));
+            memcpy(&results, params->wdata, sizeof(results));
         }
     }
-    mine.from = mine.to = -1; // the mask of another node
-    for (int64_t u = params->ith; u < units * parts; u = params->nth > 1 ? ggml_threadpool_chunk_add(params->threadpool, 1) : u + 1) {
-        const int64_t part = u % parts, i = u / parts, kv = whole ? 0 : i % n.kv_heads;
-        const int64_t g = i / (whole ? 1 : n.kv_heads) % groups, stream = i / (whole ? 1 : n.kv_heads) / groups;
+    // rows, head and stream of a unit
+    const auto unit = [&](int64_t i, int64_t & from, int64_t & to, int64_t & kv, int64_t & stream) {
+        const int64_t heads = whole ? 1 : n.kv_heads, g = i / heads % groups;
+        kv = i % heads, stream = i / heads / groups;
         // The last rows of a prompt see the most: they go first, so that no thread begins with them at the end.
-        const int64_t from = (groups - 1 - g) * per, to = std::min(n.rows, from + per);
+        from = (groups - 1 - g) * per, to = std::min(n.rows, from + per);
+    };
+    int64_t from, to, kv, stream;
+    mine.from = mine.to = -1; // the mask of another node
+    for (int64_t u = params->ith; u < apart + shared * pieces; u = params->nth > 1 ? ggml_threadpool_chunk_add(params->threadpool, 1) : u + 1) {
+        const bool one = u < apart;
+        unit(one ? u : apart + (u - apart) / pieces, from, to, kv, stream);
         look(n, from, to, stream);
-        if (split) {
-            // [stream][K/V head][row][shared head][part]: the rows of a group lie together.
-            float * at_ = shared + ((stream * n.kv_heads + kv) * n.rows + from) * n.shared * all * record;
-            group(n, from, to, kv, stream, part, part + 1, all, at_);
+        if (!one) {
+            const int64_t first = (u - apart) % pieces * step;
+            group(n, from, to, kv, stream, first, std::min(first + step, all), all, results + (u - apart) / pieces * room);
             continue;
         }
         for (int64_t h = kv; h < (whole ? n.kv_heads : kv + 1); h++) {
@@ -403,13 +405,16 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     ggml_barrier(params->threadpool);
     std::vector<float> & sum = mine.bias;
     sum.resize(record);
-    for (int64_t i = params->ith; i < streams * n.heads * n.rows; i += params->nth) {
-        const int64_t h = i % n.shared, row = i / n.shared % n.rows, kv = i / n.shared / n.rows % n.kv_heads, stream = i / n.shared / n.rows / n.kv_heads;
-        sum[0]          = -std::numeric_limits<float>::infinity();
-        for (int64_t p = 0; p < all; p++) {
-            uma_attention_merge(sum.data(), shared + (i * all + p) * record, (int) width);
+    for (int64_t i = params->ith; i < shared * per * n.shared; i += params->nth) {
+        unit(apart + i / n.shared / per, from, to, kv, stream);
+        const int64_t row = from + i / n.shared % per, head = kv * n.shared + i % n.shared;
+        if (row >= to) {
+            continue;
         }
-        const int64_t head = kv * n.shared + h;
+        sum[0] = -std::numeric_limits<float>::infinity();
+        for (int64_t p = 0; p < all; p++) {
+            uma_attention_merge(sum.data(), results + (i * all + p) * record, (int) width);
+        }
         uma_attention_result(sum.data(), (float *) ((char *) n.dst->data + ((stream * n.rows + row) * n.heads + head) * n.dst->nb[1]), (int) width);
     }
 }
