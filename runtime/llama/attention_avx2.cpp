@@ -18,6 +18,8 @@
 
 #include "attention_float.h"
 
+template <int D> using cached_keys = float_keys<D>;
+
 #include "attention_kernel.h"
 
 uma_attention_width uma_attention_avx2(int d) {

@@ -17,6 +17,10 @@
 
 #include "attention_float.h"
 
+#include "attention_short.h"
+
+template <int D> using cached_keys = short_keys<D>;
+
 #include "attention_kernel.h"
 
 uma_attention_width uma_attention_avx512(int d) {

@@ -1,4 +1,5 @@
-// Attention of a group of rows, for any instruction set: `state`, what it computes with, is that of the including file.
+// Attention of a group of rows, for any instruction set: `state`, what it computes with, and `cached_keys`, how it keeps keys that
+// a cache has rounded, are those of the including file.
 //
 // A row's cells are cut into parts of PART cells of its list, and a part into blocks of BLOCK. Of each part come the maximum
 // of the scores, the sum of the weights and the weighted values; uma_attention_merge adds them up in the order of the parts.
@@ -13,15 +14,16 @@ template <class T> INLINE bool alike(const T * a, const T * b, int n) {
     return a == b || memcmp(a, b, n * sizeof(T)) == 0;
 }
 
-template <int D> void group(const job & j) {
-    using S         = state<D>;
+// group computes a job; K is how it keeps the keys.
+template <int D, class K> void group(const job & j) {
+    using S         = state<D, K>;
     S *    states   = (S *) j.room;
-    auto & t        = *(typename S::tile *) (states + j.rows * j.heads);
+    auto & t        = *(tile<D, K> *) (states + j.rows * j.heads);
     float * record  = (float *) (&t + 1);
     float * results = record + D + 2; // of the queries, where all parts are computed here
     for (int64_t r = 0; r < j.rows; r++) {
         for (int64_t h = 0; h < j.heads; h++) {
-            states[r * j.heads + h].ask(j.q + r * j.q_row + h * j.q_head, j.scale);
+            states[r * j.heads + h].q.ask(j.q + r * j.q_row + h * j.q_head, j.scale);
             if (!j.parts) {
                 results[(r * j.heads + h) * (D + 2)] = NONE;
             }
@@ -92,7 +94,7 @@ template <int D> void group(const job & j) {
                     }
                     if (many && to_fetch > 0) {
                         to_fetch--;
-                        t.fetch(j, *ahead++);
+                        fetch(j, *ahead++);
                     }
                 }
                 r = before;
@@ -121,25 +123,37 @@ template <int D> void group(const job & j) {
     }
 }
 
-// room is the bytes that group needs for so many queries.
+// compute computes a job. Who has a cache in float32 wants no other rounding.
+template <int D> void compute(const job & j) {
+    if (j.k_type == GGML_TYPE_F32) {
+        group<D, float_keys<D>>(j);
+    } else {
+        group<D, cached_keys<D>>(j);
+    }
+}
+
+// room is the bytes that compute needs for so many queries.
 template <int D> size_t room(int64_t queries) {
-    return queries * (sizeof(state<D>) + (D + 2) * sizeof(float)) + sizeof(typename state<D>::tile) + (D + 2) * sizeof(float);
+    using F = float_keys<D>;
+    using C = cached_keys<D>;
+    static_assert(sizeof(state<D, C>) <= sizeof(state<D, F>) && sizeof(tile<D, C>) <= sizeof(tile<D, F>), "room for either");
+    return queries * (sizeof(state<D, F>) + (D + 2) * sizeof(float)) + sizeof(tile<D, F>) + (D + 2) * sizeof(float);
 }
 
 uma_attention_width width(int d) {
     switch (d) {
     case 32:
-        return {group<32>, room<32>};
+        return {compute<32>, room<32>};
     case 64:
-        return {group<64>, room<64>};
+        return {compute<64>, room<64>};
     case 80:
-        return {group<80>, room<80>};
+        return {compute<80>, room<80>};
     case 96:
-        return {group<96>, room<96>};
+        return {compute<96>, room<96>};
     case 128:
-        return {group<128>, room<128>};
+        return {compute<128>, room<128>};
     case 256:
-        return {group<256>, room<256>};
+        return {compute<256>, room<256>};
     }
     return {nullptr, nullptr};
 }
