@@ -13,10 +13,11 @@
 //   - Some cells of the list (16 or 32) are one block: their K and V are converted and transposed once, for all query heads
 //     that share them (grouped-query attention) and for all rows of a group whose lists agree there (the chunk of a prompt).
 //   - Scores are computed with lanes along the cells, values with lanes along the width of a head, so that there is no sum
-//     across lanes; exponentials are vectors, and V is accumulated in registers, which is also more exact.
+//     across lanes; exponentials are vectors, and V is accumulated in registers, which is also more exact. AVX-512 multiplies
+//     keys and queries as 16-bit integers, unless the cache is in float32.
 //   - Where there are fewer rows than threads need, the threads share a row's cells.
 //
-// The arithmetic is in attention_float.h; attention_kernel.h is the way over the blocks.
+// The arithmetic is in attention_float.h and attention_short.h; attention_kernel.h is the way over the blocks.
 //
 // # What a row's result depends on
 //

@@ -216,6 +216,14 @@ func testAttention(t *testing.T) {
 				check("biases")
 				d.q = normal(rng, len(d.q), 60)
 				check("scores that differ by hundreds")
+				// As models have them: a column far from zero in every cell, beside which the others are small.
+				d.q = normal(rng, len(d.q), 2)
+				keys := normal(rng, len(d.keys), 1.5)
+				for i := 3; i < len(keys); i += d.width {
+					keys[i] = 24 + keys[i]
+				}
+				d.k, d.keys = pack(c.kind, keys)
+				check("keys with an outlying column")
 			})
 		}
 	}
