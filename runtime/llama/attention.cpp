@@ -15,7 +15,7 @@
 //   - Scores are computed with lanes along the cells, values with lanes along the width of a head, so that there is no sum
 //     across lanes; exponentials are vectors, and V is accumulated in registers, which is also more exact. AVX-512 multiplies
 //     keys and queries as 16-bit integers, unless the cache is in float32.
-//   - Where there are fewer rows than threads need, the threads share a row's cells.
+//   - Where there are fewer rows than threads need, and at the end of a prompt's, the threads share a row's cells.
 //
 // The arithmetic is in attention_float.h and attention_short.h; attention_kernel.h is the way over the blocks.
 //
@@ -106,6 +106,9 @@ extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_
 }
 
 namespace {
+
+constexpr int64_t PROMPT      = 32;      // rows from which on a step counts as a prompt's
+constexpr int64_t MOST_SHARED = 4 << 20; // floats of the results of a prompt's shared units
 
 // list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
 // the order of positions, too.
@@ -354,12 +357,14 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     // K/V heads see the same cells: with enough groups of rows to go round, a thread does all heads of one.
     const bool    whole = groups * streams >= wanted;
     const int64_t units = groups * streams * (whole ? 1 : n.kv_heads);
-    // Threads share the cells of the last units, by parts: no one waits long for another. Of few units those are all.
+    // Threads share the cells of a prompt's last units, by parts: no one waits long for another. Of few units those are all.
     const int64_t all    = (n.cells + PART - 1) / PART;
-    const bool    split  = !whole && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
-    const int64_t shared = !split ? 0 : units < wanted ? units : params->nth, apart = units - shared;
-    const int64_t step = units < wanted ? 1 : (all + 7) / 8, pieces = (all + step - 1) / step; // of parts
     const int64_t record = width + 2, room = per * n.shared * all * record; // of a shared unit's results
+    const bool    few    = units < wanted;
+    const bool    worth  = few || (!whole && n.rows >= PROMPT && params->nth * room <= MOST_SHARED);
+    const bool    split  = worth && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
+    const int64_t shared = !split ? 0 : few ? units : params->nth, apart = units - shared;
+    const int64_t step = few ? 1 : (all + 7) / 8, pieces = (all + step - 1) / step; // of parts
 
     float * results = nullptr; // of the shared units
     if (params->nth > 1) {

@@ -20,6 +20,8 @@
 
 template <int D> using cached_keys = float_keys<D>;
 
+#include "attention_state.h"
+
 #include "attention_kernel.h"
 
 uma_attention_width uma_attention_avx2(int d) {

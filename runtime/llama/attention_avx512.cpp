@@ -21,6 +21,8 @@
 
 template <int D> using cached_keys = short_keys<D>;
 
+#include "attention_state.h"
+
 #include "attention_kernel.h"
 
 uma_attention_width uma_attention_avx512(int d) {

@@ -1,7 +1,6 @@
-// Attention of a group of rows, for any instruction set: `state`, what it computes with, and `cached_keys`, how it keeps keys that
-// a cache has rounded, are those of the including file.
+// Attention of a group of rows, for any instruction set: `state` and `tile`, what it computes with, are those of the including file.
 //
-// A row's cells are cut into parts of PART cells of its list, and a part into blocks of BLOCK. Of each part come the maximum
+// A row's cells are cut into parts of PART cells of its list, and a part into blocks of BLOCK. Of each part come a base
 // of the scores, the sum of the weights and the weighted values; uma_attention_merge adds them up in the order of the parts.
 // So the result is the same whether one thread computes all parts of a row or several share them.
 
@@ -14,11 +13,10 @@ template <class T> INLINE bool alike(const T * a, const T * b, int n) {
     return a == b || memcmp(a, b, n * sizeof(T)) == 0;
 }
 
-// group computes a job; K is how it keeps the keys.
-template <int D, class K> void group(const job & j) {
-    using S         = state<D, K>;
+template <int D> void group(const job & j) {
+    using S         = state<D>;
     S *    states   = (S *) j.room;
-    auto & t        = *(tile<D, K> *) (states + j.rows * j.heads);
+    auto & t        = *(tile<D> *) (states + j.rows * j.heads);
     float * record  = (float *) (&t + 1);
     float * results = record + D + 2; // of the queries, where all parts are computed here
     for (int64_t r = 0; r < j.rows; r++) {
@@ -35,7 +33,6 @@ template <int D, class K> void group(const job & j) {
         const bool same = r > 0 && j.seen[r - 1].at == j.seen[r].at && j.seen[r - 1].bias == j.seen[r].bias && j.seen[r - 1].n <= j.seen[r].n;
         first[r]        = same ? first[r - 1] : (int) r;
     }
-    const bool many = j.rows * j.heads >= 4 * BLOCK; // enough batches to fetch a cell with each, else they come with the tile
     for (int64_t part = j.first; part < j.last; part++) {
         for (int64_t i = 0; i < j.rows * j.heads; i++) {
             states[i].begin();
@@ -43,8 +40,6 @@ template <int D, class K> void group(const job & j) {
         for (int64_t b = part * PART; b < (part + 1) * PART; b += BLOCK) {
             const int32_t * have = nullptr; // whose block the tile holds
             int             held = 0;
-            const int32_t * ahead = nullptr; // the cells to fetch: of the block after the next
-            int64_t         to_fetch = 0;
             // The last rows of a prompt see the most: what they bring in holds the blocks of those before them.
             for (int64_t r = j.rows - 1; r >= 0;) {
                 const uma_cells & c    = j.seen[r];
@@ -53,20 +48,24 @@ template <int D, class K> void group(const job & j) {
                     r--;
                     continue;
                 }
-                if (!have || here > held || !alike(have, c.at + b, here)) {
-                    ahead    = c.at + b + 2 * BLOCK;
-                    to_fetch = c.n - b - 2 * BLOCK < BLOCK ? c.n - b - 2 * BLOCK : BLOCK;
-                    t.fill(j, c.at + b, here, ahead, many ? 0 : to_fetch);
-                    have = c.at + b, held = here;
-                }
                 // Rows with the very same block go on together.
                 int64_t before = r - 1;
                 if (here == BLOCK && j.seen[first[r]].n - b >= BLOCK) {
                     before = first[r] - 1;
                 }
-                while (here == BLOCK && before >= 0 && j.seen[before].n - b >= BLOCK && alike(have, j.seen[before].at + b, BLOCK) &&
+                while (here == BLOCK && before >= 0 && j.seen[before].n - b >= BLOCK && alike(c.at + b, j.seen[before].at + b, BLOCK) &&
                        alike(c.bias + b, j.seen[before].bias + b, BLOCK)) {
                     before--;
+                }
+                // With enough of them a cell of the block after the next is fetched with each four, else all with this block.
+                const int32_t * ahead    = c.at + b + 2 * BLOCK;
+                int64_t         to_fetch = 0;
+                if (!have || here > held || (here < BLOCK && t.keys.rounded) || !alike(have, c.at + b, here)) {
+                    const bool    many = (r - before) * j.heads >= 4 * BLOCK;
+                    const int64_t rest = c.n - b - 2 * BLOCK < BLOCK ? c.n - b - 2 * BLOCK : BLOCK;
+                    t.fill(j, c.at + b, here, ahead, many ? 0 : rest);
+                    have = c.at + b, held = here;
+                    to_fetch = many ? rest : 0;
                 }
                 const float *     bias = c.bias + b;
                 alignas(64) float rest[BLOCK];
@@ -92,7 +91,7 @@ template <int D, class K> void group(const job & j) {
                         S::template attend<1>(batch, t, bias, here);
                         break;
                     }
-                    if (many && to_fetch > 0) {
+                    if (to_fetch > 0) {
                         to_fetch--;
                         fetch(j, *ahead++);
                     }
@@ -123,37 +122,25 @@ template <int D, class K> void group(const job & j) {
     }
 }
 
-// compute computes a job. Who has a cache in float32 wants no other rounding.
-template <int D> void compute(const job & j) {
-    if (j.k_type == GGML_TYPE_F32) {
-        group<D, float_keys<D>>(j);
-    } else {
-        group<D, cached_keys<D>>(j);
-    }
-}
-
-// room is the bytes that compute needs for so many queries.
+// room is the bytes that group needs for so many queries.
 template <int D> size_t room(int64_t queries) {
-    using F = float_keys<D>;
-    using C = cached_keys<D>;
-    static_assert(sizeof(state<D, C>) <= sizeof(state<D, F>) && sizeof(tile<D, C>) <= sizeof(tile<D, F>), "room for either");
-    return queries * (sizeof(state<D, F>) + (D + 2) * sizeof(float)) + sizeof(tile<D, F>) + (D + 2) * sizeof(float);
+    return queries * (sizeof(state<D>) + (D + 2) * sizeof(float)) + sizeof(tile<D>) + (D + 2) * sizeof(float);
 }
 
 uma_attention_width width(int d) {
     switch (d) {
     case 32:
-        return {compute<32>, room<32>};
+        return {group<32>, room<32>};
     case 64:
-        return {compute<64>, room<64>};
+        return {group<64>, room<64>};
     case 80:
-        return {compute<80>, room<80>};
+        return {group<80>, room<80>};
     case 96:
-        return {compute<96>, room<96>};
+        return {group<96>, room<96>};
     case 128:
-        return {compute<128>, room<128>};
+        return {group<128>, room<128>};
     case 256:
-        return {compute<256>, room<256>};
+        return {group<256>, room<256>};
     }
     return {nullptr, nullptr};
 }

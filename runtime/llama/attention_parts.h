@@ -1,5 +1,4 @@
-// What the states of attention_float.h are made of: the vectors and BLOCK, the cells of a block, are those of the including
-// file.
+// What attention in float32 is made of; the vectors are those of the including file.
 
 namespace {
 

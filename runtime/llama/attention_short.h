@@ -2,8 +2,10 @@
 //
 // A key's integers have 14 bits and a sign, relative to the largest of the cell; a query's have 15, relative to its own largest.
 // Four products stay below 2^31 then: they are added up as integers, and those sums in float32. The errors, 2^-15 of the largest at
-// most, are smaller than those of ggml, which rounds a query to the type of the cache, a half: a third where scores differ by
-// hundreds, a tenth otherwise (TestAttention). Values stay in float32: a lone cell's must come out as the cache has them.
+// most, are smaller than those of ggml, which rounds a query to the type of the cache, a half: about a third where scores differ by
+// hundreds, a tenth otherwise. Where a cell's largest number is 60 times the others they are as large as ggml's, and beyond that
+// larger; so a block with such keys keeps float32 (OUTLYING). So do blocks that are not whole, whose keys may be another row's, and
+// caches in float32. Values always do: a lone cell's must come out as the cache has them.
 
 namespace {
 
@@ -11,14 +13,26 @@ template <int D> struct alignas(64) short_keys {
     static constexpr int   VECTORS = D / LANES;
     static constexpr float KEY = (1 << 14) - 1, QUERY = (1 << 15) - 1;
 
-    vi k[D / 2][WIDE]; // pairs of each cell
-    vf unit[WIDE];     // what 1 stands for, of each cell
+    // OUTLYING is how many times the mean size of a block's numbers the largest may be. 15 is a column at 16 times the others'
+    // deviation, in heads of 64; with one at 30 times as much it is 24.
+    static constexpr float OUTLYING = 24;
+
+    bool rounded; // to integers; else exact has the keys
+    union {
+        struct {
+            vi k[D / 2][WIDE]; // pairs of each cell
+            vf unit[WIDE];     // what 1 stands for, of each cell
+        };
+        float_keys<D> exact;
+    };
 
     struct alignas(64) query {
-        int32_t pairs[D / 2];
-        float   unit;
+        int32_t                       pairs[D / 2];
+        float                         unit;
+        typename float_keys<D>::query exact;
 
         void ask(const float * from, float scale) {
+            exact.ask(from, scale);
             vf q[VECTORS], most = splat(TINY);
             memcpy(q, from, sizeof(q));
             for (int x = 0; x < VECTORS; x++) {
@@ -30,8 +44,14 @@ template <int D> struct alignas(64) short_keys {
         }
     };
 
-    void fill(int type, const char * const * cell, fetching ahead) {
+    void fill(int type, const char * const * cell, bool whole, fetching ahead) {
+        rounded = whole && type != GGML_TYPE_F32;
+        if (!rounded) {
+            exact.fill(type, cell, whole, ahead);
+            return;
+        }
         alignas(64) char row[BLOCK][D * 2];
+        vf               total = {}, high = {}; // of the sizes
         for (int c = 0; c < BLOCK; c += 4) {
             vf key[4][VECTORS], most[4];
             for (int l = 0; l < 4; l++) {
@@ -41,7 +61,9 @@ template <int D> struct alignas(64) short_keys {
 #pragma GCC unroll 16
                 for (int x = 0; x < VECTORS; x++) {
                     most[l] = larger(most[l], size(key[l][x]));
+                    total += size(key[l][x]);
                 }
+                high = larger(high, most[l]);
             }
             const __m128 all = largest4(most), up = KEY / all, down = all / KEY;
             memcpy((float *) unit + c, &down, sizeof(down));
@@ -49,6 +71,11 @@ template <int D> struct alignas(64) short_keys {
             for (int l = 0; l < 4; l++) {
                 shorts(key[l], up[l], row[c + l]);
             }
+        }
+        rounded = largest(high) * (BLOCK * D) < OUTLYING * sum_of(total);
+        if (!rounded) {
+            exact.fill(type, cell, whole, ahead);
+            return;
         }
         for (int g = 0; g < WIDE; g++) {
             for (int i = 0; i < D / 2; i += 4) {
@@ -62,6 +89,15 @@ template <int D> struct alignas(64) short_keys {
     }
 
     template <int N> INLINE void scores(const query * const * q, vf * s) const {
+        if (!rounded) {
+            const typename float_keys<D>::query * floats[N];
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++) {
+                floats[i] = &q[i]->exact;
+            }
+            exact.template scores<N>(floats, s);
+            return;
+        }
 #pragma GCC unroll 16
         for (int i = 0; i < N * WIDE; i++) {
             s[i] = vf{};

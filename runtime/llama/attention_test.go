@@ -217,16 +217,39 @@ func testAttention(t *testing.T) {
 				d.q = normal(rng, len(d.q), 60)
 				check("scores that differ by hundreds")
 				// As models have them: a column far from zero in every cell, beside which the others are small.
-				d.q = normal(rng, len(d.q), 2)
-				keys := normal(rng, len(d.keys), 1.5)
-				for i := 3; i < len(keys); i += d.width {
-					keys[i] = 24 + keys[i]
+				for _, far := range []float32{10, 24, 40, 100, 400} {
+					d.q = normal(rng, len(d.q), 2)
+					keys := normal(rng, len(d.keys), 1.5)
+					for i := 3; i < len(keys); i += d.width {
+						keys[i] += far
+					}
+					d.k, d.keys = pack(c.kind, keys)
+					check(fmt.Sprintf("keys with a column at %v", far))
 				}
-				d.k, d.keys = pack(c.kind, keys)
-				check("keys with an outlying column")
 			})
 		}
 	}
+}
+
+// A query that is no number spoils its own row only, wherever it lies among the four that are computed together.
+func TestAttentionBesideNoNumber(t *testing.T) {
+	eachKernels(t, func(t *testing.T) {
+		const rows, width = 7, 64
+		for spoilt := range rows {
+			rng := rand.New(rand.NewPCG(uint64(spoilt), 0))
+			d := draw(rng, typeF16, width, rows, 640, 1, 1)
+			want := attention(&d.attentionCase, 1)
+			for i := range width {
+				d.q[spoilt*width+i] = float32(math.NaN())
+			}
+			got := attention(&d.attentionCase, 1)
+			for i := range want {
+				if i/width != spoilt && got[i] != want[i] {
+					t.Fatalf("row %d beside row %d of NaN: %v, want %v", i/width, spoilt, got[i], want[i])
+				}
+			}
+		}
+	})
 }
 
 // A row's result depends on its query and the contents of its positions, bit for bit. It does not depend on other rows,

@@ -56,7 +56,7 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *) table)), (__m256i) at);
 }
 
-// larger is the larger in each lane.
+// larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
     return (vf) _mm256_max_ps((__m256) a, (__m256) b);
 }

@@ -54,7 +54,7 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) table)), (__m512i) at);
 }
 
-// larger is the larger in each lane.
+// larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
     return (vf) _mm512_max_ps((__m512) a, (__m512) b);
 }

@@ -55,9 +55,9 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) vqtbl1q_s8(vld1q_s8(table), (uint8x16_t) at);
 }
 
-// larger is the larger in each lane.
+// larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
-    return (vf) vmaxq_f32((float32x4_t) a, (float32x4_t) b);
+    return (vf) vmaxnmq_f32((float32x4_t) a, (float32x4_t) b);
 }
 
 // largest is the largest of the lanes.

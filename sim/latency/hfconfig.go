@@ -93,7 +93,7 @@ func ParseShape(data []byte, name string) (Shape, error) {
 		if dim == 0 {
 			dim = s.Intermediate
 		}
-		s.SharedDim = m.int("n_shared_experts") * dim
+		s.SharedDim = int(Ticks(m.float("n_shared_experts") * float64(dim)))
 	}
 	dtype := m.string("torch_dtype", "dtype")
 	var known bool
@@ -129,6 +129,7 @@ func (s Shape) check() error {
 		{"intermediate_size", s.Intermediate, 0, 1 << 26},
 		{"vocab_size", s.Vocab, 0, 1 << 24},
 		{"num_local_experts", s.Experts, 0, 1 << 24},
+		{"num_experts_per_tok", s.ActiveExperts, 0, 1 << 24},
 		{"moe_intermediate_size", s.ExpertDim, 0, 1 << 24},
 		{"shared_expert_intermediate_size", s.SharedDim, 0, 1 << 26},
 		{"max_position_embeddings", s.MaxPositions, 0, 1 << 30},
@@ -138,6 +139,9 @@ func (s Shape) check() error {
 			errs = append(errs, fmt.Errorf("model config: %s = %d: must be between %d and %d", f.name, f.v, f.least,
 				f.most))
 		}
+	}
+	if f := s.Rope.Factor; !(f >= 0 && f <= 1<<20) {
+		errs = append(errs, fmt.Errorf("model config: rope_scaling.factor = %v: must be between 0 and %d", f, 1<<20))
 	}
 	if !(s.WeightBytes > 0 && s.WeightBytes <= 8) {
 		errs = append(errs, fmt.Errorf("model config: a weight of %v bits: must be more than 0 and at most 64",

@@ -121,11 +121,13 @@ func TestParseShape(t *testing.T) {
 		"vocab_size":                      `"vocab_size": -1`,
 		"num_local_experts":               `"num_local_experts": 1e9, "num_experts_per_tok": 1`,
 		"moe_intermediate_size":           `"moe_intermediate_size": 1e300`,
-		"shared_expert_intermediate_size": `"n_shared_experts": 1e15`,
+		"shared_expert_intermediate_size": `"n_shared_experts": 1125899906842624, "moe_intermediate_size": 16384`,
 		"max_position_embeddings":         `"max_position_embeddings": -2`,
 		"original_max_position_embeddings": `"rope_scaling": {"type": "yarn", "factor": 4, ` +
 			`"original_max_position_embeddings": -1}`,
-		"bits: must be": `"quantization_config": {"bits": 1e9}`,
+		"rope_scaling.factor": `"rope_scaling": {"type": "linear", "factor": "Inf"}`,
+		"num_experts_per_tok": `"num_experts_per_tok": -5`,
+		"bits: must be":       `"quantization_config": {"bits": 1e9}`,
 	} {
 		_, err := ParseShape([]byte(strings.Replace(dense, "%s", ", "+json, 1)), "")
 		if err == nil || !strings.Contains(err.Error(), field) {
@@ -223,6 +225,9 @@ func FuzzParseShape(f *testing.F) {
 		}
 		if d := m.Step(&Batch{Items: []Item{{New: 10, Prefill: true}, {Context: 10, New: 1}}}); d < 1 {
 			t.Errorf("a step of %d us", d)
+		}
+		if n := MaxModelLen(s, 1000, 16); n < 0 {
+			t.Errorf("a sequence of %d tokens", n)
 		}
 		if n, err := KVBlocks(s, GPUs["H100"], 1, 0.9, 16); err == nil && n < 1 {
 			t.Errorf("%d blocks", n)
