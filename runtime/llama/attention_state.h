@@ -112,9 +112,9 @@ template <int D> struct alignas(64) state {
 
     // rise makes the largest of a block's scores the base, if it lies too far above it.
     __attribute__((noinline)) void rise(const vf * s) {
-        vf m = s[0];
-        for (int p = 1; p < WIDE; p++) {
-            m = larger(m, s[p]);
+        vf m = splat(NONE);
+        for (int p = 0; p < WIDE; p++) {
+            m = larger(s[p], m);
         }
         const float most = largest(m);
         if (most - base > SLACK) {

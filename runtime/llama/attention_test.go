@@ -252,6 +252,29 @@ func TestAttentionBesideNoNumber(t *testing.T) {
 	})
 }
 
+// Nor does a key that is no number spoil the rows that do not see its cell, though it lies in their last block.
+func TestAttentionBeforeNoNumber(t *testing.T) {
+	eachKernels(t, func(t *testing.T) {
+		const rows, width, cells = 28, 64, 64
+		for spoilt := cells - rows + 1; spoilt < cells; spoilt++ {
+			rng := rand.New(rand.NewPCG(uint64(spoilt), 1))
+			d := draw(rng, typeF16, width, rows, cells, 1, 1)
+			d.q = normal(rng, len(d.q), 200) // a maximum that is missed counts
+			d.see(func(r, c int) bool { return c <= cells-rows+r })
+			want := attention(&d.attentionCase, 1)
+			for i := range width {
+				binary.LittleEndian.PutUint16(d.k[(spoilt*width+i)*2:], 0x7e00)
+			}
+			got := attention(&d.attentionCase, 1)
+			for i := range (spoilt - cells + rows) * width {
+				if got[i] != want[i] {
+					t.Fatalf("row %d, a key of NaN in cell %d: %v, want %v", i/width, spoilt, got[i], want[i])
+				}
+			}
+		}
+	})
+}
+
 // A row's result depends on its query and the contents of its positions, bit for bit. It does not depend on other rows,
 // other cells, the order of cells where positions are known, or the number of threads: a conversation must not change
 // because another sequence joined, or because it was restored into other cells.
