@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,6 +55,13 @@ type model struct {
 	endThink   chan os.Signal
 	mu         sync.Mutex
 	asked      [][]wire.Message
+}
+
+// questions returns what the model was asked. A connection that broke may still be answering.
+func (m *model) questions() [][]wire.Message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.asked)
 }
 
 func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
@@ -225,7 +233,7 @@ func TestHistorySent(t *testing.T) {
 		"two", "/clear", "three"}, nil, false, false)
 	last := func(i int) string {
 		var b strings.Builder
-		for _, msg := range m.asked[i] {
+		for _, msg := range m.questions()[i] {
 			b.WriteString(msg.Role + "=" + msg.Content)
 			if msg.ReasoningContent != "" {
 				b.WriteString("(" + msg.ReasoningContent + ")")
@@ -250,7 +258,8 @@ func TestReconnect(t *testing.T) {
 	if !strings.Contains(screen, "the next message connects again") {
 		t.Errorf("no hint:\n%s", screen)
 	}
-	final := m.asked[len(m.asked)-1]
+	asked := m.questions()
+	final := asked[len(asked)-1]
 	// The half answer is kept, as after a cancel.
 	if len(final) != 5 || final[3].Content != "half an ans" || final[4].Content != "two" {
 		t.Errorf("sent %+v", final)
@@ -261,9 +270,9 @@ func TestReconnect(t *testing.T) {
 func TestDaemonRestarted(t *testing.T) {
 	screen, m := converse(t, []string{"one", "leave", "two"}, nil, false, false)
 	// The old daemon may have read the question before it ended: then there are four.
-	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || len(m.asked) < 3 ||
-		len(m.asked) > 4 {
-		t.Errorf("asked %d times, the screen shows\n%s", len(m.asked), screen)
+	asked := len(m.questions())
+	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || asked < 3 || asked > 4 {
+		t.Errorf("asked %d times, the screen shows\n%s", asked, screen)
 	}
 }
 
