@@ -3,7 +3,11 @@
 //
 // unpack hands blocks of 32 values to sink(i, q, scale, other), in the order of i, of which block(i) is the number in the
 // row: q[l] has bytes 4l … 4l+3 of the block of each row, and a weight is scale · (byte - SHIFT). other is the scale of the
-// second half of the block where a half has one (HALVES = 2), or what is added to each weight (MIN).
+// second half of the block where a half has one (HALVES = 2). Where eight blocks are a super-block (VALUES = 256), scale and
+// other are whole numbers and whole.scale is what they are multiplied by; with MIN, whole.min · (the minimum of the block)
+// is added to each weight, and whole.mins[l] has the minima of blocks 2l and 2l+1, 16 bits each.
+//
+// AGAIN is how many groups of rows may unpack the weights anew before it is worth to keep them (measured, Zen 4).
 //
 // TOP is the largest byte, 0 for signed bytes: where the instruction wants unsigned ones (UNSIGNED) they are shifted by 128.
 
@@ -35,13 +39,43 @@ INLINE vi level(vi nibbles) {
 }
 
 // at is where a strip's rows lie: rows of them, the last one again for those that are missing.
-template <bool WHOLE> struct at {
+template <bool WHOLE> struct at;
+
+template <> struct at<false> {
     const char * p;
     int64_t      row;
     int          rows;
 
-    INLINE const char * operator[](int r) const { return p + (WHOLE ? r : r < rows ? r : rows - 1) * row; }
+    INLINE const char * operator[](int r) const { return p + (r < rows ? r : rows - 1) * row; }
     INLINE at operator+(int64_t bytes) const { return {p + bytes, row, rows}; }
+};
+
+// Of a whole strip every fourth row has an address of its own, and the instructions add up to three rows to it: gcc would
+// make sixteen addresses, most of which would lie in memory.
+template <> struct at<true> {
+    const char * fourth[LANES / 4];
+    int64_t      row, three;
+
+    INLINE at(const char * p, int64_t row, int) : row(row), three(3 * row) {
+        asm("" : "+r"(three));
+        for (int i = 0; i < LANES / 4; i++) {
+            fourth[i] = p + 4 * i * row;
+            asm("" : "+r"(fourth[i]));
+        }
+    }
+
+    INLINE const char * operator[](int r) const {
+        const char * p = fourth[r / 4];
+        return r % 4 == 0 ? p : r % 4 == 1 ? p + row : r % 4 == 2 ? p + 2 * row : p + three;
+    }
+
+    INLINE at operator+(int64_t bytes) const {
+        at a = *this;
+        for (int i = 0; i < LANES / 4; i++) {
+            a.fourth[i] += bytes;
+        }
+        return a;
+    }
 };
 
 // words is a dword of each row.
@@ -64,18 +98,15 @@ template <class At> INLINE vf heads(At a) {
     return wide(h);
 }
 
-template <class At> INLINE void load8(At a, vi * t) {
-    load4(a, t);
-    load4(a + 16, t + 4);
-}
 
 struct q8_0 {
     static constexpr int VALUES = 32, BYTES = 34, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;
+    static constexpr int  AGAIN = 2;
     static constexpr bool MIN = false;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
         vi q[8];
         load8(a + 2, q);
         if (UNSIGNED) {
@@ -89,11 +120,12 @@ struct q8_0 {
 
 struct q4_0 {
     static constexpr int VALUES = 32, BYTES = 18, HALVES = 1, SHIFT = 8, TOP = 15;
+    static constexpr int  AGAIN = 2;
     static constexpr bool MIN = false;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
         vi q[8];
         load4(a + 2, q);
         for (int i = 0; i < 4; i++) {
@@ -106,11 +138,12 @@ struct q4_0 {
 
 struct q5_0 {
     static constexpr int VALUES = 32, BYTES = 22, HALVES = 1, SHIFT = 16, TOP = 31;
+    static constexpr int  AGAIN = 1;
     static constexpr bool MIN = false;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
         vi       q[8];
         const vi high = words(a + 2);
         load4(a + 6, q);
@@ -128,11 +161,12 @@ struct q5_0 {
 
 struct iq4_nl {
     static constexpr int VALUES = 32, BYTES = 18, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;
+    static constexpr int  AGAIN = 2;
     static constexpr bool MIN = false;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
         vi q[8];
         load4(a + 2, q);
         for (int i = 0; i < 4; i++) {
@@ -145,14 +179,15 @@ struct iq4_nl {
 
 struct iq4_xs {
     static constexpr int VALUES = 256, BYTES = 136, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;
+    static constexpr int  AGAIN = 2;
     static constexpr bool MIN = false;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
         vi h[4];
         load4(a, h); // the scale, the upper bits of the blocks' scales, and their lower bits
-        const vf scale = half(h[0] & 0xffff);
+        whole.scale    = half(h[0] & 0xffff);
         const vi upper = h[0] >> 16, lower = h[1];
         for (int b = 0; b < 8; b++) {
             vi q[8];
@@ -162,62 +197,70 @@ struct iq4_xs {
                 q[i]     = level(q[i] & NIBBLES);
             }
             const vi s = ((lower >> (4 * b)) & 15) | (((upper >> (2 * b)) & 3) << 4);
-            sink(b, q, scale * (float_of(s) - 32.f), vf{});
+            sink(b, q, float_of(s - 32), vf{});
         }
     }
 };
 
+// pair_of is bytes j and j + 1 of each lane, 16 bits each.
+INLINE vi pair_of(vi v, int j) {
+    v >>= 8 * j;
+    return (v & 0xff) | ((v & 0xff00) << 8);
+}
+
 // The scales and minima of the eight blocks of Q4_K and Q5_K, 6 bits each in 12 bytes.
 struct scales_k {
-    vf d, m;
-    vi scale[2], min[2];
+    vi scale[2];
 
-    template <class At> INLINE explicit scales_k(At a) {
+    template <class At, class Whole> INLINE scales_k(At a, Whole & whole) {
         vi h[4];
         load4(a, h);
-        d        = half(h[0] & 0xffff);
-        m        = -half(h[0] >> 16);
-        scale[0] = h[1] & 0x3f3f3f3f;
-        min[0]   = h[2] & 0x3f3f3f3f;
-        scale[1] = (h[3] & NIBBLES) | ((h[1] >> 2) & 0x30303030);
-        min[1]   = ((h[3] >> 4) & NIBBLES) | ((h[2] >> 2) & 0x30303030);
+        whole.scale = half(h[0] & 0xffff);
+        whole.min   = -half(h[0] >> 16);
+        scale[0]    = h[1] & 0x3f3f3f3f;
+        scale[1]    = (h[3] & NIBBLES) | ((h[1] >> 2) & 0x30303030);
+        const vi min[2] = {h[2] & 0x3f3f3f3f, ((h[3] >> 4) & NIBBLES) | ((h[2] >> 2) & 0x30303030)};
+        for (int l = 0; l < 4; l++) {
+            whole.mins[l] = pair_of(min[l / 2], l % 2 * 2);
+        }
     }
 
-    INLINE vf of(int b) const { return d * byte(scale[b / 4], b % 4); }
-    INLINE vf added(int b) const { return m * byte(min[b / 4], b % 4); }
+    INLINE vf of(int b) const { return byte(scale[b / 4], b % 4); }
 };
 
 struct q4_k {
     static constexpr int VALUES = 256, BYTES = 144, HALVES = 1, SHIFT = 0, TOP = 15;
+    static constexpr int  AGAIN = 3;
     static constexpr bool MIN = true;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
-        const scales_k s(a);
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        const scales_k s(a, whole);
         for (int b = 0; b < 8; b += 2) {
             vi t[8], q[8];
             load8(a + 16 + 16 * b, t);
             for (int i = 0; i < 8; i++) {
                 q[i] = t[i] & NIBBLES;
             }
-            sink(b, q, s.of(b), s.added(b));
+            sink(b, q, s.of(b), vf{});
             for (int i = 0; i < 8; i++) {
                 q[i] = (t[i] >> 4) & NIBBLES;
             }
-            sink(b + 1, q, s.of(b + 1), s.added(b + 1));
+            sink(b + 1, q, s.of(b + 1), vf{});
         }
     }
 };
 
 struct q5_k {
     static constexpr int VALUES = 256, BYTES = 176, HALVES = 1, SHIFT = 0, TOP = 31;
+    static constexpr int  AGAIN = 1;
     static constexpr bool MIN = true;
 
     static int64_t block(int64_t i) { return i; }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
-        const scales_k s(a);
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        const scales_k s(a, whole);
         vi             high[8];
         load8(a + 16, high);
         for (int b = 0; b < 8; b += 2) {
@@ -226,25 +269,26 @@ struct q5_k {
             for (int i = 0; i < 8; i++) {
                 q[i] = (t[i] & NIBBLES) | (((high[i] >> b) & 0x01010101) << 4);
             }
-            sink(b, q, s.of(b), s.added(b));
+            sink(b, q, s.of(b), vf{});
             for (int i = 0; i < 8; i++) {
                 q[i] = ((t[i] >> 4) & NIBBLES) | (((high[i] >> (b + 1)) & 0x01010101) << 4);
             }
-            sink(b + 1, q, s.of(b + 1), s.added(b + 1));
+            sink(b + 1, q, s.of(b + 1), vf{});
         }
     }
 };
 
 struct q6_k {
     static constexpr int VALUES = 256, BYTES = 210, HALVES = 2, SHIFT = 32, TOP = 63;
+    static constexpr int  AGAIN = 2;
     static constexpr bool MIN = false;
 
     // The blocks of a half are 0, 2, 1, 3: two share their bytes.
     static int64_t block(int64_t i) { return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1); }
 
-    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
-        const vf d = heads(a + 208);
-        vi       s[4];
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        whole.scale = heads(a + 208);
+        vi s[4];
         load4(a + 192, s);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
@@ -261,11 +305,11 @@ struct q6_k {
                 for (int i = 0; i < 8; i++) {
                     q[i] = (low[i] & NIBBLES) | ((upper[i] << 4) & 0x30303030);
                 }
-                sink(4 * h + 2 * l, q, d * signed_byte(s0, 2 * l), d * signed_byte(s0, 2 * l + 1));
+                sink(4 * h + 2 * l, q, signed_byte(s0, 2 * l), signed_byte(s0, 2 * l + 1));
                 for (int i = 0; i < 8; i++) {
                     q[i] = ((low[i] >> 4) & NIBBLES) | (upper[i] & 0x30303030);
                 }
-                sink(4 * h + 2 * l + 1, q, d * signed_byte(s1, 2 * l), d * signed_byte(s1, 2 * l + 1));
+                sink(4 * h + 2 * l + 1, q, signed_byte(s1, 2 * l), signed_byte(s1, 2 * l + 1));
             }
         }
     }

@@ -1,19 +1,21 @@
 // Products with quantised weights, for any instruction set: the vectors are those that the including file defines.
 //
 // A strip is LANES rows of weights, one to each lane. Each output is Σ over blocks of 32 values, in the format's order, of
-// (integer sum) · (weights' scale · activations' scale), plus for some formats (what is added to each weight) · (sum of the
-// activations). Nothing in it depends on the number of rows of activations, nor on the instruction set.
+// (integer sum) · (weights' scale · activations' scale). In formats with super-blocks of 256 values the scales of the blocks
+// are whole numbers: Σ over super-blocks of (Σ over blocks of (integer sum) · (block's scale)) · (weights' scale · activations'
+// scale), plus for some formats (Σ of minima · sums of the activations, integers) · (their scale · activations' scale).
+// Nothing in it depends on the number of rows of activations, nor on the instruction set.
 
 namespace {
 
 // activations are a block of N rows; where the instruction takes two at a time (PAIRS) they alternate every eight bytes, but
 // for an odd last one. begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
-// block where a half has no scale; mass is scale · Σ q.
+// block where a half has no scale; sums is Σ q of this block and of the next one, 16 bits each.
 template <int N> struct activations {
     int8_t  q[N][32];
     float   scale[N];
     int32_t begin[2][N];
-    float   mass[N];
+    int32_t sums[N];
 };
 
 constexpr int ACTIVATIONS = sizeof(activations<1>); // of a row
@@ -25,15 +27,27 @@ constexpr int Q8_0_BYTES = 34, Q8_K_BYTES = 292;
 struct unpacked {
     vi q[8];
     vf scale, other;
+
+    INLINE void set(const vi * from, vf s, vf o) {
+        memcpy(q, from, sizeof(q));
+        scale = s, other = o;
+    }
+};
+
+// super is what the blocks of a super-block share.
+struct super {
+    vf scale, min;
+    vi mins[4];
 };
 
 // tally is the sums of N rows of activations with a strip.
 template <class F, int N> struct tally {
     vf sum[N];
+    vf part[N]; // of the blocks of one super-block, before its scale
 
     INLINE void clear() {
         for (int i = 0; i < N; i++) {
-            sum[i] = vf{};
+            sum[i] = part[i] = vf{};
         }
     }
 
@@ -46,12 +60,11 @@ template <class F, int N> struct tally {
         dots<F::TOP, N, 0, 8 / F::HALVES>(dot, q, x.q);
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            sum[i] = fma(__builtin_convertvector(dot[i], vf), scale * splat(x.scale[i]), sum[i]);
-        }
-        if constexpr (F::MIN) {
-#pragma GCC unroll 8
-            for (int i = 0; i < N; i++) {
-                sum[i] = fma(other, splat(x.mass[i]), sum[i]);
+            const vf d = __builtin_convertvector(dot[i], vf);
+            if constexpr (F::VALUES == 32) {
+                sum[i] = fma(d, scale * splat(x.scale[i]), sum[i]);
+            } else {
+                part[i] = fma(d, scale, part[i]);
             }
         }
         if constexpr (F::HALVES == 2) {
@@ -62,7 +75,34 @@ template <class F, int N> struct tally {
             dots<F::TOP, N, 4, 4>(dot, q, x.q);
 #pragma GCC unroll 8
             for (int i = 0; i < N; i++) {
-                sum[i] = fma(__builtin_convertvector(dot[i], vf), other * splat(x.scale[i]), sum[i]);
+                part[i] = fma(__builtin_convertvector(dot[i], vf), other, part[i]);
+            }
+        }
+    }
+
+    // close ends a super-block. x is its first block.
+    INLINE void close(const super & w, const activations<N> * x) {
+        vs mins[N];
+        if constexpr (F::MIN) {
+#pragma GCC unroll 8
+            for (int i = 0; i < N; i++) {
+                mins[i] = vs{};
+            }
+#pragma GCC unroll 4
+            for (int l = 0; l < 4; l++) {
+#pragma GCC unroll 8
+                for (int i = 0; i < N; i++) {
+                    mins[i] = add_pairs(w.mins[l], x[2 * l].sums + i, mins[i]);
+                }
+            }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            const vf scale = splat(x->scale[i]);
+            sum[i]         = fma(part[i], w.scale * scale, sum[i]);
+            part[i]        = vf{};
+            if constexpr (F::MIN) {
+                sum[i] = fma(__builtin_convertvector(mins[i], vf), w.min * scale, sum[i]);
             }
         }
     }
@@ -85,70 +125,96 @@ template <class F> INLINE void fetch(const char * next, int64_t b) {
     }
 }
 
-// few multiplies a whole strip with N rows: the weights go from memory through registers.
-template <class F, int N> void few(const uma_job & j, int64_t s, const char * next) {
+// kept is a strip's super-block, or block where a format has no super-blocks, unpacked.
+template <class F> struct kept {
+    unpacked block[F::VALUES / 32];
+    super    whole;
+};
+
+// few multiplies a whole strip with N rows, those from row on: the weights go from memory through registers. With KEEP they
+// stay in j.strip as well. next may be null.
+template <class F, int N, bool KEEP> void few(const uma_job & j, int64_t s, int64_t row, const char * next) {
     constexpr int          BLOCKS = F::VALUES / 32;
     const char *           w      = j.w + s * LANES * j.w_row;
-    const activations<N> * x      = (const activations<N> *) j.rows;
+    const activations<N> * x      = (const activations<N> *) (j.rows + row * (j.k / 32) * ACTIVATIONS);
+    kept<F> *              keep   = (kept<F> *) j.strip;
     tally<F, N>            t;
     t.clear();
-    for (int64_t b = 0; b < j.k / F::VALUES; b++) {
-        F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES}, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
-            fetch<F>(next, b * BLOCKS + i);
-            t.add(q, scale, other, x[b * BLOCKS + i]);
+    for (int64_t b = 0; b < j.k / F::VALUES; b++, x += BLOCKS) {
+        super whole;
+        F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES}, whole, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
+            if (next) {
+                fetch<F>(next, b * BLOCKS + i);
+            }
+            if constexpr (KEEP) {
+                keep[b].block[i].set(q, scale, other);
+            }
+            t.add(q, scale, other, x[i]);
         });
-    }
-    t.write(j.c + s * LANES, j.c_row, LANES);
-}
-
-// keep unpacks a strip into memory.
-template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows) {
-    const char * w = j.w + s * LANES * j.w_row;
-    unpacked *   u = (unpacked *) j.strip;
-    for (int64_t b = 0; b < j.k / F::VALUES; b++, u += F::VALUES / 32) {
-        F::unpack(at<WHOLE>{w + b * F::BYTES, j.w_row, rows}, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
-            memcpy(u[i].q, q, sizeof(u[i].q));
-            u[i].scale = scale;
-            u[i].other = other;
-        });
-    }
-}
-
-// more multiplies N rows, those from row on, with the strip that is kept. next may be null.
-template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int64_t row, const char * next) {
-    const unpacked *       u = (const unpacked *) j.strip;
-    const activations<N> * x = (const activations<N> *) (j.rows + row * (j.k / 32) * ACTIVATIONS);
-    tally<F, N>            t;
-    t.clear();
-    for (int64_t b = 0; b < j.k / 32; b++) {
-        if (next) {
-            fetch<F>(next, b);
+        if constexpr (BLOCKS > 1) {
+            t.close(whole, x);
         }
-        t.add(u[b].q, u[b].scale, u[b].other, x[b]);
+        if constexpr (KEEP && BLOCKS > 1) {
+            keep[b].whole = whole;
+        }
+    }
+    t.write(j.c + s * LANES + row * j.c_row, j.c_row, LANES);
+}
+
+// keep unpacks a strip that is not whole.
+template <class F> void keep_rest(const uma_job & j, int64_t s, int rows) {
+    const char * w = j.w + s * LANES * j.w_row;
+    kept<F> *    u = (kept<F> *) j.strip;
+    for (int64_t b = 0; b < j.k / F::VALUES; b++, u++) {
+        F::unpack(at<false>{w + b * F::BYTES, j.w_row, rows}, u->whole,
+                  [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA { u->block[i].set(q, scale, other); });
+    }
+}
+
+// more multiplies N rows, those from row on, with the strip that is kept.
+template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int64_t row) {
+    constexpr int          BLOCKS = F::VALUES / 32;
+    const kept<F> *        u      = (const kept<F> *) j.strip;
+    const activations<N> * x      = (const activations<N> *) (j.rows + row * (j.k / 32) * ACTIVATIONS);
+    tally<F, N>            t;
+    t.clear();
+    for (int64_t b = 0; b < j.k / F::VALUES; b++, u++, x += BLOCKS) {
+#pragma GCC unroll 1
+        for (int i = 0; i < BLOCKS; i++) {
+            t.add(u->block[i].q, u->block[i].scale, u->block[i].other, x[i]);
+        }
+        if constexpr (BLOCKS > 1) {
+            t.close(u->whole, x);
+        }
     }
     t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
 }
 
-// FEW rows pass by with the unpacking, ROWS at a time (ROWS = 4 or 8) by a kept strip.
-constexpr int FEW = 4;
-
+// ROWS rows (4 or 8) pass a strip at a time. Up to F::AGAIN times they unpack it anew, since the dot products hide that but
+// not the writing of what is unpacked; if there are more the first ones keep it for the others.
 template <class F> void quantised(const uma_job & j, const uma_piece & p) {
-    using few_fn  = void (*)(const uma_job &, int64_t, const char *);
-    using more_fn = void (*)(const uma_job &, int64_t, int, int64_t, const char *);
-    static constexpr few_fn few_of[] = {nullptr, few<F, 1>, few<F, 2>, few<F, 3>, few<F, 4>};
+    using few_fn  = void (*)(const uma_job &, int64_t, int64_t, const char *);
+    using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
+#define UMA_EACH(f) {nullptr, f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8)}
+#define UMA_FEW(n) few<F, n <= ROWS ? n : ROWS, false>
 #define UMA_MORE(n) more<F, n <= ROWS ? n : ROWS>
-    static constexpr more_fn more_of[] = {nullptr, UMA_MORE(1), UMA_MORE(2), UMA_MORE(3), UMA_MORE(4), UMA_MORE(5), UMA_MORE(6), UMA_MORE(7), UMA_MORE(8)};
+    static constexpr few_fn  few_of[]  = UMA_EACH(UMA_FEW);
+    static constexpr more_fn more_of[] = UMA_EACH(UMA_MORE);
+#undef UMA_EACH
+#undef UMA_FEW
 #undef UMA_MORE
     for (int64_t s = p.from; s < p.to; s++) {
         const int    rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
         const char * next = ahead(j, p, s, LANES, 24 << 10);
-        if (rows == LANES && j.n <= FEW) {
-            few_of[j.n](j, s, next);
-            continue;
+        const bool   keep = rows < LANES || j.n > F::AGAIN * ROWS;
+        if (rows < LANES) {
+            keep_rest<F>(j, s, rows);
+        } else if (keep) {
+            few<F, ROWS, true>(j, s, 0, next);
         }
-        rows == LANES ? keep<F, true>(j, s, rows) : keep<F, false>(j, s, rows);
-        for (int64_t i = 0; i < j.n; i += ROWS) {
-            more_of[j.n - i < ROWS ? j.n - i : ROWS](j, s, rows, i, i == 0 ? next : nullptr);
+        for (int64_t i = keep && rows == LANES ? ROWS : 0; i < j.n; i += ROWS) {
+            const int64_t n = j.n - i < ROWS ? j.n - i : ROWS;
+            keep ? more_of[n](j, s, rows, i) : few_of[n](j, s, i, i == 0 ? next : nullptr);
         }
     }
 }
@@ -165,12 +231,16 @@ template <class F> void prepare_rows(const uma_job & j) {
             const char *  p    = j.x + i * j.x_row + (K ? from / 8 * Q8_K_BYTES : from * Q8_0_BYTES);
             const char *  q    = K ? p + 4 + from % 8 * 32 : p + 2;
             float        scale;
-            int32_t      sum[2] = {0, 0};
+            int32_t      sum[2] = {0, 0}, sums = 0;
             if constexpr (K) {
-                int16_t part[2]; // ggml's sums of 16
+                int16_t part[4]; // ggml's sums of 16
                 memcpy(&scale, p, sizeof(scale));
-                memcpy(part, p + 4 + 256 + from % 8 * sizeof(part), sizeof(part));
+                memcpy(part, p + 4 + 256 + from % 8 * 4, from % 2 ? 4 : 8);
                 sum[0] = part[0], sum[1] = part[1];
+                if (from % 2 == 0) {
+                    const int16_t pair[2] = {(int16_t) (part[0] + part[1]), (int16_t) (part[2] + part[3])};
+                    memcpy(&sums, pair, sizeof(sums));
+                }
             } else {
                 uint16_t h;
                 memcpy(&h, p, sizeof(h));
@@ -181,7 +251,6 @@ template <class F> void prepare_rows(const uma_job & j) {
             if (F::HALVES == 1) {
                 begin[0] += begin[1];
             }
-            const float mass = scale * (float) (sum[0] + sum[1]);
             if (PAIRS && (r | 1) < n) { // eight bytes of this row, eight of the other one
                 for (int e = 0; e < 4; e++) {
                     memcpy(to + (r & ~1) * 32 + e * 16 + (r & 1) * 8, q + e * 8, 8);
@@ -192,7 +261,7 @@ template <class F> void prepare_rows(const uma_job & j) {
             memcpy(to + n * 32 + r * 4, &scale, 4);
             memcpy(to + n * 36 + r * 4, begin, 4);
             memcpy(to + n * 40 + r * 4, begin + 1, 4);
-            memcpy(to + n * 44 + r * 4, &mass, 4);
+            memcpy(to + n * 44 + r * 4, &sums, 4);
         }
     }
 }
@@ -248,7 +317,7 @@ size_t rows_bytes(const uma_job & j) {
 }
 
 size_t strip_bytes(const uma_job & j) {
-    return wide_type(j.type) ? 0 : (size_t) (j.k / 32) * sizeof(unpacked);
+    return wide_type(j.type) ? 0 : (size_t) (j.k / 32) * sizeof(kept<q8_0>);
 }
 
 void prepare(const uma_job & j) {

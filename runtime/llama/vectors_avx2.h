@@ -91,6 +91,12 @@ template <class At> INLINE void load4(At a, vi * t) {
     t[3] = (vi) _mm256_unpackhi_epi64(a1, a3);
 }
 
+// load8 reads 32 bytes of each row.
+template <class At> INLINE void load8(At a, vi * t) {
+    load4(a, t);
+    load4(a + 16, t + 4);
+}
+
 INLINE __m256i four(const int8_t * x) {
     int32_t v;
     memcpy(&v, x, sizeof(v));
@@ -130,6 +136,11 @@ template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], c
         }
     }
 #endif
+}
+
+// add_pairs is the sum of a's two numbers of 16 bits in each lane, times the two at b, plus c.
+INLINE vs add_pairs(vi a, const int32_t * b, vs c) {
+    return c + (vs) _mm256_madd_epi16((__m256i) a, (__m256i) splat(*b));
 }
 
 // fold4 is the sums of four vectors.

@@ -90,17 +90,50 @@ template <class At> INLINE void load4(At a, vi * t) {
     t[3] = (vi) _mm512_unpackhi_epi64(a1, a3);
 }
 
+INLINE __m512i pair(const char * lo, const char * hi) {
+    const __m512i z = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *) lo)), _mm256_loadu_si256((const __m256i *) hi), 1);
+    return z;
+}
+
+// load8 reads 32 bytes of each row.
+template <class At> INLINE void load8(At a, vi * t) {
+    __m512i v[2][4];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m512i z[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            z[i] = pair(a[8 * h + i], a[8 * h + 4 + i]);
+        }
+        const __m512i a0 = _mm512_unpacklo_epi32(z[0], z[1]), a1 = _mm512_unpackhi_epi32(z[0], z[1]);
+        const __m512i a2 = _mm512_unpacklo_epi32(z[2], z[3]), a3 = _mm512_unpackhi_epi32(z[2], z[3]);
+        v[h][0] = _mm512_unpacklo_epi64(a0, a2);
+        v[h][1] = _mm512_unpackhi_epi64(a0, a2);
+        v[h][2] = _mm512_unpacklo_epi64(a1, a3);
+        v[h][3] = _mm512_unpackhi_epi64(a1, a3);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        t[i]     = (vi) _mm512_shuffle_i32x4(v[0][i], v[1][i], 0x88);
+        t[4 + i] = (vi) _mm512_shuffle_i32x4(v[0][i], v[1][i], 0xdd);
+    }
+}
+
 // dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
 template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
 #pragma GCC unroll 8
     for (int j = FIRST; j < FIRST + COUNT; j++) {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            int32_t four;
-            memcpy(&four, x[i] + 4 * j, sizeof(four));
-            sum[i] = (vs) _mm512_dpbusd_epi32((__m512i) sum[i], (__m512i) q[j], _mm512_set1_epi32(four));
+            asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum[i]) : "v"(q[j]), "m"(*(const int32_t *) (x[i] + 4 * j)));
         }
     }
+}
+
+// add_pairs is the sum of a's two numbers of 16 bits in each lane, times the two at b, plus c.
+INLINE vs add_pairs(vi a, const int32_t * b, vs c) {
+    asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+    return c;
 }
 
 // fold4 is the sums of four vectors.

@@ -80,6 +80,12 @@ template <class At> INLINE void load4(At a, vi * t) {
     t[3] = (vi) vcombine_u32(vget_high_u32(x.val[1]), vget_high_u32(y.val[1]));
 }
 
+// load8 reads 32 bytes of each row.
+template <class At> INLINE void load8(At a, vi * t) {
+    load4(a, t);
+    load4(a + 16, t + 4);
+}
+
 INLINE int32x4_t dot16(int32x4_t s, const vi * q, int8x16_t y) {
     s = vdotq_laneq_s32(s, (int8x16_t) q[0], y, 0);
     s = vdotq_laneq_s32(s, (int8x16_t) q[1], y, 1);
@@ -121,6 +127,12 @@ template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], c
             sum[i] = (vs) dot16((int32x4_t) sum[i], q + f, vld1q_s8(x[i] + 4 * f));
         }
     }
+}
+
+// add_pairs is the sum of a's two numbers of 16 bits in each lane, times the two at b, plus c.
+INLINE vs add_pairs(vi a, const int32_t * b, vs c) {
+    const int16x8_t x = (int16x8_t) a, y = (int16x8_t) splat(*b);
+    return c + (vs) vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
 }
 
 // fold4 is the sums of four vectors.
