@@ -50,8 +50,8 @@ template <> struct at<false> {
     INLINE at operator+(int64_t bytes) const { return {p + bytes, row, rows}; }
 };
 
-// Of a whole strip every fourth row has an address of its own, and the instructions add up to three rows to it: gcc would
-// make sixteen addresses, most of which would lie in memory.
+// Of a whole strip only every fourth row's address is kept, and the instructions add up to three rows to it: gcc would keep
+// sixteen, most of them in memory.
 template <> struct at<true> {
     const char * fourth[LANES / 4];
     int64_t      row, three;
