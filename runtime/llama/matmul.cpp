@@ -10,8 +10,8 @@
 // function (--wrap, see matmul.go). Here a vector's lanes are rows of weights:
 //
 //   - A strip of as many rows as there are lanes is unpacked and transposed, block by block, so that a vector holds four
-//     bytes of each row. A few rows of activations pass by while the weights are in registers; for more of them the strip
-//     stays in the first- or second-level cache. Nothing is kept: no second copy of the weights is in memory.
+//     bytes of each row. Eight rows of activations (four in AVX2) pass by while the weights are in registers; for many of
+//     them the strip stays in the first- or second-level cache. No second copy of the weights is in memory.
 //   - One instruction then multiplies the weights with four broadcast activations and adds to the sums of all lanes; the scales
 //     cost three or four instructions per block of 32 values, and there is no sum across lanes.
 //

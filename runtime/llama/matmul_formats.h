@@ -7,7 +7,7 @@
 // other are whole numbers and whole.scale is what they are multiplied by; with MIN, whole.min · (the minimum of the block)
 // is added to each weight, and whole.mins[l] has the minima of blocks 2l and 2l+1, 16 bits each.
 //
-// AGAIN is how many groups of rows may unpack the weights anew before it is worth to keep them (measured, Zen 4).
+// AGAIN is how many groups of rows, the first included, each unpack the weights before keeping them pays (measured, Zen 4).
 //
 // TOP is the largest byte, 0 for signed bytes: where the instruction wants unsigned ones (UNSIGNED) they are shifted by 128.
 
@@ -97,7 +97,6 @@ template <class At> INLINE vf heads(At a) {
     }
     return wide(h);
 }
-
 
 struct q8_0 {
     static constexpr int VALUES = 32, BYTES = 34, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;

@@ -10,7 +10,8 @@ namespace {
 
 // activations are a block of N rows; where the instruction takes two at a time (PAIRS) they alternate every eight bytes, but
 // for an odd last one. begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
-// block where a half has no scale; sums is Σ q of this block and of the next one, 16 bits each.
+// block where a half has no scale; sums, which formats with minima use, is Σ q of an even block and of the next one, 16 bits
+// each.
 template <int N> struct activations {
     int8_t  q[N][32];
     float   scale[N];
@@ -27,11 +28,6 @@ constexpr int Q8_0_BYTES = 34, Q8_K_BYTES = 292;
 struct unpacked {
     vi q[8];
     vf scale, other;
-
-    INLINE void set(const vi * from, vf s, vf o) {
-        memcpy(q, from, sizeof(q));
-        scale = s, other = o;
-    }
 };
 
 // super is what the blocks of a super-block share.
@@ -126,10 +122,31 @@ template <class F> INLINE void fetch(const char * next, int64_t b) {
 }
 
 // kept is a strip's super-block, or block where a format has no super-blocks, unpacked.
-template <class F> struct kept {
+template <class F, bool SUPER = F::VALUES == 256> struct kept {
     unpacked block[F::VALUES / 32];
     super    whole;
 };
+
+template <class F> struct kept<F, false> {
+    unpacked block[1];
+};
+
+// set writes only what the format has: writing is dear.
+template <class F> INLINE void set(unpacked & u, const vi * q, vf scale, vf other) {
+    memcpy(u.q, q, sizeof(u.q));
+    u.scale = scale;
+    if constexpr (F::HALVES == 2) {
+        u.other = other;
+    }
+}
+
+template <class F> INLINE void set_whole(kept<F> & u, const super & whole) {
+    if constexpr (F::MIN) {
+        u.whole = whole;
+    } else if constexpr (F::VALUES == 256) {
+        u.whole.scale = whole.scale;
+    }
+}
 
 // few multiplies a whole strip with N rows, those from row on: the weights go from memory through registers. With KEEP they
 // stay in j.strip as well. next may be null.
@@ -147,27 +164,29 @@ template <class F, int N, bool KEEP> void few(const uma_job & j, int64_t s, int6
                 fetch<F>(next, b * BLOCKS + i);
             }
             if constexpr (KEEP) {
-                keep[b].block[i].set(q, scale, other);
+                set<F>(keep[b].block[i], q, scale, other);
             }
             t.add(q, scale, other, x[i]);
         });
         if constexpr (BLOCKS > 1) {
             t.close(whole, x);
         }
-        if constexpr (KEEP && BLOCKS > 1) {
-            keep[b].whole = whole;
+        if constexpr (KEEP) {
+            set_whole<F>(keep[b], whole);
         }
     }
     t.write(j.c + s * LANES + row * j.c_row, j.c_row, LANES);
 }
 
-// keep unpacks a strip that is not whole.
+// keep_rest unpacks a strip that is not whole.
 template <class F> void keep_rest(const uma_job & j, int64_t s, int rows) {
     const char * w = j.w + s * LANES * j.w_row;
     kept<F> *    u = (kept<F> *) j.strip;
     for (int64_t b = 0; b < j.k / F::VALUES; b++, u++) {
-        F::unpack(at<false>{w + b * F::BYTES, j.w_row, rows}, u->whole,
-                  [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA { u->block[i].set(q, scale, other); });
+        super whole;
+        F::unpack(at<false>{w + b * F::BYTES, j.w_row, rows}, whole,
+                  [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA { set<F>(u->block[i], q, scale, other); });
+        set_whole<F>(*u, whole);
     }
 }
 
@@ -181,7 +200,7 @@ template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int6
     for (int64_t b = 0; b < j.k / F::VALUES; b++, u++, x += BLOCKS) {
 #pragma GCC unroll 1
         for (int i = 0; i < BLOCKS; i++) {
-            t.add(u->block[i].q, u->block[i].scale, u->block[i].other, x[i]);
+            t.add(u->block[i].q, u->block[i].scale, F::HALVES == 2 ? u->block[i].other : vf{}, x[i]);
         }
         if constexpr (BLOCKS > 1) {
             t.close(u->whole, x);
@@ -190,8 +209,8 @@ template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int6
     t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
 }
 
-// ROWS rows (4 or 8) pass a strip at a time. Up to F::AGAIN times they unpack it anew, since the dot products hide that but
-// not the writing of what is unpacked; if there are more the first ones keep it for the others.
+// ROWS rows (4 or 8) pass a strip at a time. Up to F::AGAIN such groups each unpack it, since the dot products hide that but
+// not the writing of what is unpacked; if there are more the first one keeps it for the others.
 template <class F> void quantised(const uma_job & j, const uma_piece & p) {
     using few_fn  = void (*)(const uma_job &, int64_t, int64_t, const char *);
     using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
@@ -317,7 +336,7 @@ size_t rows_bytes(const uma_job & j) {
 }
 
 size_t strip_bytes(const uma_job & j) {
-    return wide_type(j.type) ? 0 : (size_t) (j.k / 32) * sizeof(kept<q8_0>);
+    return wide_type(j.type) ? 0 : (size_t) (j.k / 32) * sizeof(unpacked) + (size_t) (j.k / 256) * sizeof(super);
 }
 
 void prepare(const uma_job & j) {

@@ -90,9 +90,10 @@ template <class At> INLINE void load4(At a, vi * t) {
     t[3] = (vi) _mm512_unpackhi_epi64(a1, a3);
 }
 
+// pair is 32 bytes at lo and 32 at hi.
 INLINE __m512i pair(const char * lo, const char * hi) {
-    const __m512i z = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *) lo)), _mm256_loadu_si256((const __m256i *) hi), 1);
-    return z;
+    const __m256i low = _mm256_loadu_si256((const __m256i *) lo);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_loadu_si256((const __m256i *) hi), 1);
 }
 
 // load8 reads 32 bytes of each row.
