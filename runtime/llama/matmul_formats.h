@@ -150,9 +150,9 @@ struct q5_0 {
             q[i + 4] = (q[i] >> 4) & NIBBLES;
             q[i] &= NIBBLES;
         }
+#pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
-            // Four bits become bit 4 of four bytes: the multiplication moves copies of them 7 apart.
-            q[i] |= ((((high >> (4 * i)) & 15) * 0x00204081) & 0x01010101) << 4;
+            q[i] |= fifth_bits(high, i);
         }
         sink(0, q, heads(a), vf{});
     }

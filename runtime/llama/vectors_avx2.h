@@ -56,6 +56,14 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *) table)), (__m256i) at);
 }
 
+// fifth_bits is bits 4i … 4i+3 of each lane, each as bit 4 of a byte.
+INLINE vi fifth_bits(vi bits, int i) {
+    const __m256i bytes = _mm256_shuffle_epi8((__m256i) bits, _mm256_add_epi32(_mm256_set1_epi32(i / 2 * 0x01010101),
+                                              _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
+    const __m256i one = _mm256_and_si256(bytes, _mm256_set1_epi32((int) (0x08040201u << (i % 2 * 4))));
+    return (vi) _mm256_andnot_si256(_mm256_cmpeq_epi8(one, _mm256_setzero_si256()), _mm256_set1_epi8(0x10));
+}
+
 // larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
     return (vf) _mm256_max_ps((__m256) a, (__m256) b);

@@ -54,6 +54,13 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) table)), (__m512i) at);
 }
 
+// fifth_bits is bits 4i … 4i+3 of each lane, each as bit 4 of a byte.
+INLINE vi fifth_bits(vi bits, int i) {
+    const __m512i of = _mm512_setr_epi32(0, 0x10, 0x1000, 0x1010, 0x100000, 0x100010, 0x101000, 0x101010, 0x10000000, 0x10000010, 0x10001000, 0x10001010, 0x10100000,
+                                         0x10100010, 0x10101000, 0x10101010);
+    return (vi) _mm512_permutexvar_epi32((__m512i) (bits >> (4 * i)), of);
+}
+
 // larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
     return (vf) _mm512_max_ps((__m512) a, (__m512) b);
