@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,14 +37,27 @@ func (c *twoCPUs) read([]int) threads.Counters {
 
 // supply is a machine with a meter and a battery.
 type supply struct {
-	battery, none bool
-	joules        float64
+	none    bool
+	mu      sync.Mutex
+	battery bool // owned by mu, as joules
+	joules  float64
 }
 
 func (s *supply) Metered() bool    { return !s.none }
 func (s *supply) HasBattery() bool { return !s.none }
-func (s *supply) OnBattery() bool  { return s.battery }
-func (s *supply) Joules() float64  { s.joules += 50; return s.joules }
+
+func (s *supply) OnBattery() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.battery
+}
+
+func (s *supply) Joules() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joules += 50
+	return s.joules
+}
 
 // TestThreadsFollowTheMachine: a daemon gives up a thread while another process takes a processor, and has it back
 // after; info, metrics and the engine agree.
@@ -115,7 +129,9 @@ func TestPowerModes(t *testing.T) {
 		}
 		// The battery is unplugged, or plugged in, while it serves.
 		w := powerWatch{s: r.Server, l: r.loop.Load(), src: src}
+		src.mu.Lock()
 		src.battery = !c.battery
+		src.mu.Unlock()
 		w.look()
 		want := map[string]int{"auto": 6 - c.want, "fast": 4, "quiet": 2}[c.mode]
 		if got := int(r.loop.Load().cpu.wanted.Load()); got != want {

@@ -38,8 +38,8 @@ func must(err error) {
 	}
 }
 
-// askTimeout is how long a key press may wait for the daemon.
-const askTimeout = time.Second
+// askTimeout is how long a key press, or a word about the daemon, may wait for it. Tests have more time.
+var askTimeout = time.Second
 
 // completeTargets are the names that kv's commands take, from the daemon.
 func completeTargets(dial dialer) cobra.CompletionFunc {

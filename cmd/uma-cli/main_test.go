@@ -27,6 +27,7 @@ var rewrite = flag.Bool("rewrite", false, "write the help texts into testdata/he
 // TestMain lets the test binary be uma-cli itself: the tests then see exit statuses and signals of a real process.
 func TestMain(m *testing.M) {
 	if os.Getenv("UMA_CLI_TEST_MAIN") != "" {
+		askTimeout = time.Minute
 		main()
 	}
 	os.Exit(m.Run())

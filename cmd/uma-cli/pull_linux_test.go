@@ -12,7 +12,7 @@ import (
 // TestPullOnTerminal: a bar for each file with speed and time left, notes above it, and a line that says how to serve
 // the model; with NO_COLOR plain lines.
 func TestPullOnTerminal(t *testing.T) {
-	_, address := pullServer(t, func(r *http.Request) pulltest.Fault {
+	s, address := pullServer(t, func(r *http.Request) pulltest.Fault {
 		if strings.Contains(r.URL.Path, "/resolve/") {
 			return pulltest.Slow(10_000, 50*time.Millisecond)
 		}
@@ -43,6 +43,9 @@ func TestPullOnTerminal(t *testing.T) {
 		t.Errorf("NO_COLOR: %q", seen)
 	}
 
+	s.Change(func() {
+		s.Fault = func(*http.Request) pulltest.Fault { return pulltest.Slow(1000, 50*time.Millisecond) }
+	})
 	c = openConsole(t, pulling(t, address, t.TempDir(), "hf.co/owner/name"))
 	c.expect("KiB/s")
 	c.typeKeys("\x03")

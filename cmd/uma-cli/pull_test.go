@@ -185,9 +185,9 @@ func TestPullInterrupted(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitfor.True(t, "the first state is written", func() bool {
-		_, err := os.Stat(path + ".state")
-		return err == nil
+	waitfor.True(t, "the first bytes are on the disk", func() bool {
+		b, err := os.ReadFile(path + ".state")
+		return err == nil && bytes.Contains(b, []byte(`"spans":[[`))
 	})
 	cmd.Process.Signal(syscall.SIGINT)
 	cmd.Wait()

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +55,7 @@ func showVersion(ctx context.Context, dial dialer, asJSON bool) error {
 			}
 		}
 	}
-	asked, cancel := withTimeout(ctx, time.Second)
+	asked, cancel := withTimeout(ctx, askTimeout)
 	defer cancel()
 	if c, err := dial(asked); err == nil {
 		defer c.Close()

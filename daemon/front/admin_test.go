@@ -264,7 +264,7 @@ func TestOneModelAnswersEveryName(t *testing.T) {
 func TestStopFinishesAnswers(t *testing.T) {
 	r := start(t, Options{}, []string{"slow"}, nil)
 	q := endless("slow")
-	q.MaxTokens = 100
+	q.MaxTokens = 500 // they last until the late request has come
 	st, err := r.dial().Stream(context.Background(), q)
 	if err != nil {
 		t.Fatal(err)

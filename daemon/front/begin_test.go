@@ -43,7 +43,7 @@ func TestModelOfTheCommandLineThatCannotBeLoaded(t *testing.T) {
 
 // TestLiveViewKeepsNoModel: an open view does not keep an idle model loaded, and asking for one does not load it.
 func TestLiveViewKeepsNoModel(t *testing.T) {
-	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one"}, nil, "--idle-unload", "200ms")
+	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one"}, nil, "--idle-unload", "3s")
 	r.awaitReady("one")
 	view := r.http()
 	view.send("GET", "/live", "")

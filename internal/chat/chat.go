@@ -21,6 +21,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/client"
@@ -49,6 +50,7 @@ type Chat struct {
 	totals   totals
 	last     *wire.EOS
 	lastID   string // of the request of the last answer
+	ticker   func(aside *ui.Terminal) (ticks <-chan time.Time, stop func())
 }
 
 // totals add up a session for /stats.
@@ -60,7 +62,7 @@ type totals struct {
 
 // New is a chat over cfg.
 func New(cfg Config) *Chat {
-	return &Chat{cfg: cfg, settings: cfg.Settings}
+	return &Chat{cfg: cfg, settings: cfg.Settings, ticker: Ticker}
 }
 
 // errLeave ends the loop, after /bye.
@@ -190,7 +192,7 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	req.Messages, req.Progress = messages, true
 	out := c.cfg.Out
 	r := &Renderer{Out: out, Aside: out, ShowThinking: !c.settings.HideThinking, EndKey: c.cfg.EndThink != nil}
-	ticks, stopTicks := Ticker(out)
+	ticks, stopTicks := c.ticker(out)
 	defer stopTicks()
 	r.Ticks = ticks
 	restore := func() {}

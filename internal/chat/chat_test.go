@@ -55,6 +55,7 @@ type model struct {
 	endThink   chan os.Signal
 	mu         sync.Mutex
 	asked      [][]wire.Message
+	left       *clienttest.Conn // answers nothing any more
 }
 
 // questions returns what the model was asked. A connection that broke may still be answering.
@@ -65,14 +66,21 @@ func (m *model) questions() [][]wire.Message {
 }
 
 func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
+	last := r.Messages[len(r.Messages)-1].Content
 	m.mu.Lock()
 	m.asked = append(m.asked, r.Messages)
+	left := m.left == c
+	if last == "leave" {
+		m.left = c
+	}
 	m.mu.Unlock()
+	if left {
+		return
+	}
 	eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
 		Usage: wire.Usage{PromptTokens: 20, CachedTokens: 12, CompletionTokens: 3},
 		Timings: wire.Timings{TTFT: 42 * time.Millisecond, Prefill: 40 * time.Millisecond,
 			Decode: 100 * time.Millisecond}}
-	last := r.Messages[len(r.Messages)-1].Content
 	switch {
 	case last == "think":
 		for _, s := range []string{"\n", "Let me ", "see.\n"} {
@@ -166,6 +174,12 @@ func converse(t *testing.T, lines []string, set func(*Settings), tty, colored bo
 		Out:        ui.New(&out, tty, colored, func() int { return 60 }),
 		Interrupts: m.interrupts, EndThink: m.endThink, Settings: DefaultSettings(),
 	})
+	c.ticker = func(aside *ui.Terminal) (<-chan time.Time, func()) {
+		if !aside.Animated() {
+			return nil, func() {}
+		}
+		return make(chan time.Time), func() {} // no answer of these is late
+	}
 	if set != nil {
 		set(&c.settings)
 	}

@@ -46,6 +46,7 @@ func enter(t testing.TB, f *Table, name string) *Lease {
 		t.Fatal(err)
 	}
 	l := e.Lease(seat, 1)
+	l.hold, l.wait = time.Hour, time.Hour // on a busy machine a test may not run for seconds
 	l.Say(arbiter.Claim{Due: arbiter.Never})
 	return l
 }
