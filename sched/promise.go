@@ -53,14 +53,21 @@ func goesBefore(a, b *request) bool {
 }
 
 // rankByTarget returns the rank of a request that starts: behind all others, or with a target before the running ones
-// of its class that are due later, so that these give up their cells first. Ranks do not change by it.
+// of its class that are due later, so that these give up their cells first, but never before one that is due no later.
+// Ranks do not change by it.
 func (s *Scheduler) rankByTarget(r *request) uint64 {
 	rank := s.nextRank()
 	if r.deadline == never || !s.byTarget {
 		return rank
 	}
+	behind := uint64(0) // the last of those that are due no later: one without a target may rank before it by its age
 	for _, o := range s.running {
-		if o != r && o.ran && o.flow.class == r.flow.class && o.due > r.due {
+		if o != r && o.ran && o.flow.class == r.flow.class && o.due <= r.due {
+			behind = max(behind, o.rank)
+		}
+	}
+	for _, o := range s.running {
+		if o != r && o.ran && o.flow.class == r.flow.class && o.due > r.due && o.rank > behind {
 			rank = min(rank, o.rank-1)
 		}
 	}
