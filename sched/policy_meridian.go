@@ -62,7 +62,7 @@ func (p *meridian) fill(b *batcher) {
 	if len(answers) == 0 {
 		answers, why = p.think, ReasonThink
 	} else {
-		answers, yielding = p.apart()
+		answers, yielding = p.apart(rows)
 	}
 	unserved := b.decodeAll(answers, rows, why)
 	budget := p.budget(b, answers)
@@ -87,10 +87,18 @@ func (p *meridian) fill(b *batcher) {
 	}
 	p.prompts(b, budget)
 	// The rows that prompts left.
-	for _, rest := range [...][]*request{unserved, yielding} {
-		if n := min(len(rest), b.left); n > 0 {
-			b.decodeAll(rest, n, ReasonDecodeTurn)
+	if n := min(len(unserved), b.left); n > 0 {
+		b.decodeAll(unserved, n, ReasonDecodeTurn)
+	}
+	for i, r := range yielding {
+		if b.left > 0 {
+			b.decode(r, ReasonDecodeTurn)
+			continue
 		}
+		for _, r := range yielding[i:] {
+			p.skip(b, r, ReasonWaitEndangered)
+		}
+		break
 	}
 	for _, r := range waiting {
 		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, budget.ms) {
@@ -107,19 +115,26 @@ func (p *meridian) fill(b *batcher) {
 }
 
 // apart splits the answers: those that the step is for, and the background ones that yield to their ITL targets. The
-// second list is empty where none has a target, and until the cost model has learned what a row costs.
-func (p *meridian) apart() (first, yielding []*request) {
+// second list is empty where none has a target, and until the cost model has learned what a row costs. Where the first
+// ones leave none of the batch's rows, those that are due by Config.ThinkFloor take turns with them.
+func (p *meridian) apart(rows int) (first, yielding []*request) {
 	hasTarget := func(r *request) bool { return p.s.itlTarget(r) > 0 }
 	if p.s.cost.steps < learnedSteps || !slices.ContainsFunc(p.out, hasTarget) {
 		return p.out, nil
 	}
 	n := 0
-	for i, r := range p.out { // both in the order in which they started
-		if !p.s.yieldsRow(r) {
-			copy(p.out[n+1:i+1], p.out[n:i])
-			p.out[n] = r
-			n++
+	take := func(ok func(*request) bool) { // both lists stay in the order in which they started
+		for i := n; i < len(p.out); i++ {
+			if r := p.out[i]; ok(r) {
+				copy(p.out[n+1:i+1], p.out[n:i])
+				p.out[n] = r
+				n++
+			}
 		}
+	}
+	take(func(r *request) bool { return !p.s.yieldsRow(r) })
+	if n >= rows {
+		take(p.due)
 	}
 	return p.out[:n], p.out[n:]
 }
@@ -143,16 +158,18 @@ func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (wai
 	})
 }
 
+// due reports whether r's next token is due by Config.ThinkFloor: with the next step it would be late.
+func (p *meridian) due(r *request) bool {
+	return !r.emitted || r.lastEmit <= p.s.now.Add(p.s.guard.target).Add(-p.cfg.ThinkFloor)
+}
+
 // inTurn adds the rows of the requests that are due by Config.ThinkFloor, then of those that fit until the first one
 // that does not, interactive ones before background ones, the least recently served ones first. It returns the others.
 func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reason,
 	fits func(i int, r *request) bool) (waiting []*request) {
 	s := b.s
-	// The next step would be too late.
-	dueBy := s.now.Add(s.guard.target).Add(-p.cfg.ThinkFloor)
-	due := func(r *request) bool { return !r.emitted || r.lastEmit <= dueBy }
 	slices.SortFunc(order, func(a, b *request) int {
-		switch ad, bd := due(a), due(b); {
+		switch ad, bd := p.due(a), p.due(b); {
 		case ad != bd && ad:
 			return -1
 		case ad != bd:
@@ -169,7 +186,7 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 			return order[i:]
 		}
 		switch {
-		case due(r):
+		case p.due(r):
 			reason := why
 			if r.lastStep+1 < s.step {
 				reason = late
