@@ -60,8 +60,10 @@ func (s *Scheduler) rankByTarget(r *request) uint64 {
 	if r.deadline == never || !s.byTarget {
 		return rank
 	}
-	behind := uint64(0) // the last of those that are due no later: one without a target may rank before it by its age
-	for _, o := range s.running {
+	// The last of those that are due no later and have begun, also those that have made way: one without a target may
+	// rank before it by its age.
+	behind := uint64(0)
+	for _, o := range s.requests {
 		if o != r && o.ran && o.flow.class == r.flow.class && o.due <= r.due {
 			behind = max(behind, o.rank)
 		}
