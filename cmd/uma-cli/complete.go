@@ -38,7 +38,7 @@ func must(err error) {
 	}
 }
 
-// askTimeout is how long a key press, or a word about the daemon, may wait for it. Tests have more time.
+// askTimeout is how long completion and the version command wait for the daemon. Tests give it more time.
 var askTimeout = time.Second
 
 // completeTargets are the names that kv's commands take, from the daemon.

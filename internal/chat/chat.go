@@ -49,8 +49,8 @@ type Chat struct {
 	messages []wire.Message // user and assistant in turn; the system text is in settings
 	totals   totals
 	last     *wire.EOS
-	lastID   string // of the request of the last answer
-	ticker   func(aside *ui.Terminal) (ticks <-chan time.Time, stop func())
+	lastID   string                                                         // of the request of the last answer
+	ticker   func(aside *ui.Terminal) (ticks <-chan time.Time, stop func()) // Ticker; tests have one that stands still
 }
 
 // totals add up a session for /stats.
