@@ -20,7 +20,7 @@ MARCH ?= native
 endif
 MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
 # The module leaves ggml's AMX kernels out but refers to them where the compiler knows AMX: the link would fail. With
-# them Q8_0 weights would be repacked away from our kernel, too.
+# them Q8_0 weights would be repacked away from our kernels, too, which use AMX by themselves.
 ifneq ($(MAKECMDGOALS),help)
 MARCH_FLAG += $(if $(shell echo | $$($(GO) env CC) $(MARCH_FLAG) -dM -E - 2>/dev/null | \
 	grep __AMX_INT8__),-mno-amx-int8)

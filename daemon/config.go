@@ -214,8 +214,8 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
 	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
 		"experts): less memory, slower prompts (-nr)")
-	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), avx512, "+
-		"avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
+	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
+		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
 		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says)")
@@ -390,7 +390,7 @@ var unquantised = []string{"f32", "f16", "bf16"}
 // Choices are the values of the options that take one of several words, for Validate and shell completion.
 var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
-	"kernels":        {"auto", "avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"},
+	"kernels":        {"auto", "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"},
 	"power":          {powerAuto, powerFast, powerQuiet},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),

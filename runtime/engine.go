@@ -82,7 +82,7 @@ type Capabilities struct {
 	// Devices are those that a step computes on: bit 0 is the processor, bit 1 + n the GPU n in the engine's order.
 	Devices     uint32 `json:"devices"`
 	EngineBuild string `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
-	// products of weights: "avx512", "avxvnni", "avx2", "i8mm", "neon"; "ggml" = none of ours
+	// products of weights: "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon"; "ggml" = none of ours
 	Kernels string `json:"kernels"`
 	// what the build lacks beside or in the place of the engine library's own code (docs/engines.md); nil = nothing
 	LeftOut []string `json:"left_out,omitempty"`
@@ -328,8 +328,8 @@ type Options struct {
 	NoMMap        bool
 	NoRepack      bool // keep weights as the file has them: less memory, slower prompts
 	NoKVOffload   bool // keep the KV cache in the host's memory beside layers on a device
-	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, avx512, avxvnni, avx2, i8mm
-	// or neon. "" leaves the choice as it is, which is auto at first.
+	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
+	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
 	Kernels  string
 	Progress Progress // called from Open's goroutine
 }

@@ -16,9 +16,11 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 flags=(-std=c++17 -O2 -I"$engine/llama/llama.cpp/include" -I"$engine/ml/backend/ggml/ggml/include" -Iruntime/llama)
 main=runtime/llama/testdata/cross/cross.cpp
-g++ "${flags[@]}" "$main" runtime/llama/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"
-"$cross" -static "${flags[@]}" "$main" runtime/llama/{matmul_neon,matmul_i8mm,attention_neon,attention_merge}.cpp \
-	-o "$out/arm"
+g++ "${flags[@]}" "-DUMA_KERNELS=&uma_kernels_avx2" "$main" \
+	runtime/llama/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"
+flags+=("-DUMA_KERNELS=&uma_kernels_neon, &uma_kernels_i8mm")
+"$cross" -static "${flags[@]}" "$main" \
+	runtime/llama/{matmul_neon,matmul_i8mm,attention_neon,attention_merge}.cpp -o "$out/arm"
 "$out/avx2" avx2 >"$out/avx2.txt"
 for kernels in neon i8mm; do
 	"$emulator" -cpu max "$out/arm" "$kernels" >"$out/$kernels.txt"

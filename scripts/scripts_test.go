@@ -299,9 +299,8 @@ func TestMakeSaysWhereTheEngineIsCompiled(t *testing.T) {
 	}
 }
 
-// TestMakeHelp: make help explains every verb that a person calls. A processor with AMX gets a build without it:
-// ggml's AMX sources are not in the module's Go packages, so that what refers to them could not be linked, and AMX
-// would take Q8_0 weights away from our kernel.
+// TestMakeLeavesAMXOut: a processor with AMX gets a build without ggml's AMX. Its sources are not in the module's Go
+// packages, so that what refers to them could not be linked, and they would take Q8_0 weights away from our kernels.
 func TestMakeLeavesAMXOut(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("AMX is of amd64")
@@ -317,6 +316,7 @@ func TestMakeLeavesAMXOut(t *testing.T) {
 	}
 }
 
+// TestMakeHelp: make help explains every verb that a person calls.
 func TestMakeHelp(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "help")
 	cmd.Dir = ".."

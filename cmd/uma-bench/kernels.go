@@ -96,8 +96,8 @@ step of one row is much faster than that.
 	f.StringVar(&size, "size", "1b", "parameters of the generated model: "+names)
 	f.StringSliceVar(&weights, "weights", []string{"q4_k_m", "q6_k", "q4_0"}, "`types` of the generated models: "+
 		ggufgen.TypeNames())
-	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, avx512, avxvnni, avx2, "+
-		"i8mm, neon")
+	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, amx, avx512, avxvnni, "+
+		"avx2, i8mm, neon")
 	f.IntSliceVar(&cfg.Rows, "rows", []int{1, 4, 16}, "`sequences` that decode one token each in a step")
 	f.IntVar(&cfg.Prompt, "prompt", 512, "`tokens` of a prompt; 0 = none")
 	f.IntVar(&cfg.Depth, "depth", 32, "`tokens` of each sequence before the decoded one")

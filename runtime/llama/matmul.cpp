@@ -18,7 +18,7 @@
 // A row's result is the same whatever the number of rows: a token's result does not depend on who shares its step, bit for
 // bit. ggml's differs between one row and several.
 //
-// Instruction sets: matmul_avx512.cpp, matmul_avxvnni.cpp, matmul_avx2.cpp, matmul_i8mm.cpp, matmul_neon.cpp. The processor chooses.
+// Instruction sets: matmul_avx512.cpp (with AMX of matmul_amx.h), matmul_avxvnni.cpp, matmul_avx2.cpp, matmul_i8mm.cpp, matmul_neon.cpp. The processor chooses.
 
 #if __has_include("ggml.h")
 
@@ -58,6 +58,7 @@ namespace {
 // From the fastest to the slowest.
 const uma_kernels * const known[] = {
 #if defined(__x86_64__)
+    &uma_kernels_amx,
     &uma_kernels_avx512,
     &uma_kernels_avxvnni,
     &uma_kernels_avx2,
@@ -72,7 +73,7 @@ const uma_kernels * fastest() {
     __builtin_cpu_init();
 #endif
     for (const uma_kernels * k : known) {
-        if (k->here()) {
+        if (k->here() && (!k->faster || k->faster())) {
             return k;
         }
     }

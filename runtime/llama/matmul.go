@@ -17,15 +17,15 @@ import (
 	"unsafe"
 )
 
-// UseKernels chooses the products of weights by name: "avx512", "avxvnni", "avx2", "i8mm" or "neon", "ggml" for none of
-// ours, "auto" for the fastest that this processor has. Models opened afterwards have their weights repacked by ggml
-// where the kernels do not take them. It must not be called during a Decode of any engine.
+// UseKernels chooses the products of weights by name: "amx", "avx512", "avxvnni", "avx2", "i8mm" or "neon", "ggml" for
+// none of ours, "auto" for the fastest that this processor has. Models opened afterwards have their weights repacked by
+// ggml where the kernels do not take them. It must not be called during a Decode of any engine.
 func UseKernels(name string) error {
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
 	if !C.uma_matmul_use(c) {
-		return fmt.Errorf("kernels %q: want auto, ggml, or one that this processor has: avx512, avxvnni, avx2 "+
-			"(amd64), i8mm, neon (arm64)", name)
+		return fmt.Errorf("kernels %q: want auto, ggml, or one that this processor has: amx, avx512, avxvnni, "+
+			"avx2 (amd64), i8mm, neon (arm64)", name)
 	}
 	return nil
 }

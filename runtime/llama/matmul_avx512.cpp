@@ -7,8 +7,11 @@
 
 #if __has_include("ggml.h")
 
+#include <cpuid.h>
 #include <cstdint>
 #include <cstring>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "attention.h"
 #include "ggml.h"
@@ -45,6 +48,8 @@ format bf16_format();
 
 #include "matmul_kernel.h"
 
+#include "matmul_amx.h"
+
 namespace {
 
 format bf16_format() {
@@ -57,8 +62,17 @@ bool here() {
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 
+bool here_amx() {
+    return here() && tiles_tried().right;
+}
+
+bool fast_amx() {
+    return tiles_tried().faster;
+}
+
 } // namespace
 
-const uma_kernels uma_kernels_avx512 = {"avx512", here, strip, rows_bytes, strip_bytes, prepare, compute, uma_attention_avx512};
+const uma_kernels uma_kernels_avx512 = {"avx512", here, strip, rows_bytes, strip_bytes, prepare, compute<lanes>, uma_attention_avx512};
+const uma_kernels uma_kernels_amx    = {"amx", here_amx, strip, rows_bytes, strip_bytes, prepare, compute<tiles>, uma_attention_avx512, fast_amx};
 
 #endif

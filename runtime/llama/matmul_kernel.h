@@ -48,12 +48,26 @@ template <class F, int N> struct tally {
     }
 
     INLINE void add(const vi * q, vf scale, vf other, const activations<N> & x) {
-        vs dot[N];
+        part_of<0>(q, scale, x);
+        if constexpr (F::HALVES == 2) {
+            part_of<1>(q, other, x);
+        }
+    }
+
+    // part_of adds half H of a block, or the whole one where a half has no scale.
+    template <int H> INLINE void part_of(const vi * q, vf scale, const activations<N> & x) {
+        constexpr int COUNT = 8 / F::HALVES;
+        vs            dot[N];
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            dot[i] = F::SHIFT ? splat(x.begin[0][i]) : vs{};
+            dot[i] = F::SHIFT ? splat(x.begin[H][i]) : vs{};
         }
-        dots<F::TOP, N, 0, 8 / F::HALVES>(dot, q, x.q);
+        dots<F::TOP, N, H * COUNT, COUNT>(dot, q, x.q);
+        weigh(dot, scale, x);
+    }
+
+    // weigh adds the sums of a block, or of half a block that has its own scale.
+    INLINE void weigh(const vs * dot, vf scale, const activations<N> & x) {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             const vf d = __builtin_convertvector(dot[i], vf);
@@ -61,17 +75,6 @@ template <class F, int N> struct tally {
                 sum[i] = fma(d, scale * splat(x.scale[i]), sum[i]);
             } else {
                 part[i] = fma(d, scale, part[i]);
-            }
-        }
-        if constexpr (F::HALVES == 2) {
-#pragma GCC unroll 8
-            for (int i = 0; i < N; i++) {
-                dot[i] = F::SHIFT ? splat(x.begin[1][i]) : vs{};
-            }
-            dots<F::TOP, N, 4, 4>(dot, q, x.q);
-#pragma GCC unroll 8
-            for (int i = 0; i < N; i++) {
-                part[i] = fma(__builtin_convertvector(dot[i], vf), other, part[i]);
             }
         }
     }
@@ -209,9 +212,18 @@ template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int6
     t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
 }
 
+// lanes multiplies a whole group of rows as a smaller one is multiplied.
+template <class F> struct lanes {
+    static constexpr auto more = ::more<F, ROWS>;
+
+    static void begin() {}
+    static void end() {}
+};
+
 // ROWS rows (4 or 8) pass a strip at a time. Up to F::AGAIN such groups each unpack it, since the dot products hide that but
-// not the writing of what is unpacked; if there are more the first one keeps it for the others.
-template <class F> void quantised(const uma_job & j, const uma_piece & p) {
+// not the writing of what is unpacked; if there are more the first one keeps it for the others, and Whole multiplies those
+// that are whole.
+template <class F, class Whole> void quantised(const uma_job & j, const uma_piece & p) {
     using few_fn  = void (*)(const uma_job &, int64_t, int64_t, const char *);
     using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
 #define UMA_EACH(f) {nullptr, f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8)}
@@ -222,10 +234,14 @@ template <class F> void quantised(const uma_job & j, const uma_piece & p) {
 #undef UMA_EACH
 #undef UMA_FEW
 #undef UMA_MORE
+    const bool many = j.n > F::AGAIN * ROWS;
+    if (many) {
+        Whole::begin();
+    }
     for (int64_t s = p.from; s < p.to; s++) {
         const int    rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
         const char * next = ahead(j, p, s, LANES, 24 << 10);
-        const bool   keep = rows < LANES || j.n > F::AGAIN * ROWS;
+        const bool   keep = rows < LANES || many;
         if (rows < LANES) {
             keep_rest<F>(j, s, rows);
         } else if (keep) {
@@ -233,8 +249,17 @@ template <class F> void quantised(const uma_job & j, const uma_piece & p) {
         }
         for (int64_t i = keep && rows == LANES ? ROWS : 0; i < j.n; i += ROWS) {
             const int64_t n = j.n - i < ROWS ? j.n - i : ROWS;
-            keep ? more_of[n](j, s, rows, i) : few_of[n](j, s, i, i == 0 ? next : nullptr);
+            if (!keep) {
+                few_of[n](j, s, i, i == 0 ? next : nullptr);
+            } else if (many && n == ROWS) {
+                Whole::more(j, s, rows, i);
+            } else {
+                more_of[n](j, s, rows, i);
+            }
         }
+    }
+    if (many) {
+        Whole::end();
     }
 }
 
@@ -291,30 +316,30 @@ struct format {
     void (*compute)(const uma_job &, const uma_piece &);
 };
 
-template <class F> constexpr format quantised_format = {LANES, prepare_rows<F>, quantised<F>};
+template <class F, template <class> class Whole> constexpr format quantised_format = {LANES, prepare_rows<F>, quantised<F, Whole<F>>};
 
 void prepare_nothing(const uma_job &) {
 }
 
 // of is how weights of a type are multiplied; strip is 0 where they are not.
-inline format of(int type) {
+template <template <class> class Whole> format of(int type) {
     switch (type) {
     case GGML_TYPE_Q4_0:
-        return quantised_format<q4_0>;
+        return quantised_format<q4_0, Whole>;
     case GGML_TYPE_Q5_0:
-        return quantised_format<q5_0>;
+        return quantised_format<q5_0, Whole>;
     case GGML_TYPE_Q8_0:
-        return quantised_format<q8_0>;
+        return quantised_format<q8_0, Whole>;
     case GGML_TYPE_Q4_K:
-        return quantised_format<q4_k>;
+        return quantised_format<q4_k, Whole>;
     case GGML_TYPE_Q5_K:
-        return quantised_format<q5_k>;
+        return quantised_format<q5_k, Whole>;
     case GGML_TYPE_Q6_K:
-        return quantised_format<q6_k>;
+        return quantised_format<q6_k, Whole>;
     case GGML_TYPE_IQ4_NL:
-        return quantised_format<iq4_nl>;
+        return quantised_format<iq4_nl, Whole>;
     case GGML_TYPE_IQ4_XS:
-        return quantised_format<iq4_xs>;
+        return quantised_format<iq4_xs, Whole>;
     case GGML_TYPE_F16:
         return {FLOAT_ROWS, prepare_nothing, floats<f16>};
     case GGML_TYPE_BF16:
@@ -324,7 +349,7 @@ inline format of(int type) {
 }
 
 int strip(int type) {
-    return of(type).strip;
+    return of<lanes>(type).strip;
 }
 
 bool wide_type(int type) {
@@ -340,11 +365,11 @@ size_t strip_bytes(const uma_job & j) {
 }
 
 void prepare(const uma_job & j) {
-    of(j.type).prepare(j);
+    of<lanes>(j.type).prepare(j);
 }
 
-void compute(const uma_job & j, const uma_piece & p) {
-    of(j.type).compute(j, p);
+template <template <class> class Whole> void compute(const uma_job & j, const uma_piece & p) {
+    of<Whole>(j.type).compute(j, p);
 }
 
 } // namespace

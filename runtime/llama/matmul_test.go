@@ -32,7 +32,7 @@ const typeQ8 = 8
 func eachKernels(t *testing.T, f func(t *testing.T)) {
 	defer UseKernels("auto")
 	any := false
-	for _, name := range []string{"avx512", "avxvnni", "avx2", "i8mm", "neon"} {
+	for _, name := range []string{"amx", "avx512", "avxvnni", "avx2", "i8mm", "neon"} {
 		if UseKernels(name) == nil {
 			any = true
 			t.Run(name, f)
@@ -228,7 +228,7 @@ func BenchmarkMatmul(b *testing.B) {
 	for _, w := range weightTypes {
 		for _, n := range []int{1, 2, 4, 8, 16, 64} {
 			p := newProduct(w.typ, m, n, k, weights, normal(rng, n*k, 1))
-			for _, name := range []string{"avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"} {
+			for _, name := range []string{"amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"} {
 				b.Run(fmt.Sprintf("%s/%d rows/%s", w.name, n, name), func(b *testing.B) {
 					defer withKernels(b, name)()
 					for b.Loop() {

@@ -1,6 +1,7 @@
-// Runs the kernels that the argument names on fixed pseudo-random weights, activations and caches, and prints the results:
-// scripts/neon.sh compares those of NEON and I8MM, under an emulator, with those of AVX2. Products with quantised weights are the same
-// bit for bit; sums of F16, BF16 and attention, which have lanes in another order, are rounded before they are printed.
+// Runs the kernels that the argument names, of those of UMA_KERNELS, on fixed pseudo-random weights, activations and caches, and
+// prints the results: scripts/neon.sh compares those of NEON and I8MM, under an emulator, with those of AVX2, and scripts/amx.sh those
+// of AMX, emulated, with those of AVX-512. Products with quantised weights are the same bit for bit; sums of F16, BF16 and
+// attention, which have lanes in another order, are rounded before they are printed.
 
 #include <cmath>
 #include <cstdint>
@@ -157,11 +158,7 @@ void attention(const uma_kernels & kernels, int width, int type, int bytes) {
 } // namespace
 
 int main(int argc, char ** argv) {
-#if defined(__x86_64__)
-    const uma_kernels * const all[] = {&uma_kernels_avx2};
-#else
-    const uma_kernels * const all[] = {&uma_kernels_i8mm, &uma_kernels_neon};
-#endif
+    const uma_kernels * const all[] = {UMA_KERNELS};
     const uma_kernels * chosen = nullptr;
     for (const uma_kernels * k : all) {
         if (argc == 2 && strcmp(argv[1], k->name) == 0) {
@@ -174,7 +171,7 @@ int main(int argc, char ** argv) {
     }
     const uma_kernels & kernels = *chosen;
     for (const type & t : types) {
-        for (int n : {1, 2, 3, 4, 5, 8, 11, 17}) {
+        for (int n : {1, 2, 3, 4, 5, 8, 11, 17, 45}) {
             for (int m : {1, 7, 16, 33}) {
                 product(kernels, t, m, n);
             }
