@@ -8,7 +8,7 @@ constexpr int FLOAT_ROWS = 4; // of weights in a strip
 // LONE says that a row alone is multiplied as fast as memory brings it.
 struct f16 {
     static constexpr int  STEP = LANES;
-    static constexpr bool LONE = false;
+    static constexpr bool LONE = LANES == 16;
     using vector               = vf;
     INLINE static vf load(const char * p) { return wide((const uint16_t *) p); }
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
@@ -16,7 +16,7 @@ struct f16 {
 
 struct bf16 {
     static constexpr int  STEP = LANES;
-    static constexpr bool LONE = false;
+    static constexpr bool LONE = LANES == 16;
     using vector               = vf;
     INLINE static vf load(const char * p) { return widest((const uint16_t *) p); }
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
