@@ -68,20 +68,21 @@ const uma_kernels * const known[] = {
 #endif
 };
 
-const uma_kernels * fastest() {
+// fastest leaves out those that are tried first, unless tried is true.
+const uma_kernels * fastest(bool tried) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #endif
     for (const uma_kernels * k : known) {
-        if (k->here() && (!k->faster || k->faster())) {
+        if (k->faster ? tried && k->here() && k->faster() : k->here()) {
             return k;
         }
     }
     return nullptr;
 }
 
-// in_use is null where the products are ggml's.
-std::atomic<const uma_kernels *> in_use{fastest()};
+// in_use is null where the products are ggml's. Nothing is tried here, in programs that may not compute at all.
+std::atomic<const uma_kernels *> in_use{fastest(false)};
 
 // room is a thread's memory; it grows to what the widest weights and the most rows need.
 struct room {
@@ -161,7 +162,7 @@ extern "C" bool uma_matmul_use(const char * name) {
         return true;
     }
     if (!strcmp(name, "auto")) {
-        in_use = fastest();
+        in_use = fastest(true);
         return true;
     }
     for (const uma_kernels * k : known) {

@@ -37,7 +37,7 @@ struct uma_kernels {
     void (*prepare)(const uma_job &);                           // x → rows
     void (*compute)(const uma_job &, const uma_piece &);
     uma_attention_width (*attention)(int width);                // see attention.h
-    bool (*faster)(void);                                       // than the next ones on this processor; null: always
+    bool (*faster)(void);                                       // tries whether they are faster than the next ones; null: they are
 };
 
 extern const uma_kernels uma_kernels_amx, uma_kernels_avx512, uma_kernels_avxvnni, uma_kernels_avx2, uma_kernels_i8mm, uma_kernels_neon;
@@ -49,7 +49,7 @@ uma_attention_width uma_attention_neon(int width);
 extern "C" {
 #endif
 
-// uma_matmul_use chooses the kernels by name: "amx", "avx512", "avxvnni", "avx2", "i8mm" or "neon", "ggml" for none of ours, or
+// uma_matmul_use chooses the kernels, at first the fastest that this processor has but for "amx", by name: "amx", "avx512", "avxvnni", "avx2", "i8mm" or "neon", "ggml" for none of ours, or
 // "auto" for the fastest that this processor has. False, and nothing changes, when the processor or the build does not have
 // them. Models that are loaded afterwards keep the weights that the kernels take as the file has them. With "ggml" attention is
 // ggml's, too. No decode may be running.

@@ -109,7 +109,8 @@ template <class F, int N> struct tally {
     INLINE void write(float * c, int64_t row, int rows) const {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            memcpy(c + i * row, &sum[i], rows == LANES ? sizeof(vf) : rows * sizeof(float));
+            const vf v = sum[i]; // whose address is taken, so that the sums can stay in registers
+            memcpy(c + i * row, &v, rows == LANES ? sizeof(vf) : rows * sizeof(float));
         }
     }
 };
@@ -234,8 +235,8 @@ template <class F, class Whole> void quantised(const uma_job & j, const uma_piec
 #undef UMA_EACH
 #undef UMA_FEW
 #undef UMA_MORE
-    const bool many = j.n > F::AGAIN * ROWS;
-    if (many) {
+    const bool many = j.n > F::AGAIN * ROWS, whole = many && j.n >= 2 * ROWS;
+    if (whole) {
         Whole::begin();
     }
     for (int64_t s = p.from; s < p.to; s++) {
@@ -251,14 +252,14 @@ template <class F, class Whole> void quantised(const uma_job & j, const uma_piec
             const int64_t n = j.n - i < ROWS ? j.n - i : ROWS;
             if (!keep) {
                 few_of[n](j, s, i, i == 0 ? next : nullptr);
-            } else if (many && n == ROWS) {
+            } else if (whole && n == ROWS) {
                 Whole::more(j, s, rows, i);
             } else {
                 more_of[n](j, s, rows, i);
             }
         }
     }
-    if (many) {
+    if (whole) {
         Whole::end();
     }
 }

@@ -49,8 +49,7 @@ char * aligned(size_t bytes) {
     return (char *) aligned_alloc(64, (bytes + 127) / 64 * 64);
 }
 
-void product(const uma_kernels & kernels, const type & t, int m, int n) {
-    constexpr int64_t    k      = 512;
+void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t k) {
     const int64_t        blocks = k / t.values;
     const uint8_t        upper  = t.number == GGML_TYPE_BF16 ? 0x3e : t.values == 1 ? 0x30 : 0x20;
     const uint8_t        loose  = t.number == GGML_TYPE_BF16 ? 0x81 : 0x8b;
@@ -173,8 +172,11 @@ int main(int argc, char ** argv) {
     for (const type & t : types) {
         for (int n : {1, 2, 3, 4, 5, 8, 11, 17, 45}) {
             for (int m : {1, 7, 16, 33}) {
-                product(kernels, t, m, n);
+                product(kernels, t, m, n, 512);
             }
+        }
+        for (int k : {32, 96, 544, 608}) {
+            product(kernels, t, 33, 45, t.values == 256 ? k / 32 * 256 : k);
         }
     }
     for (int width : {32, 64, 80, 96, 128, 256}) {
