@@ -219,7 +219,7 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 		reason = ReasonPrefillBatch
 	}
 	if f.total == 0 {
-		n, reason = f.first(n, most, reason)
+		n, reason = f.first(r, n, most, reason)
 	}
 	if rest := f.maxExtrapolation - f.total; n > rest {
 		n, reason = rest, ReasonPrefillExtrapolation
@@ -231,9 +231,12 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 }
 
 // first bounds the step's first chunk from below: prompts are not held forever, and held ones go on with a chunk that
-// is worth it.
-func (f *promptFill) first(n, most int, reason Reason) (int, Reason) {
+// is worth it. Behind a long context a few tokens can take longer than the target; then fewer are worth a step.
+func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason) {
 	least := min(f.minChunk, most)
+	if f.budget.bounded && n < least {
+		least = max(1, f.p.s.cost.fitsLikely(floorSlack*f.budget.most, f.b.load, r.computed, least))
+	}
 	switch {
 	case !f.budget.bounded:
 		return max(n, least), reason
