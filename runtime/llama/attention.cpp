@@ -109,6 +109,8 @@ namespace {
 
 constexpr int64_t PROMPT      = 32;      // rows from which on a step counts as a prompt's
 constexpr int64_t MOST_SHARED = 4 << 20; // floats of the results of a prompt's shared units
+constexpr int64_t MOST_TOGETHER = 1 << 20; // of those of rows that share their cells
+constexpr int64_t DEEP = 4; // parts from which on a few rows of one sequence are computed together
 
 // list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
 // the order of positions, too.
@@ -283,6 +285,25 @@ void look(const node & n, int64_t from, int64_t to, int64_t stream) {
     }
 }
 
+// together reports whether rows that follow each other see the same cells, as those of one sequence do. It looks at a few cells
+// only: the results do not depend on which rows are computed together.
+bool together(const node & n) {
+    constexpr int64_t SAMPLES = 16;
+    for (int64_t r = 1; r < n.rows; r++) {
+        const uint16_t *a = (const uint16_t *) at(n.mask, r - 1, 0, 0), *b = (const uint16_t *) at(n.mask, r, 0, 0);
+        bool            same = true, any = false;
+        for (int64_t i = 0; i < SAMPLES; i++) {
+            const int64_t c = (2 * i + 1) * n.cells / (2 * SAMPLES);
+            same &= a[c] == b[c];
+            any |= a[c] == 0;
+        }
+        if (same && any) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // cached reports whether the kernels read a cache of this type.
 bool cached(const ggml_tensor * t) {
     switch (t->type) {
@@ -351,20 +372,28 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
 
     // Large groups share conversions, many of them share the work evenly.
     const int64_t most = std::max<int64_t>(1, QUERIES / n.shared);
-    int64_t       per = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most), groups = (n.rows + per - 1) / per;
-    per               = (n.rows + groups - 1) / groups; // all of one size
-    groups            = (n.rows + per - 1) / per;
+    const int64_t all = (n.cells + PART - 1) / PART, record = width + 2;
+    int64_t       per = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most);
+    // A few rows of one sequence are one group, whose cells the threads share: each group reads and converts all of them.
+    const bool one_group = per < n.rows && n.rows < PROMPT && n.rows <= most && streams == 1 && n.mask && params->nth > 1 && all >= DEEP &&
+                           n.kv_heads < wanted && n.kv_heads * n.rows * n.shared * all * record <= MOST_TOGETHER && together(n);
+    if (one_group) {
+        per = n.rows;
+    }
+    int64_t groups = (n.rows + per - 1) / per;
+    per            = (n.rows + groups - 1) / groups; // all of one size
+    groups         = (n.rows + per - 1) / per;
     // K/V heads see the same cells: with enough groups of rows to go round, a thread does all heads of one.
     const bool    whole = groups * streams >= wanted;
     const int64_t units = groups * streams * (whole ? 1 : n.kv_heads);
     // Threads share the cells of a prompt's last units, by parts: no one waits long for another. Of few units those are all.
-    const int64_t all    = (n.cells + PART - 1) / PART;
-    const int64_t record = width + 2, room = per * n.shared * all * record; // of a shared unit's results
+    const int64_t room   = per * n.shared * all * record; // of a shared unit's results
     const bool    few    = units < wanted;
     const bool    worth  = few || (!whole && n.rows >= PROMPT && params->nth * room <= MOST_SHARED);
     const bool    split  = worth && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
     const int64_t shared = !split ? 0 : few ? units : params->nth, apart = units - shared;
-    const int64_t step = few ? 1 : (all + 7) / 8, pieces = (all + step - 1) / step; // of parts
+    const int64_t step   = one_group ? std::max<int64_t>(1, all * units / (2 * wanted)) : few ? 1 : (all + 7) / 8; // parts
+    const int64_t pieces = (all + step - 1) / step;
 
     float * results = nullptr; // of the shared units
     if (params->nth > 1) {
