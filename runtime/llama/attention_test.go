@@ -202,6 +202,7 @@ func testAttention(t *testing.T) {
 		{typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2}, {typeF32, 64, 1, 1344, 9, 3},
 		{typeF16, 64, 70, 256, 3, 1},
 		{typeF16, 64, 1, 2560, 9, 3}, {typeF16, 128, 2, 1344, 8, 2}, {typeF16, 64, 40, 1344, 3, 1}, // several parts
+		{typeF16, 64, 5, 2560, 9, 3}, {typeQ8_0, 64, 20, 2560, 6, 2}, // a few rows together
 		{typeQ8_0, 64, 3, 640, 9, 3}, {typeQ4_0, 64, 3, 640, 9, 3}, {typeQ8_0, 128, 1, 1344, 8, 2},
 		{typeQ4_0, 96, 20, 256, 4, 2},
 		{typeF16, 48, 3, 256, 4, 4}, // left to ggml
@@ -313,7 +314,7 @@ func testAttentionOfARowIsItsOwn(t *testing.T) {
 		s := shapes[rapid.IntRange(0, len(shapes)-1).Draw(t, "shape")]
 		width, heads, kvHeads := s[0], s[1], s[2]
 		kind := rapid.SampledFrom([]int{typeF16, typeF16, typeBF16, typeQ8_0, typeQ4_0}).Draw(t, "kind")
-		rows, cells := rapid.IntRange(1, 40).Draw(t, "rows"), 64*rapid.IntRange(1, 20).Draw(t, "cells/64")
+		rows, cells := rapid.IntRange(1, 40).Draw(t, "rows"), 64*rapid.IntRange(1, 48).Draw(t, "cells/64")
 		d := draw(rng, kind, width, rows, cells, heads, kvHeads)
 		owners := rapid.IntRange(1, 4).Draw(t, "sequences")
 		owner, row := make([]int, cells), make([]int, rows)
