@@ -75,7 +75,8 @@ type Config struct {
 	// `stock` and `meridian_static` ignore it.
 	FirstPrefill int
 	// MinPrefill is the fewest prompt tokens that a step offers when the guard does not hold prompts, whatever its time
-	// budget. With MaxHeld it bounds how slow a prompt can get. 0 = DefaultMinPrefill.
+	// budget. With MaxHeld it bounds how slow a prompt can get (under meridian and pascal, behind a long context, one
+	// token in MaxHeld+1 steps). 0 = DefaultMinPrefill.
 	MinPrefill int
 	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set
 	// no ITL target (Event.TargetITL). 0 = no guard.

@@ -30,8 +30,8 @@ const (
 	// infeasibleSlack is how much longer than answers alone a step may take when even these miss the target: holding
 	// prompts then would stop them and smooth nothing.
 	infeasibleSlack = 1.5
-	// floorSlack is how much longer than the target the smallest chunk of a held prompt is expected to make a step at
-	// most, unless that is one token: behind a long context MinPrefill tokens alone can take twice the target.
+	// floorSlack is how much longer than the target the smallest chunk of a held prompt may make a step because of its
+	// context, unless that is one token: behind a long one MinPrefill tokens alone can take twice the target.
 	floorSlack = 1.1
 	// infeasibleClear is the share of the target that answers alone have to come back under.
 	infeasibleClear = 0.9

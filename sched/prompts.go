@@ -231,11 +231,14 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 }
 
 // first bounds the step's first chunk from below: prompts are not held forever, and held ones go on with a chunk that
-// is worth it. Behind a long context a few tokens can take longer than the target; then fewer are worth a step.
+// is worth it. Behind a long context a few tokens can take longer than the target: then the chunk has fewer, by those
+// for which only the context leaves no time.
 func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason) {
 	least := min(f.minChunk, most)
 	if f.budget.bounded && n < least {
-		least = max(1, f.p.s.cost.fitsLikely(floorSlack*f.budget.most, f.b.load, r.computed, least))
+		ms, cost := floorSlack*f.budget.most, &f.p.s.cost
+		without := cost.fitsLikely(ms, f.b.load, 0, least)
+		least = max(1, least-without+cost.fitsLikely(ms, f.b.load, r.computed, least))
 	}
 	switch {
 	case !f.budget.bounded:

@@ -15,7 +15,8 @@
 //   - Scores are computed with lanes along the cells, values with lanes along the width of a head, so that there is no sum
 //     across lanes; exponentials are vectors, and V is accumulated in registers, which is also more exact. AVX-512 multiplies
 //     keys and queries as 16-bit integers, unless the cache is in float32.
-//   - Where there are fewer rows than threads need, and at the end of a prompt's, the threads share a row's cells.
+//   - Where there are fewer rows than threads need, at the end of a prompt's, and where a few rows of one sequence see many
+//     cells, the threads share a row's cells.
 //
 // The arithmetic is in attention_float.h and attention_short.h; attention_kernel.h is the way over the blocks.
 //
@@ -109,8 +110,7 @@ namespace {
 
 constexpr int64_t PROMPT      = 32;      // rows from which on a step counts as a prompt's
 constexpr int64_t MOST_SHARED = 4 << 20; // floats of the results of a prompt's shared units
-constexpr int64_t MOST_TOGETHER = 1 << 20; // of those of rows that share their cells
-constexpr int64_t DEEP = 4; // parts from which on a few rows of one sequence are computed together
+constexpr int64_t DEEP        = 4;       // parts that a few rows of one sequence see at least when they are computed together
 
 // list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
 // the order of positions, too.
@@ -285,23 +285,24 @@ void look(const node & n, int64_t from, int64_t to, int64_t stream) {
     }
 }
 
-// together reports whether rows that follow each other see the same cells, as those of one sequence do. It looks at a few cells
-// only: the results do not depend on which rows are computed together.
-bool together(const node & n) {
+// depth is how many parts the row that sees the most may see, about, where most rows see what the row before them sees, as
+// those of one sequence do; else 0. It looks at a few cells only: the results do not depend on which rows are computed together.
+int64_t depth(const node & n, int64_t parts) {
     constexpr int64_t SAMPLES = 16;
+    int64_t           most = 0, pairs = 0;
     for (int64_t r = 1; r < n.rows; r++) {
         const uint16_t *a = (const uint16_t *) at(n.mask, r - 1, 0, 0), *b = (const uint16_t *) at(n.mask, r, 0, 0);
-        bool            same = true, any = false;
+        bool            same = true;
+        int64_t         seen = 0;
         for (int64_t i = 0; i < SAMPLES; i++) {
             const int64_t c = (2 * i + 1) * n.cells / (2 * SAMPLES);
             same &= a[c] == b[c];
-            any |= a[c] == 0;
+            seen += b[c] == 0;
         }
-        if (same && any) {
-            return true;
-        }
+        pairs += same && seen > 0;
+        most = std::max(most, seen);
     }
-    return false;
+    return 2 * pairs >= n.rows - 1 ? most * parts / SAMPLES : 0;
 }
 
 // cached reports whether the kernels read a cache of this type.
@@ -375,8 +376,10 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     const int64_t all = (n.cells + PART - 1) / PART, record = width + 2;
     int64_t       per = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most);
     // A few rows of one sequence are one group, whose cells the threads share: each group reads and converts all of them.
-    const bool one_group = per < n.rows && n.rows < PROMPT && n.rows <= most && streams == 1 && n.mask && params->nth > 1 && all >= DEEP &&
-                           n.kv_heads < wanted && n.kv_heads * n.rows * n.shared * all * record <= MOST_TOGETHER && together(n);
+    const bool    may  = per < n.rows && n.rows < PROMPT && n.rows <= most && streams == 1 && n.mask && params->nth > 1 && all >= DEEP && n.kv_heads < wanted &&
+                         n.kv_heads * n.rows * n.shared * all * record <= MOST_SHARED;
+    const int64_t deep = may ? depth(n, all) : 0;
+    const bool    one_group = deep >= DEEP;
     if (one_group) {
         per = n.rows;
     }
@@ -392,7 +395,7 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     const bool    worth  = few || (!whole && n.rows >= PROMPT && params->nth * room <= MOST_SHARED);
     const bool    split  = worth && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
     const int64_t shared = !split ? 0 : few ? units : params->nth, apart = units - shared;
-    const int64_t step   = one_group ? std::max<int64_t>(1, all * units / (2 * wanted)) : few ? 1 : (all + 7) / 8; // parts
+    const int64_t step   = one_group ? std::max<int64_t>(1, deep * units / (2 * wanted)) : few ? 1 : (all + 7) / 8; // parts
     const int64_t pieces = (all + step - 1) / step;
 
     float * results = nullptr; // of the shared units
