@@ -37,7 +37,7 @@ struct uma_kernels {
     void (*prepare)(const uma_job &);                           // x → rows
     void (*compute)(const uma_job &, const uma_piece &);
     uma_attention_width (*attention)(int width);                // see attention.h
-    bool (*faster)(void);                                       // tries whether they are faster than the next ones; null: they are
+    bool (*faster)(void);                                       // tries it against the next ones; null: they are
 };
 
 extern const uma_kernels uma_kernels_amx, uma_kernels_avx512, uma_kernels_avxvnni, uma_kernels_avx2, uma_kernels_i8mm, uma_kernels_neon;
