@@ -133,8 +133,8 @@ func (l *loop) publish() {
 		TargetInfeasible: st.TargetInfeasible,
 		TTFTAtRisk:       st.TTFTAtRisk, ThinkHeld: st.ThinkHeldTotal,
 		Cost: metrics.CostModel{
-			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio,
-			Steps: l.core.Scheduler().Cost().Steps,
+			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, E: st.Cost.E, Error: st.CostError,
+			Ratio: st.CostRatio, Steps: l.core.Scheduler().Cost().Steps,
 		},
 	}
 	for i := range g.Guessing {

@@ -73,7 +73,7 @@ func (sm *sampling) collect() {
 		st := sm.s.metrics.Scheduler()
 		sm.common.Guard, sm.common.ITLTargetMs = metrics.GuardName(st.Guard), wire.Ms(l.itlTarget)
 		sm.common.Cost = wire.CostModel{A: round(st.Cost.A), B: round(st.Cost.B), C: round(st.Cost.C), D: st.Cost.D,
-			Error: round(st.Cost.Error), Samples: st.Cost.Steps}
+			E: st.Cost.E, Error: round(st.Cost.Error), Samples: st.Cost.Steps}
 		sm.common.Load.Sessions = int(sm.s.poller.Stats().Sessions.Load())
 		sm.common.Tiers = sm.common.Tiers[:0]
 		for _, t := range l.stores.tiers() {

@@ -94,7 +94,7 @@ func (s *Server) info() wire.Info {
 		}
 		if c := st.Cost; c.Steps > 0 {
 			in.Bandwidth = s.bandwidth()
-			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}
+			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
 		}
 	}
 	return in

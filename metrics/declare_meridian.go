@@ -46,6 +46,7 @@ func (m *Metrics) declarePromise(step, sample, finish, sched string) {
 	}{
 		{"cost_step_ms", "step", &m.costA}, {"cost_prompt_token_ms", "prompt_token", &m.costB},
 		{"cost_answer_row_ms", "answer_row", &m.costC}, {"cost_attended_cell_ms", "attended_cell", &m.costD},
+		{"cost_read_cell_ms", "read_cell", &m.costE},
 	} {
 		d := m.value(c.json, "uma_cost_model_seconds", "ms", cost, sched, c.g.value)
 		d.label, d.scale, d.exact = `term="`+c.term+`"`, 1e-3, true

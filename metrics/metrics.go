@@ -196,6 +196,7 @@ type Metrics struct {
 	infeasible, ttftAtRisk      Gauge
 	thinkHeld, costSteps        Counter
 	costA, costB, costC, costD  floatGauge // ms
+	costE                       floatGauge
 	costError, costRatio        floatGauge
 	processors                  processorGauges
 
@@ -416,6 +417,7 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 	m.costB.set(s.Cost.B)
 	m.costC.set(s.Cost.C)
 	m.costD.set(s.Cost.D)
+	m.costE.set(s.Cost.E)
 	m.costError.set(s.Cost.Error)
 	m.costRatio.set(s.Cost.Ratio)
 	m.costSteps.v.Store(s.Cost.Steps)
@@ -431,8 +433,8 @@ func (m *Metrics) Scheduler() Scheduler {
 		PoolCells: int(m.poolCells.Value()), Guard: int(m.guard.Value()), ITLTarget: time.Duration(m.itlTarget.Value()),
 		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()),
 		ThinkHeld: m.thinkHeld.Value(),
-		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(),
-			m.costRatio.value(), m.costSteps.Value()},
+		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costE.value(),
+			m.costError.value(), m.costRatio.value(), m.costSteps.Value()},
 	}
 	for i := range m.guessing {
 		s.Guessing[i] = m.guessing[i].Value()

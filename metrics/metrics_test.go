@@ -58,7 +58,7 @@ func filled() *Metrics {
 		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, PoolCells: 20,
 		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
-		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
+		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, E: 0.0005, Error: 0.0725, Ratio: 1.25, Steps: 77},
 		Guessing: [11]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21},
 	})
 	m.Guessed(false, 0, 40, 30)
@@ -228,7 +228,8 @@ func TestSnapshot(t *testing.T) {
 			"cpu_stalled_ms_total": 3000.0, "cpu_throttled_ms_total": nil, "barrier_sleeps_total": 7.0,
 			"energy_joules_total": 12.5, "joules_per_token": 0.25, "on_battery": 1.0,
 			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0,
-			"cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
+			"cost_attended_cell_ms": 0.000123457, "cost_read_cell_ms": 0.0005, "cost_error": 0.0725,
+			"cost_margin": 1.25, "cost_steps_total": 77.0,
 			"think_ended_total": map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0,
 				"overthinking": 0.0, "hard_cap": 0.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "length": 0.0,
 				"other": 0.0},
@@ -408,7 +409,7 @@ func TestPlannedNames(t *testing.T) {
 
 func TestSchedulerRoundTrip(t *testing.T) {
 	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
-		CostModel{22, 23, 24, 25.5, 26, 27, 28}, [11]uint64{29, 30, 31, 32, 33, 34, 35}}
+		CostModel{22, 23, 24, 25.5, 25.75, 26, 27, 28}, [11]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {

@@ -64,12 +64,12 @@ func (m *Metrics) Forced(reason string) { m.ForceReasons.Inc(reason) }
 func (m *Metrics) ForceClosed(d time.Duration) { m.ForceLatency.Observe(d) }
 
 // CostModel holds the gauges of the scheduler's cost model: milliseconds = A + B·prompt tokens + C·answer rows +
-// D·attended cells.
+// D·attended cells + E·cells read.
 type CostModel struct {
-	A, B, C, D float64 // ms
-	Error      float64 // moving average of |predicted − took| / took
-	Ratio      float64 // the 95th percentile of took / predicted
-	Steps      uint64  // number of steps learned from
+	A, B, C, D, E float64 // ms
+	Error         float64 // moving average of |predicted − took| / took
+	Ratio         float64 // the 95th percentile of took / predicted
+	Steps         uint64  // number of steps learned from
 }
 
 // Classes and phases of Scheduler.ByState, in the order of its indices.

@@ -7,30 +7,33 @@ import (
 
 // Cost is the time of one Decode, linear in what it computes:
 //
-//	milliseconds = A + B·prefill tokens + C·decode rows + D·attended
+//	milliseconds = A + B·prefill tokens + C·decode rows + D·attended + E·read
 //
 // attended is the number of KV cells that the batch's rows attend to: p + 1 for a row at position p, so N·Start +
-// N·(N+1)/2 for a slice. Rows of probes count as decode rows.
+// N·(N+1)/2 for a slice. read is the number of cells that are read for them: a slice's rows share what they read, so
+// Start + N. Rows of probes count as decode rows.
 type Cost struct {
 	A float64 `json:"a_ms"`          // per step
 	B float64 `json:"b_ms_prefill"`  // per prompt token
 	C float64 `json:"c_ms_decode"`   // per row of an answer
 	D float64 `json:"d_ms_attended"` // per attended cell
+	E float64 `json:"e_ms_read"`     // per cell that is read
 }
 
 // Attended returns the number of KV cells that n rows from position start on attend to: Cost's measure of context.
 func Attended(start, n int) float64 { return attended(start, n) }
 
-// Predict returns how long a Decode of so many prompt tokens and decode rows takes that attend to so many cells in all.
-func (c Cost) Predict(prefill, decode int, attended float64) time.Duration {
-	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended) * 1e6)
+// Predict returns how long a Decode of so many prompt tokens and decode rows takes that attend to so many cells and
+// read so many.
+func (c Cost) Predict(prefill, decode int, attended, read float64) time.Duration {
+	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended + c.E*read) * 1e6)
 }
 
 // CostState is all that the cost model has learned: save it for Config.Cost of a later run.
 type CostState struct {
 	Cost
 	// Cov is the covariance of the coefficients in the model's own units, the upper triangle by rows.
-	Cov     [10]float64 `json:"cov"`
+	Cov     [15]float64 `json:"cov"`
 	Noise   float64     `json:"noise"` // variance of the measured over the predicted time
 	Error   float64     `json:"error"` // see Stats.CostError
 	Ratio   float64     `json:"ratio"` // see Stats.CostRatio
@@ -40,27 +43,34 @@ type CostState struct {
 }
 
 // numbers returns the floating-point fields in the order of a trace.
-func (c *CostState) numbers() [18]*float64 {
-	p := [18]*float64{&c.A, &c.B, &c.C, &c.D}
+func (c *CostState) numbers() [24]*float64 {
+	p := [24]*float64{&c.A, &c.B, &c.C, &c.D, &c.E}
 	for i := range c.Cov {
-		p[4+i] = &c.Cov[i]
+		p[terms+i] = &c.Cov[i]
 	}
-	p[14], p[15], p[16], p[17] = &c.Noise, &c.Error, &c.Ratio, &c.Largest
+	p[20], p[21], p[22], p[23] = &c.Noise, &c.Error, &c.Ratio, &c.Largest
 	return p
 }
 
 // load is what a batch computes, as Cost counts it. more is the number of Decodes beyond the first: the draft model
 // computes its guesses one after the other.
-type load struct{ prefill, decode, attended, more float64 }
+type load struct{ prefill, decode, attended, read, more float64 }
 
 // slice adds n tokens from position start on.
 func (l *load) slice(kind SliceKind, start, n int) {
+	l.read += float64(start)
+	l.extend(kind, start, n)
+}
+
+// extend adds n tokens from position start on to a slice that ends there.
+func (l *load) extend(kind SliceKind, start, n int) {
 	if kind == SlicePrefill {
 		l.prefill += float64(n)
 	} else {
 		l.decode += float64(n)
 	}
 	l.attended += attended(start, n)
+	l.read += float64(n)
 }
 
 // attended is the number of cells that n rows from position start on attend to.
@@ -81,28 +91,41 @@ func mul(a, b float64) float64 { return float64(a * b) }
 // machine became slower or faster, and scale all coefficients at once. Coefficients stay ≥ 0: a token that saves time
 // is an artefact of the fit.
 //
-// Units are scaled so that all four coefficients are of one order of magnitude.
+// Units are scaled so that all coefficients are of one order of magnitude.
 type costModel struct {
-	theta   [4]float64    // ms per scaled unit. Invariant: finite, ≥ 0
-	cov     [4][4]float64 // Invariant: symmetric; diagonal in (0, costPrior.std²]
-	noise   float64       // variance of the relative error
+	theta   [terms]float64        // ms per scaled unit. Invariant: finite, ≥ 0
+	cov     [terms][terms]float64 // Invariant: symmetric; diagonal in (0, costPrior.std²]
+	noise   float64               // variance of the relative error
 	err     float64
 	ratio   float64 // Invariant: costRatioMin ≤ ratio ≤ costRatioMax
 	steps   uint64
 	prompts uint64
 	largest float64
 
+	last  float64 // measured over predicted time of the last shared step, less 1. Invariant: |last| ≤ costLast
+	carry float64 // mean product of last and the one before
+	vary  float64 // mean square of last
+
 	streak  int     // consecutive steps that were far off on one side: > 0 slower, < 0 faster
 	nearest float64 // the measured over predicted time of the streak that is nearest to 1
 }
 
-// costScale is how much of each quantity is one unit.
-var costScale = [4]float64{1, 32, 4, 8192}
+// terms is the number of coefficients of Cost.
+const terms = 5
+
+// How much of each quantity is one unit: powers of two, so that dividing by them rounds nothing.
+const (
+	promptUnit = 32
+	rowUnit    = 4
+	cellUnit   = 8192
+)
+
+var costScale = [terms]float64{1, promptUnit, rowUnit, cellUnit, cellUnit}
 
 // costPrior is assumed before the first step: a slow machine, with little confidence.
-var costPrior = struct{ mean, std [4]float64 }{
-	mean: [4]float64{4, 32, 8, 4},
-	std:  [4]float64{30, 128, 40, 32},
+var costPrior = struct{ mean, std [terms]float64 }{
+	mean: [terms]float64{4, 32, 8, 4, 4},
+	std:  [terms]float64{30, 128, 40, 32, 32},
 }
 
 const (
@@ -119,22 +142,26 @@ const (
 	costRatioMax   = 3
 	costQuantile   = 0.96 // above the documented 0.95, because the estimate swings around it
 	costRatioStep  = 0.06 // how fast it moves, and faster in its first steps
+
+	costLast       = 0.5
+	costCarry      = 0.9  // most of the last step's error that the next one is taken to have
+	costLastWeight = 0.02 // of the newest step in the means
 )
 
 func newCostModel(st *CostState) costModel {
-	m := costModel{theta: costPrior.mean, noise: costNoise, ratio: costRatioStart}
+	m := costModel{theta: costPrior.mean, noise: costNoise, ratio: costRatioStart, vary: costNoise}
 	for i, s := range costPrior.std {
 		m.cov[i][i] = s * s
 	}
 	if st.Steps == 0 || !st.sane() {
 		return m
 	}
-	for i, v := range [4]float64{st.A, st.B, st.C, st.D} {
+	for i, v := range [terms]float64{st.A, st.B, st.C, st.D, st.E} {
 		m.theta[i] = v * costScale[i]
 	}
 	k := 0
-	for i := range 4 {
-		for j := i; j < 4; j++ {
+	for i := range terms {
+		for j := i; j < terms; j++ {
 			m.cov[i][j], m.cov[j][i] = st.Cov[k], st.Cov[k]
 			k++
 		}
@@ -153,16 +180,20 @@ func (c *CostState) sane() bool {
 			return false
 		}
 	}
-	for _, v := range []float64{c.A, c.B, c.C, c.D, c.Noise, c.Error, c.Ratio, c.Largest} {
+	for _, v := range []float64{c.A, c.B, c.C, c.D, c.E, c.Noise, c.Error, c.Ratio, c.Largest} {
 		if v < 0 || v > 1e9 {
 			return false
 		}
 	}
-	// Cov has the index pairs 00 01 02 03 11 12 13 22 23 33.
-	d := [4]float64{c.Cov[0], c.Cov[4], c.Cov[7], c.Cov[9]}
-	for k, ij := range [10][2]int{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}, {3, 3}} {
-		if a, b := d[ij[0]], d[ij[1]]; a <= 0 || b <= 0 || c.Cov[k]*c.Cov[k] > a*b*(1+1e-9) {
-			return false
+	// Cov has the index pairs 00 01 02 03 04 11 12 13 14 22 23 24 33 34 44.
+	d := [terms]float64{c.Cov[0], c.Cov[5], c.Cov[9], c.Cov[12], c.Cov[14]}
+	k := 0
+	for i := range terms {
+		for j := i; j < terms; j++ {
+			if a, b := d[i], d[j]; a <= 0 || b <= 0 || c.Cov[k]*c.Cov[k] > a*b*(1+1e-9) {
+				return false
+			}
+			k++
 		}
 	}
 	return true
@@ -173,8 +204,8 @@ func (m *costModel) state() CostState {
 	st := CostState{Cost: m.cost(), Noise: m.noise, Error: m.err, Ratio: m.ratio, Steps: m.steps, Prompts: m.prompts,
 		Largest: m.largest}
 	k := 0
-	for i := range 4 {
-		for j := i; j < 4; j++ {
+	for i := range terms {
+		for j := i; j < terms; j++ {
 			st.Cov[k] = m.cov[i][j]
 			k++
 		}
@@ -184,27 +215,36 @@ func (m *costModel) state() CostState {
 
 func (m *costModel) cost() Cost {
 	t := &m.theta
-	return Cost{A: t[0] / costScale[0], B: t[1] / costScale[1], C: t[2] / costScale[2], D: t[3] / costScale[3]}
+	return Cost{A: t[0] / costScale[0], B: t[1] / costScale[1], C: t[2] / costScale[2], D: t[3] / costScale[3],
+		E: t[4] / costScale[4]}
 }
 
-func features(l load) [4]float64 {
-	return [4]float64{1 + l.more, l.prefill / costScale[1], l.decode / costScale[2], l.attended / costScale[3]}
+func features(l load) [terms]float64 {
+	return [terms]float64{1 + l.more, l.prefill * (1. / promptUnit), l.decode * (1. / rowUnit),
+		l.attended * (1. / cellUnit), l.read * (1. / cellUnit)}
+}
+
+// dot is the sum of the products, each rounded.
+func dot(a, x *[terms]float64) float64 {
+	return mul(a[0], x[0]) + mul(a[1], x[1]) + mul(a[2], x[2]) + mul(a[3], x[3]) + mul(a[4], x[4])
 }
 
 // predict returns the expected time of l in milliseconds.
 func (m *costModel) predict(l load) float64 {
 	x := features(l)
-	return mul(m.theta[0], x[0]) + mul(m.theta[1], x[1]) + mul(m.theta[2], x[2]) + mul(m.theta[3], x[3])
+	return dot(&m.theta, &x)
+}
+
+// another is what one more row of an answer adds at position at, if the batch has a row before it.
+func (m *costModel) another(at int) float64 {
+	return mul(m.theta[2], 1./rowUnit) + mul(m.theta[3], float64(at+1)*(1./cellUnit)) + mul(m.theta[4], 1./cellUnit)
 }
 
 // spread returns the variance of predict due to the uncertainty of the coefficients, and cov·x.
-func (m *costModel) spread(x *[4]float64) (v float64, cx [4]float64) {
-	for i := range 4 {
-		c := &m.cov[i]
-		cx[i] = mul(c[0], x[0]) + mul(c[1], x[1]) + mul(c[2], x[2]) + mul(c[3], x[3])
-		v += mul(cx[i], x[i])
-	}
-	return max(v, 0), cx
+func (m *costModel) spread(x *[terms]float64) (v float64, cx [terms]float64) {
+	c := &m.cov
+	cx = [terms]float64{dot(&c[0], x), dot(&c[1], x), dot(&c[2], x), dot(&c[3], x), dot(&c[4], x)}
+	return max(dot(&cx, x), 0), cx
 }
 
 // upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured ratio covers noise,
@@ -212,7 +252,13 @@ func (m *costModel) spread(x *[4]float64) (v float64, cx [4]float64) {
 func (m *costModel) upper(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
-	return mul(m.predict(l), m.ratio) + math.Sqrt(v)
+	return mul(dot(&m.theta, &x), m.ratio*(1+m.lean())) + math.Sqrt(v)
+}
+
+// lean is the error that the next step is expected to have because the last one had one: what disturbs a step, such as
+// a neighbour's use of memory, seldom ends with it.
+func (m *costModel) lean() float64 {
+	return float64(m.last * min(max(m.carry/m.vary, 0), costCarry))
 }
 
 // likely returns upper without the noise: about half of the steps take longer. It is for steps that no answer waits
@@ -220,7 +266,7 @@ func (m *costModel) upper(l load) float64 {
 func (m *costModel) likely(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
-	return m.predict(l) + math.Sqrt(v)
+	return dot(&m.theta, &x) + math.Sqrt(v)
 }
 
 // fits returns the largest n ≤ most for which base with n prompt tokens from position start on stays below limit
@@ -283,13 +329,14 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
 			step := costRatioStep + 4/float64(m.prompts+20)
-			if ms > mul(pred, m.ratio)+math.Sqrt(v) {
+			if ms > mul(pred, m.ratio*(1+m.lean()))+math.Sqrt(v) {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
 				m.ratio *= 1 - float64(step*(1-costQuantile))
 			}
 			m.ratio = min(max(m.ratio, costRatioMin), costRatioMax)
 		}
+		m.follow(ms/pred-1, shared)
 		slow = ms > mul(costJump, pred)
 		if m.jump(ms / pred) {
 			return slow // the coefficients are new; this step is in them
@@ -304,18 +351,19 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 	m.noise = min(max(m.noise, costNoiseMin), costNoiseMax)
 
 	gain := 1 / (r + v)
-	var least [4]float64 // a smaller variance is a rounding error
-	for i := range 4 {
+	var least [terms]float64 // a smaller variance is a rounding error
+	for i := range terms {
 		least[i] = mul(1e-10, m.cov[i][i])
 	}
-	for i := range 4 {
-		m.theta[i] = min(max(m.theta[i]+mul(cx[i], e*gain), 0), 1e9)
+	for i := range terms {
+		m.theta[i] += mul(cx[i], e*gain)
 		for j := range i + 1 {
 			m.cov[i][j] -= mul(cx[i], cx[j]*gain)
 			m.cov[j][i] = m.cov[i][j]
 		}
 	}
-	for i := range 4 {
+	m.notNegative()
+	for i := range terms {
 		if m.cov[i][i] < least[i] {
 			m.uncorrelated(i, least[i])
 		}
@@ -329,6 +377,43 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.largest = max(m.largest, l.prefill)
 	}
 	return slow
+}
+
+// notNegative makes each negative coefficient 0, and the others what they are then expected to be: cutting it alone
+// would leave in the others what it had taken from them, and each step would add to that.
+func (m *costModel) notNegative() {
+	for range terms {
+		least := 0
+		for i, v := range m.theta {
+			if v < m.theta[least] {
+				least = i
+			}
+		}
+		if m.theta[least] >= 0 || !(m.cov[least][least] > 0) {
+			break
+		}
+		by := m.theta[least] / m.cov[least][least]
+		for i := range m.theta {
+			m.theta[i] -= mul(m.cov[least][i], by)
+		}
+		m.theta[least] = 0
+	}
+	for i, v := range m.theta {
+		m.theta[i] = min(max(v, 0), 1e9)
+	}
+}
+
+// follow learns how much of a step's error the next one has. Between shared steps the error fades.
+func (m *costModel) follow(rel float64, shared bool) {
+	if !shared {
+		m.last = m.lean()
+		return
+	}
+	rel = min(max(rel, -costLast), costLast)
+	m.carry += mul(costLastWeight, mul(rel, m.last)-m.carry)
+	m.vary += mul(costLastWeight, mul(rel, rel)-m.vary)
+	m.vary = max(m.vary, costNoiseMin)
+	m.last = rel
 }
 
 // firstPrompt takes the scale of the machine from the first step with prompt tokens if that took much longer than the
@@ -357,7 +442,7 @@ func (m *costModel) firstPrompt(l load, ms float64) {
 
 // uncorrelated gives a coefficient a variance and removes its correlation with the others.
 func (m *costModel) uncorrelated(i int, variance float64) {
-	for j := range 4 {
+	for j := range terms {
 		m.cov[i][j], m.cov[j][i] = 0, 0
 	}
 	m.cov[i][i] = variance
@@ -375,9 +460,9 @@ func (m *costModel) doubtRows(took time.Duration) {
 
 // scale multiplies all coefficients by f and makes them a little less certain.
 func (m *costModel) scale(f float64) {
-	for i := range 4 {
+	for i := range terms {
 		m.theta[i] = min(m.theta[i]*f, 1e9)
-		for j := range 4 {
+		for j := range terms {
 			m.cov[i][j] *= f * f
 		}
 		d := 0.1 * m.theta[i]
@@ -409,14 +494,14 @@ func (m *costModel) jump(ratio float64) bool {
 		return false
 	}
 	m.scale(m.nearest)
-	m.streak = 0
+	m.streak, m.last = 0, 0
 	return true
 }
 
 // bound keeps the variances within the prior's by scaling a coefficient's row and column, which keeps the matrix a
 // covariance. It also keeps rounding from making a variance vanish.
 func (m *costModel) bound() {
-	for i := range 4 {
+	for i := range terms {
 		hi := max(costPrior.std[i], m.theta[i])
 		lo := 1e-6 * hi
 		switch v := m.cov[i][i]; {
@@ -424,7 +509,7 @@ func (m *costModel) bound() {
 			m.uncorrelated(i, lo*lo)
 		case v > hi*hi:
 			f := hi / math.Sqrt(v)
-			for j := range 4 {
+			for j := range terms {
 				m.cov[i][j] *= f
 				m.cov[j][i] = m.cov[i][j]
 			}

@@ -49,7 +49,7 @@ func (s *Scheduler) onThreads(e *Event) {
 		return
 	}
 	left := s.cost
-	left.streak = 0
+	left.streak, left.last = 0, 0
 	if next := t.kept[e.Threads]; next != nil {
 		s.cost = *next
 		*next = left
@@ -88,7 +88,7 @@ func (s *Scheduler) settledCost() *costModel {
 
 // forThreads makes the model of one number of threads that of another.
 func (m *costModel) forThreads(from, to int) {
-	m.streak = 0
+	m.streak, m.last = 0, 0
 	m.scale(math.Pow(float64(from)/float64(to), threadsPower))
 	for i := range m.theta {
 		d := threadsDoubt * m.theta[i]

@@ -95,6 +95,7 @@ func (l load) fed(r *request, n int, guess bool) load {
 	l.prefill += float64(n - rows)
 	l.decode += float64(rows)
 	l.attended += attended(r.history()-r.lag, n)
+	l.read += float64(r.history() - r.lag + n)
 	return l
 }
 
@@ -134,7 +135,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 			trial = c
 		}
 		row := s.cost.predict(s.withGuess(b, c)) - decode
-		chance, price := s.chance(r, DraftGrade), row+s.draftRow(r, able)
+		chance, price := s.sureChance(r, DraftGrade), row+s.draftRow(r, able)
 		value, took := best(p, c.value, c.chance, row, r.offer)
 		with, withTook := best(p, mul(r.worth(), chance), chance, price, r.draft)
 		saves := mul(with, took/value) - withTook // by the step with its guesses, ms
@@ -181,7 +182,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		r.feeding, r.trying = true, true
 		return
 	}
-	trial.draft(r, s.chance(r, DraftGrade))
+	trial.draft(r, s.sureChance(r, DraftGrade))
 	trial.forced = min(trialRows, r.draft)
 }
 
@@ -241,7 +242,7 @@ func (s *Scheduler) draftRound(b *batcher, p *guessStep) draftRound {
 		}
 		forced := c.n < c.forced
 		row := out.batch
-		row.slice(SliceDecode, s.plan.Batch[c.i].Start+s.plan.Batch[c.i].N, 1)
+		row.extend(SliceDecode, s.plan.Batch[c.i].Start+s.plan.Batch[c.i].N, 1)
 		draft := out.draft.guess(r, c.n)
 		price := s.cost.predict(row) - s.cost.predict(out.batch) + d.cost.predict(draft) - d.cost.predict(out.draft)
 		if draft.prefill+draft.decode > float64(s.cfg.DraftBatch) && d.depth == 0 ||

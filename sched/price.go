@@ -119,8 +119,10 @@ func (s *Scheduler) ComputeTime(start, n int) time.Duration {
 	}
 	var l load
 	l.slice(SlicePrefill, start, n)
-	steps := (n + s.cfg.MaxBatch - 1) / s.cfg.MaxBatch
-	ns := mul(s.cost.predict(l)+mul(s.cost.theta[0], float64(steps-1)), 1e6)
+	// Each further step reads what lies before its chunk.
+	l.more = float64((n - 1) / s.cfg.MaxBatch)
+	l.read += mul(l.more, float64(start)+mul(float64(s.cfg.MaxBatch), 0.5*(l.more+1)))
+	ns := mul(s.cost.predict(l), 1e6)
 	if len(s.running) > 0 {
 		ns = max(ns, mul(s.promptPace(), float64(n)))
 	}

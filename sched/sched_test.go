@@ -339,8 +339,8 @@ func TestTraceErrors(t *testing.T) {
 		head + "step 0s\ntoken 1 shared=2\n":                `"shared=2" is not understood`,
 		"config reading_rate=NaN\n":                         `reading_rate="NaN" must be a finite number`,
 		"config prefix=maybe\n":                             `"maybe"`,
-		"config cost=1,2\n":                                 "cost has 2 numbers; it must have 20",
-		"config cost=" + strings.Repeat("1,", 18) + "x,1\n": `"x" is no count`,
+		"config cost=1,2\n":                                 "cost has 2 numbers; it must have 26",
+		"config cost=" + strings.Repeat("1,", 24) + "x,1\n": `"x" is no count`,
 		"config speed=3\n":                                  `no field "speed"`,
 		"config cells=many\n":                               `cells="many" must be a number`,
 	} {

@@ -35,6 +35,9 @@ const (
 	ownWeight = 2
 	ownMemory = 12
 	allMemory = 128
+	// chanceDoubt is how many standard deviations below its record a chance is taken to be. With 0, four streams whose
+	// guesses come true in 95 of 100 cases have 0.96 of the tokens/s (simulated); with 1, those of 50 have 0.9.
+	chanceDoubt = 0.5
 	// Before the first comparison a guess comes true in half of the cases.
 	firstChance, firstWeight = 0.5, 2
 	// backgroundWorth is what a token of a background request is worth, one of an interactive request being 1.
@@ -118,6 +121,19 @@ func newGuesses(running int) guesses { return guesses{open: make([]guessRow, 0, 
 
 // chance is how likely each guess of a grade comes true for r, given those before it.
 func (s *Scheduler) chance(r *request, grade int) float64 {
+	p, _ := s.record(r, grade)
+	return p
+}
+
+// sureChance is chance less what its record may owe to luck: guesses are chosen by it, and among those that seem as
+// good as they have to be most were lucky.
+func (s *Scheduler) sureChance(r *request, grade int) float64 {
+	p, luck := s.record(r, grade)
+	return max(0, p-mul(chanceDoubt, luck))
+}
+
+// record returns r's chance and its standard deviation due to r's own comparisons.
+func (s *Scheduler) record(r *request, grade int) (p, deviation float64) {
 	phase := phaseIndex(r.phase)
 	all, own := &s.guesses.all[phase][grade], &r.trust[phase][grade]
 	first := firstChance
@@ -125,7 +141,9 @@ func (s *Scheduler) chance(r *request, grade int) float64 {
 		first = draftChance
 	}
 	base := (all.right + mul(first, firstWeight)) / (all.total + firstWeight)
-	return (own.right + mul(ownWeight, base)) / (own.total + ownWeight)
+	n := own.total + ownWeight
+	p = (own.right + mul(ownWeight, base)) / n
+	return p, math.Sqrt(mul(mul(p, 1-p), own.total)) / n
 }
 
 // checkGuesses panics when a token's event contradicts what was offered and computed.
@@ -248,7 +266,7 @@ func (s *Scheduler) openGuesses(b *batcher) (value float64) {
 		case r.offer == 0 && r.draft == 0:
 			s.decide(r, ReasonDraftNone)
 		default:
-			chance := s.chance(r, r.grade)
+			chance := s.sureChance(r, r.grade)
 			g.open = append(g.open, guessRow{i: i, chance: chance, value: mul(r.worth(), chance)})
 		}
 	}
@@ -259,14 +277,13 @@ func (s *Scheduler) openGuesses(b *batcher) (value float64) {
 func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 	g := &s.guesses
 	for p.added < p.room {
-		best, row, rate := -1, load{}, 0.0
-		decode := s.cost.predict(b.load)
+		best, rate := -1, 0.0
 		for k := range g.open {
 			c := &g.open[k]
 			if r := s.batch[c.i]; !c.drafted && c.n < r.offer {
-				l := s.withGuess(b, c)
-				if v := c.value / max(s.cost.predict(l)-decode, 1e-6); v > rate {
-					best, row, rate = k, l, v
+				sl := &s.plan.Batch[c.i]
+				if v := c.value / max(s.cost.another(sl.Start+sl.N), 1e-6); v > rate {
+					best, rate = k, v
 				}
 			}
 		}
@@ -280,6 +297,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 		if best < 0 || rate < p.fast() {
 			break
 		}
+		row := s.withGuess(b, &g.open[best])
 		if !s.guessFits(row, s.drafts.load, 1, p) {
 			return false
 		}
@@ -358,7 +376,7 @@ func (s *Scheduler) guessFits(batch, draft load, rows int, p *guessStep) bool {
 // withGuess is the batch's load with one more row of c's request.
 func (s *Scheduler) withGuess(b *batcher, c *guessRow) load {
 	l, sl := b.load, &s.plan.Batch[c.i]
-	l.slice(SliceDecode, sl.Start+sl.N, 1)
+	l.extend(SliceDecode, sl.Start+sl.N, 1)
 	return l
 }
 

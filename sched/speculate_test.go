@@ -110,13 +110,13 @@ func TestWrongGuessesCostNothing(t *testing.T) {
 		g.chance = func(ReqID) float64 { return 0.05 }
 		g.run(200)
 		g.run(2000)
-		plain := float64(n) / (8 + 0.6*float64(n) + 1.3 + 0.1) * 1000 // with some 13,000 attended cells
-		if n == 1 {
-			plain = 1000 / (8 + 0.6 + 0.13 + 0.1)
-		}
-		if g.guessed > g.steps*n/25 {
-			t.Errorf("%d streams: %d guesses were computed in %d steps (%.0f tokens/s of %.0f)", n, g.guessed, g.steps,
-				g.rate(), plain)
+		plain := newGuesser(t, Config{}, n)
+		plain.offer = 0
+		plain.run(200)
+		plain.run(2000)
+		if r := g.rate() / plain.rate(); r < 0.995 || g.guessed > g.steps*n/20 {
+			t.Errorf("%d streams: %.4f of the tokens/s without guesses; %d were computed in %d steps", n, r, g.guessed,
+				g.steps)
 		}
 		if g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, g.reasons)

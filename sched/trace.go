@@ -281,10 +281,20 @@ func parseFloat(key, value string) (float64, error) {
 	return v, nil
 }
 
-// parseCost reads a CostState as AppendConfig writes it: its numbers in order, with commas.
+// parseCost reads a CostState as AppendConfig writes it: its numbers in order, with commas. One of a model without
+// Cost.E, as in traces before version 0.2, is read as none.
 func parseCost(key, value string) (c CostState, err error) {
+	const withoutE = 20
 	part := strings.Split(value, ",")
 	numbers := c.numbers()
+	if len(part) == withoutE {
+		for _, p := range part {
+			if _, err = parseFloat(key, p); err != nil {
+				return c, err
+			}
+		}
+		return c, nil
+	}
 	if len(part) != len(numbers)+2 {
 		return c, fmt.Errorf("%s has %d numbers; it must have %d", key, len(part), len(numbers)+2)
 	}

@@ -96,7 +96,7 @@ type Config struct {
 	HFConfigFile string         `json:"hf_config_file,omitempty"`
 	HardwareFile string         `json:"hardware_config_file,omitempty"`
 	MemoryShare  float64        `json:"gpu_memory_utilization,omitempty"`
-	CostModel    []float64      `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
+	CostModel    []float64      `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d, e (without e: 0)
 	CostCurve    *latency.Curve `json:"cost_curve,omitempty"`    // calibrated: instead of them
 	// CostNoise is the variance of a step's measured over predicted duration; 0 = none.
 	CostNoise  float64        `json:"cost_noise,omitempty"`

@@ -12,6 +12,7 @@ import (
 // faulty is a server with all tiers and a pool that one conversation fills.
 func faulty() sim.Config {
 	cfg := linear()
+	cfg.Beta = []float64{1000, 100, 5} // prompts take so long that restoring pays
 	cfg.BatchFormation, cfg.Policy, cfg.Engine, cfg.Collect = "uma", "meridian", "fake", sim.Aggregate
 	cfg.MaxRunning, cfg.MaxScheduledTokens, cfg.BlockTokens, cfg.KVBlocks = 4, 256, 16, 40
 	cfg.KVCPUBlocks, cfg.KVDiskBlocks, cfg.KVFabric, cfg.KVPartTokens = 8, 400, true, 32

@@ -106,7 +106,8 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 		f := fake.Config{Seed: uint64(cfg.Seed)}
 		f.ContextTokens, f.Batch, f.Sequences = s.Cells, s.MaxBatch, c.Sequences
 		if m, ok := model.(*latency.Calibrated); ok && m.Curve == nil {
-			f.Cost = fake.Cost{BaseMs: m.Cost.A, PrefillMs: m.Cost.B, DecodeMs: m.Cost.C, KVMs: m.Cost.D}
+			f.Cost = fake.Cost{BaseMs: m.Cost.A, PrefillMs: m.Cost.B, DecodeMs: m.Cost.C, KVMs: m.Cost.D,
+				ReadMs: m.Cost.E}
 		}
 		u.eng = fake.New(f)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,18 +135,25 @@ func TestUnreadStderr(t *testing.T) {
 		}
 	}()
 	const told = "log lines were dropped"
-	waitfor.True(t, "the log says that lines were lost", func() bool {
+	said := func() string {
 		mu.Lock()
 		defer mu.Unlock()
-		return strings.Contains(got.String(), told)
-	})
+		return got.String()
+	}
+	defer func() {
+		if text := said(); t.Failed() {
+			t.Logf("the daemon has ended: %v; the end of its log:\n…%s", s.Ended(time.Millisecond),
+				text[max(0, len(text)-4000):])
+		}
+	}()
+	waitfor.True(t, "the log says that lines were lost", func() bool { return strings.Contains(said(), told) })
 	s.answers(1)
 	if err := s.Stop(waitfor.Limit); err != nil {
 		t.Error(err)
 	}
 	<-done
-	if text := got.String(); strings.Count(text, told) != 1 || !strings.Contains(text, "msg=stopped") {
-		t.Errorf("the log's end:\n…%s", text[max(0, len(text)-1000):])
+	if text := said(); strings.Count(text, told) != 1 || !strings.Contains(text, "msg=stopped") {
+		t.Errorf("it is said %d times", strings.Count(text, told))
 	}
 }
 

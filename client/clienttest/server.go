@@ -49,7 +49,7 @@ const (
 		`"policy_options":[{"name":"tick-budget-ms","value":30},{"name":"latency-guard-ms","value":100}]},` +
 		`"memory":{"weights_bytes":1114112,"repacked_bytes":524288,"kv_bytes":4194304,"go_heap_bytes":3145728,` +
 		`"rss_bytes":20971520},` +
-		`"cost_model":{"a":4.25,"b":3.5,"c":6,"d":0.000125,"samples":1200,"error":0.0725},` +
+		`"cost_model":{"a":4.25,"b":3.5,"c":6,"d":0.000125,"e":0.00025,"samples":1200,"error":0.0725},` +
 		`"live":{"sessions":1,"requests":0,"sequences":0,"kv_cells_live":0,"kv_cells_free":4096,"goroutines":9,` +
 		`"file_descriptors":12}}`
 	MetricsEmpty = `{}`

@@ -45,7 +45,7 @@ simulate each recording with uma-sim (same arrivals, same lengths) and compare. 
 long-context instead, workloads that the simulator was not developed on. --cost selects the step times:
 
   recording    uma-sim fit of the recorded steps (default)
-  daemon       the four coefficients that the daemon had learned by the end
+  daemon       the coefficients that the daemon had learned by the end
   calibration  uma-sim fit of other runs before, between and after the predicted ones
 
 --rounds repeats all of it; the table then has the medians of the rounds, of their errors too, and the least and the

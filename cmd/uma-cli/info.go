@@ -83,7 +83,7 @@ func newInfo(dial dialer) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
-	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print the cost model of a step, {a, b, c, d} in ms, for "+
+	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print the cost model of a step, {a, b, c, d, e} in ms, for "+
 		"uma-sim --cost-model")
 	return cmd
 }
@@ -104,7 +104,8 @@ func costModelJSON(in *wire.Info) (string, error) {
 		B float64 `json:"b"`
 		C float64 `json:"c"`
 		D float64 `json:"d"`
-	}{m.A, m.B, m.C, m.D}, "", "  ")
+		E float64 `json:"e"`
+	}{m.A, m.B, m.C, m.D, m.E}, "", "  ")
 	if err != nil {
 		return "", err
 	}
@@ -200,8 +201,8 @@ func infoTable(in *wire.Info) *ui.Table {
 				ui.Count(d.ContextTokens), ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
 		}
 		if m := in.CostModel; m != nil && m.Samples > 0 {
-			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A),
-				cost(m.B), cost(m.C), cost(1000*m.D))
+			t.Row("step cost", "%s + %s a prompt token + %s an answer + per 1,000 cells %s to read them and %s for "+
+				"each token that looks at them", cost(m.A), cost(m.B), cost(m.C), cost(1000*m.E), cost(1000*m.D))
 			t.Row("", "learned from %s steps, off by %.1f %% on average", ui.Count(m.Samples), 100*m.Error)
 		}
 		t.Gap()

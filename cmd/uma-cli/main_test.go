@@ -253,7 +253,7 @@ func TestProgram(t *testing.T) {
 			`be a duration with a unit, such as 500ms, 30s or 5m`},
 		"metrics no daemon": {"metrics|--prometheus", "", none, 3, "$", "uma-serve -m model.gguf"},
 		"info cost model": {"info|--cost-model", "", "", 0, "{\n  \"a\": 4.25,\n  \"b\": 3.5,\n  \"c\": 6,\n" +
-			"  \"d\": 0.000125\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
+			"  \"d\": 0.000125,\n  \"e\": 0.00025\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
 		"info two forms":  {"info|--cost-model|--json", "", "", 2, "$", "--json and --cost-model exclude each other"},
 		"why":             {"why", "", "", 0, "#1 · uid 0 · interactive · queued", ""},
 		"why last":        {"why|--last|5", "", "", 0, "#5 ", ""},

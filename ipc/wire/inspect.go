@@ -234,12 +234,13 @@ type KVDone struct {
 
 // CostModel is what a step takes, as info has it and as uma-sim's --cost-model reads it:
 //
-//	milliseconds = A + B·prompt tokens + C·rows of answers + D·attended cells
+//	milliseconds = A + B·prompt tokens + C·rows of answers + D·attended cells + E·cells read
 type CostModel struct {
 	A       float64 `json:"a"`
 	B       float64 `json:"b"`
 	C       float64 `json:"c"`
 	D       float64 `json:"d"`
+	E       float64 `json:"e"`
 	Samples uint64  `json:"samples"` // steps learned from; 0: nothing is known yet
 	Error   float64 `json:"error"`   // moving average of |predicted − took| / took
 }

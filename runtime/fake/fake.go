@@ -26,9 +26,10 @@ import (
 )
 
 // Cost is the modelled duration of a Decode in milliseconds: Base + Prefill·prompt rows + Decode·decode rows +
-// KV·cells attended to, summed over the rows. A sequence's only row in a batch is a decode row.
+// KV·cells attended to, summed over the rows + Read·cells that any row of a sequence attends to, summed over the
+// sequences. A sequence's only row in a batch is a decode row.
 type Cost struct {
-	BaseMs, PrefillMs, DecodeMs, KVMs float64
+	BaseMs, PrefillMs, DecodeMs, KVMs, ReadMs float64
 }
 
 // Script makes the engine answer: when a sequence ends with After and a beginning of Emit, the next token is the next
@@ -338,7 +339,7 @@ func (e *Engine) checkBatch() error {
 // cost returns the modelled duration of the checked batch.
 func (e *Engine) cost() time.Duration {
 	c, ms := e.cfg.Cost, e.cfg.Cost.BaseMs
-	attended := 0
+	attended, read := 0, 0
 	for i, s := range e.batch.Seq {
 		q := &e.seqs[s]
 		if q.rows == 1 {
@@ -348,8 +349,11 @@ func (e *Engine) cost() time.Duration {
 		}
 		// The row attends to the sequence's cells, the earlier rows of this batch, and itself.
 		attended += len(q.cells) + q.rows - int(q.end-e.batch.Pos[i])
+		if e.batch.Pos[i] == q.end {
+			read += len(q.cells) + q.rows
+		}
 	}
-	return time.Duration((ms + c.KVMs*float64(attended)) * float64(time.Millisecond))
+	return time.Duration((ms + c.KVMs*float64(attended) + c.ReadMs*float64(read)) * float64(time.Millisecond))
 }
 
 // compute adds row i to the pool and records the inputs of its logits.

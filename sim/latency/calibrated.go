@@ -18,20 +18,23 @@ type Calibrated struct {
 	Curve *Curve // instead of Cost, if there is one
 }
 
-// NewCalibrated checks the coefficients: a, b, c, d of sched.Cost in microseconds, finite, ≥ 0, not all zero.
-func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
+// NewCalibrated checks the coefficients: a, b, c, d and e of sched.Cost in microseconds, finite, ≥ 0, not all zero.
+// Without e it is 0.
+func NewCalibrated(alphas []float64, us []float64) (*Calibrated, error) {
 	a, err := alpha(alphas)
 	if err != nil {
 		return nil, err
 	}
-	if err := coefficients("cost model", abcd, 4); err != nil {
+	if err := coefficients("cost model", us, costTerms-1); err != nil {
 		return nil, err
 	}
-	if abcd[0]+abcd[1]+abcd[2]+abcd[3] == 0 {
+	var c [costTerms]float64
+	copy(c[:], us)
+	if c == [costTerms]float64{} {
 		return nil, fmt.Errorf("cost model: all coefficients are 0: it has not been fitted yet")
 	}
-	return &Calibrated{Alpha: a, Cost: sched.Cost{A: abcd[0] / 1000, B: abcd[1] / 1000, C: abcd[2] / 1000,
-		D: abcd[3] / 1000}}, nil
+	return &Calibrated{Alpha: a, Cost: sched.Cost{A: c[0] / 1000, B: c[1] / 1000, C: c[2] / 1000, D: c[3] / 1000,
+		E: c[4] / 1000}}, nil
 }
 
 func (m *Calibrated) Step(b *Batch) int64 {
@@ -39,7 +42,7 @@ func (m *Calibrated) Step(b *Batch) int64 {
 		return max(1, Ticks(m.Curve.us(work{b.PrefillTokens + b.DecodeTokens, b.Rows, b.Resident, b.Runs, b.Attended,
 			b.Read})))
 	}
-	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended)/time.Microsecond))
+	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended, b.Read)/time.Microsecond))
 }
 func (m *Calibrated) NeedsItems() bool { return false }
 
@@ -73,7 +76,7 @@ func (r *Runs) End(id uint64) { delete(r.n, id) }
 
 // Fitted is a cost model as a daemon, or uma-sim fit, wrote it down.
 type Fitted struct {
-	Us []float64 // a, b, c, d of sched.Cost, microseconds
+	Us []float64 // a, b, c, d, e of sched.Cost, microseconds
 	// Noise is the variance of took / predicted; 0 = not known.
 	Noise float64
 	// Between is the time from the end of a Decode to the beginning of the next one, microseconds: fixed, and for each
@@ -88,8 +91,8 @@ type Fitted struct {
 }
 
 // ParseCostModel reads a cost model, a JSON object, in either of two forms: what `uma-cli info --cost-model` and
-// `uma-sim fit` print (a, b, c, d in milliseconds, and optionally noise, between, curve and spread), or the state that
-// uma-serve saves for its next start (sched.CostState, in the user's cache directory under uma-serve/cost).
+// `uma-sim fit` print (a, b, c, d in milliseconds, and optionally e, noise, between, curve and spread), or the state
+// that uma-serve saves for its next start (sched.CostState, in the user's cache directory under uma-serve/cost).
 func ParseCostModel(data []byte) (*Fitted, error) {
 	if bytes.Contains(data, []byte(`"a_ms"`)) {
 		var st sched.CostState
@@ -99,12 +102,13 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 		if st.Steps == 0 {
 			return nil, fmt.Errorf("cost model: it has learned from no step yet")
 		}
-		return &Fitted{Us: []float64{st.A * 1000, st.B * 1000, st.C * 1000, st.D * 1000}, Noise: st.Noise, State: &st},
-			coefficients("cost model",
-				[]float64{st.A, st.B, st.C, st.D, st.Noise}, 5)
+		return &Fitted{Us: []float64{st.A * 1000, st.B * 1000, st.C * 1000, st.D * 1000, st.E * 1000}, Noise: st.Noise,
+				State: &st},
+			coefficients("cost model", []float64{st.A, st.B, st.C, st.D, st.E, st.Noise}, costTerms+1)
 	}
 	var m struct {
 		A, B, C, D *float64
+		E          float64
 		Noise      float64
 		Between    []float64
 		Curve      *Curve
@@ -117,10 +121,11 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
 		if p == nil {
 			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + "+
-				"b·prefill + c·decode + d·attended", "abcd"[i:i+1])
+				"b·prefill + c·decode + d·attended + e·read", "abcd"[i:i+1])
 		}
 		out.Us = append(out.Us, *p*1000)
 	}
+	out.Us = append(out.Us, m.E*1000)
 	for _, ms := range m.Between {
 		out.Between = append(out.Between, ms*1000)
 	}
@@ -131,7 +136,7 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 	if err := errors.Join(m.Curve.Check(), m.Spread.Check()); err != nil {
 		return nil, err
 	}
-	return out, coefficients("cost model", append(append([]float64{m.Noise}, out.Us...), out.Between...), 5)
+	return out, coefficients("cost model", append(append([]float64{m.Noise}, out.Us...), out.Between...), costTerms+1)
 }
 
 // MarshalJSON writes the form that ParseCostModel reads.
@@ -141,14 +146,16 @@ func (f *Fitted) MarshalJSON() ([]byte, error) {
 	for _, us := range f.Between {
 		between = append(between, ms(us))
 	}
+	us := f.Us
 	return json.Marshal(struct {
 		A       float64   `json:"a"`
 		B       float64   `json:"b"`
 		C       float64   `json:"c"`
 		D       float64   `json:"d"`
+		E       float64   `json:"e"`
 		Noise   float64   `json:"noise"`
 		Between []float64 `json:"between,omitempty"`
 		Curve   *Curve    `json:"curve,omitempty"`
 		Spread  Spread    `json:"spread,omitempty"`
-	}{f.Us[0] / 1000, f.Us[1] / 1000, f.Us[2] / 1000, f.Us[3] / 1000, f.Noise, between, f.Curve, f.Spread})
+	}{us[0] / 1000, us[1] / 1000, us[2] / 1000, us[3] / 1000, us[4] / 1000, f.Noise, between, f.Curve, f.Spread})
 }

@@ -100,7 +100,7 @@ func (c *Curve) Check() error {
 // fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less.
 // linear is the line through them, from which the curve is drawn away by data alone: where there is none, it is as
 // straight as its neighbours let it be.
-func fitCurve(samples []Sample, linear [4]float64) *Curve {
+func fitCurve(samples []Sample, linear [costTerms]float64) *Curve {
 	const (
 		rounds = 12
 		near   = 0.03 // relative errors beyond it count by their size, not its square

@@ -7,7 +7,7 @@
 // The models, from the least to the most that they must know:
 //
 //	blackbox          a + b·prefill tokens + c·decode tokens, fitted against one server ([Published] has 111 fits)
-//	calibrated        the same plus d·attended KV tokens: what a running uma-serve has learned about its machine
+//	calibrated        the same plus d·attended and e·read KV tokens: what a running uma-serve has learned
 //	roofline          floating-point operations and bytes of a model's shape against a GPU's data sheet
 //	crossmodel        four fitted coefficients over a model's shape
 //	trained-roofline  seven fitted corrections to the roofline's terms

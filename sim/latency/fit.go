@@ -17,6 +17,9 @@ type Sample struct {
 	BetweenUs                   float64 // from its end to the next step's beginning; 0 = there was none at once
 }
 
+// costTerms is the number of coefficients of sched.Cost.
+const costTerms = 5
+
 // FitCosts finds the cost model that the samples follow, with the least squares of relative errors and no negative
 // coefficient, and how far off it is: the median of the relative errors. Steps that took more than three times what a
 // first fit says (the machine did something else) are left out.
@@ -105,7 +108,7 @@ func (f *Fitted) Predict(s *Sample) float64 {
 	if f.Curve != nil {
 		return f.Curve.us(s.work())
 	}
-	return predict([4]float64(f.Us), *s)
+	return predict([costTerms]float64(f.Us), *s)
 }
 
 // FitBetween finds what lies between two steps, as Fitted.Between: a line through the medians by the number of rows.
@@ -141,11 +144,11 @@ func (s *Sample) work() work {
 	return work{s.PrefillTokens + s.DecodeTokens, s.Rows, s.Resident, s.Runs, s.Attended, s.Read}
 }
 
-func (s *Sample) terms() [4]float64 {
-	return [4]float64{1, float64(s.PrefillTokens), float64(s.DecodeTokens), s.Attended}
+func (s *Sample) terms() [costTerms]float64 {
+	return [costTerms]float64{1, float64(s.PrefillTokens), float64(s.DecodeTokens), s.Attended, s.Read}
 }
 
-func predict(c [4]float64, s Sample) float64 {
+func predict(c [costTerms]float64, s Sample) float64 {
 	sum := 0.0
 	for i, x := range s.terms() {
 		sum += c[i] * x
@@ -153,11 +156,11 @@ func predict(c [4]float64, s Sample) float64 {
 	return sum
 }
 
-// nonNegative tries every subset of the four terms, solves its normal equations, and keeps the best solution without a
+// nonNegative tries every subset of the terms, solves its normal equations, and keeps the best solution without a
 // negative coefficient.
-func nonNegative(rows []Sample) (best [4]float64) {
-	var ata [4][4]float64
-	var atb [4]float64
+func nonNegative(rows []Sample) (best [costTerms]float64) {
+	var ata [costTerms][costTerms]float64
+	var atb [costTerms]float64
 	var bb float64
 	for _, s := range rows {
 		t := s.terms()
@@ -173,7 +176,7 @@ func nonNegative(rows []Sample) (best [4]float64) {
 		}
 	}
 	least := math.Inf(1)
-	for set := 1; set < 16; set++ {
+	for set := 1; set < 1<<costTerms; set++ {
 		c, ok := solve(ata, atb, set)
 		if !ok || slices.Min(c[:]) < 0 {
 			continue
@@ -193,9 +196,9 @@ func nonNegative(rows []Sample) (best [4]float64) {
 }
 
 // solve solves the equations of the terms in set by elimination; false when they do not determine the solution.
-func solve(a [4][4]float64, b [4]float64, set int) (x [4]float64, ok bool) {
+func solve(a [costTerms][costTerms]float64, b [costTerms]float64, set int) (x [costTerms]float64, ok bool) {
 	var at []int
-	for i := range 4 {
+	for i := range costTerms {
 		if set>>i&1 == 1 {
 			at = append(at, i)
 		}
@@ -215,7 +218,7 @@ func solve(a [4][4]float64, b [4]float64, set int) (x [4]float64, ok bool) {
 		}
 		for _, i := range at[n+1:] {
 			f := a[i][k] / a[k][k]
-			for j := range 4 {
+			for j := range costTerms {
 				a[i][j] -= f * a[k][j]
 			}
 			b[i] -= f * b[k]
@@ -232,7 +235,7 @@ func solve(a [4][4]float64, b [4]float64, set int) (x [4]float64, ok bool) {
 	return x, true
 }
 
-func scale(row [4]float64) float64 {
+func scale(row [costTerms]float64) float64 {
 	m := 1e-300
 	for _, v := range row {
 		m = max(m, math.Abs(v))

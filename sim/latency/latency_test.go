@@ -29,7 +29,7 @@ func TestLinearModels(t *testing.T) {
 		t.Errorf("steps %d and %d, enqueue %d, token %d", m.Step(&Batch{}),
 			m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}), m.Enqueue(3), m.Token())
 	}
-	fitted, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001, "updated": "x"}`))
+	fitted, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001, "e": 0.002, "updated": "x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,13 @@ func TestLinearModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, Attended: 1000}); got != 2000+2000+2000+1000 {
+	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, Attended: 1000, Read: 500}); got !=
+		2000+2000+2000+1000+1000 {
 		t.Errorf("calibrated step %d", got)
 	}
 	saved, err := ParseCostModel([]byte(
-		`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"cov":[1,0,0,0,1,0,0,1,0,1],"noise":0.01,` +
+		`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"e_ms_read":0.002,` +
+			`"cov":[1,0,0,0,0,1,0,0,0,1,0,0,1,0,1],"noise":0.01,` +
 			`"error":0.1,"ratio":1.2,"steps":9,"prompt_steps":3,"largest_chunk":64}`))
 	if err != nil || !slices.Equal(saved.Us, fitted.Us) || saved.Noise != 0.01 || saved.State == nil ||
 		saved.State.Steps != 9 {
@@ -55,9 +57,13 @@ func TestLinearModels(t *testing.T) {
 		!slices.Equal(again.Between, []float64{300, 20}) {
 		t.Errorf("%s: %+v, %v", text, again, err)
 	}
+	if old, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001}`)); err != nil ||
+		!slices.Equal(old.Us, []float64{2000, 500, 1000, 1, 0}) {
+		t.Errorf("without e: %+v, %v", old, err)
+	}
 	for _, bad := range []string{`{"a_ms":2,"steps":0}`, `{"a_ms":-2,"steps":4}`,
 		`{"a":1,"b":1,"c":1,"d":1,"between":[1]}`, `{"a":1,"b":1,"c":1,"d":1,"noise":-1}`, `{`, `{}`,
-		`{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
+		`{"a":1,"b":1,"c":1}`, `{"a":1,"b":1,"c":1,"d":1,"e":-1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
 		if _, err := ParseCostModel([]byte(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
@@ -237,13 +243,14 @@ func FuzzParseShape(f *testing.F) {
 
 // TestFitCosts finds the coefficients that made the samples, through noise and outliers, and never a negative one.
 func TestFitCosts(t *testing.T) {
-	want := []float64{3000, 120, 900, 0.4}
+	want := []float64{3000, 120, 900, 0.4, 1.5}
 	var samples []Sample
 	noise := uint64(1)
 	for i := range 400 {
-		s := Sample{PrefillTokens: i * 7 % 64 * (i % 2), DecodeTokens: 1 + i%5, Attended: float64(i * 13 % 4000)}
+		s := Sample{PrefillTokens: i * 7 % 64 * (i % 2), DecodeTokens: 1 + i%5, Attended: float64(i * 13 % 4000),
+			Read: float64(i * 29 % 1500)}
 		noise = noise*6364136223846793005 + 1442695040888963407
-		s.Us = predict([4]float64(want), s) * (0.98 + 0.04*float64(noise>>40)/float64(1<<24))
+		s.Us = predict([costTerms]float64(want), s) * (0.98 + 0.04*float64(noise>>40)/float64(1<<24))
 		if i%40 == 0 {
 			s.Us *= 20
 		}
@@ -264,8 +271,8 @@ func TestFitCosts(t *testing.T) {
 		samples = append(samples, Sample{DecodeTokens: 1, Attended: float64(100 - i), Us: 5000})
 	}
 	got, _, err = FitCosts(samples)
-	if c := got.Us; err != nil || c[0] < 0 || c[1] != 0 || c[2] < 0 || c[3] < 0 ||
-		math.Abs(predict([4]float64(c), samples[0])-5000) > 50 {
+	if c := got.Us; err != nil || c[0] < 0 || c[1] != 0 || c[2] < 0 || c[3] < 0 || c[4] < 0 ||
+		math.Abs(predict([costTerms]float64(c), samples[0])-5000) > 50 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, _, err := FitCosts(samples[:3]); err == nil {
