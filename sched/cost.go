@@ -36,7 +36,7 @@ type CostState struct {
 	Cov     [15]float64 `json:"cov"`
 	Noise   float64     `json:"noise"` // variance of the measured over the predicted time
 	Error   float64     `json:"error"` // see Stats.CostError
-	Ratio   float64     `json:"ratio"` // see Stats.CostRatio
+	Ratio   float64     `json:"ratio"` // Stats.CostRatio but for the last step's error
 	Steps   uint64      `json:"steps"` // learned from
 	Prompts uint64      `json:"prompt_steps"`
 	Largest float64     `json:"largest_chunk"` // prompt tokens of the largest step it has learned from
@@ -102,9 +102,9 @@ type costModel struct {
 	prompts uint64
 	largest float64
 
-	last  float64 // measured over predicted time of the last shared step, less 1. Invariant: |last| ≤ costLast
-	carry float64 // mean product of last and the one before
-	vary  float64 // mean square of last
+	lastError float64 // measured over predicted time of the last shared step, less 1. Invariant: |·| ≤ costLast
+	autocov   float64 // mean product of neighbouring errors
+	variance  float64 // mean square of an error
 
 	streak  int     // consecutive steps that were far off on one side: > 0 slower, < 0 faster
 	nearest float64 // the measured over predicted time of the streak that is nearest to 1
@@ -149,7 +149,7 @@ const (
 )
 
 func newCostModel(st *CostState) costModel {
-	m := costModel{theta: costPrior.mean, noise: costNoise, ratio: costRatioStart, vary: costNoise}
+	m := costModel{theta: costPrior.mean, noise: costNoise, ratio: costRatioStart, variance: costNoise}
 	for i, s := range costPrior.std {
 		m.cov[i][i] = s * s
 	}
@@ -206,7 +206,8 @@ func (m *costModel) state() CostState {
 	k := 0
 	for i := range terms {
 		for j := i; j < terms; j++ {
-			st.Cov[k] = m.cov[i][j]
+			most := math.Sqrt(m.cov[i][i]) * math.Sqrt(m.cov[j][j]) // rounding may have left a little more
+			st.Cov[k] = min(max(m.cov[i][j], -most), most)
 			k++
 		}
 	}
@@ -247,19 +248,22 @@ func (m *costModel) spread(x *[terms]float64) (v float64, cx [terms]float64) {
 	return max(dot(&cx, x), 0), cx
 }
 
-// upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured ratio covers noise,
+// upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured margin covers noise,
 // the spread what was never measured (a longer context, a larger chunk).
 func (m *costModel) upper(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
-	return mul(dot(&m.theta, &x), m.ratio*(1+m.lean())) + math.Sqrt(v)
+	return mul(dot(&m.theta, &x), m.margin()) + math.Sqrt(v)
 }
 
-// lean is the error that the next step is expected to have because the last one had one: what disturbs a step, such as
-// a neighbour's use of memory, seldom ends with it.
-func (m *costModel) lean() float64 {
-	return float64(m.last * min(max(m.carry/m.vary, 0), costCarry))
+// nextError is the relative error that the next shared step is expected to have because the last one had one: what
+// disturbs a step, such as a neighbour's use of memory, seldom ends with it.
+func (m *costModel) nextError() float64 {
+	return float64(m.lastError * min(max(m.autocov/m.variance, 0), costCarry))
 }
+
+// margin is what 95 of 100 shared steps take at most, relative to the prediction, after the last step's error.
+func (m *costModel) margin() float64 { return max(1, float64(m.ratio*(1+m.nextError()))) }
 
 // likely returns upper without the noise: about half of the steps take longer. It is for steps that no answer waits
 // for.
@@ -329,14 +333,16 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
 			step := costRatioStep + 4/float64(m.prompts+20)
-			if ms > mul(pred, m.ratio*(1+m.lean()))+math.Sqrt(v) {
+			if ms > mul(pred, m.margin())+math.Sqrt(v) {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
 				m.ratio *= 1 - float64(step*(1-costQuantile))
 			}
 			m.ratio = min(max(m.ratio, costRatioMin), costRatioMax)
 		}
-		m.follow(ms/pred-1, shared)
+	}
+	m.follow(ms/pred-1, known && shared)
+	if known {
 		slow = ms > mul(costJump, pred)
 		if m.jump(ms / pred) {
 			return slow // the coefficients are new; this step is in them
@@ -379,9 +385,10 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 	return slow
 }
 
-// notNegative makes each negative coefficient 0, and the others what they are then expected to be: cutting it alone
-// would leave in the others what it had taken from them, and each step would add to that.
+// notNegative makes negative coefficients 0, one after the other, and the others what they are then expected to be:
+// cutting alone would leave in the others what those had taken from them, and each step would add to that.
 func (m *costModel) notNegative() {
+	cov := m.cov // of the coefficients that are not 0 yet, given that the others are
 	for range terms {
 		least := 0
 		for i, v := range m.theta {
@@ -389,12 +396,20 @@ func (m *costModel) notNegative() {
 				least = i
 			}
 		}
-		if m.theta[least] >= 0 || !(m.cov[least][least] > 0) {
+		row := cov[least]
+		if m.theta[least] >= 0 || !(row[least] > 0) {
 			break
 		}
-		by := m.theta[least] / m.cov[least][least]
+		by := m.theta[least] / row[least]
 		for i := range m.theta {
-			m.theta[i] -= mul(m.cov[least][i], by)
+			m.theta[i] -= mul(row[i], by)
+			share := row[i] / row[least]
+			for j := range row {
+				cov[i][j] -= mul(share, row[j])
+			}
+		}
+		for i := range row {
+			cov[i][least], cov[least][i] = 0, 0
 		}
 		m.theta[least] = 0
 	}
@@ -406,14 +421,14 @@ func (m *costModel) notNegative() {
 // follow learns how much of a step's error the next one has. Between shared steps the error fades.
 func (m *costModel) follow(rel float64, shared bool) {
 	if !shared {
-		m.last = m.lean()
+		m.lastError = m.nextError()
 		return
 	}
 	rel = min(max(rel, -costLast), costLast)
-	m.carry += mul(costLastWeight, mul(rel, m.last)-m.carry)
-	m.vary += mul(costLastWeight, mul(rel, rel)-m.vary)
-	m.vary = max(m.vary, costNoiseMin)
-	m.last = rel
+	m.autocov += mul(costLastWeight, mul(rel, m.lastError)-m.autocov)
+	m.variance += mul(costLastWeight, mul(rel, rel)-m.variance)
+	m.variance = max(m.variance, costNoiseMin)
+	m.lastError = rel
 }
 
 // firstPrompt takes the scale of the machine from the first step with prompt tokens if that took much longer than the
@@ -494,7 +509,7 @@ func (m *costModel) jump(ratio float64) bool {
 		return false
 	}
 	m.scale(m.nearest)
-	m.streak, m.last = 0, 0
+	m.streak, m.lastError = 0, 0
 	return true
 }
 

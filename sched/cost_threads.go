@@ -39,6 +39,7 @@ func (s *Scheduler) onThreads(e *Event) {
 	}
 	if e.Disturbed && s.now < t.calmUntil {
 		s.cost = t.calm
+		s.cost.lastError = 0
 	}
 	t.calmUntil = 0
 	if e.Threads == t.now {
@@ -49,7 +50,7 @@ func (s *Scheduler) onThreads(e *Event) {
 		return
 	}
 	left := s.cost
-	left.streak, left.last = 0, 0
+	left.streak, left.lastError = 0, 0
 	if next := t.kept[e.Threads]; next != nil {
 		s.cost = *next
 		*next = left
@@ -88,7 +89,7 @@ func (s *Scheduler) settledCost() *costModel {
 
 // forThreads makes the model of one number of threads that of another.
 func (m *costModel) forThreads(from, to int) {
-	m.streak, m.last = 0, 0
+	m.streak, m.lastError = 0, 0
 	m.scale(math.Pow(float64(from)/float64(to), threadsPower))
 	for i := range m.theta {
 		d := threadsDoubt * m.theta[i]

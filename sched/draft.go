@@ -287,7 +287,7 @@ func (s *Scheduler) feedDrafts(b *batcher, p *guessStep) {
 		return
 	}
 	g, d := &s.guesses, &s.drafts
-	left := min(p.left-mul(s.cost.predict(b.load), s.cost.ratio)-d.upper(d.load), p.step)
+	left := min(p.left-mul(s.cost.predict(b.load), s.cost.margin())-d.upper(d.load), p.step)
 	for k := range g.open {
 		c := &g.open[k]
 		r := s.batch[c.i]

@@ -205,6 +205,9 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 // rowFits reports whether the batch with r's next token stays below ms.
 func (p *predictive) rowFits(b *batcher, r *request, ms float64) bool {
 	l := b.load
-	l.slice(SliceDecode, r.computed, 1+r.probe)
+	l.slice(SliceDecode, r.computed, 1)
+	if r.probe > 0 {
+		l.slice(SliceProbe, r.computed, r.probe)
+	}
 	return p.s.cost.upper(l) <= ms
 }

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -84,6 +85,29 @@ func TestPriceOfACopy(t *testing.T) {
 	}
 	if copied != 4 {
 		t.Errorf("%d of %d were copied, want 4", copied, 4*priceTrial)
+	}
+}
+
+// TestComputeTimeReadsEachStep: each step of a prompt reads what lies before its chunk.
+func TestComputeTimeReadsEachStep(t *testing.T) {
+	s, err := New(Config{Policy: "meridian", MaxRunning: 4, Cells: 1 << 20, MaxBatch: 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cost.prompts = learnedSteps
+	s.cost.theta = [terms]float64{3, 20, 1, 0.5, 7}
+	for _, start := range []int{0, 1, 5000} {
+		for _, n := range []int{1, 255, 256, 257, 512, 1000, 20_000} {
+			want := 0.0
+			for at := 0; at < n; at += s.cfg.MaxBatch {
+				var l load
+				l.slice(SlicePrefill, start+at, min(s.cfg.MaxBatch, n-at))
+				want += s.cost.predict(l)
+			}
+			if got := s.ComputeTime(start, n).Seconds() * 1000; math.Abs(got-want) > 1e-5*want {
+				t.Errorf("%d tokens from %d: %v ms, %v step by step", n, start, got, want)
+			}
+		}
 	}
 }
 

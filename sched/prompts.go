@@ -67,8 +67,8 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	case plain < infeasibleClear*t:
 		p.infeasible = false
 	}
-	// The ratio is part of the bound that chunks are measured by.
-	plain *= p.s.cost.ratio
+	// The margin is part of the bound that chunks are measured by.
+	plain *= p.s.cost.margin()
 	if p.infeasible {
 		ms = max(ms, infeasibleSlack*plain)
 	}

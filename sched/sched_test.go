@@ -366,6 +366,18 @@ func TestTraceErrors(t *testing.T) {
 	}
 }
 
+// TestTraceOfFourCoefficients: a trace from before Cost.E is read, without what its cost model had learned.
+func TestTraceOfFourCoefficients(t *testing.T) {
+	head := "config policy=uma max_running=2 cells=50 max_batch=8 max_queue=1 cost=" + strings.Repeat("1,", 19)
+	tr, err := ReadTrace([]byte(head + "1\nstep 0s\n"))
+	if err != nil || tr.Config.Cost != (CostState{}) {
+		t.Errorf("%v, %+v", err, tr)
+	}
+	if _, err := ReadTrace([]byte(head + "x\n")); err == nil {
+		t.Error("x is taken for a number")
+	}
+}
+
 // TestReplay: a recorded run gives the same plans again; the scripts' traces are recorded and replayed in
 // TestRandomWorkloads, this one lies in testdata so that an old trace stays readable.
 func TestReplay(t *testing.T) {

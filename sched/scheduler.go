@@ -306,7 +306,7 @@ func (s *Scheduler) Stats() Stats {
 	g := &s.guard
 	st.Guard, st.TargetInfeasible, st.ITLTarget = g.state, g.infeasible, g.target
 	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[ReasonThinkHeld]
-	st.Cost, st.CostError, st.CostRatio, st.Predicted = s.cost.cost(), s.cost.err, s.cost.ratio, s.plan.Predicted
+	st.Cost, st.CostError, st.CostRatio, st.Predicted = s.cost.cost(), s.cost.err, s.cost.margin(), s.plan.Predicted
 	st.TTFTAtRisk = s.atRisk()
 	st.BudgetTarget, st.SoloTarget = s.policy.targets()
 	return st

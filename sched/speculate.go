@@ -357,7 +357,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 	}
 	limit, plain := float64(left)/1e6-mul(s.overhead.value, 1e-6), s.cost.predict(b.load)
 	if plain > limit { // where the tokens alone miss the target, fewer steps are all that helps
-		return mul(infeasibleSlack, mul(plain, s.cost.ratio))
+		return mul(infeasibleSlack, mul(plain, s.cost.margin()))
 	}
 	return limit
 }
@@ -368,7 +368,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 func (s *Scheduler) guessFits(batch, draft load, rows int, p *guessStep) bool {
 	left := p.left - s.drafts.upper(draft)
 	if p.added+rows-1 <= s.guesses.most {
-		return mul(s.cost.predict(batch), s.cost.ratio) <= left
+		return mul(s.cost.predict(batch), s.cost.margin()) <= left
 	}
 	return s.cost.upper(batch) <= left
 }

@@ -344,6 +344,6 @@ type Stats struct {
 
 	Cost      Cost          // the coefficients now
 	CostError float64       // moving average of |predicted − took| / took
-	CostRatio float64       // 95 % of steps took at most this times the prediction
+	CostRatio float64       // what the next step takes at most in 95 of 100 cases, relative to the prediction
 	Predicted time.Duration // of the newest batch
 }

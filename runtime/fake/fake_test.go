@@ -96,7 +96,8 @@ func TestNoise(t *testing.T) {
 func TestCost(t *testing.T) {
 	var clock time.Duration
 	e := fake.New(fake.Config{
-		Options: runtime.Options{Sequences: 2}, Cost: fake.Cost{BaseMs: 10, PrefillMs: 2, DecodeMs: 1, KVMs: 0.01},
+		Options: runtime.Options{Sequences: 2}, Cost: fake.Cost{BaseMs: 10, PrefillMs: 2, DecodeMs: 1, KVMs: 0.01,
+			ReadMs: 0.1},
 		Advance: func(d time.Duration) { clock += d },
 	})
 	b := e.Batch()
@@ -114,10 +115,10 @@ func TestCost(t *testing.T) {
 	for i := range 5 {
 		b.Add(10, int32(i), 0, false)
 	}
-	step(10 + 5*2 + 0.01*(1+2+3+4+5))
+	step(10 + 5*2 + 0.01*(1+2+3+4+5) + 0.1*5)
 	b.Add(10, 5, 0, true)
 	b.Add(10, 0, 1, true)
-	step(10 + 2*1 + 0.01*(6+1))
+	step(10 + 2*1 + 0.01*(6+1) + 0.1*(6+1))
 	if e.Used() != 7 || e.Decodes() != 2 || len(e.Held(0)) != 6 {
 		t.Errorf("%d cells used, %d decodes, %d held, want 7, 2, 6", e.Used(), e.Decodes(), len(e.Held(0)))
 	}
