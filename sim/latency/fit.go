@@ -34,14 +34,15 @@ func FitCosts(samples []Sample) (*Fitted, float64, error) {
 	if len(rows) < least {
 		return nil, 0, fmt.Errorf("%d measured steps: at least %d are needed", len(rows), least)
 	}
-	c := nonNegative(rows)
+	c := nonNegative(rows, costTerms)
 	rows = slices.DeleteFunc(rows, func(s Sample) bool { return s.Us > 3*predict(c, s) })
 	if len(rows) < least {
 		return nil, 0, fmt.Errorf("the measured steps follow no cost model: %d of %d are near it", len(rows),
 			len(samples))
 	}
-	c = nonNegative(rows)
-	curve := fitCurve(rows, c)
+	c = nonNegative(rows, costTerms)
+	// Where no data bends the curve it follows a line, and reading must not take from that what a token costs.
+	curve := fitCurve(rows, nonNegative(rows, costTerms-1))
 	f := &Fitted{Us: c[:], Between: FitBetween(samples)}
 	median := f.median(rows)
 	f.Curve = curve
@@ -156,9 +157,9 @@ func predict(c [costTerms]float64, s Sample) float64 {
 	return sum
 }
 
-// nonNegative tries every subset of the terms, solves its normal equations, and keeps the best solution without a
+// nonNegative tries every subset of the first n terms, solves its normal equations, and keeps the best solution without a
 // negative coefficient.
-func nonNegative(rows []Sample) (best [costTerms]float64) {
+func nonNegative(rows []Sample, n int) (best [costTerms]float64) {
 	var ata [costTerms][costTerms]float64
 	var atb [costTerms]float64
 	var bb float64
@@ -176,7 +177,7 @@ func nonNegative(rows []Sample) (best [costTerms]float64) {
 		}
 	}
 	least := math.Inf(1)
-	for set := 1; set < 1<<costTerms; set++ {
+	for set := 1; set < 1<<n; set++ {
 		c, ok := solve(ata, atb, set)
 		if !ok || slices.Min(c[:]) < 0 {
 			continue
