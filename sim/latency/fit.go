@@ -157,8 +157,8 @@ func predict(c [costTerms]float64, s Sample) float64 {
 	return sum
 }
 
-// nonNegative tries every subset of the first n terms, solves its normal equations, and keeps the best solution without a
-// negative coefficient.
+// nonNegative tries every subset of the first n terms, solves its normal equations, and keeps the best solution without
+// a negative coefficient.
 func nonNegative(rows []Sample, n int) (best [costTerms]float64) {
 	var ata [costTerms][costTerms]float64
 	var atb [costTerms]float64
