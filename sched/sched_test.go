@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -362,6 +363,57 @@ func TestTraceErrors(t *testing.T) {
 		}
 		if err := tr.Replay(nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestVisit: the recorded plans say of each step what a replay does, and one that this scheduler would not make is
+// visited all the same.
+func TestVisit(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "storm-meridian.trace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := ReadTrace(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type step struct {
+		batch    []Slice
+		released []ReqID
+		tokens   [4]int
+	}
+	steps := func(each func(func(*TraceStep, *Plan)) error) (out []step) {
+		if err := each(func(_ *TraceStep, p *Plan) {
+			var s step
+			for _, sl := range p.Batch {
+				s.batch = append(s.batch, Slice{Req: sl.Req, Start: sl.Start, N: sl.N, Row: sl.Row, Kind: sl.Kind,
+					Guessed: sl.Guessed})
+			}
+			for _, r := range p.Release {
+				s.released = append(s.released, r.Req)
+			}
+			s.tokens = [4]int{p.PrefillTokens, p.DecodeTokens, p.ProbeTokens, p.GuessedTokens}
+			out = append(out, s)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	visited, replayed := steps(tr.Visit), steps(tr.Replay)
+	if !reflect.DeepEqual(visited, replayed) || len(visited) < 50 {
+		t.Errorf("%d steps visited, %d replayed", len(visited), len(replayed))
+	}
+	last := &tr.Steps[len(tr.Steps)-1]
+	last.Plan = "plan tokens=3 decode=3 prefill=0 guessed=2\ndecode 99 seq=0 at=7 guessed=2 row=0 reason=decode\n"
+	if got := steps(tr.Visit); got[len(got)-1].batch[0].N != 3 {
+		t.Errorf("%+v", got[len(got)-1])
+	}
+	for _, bad := range []string{"plan\n", "decode x at=1\n", "prefill 1 seq=0\n", "prefill 1 at=1 n=x\n",
+		"prefill 1 at=1 n=0\n", "release -1\n"} {
+		last.Plan = bad
+		if err := tr.Visit(func(*TraceStep, *Plan) {}); err == nil {
+			t.Errorf("%q was read", bad)
 		}
 	}
 }

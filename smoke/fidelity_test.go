@@ -20,7 +20,7 @@ func TestFidelityOfUnseenWorkloads(t *testing.T) {
 	for _, c := range []struct {
 		only, recordings string
 		rounds, rows     int
-	}{{"agent-chain,two-app", "short", 4, 2}, {"long-context", "long", 1, 1}} {
+	}{{"agent-chain", "short", 4, 1}, {"two-app", "two", 4, 1}, {"long-context", "long", 1, 1}} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "fidelity", "--unseen", "--only",
 			c.only, "--again", filepath.Join(dir, c.recordings), "--rounds", strconv.Itoa(c.rounds), "--cost",
 			"calibration", "--target", "15", "--json")

@@ -263,14 +263,14 @@ func UID(tenant string) (uint32, bool) {
 }
 
 // StepCosts are the steps of a recording: what each planned, how long it took, and how long the rest of the loop's turn
-// was until it turned to the next one. They are what a cost model is fitted to. The recording is replayed, because only
-// the scheduler knows which tokens each slice attended to.
+// was until it turned to the next one. They are what a cost model is fitted to. A recording without plans is replayed:
+// only the scheduler knows then which tokens each slice attended to.
 func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
 	var began sched.Instant
 	var runs latency.Runs
-	err := t.Replay(func(step *sched.TraceStep, plan *sched.Plan) {
+	err := t.Visit(func(step *sched.TraceStep, plan *sched.Plan) {
 		for i := range step.Events {
 			ev := &step.Events[i]
 			if ev.Kind != sched.EvStep || ev.Outcome != sched.StepOK {
