@@ -143,7 +143,7 @@ const (
 	costQuantile   = 0.96 // above the documented 0.95, because the estimate swings around it
 	costRatioStep  = 0.06 // how fast it moves, and faster in its first steps
 
-	costLast       = 0.5
+	costLast       = 0.5  // beyond it an error counts no more: few disturbances that large last
 	costCarry      = 0.9  // most of the last step's error that the next one is taken to have
 	costLastWeight = 0.02 // of the newest step in the means
 )
@@ -236,7 +236,8 @@ func (m *costModel) predict(l load) float64 {
 	return dot(&m.theta, &x)
 }
 
-// another is what one more row of an answer adds at position at, if the batch has a row before it.
+// another is what a row of an answer at position at adds if the batch has that answer's row before it: the two share
+// what they read.
 func (m *costModel) another(at int) float64 {
 	return mul(m.theta[2], 1./rowUnit) + mul(m.theta[3], float64(at+1)*(1./cellUnit)) + mul(m.theta[4], 1./cellUnit)
 }
