@@ -159,7 +159,7 @@ func (st storm) run(t interface {
 
 // TestITLTarget checks the bounds of the help text on a machine shaped like the measured price list:
 // two chats run while four clients send prompts of 1,500 tokens back to back. The share of the prompt throughput is of
-// what stock reaches on the same machine.
+// what stock reaches on the same machine. The fifth tokens are those of all seeds: a run has too few newcomers.
 func TestITLTarget(t *testing.T) {
 	kernels := func(l load) float64 {
 		// Micro-batch kernels: fewer than 8 rows are computed one by one, from 32 on it is a fifth cheaper.
@@ -191,6 +191,8 @@ func TestITLTarget(t *testing.T) {
 				}
 			}}},
 	} {
+		var solos []float64 // fifth tokens
+		fifths := map[time.Duration][]float64{}
 		for _, seed := range []uint64{1, 2, 3} {
 			base := c.storm
 			base.chats, base.clients, base.batch, base.duration, base.cold = 2, 4, 2048, 62*time.Second, 2*time.Second
@@ -205,24 +207,29 @@ func TestITLTarget(t *testing.T) {
 				return st.run(t)
 			}
 			stock, solo := on("stock", 0, 4), on("meridian", 0, 0)
+			solos = append(solos, solo.fifth...)
 			for _, want := range []struct {
 				target time.Duration
 				share  float64
-				fifth  float64
-			}{{50 * time.Millisecond, c.share50, 2}, {100 * time.Millisecond, c.share100, 2}} {
+			}{{50 * time.Millisecond, c.share50}, {100 * time.Millisecond, c.share100}} {
 				r := on("meridian", want.target, 4)
 				ms := float64(want.target) / 1e6
 				p95, share, fifth := quantile(r.gaps, 0.95), r.prefill/stock.prefill,
 					quantile(r.fifth, 0.5)/quantile(solo.fifth, 0.5)
+				fifths[want.target] = append(fifths[want.target], r.fifth...)
 				t.Logf("%-20s %v: p50 %.1f p95 %.1f worst %.1f ms, prompts %.2f of stock (%.0f/s), 5th token %.2f of "+
 					"solo; error %.3f ratio %.2f",
 					c.name, want.target, quantile(r.gaps, 0.5), p95, r.worst, share, stock.prefill, fifth, r.cost.Error,
 					r.cost.Ratio)
-				if p95 > ms || r.worst > 2*ms || share < want.share || fifth > want.fifth {
+				if p95 > ms || r.worst > 2*ms || share < want.share {
 					t.Errorf("seed %d, %s, target %v: p95 %.1f, worst %.1f ms, %.2f of stock's prompts (wanted "+
-						"%.2f), 5th token at %.2f of solo", seed, c.name, want.target, p95, r.worst, share, want.share,
-						fifth)
+						"%.2f)", seed, c.name, want.target, p95, r.worst, share, want.share)
 				}
+			}
+		}
+		for target, f := range fifths {
+			if r := quantile(f, 0.5) / quantile(solos, 0.5); r > 2 {
+				t.Errorf("%s, target %v: 5th token at %.2f of solo, %d newcomers", c.name, target, r, len(f))
 			}
 		}
 	}
