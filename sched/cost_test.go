@@ -459,3 +459,68 @@ func TestCostArithmetic(t *testing.T) {
 		t.Errorf("%d tokens are said to fit into 50 ms; they take %.1f", n, ms)
 	}
 }
+
+// TestCostBend: after many small chunks, whose time is that of reading the weights, the first large one is at most a
+// tenth longer than the limit, although a token of it costs twice as much; once such chunks are known they are not made smaller.
+func TestCostBend(t *testing.T) {
+	for _, seed := range []uint64{1, 2, 3} {
+		m, truth := newCostModel(&CostState{}), priceMachine(seed, 0.04)
+		truth.Cost = Cost{A: 7, B: 0.5, C: 0.4, D: 2e-4, E: 1.5e-3}
+		truth.bumps = func(l load) float64 { // from ten rows on a row takes twice as long
+			linear := *truth
+			linear.bumps, linear.speed = nil, 1
+			return 1 + truth.B*max(0, l.prefill-10)/linear.mean(l)
+		}
+		step := func(start, chunk int) {
+			l := mixed(1, 500, start, chunk)
+			m.observe(l, truth.took(l), true)
+		}
+		chunk := func(limit float64) int { return m.fits(limit, mixed(1, 500, 0, 0), 0, 2048) }
+		for i := range 2000 {
+			step(4*i, 6+i%3)
+		}
+		first := chunk(90)
+		if ms := truth.mean(mixed(1, 500, 0, first)); ms > 1.1*90 || first < 30 {
+			t.Errorf("seed %d: the first chunk has %d tokens, which take %.0f ms of 90", seed, first, ms)
+		}
+		for i := range 60 {
+			step(70*i, min(chunk(90), 70))
+		}
+		if known := chunk(90); known < 65 {
+			t.Errorf("seed %d: chunks of %d tokens after 60 of up to 70", seed, known)
+		}
+	}
+}
+
+// TestCostAnswers: how long answers alone take is known after thousands of steps beside prompts, and for more answers
+// than there were.
+func TestCostAnswers(t *testing.T) {
+	m, truth := newCostModel(&CostState{}), priceMachine(3, 0.05)
+	step := func(decode, chunk int) {
+		l := mixed(decode, 300, 9000, chunk)
+		m.observe(l, truth.took(l), chunk > 0)
+	}
+	for range 100 {
+		step(2, 0)
+	}
+	alone := truth.mean(mixed(2, 300, 0, 0))
+	truth.A *= 3 // steps with prompts are longer, whatever the reason
+	for i := range 2000 {
+		step(2, 6+i%3)
+	}
+	if got := m.answers(mixed(2, 300, 0, 0)); math.Abs(got/alone-1) > 0.1 {
+		t.Errorf("two answers alone take %.1f ms, expected %.1f", got, alone)
+	}
+	if got := m.answers(mixed(4, 300, 0, 0)); got > 2.2*alone || got < 1.2*alone {
+		t.Errorf("four answers alone take %.1f ms, two %.1f", got, alone)
+	}
+	truth.speed = 3 // a short disturbance
+	step(2, 0)
+	if got := m.answers(mixed(2, 300, 0, 0)); got > 1.3*alone {
+		t.Errorf("after one slow step two answers take %.1f ms, before %.1f", got, alone)
+	}
+	m.forThreads(2, 1)
+	if got := m.answers(mixed(2, 300, 0, 0)); got < 1.6*alone {
+		t.Errorf("with half as many threads two answers take %.1f ms, before %.1f", got, alone)
+	}
+}

@@ -74,7 +74,8 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	}
 	most := ms
 	if !p.infeasible && p.s.cost.steps > 0 {
-		ms = min(ms, max(enoughSteps*plain, enoughShare*float64(target)/1e6))
+		alone := mul(p.s.cost.answers(b.load), p.s.cost.margin())
+		ms = min(ms, max(enoughSteps*alone, enoughShare*float64(target)/1e6))
 	}
 	p.s.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
 	return stepBudget{ms: ms, most: most, protectFirstTokens: begun, target: target, bounded: true}
@@ -209,6 +210,9 @@ func awaitsFirstToken(r *request) bool { return r.generated == 0 && r.flow.class
 // chunk returns how many of the most next tokens of r this step computes, and why it is not more.
 func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 	n, reason = f.fits(f.budget.ms, r, most), f.cutBy
+	if least := min(f.minChunk, most); n < least && f.total == 0 {
+		n = max(n, f.fits(f.budget.most, r, least)) // only what the target leaves makes the smallest chunk smaller
+	}
 	if n < most && most == r.left() && awaitsFirstToken(r) && f.fits(f.budget.most, r, most) == most {
 		n = most
 	}

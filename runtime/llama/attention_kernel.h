@@ -33,7 +33,18 @@ template <int D> void group(const job & j) {
         const bool same = r > 0 && j.seen[r - 1].at == j.seen[r].at && j.seen[r - 1].bias == j.seen[r].bias && j.seen[r - 1].n <= j.seen[r].n;
         first[r]        = same ? first[r - 1] : (int) r;
     }
-    for (int64_t part = j.first; part < j.last; part++) {
+    // The pool has cells of other sequences: what the rows see may end long before its last part.
+    int64_t most = 0;
+    for (int64_t r = 0; r < j.rows; r++) {
+        most = j.seen[r].n > most ? j.seen[r].n : most;
+    }
+    const int64_t seen = (most + PART - 1) / PART, last = j.last < seen ? j.last : seen;
+    for (int64_t part = j.first > seen ? j.first : seen; j.parts && part < j.last; part++) {
+        for (int64_t i = 0; i < j.rows * j.heads; i++) {
+            j.parts[(i * j.all + part) * (D + 2)] = NONE;
+        }
+    }
+    for (int64_t part = j.first; part < last; part++) {
         for (int64_t i = 0; i < j.rows * j.heads; i++) {
             states[i].begin();
         }
