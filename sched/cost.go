@@ -151,7 +151,7 @@ const (
 	costBend   = 1.0  // standard deviation of what a token beyond twice the recent chunks costs, relative to the others
 	costRecent = 0.98 // the largest chunk counts half after 35 steps with prompts
 
-	costAlone  = 1. / 16 // weight of the newest step of answers alone
+	costAlone = 1. / 16 // weight of the newest step of answers alone
 
 	costLast       = 0.5  // beyond it an error counts no more: few disturbances that large last
 	costCarry      = 0.9  // most of the last step's error that the next one is taken to have
