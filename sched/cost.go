@@ -29,7 +29,7 @@ func (c Cost) Predict(prefill, decode int, attended, read float64) time.Duration
 	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended + c.E*read) * 1e6)
 }
 
-// CostState is all that the cost model has learned: save it for Config.Cost of a later run.
+// CostState is what the cost model has learned of the machine: save it for Config.Cost of a later run.
 type CostState struct {
 	Cost
 	// Cov is the covariance of the coefficients in the model's own units, the upper triangle by rows.
@@ -107,7 +107,10 @@ type costModel struct {
 	autocov   float64 // mean product of neighbouring errors
 	variance  float64 // mean square of an error
 
-	alone struct{ ms, rows float64 } // mean of the newest steps of answers alone; 0 = there was none
+	alone struct { // mean of the newest steps of answers alone; 0 = there was none
+		load load
+		ms   float64
+	}
 
 	streak  int     // consecutive steps that were far off on one side: > 0 slower, < 0 faster
 	nearest float64 // the measured over predicted time of the streak that is nearest to 1
@@ -150,6 +153,8 @@ const (
 	// measured 0.53 ms in 2,000 steps of 7 or 8 tokens, and 1.1 ms among the next prompt's 123.
 	costBend   = 1.0  // standard deviation of what a token beyond twice the recent chunks costs, relative to the others
 	costRecent = 0.98 // the largest chunk counts half after 35 steps with prompts
+	// How large the recent chunks were is not saved: they may have been the smallest.
+	costRestored = 16
 
 	costAlone = 1. / 16 // weight of the newest step of answers alone
 
@@ -179,7 +184,8 @@ func newCostModel(st *CostState) costModel {
 	m.bound()
 	m.noise = min(max(st.Noise, costNoiseMin), costNoiseMax)
 	m.ratio = min(max(st.Ratio, costRatioMin), costRatioMax)
-	m.err, m.steps, m.prompts, m.largest, m.recent = st.Error, st.Steps, st.Prompts, st.Largest, st.Largest
+	m.err, m.steps, m.prompts, m.largest = st.Error, st.Steps, st.Prompts, st.Largest
+	m.recent = min(st.Largest, costRestored)
 	return m
 }
 
@@ -260,7 +266,7 @@ func (m *costModel) spread(x *[terms]float64) (v float64, cx [terms]float64) {
 }
 
 // upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured margin covers noise,
-// the spread what was never measured (a longer context), and the bend what was not of late (a much larger chunk).
+// the spread what was never measured (a longer context), the bend what was not measured of late (a much larger chunk).
 func (m *costModel) upper(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
@@ -340,7 +346,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.firstPrompt(l, ms)
 	}
 	if l.prefill == 0 && l.decode > 0 {
-		m.observeAlone(l.decode, ms)
+		m.observeAlone(l, ms)
 	}
 	x := features(l)
 	pred := max(m.predict(l), 1e-3)
@@ -357,7 +363,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
 			step := costRatioStep + 4/float64(m.prompts+20)
-			if ms > mul(pred, m.margin())+math.Sqrt(v) {
+			if bend := m.bend(l.prefill); ms > mul(pred, m.margin())+math.Sqrt(v+mul(bend, bend)) {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
 				m.ratio *= 1 - float64(step*(1-costQuantile))
@@ -410,25 +416,29 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 	return slow
 }
 
-// observeAlone takes a step of so many rows of answers and no prompt.
-func (m *costModel) observeAlone(rows, ms float64) {
+// observeAlone takes a step of answers and no prompt.
+func (m *costModel) observeAlone(l load, ms float64) {
 	a := &m.alone
-	if a.rows == 0 {
-		a.ms, a.rows = ms, rows
+	if a.ms == 0 {
+		a.load, a.ms = l, ms
 		return
 	}
 	a.ms += mul(costAlone, min(ms, 4*a.ms)-a.ms)
-	a.rows += mul(costAlone, rows-a.rows)
+	a.load.decode += mul(costAlone, l.decode-a.load.decode)
+	a.load.attended += mul(costAlone, l.attended-a.load.attended)
+	a.load.read += mul(costAlone, l.read-a.load.read)
+	a.load.more += mul(costAlone, l.more-a.load.more)
 }
 
-// answers returns the expected time in milliseconds of a step of answers alone. Among thousands of steps with prompts
-// the fit no longer knows it: what those had in common may be 1.7 times as long.
+// answers returns the expected time in milliseconds of a step of answers alone. After thousands of steps with prompts
+// the prediction may be 1.7 times as long: what they all take is then taken to be what any step takes. So it is at most
+// what such steps were measured to take, and as much more as it has more rows or the prediction says.
 func (m *costModel) answers(l load) float64 {
-	ms := m.predict(l)
-	if a := &m.alone; a.rows > 0 {
-		ms = min(ms, mul(a.ms, max(1, l.decode/a.rows)))
+	ms, a := m.predict(l), &m.alone
+	if a.ms == 0 {
+		return ms
 	}
-	return ms
+	return min(ms, mul(a.ms, max(1, l.decode/a.load.decode, ms/max(m.predict(a.load), 1e-3))))
 }
 
 // notNegative makes negative coefficients 0, one after the other, and the others what they are then expected to be:
@@ -521,6 +531,7 @@ func (m *costModel) doubtRows(took time.Duration) {
 
 // scale multiplies all coefficients by f and makes them a little less certain.
 func (m *costModel) scale(f float64) {
+	m.alone.ms = min(m.alone.ms*f, 1e9)
 	for i := range terms {
 		m.theta[i] = min(m.theta[i]*f, 1e9)
 		for j := range terms {

@@ -339,8 +339,8 @@ func TestCostFits(t *testing.T) {
 	})
 }
 
-// TestCostSurvives: whatever is measured, the model stays finite and not negative, and a copy of its state goes on
-// exactly as it does.
+// TestCostSurvives: whatever is measured, the model stays finite and not negative, and a copy of its state predicts what
+// it does.
 func TestCostSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newCostModel(&CostState{})
@@ -484,6 +484,12 @@ func TestCostBend(t *testing.T) {
 		if ms := truth.mean(mixed(1, 500, 0, first)); ms > 1.15*90 || first < 30 {
 			t.Errorf("seed %d: the first chunk has %d tokens, which take %.0f ms of 90", seed, first, ms)
 		}
+		// After a restart it is no longer either.
+		st := m.state()
+		restarted := newCostModel(&st)
+		if n := restarted.fits(90, mixed(1, 500, 0, 0), 0, 2048); n > first+16 {
+			t.Errorf("seed %d: the first chunk has %d tokens, after a restart %d", seed, first, n)
+		}
 		for i := range 60 {
 			step(70*i, min(chunk(90), 70))
 		}
@@ -493,35 +499,55 @@ func TestCostBend(t *testing.T) {
 	}
 }
 
-// TestCostAnswers: how long answers alone take is known after thousands of steps beside prompts, and for more answers
-// than there were.
+// TestCostAnswers: how long answers alone take is known after thousands of steps beside prompts, for more answers and
+// longer contexts than there were, and on a machine that has become slower.
 func TestCostAnswers(t *testing.T) {
-	m, truth := newCostModel(&CostState{}), priceMachine(3, 0.05)
-	step := func(decode, chunk int) {
-		l := mixed(decode, 300, 9000, chunk)
-		m.observe(l, truth.took(l), chunk > 0)
-	}
-	for range 100 {
-		step(2, 0)
-	}
-	alone := truth.mean(mixed(2, 300, 0, 0))
-	truth.A *= 3 // steps with prompts are longer, whatever the reason
-	for i := range 2000 {
-		step(2, 6+i%3)
-	}
-	if got := m.answers(mixed(2, 300, 0, 0)); math.Abs(got/alone-1) > 0.1 {
-		t.Errorf("two answers alone take %.1f ms, expected %.1f", got, alone)
-	}
-	if got := m.answers(mixed(4, 300, 0, 0)); got > 2.2*alone || got < 1.2*alone {
-		t.Errorf("four answers alone take %.1f ms, two %.1f", got, alone)
-	}
-	truth.speed = 3 // a short disturbance
-	step(2, 0)
-	if got := m.answers(mixed(2, 300, 0, 0)); got > 1.3*alone {
-		t.Errorf("after one slow step two answers take %.1f ms, before %.1f", got, alone)
-	}
-	m.forThreads(2, 1)
-	if got := m.answers(mixed(2, 300, 0, 0)); got < 1.6*alone {
-		t.Errorf("with half as many threads two answers take %.1f ms, before %.1f", got, alone)
+	for _, seed := range []uint64{1, 2, 3, 4} {
+		m, truth := newCostModel(&CostState{}), priceMachine(seed, 0.05)
+		truth.Cost = Cost{A: 5, B: 1, C: 3, D: 3e-4, E: 1.1e-3}
+		step := func(decode, ctx, start, chunk int) {
+			l := mixed(decode, ctx, start, chunk)
+			m.observe(l, truth.took(l), chunk > 0)
+		}
+		check := func(what string, l load, least, most float64) {
+			t.Helper()
+			if got := m.answers(l); got < least || got > most {
+				t.Errorf("seed %d: %s: %.1f ms, expected %.1f … %.1f (predicted %.1f)", seed, what, got, least, most,
+					m.predict(l))
+			}
+		}
+		two, four, deep := mixed(2, 300, 0, 0), mixed(4, 300, 0, 0), mixed(2, 15_000, 0, 0)
+		for range 100 {
+			step(2, 300, 0, 0)
+		}
+		alone, more, deeper := truth.mean(two), truth.mean(four), truth.mean(deep)
+		truth.A += 12 // steps with prompts take longer, whatever the reason
+		for i := range 4000 {
+			step(2, 300, 4*(i%2000), 6+i%3)
+		}
+		if p := m.predict(two); p < 1.4*alone {
+			t.Fatalf("seed %d: %.1f ms are predicted, %.1f true: nothing is tested", seed, p, alone)
+		}
+		check("two", two, 0.9*alone, 1.1*alone)
+		check("four", four, 0.9*more, 2.1*alone)
+		check("deep", deep, 0.7*deeper, 1.5*deeper)
+
+		slow := m
+		truth.speed = 3
+		truth.A -= 12
+		m.observe(two, truth.took(two), false)
+		check("two after a slow step", two, 0.9*alone, 1.3*alone)
+		m = slow
+		for range 20 {
+			l := mixed(2, 300, 1000, 7)
+			m.observe(l, time.Duration(3*m.predict(l)*1e6), true)
+			if m.predict(two) > 2.5*slow.predict(two) {
+				break
+			}
+		}
+		check("two on a slower machine", two, 2.2*alone, 3.5*alone)
+		m = slow
+		m.forThreads(2, 1)
+		check("two with half the threads", two, 1.6*alone, 2*alone)
 	}
 }

@@ -90,9 +90,7 @@ func (s *Scheduler) settledCost() *costModel {
 // forThreads makes the model of one number of threads that of another.
 func (m *costModel) forThreads(from, to int) {
 	m.streak, m.lastError = 0, 0
-	f := math.Pow(float64(from)/float64(to), threadsPower)
-	m.scale(f)
-	m.alone.ms *= f
+	m.scale(math.Pow(float64(from)/float64(to), threadsPower))
 	for i := range m.theta {
 		d := threadsDoubt * m.theta[i]
 		m.cov[i][i] += mul(d, d)

@@ -35,9 +35,9 @@ const (
 	floorSlack = 1.1
 	// infeasibleClear is the share of the target that answers alone have to come back under.
 	infeasibleClear = 0.9
-	// A step takes at most enoughSteps times what answers alone take, or enoughShare of the target if that is more: a
-	// longer one gains prompts little, and arrivals wait for its end. A step that gives a prompt its first token may
-	// take longer.
+	// A step takes at most enoughSteps times what answers alone were measured to take, or enoughShare of the target if
+	// that is more: a longer one gains prompts little, and arrivals wait for its end. A step that gives a prompt its
+	// first token, or the smallest chunk, may take longer.
 	enoughSteps = 6
 	enoughShare = 0.7
 	// The first firstTokens tokens of an answer are waited for: prompts make way for them, in at most maxProtected

@@ -5,7 +5,7 @@ import "time"
 // stepBudget is the time that a step may take.
 type stepBudget struct {
 	ms     float64       // up to here no answer's next token is late
-	most   float64       // ≥ ms: up to here it may take to give a prompt its first token
+	most   float64       // ≥ ms: up to here it may take for a prompt's first token, or for the smallest chunk
 	target time.Duration // the tightest ITL target of the answers in the step; 0 = none has one
 	// bounded is false when no answer in the step has a target; then ms is Config.SoloBudget.
 	bounded bool
@@ -59,7 +59,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	}
 	over := p.s.overhead.value / 1e6
 	ms := float64(left)/1e6 - over
-	plain := p.s.cost.predict(b.load)
+	plain := p.s.cost.answers(b.load)
 	switch t := float64(target)/1e6 - over; {
 	case p.s.cost.steps == 0:
 	case plain > t:
@@ -74,8 +74,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	}
 	most := ms
 	if !p.infeasible && p.s.cost.steps > 0 {
-		alone := mul(p.s.cost.answers(b.load), p.s.cost.margin())
-		ms = min(ms, max(enoughSteps*alone, enoughShare*float64(target)/1e6))
+		ms = min(ms, max(enoughSteps*plain, enoughShare*float64(target)/1e6))
 	}
 	p.s.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
 	return stepBudget{ms: ms, most: most, protectFirstTokens: begun, target: target, bounded: true}

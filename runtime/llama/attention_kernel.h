@@ -33,7 +33,7 @@ template <int D> void group(const job & j) {
         const bool same = r > 0 && j.seen[r - 1].at == j.seen[r].at && j.seen[r - 1].bias == j.seen[r].bias && j.seen[r - 1].n <= j.seen[r].n;
         first[r]        = same ? first[r - 1] : (int) r;
     }
-    // The pool has cells of other sequences: what the rows see may end long before its last part.
+    // The pool has cells of other sequences, too: the rows' lists may end long before the last part.
     int64_t most = 0;
     for (int64_t r = 0; r < j.rows; r++) {
         most = j.seen[r].n > most ? j.seen[r].n : most;
