@@ -339,8 +339,8 @@ func TestCostFits(t *testing.T) {
 	})
 }
 
-// TestCostSurvives: whatever is measured, the model stays finite and not negative, and a copy of its state predicts what
-// it does.
+// TestCostSurvives: whatever is measured, the model stays finite and not negative, and a copy of its state predicts
+// what it does.
 func TestCostSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newCostModel(&CostState{})

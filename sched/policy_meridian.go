@@ -34,9 +34,9 @@ import (
 //     1.5 times as long as answers alone, because holding the others would smooth nothing.
 //
 // It optimises: the target first, then the throughput of prompts and of thinking under it. It predicts: the first steps
-// of a storm are sized nearly like the hundredth. It gives up: the share t_answers/target of the prompt throughput, and mean
-// smoothness: steps are as long as the target allows while there is work. Do not use it when no client waits for an
-// answer: `stock` computes more prompt tokens a second.
+// of a storm are sized nearly like the hundredth. It gives up: the share t_answers/target of the prompt throughput, and
+// mean smoothness: steps are as long as the target allows while there is work. Do not use it when no client waits for
+// an answer: `stock` computes more prompt tokens a second.
 //
 // Bounds:
 //   - An answer in its output phase gets a token every step, as under `uma`; a background one beside interactive ones
