@@ -107,10 +107,7 @@ type costModel struct {
 	autocov   float64 // mean product of neighbouring errors
 	variance  float64 // mean square of an error
 
-	alone struct { // mean of the newest steps of answers alone; 0 = there was none
-		load load
-		ms   float64
-	}
+	alone struct{ ms, rows float64 } // mean of the newest steps of answers alone; 0 = there was none
 
 	streak  int     // consecutive steps that were far off on one side: > 0 slower, < 0 faster
 	nearest float64 // the measured over predicted time of the streak that is nearest to 1
@@ -346,7 +343,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.firstPrompt(l, ms)
 	}
 	if l.prefill == 0 && l.decode > 0 {
-		m.observeAlone(l, ms)
+		m.observeAlone(l.decode, ms)
 	}
 	x := features(l)
 	pred := max(m.predict(l), 1e-3)
@@ -416,29 +413,26 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 	return slow
 }
 
-// observeAlone takes a step of answers and no prompt.
-func (m *costModel) observeAlone(l load, ms float64) {
+// observeAlone takes a step of so many rows of answers and no prompt.
+func (m *costModel) observeAlone(rows, ms float64) {
 	a := &m.alone
-	if a.ms == 0 {
-		a.load, a.ms = l, ms
+	if a.rows == 0 {
+		a.ms, a.rows = ms, rows
 		return
 	}
 	a.ms += mul(costAlone, min(ms, 4*a.ms)-a.ms)
-	a.load.decode += mul(costAlone, l.decode-a.load.decode)
-	a.load.attended += mul(costAlone, l.attended-a.load.attended)
-	a.load.read += mul(costAlone, l.read-a.load.read)
-	a.load.more += mul(costAlone, l.more-a.load.more)
+	a.rows += mul(costAlone, rows-a.rows)
 }
 
-// answers returns the expected time in milliseconds of a step of answers alone. After thousands of steps with prompts
-// the prediction may be 1.7 times as long: what they all take is then taken to be what any step takes. So it is at most
-// what such steps were measured to take, and as much more as it has more rows or the prediction says.
+// answers returns the time in milliseconds that answers alone take, as it was measured last. After thousands of steps
+// with prompts the prediction may be 1.7 times as long: what they all take is then taken to be what any step takes.
+// What their contexts have grown by since is not counted, because the prediction of that is wrong in the same way.
 func (m *costModel) answers(l load) float64 {
-	ms, a := m.predict(l), &m.alone
-	if a.ms == 0 {
-		return ms
+	ms := m.predict(l)
+	if a := &m.alone; a.rows > 0 {
+		ms = min(ms, mul(a.ms, max(1, l.decode/a.rows)))
 	}
-	return min(ms, mul(a.ms, max(1, l.decode/a.load.decode, ms/max(m.predict(a.load), 1e-3))))
+	return ms
 }
 
 // notNegative makes negative coefficients 0, one after the other, and the others what they are then expected to be:
@@ -531,7 +525,6 @@ func (m *costModel) doubtRows(took time.Duration) {
 
 // scale multiplies all coefficients by f and makes them a little less certain.
 func (m *costModel) scale(f float64) {
-	m.alone.ms = min(m.alone.ms*f, 1e9)
 	for i := range terms {
 		m.theta[i] = min(m.theta[i]*f, 1e9)
 		for j := range terms {

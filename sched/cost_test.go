@@ -499,8 +499,8 @@ func TestCostBend(t *testing.T) {
 	}
 }
 
-// TestCostAnswers: how long answers alone take is known after thousands of steps beside prompts, for more answers and
-// longer contexts than there were, and on a machine that has become slower.
+// TestCostAnswers: how long answers alone take is known after thousands of steps beside prompts, for more answers than
+// there were, and with fewer threads.
 func TestCostAnswers(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		m, truth := newCostModel(&CostState{}), priceMachine(seed, 0.05)
@@ -516,11 +516,11 @@ func TestCostAnswers(t *testing.T) {
 					m.predict(l))
 			}
 		}
-		two, four, deep := mixed(2, 300, 0, 0), mixed(4, 300, 0, 0), mixed(2, 15_000, 0, 0)
+		two, four := mixed(2, 300, 0, 0), mixed(4, 300, 0, 0)
 		for range 100 {
 			step(2, 300, 0, 0)
 		}
-		alone, more, deeper := truth.mean(two), truth.mean(four), truth.mean(deep)
+		alone, more := truth.mean(two), truth.mean(four)
 		truth.A += 12 // steps with prompts take longer, whatever the reason
 		for i := range 4000 {
 			step(2, 300, 4*(i%2000), 6+i%3)
@@ -530,22 +530,12 @@ func TestCostAnswers(t *testing.T) {
 		}
 		check("two", two, 0.9*alone, 1.1*alone)
 		check("four", four, 0.9*more, 2.1*alone)
-		check("deep", deep, 0.7*deeper, 1.5*deeper)
 
 		slow := m
 		truth.speed = 3
 		truth.A -= 12
 		m.observe(two, truth.took(two), false)
 		check("two after a slow step", two, 0.9*alone, 1.3*alone)
-		m = slow
-		for range 20 {
-			l := mixed(2, 300, 1000, 7)
-			m.observe(l, time.Duration(3*m.predict(l)*1e6), true)
-			if m.predict(two) > 2.5*slow.predict(two) {
-				break
-			}
-		}
-		check("two on a slower machine", two, 2.2*alone, 3.5*alone)
 		m = slow
 		m.forThreads(2, 1)
 		check("two with half the threads", two, 1.6*alone, 2*alone)

@@ -90,7 +90,9 @@ func (s *Scheduler) settledCost() *costModel {
 // forThreads makes the model of one number of threads that of another.
 func (m *costModel) forThreads(from, to int) {
 	m.streak, m.lastError = 0, 0
-	m.scale(math.Pow(float64(from)/float64(to), threadsPower))
+	f := math.Pow(float64(from)/float64(to), threadsPower)
+	m.scale(f)
+	m.alone.ms = min(m.alone.ms*f, 1e9)
 	for i := range m.theta {
 		d := threadsDoubt * m.theta[i]
 		m.cov[i][i] += mul(d, d)

@@ -59,7 +59,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	}
 	over := p.s.overhead.value / 1e6
 	ms := float64(left)/1e6 - over
-	plain := p.s.cost.answers(b.load)
+	plain := p.s.cost.predict(b.load)
 	switch t := float64(target)/1e6 - over; {
 	case p.s.cost.steps == 0:
 	case plain > t:
@@ -74,7 +74,8 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	}
 	most := ms
 	if !p.infeasible && p.s.cost.steps > 0 {
-		ms = min(ms, max(enoughSteps*plain, enoughShare*float64(target)/1e6))
+		alone := mul(p.s.cost.answers(b.load), p.s.cost.margin())
+		ms = min(ms, max(enoughSteps*alone, enoughShare*float64(target)/1e6))
 	}
 	p.s.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
 	return stepBudget{ms: ms, most: most, protectFirstTokens: begun, target: target, bounded: true}
