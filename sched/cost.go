@@ -360,7 +360,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
 			step := costRatioStep + 4/float64(m.prompts+20)
-			if bend := m.bend(l.prefill); ms > mul(pred, m.margin())+math.Sqrt(v+mul(bend, bend)) {
+			if ms > m.upper(l) {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
 				m.ratio *= 1 - float64(step*(1-costQuantile))

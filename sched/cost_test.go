@@ -531,12 +531,12 @@ func TestCostAnswers(t *testing.T) {
 		check("two", two, 0.9*alone, 1.1*alone)
 		check("four", four, 0.9*more, 2.1*alone)
 
-		slow := m
+		before := m
 		truth.speed = 3
 		truth.A -= 12
 		m.observe(two, truth.took(two), false)
 		check("two after a slow step", two, 0.9*alone, 1.3*alone)
-		m = slow
+		m = before
 		m.forThreads(2, 1)
 		check("two with half the threads", two, 1.6*alone, 2*alone)
 	}

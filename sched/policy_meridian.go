@@ -18,7 +18,7 @@ import (
 //  3. prompts get the chunk that fits into the rest in 95 of 100 cases, by the cost model's own record of its error,
 //     but at most twice the largest chunk that the model has seen; one more than twice as large as recent ones is
 //     sized as if its further tokens could cost twice as much. The step takes at most 0.7 of the target, or six times
-//     what answers alone take, if that is more and less than the target; a longer one gains little. When nothing fits
+//     what answers alone were measured to take, if that is more: a longer one gains little. When nothing fits
 //     the target, prompts are held, for at most Config.MaxHeld steps in a row; then they get the smallest chunk,
 //     Config.MinPrefill tokens. Held prompts continue only when that fits. Behind a long context, where it can take
 //     twice the target, it has fewer tokens, at least one: as many as 1.1 times the target leaves time for;
