@@ -31,6 +31,9 @@ constexpr int THREADS = UMA_POOL_THREADS;
 // a large product; a thread without a core comes back after milliseconds. Waking one takes 5 to 50 µs.
 constexpr int64_t SPIN = 100000;
 
+// LINES is how many lines of memory a thread asks for before it looks again whether it may go on.
+constexpr int LINES = 4;
+
 // How many threads sleep at barriers of the pools that share a slot. A slot of several pools costs calls that wake no thread.
 struct alignas(64) slot {
     std::atomic<int> sleeping;
@@ -89,11 +92,17 @@ int64_t now() {
 
 // await returns once p->passed is not before.
 void await(pool * p, int before) {
-    int64_t until = 0;
+    uma_range & coming = uma_coming;
+    int64_t     until  = 0;
     for (;;) {
         for (int i = 0; i < 128; i++) { // a few microseconds without a look at the clock
             if (p->passed.load(std::memory_order_relaxed) != before) {
                 return;
+            }
+            if (coming.at < coming.end) {
+                for (int l = 0; l < LINES; l++, coming.at += 64) {
+                    __builtin_prefetch(coming.at, 0, 2);
+                }
             }
             relax();
         }

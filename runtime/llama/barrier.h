@@ -24,4 +24,10 @@ int32_t uma_compute_threads(int32_t * ids, int32_t n);
 
 #ifdef __cplusplus
 }
+
+// uma_coming is memory that this thread will read soon: it is prefetched while the thread waits at a barrier.
+struct uma_range {
+    const char *at, *end;
+};
+inline thread_local uma_range uma_coming;
 #endif

@@ -22,9 +22,11 @@ struct uma_job {
     char *       strip; // room for a strip of unpacked weights
 };
 
-// uma_piece is a thread's next part of a product: strips [from, to). It goes on with strip then, -1 where that is not known.
+// uma_piece is a thread's next part of a product: strips [from, to). then is the weights that it reads afterwards, null where
+// that is not known; they are only prefetched.
 struct uma_piece {
-    int64_t from, to, then;
+    int64_t      from, to;
+    const char * then;
 };
 
 // uma_kernels is the products of one instruction set. They work on strips: a few rows of weights at a time.

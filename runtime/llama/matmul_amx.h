@@ -195,7 +195,7 @@ template <int TYPE, int VALUES, int BYTES, int HEAD> struct trial {
     template <template <class> class Whole> uint64_t cycles(int i) {
         job.c               = c[i];
         const uint64_t from = __builtin_ia32_rdtsc();
-        compute<Whole>(job, {0, (M + LANES - 1) / LANES, -1});
+        compute<Whole>(job, {0, (M + LANES - 1) / LANES, nullptr});
         return __builtin_ia32_rdtsc() - from;
     }
 

@@ -22,13 +22,16 @@ struct bf16 {
     INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
 };
 
-// ahead is the weights that the thread reads at least so many bytes after strip s of piece p, a strip being rows of them:
-// rows side by side are more streams than the processor follows by itself, and memory takes as long to answer as a thread
+// ahead is the weights that the thread reads at least so many bytes after strip s of piece p, a strip being rows of them;
+// null where that is not known: rows side by side are more streams than the processor follows by itself, and memory takes as long to answer as a thread
 // needs for a few KiB.
 INLINE const char * ahead(const uma_job & j, const uma_piece & p, int64_t s, int rows, int64_t bytes) {
     const int64_t one = rows * j.w_row;
     s += one >= bytes ? 1 : bytes / one + 1;
-    return j.w + (s >= p.to && p.then >= 0 ? p.then + s - p.to : s) * one;
+    if (s < p.to) {
+        return j.w + s * one;
+    }
+    return p.then ? p.then + (s - p.to) * one : nullptr;
 }
 
 // tile multiplies a strip, FLOAT_ROWS rows of weights at w[…], with N rows. next is brought in meanwhile; it may be null.
