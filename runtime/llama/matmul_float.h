@@ -23,8 +23,8 @@ struct bf16 {
 };
 
 // ahead is the weights that the thread reads at least so many bytes after strip s of piece p, a strip being rows of them;
-// null where that is not known: rows side by side are more streams than the processor follows by itself, and memory takes as long to answer as a thread
-// needs for a few KiB.
+// null where that is not known. Rows side by side are more streams than the processor follows by itself, and memory takes as
+// long to answer as a thread needs for a few KiB.
 INLINE const char * ahead(const uma_job & j, const uma_piece & p, int64_t s, int rows, int64_t bytes) {
     const int64_t one = rows * j.w_row;
     s += one >= bytes ? 1 : bytes / one + 1;
