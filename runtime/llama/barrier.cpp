@@ -6,6 +6,7 @@
 // for as long as the kernel lets it wait, some milliseconds, and keep the cores that it could run on: one busy
 // process beside two threads on two cores takes three quarters of their speed. This one spins for as long as threads that
 // all run wait for each other, and then sleeps, so that the kernel moves the waiting thread to the core that became free.
+// A spinning thread prefetches what it will read (uma_coming): memory would be idle meanwhile.
 //
 // The linker puts it in the place of ggml's (barrier.so). It counts in ggml's own fields, whose layout uma_barrier_fits checks.
 

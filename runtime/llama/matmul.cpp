@@ -105,15 +105,18 @@ struct pieces {
     int64_t strips;
     int     threads;
 
-    static constexpr int SMALL = 8; // pieces per thread of the second half
-
-    int64_t count() const { return threads == 1 ? 1 : (1 + SMALL) * threads; }
+    // small is how many pieces per thread the second half has: at most as many as there are strips.
+    int64_t small() const {
+        const int64_t each = (strips - strips / 2) / threads;
+        return each < 1 ? 1 : each > 8 ? 8 : each;
+    }
+    int64_t count() const { return threads == 1 ? 1 : (1 + small()) * threads; }
     int64_t begin(int64_t i) const {
         if (threads == 1) {
             return i == 0 ? 0 : strips;
         }
         const int64_t half = strips / 2;
-        return i <= threads ? half * i / threads : half + (strips - half) * (i - threads) / (SMALL * threads);
+        return i <= threads ? half * i / threads : half + (strips - half) * (i - threads) / (small() * threads);
     }
 };
 
@@ -123,23 +126,34 @@ thread_local int64_t taken;
 
 // followers remembers where a thread began in the product that came after one, because a step computes the same products as the
 // last one did: the first weights of a product come in while the one before ends, and while the thread waits at a barrier. An
-// entry that is out of date costs a few useless prefetches.
+// entry that is out of date costs prefetches that are of no use, and no more.
 class followers {
     struct entry {
         const char * product;
         uma_range    first;
     };
-    static constexpr int BITS = 10; // a large model has some hundred matrices
-    entry        entries[1 << BITS];
-    const char * newest;
+    static constexpr int SETS = 256, WAYS = 4; // a large model has some hundred matrices
+    std::vector<entry>   entries = std::vector<entry>(SETS * WAYS);
+    const char *         newest  = nullptr;
 
-    entry & of(const char * w) { return entries[((uintptr_t) w >> 5) * 0x9e3779b97f4a7c15 >> (64 - BITS)]; }
+    // of returns the entry of weights w, or the one that they may have.
+    entry & of(const char * w) {
+        entry * set = entries.data() + WAYS * (((uintptr_t) w >> 5) * 0x9e3779b97f4a7c15 >> 56);
+        for (int i = 0; i < WAYS; i++) {
+            if (set[i].product == w || !set[i].product) {
+                return set[i];
+            }
+        }
+        return *set;
+    }
 
   public:
     // next notes that the thread begins the product with weights w with those of first, and returns what it is expected to begin
     // the next product with; {} = not known.
     uma_range next(const char * w, uma_range first) {
-        of(newest)      = {newest, first};
+        if (newest) {
+            of(newest) = {newest, first};
+        }
         newest          = w;
         const entry & e = of(w);
         return e.product == w ? e.first : uma_range{};
@@ -148,16 +162,15 @@ class followers {
 
 thread_local followers after;
 
-// COMING is how much of the next weights is prefetched while a thread waits: a part of the second-level cache.
-constexpr int64_t COMING = 128 << 10;
-
-// until is where that ends for weights from at to end. One row reads F16 and BF16 as a single stream that the processor follows
-// by itself, unless it finds the begin in the cache: BF16 took 1.13 of the time.
-const char * until(int type, const char * at, const char * end) {
-    if (type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
-        return at;
+// first_weights is what a thread that begins a product with weights from at to end should find in its second-level cache: a part of
+// that. One row reads F16 and BF16 in AVX-512 as a single stream, which the processor follows by itself unless its beginning
+// is in the cache: BF16 took 1.13 of the time.
+uma_range first_weights(const uma_job & j, const char * at, const char * end) {
+    constexpr int64_t MOST = 128 << 10;
+    if (at == end || (j.n == 1 && (j.type == GGML_TYPE_F16 || j.type == GGML_TYPE_BF16))) {
+        return {};
     }
-    return end - at > COMING ? at + COMING : end;
+    return {at, end - at > MOST ? at + MOST : end};
 }
 
 // product does this thread's part.
@@ -170,7 +183,7 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
     const char *  begin  = (const char *) p->wdata;
     const int64_t stride = j.n * j.x_row;
     const auto    at     = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
-    const auto    next   = [&](int64_t from, int64_t to) { return after.next(j.w, {at(from), until(j.type, at(from), at(to))}); };
+    const auto    next   = [&](int64_t from, int64_t to) { return after.next(j.w, first_weights(j, at(from), at(to))); };
     if (p->nth > 1 && (j.x < begin || j.x >= begin + p->wsize)) {
         // The activations were not ggml's to quantise in this node: its counter of pieces has not been set.
         const int64_t from = cut.strips * p->ith / p->nth, to = cut.strips * (p->ith + 1) / p->nth;

@@ -24,14 +24,14 @@ struct bf16 {
 
 // ahead is the weights that the thread reads at least so many bytes after strip s of piece p, a strip being rows of them;
 // null where that is not known. Rows side by side are more streams than the processor follows by itself, and memory takes as
-// long to answer as a thread needs for a few KiB.
+// long to answer as a thread needs for a few KiB. A piece shorter than that brings in the first strips of the next one.
 INLINE const char * ahead(const uma_job & j, const uma_piece & p, int64_t s, int rows, int64_t bytes) {
-    const int64_t one = rows * j.w_row;
-    s += one >= bytes ? 1 : bytes / one + 1;
-    if (s < p.to) {
-        return j.w + s * one;
+    const int64_t one = rows * j.w_row, strips = one >= bytes ? 1 : bytes / one + 1;
+    if (s + strips < p.to) {
+        return j.w + (s + strips) * one;
     }
-    return p.then ? p.then + (s - p.to) * one : nullptr;
+    const int64_t last = p.to - strips > p.from ? p.to - strips : p.from; // the first strip of p that brings in what follows
+    return p.then ? p.then + (s - last) * one : nullptr;
 }
 
 // tile multiplies a strip, FLOAT_ROWS rows of weights at w[…], with N rows. next is brought in meanwhile; it may be null.

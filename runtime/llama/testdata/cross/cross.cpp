@@ -100,7 +100,7 @@ void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t 
     j.rows               = aligned(kernels.rows_bytes(j));
     j.strip              = aligned(kernels.strip_bytes(j));
     kernels.prepare(j);
-    kernels.compute(j, {0, (m + kernels.strip(t.number) - 1) / kernels.strip(t.number), -1});
+    kernels.compute(j, {0, (m + kernels.strip(t.number) - 1) / kernels.strip(t.number), nullptr});
     for (float v : c) {
         if (t.values > 1) {
             printf("%d %d %d %a\n", t.number, m, n, v);
