@@ -23,8 +23,8 @@ flags+=("-DUMA_KERNELS=&uma_kernels_neon, &uma_kernels_i8mm")
 	runtime/llama/{matmul_neon,matmul_i8mm,attention_neon,attention_merge}.cpp -o "$out/arm"
 "$out/avx2" avx2 >"$out/avx2.txt"
 
-# same compares two files of results and prints lines that differ. Those of quantised weights are equal bit for bit; floats
-# are added up in another order, and may be rounded to the next printed number.
+# same compares two files of results and prints lines that differ. Those of quantised weights are equal bit for bit;
+# floats are added up in another order, and may be rounded to the next printed number.
 same() {
 	paste "$1" "$2" | awk -F'\t' '
 		$1 == $2 { next }
