@@ -14,8 +14,8 @@ template <int D> struct alignas(64) short_keys {
     static constexpr float KEY = (1 << 14) - 1, QUERY = (1 << 15) - 1;
 
     // OUTLYING is how many times the mean size of a block's numbers the largest may be. 15 is a column at 16 times the others'
-    // deviation, in heads of 64; with one at 30 times as much it is 24.
-    static constexpr float OUTLYING = 24;
+    // deviation, in heads of 64: from there on the error can be larger than that of queries rounded to halves.
+    static constexpr float OUTLYING = 14;
 
     bool rounded; // to integers; else exact has the keys
     union {

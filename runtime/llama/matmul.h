@@ -22,8 +22,8 @@ struct uma_job {
     char *       strip; // room for a strip of unpacked weights
 };
 
-// uma_piece is a thread's next part of a product: strips [from, to). then is the weights that it reads afterwards, null where
-// that is not known; they are only prefetched.
+// uma_piece is a thread's next part of a product: strips [from, to). then is the weights that it reads afterwards, null
+// where that is not known; they are only prefetched.
 struct uma_piece {
     int64_t      from, to;
     const char * then;

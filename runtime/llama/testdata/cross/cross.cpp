@@ -105,7 +105,7 @@ void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t 
         if (t.values > 1) {
             printf("%d %d %d %a\n", t.number, m, n, v);
         } else {
-            printf("%d %d %d %.2f\n", t.number, m, n, roundf(v * 100) / 100 + 0.f);
+            printf("%d %d %d %.5f\n", t.number, m, n, v);
         }
     }
     free(j.rows);
@@ -149,7 +149,7 @@ void attention(const uma_kernels & kernels, int width, int type, int bytes) {
                                1 / sqrtf(width), 0, parts, parts, nullptr, out.data(), heads * width, width, room};
     kernel.group(j);
     for (float u : out) {
-        printf("attention %d %d %.3f\n", width, type, roundf(u * 200) / 200 + 0.f);
+        printf("attention %d %d %.5f\n", width, type, u);
     }
     free(room);
 }
