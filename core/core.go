@@ -438,6 +438,9 @@ func (c *Core) note(n Note) { c.step.Notes = append(c.step.Notes, n) }
 // plan's rows are the ones that Batch.Add returns.
 func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
+	if late := c.plan.Bound; c.cfg.CanRemoveRange && late.Decide > 0 {
+		b.Bound = runtime.Bound{Decide: late.Decide, Limit: late.Limit, Expected: c.plan.Predicted}
+	}
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
 		r := c.requests[s.Req]

@@ -268,6 +268,9 @@ func (l *life) turn() {
 	case 1:
 		outcome = sched.StepKVFull
 	}
+	if s.Plan.Bound != (sched.Bound{}) && l.rng.IntN(4) == 0 {
+		outcome = sched.StepLate
+	}
 	l.machine.done(outcome, l.draw)
 	l.now = max(l.now, s.WakeAt)
 	if l.store == nil {

@@ -457,6 +457,9 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 		outcome = sched.StepOK
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
+	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
+		outcome = sched.StepLate
+		l.m.LateSteps.Inc()
 	case errors.Is(err, runtime.ErrAborted):
 		outcome = sched.StepAborted
 	default:

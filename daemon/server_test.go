@@ -357,6 +357,32 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 			t.Errorf("aborted at step %d: %+v, want %q", n, got, want.text)
 		}
 	}
+	// Beside an answer, a step with a chunk of the prompt is given up.
+	r.nothingLeft()
+	beside := wire.DefaultRequest()
+	beside.ID, beside.Prompt = "beside", "endless"
+	st, err := c.Stream(context.Background(), &beside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan answer, 1)
+	go func() { ended <- collect(st) }()
+	for n := range 20 {
+		other := func(q *wire.Request) {
+			long(q)
+			q.Messages[0].Content = strings.Repeat("other ", n) + q.Messages[0].Content // not cached
+		}
+		r.engine.failStep(1+n/2, runtime.ErrLate)
+		got := r.ask(c, other)
+		if again := r.ask(c, other); got.err != nil || got.text != again.text {
+			t.Errorf("given up at step %d: %+v, want %q", 1+n/2, got, again.text)
+		}
+	}
+	if text := string(r.metrics.AppendJSON(nil)); strings.Contains(text, `"late_steps_total":0,`) {
+		t.Error("no step was given up")
+	}
+	st.Cancel()
+	waitfor.Recv(t, "the answer ends", ended)
 	// A pool without a free cell is fine while another request can be preempted.
 	for n := 1; n < 20; n += 3 {
 		r.nothingLeft()

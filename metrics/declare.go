@@ -98,6 +98,9 @@ func (m *Metrics) declare() {
 	m.counter("batch_calls_total", "uma_decode_steps_total", "steps", "Decodes of a batch", step, &m.steps)
 	m.counter("decode_errors_total", "uma_decode_errors_total", "steps", "Decodes that failed in the backend", step,
 		&m.DecodeErrors)
+	m.counter("late_steps_total", "uma_late_steps_total", "steps", "Steps of answers and prompts that were given up "+
+		"so that the answers meet their ITL target: what they had computed of the prompts is computed again", step,
+		&m.LateSteps)
 	m.counterWith("prefill_tokens_merged_total", "uma_batch_tokens_total", `kind="prefill"`, "tokens",
 		"Tokens in decoded batches, by kind: prompt tokens (prefill) or one for each answer (decode)", step,
 		&m.prefillTokens)

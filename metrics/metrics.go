@@ -124,6 +124,7 @@ type Metrics struct {
 	EmbedInputs     Counter // texts whose embedding is complete
 	EmbedTokens     Counter // their tokens
 	DecodeErrors    Counter
+	LateSteps       Counter
 	Preemptions     Counter
 	FinishReasons   Labels // Declare before use; see Finished
 	RejectReasons   Labels // Declare before use; see Rejected

@@ -119,6 +119,7 @@ func filled() *Metrics {
 	m.Prompts.Inc()
 	m.TokensGenerated.Add(5)
 	m.DecodeErrors.Inc()
+	m.LateSteps.Add(2)
 	m.Preemptions.Inc()
 	m.Finished("stop")
 	m.Finished("something new")
@@ -173,8 +174,9 @@ func TestSnapshot(t *testing.T) {
 		got := snapshot(t, m)
 		for key, want := range map[string]any{
 			"tokens_generated_total": 5.0, "prompts_total": 1.0, "prompt_tokens_total": 11.0, "preemptions_total": 1.0,
-			"batch_calls_total": 1.0, "decode_errors_total": 1.0, "prefill_tokens_merged_total": 96.0,
-			"decode_tokens_merged_total": 4.0, "skipped_prefill_due_to_latency_total": 1.0, "last_batch_size": 100.0,
+			"batch_calls_total": 1.0, "decode_errors_total": 1.0, "late_steps_total": 2.0,
+			"prefill_tokens_merged_total": 96.0,
+			"decode_tokens_merged_total":  4.0, "skipped_prefill_due_to_latency_total": 1.0, "last_batch_size": 100.0,
 			"prefill_tokens_merged_last": 96.0, "decode_tokens_merged_last": 4.0, "decode_ms_last": 20.0,
 
 			"decode_ms_ewma": 21.0, "last_step_age_ms": 1.5, "budget_target": 512.0, "budget_used": 100.0,

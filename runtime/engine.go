@@ -18,6 +18,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -38,6 +39,8 @@ var (
 	ErrKVFull = errors.New("KV cache is full")
 	// ErrAborted: Abort was called during Decode. Part of the batch may have been computed (obligation 4).
 	ErrAborted = errors.New("decode aborted")
+	// ErrLate: Decode was given up because it would have taken longer than Batch.Bound allows. It is an ErrAborted.
+	ErrLate = fmt.Errorf("%w: it would have taken too long", ErrAborted)
 	// ErrDecode: the backend failed. Part of the batch may have been computed (obligation 4).
 	ErrDecode = errors.New("decode failed")
 	// ErrModel: the model file cannot be used; the text names the field or tensor and the reason.
@@ -157,6 +160,13 @@ const (
 	RowEmbedding                  // Embedder.Embedding has the row
 )
 
+// Bound says when a Decode is given up. The zero value: never.
+type Bound struct {
+	Decide   time.Duration // so long after its begin the engine estimates how long it takes in all
+	Limit    time.Duration // it is given up if that is longer
+	Expected time.Duration // how long the caller expects it to take
+}
+
 // Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i], computed for what the bits of
 // Logits[i] say (RowLogits, RowEmbedding). The slices are the engine's memory (C arrays for llama.cpp). They have
 // length n and capacity Capabilities.MaxBatch, and are valid until the engine is closed.
@@ -165,10 +175,12 @@ type Batch struct {
 	Pos    []Pos
 	Seq    []Seq
 	Logits []int8
+	Bound  Bound // obeyed with Capabilities.CanAbort
 }
 
-// Reset empties the batch.
+// Reset empties the batch and removes its Bound.
 func (b *Batch) Reset() {
+	b.Bound = Bound{}
 	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0]
 }
 
@@ -204,7 +216,7 @@ type Engine interface {
 
 	// Batch returns the engine's only batch, the same pointer at every call.
 	Batch() *Batch
-	// Decode computes the filled batch. It fails with ErrKVFull, ErrAborted or ErrDecode. It allocates nothing.
+	// Decode computes the filled batch and allocates nothing. Errors: ErrKVFull, ErrAborted, ErrLate, ErrDecode.
 	Decode() error
 	// Logits returns a view of the n_vocab raw logits of batch row i, valid until the next Decode. It is nil when row i
 	// was not added with logits=true. Logits neither copies nor allocates.

@@ -413,6 +413,20 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 	return slow
 }
 
+// observeMiss learns that l would have taken longer than limit, which was above upper. How much longer is not known, so
+// only the margin learns. slow is observe's.
+func (m *costModel) observeMiss(l load, limit time.Duration) (slow bool) {
+	x := features(l)
+	v, _ := m.spread(&x)
+	ms, pred := float64(limit)/1e6, max(m.predict(l), 1e-3)
+	if v >= mul(0.06, pred*pred) {
+		return false
+	}
+	m.ratio = min(m.ratio*(1+costRatioStep*costQuantile), costRatioMax)
+	m.follow(ms/pred-1, true)
+	return ms > mul(costJump, pred)
+}
+
 // observeAlone takes a step of so many rows of answers and no prompt.
 func (m *costModel) observeAlone(rows, ms float64) {
 	a := &m.alone

@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // The cost model keeps a state for each number of compute threads (EvThreads). A number that was never used begins with
@@ -75,6 +76,14 @@ func (s *Scheduler) observeCost(e *Event) {
 	}
 	slow := s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 	if slow && s.now >= t.calmUntil {
+		t.calmUntil = s.now + calmKept
+	}
+}
+
+// missedCost lets the cost model learn from a step that was given up because it would have taken longer than limit.
+func (s *Scheduler) missedCost(limit time.Duration) {
+	t := &s.threads
+	if s.cost.observeMiss(s.batcher.load, limit) && s.now >= t.calmUntil {
 		t.calmUntil = s.now + calmKept
 	}
 }

@@ -25,7 +25,7 @@ func (s State) String() string {
 	return "state" + strconv.Itoa(int(s))
 }
 
-var outcomeNames = [...]string{"ok", "aborted", "kvfull", "failed"}
+var outcomeNames = [...]string{"ok", "aborted", "kvfull", "failed", "late"}
 
 // String is the outcome's name in a trace.
 func (o Outcome) String() string {

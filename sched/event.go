@@ -224,6 +224,8 @@ func (s *Scheduler) outcome(e *Event) {
 			s.good, s.lost = 0, s.lost/2
 		}
 	case StepAborted:
+	case StepLate:
+		s.tooLate(e)
 	case StepKVFull:
 		// Half of what was tried may fit. If not, the next outcome halves it again, down to one token.
 		s.kvTokens = s.plan.Tokens
@@ -237,6 +239,23 @@ func (s *Scheduler) outcome(e *Event) {
 		}
 	default:
 		panic(fmt.Sprintf("sched: EvStep with outcome %d, which is unknown", e.Outcome))
+	}
+}
+
+// tooLate takes a step that was given up.
+func (s *Scheduler) tooLate(e *Event) {
+	if s.plan.Bound == (Bound{}) {
+		panic("sched: EvStep with outcome late, and the plan has no Bound")
+	}
+	s.lateCredit -= lateEvery
+	s.missedCost(s.plan.Bound.Limit)
+	s.rate.observe(0, float64(e.Took)+s.overhead.value+float64(s.waited))
+	for i, r := range s.batch {
+		if r != nil && s.plan.Batch[i].Kind == SlicePrefill {
+			r.reason = ReasonPrefillLate
+			r.log.add(s.now, ReasonPrefillLate, 0)
+			s.count[ReasonPrefillLate]++
+		}
 	}
 }
 

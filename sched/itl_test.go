@@ -25,6 +25,9 @@ type storm struct {
 	cost     CostState
 	change   func(now Instant, m *machine)
 	overhead time.Duration // between two steps; 0 = 0.3 ms
+	// interrupted: one step in so many takes 1.6 times as long; 0 = none
+	interrupted int
+	givesUp     bool // the engine obeys Plan.Bound
 }
 
 type stormResult struct {
@@ -35,6 +38,7 @@ type stormResult struct {
 	prefill   float64   // prompt tokens of clients a second
 	answers   float64   // chat tokens a second
 	steps     int
+	late      int // steps that were given up
 	cost      CostState
 }
 
@@ -112,6 +116,16 @@ func (st storm) run(t interface {
 			l.slice(sl.Kind, sl.Start, sl.N)
 		}
 		took := st.machine.took(l)
+		if st.interrupted > 0 && rng.IntN(st.interrupted) == 0 {
+			took = took * 8 / 5
+		}
+		if st.givesUp && plan.Bound.Decide > 0 && took > plan.Bound.Limit {
+			now = now.Add(plan.Bound.Decide + st.overhead)
+			events = append(events, Event{Kind: EvStep, Outcome: StepLate, Took: plan.Bound.Decide})
+			res.steps++
+			res.late++
+			continue
+		}
 		now = now.Add(took)
 		warm := now > Instant(st.cold)
 		events = append(events, Event{Kind: EvStep, Took: took})
@@ -231,6 +245,34 @@ func TestITLTarget(t *testing.T) {
 			if r := quantile(f, 0.5) / quantile(solos, 0.5); r > 2 {
 				t.Errorf("%s, target %v: 5th token at %.2f of solo, %d newcomers", c.name, target, r, len(f))
 			}
+		}
+	}
+}
+
+// TestLateStepsAreGivenUp: on a machine that interrupts one step in a hundred, and so sends one gap in some two hundred
+// beyond the target, an engine that gives steps up leaves one in five of them. Prompts lose hardly anything by it.
+func TestLateStepsAreGivenUp(t *testing.T) {
+	beyond := func(r stormResult) (n int) {
+		for _, gap := range r.gaps {
+			if gap > 100 {
+				n++
+			}
+		}
+		return n
+	}
+	for _, seed := range []uint64{1, 2, 3} {
+		on := func(givesUp bool) stormResult {
+			return storm{policy: "meridian", target: 100 * time.Millisecond, machine: priceMachine(seed, 0.02),
+				chats: 2, clients: 4, class: Background, batch: 2048, duration: 122 * time.Second,
+				cold: 2 * time.Second, interrupted: 100, givesUp: givesUp}.run(t)
+		}
+		with, without := on(true), on(false)
+		t.Logf("seed %d: %d gaps of %d beyond the target, worst %.1f ms, prompts %.0f/s, %d of %d steps given up; "+
+			"without that %d of %d, worst %.1f ms, prompts %.0f/s", seed, beyond(with), len(with.gaps), with.worst,
+			with.prefill, with.late, with.steps, beyond(without), len(without.gaps), without.worst, without.prefill)
+		if beyond(without) < 10 || 5*beyond(with) > beyond(without) || with.late == 0 ||
+			with.late > with.steps/lateEvery+lateMost || with.prefill < 0.98*without.prefill {
+			t.Errorf("seed %d: see above", seed)
 		}
 	}
 }

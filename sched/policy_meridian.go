@@ -22,6 +22,8 @@ import (
 //     the target, prompts are held, for at most Config.MaxHeld steps in a row; then they get the smallest chunk,
 //     Config.MinPrefill tokens. Held prompts continue only when that fits. Behind a long context, where it can take
 //     twice the target, it has fewer tokens, at least one: as many as 1.1 times the target leaves time for;
+//     A step in which something slows the machine down is given up (Plan.Bound) where it would miss the target and a
+//     step of the answers alone still meets it;
 //  4. while no answer runs, every thinking request gets its token: it is on the way to its answer, and the target
 //     applies to it. When no request waits for a token, prompts get the chunk that takes Config.SoloBudget (but see
 //     SoloLimit), so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of

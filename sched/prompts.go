@@ -12,6 +12,9 @@ type stepBudget struct {
 	// protectFirstTokens: an answer has just begun. Its first words are waited for, so prompts make way.
 	protectFirstTokens bool
 	others             bool // the answers of other engines bound it (EvLimit)
+	// left is when the first of the answers' next tokens is late, alone how long a step of the answers alone takes in
+	// 95 of 100 cases; in ms. 0 = not known, or the target cannot be met.
+	left, alone float64
 }
 
 // within cuts the budget to limit ms, which other engines leave; 0 = no limit.
@@ -72,13 +75,27 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	if p.infeasible {
 		ms = max(ms, infeasibleSlack*plain)
 	}
-	most := ms
+	budget := stepBudget{most: ms, protectFirstTokens: begun, target: target, bounded: true}
 	if !p.infeasible && p.s.cost.steps > 0 {
-		alone := mul(p.s.cost.answers(b.load), p.s.cost.margin())
-		ms = min(ms, max(enoughSteps*alone, enoughShare*float64(target)/1e6))
+		budget.left, budget.alone = ms, mul(p.s.cost.answers(b.load), p.s.cost.margin())
+		ms = min(ms, max(enoughSteps*budget.alone, enoughShare*float64(target)/1e6))
 	}
+	budget.ms = ms
 	p.s.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
-	return stepBudget{ms: ms, most: most, protectFirstTokens: begun, target: target, bounded: true}
+	return budget
+}
+
+// bound is when a step of answers and prompts is better given up: when there is just time left for a step of the
+// answers alone. What the prompts have computed in it is lost, so it is done at most once in lateEvery such steps, up
+// to lateMost times in a row.
+func (p *predictive) bound(budget *stepBudget) Bound {
+	s := p.s
+	s.lateCredit = min(s.lateCredit+1, lateMost*lateEvery)
+	if s.lateCredit < lateEvery || s.cost.steps < learnedSteps {
+		return Bound{}
+	}
+	decide := budget.left - budget.alone - s.overhead.value/1e6
+	return Bound{Decide: time.Duration(decide * 1e6), Limit: time.Duration(budget.left * 1e6)}
 }
 
 // itlTarget returns the target of r's next token after its newest one, 0 = none.
@@ -135,6 +152,9 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 		p.protected = max(0, p.protected-1)
 	}
 	f.report()
+	if f.total > 0 && f.budget.left > 0 {
+		p.s.plan.Bound = p.bound(&f.budget)
+	}
 }
 
 // newFill decides how much this step may give to prompts.

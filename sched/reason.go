@@ -66,6 +66,9 @@ const (
 	ReasonDraftTrial                       // a few rows although they seem not to pay, to measure what they cost
 )
 
+// ReasonPrefillLate: a step with a chunk of the prompt was given up (Plan.Bound).
+const ReasonPrefillLate Reason = 48
+
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
 const ReasonPrefillTogether Reason = 39
 
@@ -186,6 +189,9 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonDraftRoom: {"draft_room", "Its drafted tokens were not computed, because the batch or the KV cache has no " +
 		"room for their rows."},
 	ReasonDraftTrial: {"draft_trial", "A few drafted tokens were computed to measure what their rows cost."},
+
+	ReasonPrefillLate: {"prefill_late", "A step with a chunk of its prompt was given up, because something slowed it " +
+		"down and running answers would have missed their ITL target (--itl-target-ms); the chunk is computed again."},
 
 	ReasonDraftModel: {"draft_model", "The draft model drafted tokens, and their rows were computed with its next " +
 		"token."},

@@ -82,6 +82,7 @@ type Scheduler struct {
 	risk        bool // of this Step: see endangered
 	preemptions uint64
 	guardSkips  uint64
+	lateCredit  int // see lateEvery
 	ignored     uint64
 	count       [numReasons]uint64
 	ended       ended
@@ -228,6 +229,9 @@ func (s *Scheduler) fill() {
 		s.began = s.now
 		s.plan.Predicted = time.Duration(s.cost.predict(b.load) * 1e6)
 		s.plan.Drafting = time.Duration(s.drafts.predict(s.drafts.load) * 1e6)
+		if b := &s.plan.Bound; b.Decide < s.plan.Predicted/2 || b.Limit < s.plan.Predicted {
+			*b = Bound{} // too early to tell, or meant to be late: the chunk of a prompt that was held for long
+		}
 	}
 	s.count[s.plan.Reason]++
 	if s.plan.PrefillHeld {

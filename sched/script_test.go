@@ -31,6 +31,7 @@ import (
 //	offer ID N           with each token from now on, N tokens of grade 0 are guessed to follow
 //	right ID N           so many guesses come true, from now on, and the next one does not
 //	guessing ID          what was decided about its guesses
+//	bound                when the newest plan's step is given up
 //	stats, guard, why ID, log ID, ended, count REASON, outlook
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -197,6 +198,10 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk "+
 			"%d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
+	case "bound":
+		b := sc.plan.Bound
+		fmt.Fprintf(out, "decide at %v, limit %v\n", b.Decide.Round(100*time.Microsecond),
+			b.Limit.Round(100*time.Microsecond))
 	case "guessing":
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {

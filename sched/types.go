@@ -104,6 +104,7 @@ const (
 	StepAborted         // nothing was computed; the caller removed what the batch had put into the sequences
 	StepKVFull          // the engine had too few free cells; nothing was computed
 	StepFailed          // the engine failed; every request of the batch fails
+	StepLate            // given up as Plan.Bound allows; the caller removed what the batch had put into the sequences
 )
 
 // Event is one thing that happened. A recorded list of (now, events) replays to the same plans.
@@ -273,11 +274,19 @@ type Plan struct {
 	ProbeTokens   int
 	GuessedTokens int                // not among DecodeTokens
 	Predicted     time.Duration      // of Decode, by the cost model; 0 with an empty Batch
+	Bound         Bound              // when Decode is better given up
 	Drafting      time.Duration      // predicted for the draft model, before Decode
 	Budget        int                // most tokens of this step
 	PrefillHeld   bool               // the guard kept prompts out of this step
 	Reason        Reason             // why the batch is not larger
 	Waiting       [NumClasses]Reason // why the head of each queue waits; ReasonNone = the queue is empty
+}
+
+// Bound lets the caller give a step up that an ITL target would miss: the answers get their tokens from the next one,
+// without the prompts. The zero value: it is computed in any case.
+type Bound struct {
+	Decide time.Duration // so long after the begin of Decode it can be given up and the target be kept
+	Limit  time.Duration // it is given up if it is going to take longer
 }
 
 // GuardState is what the ITL target does to prompts.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -279,4 +280,43 @@ func allocations(t *testing.T, s *subject) {
 	if n := testing.AllocsPerRun(50, step); n != 0 {
 		t.Errorf("a step allocates %v times", n)
 	}
+}
+
+// bound: a decode that would take longer than its bound is given up and leaves the engine as an abort does; one that
+// would not is computed, and the next batch has no bound.
+func bound(t *testing.T, s *subject) {
+	prompt := s.tokens(1, s.Capabilities().MaxMicroBatch)
+	want := s.decode(0, 0, prompt...)
+	s.empty(0)
+	s.decode(1, 0, prompt[:8]...)
+	within := func(b runtime.Bound) error {
+		s.Batch().Reset()
+		s.add(0, 0, prompt...)
+		s.Batch().Bound = b
+		err := s.Decode()
+		if err == nil {
+			s.same("within its bound", want, s.logits(len(prompt)-1))
+		} else if s.Logits(len(prompt)-1) != nil {
+			t.Error("there are logits after a decode that was given up")
+		}
+		s.empty(0)
+		return err
+	}
+	short := runtime.Bound{Decide: 1, Limit: 2, Expected: 1}
+	for range 3 {
+		if err := within(short); s.Capabilities().CanAbort && !errors.Is(err, runtime.ErrLate) {
+			t.Errorf("with a bound of 2 ns: %v, want %v", err, runtime.ErrLate)
+		}
+		for _, b := range []runtime.Bound{
+			{},
+			{Decide: 1, Limit: time.Hour, Expected: time.Second},
+			{Decide: time.Hour, Limit: time.Hour, Expected: time.Hour},
+		} {
+			if err := within(b); err != nil {
+				t.Errorf("with the bound %+v: %v", b, err)
+			}
+		}
+	}
+	s.wantRange("a bystander", 1, 0, 7)
+	s.same("after decodes that were given up", want, s.decode(0, 0, prompt...))
 }

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"SnapshotRange", snapshotRange},
 		{"SnapshotRefused", snapshotRefused},
 		{"Abort", abort},
+		{"Bound", bound},
 		{"Chunks", chunks},
 		{"Interleaved", interleaved},
 		{"Argmax", argmax},

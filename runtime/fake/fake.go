@@ -268,6 +268,10 @@ func (e *Engine) Decode() error {
 		return runtime.ErrKVFull
 	}
 	e.took = e.cost()
+	late := e.batch.Bound.Decide > 0 && e.took > e.batch.Bound.Limit
+	if late {
+		e.took = e.batch.Bound.Decide
+	}
 	if e.cfg.Advance != nil {
 		e.cfg.Advance(e.took)
 	}
@@ -275,6 +279,9 @@ func (e *Engine) Decode() error {
 	err := injected
 	if err == nil && e.aborted.Load() {
 		err = runtime.ErrAborted
+	}
+	if err == nil && late {
+		err = runtime.ErrLate
 	}
 	if err != nil {
 		n /= 2

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -221,7 +222,28 @@ extern bool umaProgress(float fraction, uintptr_t handle); // Go
 
 static bool on_progress(float fraction, void * handle) { return umaProgress(fraction, (uintptr_t) handle); }
 
-static bool on_abort(void * flag) { return __atomic_load_n((const int32_t *) flag, __ATOMIC_RELAXED) != 0; }
+static int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+// Whether the decode will take longer than its limit, asked once, when it has taken so long that it can be given up in
+// time. The rest is as slow as what was computed, but at most one and a half times as slow as expected: an interruption
+// that is over does not slow down the rest.
+static bool too_late(uma_stop * s) {
+    const int64_t took = now_ns() - s->begun;
+    if (took < s->decide) {
+        return false;
+    }
+    s->decide         = 0;
+    const double done = (double) s->nodes / (double) s->all;
+    const double rest = (1 - done) * std::min((double) took / done, 1.5 * (double) s->expected);
+    s->late           = done < 1 && (double) took + rest > (double) s->limit;
+    return s->late != 0;
+}
+
+static bool on_abort(void * stop) {
+    uma_stop * s = (uma_stop *) stop;
+    s->nodes++;
+    return __atomic_load_n(&s->abort, __ATOMIC_RELAXED) != 0 || s->late != 0 || (s->decide > 0 && s->all > 0 && too_late(s));
+}
 
 void uma_load_backends(const char * dir) {
     guarded("load backends", 0, [&] {
@@ -271,7 +293,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.op_offload      = true;
         p.no_perf         = true;
         p.abort_callback  = on_abort;
-        p.abort_callback_data = (void *) o->abort;
+        p.abort_callback_data = o->stop;
         return asserting([&] { return llama_init_from_model(model, p); });
     });
 }
@@ -300,12 +322,22 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, co
 
 // ---- decoding ----
 
-int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n) {
+int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop) {
     return guarded("decode", (int32_t) UMA_THREW, [&] {
-        b->n_tokens     = n;
+        const bool whole = n <= (int32_t) llama_n_ubatch(ctx); // one graph, as large as any other
+        b->n_tokens      = n;
+        stop->late = stop->nodes = 0;
+        if (stop->decide > 0 && whole) {
+            stop->begun = now_ns();
+        } else {
+            stop->decide = 0;
+        }
         const int32_t r = llama_decode(ctx, *b);
         if (r == 0) {
             llama_synchronize(ctx);
+            if (whole) {
+                stop->all = stop->nodes;
+            }
         }
         return r;
     });

@@ -47,8 +47,17 @@ typedef struct {
     bool     offload_kqv;    // the KV cache of layers on a device is there, too
     bool     embeddings;     // see llama_set_embeddings
     int32_t  pooling;        // enum llama_pooling_type
-    const int32_t * abort;   // read atomically by the abort callback; must outlive the context
+    struct uma_stop * stop;  // must outlive the context
 } uma_context_options;
+
+// When a decode stops before its end. Read by the thread that runs it, at each node of the graph.
+typedef struct uma_stop {
+    int32_t abort;                   // atomic, written by any thread
+    int32_t late;                    // it was given up: it would have taken longer than limit
+    int64_t decide, limit, expected; // ns, see runtime.Bound; decide 0: it is not given up
+    int64_t begun;                   // ns
+    int64_t nodes, all;              // computed in this decode, and in a whole one; all 0: not known
+} uma_stop;
 
 struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o);
 
@@ -56,8 +65,8 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
 // run on the n_cpus CPUs, or where the kernel likes with n_cpus = 0.
 struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, const int32_t * cpus, int32_t n_cpus);
 
-// llama_decode of the first n rows of b, and the wait for its result.
-int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n);
+// llama_decode of the first n rows of b, and the wait for its result. The caller has set stop's decide, limit and expected.
+int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop);
 
 // llama_tokenize, on a new thread with that many bytes of stack unless stack is 0. UMA_THREW when llama.cpp threw or the
 // thread cannot be created.

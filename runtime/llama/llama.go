@@ -56,8 +56,9 @@ type engine struct {
 	has  []int8
 	took time.Duration
 
-	// aborted is read by llama.cpp's compute threads and written from any goroutine. Pinned while ctx lives. It is
-	// Go memory, so that a late Abort writes to valid memory.
+	// stop is read by llama.cpp's compute threads; its abort (aborted) is written from any goroutine. Pinned while ctx
+	// lives. It is Go memory, so that an Abort after Close writes to valid memory.
+	stop    *C.uma_stop
 	aborted *atomic.Int32
 	pin     goruntime.Pinner
 
@@ -112,7 +113,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.free(unsafe.Pointer(none))
 	defer C.uma_opening(none)
 
-	e := &engine{aborted: new(atomic.Int32)}
+	e := &engine{stop: new(C.uma_stop)}
+	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
 	if err := e.load(o); err != nil {
 		e.free()
 		return nil, err
@@ -218,7 +220,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	if threadsBatch == 0 {
 		threadsBatch = threads
 	}
-	e.pin.Pin(e.aborted)
+	e.pin.Pin(e.stop)
 	c := (*C.uma_context_options)(C.calloc(1, C.sizeof_uma_context_options))
 	defer C.free(unsafe.Pointer(c))
 	c.n_ctx = C.uint32_t(o.ContextTokens)
@@ -234,7 +236,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.swa_full = C.bool(o.Sequences > 1)
 	c.offload_kqv = C.bool(!o.NoKVOffload)
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE // the caller pools rows, which may be computed in several steps
-	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
+	c.stop = e.stop
 	if e.encoder {
 		if err := e.encoderContext(c); err != nil {
 			return modelError(o.ModelPath, err.Error())
@@ -323,8 +325,10 @@ func (e *engine) Decode() error {
 		}
 		rows = e.fill(n)
 	}
+	b := &e.batch.Bound
+	e.stop.decide, e.stop.limit, e.stop.expected = C.int64_t(b.Decide), C.int64_t(b.Limit), C.int64_t(b.Expected)
 	begin := time.Now()
-	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows))
+	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), e.stop)
 	e.took = time.Since(begin)
 	switch {
 	case rc == 0:
@@ -336,6 +340,9 @@ func (e *engine) Decode() error {
 		return runtime.ErrKVFull
 	case rc == 2:
 		drainLogs(slog.LevelDebug)
+		if e.stop.late != 0 {
+			return runtime.ErrLate
+		}
 		return runtime.ErrAborted
 	}
 	why := drainLogs(slog.LevelError)

@@ -23,7 +23,7 @@ func (e *engine) referenceScore(pair []runtime.Token) (float32, error) {
 	c.n_threads, c.n_threads_batch = 1, 1
 	c.flash_attn, c.type_k, c.type_v = C.LLAMA_FLASH_ATTN_TYPE_DISABLED, C.GGML_TYPE_F16, C.GGML_TYPE_F16
 	c.embeddings, c.pooling = true, C.LLAMA_POOLING_TYPE_RANK
-	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
+	c.stop = e.stop
 	ctx := C.uma_context_new(e.model, c)
 	if ctx == nil {
 		return 0, errors.New("no context")
