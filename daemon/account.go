@@ -103,11 +103,14 @@ func would(s *meridian.Signals) string {
 }
 
 // account adds a step's counts to the metrics.
-func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
+func (l *loop) account(plan *sched.Plan, outcome sched.Outcome, took time.Duration, done time.Time) {
 	l.recordStep(plan, took, done)
+	prefill, decode := plan.PrefillTokens, plan.DecodeTokens
+	if outcome != sched.StepOK { // they are computed again
+		prefill, decode = 0, 0
+	}
 	l.m.Step(metrics.Step{
-		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens,
-		Think:  min(l.tick.thinkRows, plan.DecodeTokens),
+		Took: took, Tokens: plan.Tokens, Prefill: prefill, Decode: decode, Think: min(l.tick.thinkRows, decode),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
 		Probed: l.tick.probed, ProbeTime: l.tick.probeTime,
 		Traffic: traffic(plan, l.result.CopyTokens, &l.info, &l.caps),

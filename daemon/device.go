@@ -58,24 +58,24 @@ func (l *loop) beginTurn(now time.Time) time.Time {
 	return now
 }
 
-// endTurn passes the lease on, after it has told the other engines when this one's answers are due. done is the end of
-// the newest decode.
-func (l *loop) endTurn(done time.Time) {
+// endTurn passes the lease on, after it has told the other engines when this one's answers are due. from is when the
+// answers of the newest batch had their newest tokens: the end of its decode, or its begin where nothing came of it.
+func (l *loop) endTurn(from time.Time) {
 	d := l.device
 	if d == nil {
 		return
 	}
-	d.lease.Say(l.claim(done))
+	d.lease.Say(l.claim(from))
 	d.lease.Release()
 	d.wait = lease.Wait{OK: true}
 }
 
 // claim is the scheduler's outlook on the axis of the table.
-func (l *loop) claim(done time.Time) arbiter.Claim {
+func (l *loop) claim(from time.Time) arbiter.Claim {
 	o := l.core.Scheduler().Outlook()
 	c := arbiter.Claim{Due: arbiter.Never, Target: o.Target, Step: o.Step, Least: o.Least, Background: o.Background}
 	if o.Target > 0 {
-		c.Due = l.device.lease.At(done.Add(o.Target))
+		c.Due = l.device.lease.At(from.Add(o.Target))
 	}
 	if o.Due > 0 {
 		c.Due = min(c.Due, l.device.lease.At(l.epoch.Add(time.Duration(o.Due))))

@@ -399,9 +399,16 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.endSlices(plan, outcome, done)
 	l.reportQueued(done)
 	l.flushAll()
-	l.endTurn(done)
+	if outcome == sched.StepOK {
+		l.endTurn(done)
+	} else {
+		l.endTurn(done.Add(-took))
+	}
 	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
-	l.account(plan, took, done)
+	l.account(plan, outcome, took, done)
+	if outcome == sched.StepLate {
+		took = max(took, plan.Bound.Limit) // it would have taken longer
+	}
 	l.cpu.stepped(l, plan.Predicted, took, done)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
@@ -483,7 +490,10 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 			continue // handled with the slice before it
 		case s.Kind == sched.SlicePrefill:
 			r.client().abortable.Store(false)
-			r.trace.Add(telemetry.Part{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done, Tokens: s.N})
+			if outcome == sched.StepOK {
+				r.trace.Add(telemetry.Part{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done,
+					Tokens: s.N})
+			}
 		}
 		switch {
 		case outcome != sched.StepOK:

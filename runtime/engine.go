@@ -11,8 +11,8 @@
 //  3. Read Logits(i) for each row added with logits=true before the next Decode: the slice is a view of the
 //     engine's memory and is overwritten by it.
 //  4. On ErrKVFull the engine's state is unchanged: free cells and try again.
-//     On ErrAborted or ErrDecode an unknown part of the batch may have been written: shorten every sequence
-//     of the batch to its previous length (SeqRemove) before the next call.
+//     On ErrAborted (ErrLate is one) or ErrDecode an unknown part of the batch may have been written: shorten every
+//     sequence of the batch to its previous length (SeqRemove) before the next call.
 //  5. Close once, after the last call returned.
 package runtime
 
@@ -221,8 +221,8 @@ type Engine interface {
 	// Logits returns a view of the n_vocab raw logits of batch row i, valid until the next Decode. It is nil when row i
 	// was not added with logits=true. Logits neither copies nor allocates.
 	Logits(i int) []float32
-	// Abort makes a running Decode return ErrAborted soon. Without one it has no lasting effect. It is safe from any
-	// goroutine.
+	// Abort makes a running Decode return ErrAborted soon, but not the first one after a SeqAdd. Without one it has no
+	// lasting effect. It is safe from any goroutine.
 	Abort()
 
 	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. It returns false when the memory

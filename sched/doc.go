@@ -21,7 +21,8 @@
 //     every Rejection, answer every Start, then compute Batch. A sequence that a Release gave back can be in the same
 //     plan's Start or Batch. The plan's slices are valid until the next Step.
 //  3. Answer a plan with a Batch by exactly one EvStep in the events of the next Step, with the Outcome. If it is not
-//     StepOK, nothing of the batch counts: remove the sequences' cells from each Slice.Start on.
+//     StepOK, nothing of the batch counts: remove the sequences' cells from each Slice.Start on. StepLate answers
+//     a plan with a Bound only.
 //  4. After StepOK, every slice with Row ≥ 0 has logits at that batch index. Answer each in the same list of events,
 //     after the EvStep, by one EvToken (a token was sampled; it is the next of the history), EvFinish (the request
 //     ended) or EvCancel. A SliceProbe is not answered.

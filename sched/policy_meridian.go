@@ -21,9 +21,9 @@ import (
 //     what answers alone were measured to take, if that is more: a longer one gains little. When nothing fits
 //     the target, prompts are held, for at most Config.MaxHeld steps in a row; then they get the smallest chunk,
 //     Config.MinPrefill tokens. Held prompts continue only when that fits. Behind a long context, where it can take
-//     twice the target, it has fewer tokens, at least one: as many as 1.1 times the target leaves time for;
+//     twice the target, it has fewer tokens, at least one: as many as 1.1 times the target leaves time for.
 //     A step in which something slows the machine down is given up (Plan.Bound) where it would miss the target and a
-//     step of the answers alone still meets it;
+//     step of the answers alone still meets it, one of 32 at most;
 //  4. while no answer runs, every thinking request gets its token: it is on the way to its answer, and the target
 //     applies to it. When no request waits for a token, prompts get the chunk that takes Config.SoloBudget (but see
 //     SoloLimit), so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of
@@ -45,7 +45,7 @@ import (
 //     within ThinkFloor and a step.
 //   - A thinking request gets a token within ThinkFloor and a step; with more due than a batch has rows, in turn.
 //   - Prompts are held at most MaxHeld steps in a row, and one that has a sequence gets tokens at least once in
-//     8 × MaxRunning steps in which prompts are not held.
+//     8 × MaxRunning steps in which prompts are not held; a step that is given up counts as one with its chunks.
 type meridian struct{ predictive }
 
 func newMeridian(s *Scheduler) *meridian { return &meridian{newPredictive(s)} }

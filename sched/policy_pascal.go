@@ -16,7 +16,7 @@ import "math"
 // the answers: a parser does not read 15 tokens a second.
 //
 // Bounds: a thinking request gets a token every step. So does an answer that is not ahead of its reader, or when there
-// is no other work (with more of both than rows: in turn). Prompts: as under meridian.
+// is no other work (with more of both than rows: in turn). Prompts, and steps that are given up: as under meridian.
 type pascal struct {
 	predictive
 	turns []*request // scratch: thoughts and answers that share the rows of a step in turn

@@ -49,11 +49,13 @@ const (
 	// restSlack is how many times Config.SoloBudget a step may take that completes all prompts: a few tokens left over
 	// would wait beside answers.
 	restSlack = 1.25
-	// One step in lateEvery may be given up, so that 3 % of the time is lost at most, and lateMost of them in a row,
-	// because disturbances seldom come alone. Where the machine has become slower, the steps behind these teach the
-	// cost model.
+	// One step in lateEvery may be given up, which costs prompts 5 % of their time at most, lateMost of them in a row,
+	// because disturbances seldom come alone. Where the machine has become slower, the next steps teach the cost model.
 	lateEvery = 32
 	lateMost  = 4
+	// lateSlower is how many times as long as usual the step of answers alone may take that follows one which is given
+	// up: what slowed that down often lasts.
+	lateSlower = 1.5
 	// fairSlack is how many tokens an owner may be ahead of the others before its prompts go behind theirs.
 	fairSlack = 2048
 )

@@ -12,8 +12,8 @@ type stepBudget struct {
 	// protectFirstTokens: an answer has just begun. Its first words are waited for, so prompts make way.
 	protectFirstTokens bool
 	others             bool // the answers of other engines bound it (EvLimit)
-	// left is when the first of the answers' next tokens is late, alone how long a step of the answers alone takes in
-	// 95 of 100 cases; in ms. 0 = not known, or the target cannot be met.
+	// left is how much time there is until the first of the answers' next tokens is late, alone how long a step of the
+	// answers alone takes in 95 of 100 cases; in ms. 0 = not known, or the target cannot be met.
 	left, alone float64
 }
 
@@ -94,7 +94,7 @@ func (p *predictive) bound(budget *stepBudget) Bound {
 	if s.lateCredit < lateEvery || s.cost.steps < learnedSteps {
 		return Bound{}
 	}
-	decide := budget.left - budget.alone - s.overhead.value/1e6
+	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.value/1e6
 	return Bound{Decide: time.Duration(decide * 1e6), Limit: time.Duration(budget.left * 1e6)}
 }
 
@@ -152,7 +152,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 		p.protected = max(0, p.protected-1)
 	}
 	f.report()
-	if f.total > 0 && f.budget.left > 0 {
+	if f.total > 0 && f.budget.left > 0 && f.stopped != ReasonPrefillFloor { // which is meant to be late
 		p.s.plan.Bound = p.bound(&f.budget)
 	}
 }

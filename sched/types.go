@@ -282,10 +282,10 @@ type Plan struct {
 	Waiting       [NumClasses]Reason // why the head of each queue waits; ReasonNone = the queue is empty
 }
 
-// Bound lets the caller give a step up that an ITL target would miss: the answers get their tokens from the next one,
-// without the prompts. The zero value: it is computed in any case.
+// Bound lets the caller give a step up that is going to miss the ITL target: the answers get their tokens from the next
+// one, without the prompts. The zero value: it is computed in any case.
 type Bound struct {
-	Decide time.Duration // so long after the begin of Decode it can be given up and the target be kept
+	Decide time.Duration // the latest time after the begin of Decode at which giving it up keeps the target
 	Limit  time.Duration // it is given up if it is going to take longer
 }
 

@@ -320,3 +320,26 @@ func bound(t *testing.T, s *subject) {
 	s.wantRange("a bystander", 1, 0, 7)
 	s.same("after decodes that were given up", want, s.decode(0, 0, prompt...))
 }
+
+// shiftNotStopped: a decode that carries out a shift is not given up. Half of a shift would be done again by the next
+// decode, and keys would be rotated twice.
+func shiftNotStopped(t *testing.T, s *subject) {
+	if c := s.Capabilities(); !c.CanShift || !c.CanRemoveRange {
+		t.Skip("nothing can be shifted")
+	}
+	shifted := func(b runtime.Bound) []float32 {
+		s.decode(0, 0, s.tokens(1, 24)...)
+		s.SeqRemove(0, 4, 10)
+		if err := s.SeqAdd(0, 10, 24, -6); err != nil {
+			t.Fatal(err)
+		}
+		s.Batch().Reset()
+		row := s.add(0, 18, s.tokens(2, 8)...)
+		s.Batch().Bound = b
+		s.mustDecode()
+		defer s.empty(0)
+		return s.logits(row)
+	}
+	want := shifted(runtime.Bound{})
+	s.same("shifted under a bound", want, shifted(runtime.Bound{Decide: 1, Limit: 2, Expected: 1}))
+}

@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"SnapshotRefused", snapshotRefused},
 		{"Abort", abort},
 		{"Bound", bound},
+		{"ShiftNotStopped", shiftNotStopped},
 		{"Chunks", chunks},
 		{"Interleaved", interleaved},
 		{"Argmax", argmax},

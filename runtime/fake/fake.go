@@ -107,6 +107,7 @@ type Engine struct {
 	decodes int
 	took    time.Duration
 	aborted atomic.Bool
+	shifted bool // by a SeqAdd since the last Decode
 	inside  atomic.Bool
 	threads atomic.Int32
 	dead    bool
@@ -268,7 +269,9 @@ func (e *Engine) Decode() error {
 		return runtime.ErrKVFull
 	}
 	e.took = e.cost()
-	late := e.batch.Bound.Decide > 0 && e.took > e.batch.Bound.Limit
+	stops := !e.shifted // as in llama.cpp
+	e.shifted = false
+	late := stops && e.batch.Bound.Decide > 0 && e.took > e.batch.Bound.Limit
 	if late {
 		e.took = e.batch.Bound.Decide
 	}
@@ -277,7 +280,7 @@ func (e *Engine) Decode() error {
 	}
 	n := e.batch.Len()
 	err := injected
-	if err == nil && e.aborted.Load() {
+	if err == nil && stops && e.aborted.Load() {
 		err = runtime.ErrAborted
 	}
 	if err == nil && late {

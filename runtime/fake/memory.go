@@ -101,6 +101,7 @@ func (e *Engine) SeqAdd(s runtime.Seq, p0, p1, delta runtime.Pos) error {
 	if !e.known(s) {
 		return fmt.Errorf("shift positions: sequence %d is not one of 0 … %d", s, len(e.seqs)-1)
 	}
+	e.shifted = true
 	from, to := e.span(s, p0, p1)
 	q := &e.seqs[s]
 	for _, i := range q.cells[from:to] {

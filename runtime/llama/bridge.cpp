@@ -225,8 +225,9 @@ static bool on_progress(float fraction, void * handle) { return umaProgress(frac
 static int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 // Whether the decode will take longer than its limit, asked once, when it has taken so long that it can be given up in
-// time. The rest is as slow as what was computed, but at most one and a half times as slow as expected: an interruption
-// that is over does not slow down the rest.
+// time. The share of nodes is a rough measure of what is done: layers are alike, and there are some dozens. The rest is as
+// slow as what was computed, but at most one and a half times as slow as expected: an interruption that is over does not
+// slow down the rest.
 static bool too_late(uma_stop * s) {
     const int64_t took = now_ns() - s->begun;
     if (took < s->decide) {
@@ -242,6 +243,9 @@ static bool too_late(uma_stop * s) {
 static bool on_abort(void * stop) {
     uma_stop * s = (uma_stop *) stop;
     s->nodes++;
+    if (s->never) {
+        return false;
+    }
     return __atomic_load_n(&s->abort, __ATOMIC_RELAXED) != 0 || s->late != 0 || (s->decide > 0 && s->all > 0 && too_late(s));
 }
 
@@ -324,7 +328,7 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, co
 
 int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop) {
     return guarded("decode", (int32_t) UMA_THREW, [&] {
-        const bool whole = n <= (int32_t) llama_n_ubatch(ctx); // one graph, as large as any other
+        const bool whole = n <= (int32_t) llama_n_ubatch(ctx) && !stop->never; // one graph, with as many nodes as any other
         b->n_tokens      = n;
         stop->late = stop->nodes = 0;
         if (stop->decide > 0 && whole) {

@@ -54,6 +54,7 @@ typedef struct {
 typedef struct uma_stop {
     int32_t abort;                   // atomic, written by any thread
     int32_t late;                    // it was given up: it would have taken longer than limit
+    bool    never;                   // not even with abort
     int64_t decide, limit, expected; // ns, see runtime.Bound; decide 0: it is not given up
     int64_t begun;                   // ns
     int64_t nodes, all;              // computed in this decode, and in a whole one; all 0: not known

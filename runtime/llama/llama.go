@@ -61,6 +61,9 @@ type engine struct {
 	stop    *C.uma_stop
 	aborted *atomic.Int32
 	pin     goruntime.Pinner
+	// shifted: the next decode first rotates cells in place. Stopped halfway, that would be done again, so the decode
+	// is not stopped.
+	shifted bool
 
 	vocab *vocab
 	caps  runtime.Capabilities
@@ -327,9 +330,14 @@ func (e *engine) Decode() error {
 	}
 	b := &e.batch.Bound
 	e.stop.decide, e.stop.limit, e.stop.expected = C.int64_t(b.Decide), C.int64_t(b.Limit), C.int64_t(b.Expected)
+	if !e.caps.CanAbort {
+		e.stop.decide = 0
+	}
+	e.stop.never = C.bool(e.shifted)
 	begin := time.Now()
 	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), e.stop)
 	e.took = time.Since(begin)
+	e.shifted = e.shifted && rc < 0
 	switch {
 	case rc == 0:
 		e.rows = n

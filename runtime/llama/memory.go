@@ -62,6 +62,7 @@ func (e *engine) SeqAdd(s runtime.Seq, p0, p1, delta runtime.Pos) error {
 		return fmt.Errorf("shift positions: sequence %d is not one of 0 … %d", s, e.caps.MaxSequences-1)
 	}
 	C.llama_memory_seq_add(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1), C.llama_pos(delta))
+	e.shifted = true
 	return nil
 }
 
