@@ -229,7 +229,7 @@ func (s *Scheduler) fill() {
 		s.began = s.now
 		s.plan.Predicted = time.Duration(s.cost.predict(b.load) * 1e6)
 		s.plan.Drafting = time.Duration(s.drafts.predict(s.drafts.load) * 1e6)
-		if b := &s.plan.Bound; b.Decide > 0 {
+		if b := &s.plan.Bound; *b != (Bound{}) {
 			b.Decide, b.Limit = b.Decide-s.plan.Drafting, b.Limit-s.plan.Drafting
 			if b.Decide < s.plan.Predicted/2 || float64(b.Limit)/1e6 < s.cost.upper(s.batcher.load) {
 				*b = Bound{} // too early to tell, or planned to be late
