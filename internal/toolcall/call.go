@@ -179,7 +179,8 @@ func (p *Parser) unwrap() bool {
 	if validJSON(inner) != '{' {
 		return false
 	}
-	p.args = append(p.args[:0], inner...)
+	var j scanner // its strings may have control characters as well
+	p.args, _, _ = j.copyValue(p.args[:0], inner, true)
 	return true
 }
 
