@@ -31,10 +31,12 @@ func kernelsCommand() *cobra.Command {
 		Long: `Opens a model twice, with uma-serve's kernels and with ggml's (and the weights that ggml repacks), and
 alternates the same step on both: one token each of 1, 4 and 16 sequences, and a prompt. The ratio is ggml's
 time divided by that of uma-serve's kernels. Between single rows the model's file is read with nothing computed: no
-step of one row is much faster than that.
+step of one row is much faster than that. Where memory is the limit for both, --size 30m shows the kernels themselves:
+its weights stay in a cache of 32 MB.
 
   uma-bench kernels                                      1.1 B parameters: Q4_K_M, Q6_K, Q4_0
   uma-bench kernels --kernels avx2 --weights q4_k_m
+  uma-bench kernels --size 30m --rows 1 --prompt 0 --rounds 301
   uma-bench kernels --size 135m --weights f16,bf16 --rounds 15
   uma-bench kernels --size 135m --weights q8_0 --long 16000     a prompt of 16,000 tokens and steps behind it`,
 		Args: cobra.NoArgs,

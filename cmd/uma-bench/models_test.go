@@ -80,7 +80,7 @@ func TestPrintOverheadHasAColumnForEachType(t *testing.T) {
 
 func TestPromptFlags(t *testing.T) {
 	for line, want := range map[string]string{
-		"--size 3b":           `--size is "3b"; it takes 135m, 1b`,
+		"--size 3b":           `--size is "3b"; it takes 135m, 1b, 30m`,
 		"--tokens 0":          "--tokens is [0]; each must be 1…1024",
 		"--tokens 5000":       "each must be 1…1024",
 		"--rounds 0":          "--rounds is 0; it must be at least 1",

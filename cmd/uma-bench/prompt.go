@@ -21,6 +21,7 @@ import (
 var promptSizes = map[string][]ggufgen.Config{
 	"135m": {ggufgen.Bench135M(), ggufgen.Bench135MWide()},
 	"1b":   {ggufgen.Bench1B()},
+	"30m":  {ggufgen.Bench30M()},
 }
 
 func promptCommand() *cobra.Command {

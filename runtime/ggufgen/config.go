@@ -172,12 +172,21 @@ func Bench1B() Config {
 	}
 }
 
+// Bench30M is one layer of Bench1B's width (30.4 M parameters, 17 to 25 MB of quantised weights): what a cache of 32 MB
+// holds, so that the speed of memory does not limit a step.
+func Bench30M() Config {
+	c := Bench1B()
+	c.Name, c.Layers, c.FFN, c.VocabSize = "ggufgen-bench-30m", 1, 2048, 2048
+	return c
+}
+
 // Presets returns the command's named configurations.
 func Presets() map[string]Config {
 	return map[string]Config{
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
 		"tiny-maincoder": TinyMaincoder(),
 		"bench135m":      Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
+		"bench30m":    Bench30M(),
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
 	}
