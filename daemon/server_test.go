@@ -37,6 +37,7 @@ type faulty struct {
 	m     *metrics.Metrics
 	after atomic.Int64 // steps until the failure; 0 = none is ordered
 	err   error        // written before after
+	begun time.Time    // of the newest decode; the loop's
 }
 
 // failStep makes the n-th step from now fail.
@@ -47,6 +48,7 @@ func (f *faulty) failStep(n int, err error) {
 
 func (f *faulty) Decode() error {
 	look(f.m, true)
+	f.begun = time.Now()
 	if f.after.Load() > 0 && f.after.Add(-1) == 0 {
 		f.FailDecode(1, f.err)
 	}

@@ -277,6 +277,33 @@ func TestLateStepsAreGivenUp(t *testing.T) {
 	}
 }
 
+// TestLateStepsInASlowdown: where every step takes longer for a while, one after the other is beyond its bound. Giving
+// them up stays within its share, no token waits for twice the target, and prompts go on.
+func TestLateStepsInASlowdown(t *testing.T) {
+	for _, slower := range []float64{1.3, 1.6, 2} {
+		for _, seed := range []uint64{1, 2, 3} {
+			on := func(givesUp bool) stormResult {
+				return storm{policy: "meridian", target: 100 * time.Millisecond, machine: priceMachine(seed, 0.05),
+					chats: 2, clients: 4, class: Background, batch: 2048, duration: 62 * time.Second,
+					cold: 2 * time.Second, givesUp: givesUp, change: func(now Instant, m *machine) {
+						m.speed = 1
+						if sec := now / 1e9; sec%10 >= 7 {
+							m.speed = slower
+						}
+					}}.run(t)
+			}
+			with, without := on(true), on(false)
+			t.Logf("%.1f times as slow, seed %d: p95 %.1f, worst %.1f ms, prompts %.0f/s, %d of %d given up; without "+
+				"that p95 %.1f, worst %.1f ms, prompts %.0f/s", slower, seed, quantile(with.gaps, 0.95), with.worst,
+				with.prefill, with.late, with.steps, quantile(without.gaps, 0.95), without.worst, without.prefill)
+			if quantile(with.gaps, 0.95) > 100 || with.worst > 200 || with.late == 0 ||
+				with.late > with.steps/lateEvery+lateMost || with.prefill < 0.95*without.prefill {
+				t.Errorf("%.1f times as slow, seed %d: see above", slower, seed)
+			}
+		}
+	}
+}
+
 // TestITLTargetFromSaved: a server that starts with what another one learned meets the target from the first step of
 // a storm on, and one that knows nothing nearly does.
 func TestITLTargetFromSaved(t *testing.T) {

@@ -7,7 +7,8 @@ if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
 	echo "scripts/deb-check.sh is SKIPPED: it needs root and debootstrap" >&2
 	exit 0
 fi
-deb=$(ls -t dist/uma-serve_*_"$(dpkg --print-architecture)".deb | head -1)
+deb=$(ls -t dist/uma-serve_*_"$(dpkg --print-architecture)".deb 2>/dev/null | head -1) || true
+[ -n "$deb" ] || { echo "deb-check: dist/ has no package for this machine; make deb writes it" >&2 && exit 1; }
 root=$(mktemp -d)
 server=
 cleanup() {
