@@ -41,8 +41,9 @@ func TestClaimAfterAStepThatGaveNothing(t *testing.T) {
 	r.begin(c, func(q *wire.Request) { q.ID, q.Messages[0].Content = "prompt", strings.Repeat("long ", 2000) })
 	h.arrived(1)
 
-	// due is relative to the begin of the newest decode, without the target.
-	due := func() time.Duration {
+	// due is relative to the begin of the newest decode, without the target. Where the answer's own step takes all of
+	// the target, on a machine that stands still, the limit that it is read from follows the step: ok is false.
+	due := func() (d time.Duration, ok bool) {
 		o := h.loop.core.Scheduler().Outlook()
 		if o.Target == 0 || o.Due != 0 {
 			t.Fatalf("the answer got no place in the step: %+v", o)
@@ -52,7 +53,7 @@ func TestClaimAfterAStepThatGaveNothing(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing limits the other model's steps")
 		}
-		return limit + o.Step
+		return limit + o.Step, o.Step < o.Target/2
 	}
 	const late = "late_steps_total"
 	given := 0
@@ -65,12 +66,16 @@ func TestClaimAfterAStepThatGaveNothing(t *testing.T) {
 			h.step()
 			continue
 		}
+		d, ok := due()
+		if !ok {
+			continue
+		}
 		given++
-		if d := due(); d > 0 {
+		if d > 0 {
 			t.Errorf("a step was given up: the answer is due %v later than one target after its begin", d)
 		}
 		h.step()
-		if d := due(); d <= 0 {
+		if d, ok := due(); ok && d <= 0 {
 			t.Errorf("a step gave a token: the answer is due %v before one target after its begin", -d)
 		}
 	}
