@@ -80,8 +80,13 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, c
     }
 }
 
+// LONE_AHEAD is how many bytes ahead of itself a lone row that is multiplied 32 bytes at a time asks for its weights. It waits
+// for sums, so that the processor looks less far ahead by itself: 6 KiB made F16 5 % faster, 4 and 8 KiB 1 % (Zen 4). Pairs of
+// BF16, 64 bytes at a time, became 3 % slower.
+constexpr int64_t LONE_AHEAD = 6 << 10;
+
 // lone multiplies a strip with one row, row after row of the strip, where that takes no longer than memory needs: the
-// processor follows a single stream of weights by itself, better than it is told. The sums are those of tile.
+// processor follows a single stream of weights better than several. The sums are those of tile.
 template <class F> void lone(const uma_job & j, int64_t s) {
     const int rows = j.m - s * FLOAT_ROWS < FLOAT_ROWS ? (int) (j.m - s * FLOAT_ROWS) : FLOAT_ROWS;
     vf        sum[FLOAT_ROWS];
@@ -89,6 +94,9 @@ template <class F> void lone(const uma_job & j, int64_t s) {
         const char * w = j.w + (s * FLOAT_ROWS + (r < rows ? r : rows - 1)) * j.w_row;
         sum[r]         = vf{};
         for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
+            if (F::STEP == LANES && b % 64 == 0) {
+                __builtin_prefetch(w + b + LONE_AHEAD, 0, 2);
+            }
             sum[r] = F::add(F::load(w + b), F::load(j.x + b), sum[r]);
         }
     }
