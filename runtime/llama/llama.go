@@ -430,7 +430,7 @@ func (e *engine) free() {
 	if e.ctx != nil {
 		e.forgetPositions()
 		C.llama_detach_threadpool(e.ctx)
-		C.llama_free(e.ctx)
+		freeContext(e.ctx)
 	}
 	e.freeThreads()
 	if e.model != nil {
