@@ -1,8 +1,8 @@
 //go:build !llama_system && !llama_engine && !llama_stub
 
-// The end of a context. The engine module's ggml_backend_sched_free reads the backends, and llama_context frees its backends
-// first, because it declares them last: it read freed memory, and crashed where that had been unmapped. llama.cpp's own does not
-// read them.
+// The end of a context. The engine module's ggml_backend_sched_free reads the backends, and llama_context frees its
+// backends first, because it declares them last: freed memory was read, and where it had been unmapped, the process
+// crashed. llama.cpp's own ggml_backend_sched_free does not read them.
 
 #if __has_include("llama.h")
 

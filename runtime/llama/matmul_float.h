@@ -80,9 +80,9 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, c
     }
 }
 
-// LONE_AHEAD is how many bytes ahead of itself a lone row that is multiplied 32 bytes at a time asks for its weights. It waits
-// for sums, so that the processor looks less far ahead by itself: 6 KiB made F16 5 % faster, 4 and 8 KiB 1 % (Zen 4). Pairs of
-// BF16, 64 bytes at a time, became 3 % slower.
+// LONE_AHEAD is how many bytes ahead a lone row that is multiplied 32 bytes at a time asks for its weights. It waits for
+// sums, so that the processor looks less far ahead by itself: 6 KiB made F16 5 % faster, 4, 8 and 12 KiB 1 % (Zen 4).
+// Pairs of BF16, 64 bytes at a time, became 3 % slower with it.
 constexpr int64_t LONE_AHEAD = 6 << 10;
 
 // lone multiplies a strip with one row, row after row of the strip, where that takes no longer than memory needs: the
