@@ -150,7 +150,7 @@ func (cfg *SpeculateConfig) ask(begin time.Time, seed uint64, speculate bool) (a
 const sameArrival = time.Millisecond / 2
 
 // summary returns the tokens a second of all streams, from the first token to the last, and the 95th percentile of the
-// time between two arrivals in ms.
+// time between two arrivals in ms; 0 where all arrivals are within sameArrival, as with --tiny.
 func summary(streams []guessedAnswer) (rate, p95 float64) {
 	first, last, n := streams[0].times[0], time.Duration(0), 0
 	var gaps []float64
@@ -163,7 +163,10 @@ func summary(streams []guessedAnswer) (rate, p95 float64) {
 			}
 		}
 	}
-	return float64(n-len(streams)) / (last - first).Seconds(), side(0, gaps).ITLp95Ms
+	if len(gaps) > 0 {
+		p95 = side(0, gaps).ITLp95Ms
+	}
+	return float64(n-len(streams)) / (last - first).Seconds(), p95
 }
 
 // differentTokens are n different ordinary tokens of a generated model.

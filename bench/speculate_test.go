@@ -44,4 +44,8 @@ func TestSpeculateSummary(t *testing.T) {
 	if rate != 50 || p95 != 95 {
 		t.Errorf("%v tokens/s, p95 %v ms", rate, p95)
 	}
+	// Tokens faster than arrivals can be told apart have a rate and no gap.
+	if rate, p95 = summary([]guessedAnswer{{times: []time.Duration{0, 100_000, 200_000}}}); rate != 10_000 || p95 != 0 {
+		t.Errorf("within one arrival: %v tokens/s, p95 %v", rate, p95)
+	}
 }
