@@ -7,10 +7,6 @@ PREFIX  ?= /usr/local
 GO      ?= go
 OS      := $(shell uname -s)
 
-# llama.cpp is compiled from the source that this Go module vendors; cgo needs to be told where its headers lie.
-ENGINE_MODULE := github.com/ollama/ollama
-ENGINE_DIR     = $(shell $(GO) mod download $(ENGINE_MODULE) >&2 && $(GO) list -m -f '{{.Dir}}' $(ENGINE_MODULE))
-
 # ggml picks its kernels at compile time: without the machine's own instruction set it is several times slower.
 # A binary for other machines: make MARCH=x86-64-v3
 ifeq ($(OS)-$(shell uname -m),Darwin-arm64)
@@ -19,21 +15,13 @@ else
 MARCH ?= native
 endif
 MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
-# The module leaves ggml's AMX kernels out but refers to them where the compiler knows AMX: the link would fail. With
-# them Q8_0 weights would be repacked away from our kernels, too, which use AMX by themselves.
-ifneq ($(MAKECMDGOALS),help)
-MARCH_FLAG += $(if $(shell echo | $$($(GO) env CC) $(MARCH_FLAG) -dM -E - 2>/dev/null | \
-	grep __AMX_INT8__),-mno-amx-int8)
-endif
-# -Wno-stringop-overflow: gcc 12 warns wrongly on ggml's repack.cpp.
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
-export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
-ifeq ($(filter help clean,$(MAKECMDGOALS)),)
-ifeq ($(ENGINE),)
-ENGINE_INCLUDES = -I$(1)/llama/llama.cpp/include -I$(1)/ml/backend/ggml/ggml/include
-export CGO_CPPFLAGS := -DGGML_USE_CPU_REPACK $(foreach d,$(ENGINE_DIR),$(call ENGINE_INCLUDES,$(d)))
-else
-# Another llama.cpp than the module's: its own cmake builds it, with CMAKE_ARGS (docs/engines.md).
+export CGO_CXXFLAGS := -O3 $(MARCH_FLAG)
+
+# llama.cpp: that of engine.lock, or what ENGINE names, built by its own cmake with CMAKE_ARGS (docs/engines.md).
+# These goals do not link it.
+WITHOUT_ENGINE := help clean deb tarball deb-check engine-bump backend-cuda backend-vulkan cuda-compile
+ifneq ($(filter-out $(WITHOUT_ENGINE),$(or $(MAKECMDGOALS),build)),)
 ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
 $(if $(ENGINE_MK),,$(error llama.cpp is not built: see above))
 include $(ENGINE_MK)
@@ -43,7 +31,6 @@ export CGO_LDFLAGS  := $(ENGINE_LDFLAGS)
 export ENGINE_TAGS
 export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS))
 endif
-endif
 
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
@@ -51,13 +38,11 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	replay fuzz install deb tarball deb-check cuda engine-check env clean help
+	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan engine-check engine-bump env clean help
 
-build: $(COMMANDS) ## build every command into bin/ (two minutes at first); ENGINE=/path/to/llama.cpp links that one
+build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
 	@mkdir -p $(BIN)
-	@[ -n "$(ENGINE)" ] || [ -e $(BIN)/$@ ] || ! $(GO) list -deps ./cmd/$@ | grep -q '/runtime/llama$$' || \
-		echo "building $(BIN)/$@: llama.cpp is compiled the first time, two minutes on two cores"
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
@@ -117,16 +102,19 @@ tarball: ## the same as an archive with its own install script; ARCH=arm64
 deb-check: ## install the package of make deb into a clean Debian, chat, remove it (needs root and debootstrap)
 	@scripts/deb-check.sh
 
-cuda: ## build ggml's CUDA backend beside the binaries (needs nvcc and cmake)
-	@scripts/cuda.sh "$(ENGINE_DIR)"
+backend-cuda backend-vulkan: ## build a back end as a library beside the binaries, where uma-serve finds it at start
+	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
 
-engine-check: build ## the engine's tests and smoke on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
-	@ENGINE_TREE="$(ENGINE)" scripts/engine-check.sh
+engine-check: build ## the engine's tests and smoke; on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
+	@scripts/engine-check.sh
+
+engine-bump: ## pin another llama.cpp: VERSION= is one of the package llama-cpp-python; builds, checks, says what changed
+	@scripts/engine-bump.sh "$(VERSION)"
 
 env: ## print the exports that a plain `go build` or an editor needs: eval "$(make -s env)"
 	@printf 'export CGO_CFLAGS="%s"\nexport CGO_CXXFLAGS="%s"\nexport CGO_CPPFLAGS="%s"\n' \
 		"$$CGO_CFLAGS" "$$CGO_CXXFLAGS" "$$CGO_CPPFLAGS"
-	@[ -z "$(ENGINE)" ] || printf 'export CGO_LDFLAGS="%s"\nexport ENGINE_TAGS="%s"\nexport GOFLAGS="%s"\n' \
+	@printf 'export CGO_LDFLAGS="%s"\nexport ENGINE_TAGS="%s"\nexport GOFLAGS="%s"\n' \
 		"$$CGO_LDFLAGS" "$$ENGINE_TAGS" "$$GOFLAGS"
 
 clean: ## remove what make built

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub && !race
+//go:build cgo && (llama_engine || llama_system) && !race
 
 package core
 

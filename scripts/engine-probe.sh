@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 tree=$1
 go=${GO:-go}
 cc=$("$go" env CC) cxx=$("$go" env CXX)
-flags="-fsyntax-only -w $2 -I$tree/include -I$tree/ggml/include -I$tree/ggml/src $3 -DUMA_ENGINE"
+flags="-fsyntax-only -w $2 -I$tree/include -I$tree/ggml/include -I$tree/ggml/src $3"
 
 cpp() { # definition, files
 	local f

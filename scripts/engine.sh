@@ -1,56 +1,74 @@
 #!/usr/bin/env bash
-# Builds the static libraries of a llama.cpp source tree with the tree's own cmake, finds out what of runtime/llama
-# fits that tree, and prints the name of a makefile with the flags for Go. make calls this with ENGINE=TREE. Nothing is
-# written into the tree.
+# Builds the static libraries of llama.cpp with its own cmake, finds out what of runtime/llama fits it, and prints the
+# name of a makefile with the flags for Go. make calls this. Nothing is written into the source tree.
 #
-#   scripts/engine.sh TREE 'PROCESSOR FLAGS' 'CMAKE ARGUMENTS'
+#   scripts/engine.sh 'ENGINE' 'PROCESSOR FLAGS' 'CMAKE ARGUMENTS'
 #
-# GO and CMAKE name other programs than go and cmake, JOBS is the number of compilers at a time.
+# ENGINE is what scripts/engine-fetch.sh takes; '' is the llama.cpp of engine.lock. GO and CMAKE name other programs than
+# go and cmake, JOBS is the number of compilers at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 given=$1 march=$2 args=$3
 go=${GO:-go}
+. ./engine.lock
 
 fail() {
-	echo "make ENGINE=$given: $*" >&2
+	echo "make${given:+ ENGINE=$given}: $*" >&2
 	exit 1
 }
 sum() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
 short() { sum | cut -c1-12; }
 
-[ -f "$given/include/llama.h" ] && [ -f "$given/ggml/CMakeLists.txt" ] ||
-	fail "this is no llama.cpp source tree: include/llama.h and ggml/CMakeLists.txt are expected in it"
-tree=$(cd "$given" && pwd -P)
-case $tree$PWD in
-*[[:space:]\$\#\'\"]*) fail "compilers are not given paths with blanks or one of \$ # ' \": $tree, $PWD" ;;
-esac
 case $args in
 *BUILD_SHARED_LIBS* | *GGML_BACKEND_DL* | *GGML_CPU_ALL_VARIANTS*)
 	fail "CMAKE_ARGS has $args: the libraries are linked statically, so BUILD_SHARED_LIBS, GGML_BACKEND_DL and" \
 		"GGML_CPU_ALL_VARIANTS cannot be set" ;;
 esac
-for tool in "${CMAKE:-cmake}" make; do
-	command -v "$tool" >/dev/null || fail "$tool is missing; Debian: apt install cmake make, macOS: brew install cmake"
+if [ -d "$given" ]; then
+	[ -f "$given/include/llama.h" ] && [ -f "$given/ggml/CMakeLists.txt" ] ||
+		fail "this is no llama.cpp source tree: include/llama.h and ggml/CMakeLists.txt are expected in it"
+fi
+cc=$("$go" env CC) cxx=$("$go" env CXX)
+for tool in "${CMAKE:-cmake}" make "${cxx%% *}"; do
+	command -v "$tool" >/dev/null || fail "$tool is missing; Debian: apt install cmake make g++ python3-pip," \
+		"macOS: xcode-select --install && brew install cmake python"
 done
 cmake=${CMAKE:-cmake}
-cc=$("$go" env CC) cxx=$("$go" env CXX)
+tree=$(scripts/engine-fetch.sh "$given") || exit
+case $tree$PWD in
+*[[:space:]\$\#\'\"]*) fail "compilers are not given paths with blanks or one of \$ # ' \": $tree, $PWD" ;;
+esac
 
-# What the sources are: their sum, and the commit where they are a clean checkout.
-sources=$(cd "$tree" && find CMakeLists.txt cmake include src ggml -type f | LC_ALL=C sort |
-	while read -r f; do printf '%s\0' "$f"; done | xargs -0 "$(command -v sha256sum || echo shasum)" | short)
-commit=''
-if [ "$(git -C "$tree" rev-parse --show-toplevel 2>/dev/null)" = "$tree" ]; then
-	commit=$(git -C "$tree" rev-parse --short=9 HEAD)
+# What the sources are: the version, and the commit where they are unchanged, else their sum.
+sources=$(scripts/engine-sum.sh "$tree")
+version=$(sed -nE 's/^set\(LLAMA_VERSION_(MAJOR|MINOR|PATCH) +([0-9]+)\)$/\2/p' "$tree/CMakeLists.txt" | paste -sd. -)
+cached=$(dirname "$tree")
+builds=$PWD/build/engine source=''
+case $cached in
+*/"$sha256" | */git-"$commit") source=$commit version=$llama_cpp ;;
+esac
+if [ -f "$cached/sources" ]; then # scripts/engine-fetch.sh unpacked it
+	[ "$(cat "$cached/sources")" = "$sources" ] ||
+		fail "files in $tree have changed since it was unpacked; remove $cached, and make fetches it again"
+	builds=$cached
+elif [ "$(git -C "$tree" rev-parse --show-toplevel 2>/dev/null)" = "$tree" ]; then
+	source=$(git -C "$tree" rev-parse HEAD)
+	[ -z "$(git -C "$tree" status --porcelain -- CMakeLists.txt cmake include src ggml)" ] ||
+		source="${source:0:9}, changed: $sources"
 fi
-name="${commit:+$commit, changed: }$sources"
-if [ -n "$commit" ] && [ -z "$(git -C "$tree" status --porcelain -- CMakeLists.txt cmake include src ggml)" ]; then
-	name=$commit
-fi
+case $source in
+'') name=$sources ;;
+*,*) name=$source ;;
+*) name=${source:0:9} ;;
+esac
+name="${version:+$version }$name"
 
-# One folder for a tree, its commit and the flags: an edit of the tree compiles what it touches.
-key=$(printf '%s\n' "$tree" "$commit" "$march" "$args" "$("$cxx" --version | head -1)" | short)
-dir=$PWD/build/engine/${commit:-tree}-$key
-mkdir -p "$dir"
+# One folder for a tree, its commit and the flags: an edit of the tree compiles what it touches. The processor's flags
+# may say "native", which is another thing on another machine that has the same cache.
+key=$(printf '%s\n' "$tree" "$source" "$march" "$args" "$("$cxx" --version | head -1)" \
+	"$("$cc" $march -dM -E - </dev/null | LC_ALL=C sort)" "$(cat scripts/engine/CMakeLists.txt)" | short)
+dir=$builds/build-$key own=$PWD/build/engine/$key # of all checkouts, of this one
+mkdir -p "$dir" "$own"
 if command -v flock >/dev/null; then # make may be run twice at a time
 	exec 9>"$dir/lock"
 	flock 9
@@ -78,14 +96,14 @@ includes="-I$dir -I$tree/include -I$tree/ggml/include -I$tree/ggml/src"
 
 # What fits is found out again when the tree or the binding has changed. A part's tag leaves it out.
 state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine-probe.sh scripts/engine/* | short)
-if [ "$(cat "$dir/probed" 2>/dev/null)" != "$state" ]; then
+if [ "$(cat "$own/probed" 2>/dev/null)" != "$state" ]; then
 	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \
-		>"$dir/parts" 2>"$dir/parts.log"
-	echo "$state" >"$dir/probed"
+		>"$own/parts" 2>"$own/parts.log"
+	echo "$state" >"$own/probed"
 fi
 tags=llama_engine extra='' left=''
 for part in products attention positions keep barrier repacked; do
-	if line=$(grep "^$part " "$dir/parts"); then
+	if line=$(grep "^$part " "$own/parts"); then
 		extra+=" ${line#"$part "}"
 	else
 		tags+=,llama_no_$part
@@ -93,21 +111,22 @@ for part in products attention positions keep barrier repacked; do
 	fi
 done
 if [ -n "$left" ]; then
-	echo "left out, because it does not fit this llama.cpp: $left (docs/engines.md; why: $dir/parts.log)" >&2
+	echo "left out, because it does not fit this llama.cpp: $left (docs/engines.md; why: $own/parts.log)" >&2
 fi
 
-cat >"$dir/uma_engine.h" <<HEADER
-#define UMA_ENGINE_BUILD "llama.cpp $name (make ENGINE)"
-HEADER
+[ -e "$dir/uma_engine.h" ] || echo "#define UMA_ENGINE_BUILD \"llama.cpp $name\"" >"$dir/uma_engine.h"
 # The libraries are relative to the folder that they are built in.
 libraries=$(sed 's/.* -o uma_link //' "$dir/CMakeFiles/uma_link.dir/link.txt" | tr ' ' '\n' |
 	sed -E "s#^([^-/].*\.(a|so|dylib|o))\$#$dir/\1#" | tr '\n' ' ')
+# The binary runs where no compiler is installed.
+static=''
+[ "$("$go" env GOOS)" != linux ] || static='-static-libstdc++ -static-libgcc'
 used=$(sed -n '/^GGML_USE_/s/^/-D/p' "$dir/definitions" | tr '\n' ' ')
 # UMA_ENGINE changes with the sources: Go does not look into headers and libraries outside its packages.
-cat >"$dir/flags.mk" <<MK
+cat >"$own/flags.mk" <<MK
 ENGINE_CPPFLAGS := -DUMA_ENGINE=0x${sources} $used$extra $includes
 ENGINE_CXXFLAGS := -Wno-interference-size
-ENGINE_LDFLAGS := $libraries
+ENGINE_LDFLAGS := $libraries$static
 ENGINE_TAGS := $tags
 MK
-echo "$dir/flags.mk"
+echo "$own/flags.mk"

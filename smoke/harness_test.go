@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub
+//go:build cgo && (llama_engine || llama_system)
 
 // Package smoke drives the built binaries over the socket, end to end: M1 one client in every protocol, M2 eight
 // clients at once, M3 everything that goes wrong. After each, nothing may be left behind.

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub && linux
+//go:build cgo && (llama_engine || llama_system) && linux
 
 package smoke
 

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub && unix
+//go:build cgo && (llama_engine || llama_system) && unix
 
 package smoke
 

@@ -1,4 +1,4 @@
-//go:build linux && amd64 && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && amd64 && llama_engine && !llama_no_products
 
 // Activations in blocks of 256 bytes (ggml's Q8_K). ggml rounds them one by one on x86, which took a tenth of a
 // product with Q4_K weights. The linker puts this function in the place of ggml's (--wrap, see matmul.go). The numbers are
@@ -73,14 +73,12 @@ AVX2 void quantise(const float * x, block * y, int64_t blocks) {
 
 } // namespace
 
-#ifdef UMA_ENGINE
 #include "../src/ggml-cpu/quants.h"
 
 #include <cstddef>
 #include <type_traits>
 static_assert(std::is_same<decltype(quantize_row_q8_K), decltype(__wrap_quantize_row_q8_K)>::value, "quantize_row_q8_K");
 static_assert(sizeof(block) == sizeof(block_q8_K) && offsetof(block, q) == offsetof(block_q8_K, qs) && offsetof(block, sum) == offsetof(block_q8_K, bsums), "block_q8_K");
-#endif
 
 extern "C" void __wrap_quantize_row_q8_K(const float * x, void * y, int64_t k) {
     if (uma_matmul_takes(GGML_TYPE_Q4_K)) { // so there is AVX2

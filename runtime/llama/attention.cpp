@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_attention && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_attention
 
 // Attention on the CPU: softmax(scale · q·Kᵀ + mask) · V over the cells that a row may see.
 //
@@ -56,13 +56,11 @@ void __real_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params
 void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params, struct ggml_tensor * dst);
 }
 
-#ifdef UMA_ENGINE
 #include "../src/ggml-cpu/ops.h"
 
 #include <type_traits>
 static_assert(std::is_same<decltype(ggml_compute_forward_flash_attn_ext), decltype(__wrap_ggml_compute_forward_flash_attn_ext)>::value,
               "ggml_compute_forward_flash_attn_ext");
-#endif
 
 static std::atomic<bool> enabled{true};
 

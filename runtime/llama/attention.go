@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && cgo && !llama_stub && !llama_system && !llama_no_attention
+//go:build linux && (amd64 || arm64) && cgo && llama_engine && !llama_no_attention
 
 package llama
 

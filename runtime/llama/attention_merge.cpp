@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_products
 
 // The records of parts of a row's attention, for the kernels of every instruction set.
 

@@ -1,4 +1,4 @@
-//go:build linux && arm64 && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && arm64 && llama_engine && !llama_no_products
 
 // Attention in NEON, in float32. As in matmul_avx512.cpp, the whole file is compiled for its instructions: no header with
 // inline functions may be included below the pragma.

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_barrier && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_barrier
 
 // The barrier between two nodes of a graph.
 //

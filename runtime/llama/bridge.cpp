@@ -1,4 +1,4 @@
-//go:build !llama_stub
+//go:build llama_engine || llama_system
 
 #include "bridge.h"
 #if __has_include("llama.h")

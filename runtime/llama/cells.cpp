@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_positions && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_positions
 
 // Which position lies in which cell. llama.cpp does not tell: the members read here are private, in the commit that
 // engineBuild names. Newer sources hold the cells behind a pointer (UMA_CELLS_SHARED, which scripts/engine.sh finds out).

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub
+//go:build cgo && (llama_engine || llama_system)
 
 package llama
 

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub && llama_system
+//go:build cgo && llama_system
 
 package llama
 

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_keep && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_keep
 
 // Which weights ggml repacks. Its CPU backend offers a buffer type that rearranges what it takes while the model loads;
 // llama.cpp asks it for each matrix, with an empty buffer in place of the weights. The context of that buffer type is
@@ -13,27 +13,8 @@
 #include "../src/ggml-backend-impl.h"
 #include "ggml-cpu.h"
 
-#ifdef UMA_ENGINE
-#include "../src/ggml-cpu/repack.h" // of the tree that make ENGINE= names
+#include "../src/ggml-cpu/repack.h"
 #include "../src/ggml-cpu/traits.h"
-#else
-
-// Internals of ggml's CPU backend (ggml-cpu/traits.h and repack.h), whose headers include others that are not in the
-// include path.
-namespace ggml::cpu {
-class tensor_traits;
-
-class extra_buffer_type {
-  public:
-    virtual ~extra_buffer_type();
-    virtual bool            supports_op(ggml_backend_dev_t dev, const struct ggml_tensor * op) = 0;
-    virtual tensor_traits * get_tensor_traits(const struct ggml_tensor * op)                   = 0;
-};
-} // namespace ggml::cpu
-
-ggml_backend_buffer_type_t ggml_backend_cpu_repack_buffer_type(void);
-
-#endif
 
 namespace {
 

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub
+//go:build cgo && (llama_engine || llama_system)
 
 // The limits of a process are looked at before Go's runtime starts: where they are too tight it would end the process
 // with its own crash report, before main could say anything.

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub
+//go:build cgo && (llama_engine || llama_system)
 
 package llama
 
@@ -430,7 +430,7 @@ func (e *engine) free() {
 	if e.ctx != nil {
 		e.forgetPositions()
 		C.llama_detach_threadpool(e.ctx)
-		freeContext(e.ctx)
+		C.llama_free(e.ctx)
 	}
 	e.freeThreads()
 	if e.model != nil {

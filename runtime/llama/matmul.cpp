@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_products
 
 // Quantised weights times a few rows of activations.
 //
@@ -44,7 +44,6 @@ bool __wrap_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m
                             int64_t ldc, int a_type, int b_type, int c_type);
 }
 
-#ifdef UMA_ENGINE
 #include "../src/ggml-cpu/llamafile/sgemm.h"
 
 #include <type_traits>
@@ -52,6 +51,18 @@ bool __wrap_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m
 #error ggml is built without llamafile_sgemm
 #endif
 static_assert(std::is_same<decltype(llamafile_sgemm), decltype(__wrap_llamafile_sgemm)>::value, "llamafile_sgemm");
+
+// ggml's products of K- and IQ-quants, which come before llamafile_sgemm. llama.cpp has them since 0.4.
+#if __has_include("../src/ggml-cpu/tiled/tiled.h")
+#include "../src/ggml-cpu/tiled/tiled.h"
+#define TILED 1
+
+extern "C" {
+bool __real_ggml_compute_forward_mul_mat_tiled(const struct ggml_compute_params * params, struct ggml_tensor * dst);
+bool __wrap_ggml_compute_forward_mul_mat_tiled(const struct ggml_compute_params * params, struct ggml_tensor * dst);
+}
+static_assert(std::is_same<decltype(ggml_compute_forward_mul_mat_tiled), decltype(__wrap_ggml_compute_forward_mul_mat_tiled)>::value,
+              "ggml_compute_forward_mul_mat_tiled");
 #endif
 
 namespace {
@@ -249,6 +260,13 @@ uma_attention_width uma_attention_kernels(int width) {
     const uma_kernels * k = in_use.load(std::memory_order_relaxed);
     return k ? k->attention(width) : uma_attention_width{nullptr, nullptr};
 }
+
+#ifdef TILED
+// false has ggml ask llamafile_sgemm, which is the one below.
+extern "C" bool __wrap_ggml_compute_forward_mul_mat_tiled(const struct ggml_compute_params * params, struct ggml_tensor * dst) {
+    return !uma_matmul_takes(dst->src[0]->type) && __real_ggml_compute_forward_mul_mat_tiled(params, dst);
+}
+#endif
 
 extern "C" bool __wrap_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb,
                                        void * c, int64_t ldc, int a_type, int b_type, int c_type) {

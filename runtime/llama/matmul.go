@@ -1,11 +1,11 @@
-//go:build linux && (amd64 || arm64) && cgo && !llama_stub && !llama_system && !llama_no_products
+//go:build linux && (amd64 || arm64) && cgo && llama_engine && !llama_no_products
 
 package llama
 
 // The linker resolves ggml's calls of its matrix product to the one in matmul.cpp, and the calls that it
 // does not handle to ggml's function.
 
-// #cgo LDFLAGS: -Wl,--wrap=llamafile_sgemm
+// #cgo LDFLAGS: -Wl,--wrap=llamafile_sgemm -Wl,--wrap=ggml_compute_forward_mul_mat_tiled
 // #cgo amd64 LDFLAGS: -Wl,--wrap=quantize_row_q8_K
 // #include <stdlib.h>
 // #include "matmul.h"

@@ -1,4 +1,4 @@
-//go:build linux && amd64 && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && amd64 && llama_engine && !llama_no_products
 
 // The products of matmul_kernel.h and matmul_float.h in AVX-512 with VNNI, and BF16 where the processor has it (only
 // bf16_pairs uses those instructions: no compiler forms them of anything else). The whole file is compiled for these

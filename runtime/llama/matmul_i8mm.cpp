@@ -1,4 +1,4 @@
-//go:build linux && arm64 && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && arm64 && llama_engine && !llama_no_products
 
 // The products of matmul_kernel.h and matmul_float.h in NEON with dot products and products of 8-bit matrices (I8MM). As in
 // matmul_avx512.cpp, the whole file is compiled for these instructions: no header with inline functions may be included below

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_attention && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_attention
 
 // Which position lies in which cell. Attention adds up over the cells of a conversation, and sums in floating point depend
 // on their order: with the positions at hand the kernel adds in theirs, wherever the cells have come to lie after an

@@ -1,4 +1,4 @@
-//go:build !llama_stub
+//go:build llama_engine || llama_system
 
 // One pass over a row of raw logits: max, argmax, log-sum-exp, entropy, and where the close ids stand.
 //

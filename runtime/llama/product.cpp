@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64) && !llama_system && !llama_no_products && !llama_stub
+//go:build linux && (amd64 || arm64) && llama_engine && !llama_no_products
 
 // One product as a graph of ggml, for tests and benchmarks.
 

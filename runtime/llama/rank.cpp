@@ -1,4 +1,4 @@
-//go:build !llama_stub
+//go:build llama_engine || llama_system
 
 // The weights of a classifier. llama.cpp computes with them only in a context whose pooling is "rank", which gives no
 // hidden states and computes every pair in one step; they are read from the file instead.

@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub
+//go:build cgo && (llama_engine || llama_system)
 
 package llama
 
@@ -28,7 +28,7 @@ func (e *engine) referenceScore(pair []runtime.Token) (float32, error) {
 	if ctx == nil {
 		return 0, errors.New("no context")
 	}
-	defer freeContext(ctx)
+	defer C.llama_free(ctx)
 	b := C.llama_batch_init(C.int32_t(n), 0, 1)
 	defer C.llama_batch_free(b)
 	for i, t := range pair {

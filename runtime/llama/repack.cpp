@@ -1,4 +1,4 @@
-//go:build !llama_system && !llama_no_repacked && !llama_stub
+//go:build llama_engine && !llama_no_repacked
 
 // The bytes of a model that ggml's CPU backend keeps in repacked buffers. llama.cpp only logs the number: the members read
 // here are those of the commit that engineBuild names.

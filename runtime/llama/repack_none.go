@@ -1,4 +1,4 @@
-//go:build cgo && !llama_stub && (llama_system || llama_no_repacked)
+//go:build cgo && (llama_engine || llama_system) && (llama_system || llama_no_repacked)
 
 package llama
 
