@@ -106,7 +106,7 @@ backend-cuda backend-vulkan: ## build a back end as a library beside the binarie
 	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
 
 engine-check: build ## the engine's tests and smoke; on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
-	@scripts/engine-check.sh
+	@ENGINE="$(ENGINE)" scripts/engine-check.sh
 
 engine-bump: ## pin another llama.cpp: VERSION= is one of the package llama-cpp-python; builds, checks, says what changed
 	@scripts/engine-bump.sh "$(VERSION)"

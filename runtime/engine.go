@@ -87,7 +87,9 @@ type Capabilities struct {
 	EngineBuild string `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
 	// products of weights: "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon"; "ggml" = none of ours
 	Kernels string `json:"kernels"`
-	// what the build lacks beside or in the place of the engine library's own code (docs/engines.md); nil = nothing
+	// what of this project's code beside or in the place of the engine library's is at work, tried when the process
+	// starts, and what is missing (docs/engines.md); nil = nothing
+	Ours    []string `json:"ours,omitempty"`
 	LeftOut []string `json:"left_out,omitempty"`
 }
 

@@ -181,8 +181,11 @@ func infoTable(in *wire.Info) *ui.Table {
 		if c.Kernels != "" {
 			t.Row("kernels", "%s", kernelsText(clean(c.Kernels)))
 		}
+		if len(c.Ours) > 0 {
+			t.Row("ours", "%s", clean(strings.Join(c.Ours, ", ")))
+		}
 		if len(c.LeftOut) > 0 {
-			t.Row("left out", "%s: not in this build (docs/engines.md)", clean(strings.Join(c.LeftOut, ", ")))
+			t.Row("left out", "%s: ggml computes this (docs/engines.md)", clean(strings.Join(c.LeftOut, ", ")))
 		}
 		t.Row("policy", "%s", clean(in.Config.Policy)+policyOptions(in.Config.PolicyOptions))
 		t.Row("", "batches of %s tokens at most", ui.Count(c.MaxBatch))

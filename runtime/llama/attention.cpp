@@ -62,10 +62,14 @@ void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params
 static_assert(std::is_same<decltype(ggml_compute_forward_flash_attn_ext), decltype(__wrap_ggml_compute_forward_flash_attn_ext)>::value,
               "ggml_compute_forward_flash_attn_ext");
 
-static std::atomic<bool> enabled{true};
+static std::atomic<bool> enabled{true}, computed{false};
 
 extern "C" bool uma_attention_enable(bool on) {
     return enabled.exchange(on);
+}
+
+extern "C" bool uma_attention_computed(void) {
+    return computed.exchange(false, std::memory_order_relaxed);
 }
 
 extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_t rows, int64_t cells, int64_t heads, int64_t kv_heads, float scale, const float * q,
@@ -365,6 +369,9 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     if (!ours(dst)) {
         __real_ggml_compute_forward_flash_attn_ext(params, dst);
         return;
+    }
+    if (!computed.load(std::memory_order_relaxed)) {
+        computed.store(true, std::memory_order_relaxed);
     }
     const node    n(dst);
     const int64_t width = n.q->ne[0], streams = n.q->ne[3], wanted = 4 * params->nth;

@@ -7,6 +7,7 @@ package llama
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
 // #include "attention.h"
+// #include "ggml.h"
 import "C"
 
 import "unsafe"
@@ -38,6 +39,19 @@ func attention(c *attentionCase, threads int) []float32 {
 		panic("no memory for the graph")
 	}
 	return out
+}
+
+// tryAttention computes one row over a few cells of float16 keys and values.
+func tryAttention() (ours, missed []string) {
+	const width, cells = 64, 8
+	C.uma_attention_computed()
+	start()
+	attention(&attentionCase{width: width, rows: 1, cells: cells, heads: 1, kvHeads: 1, kind: C.GGML_TYPE_F16, scale: 1,
+		q: make([]float32, width), k: make([]byte, 2*width*cells), v: make([]byte, 2*width*cells)}, 2)
+	if !C.uma_attention_computed() {
+		missed = []string{"f16"}
+	}
+	return nil, missed
 }
 
 const builtAttention = true

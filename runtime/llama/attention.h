@@ -64,6 +64,9 @@ extern "C" {
 // benchmarks: no decode may be running.
 bool uma_attention_enable(bool on);
 
+// uma_attention_computed reports whether our kernels computed attention since the last call.
+bool uma_attention_computed(void);
+
 // uma_attention_graph computes the operation through a graph of ggml, as llama.cpp lays its tensors out, with ggml's threads:
 // q[rows][heads][width], k and v[cells][kv_heads][width] of type kind (enum ggml_type), mask[rows][cells] halves, or NULL,
 // positions[cells], or NULL, out[rows][heads][width]. For tests. False when there is no memory for the graph.

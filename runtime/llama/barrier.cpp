@@ -21,6 +21,8 @@
 
 #include "barrier.h"
 #include "barrier_pool.h"
+#include "ggml-cpu.h"
+#include "ggml.h"
 
 namespace {
 
@@ -42,6 +44,9 @@ struct alignas(64) slot {
 slot slots[64];
 
 std::atomic<uint64_t> sleeps;
+
+// passed is whether a thread has come here for the first time since uma_barrier_passed asked.
+std::atomic<bool> passed;
 
 slot & slot_of(const void * p) {
     return slots[((uintptr_t) p >> 6) % 64 ^ ((uintptr_t) p >> 12) % 64];
@@ -128,6 +133,7 @@ void await(pool * p, int before) {
 extern "C" void uma_barrier(struct ggml_threadpool * tp) {
     if (!seated) {
         sit();
+        passed.store(true, std::memory_order_relaxed);
     }
     pool *    p       = (pool *) tp;
     const int threads = p->graph.load(std::memory_order_relaxed) & THREADS;
@@ -152,6 +158,23 @@ extern "C" bool uma_barrier_fits(struct ggml_threadpool * tp, int32_t threads, u
     const pool * p = (const pool *) tp;
     return p->cgraph == nullptr && p->cplan == nullptr && p->graph == 0 && p->arrived == 0 && p->passed == 0 && p->chunk == 0 && !p->stop && !p->pause && p->abort == -1 &&
            p->workers != nullptr && p->threads == threads && p->priority == 0 && p->poll == poll;
+}
+
+extern "C" void uma_barrier_try(void) {
+    ggml_context * ctx = ggml_init({1 << 16, nullptr, false});
+    if (!ctx) {
+        return;
+    }
+    ggml_tensor * x = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, 64);
+    ggml_set_zero(x);
+    ggml_cgraph * graph = ggml_new_graph_custom(ctx, 8, false);
+    ggml_build_forward_expand(graph, ggml_add(ctx, ggml_add(ctx, x, x), x));
+    ggml_graph_compute_with_ctx(ctx, graph, 2);
+    ggml_free(ctx);
+}
+
+extern "C" bool uma_barrier_passed(void) {
+    return passed.exchange(false, std::memory_order_relaxed);
 }
 
 extern "C" uint64_t uma_barrier_sleeps(void) {

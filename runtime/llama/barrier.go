@@ -32,4 +32,15 @@ func (e *engine) ComputeThreads(dst []int) []int {
 // BarrierSleeps implements runtime.ThreadSetter.
 func (e *engine) BarrierSleeps() uint64 { return uint64(C.uma_barrier_sleeps()) }
 
+// tryBarrier computes a graph on two new threads, which wait for each other.
+func tryBarrier() (ours, missed []string) {
+	start()
+	C.uma_barrier_passed()
+	C.uma_barrier_try()
+	if !C.uma_barrier_passed() {
+		missed = []string{"threads"}
+	}
+	return nil, missed
+}
+
 const builtBarrier = true

@@ -16,6 +16,12 @@ void uma_barrier(struct ggml_threadpool * pool);
 // reads.
 bool uma_barrier_fits(struct ggml_threadpool * pool, int32_t threads, uint32_t poll);
 
+// uma_barrier_try computes a small graph on two threads.
+void uma_barrier_try(void);
+
+// uma_barrier_passed reports whether a new thread has called uma_barrier since the last call.
+bool uma_barrier_passed(void);
+
 // uma_barrier_sleeps is how often a thread of this process has slept at a barrier.
 uint64_t uma_barrier_sleeps(void);
 

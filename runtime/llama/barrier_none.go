@@ -14,4 +14,6 @@ func (e *engine) ComputeThreads(dst []int) []int { return dst }
 // BarrierSleeps implements runtime.ThreadSetter: ggml's barrier spins.
 func (e *engine) BarrierSleeps() uint64 { return 0 }
 
+func tryBarrier() (ours, missed []string) { return nil, nil }
+
 const builtBarrier = false

@@ -40,27 +40,29 @@ template struct cells_by<&llama_kv_cache::v_cells>;
 template struct buffers_by<&llama_kv_cache::ctxs_bufs>;
 template struct positions_by<&llama_kv_cells::pos>;
 
-void know(const void * owner, const llama_kv_cache * c) {
+int know(const void * owner, const llama_kv_cache * c) {
     const std::vector<llama_kv_cells> * cells = c ? cells_of(*c) : nullptr;
     if (!cells || cells->size() != 1) { // several streams: a key's place is not its cell's number
-        return;
+        return 0;
     }
+    int n = 0;
     for (const auto & b : buffers_of(*c)) {
         if (ggml_backend_buffer_is_host(b.second.get())) {
             uma_positions_add(owner, ggml_backend_buffer_get_base(b.second.get()), ggml_backend_buffer_get_size(b.second.get()), &positions_of((*cells)[0]));
+            n++;
         }
     }
+    return n;
 }
 
 } // namespace
 
-void uma_positions_know(struct llama_context * ctx) {
+int uma_positions_know(struct llama_context * ctx) {
     llama_memory_i * memory = llama_get_memory(ctx);
-    know(ctx, dynamic_cast<llama_kv_cache *>(memory));
     if (const auto * two = dynamic_cast<llama_kv_cache_iswa *>(memory)) {
-        know(ctx, two->get_base());
-        know(ctx, two->get_swa());
+        return know(ctx, two->get_base()) + know(ctx, two->get_swa());
     }
+    return know(ctx, dynamic_cast<llama_kv_cache *>(memory));
 }
 
 #endif

@@ -27,8 +27,6 @@ const (
 	// encoderTile: the attention kernel computes texts whose batch has a multiple of so many rows, ggml's the others,
 	// which rounds differently. Batches are filled up, so that a text's result does not depend on their size.
 	encoderTile = 4
-	// fillerSeq is the sequence of the rows that fill a batch up. Callers have the ids below.
-	fillerSeq = maxSequences - 1
 )
 
 // embeddingRows is Capabilities.MaxEmbeddingRows.
@@ -62,9 +60,19 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 	e.longest = longest
 	rows := max(longest, int(c.n_ubatch)) + encoderTile
 	c.n_ctx, c.n_batch, c.n_ubatch = C.uint32_t(rows), C.uint32_t(rows), C.uint32_t(rows)
-	c.n_seq_max = min(c.n_seq_max, fillerSeq)
+	c.n_seq_max = min(c.n_seq_max+1, maxSequences) // one for the rows that fill a batch up: see sequences
 	c.embeddings, e.embeds = true, true
 	return nil
+}
+
+// sequences is how many sequences a caller has, from 0 on. The rows that fill an encoder's batch up have the one behind
+// them.
+func (e *engine) sequences() int {
+	n := int(C.llama_n_seq_max(e.ctx))
+	if e.encoder {
+		n--
+	}
+	return n
 }
 
 // fill adds rows of a separate sequence to an encoder's batch of n rows and returns their number with these.
@@ -72,7 +80,7 @@ func (e *engine) fill(n int) int {
 	for ; n%encoderTile != 0; n++ {
 		tokens, pos := unsafe.Slice(e.cbatch.token, n+1), unsafe.Slice(e.cbatch.pos, n+1)
 		tokens[n], pos[n] = 0, C.llama_pos(n%encoderTile)
-		*unsafe.Slice(e.cbatch.seq_id, n+1)[n] = fillerSeq
+		*unsafe.Slice(e.cbatch.seq_id, n+1)[n] = C.llama_seq_id(e.sequences())
 		unsafe.Slice(e.cbatch.logits, n+1)[n] = C.int8_t(runtime.RowEmbedding)
 	}
 	return n

@@ -9,6 +9,7 @@ import "C"
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -74,7 +75,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		PersistentGraph:  true,
 		MaxBatch:         e.batchRows(),
 		MaxMicroBatch:    int(C.llama_n_ubatch(e.ctx)),
-		MaxSequences:     int(C.llama_n_seq_max(e.ctx)),
+		MaxSequences:     e.sequences(),
 		ContextTokens:    int(C.llama_n_ctx(e.ctx)),
 		MaxEmbeddingRows: e.embeddingRows(),
 		Threads:          threads,
@@ -83,10 +84,15 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Devices:          devices,
 		EngineBuild:      engineBuild(),
 		Kernels:          Kernels(),
+		Ours:             Ours(),
 		LeftOut:          LeftOut(),
 	}
 	if e.encoder {
 		e.caps.MaxMicroBatch, e.caps.ContextTokens = e.caps.MaxBatch, e.longest
+	}
+	if full := e.caps.CanRemoveRange && kind == runtime.DeviceCPU; builtPositions && full && !e.encoder && !e.ordered {
+		e.caps.Ours = slices.DeleteFunc(e.caps.Ours, func(p string) bool { return p == "positions" })
+		e.caps.LeftOut = append(e.caps.LeftOut, "positions (this memory)")
 	}
 	e.readRanking(o.ModelPath)
 	return nil

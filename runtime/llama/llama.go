@@ -71,6 +71,8 @@ type engine struct {
 	nVoc  int
 	// window is the sliding window in tokens, 0 = none.
 	window int
+	// ordered: attention knows the positions of the cells.
+	ordered bool
 
 	embeds  bool          // the context keeps hidden states of output rows
 	encoder bool          // mem is nil: every text is computed whole
@@ -138,6 +140,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 var start = sync.OnceFunc(func() {
 	C.llama_backend_init()
 	keepWeights()
+	registerKernels()
 	if dir := backendDir(); dir != "" {
 		d := C.CString(dir)
 		defer C.free(unsafe.Pointer(d))
@@ -255,7 +258,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 			fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+
 				"known encoder", e.meta("general.architecture")))
 	}
-	e.knowPositions()
+	e.ordered = e.knowPositions()
 	if err := e.makeThreads(threads, threadsBatch); err != nil {
 		return err
 	}
@@ -289,7 +292,7 @@ func (e *engine) allocBatch(n int) {
 	}
 	e.has = make([]int8, rows)
 	if e.encoder {
-		e.next = make([]runtime.Pos, C.llama_n_seq_max(e.ctx))
+		e.next = make([]runtime.Pos, e.sequences())
 	}
 }
 

@@ -6,8 +6,9 @@
 // conversation that decodes, and a prompt's chunk. Reading the weights takes the same time for all of them, so a handful
 // of rows could cost what one costs. ggml's products do not get there: they form dot products along the rows of the
 // weights, which leaves four instructions per 32 products that are no products (scales, conversions, and a sum for each
-// pair of rows), and unpack the weights again for each row or four. The linker puts this file in the place of ggml's
-// function (--wrap, see matmul.go). Here a vector's lanes are rows of weights:
+// pair of rows), and unpack the weights again for each row or four. ggml's CPU backend asks its extra buffer types for each node of
+// a graph whether one of them computes it, before it looks at its own functions (ggml-cpu/traits.h; so its repacking, AMX and
+// KleidiAI come in). This file adds one that claims the products which it computes. Here a vector's lanes are rows of weights:
 //
 //   - A strip of as many rows as there are lanes is unpacked and transposed, block by block, so that a vector holds four
 //     bytes of each row. Eight rows of activations (four in AVX2) pass by while the weights are in registers; for many of
@@ -22,11 +23,14 @@
 
 #if __has_include("ggml.h")
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#include "../src/ggml-backend-impl.h"
+#include "../src/ggml-cpu/traits.h"
 #include "attention.h"
 #include "barrier.h"
 #include "ggml-cpu.h"
@@ -35,35 +39,10 @@
 #include "matmul.h"
 
 extern "C" {
-int ggml_threadpool_chunk_add(struct ggml_threadpool * tp, int value);
-
-// C[n][m] = B[n][k] · A[m][k]ᵀ, with k in blocks of A's type and strides in elements of the types.
-bool __real_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb, void * c,
-                            int64_t ldc, int a_type, int b_type, int c_type);
-bool __wrap_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb, void * c,
-                            int64_t ldc, int a_type, int b_type, int c_type);
+void ggml_barrier(struct ggml_threadpool * tp);
+void ggml_threadpool_chunk_set(struct ggml_threadpool * tp, int value);
+int  ggml_threadpool_chunk_add(struct ggml_threadpool * tp, int value);
 }
-
-#include "../src/ggml-cpu/llamafile/sgemm.h"
-
-#include <type_traits>
-#ifndef GGML_USE_LLAMAFILE
-#error ggml is built without llamafile_sgemm
-#endif
-static_assert(std::is_same<decltype(llamafile_sgemm), decltype(__wrap_llamafile_sgemm)>::value, "llamafile_sgemm");
-
-// ggml's products of K- and IQ-quants, which come before llamafile_sgemm. llama.cpp has them since 0.4.
-#if __has_include("../src/ggml-cpu/tiled/tiled.h")
-#include "../src/ggml-cpu/tiled/tiled.h"
-#define TILED 1
-
-extern "C" {
-bool __real_ggml_compute_forward_mul_mat_tiled(const struct ggml_compute_params * params, struct ggml_tensor * dst);
-bool __wrap_ggml_compute_forward_mul_mat_tiled(const struct ggml_compute_params * params, struct ggml_tensor * dst);
-}
-static_assert(std::is_same<decltype(ggml_compute_forward_mul_mat_tiled), decltype(__wrap_ggml_compute_forward_mul_mat_tiled)>::value,
-              "ggml_compute_forward_mul_mat_tiled");
-#endif
 
 namespace {
 
@@ -184,28 +163,24 @@ uma_range first_weights(const uma_job & j, const char * at, const char * end) {
     return {at, end - at > MOST ? at + MOST : end};
 }
 
-// product does this thread's part.
-void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j) {
+// product does this thread's part of a node's product number nth. shared: the threads take pieces of all of the node's products by
+// the pool's counter, which has been set to their number.
+void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, int64_t nth, bool shared) {
     j.rows  = rows.of(kernels->rows_bytes(j));
     j.strip = strip.of(kernels->strip_bytes(j));
     kernels->prepare(j);
-    const int64_t size   = kernels->strip(j.type);
-    const pieces  cut    = {(j.m + size - 1) / size, p->nth};
-    const char *  begin  = (const char *) p->wdata;
-    const int64_t stride = j.n * j.x_row;
-    const auto    at     = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
-    const auto    next   = [&](int64_t from, int64_t to) { return after.next(j.w, first_weights(j, at(from), at(to))); };
-    if (p->nth > 1 && (j.x < begin || j.x >= begin + p->wsize)) {
-        // The activations were not ggml's to quantise in this node: its counter of pieces has not been set.
+    const int64_t size = kernels->strip(j.type);
+    const pieces  cut  = {(j.m + size - 1) / size, p->nth};
+    const auto    at   = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
+    const auto    next = [&](int64_t from, int64_t to) { return after.next(j.w, first_weights(j, at(from), at(to))); };
+    if (p->nth > 1 && !shared) {
         const int64_t from = cut.strips * p->ith / p->nth, to = cut.strips * (p->ith + 1) / p->nth;
         uma_coming = next(from, to);
         kernels->compute(j, {from, to, uma_coming.at});
         return;
     }
-    // ggml set the counter to the number of threads before it quantised the activations of all the node's products, which
-    // lie one behind the other.
-    const int64_t nth_product = p->nth > 1 ? (j.x - begin) / stride : 0, first = nth_product * cut.count(), end = first + cut.count();
-    if (nth_product == 0) {
+    const int64_t first = p->nth > 1 ? nth * cut.count() : 0, end = first + cut.count();
+    if (first == 0) {
         taken = p->ith;
     }
     if (taken >= end) {
@@ -225,6 +200,86 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
 int product_type(int type) {
     return ggml_get_type_traits_cpu((ggml_type) type)->vec_dot_type;
 }
+
+// computed has the types of which a product was computed since uma_matmul_computed asked.
+std::atomic<bool> computed[GGML_TYPE_COUNT];
+
+// claimed reports whether the kernels compute a node of a graph: weights as the file has them, in the host's memory.
+bool claimed(const uma_kernels * kernels, const ggml_tensor * op) {
+    if (!kernels || op->op != GGML_OP_MUL_MAT || op->op_params[1] != 0) { // [1]: a hint that the matrix has a special form
+        return false;
+    }
+    const ggml_tensor *w = op->src[0], *x = op->src[1];
+    return kernels->strip(w->type) > 0 && w->ne[0] % 32 == 0 && w->nb[0] == ggml_type_size(w->type) && (!w->buffer || ggml_backend_buffer_is_host(w->buffer)) &&
+           (x->type == GGML_TYPE_F32 || (int) x->type == product_type(w->type)) && x->nb[0] == ggml_type_size(x->type) && op->type == GGML_TYPE_F32 &&
+           op->nb[0] == sizeof(float);
+}
+
+class products : public ggml::cpu::tensor_traits {
+  public:
+    bool work_size(int, const ggml_tensor * op, size_t & size) override {
+        const ggml_type type = (ggml_type) product_type(op->src[0]->type);
+        size                 = op->src[1]->type == type ? 0 : ggml_row_size(type, ggml_nelements(op->src[1]));
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * p, ggml_tensor * op) override {
+        const uma_kernels * kernels = in_use.load(std::memory_order_relaxed);
+        const ggml_tensor * w = op->src[0], *x = op->src[1];
+        const ggml_type     type  = (ggml_type) product_type(w->type);
+        const int64_t       k = w->ne[0], n = x->ne[1];
+        const bool          round = x->type != type;
+        const int64_t       row   = round ? ggml_row_size(type, k) : x->nb[1];
+        if (round) {
+            quantise(p, x, type, (char *) p->wdata);
+            if (p->nth > 1) {
+                if (p->ith == 0) {
+                    ggml_threadpool_chunk_set(p->threadpool, p->nth);
+                }
+                ggml_barrier(p->threadpool);
+            }
+        }
+        for (int64_t i3 = 0; i3 < x->ne[3]; i3++) {
+            for (int64_t i2 = 0; i2 < x->ne[2]; i2++) {
+                const int64_t nth = i3 * x->ne[2] + i2;
+                const char *  of  = round ? (const char *) p->wdata + nth * n * row : (const char *) x->data + i2 * x->nb[2] + i3 * x->nb[3];
+                uma_job       j   = {w->type, w->ne[1], n, k,
+                                     (const char *) w->data + i2 / (x->ne[2] / w->ne[2]) * w->nb[2] + i3 / (x->ne[3] / w->ne[3]) * w->nb[3], (int64_t) w->nb[1], of, row,
+                                     (float *) ((char *) op->data + i2 * op->nb[2] + i3 * op->nb[3]), (int64_t) (op->nb[1] / sizeof(float)), nullptr, nullptr};
+                product(p, kernels, j, nth, round);
+            }
+        }
+        if (!computed[w->type].load(std::memory_order_relaxed)) {
+            computed[w->type].store(true, std::memory_order_relaxed);
+        }
+        return true;
+    }
+
+  private:
+    // quantise does this thread's part of the activations: blocks, whatever rows they are of.
+    static void quantise(const ggml_compute_params * p, const ggml_tensor * x, ggml_type type, char * to) {
+        const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;
+        const int64_t           values = ggml_blck_size(type) > 1 ? ggml_blck_size(type) : 32, bytes = ggml_row_size(type, values);
+        const int64_t           blocks = x->ne[0] / values, all = blocks * ggml_nrows(x), end = all * (p->ith + 1) / p->nth;
+        for (int64_t b = all * p->ith / p->nth; b < end;) {
+            const int64_t r = b / blocks, at = b % blocks, count = std::min(blocks - at, end - b);
+            const char *  row = (const char *) x->data + r % x->ne[1] * x->nb[1] + r / x->ne[1] % x->ne[2] * x->nb[2] + r / x->ne[1] / x->ne[2] * x->nb[3];
+            from_float((const float *) row + at * values, to + b * bytes, count * values);
+            b += count;
+        }
+    }
+};
+
+// claims is the buffer type's context. No tensor lies in a buffer of the type.
+class claims : public ggml::cpu::extra_buffer_type {
+  public:
+    bool supports_op(ggml_backend_dev_t, const ggml_tensor *) override { return false; }
+
+    ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        static products ours;
+        return claimed(in_use.load(std::memory_order_relaxed), op) ? &ours : nullptr;
+    }
+};
 
 } // namespace
 
@@ -261,24 +316,27 @@ uma_attention_width uma_attention_kernels(int width) {
     return k ? k->attention(width) : uma_attention_width{nullptr, nullptr};
 }
 
-#ifdef TILED
-// false has ggml ask llamafile_sgemm, which is the one below.
-extern "C" bool __wrap_ggml_compute_forward_mul_mat_tiled(const struct ggml_compute_params * params, struct ggml_tensor * dst) {
-    return !uma_matmul_takes(dst->src[0]->type) && __real_ggml_compute_forward_mul_mat_tiled(params, dst);
+extern "C" bool uma_matmul_computed(int type) {
+    return computed[type].exchange(false, std::memory_order_relaxed);
 }
-#endif
 
-extern "C" bool __wrap_llamafile_sgemm(const struct ggml_compute_params * params, int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb,
-                                       void * c, int64_t ldc, int a_type, int b_type, int c_type) {
-    const uma_kernels * kernels = in_use.load(std::memory_order_relaxed);
-    const int64_t       values  = k * ggml_blck_size((ggml_type) a_type);
-    if (!kernels || n == 0 || m == 0 || values == 0 || values % 32 != 0 || c_type != GGML_TYPE_F32 || kernels->strip(a_type) == 0 || b_type != product_type(a_type)) {
-        return __real_llamafile_sgemm(params, m, n, k, a, lda, b, ldb, c, ldc, a_type, b_type, c_type);
-    }
-    uma_job j = {a_type, m, n, values, (const char *) a, lda * (int64_t) ggml_type_size((ggml_type) a_type), (const char *) b, ldb * (int64_t) ggml_type_size((ggml_type) b_type),
-                 (float *) c, ldc, nullptr, nullptr};
-    product(params, kernels, j);
-    return true;
+extern "C" void uma_matmul_register(void) {
+    static ggml_backend_buffer_type type = {};
+    static const bool               once = [] {
+        ggml_backend_reg_t reg   = ggml_backend_cpu_reg();
+        type.iface.get_name      = [](ggml_backend_buffer_type_t) { return "CPU_UMA"; };
+        type.iface.get_alignment = [](ggml_backend_buffer_type_t) { return (size_t) 64; };
+        type.device              = ggml_backend_reg_dev_get(reg, 0);
+        type.context             = new claims;
+        // llama.cpp would ask this type too where weights may lie: the device's list for that is a copy, made at the first call.
+        const auto list = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(reg, "ggml_backend_dev_get_extra_bufts");
+        if (list) {
+            list(type.device);
+        }
+        ggml_backend_cpu_get_extra_buffer_types().push_back(&type);
+        return true;
+    }();
+    (void) once;
 }
 
 #endif

@@ -2,12 +2,11 @@
 
 package llama
 
-// The linker resolves ggml's calls of its matrix product to the one in matmul.cpp, and the calls that it
-// does not handle to ggml's function.
+// The linker resolves ggml's calls of quantize_row_q8_K to activations.cpp.
 
-// #cgo LDFLAGS: -Wl,--wrap=llamafile_sgemm -Wl,--wrap=ggml_compute_forward_mul_mat_tiled
 // #cgo amd64 LDFLAGS: -Wl,--wrap=quantize_row_q8_K
 // #include <stdlib.h>
+// #include "ggml.h"
 // #include "matmul.h"
 // #include "product.h"
 import "C"
@@ -30,6 +29,9 @@ func UseKernels(name string) error {
 	return nil
 }
 
+// registerKernels has ggml offer its products to the kernels.
+func registerKernels() { C.uma_matmul_register() }
+
 // Kernels names the products of weights in use, as UseKernels takes it; never "auto".
 func Kernels() string { return C.GoString(C.uma_matmul_used()) }
 
@@ -44,6 +46,7 @@ type product struct {
 }
 
 func newProduct(typ, m, n, k int, weights, x []float32) product {
+	start()
 	c := C.uma_product_new(C.int(typ), C.int64_t(m), C.int64_t(n), C.int64_t(k), (*C.float)(unsafe.SliceData(weights)),
 		(*C.float)(unsafe.SliceData(x)))
 	if c == nil {
@@ -68,3 +71,28 @@ func (p product) exact() (want, size []float64) {
 func (p product) free() { C.uma_product_free(p.c) }
 
 const builtProducts = true
+
+// tryProducts multiplies weights of each format that the kernels take with one row and with as many as ggml has other
+// functions for.
+func tryProducts() (ours, missed []string) {
+	const outputs, values = 64, 256
+	for typ := range int(C.GGML_TYPE_COUNT) {
+		if !kernelsTake(typ) {
+			continue
+		}
+		taken := true
+		for _, rows := range []int{1, 3, 16} {
+			C.uma_matmul_computed(C.int(typ))
+			p := newProduct(typ, outputs, rows, values, make([]float32, outputs*values), make([]float32, rows*values))
+			p.compute(2)
+			p.free()
+			taken = taken && bool(C.uma_matmul_computed(C.int(typ)))
+		}
+		if name := C.GoString(C.ggml_type_name(C.enum_ggml_type(typ))); taken {
+			ours = append(ours, name)
+		} else {
+			missed = append(missed, name)
+		}
+	}
+	return ours, missed
+}

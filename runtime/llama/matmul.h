@@ -63,9 +63,18 @@ const char * uma_matmul_used(void);
 // uma_matmul_takes reports whether the kernels in use compute products with weights of the type (enum ggml_type).
 bool uma_matmul_takes(int type);
 
+// uma_matmul_register has ggml's CPU backend offer its products to the kernels. It must be called before the first graph is computed.
+void uma_matmul_register(void);
+
+// uma_matmul_computed reports whether the kernels computed a product with weights of the type since the last call.
+bool uma_matmul_computed(int type);
+
 // uma_keep_weights has ggml repack no matrix that the kernels take, in models that are loaded from now on. Stacks of experts
 // stay ggml's.
 void uma_keep_weights(void);
+
+// uma_keeps reports whether ggml repacks no matrix of the type (enum ggml_type).
+bool uma_keeps(int type);
 
 #ifdef __cplusplus
 }

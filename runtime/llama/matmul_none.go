@@ -15,4 +15,8 @@ func UseKernels(name string) error {
 // Kernels is "ggml": this build has no others.
 func Kernels() string { return "ggml" }
 
+func registerKernels() {}
+
+func tryProducts() (ours, missed []string) { return nil, nil }
+
 const builtProducts = false

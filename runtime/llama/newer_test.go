@@ -43,32 +43,30 @@ func TestNewerArchitecture(t *testing.T) {
 	})
 }
 
-// TestPinnedSourceLacksIt: the generated model is of an architecture that the module's source does not know. When this
-// fails the module has moved on: choose another architecture.
-func TestPinnedSourceLacksIt(t *testing.T) {
-	if !strings.Contains(engineBuild(), "(ollama ") {
-		t.Skipf("%s is not the module's source", engineBuild())
-	}
-	e, err := Open(runtime.Options{ModelPath: model(t, ggufgen.TinyMaincoder())})
-	if err == nil {
-		e.Close()
-	}
-	if !unknownArchitecture(err) {
-		t.Errorf("opening it: %v", err)
-	}
-}
-
-// TestLeftOut: every part is either built or named, and capabilities have the same list.
-func TestLeftOut(t *testing.T) {
-	e := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
-	if got := e.Capabilities().LeftOut; !slices.Equal(got, LeftOut()) {
-		t.Errorf("capabilities have %q, the build %q", got, LeftOut())
-	}
-	if slices.Contains(LeftOut(), "products") != !builtProducts || Exact() && len(LeftOut()) > 0 &&
-		slices.ContainsFunc(LeftOut(), func(p string) bool { return p != "barrier" && p != "repacked" }) {
-		t.Errorf("left out: %q; exact: %v", LeftOut(), Exact())
-	}
-	if builtBarrier != (len(e.(*engine).ComputeThreads(nil)) > 0) {
-		t.Error("the barrier counts compute threads where it is built, and only there")
+// TestParts: every part is at work or named as missing, capabilities have the same lists, and where this package builds
+// all of them nothing is missing: the kernels compute each format of weights that they take, with one row and with more.
+func TestParts(t *testing.T) {
+	defer UseKernels("auto")
+	for _, kernels := range []string{"auto", "ggml"} {
+		if err := UseKernels(kernels); err != nil {
+			t.Fatal(err)
+		}
+		e := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
+		if c := e.Capabilities(); !slices.Equal(c.LeftOut, LeftOut()) || !slices.Equal(c.Ours, Ours()) {
+			t.Errorf("capabilities have %q and %q, the build %q and %q", c.Ours, c.LeftOut, Ours(), LeftOut())
+		}
+		for _, p := range parts {
+			at := func(list []string) bool {
+				return slices.ContainsFunc(list, func(s string) bool { return s == p.name || strings.HasPrefix(s, p.name+" (") })
+			}
+			chosen := Kernels() != "ggml" || !p.kernels // else it is ggml's turn, as was asked
+			if at(Ours()) != (p.built && chosen) || at(LeftOut()) == p.built {
+				t.Errorf("%s: built %v, ours %q, left out %q", p.name, p.built, Ours(), LeftOut())
+			}
+		}
+		if builtBarrier != (len(e.(*engine).ComputeThreads(nil)) > 0) {
+			t.Error("the barrier counts compute threads where it is built, and only there")
+		}
+		t.Logf("%s: ours %q, left out %q", Kernels(), Ours(), LeftOut())
 	}
 }

@@ -7,9 +7,9 @@ import "C"
 
 import "unsafe"
 
-// knowPositions gives the kernel the positions of e's cells, so that it sums in their order. forgetPositions must be
-// called before the context is freed.
-func (e *engine) knowPositions()   { C.uma_positions_know(e.ctx) }
-func (e *engine) forgetPositions() { C.uma_positions_remove(unsafe.Pointer(e.ctx)) }
+// knowPositions gives the kernel the positions of e's cells, so that it sums in their order, and reports whether there
+// are cells that it knows. forgetPositions must be called before the context is freed.
+func (e *engine) knowPositions() bool { return C.uma_positions_know(e.ctx) > 0 }
+func (e *engine) forgetPositions()    { C.uma_positions_remove(unsafe.Pointer(e.ctx)) }
 
 const builtPositions = true

@@ -18,8 +18,9 @@ extern "C" {
 
 struct llama_context;
 
-// uma_positions_know makes the positions of the cells of ctx known to the attention kernel, until uma_positions_remove(ctx).
-void uma_positions_know(struct llama_context * ctx);
+// uma_positions_know makes the positions of the cells of ctx known to the attention kernel, until uma_positions_remove(ctx). It
+// returns how many buffers of cells it knows: 0 for a memory that has no cells, or lies on a device.
+int uma_positions_know(struct llama_context * ctx);
 void uma_positions_remove(const void * owner);
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
 package llama
 
 // Attention sums in the order of cells here.
-func (e *engine) knowPositions()   {}
-func (e *engine) forgetPositions() {}
+func (e *engine) knowPositions() bool { return false }
+func (e *engine) forgetPositions()    {}
 
 const builtPositions = false

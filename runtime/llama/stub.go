@@ -37,5 +37,8 @@ func ArgMax(logits []float32) (runtime.Token, float32) {
 // ErrStopped is what Open returns when Options.Progress returned false.
 var ErrStopped = errors.New("model load stopped")
 
+// Ours is nil: a build without cgo has nothing.
+func Ours() []string { return nil }
+
 // LeftOut is nil: a build without cgo has nothing.
 func LeftOut() []string { return nil }
