@@ -1,7 +1,8 @@
-// Package gguffile writes GGUF files, and reads their parts back so that a file can be written again with other metadata.
+// Package gguffile writes GGUF files, and reads their parts back so that a file can be written again with other
+// metadata.
 //
-// A GGUF file is key-value pairs, one record per tensor, and the tensors' data, each at a multiple of the alignment. The
-// format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// A GGUF file is key-value pairs, one record per tensor, and the tensors' data, each at a multiple of the alignment.
+// The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
 // The package knows the container alone. What a model's metadata means, and which of it is safe to hand to the engine,
 // is internal/gguf's.
@@ -78,8 +79,8 @@ func alignment(kvs []KV) (uint64, error) {
 		}
 		n, ok := kv.Value.(uint32)
 		if !ok || n < 8 || n > 1<<20 || n&(n-1) != 0 {
-			return 0, invalid("%s is %T %v, want a uint32 that is a power of two from 8 to 1048576", alignmentKey, kv.Value,
-				kv.Value)
+			return 0, invalid("%s is %T %v, want a uint32 that is a power of two from 8 to 1048576", alignmentKey,
+				kv.Value, kv.Value)
 		}
 		return uint64(n), nil
 	}

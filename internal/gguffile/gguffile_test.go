@@ -187,8 +187,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 			if got.Name != want.Name || got.Type != want.Type || !reflect.DeepEqual(got.Shape, want.Shape) ||
 				!bytes.Equal(b.Bytes(), want.Data.(data)) {
-				t.Fatalf("seed %d: tensor %q of type %d and shape %d was read as %q, %d, %d", seed, want.Name, want.Type,
-					want.Shape, got.Name, got.Type, got.Shape)
+				t.Fatalf("seed %d: tensor %q of type %d and shape %d was read as %q, %d, %d", seed, want.Name,
+					want.Type, want.Shape, got.Name, got.Type, got.Shape)
 			}
 			if at := bytes.Index(file, b.Bytes()); b.Len() > 64 && at%align != 0 {
 				t.Fatalf("seed %d: the data of %q are at byte %d, the alignment is %d", seed, want.Name, at, align)

@@ -142,7 +142,8 @@ func appendHeader(b []byte, kvs []KV, tensors int) ([]byte, error) {
 			}
 		default:
 			var err error
-			if b, err = binary.Append(b, binary.LittleEndian, v); err != nil { // typeOf has left only types of fixed size
+			// typeOf has left only types of fixed size.
+			if b, err = binary.Append(b, binary.LittleEndian, v); err != nil {
 				return nil, fmt.Errorf("%s: %w", kv.Key, err)
 			}
 		}

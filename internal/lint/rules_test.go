@@ -107,7 +107,7 @@ var rules = []rule{
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},
 	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc",
-		"internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
+		"internal/gguffile", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 	{"bench/soak", []string{"runtime", "runtime/fake", "sim", "sim/workload"},
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
@@ -131,6 +131,7 @@ var rules = []rule{
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/gguffile", "internal/thinktags"},
 		"it reads files without an engine"},
+	{"internal/enginetree", nil, "it finds a folder, for tests and measurements"},
 	{"internal/gguffile", nil, "a container; what is in it is for others"},
 	{"internal/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/hostmem", []string{"internal/mach"}, "it reads the system"},
@@ -182,7 +183,8 @@ var rules = []rule{
 		"bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "meridian", "models",
 		"models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
-		"internal/manpage", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
+		"internal/enginetree", "internal/gguf", "internal/manpage", "internal/daemonproc"},
+		"it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
 }
 

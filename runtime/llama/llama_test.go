@@ -118,18 +118,30 @@ func TestModelInfo(t *testing.T) {
 	}
 }
 
-// TestEngineBuild: the build string is part of a snapshot's fingerprint and must move with go.mod.
+// TestEngineBuild: the build string is part of a snapshot's fingerprint and must move with engine.lock. A build on
+// another llama.cpp has its sum or commit there, and one on the installed library says so.
 func TestEngineBuild(t *testing.T) {
-	mod, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
+	lock, err := os.ReadFile(filepath.Join("..", "..", "engine.lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, version, ok := strings.Cut(string(mod), "github.com/ollama/ollama ")
-	version, _, _ = strings.Cut(version, "\n")
-	version, _, _ = strings.Cut(version, " ")
-	if build := engineBuild(); !ok || !strings.Contains(build, "ollama "+version+")") &&
-		!strings.Contains(build, "system") && !strings.Contains(build, "make ENGINE") {
-		t.Errorf("the engine calls itself %q, go.mod names %q", build, version)
+	locked := map[string]string{}
+	for line := range strings.Lines(string(lock)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			locked[key] = value
+		}
+	}
+	version, commit := locked["llama_cpp"], locked["commit"]
+	if version == "" || len(commit) != 40 {
+		t.Fatalf("engine.lock has version %q and commit %q", version, commit)
+	}
+	switch build := engineBuild(); {
+	case build == "llama.cpp "+version+" "+commit[:9]:
+	case strings.HasPrefix(build, "llama.cpp (system, "):
+	case strings.Contains(os.Getenv("CGO_CPPFLAGS"), "/uma-serve/engine/"+locked["sha256"]):
+		t.Errorf("the engine calls itself %q, engine.lock names %s, %s", build, version, commit)
+	case !regexp.MustCompile(`^llama\.cpp ([0-9.]+ )?[0-9a-f]{8,16}(, changed: [0-9a-f]+)?$`).MatchString(build):
+		t.Errorf("the engine calls itself %q", build)
 	}
 }
 
