@@ -1,54 +1,83 @@
 package grammar
 
 import (
-	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/internal/enginetree"
+	"github.com/uma-serve/uma-serve/internal/gguffile"
 )
 
-// llama32 is the vocabulary of Llama 3.2 (128 k tokens) as the engine's module has it for its own tests. Its pieces are
-// written in GPT-2's alphabet, which stands for bytes.
-var llama32 = sync.OnceValues(func() (*Vocabulary, [][]byte) {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/ollama/ollama").Output()
-	if err != nil {
-		return nil, nil
-	}
-	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "tokenizer/testdata/llama3.2/encoder.json"))
-	if err != nil {
-		return nil, nil
-	}
-	var ids map[string]int
-	if json.Unmarshal(data, &ids) != nil {
-		return nil, nil
-	}
-	alphabet := map[rune]byte{}
-	other := rune(256)
-	for b := range 256 {
-		if '!' <= b && b <= '~' || 0xa1 <= b && b <= 0xac || 0xae <= b {
-			alphabet[rune(b)] = byte(b)
-		} else {
-			alphabet[other] = byte(b)
-			other++
-		}
-	}
-	pieces := make([][]byte, len(ids)+256)
-	for text, id := range ids {
-		for _, r := range text {
-			pieces[id] = append(pieces[id], alphabet[r])
-		}
-	}
-	end := int32(len(ids) + 9) // <|eot_id|>
-	return NewVocabulary(pieces, []int32{end}), pieces
-})
-
+// realVocabulary is the vocabulary of Llama 3 (128,256 tokens), as llama.cpp's own tests have it. Its pieces are written
+// in GPT-2's alphabet, which stands for bytes.
 func realVocabulary(tb testing.TB) (*Vocabulary, [][]byte) {
-	v, pieces := llama32()
-	if v == nil {
-		tb.Skip("the engine's module is not here")
+	tb.Helper()
+	path := enginetree.Vocabulary(tb, "llama-bpe")
+	v, pieces, err := llama3(path)
+	if err != nil {
+		tb.Fatal(err)
 	}
 	return v, pieces
+}
+
+var (
+	llama3Once   sync.Once
+	llama3Pieces [][]byte
+	llama3Vocab  *Vocabulary
+	errLlama3    error
+)
+
+func llama3(path string) (*Vocabulary, [][]byte, error) {
+	llama3Once.Do(func() {
+		f, err := os.Open(path)
+		if err != nil {
+			errLlama3 = err
+			return
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			errLlama3 = err
+			return
+		}
+		pairs, _, err := gguffile.Read(f, st.Size())
+		if err != nil {
+			errLlama3 = err
+			return
+		}
+		var tokens []string
+		var types []int32
+		for _, p := range pairs {
+			switch p.Key {
+			case "tokenizer.ggml.tokens":
+				tokens = p.Value.([]string)
+			case "tokenizer.ggml.token_type":
+				types = p.Value.([]int32)
+			}
+		}
+		alphabet := map[rune]byte{}
+		other := rune(256)
+		for b := range 256 {
+			if '!' <= b && b <= '~' || 0xa1 <= b && b <= 0xac || 0xae <= b {
+				alphabet[rune(b)] = byte(b)
+			} else {
+				alphabet[other] = byte(b)
+				other++
+			}
+		}
+		const control = 3
+		llama3Pieces = make([][]byte, len(tokens))
+		for id, text := range tokens {
+			if types[id] == control {
+				continue
+			}
+			for _, r := range text {
+				llama3Pieces[id] = append(llama3Pieces[id], alphabet[r])
+			}
+		}
+		llama3Vocab = NewVocabulary(llama3Pieces, []int32{int32(slices.Index(tokens, "<|eot_id|>"))})
+	})
+	return llama3Vocab, llama3Pieces, errLlama3
 }

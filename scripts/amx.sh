@@ -6,10 +6,10 @@ if ! grep -qw avx512_vnni /proc/cpuinfo; then
 	echo "scripts/amx.sh: this processor has no AVX-512 VNNI, which the AMX kernels use beside the tiles" >&2
 	exit 1
 fi
-engine=$(go list -m -f '{{.Dir}}' github.com/ollama/ollama)
+tree=$(scripts/engine-fetch.sh "${ENGINE:-}")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-flags=(-std=c++17 -O2 -I"$engine/llama/llama.cpp/include" -I"$engine/ml/backend/ggml/ggml/include" -Iruntime/llama)
+flags=(-std=c++17 -O2 -I"$tree/include" -I"$tree/ggml/include" -Iruntime/llama)
 flags+=(-DUMA_EMULATE_AMX "-DUMA_KERNELS=&uma_kernels_avx512, &uma_kernels_amx")
 g++ "${flags[@]}" -include cstdio -include cstdlib runtime/llama/testdata/cross/cross.cpp \
 	runtime/llama/{matmul_avx512,attention_avx512,attention_merge}.cpp -o "$out/run"

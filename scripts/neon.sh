@@ -11,10 +11,10 @@ for tool in g++ "$cross" "$emulator"; do
 		exit 1
 	fi
 done
-engine=$(go list -m -f '{{.Dir}}' github.com/ollama/ollama)
+tree=$(scripts/engine-fetch.sh "${ENGINE:-}")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-flags=(-std=c++17 -O2 -I"$engine/llama/llama.cpp/include" -I"$engine/ml/backend/ggml/ggml/include" -Iruntime/llama)
+flags=(-std=c++17 -O2 -I"$tree/include" -I"$tree/ggml/include" -Iruntime/llama)
 main=runtime/llama/testdata/cross/cross.cpp
 g++ "${flags[@]}" "-DUMA_KERNELS=&uma_kernels_avx2" "$main" \
 	runtime/llama/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"

@@ -38,38 +38,26 @@ func Llama3(dir string) (*Tokenizer, error) {
 	if err := json.Unmarshal(data, &ids); err != nil {
 		return nil, fmt.Errorf("encoder.json: %w", err)
 	}
-	b := &bpe{ids: make(map[string]int32, len(ids)), ranks: map[[2]string]int32{}, words: map[string][]int32{}}
-	pieces := make([][]byte, len(ids)+controlTokens)
-	decode := byteAlphabet()
-	for piece, id := range ids {
-		raw := make([]byte, 0, len(piece))
-		for _, r := range piece {
-			raw = append(raw, decode[r])
-		}
-		if int(id) >= len(ids) || pieces[id] != nil {
-			return nil, fmt.Errorf("encoder.json: the id %d of %q is not one of %d", id, piece, len(ids))
-		}
-		pieces[id] = raw
-		b.ids[string(raw)] = id
-	}
 	f, err := os.Open(filepath.Join(dir, "vocab.bpe"))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	var merges []string
 	lines := bufio.NewScanner(f)
-	raw := func(s string) string {
-		var out []byte
-		for _, r := range s {
-			out = append(out, decode[r])
-		}
-		return string(out)
-	}
 	for lines.Scan() {
-		l, r, ok := strings.Cut(lines.Text(), " ")
-		if ok && !strings.HasPrefix(l, "#") {
-			b.ranks[[2]string{raw(l), raw(r)}] = int32(len(b.ranks))
+		if !strings.HasPrefix(lines.Text(), "#") {
+			merges = append(merges, lines.Text())
 		}
+	}
+	b, pieces := newBPE(merges), make([][]byte, len(ids)+controlTokens)
+	for piece, id := range ids {
+		if int(id) >= len(ids) || pieces[id] != nil {
+			return nil, fmt.Errorf("encoder.json: the id %d of %q is not one of %d", id, piece, len(ids))
+		}
+		raw := b.raw(piece)
+		pieces[id] = []byte(raw)
+		b.ids[raw] = id
 	}
 	return &Tokenizer{Pieces: pieces, Ends: []int32{int32(len(ids)) + endOfText, int32(len(ids)) + endOfTurn},
 		Encode: b.encode}, lines.Err()
@@ -92,9 +80,31 @@ func byteAlphabet() map[rune]byte {
 }
 
 type bpe struct {
-	ids   map[string]int32
-	ranks map[[2]string]int32
-	words map[string][]int32 // what was encoded before
+	ids      map[string]int32
+	ranks    map[[2]string]int32
+	words    map[string][]int32 // what was encoded before
+	alphabet map[rune]byte
+}
+
+// newBPE takes the merges, "LEFT RIGHT" each, in their order; the caller fills in the ids of the pieces.
+func newBPE(merges []string) *bpe {
+	b := &bpe{ids: map[string]int32{}, ranks: map[[2]string]int32{}, words: map[string][]int32{},
+		alphabet: byteAlphabet()}
+	for _, m := range merges {
+		if l, r, ok := strings.Cut(m, " "); ok {
+			b.ranks[[2]string{b.raw(l), b.raw(r)}] = int32(len(b.ranks))
+		}
+	}
+	return b
+}
+
+// raw is the bytes that a piece stands for.
+func (b *bpe) raw(piece string) string {
+	out := make([]byte, 0, len(piece))
+	for _, r := range piece {
+		out = append(out, b.alphabet[r])
+	}
+	return string(out)
 }
 
 func (b *bpe) encode(text string) []int32 {

@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
+	"github.com/uma-serve/uma-serve/internal/enginetree"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -39,6 +41,47 @@ func smallVocab(t *testing.T, merges ...string) string {
 		}
 	}
 	return dir
+}
+
+// TestGGUF: the vocabulary of Llama 3 in llama.cpp's tests, whose expected tokens lie beside it.
+func TestGGUF(t *testing.T) {
+	path := enginetree.Vocabulary(t, "llama-bpe")
+	tok, err := GGUF(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tok.Pieces) != 128_256 || !slices.Equal(tok.Ends, []int32{128_001, 128_009}) {
+		t.Errorf("%d pieces, ends %v", len(tok.Pieces), tok.Ends)
+	}
+	texts, err := os.ReadFile(path + ".inp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := os.ReadFile(path + ".out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs := strings.Split(string(texts), "\n__ggml_vocab_test__\n")
+	expected := strings.Split(string(tokens), "\n")
+	if len(inputs) < 40 || len(expected) < len(inputs) {
+		t.Fatalf("%d texts, %d lines of tokens", len(inputs), len(expected))
+	}
+	for i, text := range inputs {
+		var want []int32
+		for _, id := range strings.Fields(expected[i]) {
+			n, err := strconv.Atoi(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, int32(n))
+		}
+		if got := tok.Encode(text); !slices.Equal(got, want) {
+			t.Errorf("%q is\n%v, want\n%v", text, got, want)
+		}
+	}
+	if _, err := GGUF(enginetree.Vocabulary(t, "llama-spm")); err == nil || !strings.Contains(err.Error(), "kind llama") {
+		t.Errorf("another kind of vocabulary: %v", err)
+	}
 }
 
 func TestLlama3(t *testing.T) {

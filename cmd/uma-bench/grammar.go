@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/pprof"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/masks"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
+	"github.com/uma-serve/uma-serve/internal/enginetree"
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -37,8 +38,8 @@ A schema passes when it compiles, every valid instance is accepted and every inv
 as Python's json.dumps does. tbm is the time per token, to compute its mask and accept it; ttfm is the time from the
 schema's text to the first mask.
 
---vocab is llama3.2 (128,256 tokens) or gemma2 (256,000), whose files are in the engine's Go module, or a folder
-with encoder.json and vocab.bpe (llama3.2) or tokenizer.model (gemma2), or a GGUF file.`,
+--vocab is llama3 (128,256 tokens), which lies in the source tree of llama.cpp, a folder with encoder.json and vocab.bpe
+(Llama 3) or tokenizer.model (Gemma 2), or a GGUF file: a model, or a vocabulary alone.`,
 		Example: `  uma-bench grammar --schemas maskbench.jsonl.gz --json
   uma-bench grammar --schemas mine.jsonl --failures     # which schemas do not pass, and why`,
 		Args: cobra.NoArgs,
@@ -93,8 +94,8 @@ with encoder.json and vocab.bpe (llama3.2) or tokenizer.model (gemma2), or a GGU
 	f := cmd.Flags()
 	f.StringVar(&schemas, "schemas", "", "`file` of schemas with instances, one JSON object a line; .gz is "+
 		"decompressed")
-	f.StringVar(&vocab, "vocab", "llama3.2",
-		"llama3.2, gemma2, a `folder` with encoder.json and vocab.bpe or with tokenizer.model, or a GGUF file")
+	f.StringVar(&vocab, "vocab", "llama3",
+		"llama3, a `folder` with encoder.json and vocab.bpe or with tokenizer.model, or a GGUF file")
 	f.StringVar(&only, "name", "", "run the case of this `name` alone")
 	f.BoolVar(&narrow, "schema-order", false, "accept members only in the schema's order, as the daemon does, instead "+
 		"of in any order")
@@ -106,19 +107,22 @@ with encoder.json and vocab.bpe (llama3.2) or tokenizer.model (gemma2), or a GGU
 
 // grammarVocab opens the vocabulary that --vocab names.
 func grammarVocab(name string) (*masks.Tokenizer, error) {
-	if name == "llama3.2" || name == "gemma2" {
-		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/ollama/ollama").Output()
+	if name == "llama3" {
+		tree, err := enginetree.Find()
 		if err != nil {
-			return nil, fmt.Errorf("--vocab %s: finding the engine module's folder with go list: %w; name a "+
-				"folder with encoder.json and vocab.bpe, or with tokenizer.model", name, err)
+			return nil, fmt.Errorf("--vocab %s: %w; run it in the repository, or name a GGUF file or a folder with "+
+				"encoder.json and vocab.bpe, or with tokenizer.model", name, err)
 		}
-		name = filepath.Join(strings.TrimSpace(string(out)), "tokenizer", "testdata", name)
+		name = enginetree.VocabularyIn(tree, "llama-bpe")
 	}
 	if _, err := os.Stat(filepath.Join(name, "tokenizer.model")); err == nil {
 		return masks.SentencePiece(name)
 	}
 	if !strings.HasSuffix(name, ".gguf") {
 		return masks.Llama3(name)
+	}
+	if info, err := gguf.Brief(name); err == nil && info.Tensors == 0 {
+		return masks.GGUF(name)
 	}
 	e, err := llama.Open(runtime.Options{ModelPath: name, ContextTokens: 64, Sequences: 1})
 	if err != nil {

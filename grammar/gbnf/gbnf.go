@@ -1,5 +1,5 @@
 // Package gbnf reads GBNF, the grammar notation of llama.cpp, as llama.cpp's own parser does
-// (src/llama-grammar.cpp of the engine's module, upstream ec98e2002).
+// (src/llama-grammar.cpp).
 //
 // Rules are `name ::= alternatives`, one a line, a line end being allowed behind ::=, behind | and inside parentheses;
 // names are letters, digits and hyphens; # begins a comment. Items are "literal", [class], [^class], . (any code

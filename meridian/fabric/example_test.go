@@ -24,7 +24,7 @@ func Example() {
 	tokens := []int32{1, 4093, 338, 29871}
 	span := mrdn.Prologue{
 		Model: [32]byte{0xc0, 0xff, 0xee}, Tokens: mrdn.HashTokens(tokens), First: 0, End: int32(len(tokens)),
-		EngineBuild: "ec98e2002", TypeK: "f16", TypeV: "f16", Namespace: "uid:1000",
+		EngineBuild: "0c1e57098", TypeK: "f16", TypeV: "f16", Namespace: "uid:1000",
 	}
 
 	// The producer: room for the frame, the engine's snapshot behind it, sealed in place.

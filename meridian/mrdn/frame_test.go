@@ -142,7 +142,7 @@ func TestAllocations(t *testing.T) {
 }
 
 func testPrologue() Prologue {
-	p := Prologue{First: 16, End: 48, EngineBuild: "ec98e2002", TypeK: "f16", TypeV: "q8_0", Namespace: "uid:1000",
+	p := Prologue{First: 16, End: 48, EngineBuild: "0c1e57098", TypeK: "f16", TypeV: "q8_0", Namespace: "uid:1000",
 		KVBytes: 6}
 	p.Model[0], p.Tokens = 7, HashTokens([]int32{1, 2, 3})
 	return p
@@ -158,7 +158,7 @@ func TestPrologueBytes(t *testing.T) {
 	}
 	want := "554b5631" + "7400" + "00" + "00" + "10000000" + "30000000" + "0600000000000000" +
 		"aa" + strings.Repeat("00", 31) + strings.Repeat("00", 31) + "bb" +
-		"09030408" + hex.EncodeToString([]byte("ec98e2002"+"f16"+"q8_0"+"uid:1000"))
+		"09030408" + hex.EncodeToString([]byte("0c1e57098"+"f16"+"q8_0"+"uid:1000"))
 	if hex.EncodeToString(got) != want {
 		t.Fatalf("got  %x\nwant %s", got, want)
 	}

@@ -52,8 +52,7 @@ const (
 	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its embeddings.
 	// Its memory cannot remove ranges freely, which tests the SWA fallbacks.
 	Gemma2 Arch = "gemma2"
-	// Maincoder is Llama with queries and keys normalised by head after the rotation. The engine module's llama.cpp, of
-	// 2025, does not know it.
+	// Maincoder is Llama with queries and keys normalised by head after the rotation, an architecture of 2026.
 	Maincoder Arch = "maincoder"
 	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
 	// positions and GELU, NomicBert rotary positions and SwiGLU.
@@ -120,8 +119,7 @@ func TinySWA() Config {
 	return c
 }
 
-// TinyMaincoder is Tiny of an architecture that the engine module's llama.cpp does not know and newer ones do
-// (make ENGINE=…).
+// TinyMaincoder is Tiny with normalised queries and keys.
 func TinyMaincoder() Config {
 	c := Tiny()
 	c.Name, c.Arch = "ggufgen-tiny-maincoder", Maincoder

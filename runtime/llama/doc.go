@@ -1,8 +1,8 @@
 // Package llama is the runtime.Engine over llama.cpp: the only package of this project that uses cgo.
 //
-// llama.cpp comes in as source, through a Go module that vendors it (engine_src.go), or as the installed library
-// under the build tag llama_system (engine_system.go). Without cgo the package keeps its API and Open returns
-// runtime.ErrNotBuilt (stub.go); so does one with the tag llama_stub, for tests that need cgo but not the engine.
+// llama.cpp comes in as static libraries that make builds with llama.cpp's own cmake (engine_make.go, the tag
+// llama_engine), or as the installed library under the tag llama_system (engine_system.go). Without one of these tags,
+// and without cgo, the package keeps its API and Open returns runtime.ErrNotBuilt (stub.go).
 //
 // # What crosses the border, and how
 //

@@ -3,14 +3,14 @@
 package llama
 
 import (
+	"bytes"
 	"encoding/binary"
-	"io"
 	"math"
+	"os"
 	"slices"
 	"testing"
 
-	"github.com/ollama/ollama/fs/gguf"
-
+	"github.com/uma-serve/uma-serve/internal/gguffile"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -50,30 +50,30 @@ type weights map[string][]float64
 
 func readWeights(t testing.TB, path string) weights {
 	t.Helper()
-	f, err := gguf.Open(path)
+	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var infos []gguf.TensorInfo
-	for _, info := range f.TensorInfos() {
-		infos = append(infos, info)
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tensors, err := gguffile.Read(f, st.Size())
+	if err != nil {
+		t.Fatal(err)
 	}
 	w := weights{}
-	for _, info := range infos {
-		_, r, err := f.TensorReader(info.Name)
-		if err != nil {
-			t.Fatal(err)
+	for _, tensor := range tensors {
+		var b bytes.Buffer
+		if _, err := tensor.Data.WriteTo(&b); err != nil || tensor.Type != 0 {
+			t.Fatalf("%s: type %d, %v", tensor.Name, tensor.Type, err)
 		}
-		b, err := io.ReadAll(r)
-		if err != nil || len(b) != 4*int(info.NumValues()) {
-			t.Fatalf("%s: %d bytes, %v", info.Name, len(b), err)
-		}
-		v := make([]float64, info.NumValues())
+		v := make([]float64, b.Len()/4)
 		for i := range v {
-			v[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+			v[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b.Bytes()[4*i:])))
 		}
-		w[info.Name] = v
+		w[tensor.Name] = v
 	}
 	return w
 }

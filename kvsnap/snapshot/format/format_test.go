@@ -20,7 +20,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew; read the difference before you keep it")
 
 func origin() Origin {
-	o := Origin{EngineBuild: "llama.cpp ec98e2002", KVTypeK: "f16", KVTypeV: "q8_0"}
+	o := Origin{EngineBuild: "llama.cpp 0c1e57098", KVTypeK: "f16", KVTypeV: "q8_0"}
 	for i := range o.Fingerprint {
 		o.Fingerprint[i] = byte(i)
 	}
