@@ -46,7 +46,8 @@ $(COMMANDS):
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
-run: uma-serve uma-cli ## start the daemon on the default model and chat; ASK="…" asks once; ARGS="-m FILE.gguf …"
+run: export MODEL ?=
+run: uma-serve uma-cli ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL=FILE.gguf; ARGS="-t 4 …"
 	@scripts/run.sh "$$ASK" $(ARGS)
 
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
