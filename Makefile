@@ -37,7 +37,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
+.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm real clients fidelity model eval lint page-check \
 	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
@@ -68,6 +68,9 @@ bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M;
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
+real: build ## published models beside llama-server of the same llama.cpp; ARGS="--first 20 …", MODELS="smollm2-135m …"
+	@scripts/real.sh $(ARGS)
 
 clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)
