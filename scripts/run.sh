@@ -2,8 +2,8 @@
 # Start the daemon on a private socket, chat (or ask once), stop the daemon.
 #   scripts/run.sh "question, or empty to chat" [uma-serve options…]
 #
-# MODEL is builtin, a GGUF file, a model that `uma-cli models` lists, or a name of models.lock. Without it and without -m
-# it is qwen2.5-coder-0.5b of models.lock where that can be fetched, else the built-in model.
+# MODEL is builtin, a GGUF file, a model that `uma-cli models` lists, or a name of models.lock. Without it and without
+# -m it is qwen2.5-coder-0.5b of models.lock where that can be fetched, else the built-in model.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 ask=${1:-}

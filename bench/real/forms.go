@@ -213,8 +213,8 @@ func CheckTools(ctx context.Context, s *Server, tools []Tool, tasks []Task, conc
 	return check
 }
 
-// CheckPrefix asks a prompt, continues it, leaves it for another that begins alike, and returns to it. What was computed
-// must be used again, and answers must be llama-server's (see Compare).
+// CheckPrefix asks a prompt, continues it, leaves it for another that begins alike, and returns to it. What was
+// computed must be used again, and answers must be llama-server's (see Compare).
 func (c *Compare) CheckPrefix(ctx context.Context, text string, forks bool) Check {
 	check, start := Check{Name: "prefix reuse", OK: true}, time.Now()
 	err := c.prefix(ctx, &check, text, forks)

@@ -118,8 +118,9 @@ func TestCompare(t *testing.T) {
 	}{
 		"equal": {counting(0, 0, 0), counting(0, 0, 0), Greedy{Prompts: 1, Equal: 1, Tokens: 8}, 0},
 		// The comparison goes on behind their token, 50, where both say nothing more.
-		"near": {counting(14, 0.1, 15), swapped(14, 0.2, 15), Greedy{Prompts: 1, Near: 1, Tokens: 7, MaxNear: 0.2}, 0.2},
-		"far":  {counting(14, 0.1, 15), swapped(14, 2, 15), Greedy{Prompts: 1, Different: 1, Tokens: 7}, 2},
+		"near": {counting(14, 0.1, 15), swapped(14, 0.2, 15),
+			Greedy{Prompts: 1, Near: 1, Tokens: 7, MaxNear: 0.2}, 0.2},
+		"far": {counting(14, 0.1, 15), swapped(14, 2, 15), Greedy{Prompts: 1, Different: 1, Tokens: 7}, 2},
 		"not among the alternatives": {counting(14, 0.1, 98), swapped(14, 0.1, 15),
 			Greedy{Prompts: 1, Different: 1, Tokens: 7}, 0.1},
 		"one ends": {counting(0, 0, 0), func(row []int32) []Token {
@@ -180,7 +181,8 @@ func TestCheckNamesWhatDiffers(t *testing.T) {
 		want         string
 	}{
 		{with("\x0c", counting(0, 0, 0)), with("\x0c", counting(0, 0, 0)), true, ""},
-		{with("a", counting(0, 0, 0)), with("b", counting(0, 0, 0)), false, "prompt 0 is [1 97] here and [1 98] in fake"},
+		{with("a", counting(0, 0, 0)), with("b", counting(0, 0, 0)), false,
+			"prompt 0 is [1 97] here and [1 98] in fake"},
 		{with("\x0c", counting(14, 3, 15)), with("\x0c", swapped(14, 3, 15)), false, `prompt 0 ("hi"): token 1`},
 	} {
 		cmp := Compare{Ours: c.ours, Theirs: c.theirs, Tokens: 4, Near: 0.5}
@@ -219,13 +221,14 @@ func TestPerplexity(t *testing.T) {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\necho '"+said+"'\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		cfg := PerplexityConfig{Ours: ours, Program: program, Text: "abcdefghijklmnopqrst", Chunk: 8, Chunks: 2, Most: 0.001}
+		cfg := PerplexityConfig{Ours: ours, Program: program, Text: "abcdefghijklmnopqrst", Chunk: 8, Chunks: 2,
+			Most: 0.001}
 		check := cfg.Check(t.Context())
 		if check.OK != ok {
 			t.Errorf("%s: %+v", said, check)
 		}
-		if want := [][]int32{{1, 97, 98, 99, 100, 101, 102, 103}, {1, 105, 106, 107, 108, 109, 110, 111}}; !reflect.DeepEqual(
-			seen, want) {
+		chunks := [][]int32{{1, 97, 98, 99, 100, 101, 102, 103}, {1, 105, 106, 107, 108, 109, 110, 111}}
+		if !reflect.DeepEqual(seen, chunks) {
 			t.Errorf("chunks %v", seen)
 		}
 	}
@@ -237,7 +240,8 @@ func TestPerplexity(t *testing.T) {
 
 // TestForms: an answer that breaks its schema, or a call that breaks its tool's, fails the check by name.
 func TestForms(t *testing.T) {
-	schemas := []Schema{{"a", json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}}
+	schemas := []Schema{{"a",
+		json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}}
 	tools := []Tool{{Name: "add", Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"maximum":5}}}`)}}
 	tasks := []Task{{"?", "add"}}
 	answer := func(reason, content string, calls ...string) *Server {
@@ -248,7 +252,8 @@ func TestForms(t *testing.T) {
 		json.Unmarshal(b, &out)
 		var list []any
 		for i := 0; i < len(calls); i += 2 {
-			list = append(list, map[string]any{"function": map[string]string{"name": calls[i], "arguments": calls[i+1]}})
+			list = append(list, map[string]any{"function": map[string]string{"name": calls[i],
+				"arguments": calls[i+1]}})
 		}
 		out["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)["tool_calls"] = list
 		return serve(t, map[string]func(map[string]any) any{
@@ -300,8 +305,9 @@ func TestPrefix(t *testing.T) {
 		forks  bool
 		want   string
 	}{
-		"all":           {func(step, n int) int { return []int{0, 723, 763, 350, 763}[min(step, 4)] }, true, ""},
-		"no forks":      {func(step, n int) int { return []int{0, 723, 763, 0, 763}[min(step, 4)] }, true, "forked in the middle: 0 of 350"},
+		"all": {func(step, n int) int { return []int{0, 723, 763, 350, 763}[min(step, 4)] }, true, ""},
+		"no forks": {func(step, n int) int { return []int{0, 723, 763, 0, 763}[min(step, 4)] }, true,
+			"forked in the middle: 0 of 350"},
 		"none expected": {func(step, n int) int { return []int{0, 723, 763, 0, 763}[min(step, 4)] }, false, ""},
 		"nothing":       {func(int, int) int { return 0 }, false, "continued: 0 of 723"},
 	} {

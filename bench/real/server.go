@@ -119,7 +119,8 @@ func (s *Server) Tokenize(ctx context.Context, text string, special bool) ([]int
 	var t struct {
 		Tokens []int32 `json:"tokens"`
 	}
-	err := s.post(ctx, "/tokenize", map[string]any{"content": text, "add_special": special, "parse_special": special}, &t)
+	err := s.post(ctx, "/tokenize", map[string]any{"content": text, "add_special": special,
+		"parse_special": special}, &t)
 	return t.Tokens, err
 }
 

@@ -46,7 +46,7 @@ func realCommand() *cobra.Command {
 	var o realOptions
 	cmd := &cobra.Command{
 		Use:   "real -m FILE",
-		Short: "a published model in uma-serve beside llama-server: answers, perplexity, tools, schemas, prefixes, a storm",
+		Short: "a published model beside llama-server: answers, perplexity, tools, schemas, prefixes, a storm",
 		Long: `Serves a model with uma-serve and with llama-server and checks:
 
 greedy      200 prompts: equal tokens, until a near tie; then the gap in log-probabilities is told and the
@@ -70,7 +70,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 			case o.model == "":
 				return usageError{errors.New("name a GGUF file with --model")}
 			case o.tokens < 1 || o.first < 0 || o.chunk < 2 || o.chunks < 1:
-				return usageError{errors.New("--tokens and --chunks must be at least 1, --chunk 2, --first 0 (all) or more")}
+				return usageError{errors.New("--tokens and --chunks must be at least 1, --chunk 2, --first 0 or more")}
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
@@ -105,7 +105,8 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.StringVar(&o.llamaPPL, "llama-perplexity", "llama-perplexity", "llama.cpp's program, for perplexity")
 	f.StringSliceVar(&o.checks, "checks", realChecks[:len(realChecks)-1], "what to check")
 	f.BoolVar(&o.base, "base", false, "a base model: prompts are plain texts, not chats")
-	f.BoolVar(&o.forks, "forks", true, "a prefix that ends in the middle must be used again; false for windows and states")
+	f.BoolVar(&o.forks, "forks", true,
+		"a prefix that ends in the middle must be used again; false for windows and states")
 	f.IntVar(&o.first, "first", 0, "only the first `N` prompts, questions and schemas; 0 = all")
 	f.IntVar(&o.tokens, "tokens", 48, "greedy: maximum `tokens` of an answer")
 	f.Float64Var(&o.near, "near", 0.5, "greedy: the largest gap of a near tie, in `nats`")

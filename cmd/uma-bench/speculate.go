@@ -109,7 +109,8 @@ ITL is the time between two arrivals of tokens at the client; tokens of one step
 	return cmd
 }
 
-// speculateModels are the files of the model and of its draft model ("" = none): the user's model, or the generated one.
+// speculateModels are the files of the model and of its draft model ("" = none): the user's model, or the generated
+// one.
 func speculateModels(file, draft string, generated ggufgen.Config) (model, drafts string, err error) {
 	if file == "" {
 		model, err = cachedModel(fmt.Sprintf("uma-%s-v1.gguf", generated.Name), generated)
