@@ -37,8 +37,9 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan engine-check engine-bump env clean help
+.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm real ci clients fidelity model eval \
+	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan engine-check \
+	engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
@@ -46,7 +47,8 @@ $(COMMANDS):
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
-run: uma-serve uma-cli ## start the daemon on the default model and chat; ASK="…" asks once; ARGS="-m FILE.gguf …"
+run: export MODEL ?=
+run: uma-serve uma-cli ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL=FILE; ARGS="-t 4 …"
 	@scripts/run.sh "$$ASK" $(ARGS)
 
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
@@ -67,6 +69,13 @@ bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M;
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
+real: build ## published models beside llama-server of the same llama.cpp; ARGS="--first 20 …", MODELS="smollm2-135m …"
+	@scripts/real.sh $(ARGS)
+
+ci: ## everything that a change must pass: .ci/run, then make real
+	@.ci/run
+	@$(MAKE) real
 
 clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)

@@ -207,8 +207,8 @@ func (c *EATCheck) compare(free, signal []answered, repeat int, seed uint64) {
 	c.GainedCI95 = [2]float64{quantile(gained, 0.025), quantile(gained, 0.975)}
 }
 
-// signalName names a way to end thinking in a table.
-func signalName(kind string, value float64) string {
+// SignalName names a way to end thinking in a table.
+func SignalName(kind string, value float64) string {
 	switch kind {
 	case "eat":
 		return fmt.Sprintf("EAT, δ = %.3g nats²", value)
@@ -229,7 +229,7 @@ func (r *EATReport) Markdown(w io.Writer) {
 	const head = "| how thinking ends | right | 95 % interval | think tokens, mean | saved |"
 	fmt.Fprintln(w, head+"\n|---|---|---|---|---|")
 	for _, p := range r.Points {
-		row(signalName(p.Kind, p.Value), p.Score, r.Points[0].Score.ThinkTokens)
+		row(SignalName(p.Kind, p.Value), p.Score, r.Points[0].Score.ThinkTokens)
 		fmt.Fprintln(w)
 	}
 	if len(r.Checks) == 0 {
@@ -238,10 +238,10 @@ func (r *EATReport) Markdown(w io.Writer) {
 	fmt.Fprintln(w, "\nOn problems that the thresholds were not chosen by:\n\n"+head+
 		" 95 % interval | accuracy against free thinking, points | 95 % interval |\n|---|---|---|---|---|---|---|---|")
 	free := r.Checks[0].Free
-	row(signalName("free", 0), free, free.ThinkTokens)
+	row(SignalName("free", 0), free, free.ThinkTokens)
 	fmt.Fprintln(w, " | | |")
 	for _, c := range r.Checks {
-		row(signalName(c.Kind, c.Value), c.Score, free.ThinkTokens)
+		row(SignalName(c.Kind, c.Value), c.Score, free.ThinkTokens)
 		fmt.Fprintf(w, " %.1f … %.1f %% | %+.1f | %+.1f … %+.1f |\n", 100*c.SavedCI95[0], 100*c.SavedCI95[1],
 			100*c.Gained, 100*c.GainedCI95[0], 100*c.GainedCI95[1])
 	}

@@ -27,6 +27,7 @@ type EvalConfig struct {
 	Seed        uint64  // the k-th question of the run is sampled with Seed + k
 	MaxTokens   int     // of an answer with its thinking; one that is cut off is wrong
 	Think       wire.Think
+	Format      wire.Format // of the answers; the zero value leaves them free
 	Log         io.Writer
 }
 
@@ -159,7 +160,7 @@ func RunEval(ctx context.Context, cfg EvalConfig) (*EvalReport, error) {
 func question(ctx context.Context, c *client.Client, cfg *EvalConfig, text string, seed uint64) (*wire.EOS, error) {
 	req := wire.DefaultRequest()
 	req.Messages = []wire.Message{{Role: "user", Content: text}}
-	req.MaxTokens, req.Stream, req.Think = cfg.MaxTokens, false, cfg.Think
+	req.MaxTokens, req.Stream, req.Think, req.Format = cfg.MaxTokens, false, cfg.Think, cfg.Format
 	req.Sampling.Temperature = cfg.Temperature
 	req.Sampling.Seed, req.Sampling.SeedSet = seed, true
 	if cfg.Temperature > 0 { // the unmodified distribution

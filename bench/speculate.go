@@ -22,7 +22,10 @@ type SpeculateConfig struct {
 	Same    bool // neither side speculates: the ratio shows the noise of the measurement
 	Edit    bool // the prompt has a text that the answer repeats with changes, greedily; the model must copy
 	Vocab   int  // tokens of the model
-	Log     io.Writer
+	// Chat is set for a published model: it is asked questions, to repeat a program with changes (Edit) or to tell a
+	// story, and its answers end by themselves. Vocab is not used then.
+	Chat bool
+	Log  io.Writer
 }
 
 // Speculate is the result: medians of the rounds, without and with speculation.
@@ -114,7 +117,13 @@ func (cfg *SpeculateConfig) ask(begin time.Time, seed uint64, speculate bool) (a
 	r.ID, r.MaxTokens, r.Stream = "s", cfg.Tokens, true
 	r.Sampling.IgnoreEOS, r.Sampling.Seed, r.Sampling.SeedSet = true, seed, true
 	rng := rand.New(rand.NewPCG(seed, 5))
-	if cfg.Edit {
+	if cfg.Chat {
+		r.Messages = []wire.Message{{Role: "user", Content: chatQuestion(rng, cfg.Edit)}}
+		r.Sampling.IgnoreEOS, r.Sampling.Temperature = false, 1
+		if cfg.Edit {
+			r.Sampling.Temperature = 0
+		}
+	} else if cfg.Edit {
 		r.PromptTokens, _ = editText(rng, cfg.Tokens+1, cfg.Vocab)
 		r.Sampling.Temperature = 0
 	} else {

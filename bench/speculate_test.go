@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -47,5 +48,25 @@ func TestSpeculateSummary(t *testing.T) {
 	// Tokens faster than arrivals can be told apart have a rate and no gap.
 	if rate, p95 = summary([]guessedAnswer{{times: []time.Duration{0, 100_000, 200_000}}}); rate != 10_000 || p95 != 0 {
 		t.Errorf("within one arrival: %v tokens/s, p95 %v", rate, p95)
+	}
+}
+
+// TestChatQuestion: the program has the old name in it, the request both, and seeds differ.
+func TestChatQuestion(t *testing.T) {
+	seen := map[string]bool{}
+	for seed := range uint64(20) {
+		q := chatQuestion(rand.New(rand.NewPCG(seed, 5)), true)
+		_, rest, _ := strings.Cut(q, "Rename the type ")
+		from, _, _ := strings.Cut(rest, " to ")
+		if strings.Contains(q, "NAME") || strings.Count(q, from) < 10 {
+			t.Fatalf("seed %d: %s", seed, q)
+		}
+		seen[q] = true
+		if s := chatQuestion(rand.New(rand.NewPCG(seed, 5)), false); !strings.HasPrefix(s, "Tell a story about a ") {
+			t.Error(s)
+		}
+	}
+	if len(seen) < 5 {
+		t.Errorf("%d different questions", len(seen))
 	}
 }

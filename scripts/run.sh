@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Start the daemon on a private socket, chat (or ask once), stop the daemon.
 #   scripts/run.sh "question, or empty to chat" [uma-serve options…]
+#
+# MODEL is builtin, a GGUF file, a model that `uma-cli models` lists, or a name of models.lock. Without it and without
+# -m it is qwen2.5-coder-0.5b of models.lock where that can be fetched, else the built-in model.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 ask=${1:-}
@@ -15,7 +18,29 @@ trap stop EXIT
 trap 'exit 130' INT TERM HUP
 export UMA_SOCKET="$dir/uma.sock"
 
-bin/uma-serve --log-level warn "$@" &
+model=${MODEL:-}
+for option in "$@"; do
+	case $option in -m* | --model | --model=* | --models*) given=1 ;; esac
+done
+if [ -n "${given:-}${UMA_MODEL:-}" ]; then
+	model=''
+elif [ -z "$model" ] || scripts/models-fetch.sh | grep -qxF "$model"; then
+	name=${model:-qwen2.5-coder-0.5b}
+	model=$(WHY="$dir/why" scripts/models-fetch.sh "$name")
+	case $? in
+	0) [ -n "${MODEL:-}" ] || echo "serving $name; MODEL=builtin serves the built-in model, MODEL=FILE another" >&2 ;;
+	130) exit 130 ;;
+	*)
+		[ -z "${MODEL:-}" ] || { cat "$dir/why" >&2 && exit 1; }
+		echo "serving the built-in model, which calculates, sorts and counts letters: $(cat "$dir/why")" >&2
+		model=''
+		;;
+	esac
+elif [ "$model" = builtin ]; then
+	echo "serving the built-in model, which calculates, sorts and counts letters" >&2
+	model=''
+fi
+bin/uma-serve --log-level warn ${model:+-m "$model"} "$@" &
 pid=$!
 until bin/uma-cli health >/dev/null 2>&1; do
 	kill -0 "$pid" 2>/dev/null || { wait "$pid"; exit $?; }

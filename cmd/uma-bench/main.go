@@ -67,7 +67,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
 		stormCommand(), fairCommand(), frontCommand(), telemetryCommand(), twoModelsCommand(), modelsCommand(),
 		kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
-		speculateCommand(), soakCommand(), clientCommand())
+		speculateCommand(), soakCommand(), realCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

@@ -109,6 +109,7 @@ var rules = []rule{
 	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc",
 		"internal/gguffile", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
+	{"bench/real", nil, "it compares servers by their sockets, and may share no code with what they answer"},
 	{"bench/soak", []string{"runtime", "runtime/fake", "sim", "sim/workload"},
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
@@ -180,7 +181,8 @@ var rules = []rule{
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage"},
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
-		"bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "meridian", "models",
+		"bench/real", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "ipc/wire",
+		"meridian", "models",
 		"models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
 		"internal/enginetree", "internal/gguf", "internal/manpage", "internal/daemonproc"},

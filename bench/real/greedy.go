@@ -1,0 +1,224 @@
+package real
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Compare compares greedy answers of two servers.
+type Compare struct {
+	Ours, Theirs *Server
+	Tokens       int     // of an answer, at most
+	Near         float64 // the largest gap of a near tie, in nats
+	Concurrency  int     // answers in flight
+}
+
+// Parting is a place where the servers' greedy tokens differ.
+type Parting struct {
+	Prompt int     `json:"prompt"`
+	At     int     `json:"at"` // tokens of the answer before it
+	Ours   string  `json:"ours"`
+	Theirs string  `json:"theirs"`
+	Gap    float64 `json:"gap"` // the larger of both servers' gaps between the two tokens, in nats
+	Near   bool    `json:"near"`
+}
+
+// unknownGap is the gap where one answer has no token.
+const unknownGap = 1e9
+
+// Greedy is what a comparison found.
+type Greedy struct {
+	Prompts   int `json:"prompts"`
+	Equal     int `json:"equal"`     // prompts without a parting
+	Near      int `json:"near"`      // prompts that part at near ties alone
+	Different int `json:"different"` // the others
+	Tokens    int `json:"tokens"`    // compared
+	// Partings are all of them; MaxNear is the largest gap of a near tie, in nats.
+	Partings []Parting `json:"partings,omitempty"`
+	MaxNear  float64   `json:"max_near_gap"`
+	// MeanDelta and P99Delta are of the absolute differences between the servers' log-probabilities of equal tokens.
+	MeanDelta float64 `json:"mean_logprob_difference"`
+	P99Delta  float64 `json:"p99_logprob_difference"`
+}
+
+// Run compares the answers to each prompt, a row of token ids.
+func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
+	type result struct {
+		partings []Parting
+		deltas   []float64
+		tokens   int
+	}
+	results := make([]result, len(prompts))
+	err := each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) error {
+		r := &results[i]
+		theirs, err := c.Theirs.Complete(ctx, prompts[i], c.Tokens)
+		if err != nil {
+			return fmt.Errorf("prompt %d: %w", i, err)
+		}
+		for at := 0; at < len(theirs.Probs) || at == 0; {
+			ours, err := c.Ours.Complete(ctx, slices.Concat(prompts[i], ids(theirs.Probs[:at])), c.Tokens-at)
+			if err != nil {
+				return fmt.Errorf("prompt %d: %w", i, err)
+			}
+			n, p := c.compare(ours, theirs, at, &r.deltas)
+			at += n
+			if p == nil {
+				break
+			}
+			p.Prompt, p.At = i, at
+			r.partings = append(r.partings, *p)
+			at++ // behind llama-server's token
+		}
+		r.tokens = len(theirs.Probs)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &Greedy{Prompts: len(prompts)}
+	var deltas []float64
+	for _, r := range results {
+		out.Tokens += r.tokens
+		deltas = append(deltas, r.deltas...)
+		far := false
+		for _, p := range r.partings {
+			if out.Partings = append(out.Partings, p); p.Near {
+				out.MaxNear = max(out.MaxNear, p.Gap)
+			} else {
+				far = true
+			}
+		}
+		switch {
+		case far:
+			out.Different++
+		case len(r.partings) > 0:
+			out.Near++
+		default:
+			out.Equal++
+		}
+	}
+	if slices.Sort(deltas); len(deltas) > 0 {
+		for _, d := range deltas {
+			out.MeanDelta += d / float64(len(deltas))
+		}
+		out.P99Delta = deltas[len(deltas)*99/100]
+	}
+	return out, nil
+}
+
+// compare reads ours beside theirs from their token at on. It returns how many tokens are equal and what parts behind
+// them; nil: nothing. An answer that ends has no token there, so its end is judged by the other's alternatives alone.
+func (c *Compare) compare(ours, theirs *Completion, at int, deltas *[]float64) (int, *Parting) {
+	rest := theirs.Probs[at:]
+	for i := range min(len(ours.Probs), len(rest)) {
+		o, t := &ours.Probs[i], &rest[i]
+		if o.ID == t.ID {
+			*deltas = append(*deltas, math.Abs(o.Logprob-t.Logprob))
+			continue
+		}
+		p := &Parting{Ours: o.Text, Theirs: t.Text}
+		their, k1 := o.logprob(t.ID)
+		our, k2 := t.logprob(o.ID)
+		p.Gap = max(o.Logprob-their, t.Logprob-our)
+		p.Near = k1 && k2 && p.Gap <= c.Near
+		return i, p
+	}
+	n := min(len(ours.Probs), len(rest))
+	switch {
+	case len(ours.Probs) == len(rest):
+		return n, nil
+	case n < len(ours.Probs): // theirs ended
+		return n, &Parting{Ours: ours.Probs[n].Text, Theirs: "(end)", Gap: unknownGap}
+	}
+	return n, &Parting{Ours: "(end)", Theirs: rest[n].Text, Gap: unknownGap}
+}
+
+func ids(tokens []Token) []int32 {
+	out := make([]int32, len(tokens))
+	for i := range tokens {
+		out[i] = tokens[i].ID
+	}
+	return out
+}
+
+// each calls f for 0 … n-1, at most concurrency at a time, until one fails.
+func each(ctx context.Context, n, concurrency int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	next := 0
+	for range max(1, concurrency) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= n || ctx.Err() != nil {
+					return
+				}
+				if err := f(ctx, i); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Check compares the answers to texts: chats of one message, or plain texts for a base model, which has no template.
+func (c *Compare) Check(ctx context.Context, texts []string, chat bool) Check {
+	check, start := Check{Name: "greedy", OK: true}, time.Now()
+	defer func() { check.Seconds = time.Since(start).Seconds() }()
+	prompts := make([][]int32, len(texts))
+	err := each(ctx, len(texts), c.Concurrency, func(ctx context.Context, i int) error {
+		var got [2][]int32
+		for k, s := range []*Server{c.Ours, c.Theirs} {
+			text, err := texts[i], error(nil)
+			if chat {
+				text, err = s.Chat(ctx, text)
+			}
+			if err == nil {
+				got[k], err = s.Tokenize(ctx, text, true)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if !slices.Equal(got[0], got[1]) {
+			return fmt.Errorf("prompt %d is %v here and %v in %s", i, got[0], got[1], c.Theirs.Name)
+		}
+		prompts[i] = got[1]
+		return nil
+	})
+	var g *Greedy
+	if err == nil {
+		g, err = c.Run(ctx, prompts)
+	}
+	if err != nil {
+		check.Fail("%v", err)
+		return check
+	}
+	check.Details = g
+	check.Summary = fmt.Sprintf("%d prompts: %d equal, %d part at near ties (at most %.3f nats), %d differ; %d "+
+		"tokens, log-probabilities differ by %.4f in the mean, p99 %.3f",
+		g.Prompts, g.Equal, g.Near, g.MaxNear, g.Different,
+		g.Tokens, g.MeanDelta, g.P99Delta)
+	for _, p := range g.Partings {
+		if !p.Near {
+			check.Fail("prompt %d (%.60q): token %d is %q, llama-server's %q, a gap of %.3f nats", p.Prompt,
+				texts[p.Prompt], p.At, p.Ours, p.Theirs, p.Gap)
+		}
+	}
+	return check
+}

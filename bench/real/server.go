@@ -1,0 +1,228 @@
+package real
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Server is a server that speaks llama-server's API and OpenAI's on a Unix socket.
+type Server struct {
+	Name   string // in messages: "uma-serve", "llama-server"
+	Socket string
+	once   sync.Once
+	http   *http.Client
+}
+
+// post sends body as JSON to path and reads the answer into out.
+func (s *Server) post(ctx context.Context, path string, body, out any) error {
+	s.once.Do(func() {
+		s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
+			}}}
+	})
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://server"+path, bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", s.Name, path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s: %.500s", s.Name, path, resp.Status, answer)
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%s: %s: %w in %.500s", s.Name, path, err, answer)
+	}
+	return nil
+}
+
+// Close closes idle connections.
+func (s *Server) Close() {
+	if s.http != nil {
+		s.http.CloseIdleConnections()
+	}
+}
+
+// Token is a token of an answer.
+type Token struct {
+	ID      int32   `json:"id"`
+	Text    string  `json:"token"`
+	Logprob float64 `json:"logprob"`
+	Top     []Token `json:"top_logprobs,omitempty"`
+}
+
+// logprob is the log-probability of id at t's place: known is false if it is below all of Top, whose least is returned.
+func (t *Token) logprob(id int32) (lp float64, known bool) {
+	if id == t.ID {
+		return t.Logprob, true
+	}
+	lp = t.Logprob
+	for _, o := range t.Top {
+		if o.ID == id {
+			return o.Logprob, true
+		}
+		lp = min(lp, o.Logprob)
+	}
+	return lp, false
+}
+
+// Completion is an answer of /completion.
+type Completion struct {
+	Text   string  `json:"content"`
+	Probs  []Token `json:"completion_probabilities"`
+	Ended  string  `json:"stop_type"` // "eos", "limit", "word"
+	Cached int     `json:"tokens_cached"`
+	// Timings.Cached and .Computed are the prompt's tokens.
+	Timings struct {
+		Cached   int `json:"cache_n"`
+		Computed int `json:"prompt_n"`
+	} `json:"timings"`
+}
+
+// topTokens is how many alternatives of each token are asked for: a near tie has both tokens among them.
+const topTokens = 10
+
+// Complete continues prompt greedily by at most n tokens.
+func (s *Server) Complete(ctx context.Context, prompt []int32, n int) (*Completion, error) {
+	var c Completion
+	err := s.post(ctx, "/completion", map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0,
+		"n_probs": topTokens, "cache_prompt": true}, &c)
+	return &c, err
+}
+
+// Tokenize is the tokens of text; special adds what the model wants before it, and reads control tokens in text.
+func (s *Server) Tokenize(ctx context.Context, text string, special bool) ([]int32, error) {
+	var t struct {
+		Tokens []int32 `json:"tokens"`
+	}
+	err := s.post(ctx, "/tokenize", map[string]any{"content": text, "add_special": special,
+		"parse_special": special}, &t)
+	return t.Tokens, err
+}
+
+// Chat is the text that the model's template makes of one user message, up to the beginning of the answer.
+func (s *Server) Chat(ctx context.Context, user string) (string, error) {
+	var t struct {
+		Prompt string `json:"prompt"`
+	}
+	err := s.post(ctx, "/apply-template", map[string]any{
+		"messages": []map[string]string{{"role": "user", "content": user}}}, &t)
+	return t.Prompt, err
+}
+
+// Process is a llama-server that StartLlamaServer has started.
+type Process struct {
+	*Server
+	cmd  *exec.Cmd
+	dir  string
+	done chan struct{}
+}
+
+// StartLlamaServer runs bin on model, listening on a socket in a new folder, and waits until it answers that it is
+// ready. The caller calls Stop.
+func StartLlamaServer(ctx context.Context, bin, model string, args ...string) (*Process, error) {
+	dir, err := os.MkdirTemp("", "llama")
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Server: &Server{Name: "llama-server", Socket: filepath.Join(dir, "llama.sock")}, dir: dir,
+		done: make(chan struct{})}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	defer log.Close()
+	p.cmd = exec.Command(bin, append([]string{"-m", model, "--host", p.Socket}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.done)
+	}()
+	for {
+		var health struct {
+			Status string `json:"status"`
+		}
+		if p.get(ctx, "/health", &health) == nil && health.Status == "ok" {
+			return p, nil
+		}
+		select {
+		case <-p.done:
+			text, _ := os.ReadFile(log.Name())
+			os.RemoveAll(dir)
+			return nil, fmt.Errorf("%s ended while starting:\n%s", bin, text[max(0, len(text)-2000):])
+		case <-ctx.Done():
+			p.Stop()
+			return nil, context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// get reads a JSON document from path.
+func (s *Server) get(ctx context.Context, path string, out any) error {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
+		}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// Stop ends the process, by force after ten seconds.
+func (p *Process) Stop() {
+	p.Close()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+	os.RemoveAll(p.dir)
+}
+
+// Build is what the server says it is built from; "" if it says nothing.
+func (s *Server) Build(ctx context.Context) string {
+	var props struct {
+		Build string `json:"build_info"`
+	}
+	if s.get(ctx, "/props", &props) != nil {
+		return ""
+	}
+	return props.Build
+}

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/bench"
+	"github.com/uma-serve/uma-serve/bench/real"
+	"github.com/uma-serve/uma-serve/bench/workload"
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/heldout"
+)
+
+// realChecks are the checks of `real`, in their order.
+var realChecks = []string{"greedy", "perplexity", "prefix", "tools", "schemas", "storm", "eat"}
+
+// realOptions are the flags of real.
+type realOptions struct {
+	model, name, out        string
+	llamaServer, llamaPPL   string
+	checks                  []string
+	base, forks             bool
+	first, tokens, each     int
+	threads, concurrency    int
+	near, ppl               float64
+	chunk, chunks, maxThink int
+	storm                   time.Duration
+	target                  float64
+	deltas                  []float64
+	caps                    []int
+}
+
+func realCommand() *cobra.Command {
+	var o realOptions
+	cmd := &cobra.Command{
+		Use:   "real -m FILE",
+		Short: "a published model beside llama-server: answers, perplexity, tools, schemas, prefixes, a storm",
+		Long: `Serves a model with uma-serve and with llama-server and checks:
+
+greedy      200 prompts: equal tokens, until a near tie; then the gap in log-probabilities is told and the
+            comparison goes on behind llama-server's token
+perplexity  of one text, beside llama-perplexity
+prefix      prompts that begin alike: what was computed is used again
+tools       50 questions with a call required: each call is valid
+schemas     100 JSON schemas: each answer is valid
+storm       chats while long prompts are computed: inter-token times stay under --target
+eat         sums with an opened thought, ended by EAT and by a plain cap: the curve, whatever it shows
+
+It ends with 1 if a check failed. make real runs it on the models of models.lock.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, c := range o.checks {
+				if !slices.Contains(realChecks, c) {
+					return usageError{fmt.Errorf("--checks has %q; it takes %s", c, strings.Join(realChecks, ", "))}
+				}
+			}
+			switch {
+			case o.model == "":
+				return usageError{errors.New("name a GGUF file with --model")}
+			case o.tokens < 1 || o.first < 0 || o.chunk < 2 || o.chunks < 1:
+				return usageError{errors.New("--tokens and --chunks must be at least 1, --chunk 2, --first 0 or more")}
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			r, err := o.run(ctx)
+			if err != nil {
+				return err
+			}
+			if o.out != "" {
+				b, err := json.MarshalIndent(r, "", "  ")
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(os.MkdirAll(filepath.Dir(o.out), 0o755),
+					os.WriteFile(o.out, append(b, '\n'), 0o644)); err != nil {
+					return err
+				}
+			}
+			r.Markdown(os.Stdout, true)
+			if !r.OK() {
+				r.Failures(os.Stderr)
+				return errors.New("a check failed")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&o.model, "model", "m", "", "GGUF `file`")
+	f.StringVar(&o.name, "name", "", "name of the model in the report (default: the file's)")
+	f.StringVar(&o.out, "out", "", "also write the report as JSON to `FILE`")
+	f.StringVar(&o.llamaServer, "llama-server", "llama-server", "llama.cpp's server, for greedy and prefix")
+	f.StringVar(&o.llamaPPL, "llama-perplexity", "llama-perplexity", "llama.cpp's program, for perplexity")
+	f.StringSliceVar(&o.checks, "checks", realChecks[:len(realChecks)-1], "what to check")
+	f.BoolVar(&o.base, "base", false, "a base model: prompts are plain texts, not chats")
+	f.BoolVar(&o.forks, "forks", true,
+		"a prefix that ends in the middle must be used again; false for windows and states")
+	f.IntVar(&o.first, "first", 0, "only the first `N` prompts, questions and schemas; 0 = all")
+	f.IntVar(&o.tokens, "tokens", 48, "greedy: maximum `tokens` of an answer")
+	f.Float64Var(&o.near, "near", 0.5, "greedy: the largest gap of a near tie, in `nats`")
+	f.Float64Var(&o.ppl, "ppl", 0.001, "perplexity: the largest relative `difference`")
+	f.IntVar(&o.chunk, "chunk", 512, "perplexity: `tokens` of a chunk")
+	f.IntVar(&o.chunks, "chunks", 8, "perplexity: number of chunks")
+	f.DurationVar(&o.storm, "storm", 15*time.Second, "storm: time that the chats run with the prompts")
+	f.Float64Var(&o.target, "target", 100, "storm: target of inter-token times, in `ms`")
+	f.IntVar(&o.each, "each", 5, "eat: the first `N` problems of each task")
+	f.IntVar(&o.maxThink, "max-think", 300, "eat: maximum `tokens` of an answer with its thinking")
+	f.Float64SliceVar(&o.deltas, "delta", []float64{1e-4, 1e-2, 1e-1, 1}, "eat: thresholds, in nats²")
+	f.IntSliceVar(&o.caps, "cap", []int{16, 32, 64}, "eat: token caps to compare with")
+	f.IntVarP(&o.concurrency, "concurrency", "n", 4, "answers in flight")
+	f.IntVarP(&o.threads, "threads", "t", 0, "compute threads of either; 0 = uma-serve's default")
+	return cmd
+}
+
+func (o *realOptions) run(ctx context.Context) (*real.Report, error) {
+	r := &real.Report{Model: o.name}
+	if r.Model == "" {
+		r.Model = strings.TrimSuffix(filepath.Base(o.model), ".gguf")
+	}
+	wants := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(o.checks, n) })
+	}
+	add := func(c real.Check) {
+		fmt.Fprintf(os.Stderr, "%s, %s: %s\n", r.Model, c.Name, c.Summary)
+		r.Checks = append(r.Checks, c)
+	}
+	var err error
+	if wants("greedy", "perplexity", "prefix", "tools", "schemas") {
+		args := []string{"--parallel", strconv.Itoa(max(o.concurrency, 4)), "--ctx-size", "16384"}
+		err = withDaemon(o.model, append(args, o.threadArgs()...), func(p *daemonproc.Proc) error {
+			return o.answers(ctx, r, p, wants, add)
+		})
+	}
+	if err == nil && wants("storm") {
+		add(o.stormCheck(ctx))
+	}
+	if err == nil && wants("eat") {
+		add(o.eatCheck(ctx))
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return r, err
+}
+
+// firstOf is the first n of all, or all of them with n = 0.
+func firstOf[T any](all []T, n int) []T {
+	if n == 0 {
+		return all
+	}
+	return all[:min(n, len(all))]
+}
+
+func (o *realOptions) threadArgs() []string {
+	if o.threads == 0 {
+		return nil
+	}
+	return []string{"--threads", strconv.Itoa(o.threads)}
+}
+
+// answers are the checks that ask one daemon.
+func (o *realOptions) answers(ctx context.Context, r *real.Report, p *daemonproc.Proc, wants func(...string) bool,
+	add func(real.Check)) error {
+	ours := &real.Server{Name: "uma-serve", Socket: p.Socket}
+	defer ours.Close()
+	r.Ours = ours.Build(ctx)
+	if wants("greedy", "prefix") {
+		theirs, err := real.StartLlamaServer(ctx, o.llamaServer, o.model, append([]string{"-c", "16384", "--parallel",
+			strconv.Itoa(max(o.concurrency, 1)), "--kv-unified"}, o.threadArgs()...)...)
+		if err != nil {
+			return err
+		}
+		defer theirs.Stop()
+		r.Theirs = theirs.Build(ctx)
+		c := real.Compare{Ours: ours, Theirs: theirs.Server, Tokens: o.tokens, Near: o.near, Concurrency: o.concurrency}
+		if wants("greedy") {
+			add(c.Check(ctx, firstOf(real.Prompts(), o.first), !o.base))
+		}
+		if wants("prefix") {
+			add(c.CheckPrefix(ctx, real.Text, o.forks))
+		}
+	}
+	if wants("perplexity") {
+		c, err := o.perplexity(ctx, ours)
+		if err != nil {
+			return err
+		}
+		add(c)
+	}
+	if wants("tools") {
+		tools, tasks, err := real.Tools()
+		if err != nil {
+			return err
+		}
+		add(real.CheckTools(ctx, ours, tools, firstOf(tasks, o.first), o.concurrency))
+	}
+	if wants("schemas") {
+		schemas, err := real.Schemas()
+		if err != nil {
+			return err
+		}
+		add(real.CheckSchemas(ctx, ours, firstOf(schemas, o.first), o.concurrency))
+	}
+	return nil
+}
+
+func (o *realOptions) perplexity(ctx context.Context, ours *real.Server) (real.Check, error) {
+	dir, err := os.MkdirTemp("", "uma-bench")
+	if err != nil {
+		return real.Check{}, err
+	}
+	defer os.RemoveAll(dir)
+	// llama-perplexity drops a last line break.
+	text, file := strings.TrimSuffix(real.Text, "\n"), filepath.Join(dir, "text.txt")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return real.Check{}, err
+	}
+	cfg := real.PerplexityConfig{Ours: ours, Program: o.llamaPPL, Args: append([]string{"-m", o.model},
+		o.threadArgs()...), File: file, Text: text, Chunk: o.chunk, Chunks: o.chunks, Most: o.ppl}
+	return cfg.Check(ctx), nil
+}
+
+// stormCheck is one storm under policy meridian with the target.
+func (o *realOptions) stormCheck(ctx context.Context) real.Check {
+	c, start := real.Check{Name: "storm", OK: true}, time.Now()
+	run := runOptions{mode: "real", workload: "storm", target: "uma", baseline: "none", warmUp: 3, timeout: time.Hour,
+		repeats: 1, quiet: true, modelFile: o.model, sides: []string{fmt.Sprintf("meridian@%g", o.target)},
+		options: workload.DefaultOptions()}
+	run.options.Storm = o.storm
+	d, err := run.document(ctx, map[string]string{}, o.threadArgs())
+	c.Seconds = time.Since(start).Seconds()
+	if err != nil {
+		c.Fail("%v", err)
+		return c
+	}
+	for _, s := range d.Storms() {
+		c.Details = s
+		c.Summary = fmt.Sprintf("ITL p50 %.1f, p95 %.1f ms, target %.0f ms; alone p95 %.1f; %.0f prompt tokens/s",
+			float64(s.Storm.P50), float64(s.Storm.P95), o.target, float64(s.Alone.P95), float64(s.PromptTokensSec))
+		if !(float64(s.Storm.P95) <= o.target) || s.Storm.Tokens == 0 {
+			c.Fail("the inter-token time's p95 is %.1f ms in the storm, the target is %.0f ms", float64(s.Storm.P95),
+				o.target)
+		}
+	}
+	if c.Details == nil {
+		c.Fail("the report has no storm")
+	}
+	return c
+}
+
+// eatTasks are the built-in model's tasks whose answers are numbers.
+var eatTasks = []string{"add", "subtract", "times-digit", "times-2x2", "story"}
+
+// eatCheck draws accuracy over think tokens of a model that reasons only because its prompt opens a thought. The answer
+// is held to a number. No shape of the curve is a failure.
+func (o *realOptions) eatCheck(ctx context.Context) real.Check {
+	c, start := real.Check{Name: "eat", OK: true}, time.Now()
+	r, err := o.eat(ctx)
+	c.Seconds = time.Since(start).Seconds()
+	if err != nil {
+		c.Fail("%v", err)
+		return c
+	}
+	c.Details = r
+	var points []string
+	for _, p := range r.Points {
+		points = append(points, fmt.Sprintf("%s: %d of %d right with %.1f tokens", bench.SignalName(p.Kind, p.Value),
+			p.Score.Right, p.Score.Asked, p.Score.ThinkTokens))
+	}
+	c.Summary = strings.Join(points, "; ")
+	return c
+}
+
+func (o *realOptions) eat(ctx context.Context) (*bench.EATReport, error) {
+	dir, err := os.MkdirTemp("", "uma-bench")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	template := filepath.Join(dir, "think.jinja")
+	if err := os.WriteFile(template, []byte(real.ThinkTemplate), 0o600); err != nil {
+		return nil, err
+	}
+	cfg := bench.EATConfig{Log: os.Stderr, Deltas: o.deltas, Caps: o.caps, EAT: []string{"eat_warmup_probes=1",
+		"ema_alpha=0.5", "min_think_tokens=0", "eat_probe_interval_tokens=1", "eat_probe_max_interval_tokens=0"}}
+	cfg.Eval.Problems = firstOfEach(slices.DeleteFunc(heldout.Problems(),
+		func(p heldout.Problem) bool { return !slices.Contains(eatTasks, p.Task) }), o.each)
+	cfg.Eval.Repeat, cfg.Eval.MaxTokens, cfg.Eval.Seed, cfg.Eval.Concurrency = 1, o.maxThink, 1, o.concurrency
+	cfg.Eval.Format = wire.Format{Kind: wire.FormatRegex, Payload: "-?[0-9]{1,9}"}
+	cfg.Serve = func(options ...string) (string, func() error, error) {
+		p, err := startForEval(o.model, o.concurrency, append(append([]string{"--chat-template", template},
+			o.threadArgs()...), options...))
+		if err != nil {
+			return "", nil, err
+		}
+		return p.Socket, func() error { return p.Stop(10 * time.Second) }, nil
+	}
+	return bench.RunEAT(ctx, cfg)
+}

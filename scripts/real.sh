@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The published models of models.lock in uma-serve beside llama-server of the same llama.cpp: answers, perplexity, tool
+# calls, schemas, prefix reuse, a storm, early exit from thinking. The models are fetched, llama.cpp's programs built,
+# where that is needed. A JSON document for each model is in bench-out/real; it ends with 1 if a check failed.
+#
+#   scripts/real.sh [options of uma-bench real…]         such as --first 20, --checks greedy,perplexity
+#
+# MODELS names some of the models instead of all.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+programs=$(scripts/engine-tools.sh llama-server llama-perplexity) || exit
+out=bench-out/real
+mkdir -p "$out"
+failed=''
+for name in ${MODELS:-$(scripts/models-fetch.sh)}; do
+	path=$(WHY=$out/why scripts/models-fetch.sh "$name")
+	case $? in
+	0) ;;
+	3) # no registry: nothing to check, and no fault of this tree
+		echo "$name is SKIPPED: $(cat "$out/why")" | tee "$out/$name.txt"
+		continue
+		;;
+	130) exit 130 ;;
+	*)
+		cat "$out/why" >&2
+		failed+=" $name"
+		continue
+		;;
+	esac
+	case $name in
+	smollm2-135m) options=(--checks greedy,perplexity,prefix,schemas,storm) ;;
+	gemma-3-270m) options=(--checks greedy,perplexity,prefix,storm --base --forks=false) ;; # windows: docs/eviction.md
+	*) options=(--checks greedy,perplexity,prefix,tools,schemas,storm,eat) ;;
+	esac
+	echo "== $name ($SECONDS s)" >&2
+	bin/uma-bench real -m "$path" --name "$name" --llama-server "$programs/llama-server" \
+		--llama-perplexity "$programs/llama-perplexity" --out "$out/$name.json" "${options[@]}" "$@" \
+		>"$out/$name.txt" || failed+=" $name"
+done
+rm -f "$out/why"
+# One table: the head of the first.
+awk '/^\|/ { if ($0 ~ /^\| model |^\|---/ && n++ >= 2) next; print; next } { print > "/dev/stderr" }' "$out"/*.txt
+if [ -n "$failed" ]; then
+	echo "make real: a check failed for$failed; the reports are in $out" >&2
+	exit 1
+fi
