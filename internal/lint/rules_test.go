@@ -109,6 +109,8 @@ var rules = []rule{
 	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc",
 		"internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
+	{"bench/gpucheck", []string{"internal/daemonproc"},
+		"it runs on a machine that has neither Go nor a checkout, and asks servers from outside"},
 	{"bench/soak", []string{"runtime", "runtime/fake", "sim", "sim/workload"},
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
@@ -178,7 +180,7 @@ var rules = []rule{
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage"},
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
-		"bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "meridian", "models",
+		"bench/gpucheck", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "meridian", "models",
 		"models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
 		"internal/manpage", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
