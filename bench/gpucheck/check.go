@@ -79,7 +79,7 @@ func Run(ctx context.Context, cfg Config, saved func(*Report)) *Report {
 		return startUMA(filepath.Join(cfg.Bin, "uma-serve"), r.StepMax, args...)
 	}
 	if cfg.Llama != "" {
-		r.llamaStart = func(args ...string) (*server, error) { return startLlama(cfg.Llama, r.StepMax, args...) }
+		r.llamaStart = func(args ...string) (*server, error) { return startLlama(cfg.Llama, cfg.Bin, r.StepMax, args...) }
 	}
 	if len(cfg.Build) > 0 {
 		r.step("build", "", "", cfg.Limit, func(ctx context.Context, v map[string]any) error { return build(ctx, cfg.Build, v) })

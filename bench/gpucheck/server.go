@@ -39,8 +39,9 @@ func startUMA(bin string, limit time.Duration, args ...string) (*server, error) 
 		func() error { return p.Stop(20 * time.Second) }}, nil
 }
 
-// startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready.
-func startLlama(bin string, limit time.Duration, args ...string) (*server, error) {
+// startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready. It looks for the
+// libraries of back ends in its folder and in dir.
+func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func startLlama(bin string, limit time.Duration, args ...string) (*server, error
 	l.Close() // llama-server takes the port at once; another program would have to guess it
 	log := &lockedBuffer{}
 	cmd := exec.Command(bin, append([]string{"--host", "127.0.0.1", "--port", port}, args...)...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, dir
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

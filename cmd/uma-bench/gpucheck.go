@@ -46,7 +46,10 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 					return err
 				}
 			}
-			for _, m := range cfg.Models {
+			for i, m := range cfg.Models {
+				if cfg.Models[i], err = filepath.Abs(m); err != nil {
+					return err
+				}
 				if _, err := os.Stat(m); err != nil {
 					return err
 				}
