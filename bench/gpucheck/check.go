@@ -182,7 +182,11 @@ func (r *run) model(file string) {
 // loads are the steps that both servers are measured by.
 func (r *run) loads(file, name string, s *server) {
 	for _, n := range []int{1, 4, 16, 64} {
-		r.step(fmt.Sprintf("%d streams", n), file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
+		title := fmt.Sprintf("%d streams", n)
+		if n == 1 {
+			title = "1 stream"
+		}
+		r.step(title, file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
 			return r.streams(ctx, s, n, v)
 		})
 	}
