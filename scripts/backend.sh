@@ -71,13 +71,11 @@ run() {
 	}
 }
 library=$dir/lib/libggml-$name.so
-if [ ! -e "$dir/configured" ]; then
-	eval "set -- ${CMAKE_ARGS:-}" # a value may be quoted
-	run "$cmake" -S scripts/backend -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DUMA_BACKEND="$name" \
-		-DCMAKE_BUILD_TYPE=Release "-DGGML_$(tr '[:lower:]' '[:upper:]' <<<"$name")=ON" -DGGML_NATIVE=OFF \
-		${CUDA_ARCHITECTURES:+"-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES"} "$@"
-	touch "$dir/configured"
-fi
+sources=$(cat "$builds/sources" 2>/dev/null || scripts/engine-sum.sh "$tree")
+eval "set -- ${CMAKE_ARGS:-}" # a value may be quoted
+run "$cmake" -S scripts/backend -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DUMA_BACKEND="$name" \
+	-DUMA_SOURCES="$sources" -DCMAKE_BUILD_TYPE=Release "-DGGML_$(tr '[:lower:]' '[:upper:]' <<<"$name")=ON" \
+	-DGGML_NATIVE=OFF ${CUDA_ARCHITECTURES:+"-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES"} "$@"
 [ -e "$library" ] || echo "building ggml's $name back end${CUDA_ARCHITECTURES:+ for $CUDA_ARCHITECTURES} in $dir:" \
 	"many minutes the first time" >&2
 run "$cmake" --build "$dir" --target uma_backend -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}"

@@ -12,7 +12,8 @@
 # BACKEND is cuda, vulkan or cpu (the processor in an accelerator's place; nothing is built). BIN is the folder of the
 # programs. LIMIT and STEP_LIMIT are times such as 8m and 60s. ARGS are further arguments of uma-bench gpu-check.
 # For --pack: MARCH is the processor of that machine (x86-64-v3), MODELS are files to carry ("none": only the built-in
-# model), MAX_MB the size that the folder may have (2000), ENGINE and CMAKE_ARGS as for make.
+# model), MAX_MB the size that the folder may have (2000), ENGINE and CMAKE_ARGS as for make. Programs that are built
+# already are taken from BIN and LLAMA_SERVER ("none": no comparison with it).
 set -euo pipefail
 here=$PWD
 cd "$(dirname "$0")/.."
@@ -30,14 +31,22 @@ cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/uma-serve
 pack() {
 	local dir=$1 tree tools model size
 	mkdir -p "$dir/bin" "$dir/models" "$dir/scripts"
-	# Programs for the processors of most servers.
-	make MARCH="${MARCH:-x86-64-v3}" BIN="$dir/bin" uma-serve uma-cli uma-bench
-	# llama-server is one file, without the network's libraries, and loads a back end from its folder as uma-serve does.
-	tools=$(CMAKE_ARGS="-DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON \
-		-DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF ${CMAKE_ARGS:-}" \
-		scripts/engine-tools.sh llama-server)
-	cp "$tools/llama-server" "$dir/bin/"
-	strip "$dir/bin/llama-server" || :
+	if [ -n "${BIN:-}" ]; then
+		cp "$(absolute "$BIN")"/uma-{serve,cli,bench} "$dir/bin/"
+	else
+		make MARCH="${MARCH:-x86-64-v3}" BIN="$dir/bin" uma-serve uma-cli uma-bench
+	fi
+	case ${LLAMA_SERVER:-} in
+	none) ;;
+	'')
+		# One file, without the network's libraries: it loads a back end from its folder as uma-serve does.
+		tools=$(CMAKE_ARGS="-DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON \
+			-DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF ${CMAKE_ARGS:-}" \
+			scripts/engine-tools.sh llama-server)
+		strip -o "$dir/bin/llama-server" "$tools/llama-server"
+		;;
+	*) cp "$(absolute "$LLAMA_SERVER")" "$dir/bin/llama-server" ;;
+	esac
 	tree=$(scripts/engine-fetch.sh "${ENGINE:-}")
 	tar -C "$tree" -czf "$dir/engine.tar.gz" --transform 's#^#engine/#' CMakeLists.txt cmake include ggml src
 	cp engine.lock "$dir/"
@@ -69,7 +78,7 @@ bin=$(absolute "${BIN:-$PWD/bin}")
 models=()
 for model in "$@"; do models+=("$(absolute "$model")"); done
 if [ ${#models[@]} = 0 ]; then
-	for model in models/*.gguf "$cache"/models/*.gguf; do
+	for model in "$PWD"/models/*.gguf "$cache"/models/*.gguf; do
 		case $model in */uma-redundant.gguf) continue ;; esac
 		[ ! -e "$model" ] || [ ${#models[@]} -ge "${MAX_MODELS:-3}" ] || models+=("$(absolute "$model")")
 	done
