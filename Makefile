@@ -38,7 +38,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile engine-check engine-bump env clean help
+	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile engine-check engine-bump \
+	env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
@@ -111,7 +112,7 @@ cuda-compile: ## compile the CUDA back end where no card is, with the compiler o
 engine-check: build ## the engine's tests and smoke; on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
 	@scripts/engine-check.sh
 
-engine-bump: ## pin another llama.cpp: VERSION= is one of the package llama-cpp-python; builds, checks, says what changed; ARGS=--keep
+engine-bump: ## pin the llama.cpp of VERSION= of llama-cpp-python; builds, checks, says what changed; ARGS=--keep
 	@scripts/engine-bump.sh $(ARGS) "$(VERSION)"
 
 env: ## print the exports that a plain `go build` or an editor needs: eval "$(make -s env)"

@@ -30,7 +30,7 @@ func TestBackendNeeds(t *testing.T) {
 		{"cuda", "cmake make", "c++ is missing; Debian: apt install g++"},
 		{"cuda", "cmake make c++", "nvcc is missing; install the CUDA toolkit, 12 or later (Debian: apt install"},
 		{"vulkan", "cmake make c++", "glslc is missing; Debian: apt install glslc"},
-		{"vulkan", "cmake make c++ glslc", "the header vulkan/vulkan.hpp is missing; Debian: apt install libvulkan-dev"},
+		{"vulkan", "cmake make c++ glslc", "the header vulkan/vulkan.hpp is missing; Debian: apt install libvulkan"},
 		{"opencl", "cmake make c++", "the back ends are cuda and vulkan"},
 	} {
 		dir := t.TempDir()
@@ -67,7 +67,8 @@ func llamaTree(t *testing.T, dir, version, header, archs string) {
 		"cmake/x.cmake":       "",
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,8 +91,8 @@ const bumpChangelog = `# Changelog
 - feat: update llama.cpp to ggml-org/llama.cpp@000000000
 `
 
-// TestEngineBump: a change of the lock says what changed, and is taken back where the build or a test fails. The registry
-// and make are fakes.
+// TestEngineBump: a change of the lock says what changed, and is taken back where the build or a test fails. The
+// registry and make are fakes.
 func TestEngineBump(t *testing.T) {
 	const old = "llama_cpp=0.5.0-dev\ncommit=0000000000000000000000000000000000000000\n" +
 		"repository=https://github.com/ggml-org/llama.cpp\npackage=llama-cpp-python\npackage_version=1.0.0\n" +
@@ -107,10 +108,13 @@ func TestEngineBump(t *testing.T) {
 			"-LLAMA_API int llama_gone(int a);\n+LLAMA_API int llama_new(int a);",
 			"architectures: 2 before, 3 now\ncame: gemma9 qwen9\nwent: rwkv0",
 			"make build VERSION= ENGINE=", "left out: attention", "make engine-check", "engine-check is green"}, true},
-		"only the lock":   {[]string{"--lock-only", "1.1.0"}, "build", []string{"came: gemma9 qwen9"}, true},
-		"build fails":     {[]string{"1.1.0"}, "build", []string{"engine.lock is what it was: llama-cpp-python 1.0.0"}, false},
-		"a test fails":    {[]string{"1.1.0"}, "engine-check", []string{"left out: attention", "is what it was"}, false},
-		"failure is kept": {[]string{"--keep", "1.1.0"}, "build", []string{"engine.lock names llama-cpp-python 1.1.0"}, true},
+		"only the lock": {[]string{"--lock-only", "1.1.0"}, "build", []string{"came: gemma9 qwen9"}, true},
+		"build fails":   {[]string{"1.1.0"}, "build",
+			[]string{"engine.lock is what it was: llama-cpp-python 1.0"}, false},
+		"a test fails": {[]string{"1.1.0"}, "engine-check",
+			[]string{"left out: attention", "is what it was"}, false},
+		"failure is kept": {[]string{"--keep", "1.1.0"}, "build",
+			[]string{"engine.lock names llama-cpp-python 1.1.0"}, true},
 		"no such version": {[]string{"7.7.7"}, "", []string{"pip could not fetch llama-cpp-python 7.7.7",
 			"the registry has 1.1.0, 1.0.0"}, false},
 		"too old":      {[]string{"0.9.0"}, "", []string{"names no commit of llama.cpp"}, false},
@@ -133,8 +137,9 @@ func TestEngineBump(t *testing.T) {
 				"0.9.0": {"0.4.0", "void llama_a(void);", ""},
 				"1.0.0": {"0.5.0", "void llama_a(void);\nvoid llama_b(void);\n\nLLAMA_API int llama_gone(int a);\n",
 					"    { LLM_ARCH_LLAMA, \"llama\" },\n    { LLM_ARCH_RWKV0, \"rwkv0\" },\n"},
-				"1.1.0": {"0.6.1", "void llama_a(void);\n// more\nvoid llama_b(void);\nLLAMA_API int llama_new(int a);\n",
-					"    { LLM_ARCH_LLAMA, \"llama\" },\n    { LLM_ARCH_QWEN9,    \"qwen9\" },\n    {LLM_ARCH_GEMMA9, \"gemma9\"},\n"},
+				"1.1.0": {"0.6.1", "void llama_a(void);\n// x\nvoid llama_b(void);\nLLAMA_API int llama_new(int a);\n",
+					"    { LLM_ARCH_LLAMA, \"llama\" },\n    { LLM_ARCH_QWEN9,    \"qwen9\" },\n" +
+						"    {LLM_ARCH_GEMMA9, \"gemma9\"},\n"},
 			} {
 				root := "llama_cpp_python-" + version
 				llamaTree(t, filepath.Join(dir, "registry", root, "vendor/llama.cpp"), tree[0], tree[1], tree[2])

@@ -3,8 +3,8 @@
 # compiler and the libraries are Python packages, unpacked into the user's cache. The library is not for use (it is left
 # in build/cuda-compile); what is proved is that scripts/backend.sh builds.
 #
-# CUDA_ARCHITECTURES (90), ENGINE, CMAKE_ARGS and JOBS are those of scripts/backend.sh; PYTHON names another program than
-# python3.
+# CUDA_ARCHITECTURES (90), ENGINE, CMAKE_ARGS and JOBS are those of scripts/backend.sh; PYTHON names another program
+# than python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -25,7 +25,8 @@ if [ ! -d "$toolkit" ]; then
 	trap 'rm -rf "$new"' EXIT
 	trap 'exit 130' INT TERM HUP
 	"$python" -m pip install -q --no-deps --only-binary :all: --no-cache-dir --disable-pip-version-check \
-		--root-user-action ignore --target "$new" $packages >&2 || fail "pip could not fetch the packages (its reason is above)"
+		--root-user-action ignore --target "$new" $packages >&2 ||
+		fail "pip could not fetch the packages (its reason is above)"
 	root=$new/nvidia/cu13
 	# Packages of libraries lack the names that a linker looks for.
 	for library in cudart cublas cublasLt; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pins another llama.cpp in engine.lock: that of VERSION of the package llama-cpp-python. Builds it, runs engine-check, and
-# prints what changed. The old engine.lock comes back where a step fails.
+# Pins another llama.cpp in engine.lock: that of VERSION of the package llama-cpp-python. Builds it, runs engine-check,
+# and prints what changed. The old engine.lock comes back where a step fails.
 #
 #   scripts/engine-bump.sh [--keep] [--lock-only] VERSION
 #
@@ -54,8 +54,8 @@ echo "== $package $package_version: llama.cpp $old ($old_commit)"
 new_archive=${package//-/_}-$wanted.tar.gz
 mkdir "$work/download"
 scripts/engine-pip.sh "$package" "$wanted" '' "$work/download" ||
-	fail "pip could not fetch $package $wanted (its reason is above); the registry has $("$python" -m pip index versions \
-		"$package" 2>/dev/null | sed -n 's/^Available versions: //p' | cut -d, -f1-12) …"
+	fail "pip could not fetch $package $wanted (its reason is above); the registry has $("$python" -m pip index \
+		versions "$package" 2>/dev/null | sed -n 's/^Available versions: //p' | cut -d, -f1-12) …"
 new_file=$work/download/$new_archive
 [ -f "$new_file" ] || fail "pip fetched no $new_archive"
 sum=$(command -v sha256sum || echo "shasum -a 256")

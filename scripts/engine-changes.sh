@@ -6,7 +6,9 @@
 set -euo pipefail
 old=$1 new=$2
 functions() { grep -oE '\bllama_[a-z0-9_]+ *\(' "$1/include/llama.h" | tr -d ' (' | LC_ALL=C sort -u; }
-architectures() { sed -nE 's/^ *\{ *LLM_ARCH_[A-Z0-9_]+, *"([^"]+)".*/\1/p' "$1/src/llama-arch.cpp" | LC_ALL=C sort -u; }
+architectures() {
+	sed -nE 's/^ *\{ *LLM_ARCH_[A-Z0-9_]+, *"([^"]+)".*/\1/p' "$1/src/llama-arch.cpp" | LC_ALL=C sort -u
+}
 # difference TITLE OF: which names of OF came and went
 difference() {
 	local gone came
@@ -18,5 +20,6 @@ difference() {
 }
 difference "functions that include/llama.h names" functions
 echo "== lines of include/llama.h that changed"
-diff -U 0 "$old/include/llama.h" "$new/include/llama.h" | sed -e '/^\(---\|+++\|@@\)/d' -e '/^[-+] *\(\/\/.*\)\{0,1\}$/d' || :
+diff -U 0 "$old/include/llama.h" "$new/include/llama.h" |
+	sed -e '/^\(---\|+++\|@@\)/d' -e '/^[-+] *\(\/\/.*\)\{0,1\}$/d' || :
 difference architectures architectures

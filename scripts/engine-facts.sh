@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Says which llama.cpp a version of the package llama-cpp-python contains: a line "version …" of the tree's CMakeLists.txt
-# and a line "commit …" of the package's list of changes, which names the commit of each update, the newest first.
+# Says which llama.cpp a version of the package llama-cpp-python contains: a line "version …" of the tree's
+# CMakeLists.txt and a line "commit …" of the package's list of changes, which names the commit of each update, the
+# newest first.
 #
 #   scripts/engine-facts.sh TREE CHANGELOG.md PACKAGE-VERSION
 set -euo pipefail

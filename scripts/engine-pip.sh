@@ -6,8 +6,8 @@
 # PYTHON names another program than python3.
 set -euo pipefail
 package=$1 version=$2 sum=$3 dir=$4
-# pip compares the sum before it unpacks anything. It would also have the package say what it needs, with a build program
-# that is compiled for that: this module answers in its place, and no code of the package runs.
+# pip compares the sum before it unpacks anything. It would also have the package say what it needs, with a build
+# program that is compiled for that: this module answers in its place, and no code of the package runs.
 mkdir -p "$dir/answer/scikit_build_core"
 : >"$dir/answer/scikit_build_core/__init__.py"
 cat >"$dir/answer/scikit_build_core/build.py" <<PY

@@ -6,8 +6,8 @@
 #   scripts/gpu-check.sh OUT [MODEL.gguf…]   MODELs: by default those of models/ here and of the user's cache, at most
 #                                            three; where there are none, generated ones
 #   scripts/gpu-check.sh --pack DIR          makes a folder to carry to such a machine: the programs, the sources that a
-#                                            back end is built from, the models and this script. Nothing is fetched there;
-#                                            it needs nvcc, cmake, make and g++
+#                                            back end is built from, the models and this script. It needs
+#                                            nvcc, cmake, make and g++ there, and no network
 #
 # BACKEND is cuda, vulkan or cpu (the processor in an accelerator's place; nothing is built). BIN is the folder of the
 # programs. LIMIT and STEP_LIMIT are times such as 8m and 60s. ARGS are further arguments of uma-bench gpu-check.
@@ -50,7 +50,7 @@ pack() {
 	tree=$(scripts/engine-fetch.sh "${ENGINE:-}")
 	tar -C "$tree" -czf "$dir/engine.tar.gz" --transform 's#^#engine/#' CMakeLists.txt cmake include ggml src
 	cp engine.lock "$dir/"
-	cp -r scripts/backend scripts/backend.sh scripts/engine-fetch.sh scripts/engine-sum.sh scripts/gpu-check.sh "$dir/scripts/"
+	cp -r scripts/backend scripts/backend.sh scripts/engine-{fetch,sum}.sh scripts/gpu-check.sh "$dir/scripts/"
 	cp models/uma-tiny.gguf "$dir/models/"
 	for model in ${MODELS:-"$cache"/models/*.gguf}; do
 		[ "$model" = none ] || [ ! -e "$model" ] || cp "$model" "$dir/models/"
@@ -74,7 +74,8 @@ out=$(absolute "$1")
 shift
 backend=${BACKEND:-cuda}
 bin=$(absolute "${BIN:-$PWD/bin}")
-[ -x "$bin/uma-bench" ] && [ -x "$bin/uma-serve" ] || fail "uma-serve and uma-bench are expected in $bin: make, or --pack"
+[ -x "$bin/uma-bench" ] && [ -x "$bin/uma-serve" ] ||
+	fail "uma-serve and uma-bench are expected in $bin: make, or --pack"
 models=()
 for model in "$@"; do models+=("$(absolute "$model")"); done
 if [ ${#models[@]} = 0 ]; then

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestGPUCheckPack: the folder to carry has what its script needs, which then runs without the checkout: on the models in
-// the folder, with the sources in it, and builds a back end only where there is none.
+// TestGPUCheckPack: the folder to carry has what its script needs, which then runs without the checkout: on the models
+// in the folder, with the sources in it, and builds a back end only where there is none.
 func TestGPUCheckPack(t *testing.T) {
 	dir := t.TempDir()
 	bin, packed, tree := filepath.Join(dir, "bin"), filepath.Join(dir, "packed"), filepath.Join(dir, "tree")
@@ -29,7 +29,8 @@ func TestGPUCheckPack(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	pack := []string{"BIN=" + bin, "LLAMA_SERVER=" + filepath.Join(bin, "llama-server"), "ENGINE=" + tree, "MODELS=" + model}
+	pack := []string{"BIN=" + bin, "LLAMA_SERVER=" + filepath.Join(bin, "llama-server"), "ENGINE=" + tree,
+		"MODELS=" + model}
 	if out, err := run("./gpu-check.sh", append(pack, "MAX_MB=0"), "--pack", filepath.Join(dir, "large")); err == nil ||
 		!strings.Contains(out, "more than MAX_MB=0") {
 		t.Errorf("a folder that is too large: %v\n%s", err, out)
@@ -39,19 +40,19 @@ func TestGPUCheckPack(t *testing.T) {
 	}
 	script := filepath.Join(packed, "scripts/gpu-check.sh")
 	in := func(name string) string { return filepath.Join(packed, name) }
-	common := "gpu-check\n" + filepath.Join(dir, "out") + "\n" + in("models/some.gguf") + "\n" + in("models/uma-tiny.gguf") +
-		"\n--backend\n"
+	common := "gpu-check\n" + filepath.Join(dir, "out") + "\n" + in("models/some.gguf") + "\n" +
+		in("models/uma-tiny.gguf") + "\n--backend\n"
+	beside := "\n--llama-server\n" + in("bin/llama-server") + "\n--limit\n"
 	for name, c := range map[string]struct {
 		env       []string
 		args      []string
 		want, not string
 	}{
-		"processor": {[]string{"BACKEND=cpu"}, nil, "ENGINE=" + in("engine.tar.gz") + "\n" + common + "cpu\n--llama-server\n" +
-			in("bin/llama-server") + "\n--limit\n470s\n", "--build"},
+		"processor": {[]string{"BACKEND=cpu"}, nil, "ENGINE=" + in("engine.tar.gz") + "\n" + common + "cpu" +
+			beside + "470s\n", "--build"},
 		"cuda": {nil, nil, common + "cuda\n--build\n" + in("scripts/backend.sh") + " cuda " + in("bin"), ""},
-		"given model and limits": {[]string{"BACKEND=cpu", "LIMIT=3m", "STEP_LIMIT=9s", "ARGS=--prompts 2"}, []string{model},
-			model + "\n--backend\ncpu\n--llama-server\n" + in("bin/llama-server") + "\n--limit\n3m\n--step-limit\n9s\n--prompts\n2\n",
-			"uma-tiny"},
+		"given model and limits": {[]string{"BACKEND=cpu", "LIMIT=3m", "STEP_LIMIT=9s", "ARGS=--prompts 2"},
+			[]string{model}, model + "\n--backend\ncpu" + beside + "3m\n--step-limit\n9s\n--prompts\n2\n", "uma-tiny"},
 	} {
 		out, err := run(script, c.env, append([]string{filepath.Join(dir, "out")}, c.args...)...)
 		if err != nil || !strings.Contains(out, c.want) || c.not != "" && strings.Contains(out, c.not) {
@@ -75,7 +76,8 @@ func TestGPUCheckPack(t *testing.T) {
 	if got, want := sum(strings.TrimSpace(string(fetched))), sum(tree); got != want {
 		t.Errorf("the sum of the sources is %s, want %s", got, want)
 	}
-	if out, err := run(script, []string{"BIN=" + dir}, "out"); err == nil || !strings.Contains(out, "are expected in "+dir) {
+	out, err := run(script, []string{"BIN=" + dir}, "out")
+	if err == nil || !strings.Contains(out, "are expected in "+dir) {
 		t.Errorf("without programs: %v\n%s", err, out)
 	}
 }

@@ -20,20 +20,24 @@ type Config struct {
 	Scratch string   // a folder for snapshots
 	Tokens  int      // of an answer
 	Prompts int      // whose answers are compared
+	Pasted  int      // prompts of a storm
 	Near    float64  // limit of the gap between two tokens of a near tie, in nats
 	Limit   time.Duration
 	StepMax time.Duration // limit of a step; that of Build is Limit
 	Log     io.Writer
 }
 
+// values are what a step found, by name.
+type values map[string]any
+
 // Step is one examination. Without Error it passed.
 type Step struct {
-	Name    string         `json:"name"`
-	Model   string         `json:"model,omitempty"`
-	Server  string         `json:"server,omitempty"` // uma-serve or llama-server
-	Error   string         `json:"error,omitempty"`
-	Seconds float64        `json:"seconds"`
-	Values  map[string]any `json:"values,omitempty"`
+	Name    string  `json:"name"`
+	Model   string  `json:"model,omitempty"`
+	Server  string  `json:"server,omitempty"` // uma-serve or llama-server
+	Error   string  `json:"error,omitempty"`
+	Seconds float64 `json:"seconds"`
+	Values  values  `json:"values,omitempty"`
 }
 
 // Report is the result of a run.
@@ -79,10 +83,14 @@ func Run(ctx context.Context, cfg Config, saved func(*Report)) *Report {
 		return startUMA(filepath.Join(cfg.Bin, "uma-serve"), r.StepMax, args...)
 	}
 	if cfg.Llama != "" {
-		r.llamaStart = func(args ...string) (*server, error) { return startLlama(cfg.Llama, cfg.Bin, r.StepMax, args...) }
+		r.llamaStart = func(args ...string) (*server, error) {
+			return startLlama(cfg.Llama, cfg.Bin, r.StepMax, args...)
+		}
 	}
 	if len(cfg.Build) > 0 {
-		r.step("build", "", "", cfg.Limit, func(ctx context.Context, v map[string]any) error { return build(ctx, cfg.Build, v) })
+		r.step("build", "", "", cfg.Limit, func(ctx context.Context, v values) error {
+			return build(ctx, cfg.Build, v)
+		})
 	}
 	for _, m := range cfg.Models {
 		r.model(m)
@@ -94,9 +102,9 @@ func Run(ctx context.Context, cfg Config, saved func(*Report)) *Report {
 
 // step runs fn within a limit and records what it found. It reports whether fn succeeded.
 func (r *run) step(name, model, server string, limit time.Duration,
-	fn func(ctx context.Context, values map[string]any) error) bool {
+	fn func(ctx context.Context, values values) error) bool {
 	s := Step{Name: name, Model: strings.TrimSuffix(filepath.Base(model), ".gguf"), Server: server,
-		Values: map[string]any{}}
+		Values: values{}}
 	if model == "" {
 		s.Model = ""
 	}
@@ -129,7 +137,7 @@ func (r *run) step(name, model, server string, limit time.Duration,
 func (r *run) model(file string) {
 	var cpu, gpu []answer
 	r.serve(file, "uma-serve, processor", r.umaStart, r.umaArgs(file, true), func(s *server, name string) {
-		r.step("answers of the processor", file, name, r.StepMax, func(ctx context.Context, v map[string]any) (err error) {
+		r.step("answers of the processor", file, name, r.StepMax, func(ctx context.Context, v values) (err error) {
 			cpu, err = r.answers(ctx, s)
 			v["answers"] = len(cpu)
 			return err
@@ -140,34 +148,34 @@ func (r *run) model(file string) {
 		"--slot-save-path", filepath.Join(store, "slots"))
 	var kept *conversation
 	r.serve(file, "uma-serve", r.umaStart, args, func(s *server, name string) {
-		r.step("device", file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
+		r.step("device", file, name, r.StepMax, func(ctx context.Context, v values) error {
 			return r.device(ctx, s, v)
 		})
-		r.step("answers", file, name, r.StepMax, func(ctx context.Context, v map[string]any) (err error) {
+		r.step("answers", file, name, r.StepMax, func(ctx context.Context, v values) (err error) {
 			if gpu, err = r.answers(ctx, s); err != nil {
 				return err
 			}
 			return r.judge(cpu, gpu, v)
 		})
 		r.loads(file, name, s)
-		r.step("snapshot, save", file, name, r.StepMax, func(ctx context.Context, v map[string]any) (err error) {
+		r.step("snapshot, save", file, name, r.StepMax, func(ctx context.Context, v values) (err error) {
 			kept, err = r.save(ctx, s, v)
 			return err
 		})
-		r.step("cancel", file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
+		r.step("cancel", file, name, r.StepMax, func(ctx context.Context, v values) error {
 			return r.cancel(ctx, s, v)
 		})
 	})
 	if kept != nil {
 		r.serve(file, "uma-serve", r.umaStart, args, func(s *server, name string) {
-			r.step("snapshot, restore", file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
+			r.step("snapshot, restore", file, name, r.StepMax, func(ctx context.Context, v values) error {
 				return r.restore(ctx, s, kept, v)
 			})
 		})
 	}
 	if r.llamaStart != nil {
 		r.serve(file, "llama-server", r.llamaStart, r.llamaArgs(file), func(s *server, name string) {
-			r.step("answers", file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
+			r.step("answers", file, name, r.StepMax, func(ctx context.Context, v values) error {
 				its, err := r.answers(ctx, s)
 				if err != nil {
 					return err
@@ -186,19 +194,19 @@ func (r *run) loads(file, name string, s *server) {
 		if n == 1 {
 			title = "1 stream"
 		}
-		r.step(title, file, name, r.StepMax, func(ctx context.Context, v map[string]any) error {
+		r.step(title, file, name, r.StepMax, func(ctx context.Context, v values) error {
 			return r.streams(ctx, s, n, v)
 		})
 	}
-	r.step("storm", file, name, r.StepMax, func(ctx context.Context, v map[string]any) error { return r.storm(ctx, s, v) })
-	r.step("prefix", file, name, r.StepMax, func(ctx context.Context, v map[string]any) error { return r.prefix(ctx, s, v) })
+	r.step("storm", file, name, r.StepMax, func(ctx context.Context, v values) error { return r.storm(ctx, s, v) })
+	r.step("prefix", file, name, r.StepMax, func(ctx context.Context, v values) error { return r.prefix(ctx, s, v) })
 }
 
 // serve starts a server, hands it to fn and stops it. A server that does not start is a failed step.
 func (r *run) serve(file, name string, start func(args ...string) (*server, error), args []string,
 	fn func(s *server, name string)) {
 	var s *server
-	if !r.step("start", file, name, r.StepMax, func(context.Context, map[string]any) (err error) {
+	if !r.step("start", file, name, r.StepMax, func(context.Context, values) (err error) {
 		s, err = start(args...)
 		return err
 	}) {
@@ -206,15 +214,15 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 	}
 	fn(s, name)
 	if err := s.stop(); err != nil {
-		r.step("stop", file, name, r.StepMax, func(context.Context, map[string]any) error { return err })
+		r.step("stop", file, name, r.StepMax, func(context.Context, values) error { return err })
 	}
 }
 
-// Cells hold 64 streams at once, and a storm's prompts.
-const cells = "32768"
+// contextTokens hold 64 streams at once, and a storm's prompts.
+const contextTokens = "32768"
 
 func (r *run) umaArgs(file string, processor bool) []string {
-	args := []string{"-m", file, "--ctx-size", cells, "--parallel", "64", "--speculate", "0"}
+	args := []string{"-m", file, "--ctx-size", contextTokens, "--parallel", "64", "--speculate", "0"}
 	if processor || r.Backend == "cpu" {
 		return append(args, "--gpu-layers", "0")
 	}
@@ -226,5 +234,5 @@ func (r *run) llamaArgs(file string) []string {
 	if r.Backend == "cpu" {
 		layers = "0"
 	}
-	return []string{"-m", file, "-c", cells, "-np", "64", "--kv-unified", "-ngl", layers}
+	return []string{"-m", file, "-c", contextTokens, "-np", "64", "--kv-unified", "-ngl", layers}
 }

@@ -39,8 +39,8 @@ func startUMA(bin string, limit time.Duration, args ...string) (*server, error) 
 		func() error { return p.Stop(20 * time.Second) }}, nil
 }
 
-// startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready. It looks for the
-// libraries of back ends in its folder and in dir.
+// startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready. It looks for
+// the libraries of back ends in its folder and in dir.
 func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +56,8 @@ func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, 
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	s := &server{base: "http://127.0.0.1:" + port, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}}
+	s := &server{base: "http://127.0.0.1:" + port,
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}}
 	s.stop = func() error {
 		cmd.Process.Signal(syscall.SIGTERM)
 		select {

@@ -13,7 +13,7 @@ import (
 )
 
 // build runs a command whose last line of output tells what it made.
-func build(ctx context.Context, command []string, v map[string]any) error {
+func build(ctx context.Context, command []string, v values) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	// Compilers are children of children: all of the group ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -31,7 +31,7 @@ func build(ctx context.Context, command []string, v map[string]any) error {
 }
 
 // device checks that the engine computes on the accelerator.
-func (r *run) device(ctx context.Context, s *server, v map[string]any) error {
+func (r *run) device(ctx context.Context, s *server, v values) error {
 	var info struct {
 		Engine       string
 		Capabilities struct {
@@ -67,7 +67,7 @@ func (r *run) answers(ctx context.Context, s *server) ([]answer, error) {
 }
 
 // judge records how two sides agree.
-func (r *run) judge(first, other []answer, v map[string]any) error {
+func (r *run) judge(first, other []answer, v values) error {
 	if len(first) == 0 || len(first) != len(other) {
 		return errors.New("there is nothing to compare with: the other side gave no answers")
 	}
@@ -82,7 +82,7 @@ func (r *run) judge(first, other []answer, v map[string]any) error {
 }
 
 // streams asks n answers at once, each to its own prompt.
-func (r *run) streams(ctx context.Context, s *server, n int, v map[string]any) error {
+func (r *run) streams(ctx context.Context, s *server, n int, v values) error {
 	text, err := s.text(ctx, n*64)
 	if err != nil {
 		return err
@@ -95,8 +95,9 @@ func (r *run) streams(ctx context.Context, s *server, n int, v map[string]any) e
 }
 
 // storm has four chats answer while clients submit long prompts.
-func (r *run) storm(ctx context.Context, s *server, v map[string]any) error {
-	const chats, long, length = 4, 8, 1024
+func (r *run) storm(ctx context.Context, s *server, v values) error {
+	const chats, length = 4, 1024
+	long := r.Pasted
 	text, err := s.text(ctx, long*length)
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func (r *run) storm(ctx context.Context, s *server, v map[string]any) error {
 }
 
 // prefix asks the same long prompt twice: the second time it is not computed.
-func (r *run) prefix(ctx context.Context, s *server, v map[string]any) error {
+func (r *run) prefix(ctx context.Context, s *server, v values) error {
 	const length = 768
 	text, err := s.text(ctx, length)
 	if err != nil {
@@ -153,7 +154,7 @@ const (
 )
 
 // save stores a conversation's tokens and cells.
-func (r *run) save(ctx context.Context, s *server, v map[string]any) (*conversation, error) {
+func (r *run) save(ctx context.Context, s *server, v values) (*conversation, error) {
 	text, err := s.text(ctx, 512)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,8 @@ func (r *run) save(ctx context.Context, s *server, v map[string]any) (*conversat
 	var out struct {
 		Saved int `json:"n_saved"`
 	}
-	if err := s.post(ctx, fmt.Sprintf("/slots/%d?action=save", slotID), map[string]any{"filename": slotFile}, &out); err != nil {
+	err = s.post(ctx, fmt.Sprintf("/slots/%d?action=save", slotID), map[string]any{"filename": slotFile}, &out)
+	if err != nil {
 		return nil, err
 	}
 	if v["saved"] = out.Saved; out.Saved < len(text) {
@@ -175,7 +177,7 @@ func (r *run) save(ctx context.Context, s *server, v map[string]any) (*conversat
 }
 
 // restore loads the conversation in a new process and asks the same again.
-func (r *run) restore(ctx context.Context, s *server, c *conversation, v map[string]any) error {
+func (r *run) restore(ctx context.Context, s *server, c *conversation, v values) error {
 	var out struct {
 		Restored int `json:"n_restored"`
 	}
@@ -195,7 +197,7 @@ func (r *run) restore(ctx context.Context, s *server, c *conversation, v map[str
 }
 
 // cancel has clients disconnect while they are answered. The server ends those answers and goes on.
-func (r *run) cancel(ctx context.Context, s *server, v map[string]any) error {
+func (r *run) cancel(ctx context.Context, s *server, v values) error {
 	text, err := s.text(ctx, 8*64)
 	if err != nil {
 		return err
@@ -232,7 +234,7 @@ func (r *run) cancel(ctx context.Context, s *server, v map[string]any) error {
 	return err
 }
 
-func record(v map[string]any, l latency) {
+func record(v values, l latency) {
 	v["tokens"], v["tokens_per_second"], v["ttft_p50_ms"], v["itl_p95_ms"] = l.Tokens, l.Rate, l.TTFT, l.ITL95
 }
 

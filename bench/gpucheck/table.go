@@ -18,7 +18,7 @@ func (r *Report) Markdown() string {
 	for _, s := range r.Steps {
 		if _, ok := s.Values["equal"]; ok {
 			fmt.Fprintf(&b, "| %s | %s, %s | %s |\n", s.Model, s.Server, s.Name,
-				values(s, "answers", "equal", "near_ties", "different", "worst_gap", "drift"))
+				cells(s, "answers", "equal", "near_ties", "different", "worst_gap", "drift"))
 		}
 	}
 	b.WriteString("\nGaps and drift are in nats.\n\n## Load\n\n| model | load | server | tokens/s | TTFT p50, ms | " +
@@ -26,7 +26,7 @@ func (r *Report) Markdown() string {
 	for _, s := range r.Steps {
 		if _, ok := s.Values["tokens_per_second"]; ok && s.Error == "" {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.Model, s.Name, s.Server,
-				values(s, "tokens_per_second", "ttft_p50_ms", "itl_p95_ms"))
+				cells(s, "tokens_per_second", "ttft_p50_ms", "itl_p95_ms"))
 		}
 	}
 	b.WriteString("\n## Steps\n\n| step | model | server | seconds | result |\n|---|---|---|---|---|\n")
@@ -41,20 +41,20 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-func values(s Step, names ...string) string {
-	cells := make([]string, len(names))
+func cells(s Step, names ...string) string {
+	out := make([]string, len(names))
 	for i, n := range names {
 		switch v := s.Values[n].(type) {
 		case float64:
-			cells[i] = strconv.FormatFloat(v, 'f', 3, 64)
+			out[i] = strconv.FormatFloat(v, 'f', 3, 64)
 			if v >= 10 {
-				cells[i] = strconv.FormatFloat(v, 'f', 1, 64)
+				out[i] = strconv.FormatFloat(v, 'f', 1, 64)
 			}
 		case nil:
-			cells[i] = "–"
+			out[i] = "–"
 		default:
-			cells[i] = fmt.Sprint(v)
+			out[i] = fmt.Sprint(v)
 		}
 	}
-	return strings.Join(cells, " | ")
+	return strings.Join(out, " | ")
 }

@@ -24,11 +24,11 @@ func gpuCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpu-check OUT [MODEL.gguf…]",
 		Short: "an accelerator's answers, speed and snapshots, beside llama-server",
-		Long: `For each model: greedy answers on the accelerator and on the processor, 1, 4, 16 and 64 streams, chats beside
-pasted prompts, a prefix used again, a snapshot over a restart, clients that disconnect, and the same load on
-llama-server. A step that fails is recorded and the next one is run. Writes OUT/gpu-check.json and OUT/gpu-check.md;
-exits with 1 when a step failed. uma-serve lies beside this binary, and so does the library of the back end.
-scripts/gpu-check.sh builds that library and calls this command.
+		Long: `For each model: greedy answers on the accelerator and on the processor, 1, 4, 16 and 64 streams,
+chats beside pasted prompts, a prefix used again, a snapshot over a restart, clients that disconnect, and the
+same load on llama-server. A step that fails is recorded and the next one is run. Writes OUT/gpu-check.json
+and OUT/gpu-check.md; exits with 1 when a step failed. uma-serve lies beside this binary, and so does the
+library of the back end. scripts/gpu-check.sh builds that library and calls this command.
 
 Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 B (Q4_K_M).`,
 		Args: cobra.MinimumNArgs(1),
@@ -66,8 +66,11 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 			defer stop()
 			report := gpucheck.Run(ctx, cfg, func(r *gpucheck.Report) {
 				b, err := json.MarshalIndent(r, "", "\t")
-				unsaved = errors.Join(err, os.WriteFile(filepath.Join(args[0], "gpu-check.json"), append(b, '\n'), 0o644),
-					os.WriteFile(filepath.Join(args[0], "gpu-check.md"), []byte(r.Markdown()), 0o644))
+				file := func(name string, b []byte) error {
+					return os.WriteFile(filepath.Join(args[0], name), b, 0o644)
+				}
+				unsaved = errors.Join(err, file("gpu-check.json", append(b, '\n')),
+					file("gpu-check.md", []byte(r.Markdown())))
 			})
 			if unsaved != nil {
 				return unsaved
@@ -85,6 +88,7 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 	f.StringVar(&build, "build", "", "`command` that makes the library of the back end, run first and timed")
 	f.IntVar(&cfg.Tokens, "tokens", 48, "`tokens` of an answer")
 	f.IntVar(&cfg.Prompts, "prompts", 24, "`prompts` whose answers are compared, at most 24")
+	f.IntVar(&cfg.Pasted, "pasted", 8, "`prompts` of 1,024 tokens that are pasted while chats are answered")
 	f.Float64Var(&cfg.Near, "near", 0.25, "greatest gap between the two tokens of a near tie, in nats")
 	f.DurationVar(&cfg.Limit, "limit", 8*time.Minute, "time limit of everything")
 	f.DurationVar(&cfg.StepMax, "step-limit", time.Minute, "time limit of a step")

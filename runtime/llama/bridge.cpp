@@ -253,7 +253,8 @@ static bool on_abort(void * stop) {
 void uma_load_backend(const char * path) {
     guarded("load a back end", 0, [&] {
         const auto refuse = [&](const char * why) {
-            log_append(GGML_LOG_LEVEL_ERROR, (std::string("the back end ") + path + " is not used: " + why + "\n").c_str());
+            const std::string text = std::string("the back end ") + path + " is not used: " + why + "\n";
+            log_append(GGML_LOG_LEVEL_ERROR, text.c_str());
             return 0;
         };
         void * library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -266,7 +267,8 @@ void uma_load_backend(const char * path) {
         const auto * sources = (const uint64_t *) dlsym(library, "uma_backend_sources");
         if (sources != nullptr && *sources != UMA_ENGINE) {
             dlclose(library);
-            return refuse("it is built from another llama.cpp than this uma-serve; make backend-cuda or backend-vulkan builds it again");
+            return refuse("it is built from another llama.cpp than this uma-serve; make backend-cuda or backend-vulkan "
+                          "builds it again");
         }
 #endif
         // The library has its copy of ggml-base, and so its log and its assertions.

@@ -33,7 +33,7 @@ void uma_opening(const char * path);
 // An instruction set that this build uses throughout and the processor does not have; NULL: none.
 const char * uma_processor_lacks(void);
 
-// Loads the library of a device back end. One that is built from another llama.cpp than this is refused; the log says why.
+// Loads the library of a device back end. One that is built from another llama.cpp is refused; the log says why.
 void uma_load_backend(const char * path);
 
 // NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.
