@@ -109,7 +109,7 @@ func TestEngineBump(t *testing.T) {
 			"architectures: 2 before, 3 now\ncame: gemma9 qwen9\nwent: rwkv0",
 			"make build VERSION= ENGINE=", "left out: attention", "make engine-check", "engine-check is green"}, true},
 		"only the lock": {[]string{"--lock-only", "1.1.0"}, "build", []string{"came: gemma9 qwen9"}, true},
-		"build fails":   {[]string{"1.1.0"}, "build",
+		"build fails": {[]string{"1.1.0"}, "build",
 			[]string{"engine.lock is what it was: llama-cpp-python 1.0"}, false},
 		"a test fails": {[]string{"1.1.0"}, "engine-check",
 			[]string{"left out: attention", "is what it was"}, false},

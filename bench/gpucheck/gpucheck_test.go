@@ -160,13 +160,15 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request, prompt []int, n 
 			event["completion_probabilities"] = []any{map[string]any{"top_logprobs": cand(float64(id), -0.1)}}
 		}
 		b, _ := json.Marshal(event)
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", b); err != nil || r.Context().Err() != nil {
+		fmt.Fprintf(w, "data: %s\n\n", b)
+		w.(http.Flusher).Flush()
+		if n > 1000 && i == 10 { // its client will disconnect
+			<-r.Context().Done()
 			f.mu.Lock()
 			f.cancelled++
 			f.mu.Unlock()
 			return
 		}
-		w.(http.Flusher).Flush()
 	}
 	fmt.Fprintf(w, "data: {\"stop\":true,\"tokens\":[],\"timings\":{\"cache_n\":%d}}\n\n", cached)
 }
@@ -249,6 +251,8 @@ func TestRun(t *testing.T) {
 			if table := report.Markdown(); !strings.Contains(table, "| model | storm |") && name == "all is well" {
 				t.Errorf("no storm in\n%s", table)
 			}
+			c.gpu.mu.Lock()
+			defer c.gpu.mu.Unlock()
 			if c.gpu.cancelled != 8 && name == "all is well" {
 				t.Errorf("%d answers were cancelled, want 8", c.gpu.cancelled)
 			}
