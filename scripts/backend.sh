@@ -82,4 +82,5 @@ run "$cmake" --build "$dir" --target uma_backend -j "${JOBS:-$(getconf _NPROCESS
 # A running uma-serve keeps the library that it has loaded.
 cp "$library" "$bin/.libggml-$name.so.$$"
 mv "$bin/.libggml-$name.so.$$" "$bin/libggml-$name.so"
+rm -f "$bin/libggml-$name.architectures" # of a library that was carried here
 echo "$bin/libggml-$name.so"

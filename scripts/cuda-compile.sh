@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles and links ggml's CUDA back end for one architecture on a machine without a card and without a toolkit: the
-# compiler and the libraries are Python packages, unpacked into the user's cache. The library is not for use (it is left
-# in build/cuda-compile); what is proved is that scripts/backend.sh builds.
+# compiler and the libraries are Python packages, unpacked into the user's cache. It shows that scripts/backend.sh builds.
+# The library is left in build/cuda-compile; a machine with such a card and CUDA 13 can load it.
 #
 # CUDA_ARCHITECTURES (90), ENGINE, CMAKE_ARGS and JOBS are those of scripts/backend.sh; PYTHON names another program
 # than python3.
@@ -49,4 +49,5 @@ library=build/cuda-compile/libggml-cuda.so
 undefined=$(LD_LIBRARY_PATH=$root/lib:$root/lib/stubs ldd -r "$library" 2>&1 |
 	grep -E 'undefined symbol|not found' | grep -v 'libcuda.so.1 => not found' || :)
 [ -z "$undefined" ] || fail "the library does not link: $undefined"
+echo "$CUDA_ARCHITECTURES" >"${library%.so}.architectures" # scripts/gpu-check.sh --pack carries the library
 echo "compiled for $CUDA_ARCHITECTURES in $(($(date +%s) - start)) s, $(wc -c <"$library") bytes"

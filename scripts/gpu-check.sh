@@ -52,12 +52,24 @@ pack() {
 	cp engine.lock "$dir/"
 	cp -r scripts/backend scripts/backend.sh scripts/engine-{fetch,sum}.sh scripts/gpu-check.sh "$dir/scripts/"
 	cp models/uma-tiny.gguf "$dir/models/"
+	# A library of make cuda-compile saves the minutes of a build there, if that machine has a card of its architecture.
+	if [ -e build/cuda-compile/libggml-cuda.architectures ]; then
+		cp build/cuda-compile/libggml-cuda.{so,architectures} "$dir/bin/"
+	fi
 	for model in ${MODELS:-"$cache"/models/*.gguf}; do
 		[ "$model" = none ] || [ ! -e "$model" ] || cp "$model" "$dir/models/"
 	done
 	size=$(du -sm "$dir" | cut -f1)
 	[ "$size" -le "${MAX_MB:-2000}" ] || fail "$dir has $size MB, more than MAX_MB=${MAX_MB:-2000}: name fewer MODELS"
 	echo "$dir has $size MB; on the other machine: $(basename "$dir")/scripts/gpu-check.sh OUT"
+}
+
+# fits LIBRARY: one that was built before, for this card, and finds all that it needs is used as it is.
+fits() {
+	[ -e "$1" ] && ! ldd "$1" | grep -q 'not found' || return
+	local for=${1%.so}.architectures
+	[ -e "$for" ] || return 0
+	nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | grep -qxF -f <(tr ';' '\n' <"$for")
 }
 
 case ${1:-} in
@@ -93,10 +105,14 @@ build=()
 case $backend in
 cpu) ;;
 *)
-	# A library that was built before and finds all that it needs is used as it is.
-	if [ ! -e "$bin/libggml-$backend.so" ] || ldd "$bin/libggml-$backend.so" | grep -q 'not found'; then
-		build=(--build "$PWD/scripts/backend.sh $backend $bin")
+	if [ "$backend" = cuda ]; then
+		PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
+		if nvcc=$(command -v nvcc); then
+			nvcc=$(dirname "$(readlink -f "$nvcc")")
+			export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${nvcc%/bin}/lib64
+		fi
 	fi
+	fits "$bin/libggml-$backend.so" || build=(--build "$PWD/scripts/backend.sh $backend $bin")
 	;;
 esac
 mkdir -p "$out"

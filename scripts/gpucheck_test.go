@@ -59,6 +59,25 @@ func TestGPUCheckPack(t *testing.T) {
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, out, c.want)
 		}
 	}
+	// A library that was carried is used on a card of its architecture alone.
+	if err := os.WriteFile(in("bin/libggml-cuda.so"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program(t, filepath.Join(dir, "tools/ldd"), "echo not a dynamic executable")
+	program(t, filepath.Join(dir, "tools/nvidia-smi"), "echo 9.0")
+	for _, c := range []struct {
+		architectures string
+		built         bool
+	}{{"90\n", false}, {"75;90\n", false}, {"86;89\n", true}, {"900\n", true}} {
+		if err := os.WriteFile(in("bin/libggml-cuda.architectures"), []byte(c.architectures), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		path := "PATH=" + filepath.Join(dir, "tools") + ":" + os.Getenv("PATH")
+		out, err := run(script, []string{path}, filepath.Join(dir, "out"))
+		if err != nil || strings.Contains(out, "--build") != c.built {
+			t.Errorf("for %q: %v\n%s", c.architectures, err, out)
+		}
+	}
 	// The sources in the folder are those that a back end is built from.
 	cmd := exec.CommandContext(t.Context(), "bash", in("scripts/engine-fetch.sh"), in("engine.tar.gz"))
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
