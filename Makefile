@@ -38,8 +38,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm real ci clients fidelity model eval \
-	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan engine-check \
-	engine-bump env clean help
+	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile \
+	engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
@@ -114,11 +114,14 @@ deb-check: ## install the package of make deb into a clean Debian, chat, remove 
 backend-cuda backend-vulkan: ## build a back end as a library beside the binaries, where uma-serve finds it at start
 	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
 
+cuda-compile: ## compile the CUDA back end where no card is, with the compiler of Python packages: an hour on two cores
+	@scripts/cuda-compile.sh
+
 engine-check: build ## the engine's tests and smoke; on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
 	@ENGINE="$(ENGINE)" scripts/engine-check.sh
 
-engine-bump: ## pin another llama.cpp: VERSION= is one of the package llama-cpp-python; builds, checks, says what changed
-	@scripts/engine-bump.sh "$(VERSION)"
+engine-bump: ## pin the llama.cpp of VERSION= of llama-cpp-python; builds, checks, says what changed; ARGS=--keep
+	@scripts/engine-bump.sh $(ARGS) "$(VERSION)"
 
 env: ## print the exports that a plain `go build` or an editor needs: eval "$(make -s env)"
 	@printf 'export CGO_CFLAGS="%s"\nexport CGO_CXXFLAGS="%s"\nexport CGO_CPPFLAGS="%s"\n' \

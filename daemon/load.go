@@ -186,9 +186,10 @@ func (s *Server) warnOfDescriptors() {
 // ownDescriptors is the number of descriptors besides connections: sockets, pollers, the model, cache files, a reserve.
 const ownDescriptors = 64
 
-// hasDeviceBackend reports whether the engine will find a backend library built by `make cuda`.
+// hasDeviceBackend reports whether the engine will find a back end built as a library (make backend-cuda,
+// backend-vulkan).
 func hasDeviceBackend() bool {
-	found, _ := filepath.Glob(filepath.Join(backendDir(), "*ggml-cuda*"))
+	found, _ := filepath.Glob(filepath.Join(backendDir(), "libggml-*"))
 	return len(found) > 0
 }
 

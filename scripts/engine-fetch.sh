@@ -89,25 +89,7 @@ case $given in
 		"$python" -m pip --version >/dev/null 2>&1 ||
 			fail "$python has no pip; Debian: apt install python3-pip, macOS: brew install python$(ways)"
 		echo "fetching llama.cpp $llama_cpp (${package} ${package_version}, 76 MB) into $cache" >&2
-		# pip compares the sum before it unpacks anything. It would also have the package say what it needs, with a
-		# build program that is compiled for that: this module answers in its place, and no code of the package runs.
-		mkdir -p "$new/answer/scikit_build_core"
-		: >"$new/answer/scikit_build_core/__init__.py"
-		cat >"$new/answer/scikit_build_core/build.py" <<PY
-import os
-def prepare_metadata_for_build_wheel(folder, config_settings=None):
-    name = "${package//-/_}-$package_version.dist-info"
-    os.makedirs(os.path.join(folder, name))
-    with open(os.path.join(folder, name, "METADATA"), "w") as f:
-        f.write("Metadata-Version: 2.1\nName: $package\nVersion: $package_version\n")
-    return name
-def build_wheel(folder, config_settings=None, metadata_directory=None):
-    raise RuntimeError("this package is only unpacked")
-PY
-		echo "$package==$package_version --hash=sha256:$sha256" >"$new/requirements"
-		PYTHONPATH=$new/answer PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 TMPDIR=$new \
-			"$python" -m pip download --no-deps --no-binary :all: --no-build-isolation --no-cache-dir \
-			--require-hashes -r "$new/requirements" -d "$new" >&2 9>&- ||
+		PYTHON=$python scripts/engine-pip.sh "$package" "$package_version" "$sha256" "$new" 9>&- ||
 			fail "pip could not fetch $package $package_version (its reason is above)$(ways)"
 		[ "$(sum_of "$new/$archive")" = "$sha256" ] ||
 			fail "$archive has the sum $(sum_of "$new/$archive"); engine.lock has $sha256: it is not used"

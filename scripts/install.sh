@@ -54,7 +54,7 @@ for c in "${commands[@]}"; do
 	completions fish "$data/fish/vendor_completions.d/$c.fish" "$c"
 	"$helpers/$c" man-pages "$dest$data/man/man1"
 done
-for library in "$bin"/libggml-*; do # of make cuda
+for library in "$bin"/libggml-*; do # of make backend-cuda and backend-vulkan
 	[ -e "$library" ] && put 0755 "$library" "$prefix/bin/$(basename "$library")"
 done
 put 0644 contrib/uma-serve.toml "$doc/uma-serve.toml"

@@ -56,7 +56,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench eat                 thinking ended early by EAT and RPDI, compared with a token cap
   uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask
   uma-bench bound               streams with a JSON schema beside streams without one
-  uma-bench speculate           answers with speculation compared with answers without it`,
+  uma-bench speculate           answers with speculation compared with answers without it
+  uma-bench gpu-check           an accelerator's answers, speed and snapshots, beside llama-server`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -67,7 +68,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
 		stormCommand(), fairCommand(), frontCommand(), telemetryCommand(), twoModelsCommand(), modelsCommand(),
 		kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
-		speculateCommand(), soakCommand(), realCommand(), clientCommand())
+		speculateCommand(), soakCommand(), realCommand(), clientCommand(),
+		gpuCheckCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

@@ -110,6 +110,8 @@ var rules = []rule{
 		"internal/gguffile", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 	{"bench/real", nil, "it compares servers by their sockets, and may share no code with what they answer"},
+	{"bench/gpucheck", []string{"internal/daemonproc"},
+		"it runs on a machine that has neither Go nor a checkout, and asks servers from outside"},
 	{"bench/soak", []string{"runtime", "runtime/fake", "sim", "sim/workload"},
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
@@ -181,7 +183,7 @@ var rules = []rule{
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage"},
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
-		"bench/real", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "ipc/wire",
+		"bench/gpucheck", "bench/real", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon", "ipc/wire",
 		"meridian", "models",
 		"models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",

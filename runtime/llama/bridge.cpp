@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <dlfcn.h>
 #include <exception>
 #include <mutex>
 #include <poll.h>
@@ -249,9 +250,35 @@ static bool on_abort(void * stop) {
     return __atomic_load_n(&s->abort, __ATOMIC_RELAXED) != 0 || s->late != 0 || (s->decide > 0 && s->all > 0 && too_late(s));
 }
 
-void uma_load_backends(const char * dir) {
-    guarded("load backends", 0, [&] {
-        ggml_backend_load_all_from_path(dir);
+void uma_load_backend(const char * path) {
+    guarded("load a back end", 0, [&] {
+        const auto refuse = [&](const char * why) {
+            const std::string text = std::string("the back end ") + path + " is not used: " + why + "\n";
+            log_append(GGML_LOG_LEVEL_ERROR, text.c_str());
+            return 0;
+        };
+        void * library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) {
+            const char * why = dlerror();
+            return refuse(why == nullptr ? "no reason is known" : why);
+        }
+#ifdef UMA_ENGINE
+        // ggml compares the version of its interface alone; tensors and graphs are shared too.
+        const auto * sources = (const uint64_t *) dlsym(library, "uma_backend_sources");
+        if (sources != nullptr && *sources != UMA_ENGINE) {
+            dlclose(library);
+            return refuse("it is built from another llama.cpp than this uma-serve; make backend-cuda or backend-vulkan "
+                          "builds it again");
+        }
+#endif
+        // The library has its copy of ggml-base, and so its log and its assertions.
+        if (const auto set = (decltype(&ggml_log_set)) dlsym(library, "ggml_log_set")) {
+            set(log_callback, nullptr);
+        }
+        if (const auto set = (decltype(&ggml_set_abort_callback)) dlsym(library, "ggml_set_abort_callback")) {
+            set(on_assertion);
+        }
+        ggml_backend_load(path); // it logs why it does not take a library
         return 0;
     });
 }

@@ -33,7 +33,8 @@ void uma_opening(const char * path);
 // An instruction set that this build uses throughout and the processor does not have; NULL: none.
 const char * uma_processor_lacks(void);
 
-void uma_load_backends(const char * dir);
+// Loads the library of a device back end. One that is built from another llama.cpp is refused; the log says why.
+void uma_load_backend(const char * path);
 
 // NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.
 struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, uintptr_t progress);

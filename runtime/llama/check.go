@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -56,22 +57,30 @@ func checkOptions(o runtime.Options) error {
 	return nil
 }
 
-// backendDir is the directory of device backends that were built as libraries: UMA_BACKEND_DIR, or the directory of the
-// executable if it contains one. "" = none: nothing is loaded unasked.
-func backendDir() string {
-	if dir := os.Getenv("UMA_BACKEND_DIR"); dir != "" {
-		return dir
+// backendLibraries are the libraries of device back ends (make backend-cuda, backend-vulkan) in UMA_BACKEND_DIR, or
+// without that in the directory of the executable. llama.cpp's own search would try a list of names, and would not say
+// why it leaves a library out. ggml-base and ggml-cpu are in the executable.
+func backendLibraries() (found []string) {
+	dir := os.Getenv("UMA_BACKEND_DIR")
+	if dir == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return nil
+		}
+		if exe, err = filepath.EvalSymlinks(exe); err != nil {
+			return nil
+		}
+		dir = filepath.Dir(exe)
 	}
-	exe, err := os.Executable()
+	files, err := os.ReadDir(dir) // a glob would read the folder's name as a pattern
 	if err != nil {
-		return ""
+		return nil
 	}
-	if exe, err = filepath.EvalSymlinks(exe); err != nil {
-		return ""
+	for _, f := range files {
+		name, ok := strings.CutPrefix(f.Name(), "libggml-")
+		if ok && strings.HasSuffix(name, ".so") && !strings.HasPrefix(name, "base") && !strings.HasPrefix(name, "cpu") {
+			found = append(found, filepath.Join(dir, f.Name()))
+		}
 	}
-	dir := filepath.Dir(exe)
-	if libs, _ := filepath.Glob(filepath.Join(dir, "libggml-*")); len(libs) == 0 {
-		return ""
-	}
-	return dir
+	return found
 }

@@ -141,12 +141,18 @@ var start = sync.OnceFunc(func() {
 	C.llama_backend_init()
 	keepWeights()
 	registerKernels()
-	if dir := backendDir(); dir != "" {
-		d := C.CString(dir)
-		defer C.free(unsafe.Pointer(d))
-		C.uma_load_backends(d)
+	for _, library := range backendLibraries() {
+		loadBackend(library)
 	}
+	DrainLogs() // so that no model's error has the reason why a library is not used
 })
+
+// loadBackend loads the library of a device back end; the log says why one is not used.
+func loadBackend(path string) {
+	p := C.CString(path)
+	defer C.free(unsafe.Pointer(p))
+	C.uma_load_backend(p)
+}
 
 // ErrStopped is what Open returns when Options.Progress returned false.
 var ErrStopped = errors.New("model load stopped")

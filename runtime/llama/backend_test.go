@@ -1,0 +1,77 @@
+//go:build cgo && (llama_engine || llama_system)
+
+package llama
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestBackendLibraries: the libraries of back ends are found in the folder that UMA_BACKEND_DIR names, and no others.
+func TestBackendLibraries(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "with [brackets]")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"libggml-vulkan.so", "libggml-cuda.so", "libggml-cuda.so.0", "libggml-base.so",
+		"libggml-cpu-haswell.so", "libggml.so", "libllama.so", ".libggml-cuda.so.17"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("UMA_BACKEND_DIR", dir)
+	want := []string{filepath.Join(dir, "libggml-cuda.so"), filepath.Join(dir, "libggml-vulkan.so")}
+	if got := backendLibraries(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	t.Setenv("UMA_BACKEND_DIR", filepath.Join(dir, "missing"))
+	if got := backendLibraries(); got != nil {
+		t.Errorf("%q in a folder that is missing", got)
+	}
+}
+
+// TestBackendRefused: a library that does not fit is not used, and the log says why.
+func TestBackendRefused(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler makes the libraries: ", err)
+	}
+	for name, c := range map[string]struct{ source, want string }{
+		"no library":  {"", "file too short"},
+		"no back end": {"int something;", "failed to find ggml_backend_init"},
+		"another interface": {"int reg[64] = {999}; void * ggml_backend_init(void) { return reg; }",
+			"incompatible API version (backend: 999"},
+		"without a device": {"void * ggml_backend_init(void) { return 0; }", "ggml_backend_init returned NULL"},
+		"another llama.cpp": {"unsigned long long uma_backend_sources = 1; " +
+			"void * ggml_backend_init(void) { __builtin_trap(); }", "built from another llama.cpp than this uma-serve"},
+		"a missing library": {"void absent(void); void * ggml_backend_init(void) { absent(); return 0; }",
+			"undefined symbol: absent"},
+	} {
+		library := filepath.Join(t.TempDir(), "libggml-test.so")
+		if c.source == "" {
+			err = os.WriteFile(library, nil, 0o600)
+		} else {
+			cmd := exec.CommandContext(t.Context(), cc, "-shared", "-fPIC", "-w", "-x", "c", "-o", library, "-")
+			cmd.Stdin = strings.NewReader(c.source)
+			err = cmd.Run()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		DrainLogs()
+		var log bytes.Buffer
+		SetLogger(slog.New(slog.NewTextHandler(&log, nil)))
+		loadBackend(library)
+		DrainLogs()
+		SetLogger(nil)
+		if !strings.Contains(log.String(), c.want) {
+			t.Errorf("%s: no %q in\n%s", name, c.want, log.String())
+		}
+	}
+}

@@ -1,0 +1,1 @@
+// The library is all of the back end; cmake wants a source file.
