@@ -7,16 +7,12 @@
 // # Why not an existing reader
 //
 // Files come from the internet, and a header is full of 64-bit lengths and nested types. This reader checks every
-// length against the remaining bytes and against limits from real files before it reads or allocates. The maintained Go
-// readers do not:
+// length against the remaining bytes and against limits from real files before it reads or allocates.
+// github.com/gpustack/gguf-parser-go (v0.26.3) bounds lengths by the file's size, but reads nested arrays by recursion:
+// 50 MB of them overflow the stack, which ends the process. An array of 64 MB in one array took it 145 s and a
+// gigabyte, an honest 138 MiB model 0.28 s (0.05 s here).
 //
-//   - github.com/ollama/ollama/fs/gguf and fs/ggml (v0.17.4) allocate by a declared length before they check the
-//     file's size: a file of 40 bytes can request a terabyte.
-//   - github.com/gpustack/gguf-parser-go (v0.26.3) bounds lengths by the file's size, but reads nested arrays
-//     by recursion: 50 MB of them overflow the stack, which ends the process. An array of 64 MB
-//     in one array took it 145 s and a gigabyte, an honest 138 MiB model 0.28 s (0.05 s here).
-//
-// runtime/ggufgen writes GGUF files with a library.
+// internal/gguffile writes GGUF files.
 package gguf
 
 import (
@@ -30,6 +26,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/gguffile"
 )
 
 // ErrInvalid: this package cannot read the file; the text gives the reason and the byte.
@@ -242,16 +239,16 @@ func (h *header) tensor(r *reader, i uint64) {
 	if r.err != nil {
 		return
 	}
-	typ, ok := tensorTypes[kind]
+	typ, ok := gguffile.TypeOf(kind)
 	if !ok {
 		r.fail("tensor %q has type %d, which is not a type of the ggml this was built with", t.name, kind)
 		return
 	}
-	if t.shape[0]%typ.block != 0 {
-		r.fail("tensor %q has rows of %d elements, %s wants multiples of %d", t.name, t.shape[0], typ.name, typ.block)
+	if t.shape[0]%typ.Block != 0 {
+		r.fail("tensor %q has rows of %d elements, %s wants multiples of %d", t.name, t.shape[0], typ.Name, typ.Block)
 		return
 	}
-	t.typ, t.bytes = typ.name, t.elements/typ.block*typ.bytes
+	t.typ, t.bytes = typ.Name, t.elements/typ.Block*typ.Bytes
 	if offset > uint64(h.size) || t.bytes > uint64(h.size)-offset {
 		r.fail("the data of tensor %q goes beyond the end of the file: it is truncated or damaged; download it again",
 			t.name)

@@ -2,7 +2,7 @@
 // llama.cpp loads, without a download.
 //
 // A generated model is ordinary except for its weights: a real architecture ("llama", "gemma2" where sliding-window
-// layers are wanted, or "maincoder", which the engine module's llama.cpp does not know), a byte-level BPE vocabulary
+// layers are wanted, or "maincoder", which has norms of queries and keys), a byte-level BPE vocabulary
 // trained on English-like words, ChatML and thinking markers as control tokens, a chat template, and weights in any of
 // Types. The encoders ("bert", "nomic-bert") have a WordPiece vocabulary and no template. The same Config gives the
 // same bytes.
@@ -23,8 +23,5 @@
 //     norm amplifies it: each token gets the logit bias its own entry asks for. llama has no output bias; this
 //     gives one. End-of-generation tokens get none of it, so a benchmark always runs to its token limit.
 //
-// # The container
-//
-// WriteGGUF of github.com/ollama/ollama/fs/ggml, the module that vendors the engine, writes the container: pure Go,
-// with tensors streamed through io.WriterTo and written in parallel. This package makes the contents.
+// internal/gguffile writes the container; this package makes the contents.
 package ggufgen

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-
-	"github.com/ollama/ollama/fs/ggml"
 )
 
 // Models that only read: BERT and its descendants. A text's rows are its embedding's material; there is no output
@@ -164,8 +162,8 @@ func (c Config) planEncoder() []*tensor {
 }
 
 // encoderMetadata returns the key-value pairs of an encoder's header.
-func (c Config) encoderMetadata(v *vocabulary) ggml.KV {
-	kv := ggml.KV{
+func (c Config) encoderMetadata(v *vocabulary) map[string]any {
+	kv := map[string]any{
 		"general.architecture":         string(c.Arch),
 		"general.name":                 c.Name,
 		"general.type":                 "model",

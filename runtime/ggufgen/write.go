@@ -1,16 +1,20 @@
 package ggufgen
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
-	"github.com/ollama/ollama/fs/ggml"
+	"github.com/uma-serve/uma-serve/internal/gguffile"
 )
 
 // formatVersion is part of a cached file's name. Raise it when the bytes for a Config change.
@@ -48,14 +52,29 @@ func WriteTo(f *os.File, cfg Config) error {
 	}
 	v := cfg.vocabulary()
 	plan := cfg.plan(v)
-	tensors := make([]*ggml.Tensor, len(plan))
+	// By layer, what belongs to none last, as in the files of earlier releases.
+	slices.SortStableFunc(plan, func(a, b *tensor) int {
+		return cmp.Or(cmp.Compare(a.layer(), b.layer()), cmp.Compare(a.name, b.name))
+	})
+	tensors := make([]gguffile.Tensor, len(plan))
 	for i, t := range plan {
-		tensors[i] = &ggml.Tensor{Name: t.name, Kind: t.storage.kind, Shape: t.shape(), WriterTo: t}
+		tensors[i] = gguffile.Tensor{Name: t.name, Type: t.storage.kind, Shape: t.shape(), Data: t}
 	}
-	if err := ggml.WriteGGUF(f, cfg.metadata(v), tensors); err != nil {
+	if err := gguffile.Write(f, cfg.pairs(v), tensors); err != nil {
 		return err
 	}
 	return f.Sync()
+}
+
+// layer returns the layer that the tensor belongs to, math.MaxInt for none.
+func (t *tensor) layer() int {
+	if rest, ok := strings.CutPrefix(t.name, "blk."); ok {
+		number, _, _ := strings.Cut(rest, ".")
+		if n, err := strconv.Atoi(number); err == nil {
+			return n
+		}
+	}
+	return math.MaxInt
 }
 
 // vocabulary makes the tokens of the model.
@@ -66,8 +85,23 @@ func (c Config) vocabulary() *vocabulary {
 	return newVocabulary(c.VocabSize, !c.NoThink)
 }
 
-// metadata returns the key-value pairs of the header. Keys without a known prefix belong to the architecture.
-func (c Config) metadata(v *vocabulary) ggml.KV {
+// pairs returns the key-value pairs of the header, in the order of metadata's keys.
+func (c Config) pairs(v *vocabulary) []gguffile.KV {
+	kv := c.metadata(v)
+	var pairs []gguffile.KV
+	for _, key := range slices.Sorted(maps.Keys(kv)) {
+		full := key
+		if !strings.HasPrefix(key, "general.") && !strings.HasPrefix(key, "tokenizer.") {
+			full = string(c.Arch) + "." + key
+		}
+		pairs = append(pairs, gguffile.KV{Key: full, Value: kv[key]})
+	}
+	return pairs
+}
+
+// metadata returns the values of the header by key. Keys that begin with neither "general." nor "tokenizer." belong to
+// the architecture, whose name is not yet before them.
+func (c Config) metadata(v *vocabulary) map[string]any {
 	describe := c.decoderMetadata
 	if c.Arch.encoder() {
 		describe = c.encoderMetadata
@@ -80,8 +114,8 @@ func (c Config) metadata(v *vocabulary) ggml.KV {
 }
 
 // decoderMetadata returns the key-value pairs of a model that generates.
-func (c Config) decoderMetadata(v *vocabulary) ggml.KV {
-	kv := ggml.KV{
+func (c Config) decoderMetadata(v *vocabulary) map[string]any {
+	kv := map[string]any{
 		"general.architecture":         string(c.Arch),
 		"general.name":                 c.Name,
 		"general.type":                 "model",
