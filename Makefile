@@ -38,7 +38,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
-	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan engine-check engine-bump env clean help
+	replay fuzz install deb tarball deb-check backend-cuda backend-vulkan archs ci \
+	engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
@@ -104,6 +105,14 @@ deb-check: ## install the package of make deb into a clean Debian, chat, remove 
 
 backend-cuda backend-vulkan: ## build a back end as a library beside the binaries, where uma-serve finds it at start
 	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
+
+archs: uma-serve ## compare with llama-server on a model of each architecture, docs/architectures.md; ARGS="-only gpt2"
+	@BIN="$(BIN)" scripts/archs.sh $(ARGS)
+
+ci: ## what the project must pass: .ci/run, and every architecture (an hour on two cores)
+	@.ci/run
+	@CHECK=1 $(MAKE) archs
+	@$(MAKE) archs ARGS=-readers
 
 engine-check: build ## the engine's tests and smoke; on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
 	@scripts/engine-check.sh
