@@ -16,7 +16,8 @@ import (
 // an error that names the limit, and goes on answering. No prompt, length or option ends its process.
 func TestLearnedPositions(t *testing.T) {
 	s := startModel(t, ggufgen.Cached(t, ggufgen.TinyLearned()), "-c", "2048")
-	if n := s.info().ContextTokens(); n != 256 {
+	info := s.info()
+	if n := info.ContextTokens(); n != 256 {
 		t.Errorf("a context of %d tokens", n)
 	}
 	if log := s.Log(); !strings.Contains(log, "ctx-size=2048 positions=256") {
