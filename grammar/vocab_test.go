@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/gguffile"
 )
 
-// realVocabulary is the vocabulary of Llama 3 (128,256 tokens), as llama.cpp's own tests have it. Its pieces are written
-// in GPT-2's alphabet, which stands for bytes.
+// realVocabulary is the vocabulary of Llama 3 (128,256 tokens), as llama.cpp's own tests have it. Its pieces are
+// written in GPT-2's alphabet, which stands for bytes.
 func realVocabulary(tb testing.TB) (*Vocabulary, [][]byte) {
 	tb.Helper()
 	path := enginetree.Vocabulary(tb, "llama-bpe")

@@ -4,11 +4,12 @@
 #
 #   scripts/engine.sh 'ENGINE' 'PROCESSOR FLAGS' 'CMAKE ARGUMENTS'
 #
-# ENGINE is what scripts/engine-fetch.sh takes; '' is the llama.cpp of engine.lock. GO and CMAKE name other programs than
-# go and cmake, JOBS is the number of compilers at a time.
+# ENGINE is what scripts/engine-fetch.sh takes; '' is the llama.cpp of engine.lock. GO and CMAKE name other programs
+# than go and cmake, JOBS is the number of compilers at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 given=$1 march=$2 args=$3
+unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR # a hook of git sets them
 go=${GO:-go}
 . ./engine.lock
 
@@ -44,13 +45,13 @@ sources=$(scripts/engine-sum.sh "$tree")
 version=$(sed -nE 's/^set\(LLAMA_VERSION_(MAJOR|MINOR|PATCH) +([0-9]+)\)$/\2/p' "$tree/CMakeLists.txt" | paste -sd. -)
 cached=$(dirname "$tree")
 builds=$PWD/build/engine source=''
-case $cached in
-*/"$sha256" | */git-"$commit") source=$commit version=$llama_cpp ;;
-esac
 if [ -f "$cached/sources" ]; then # scripts/engine-fetch.sh unpacked it
 	[ "$(cat "$cached/sources")" = "$sources" ] ||
 		fail "files in $tree have changed since it was unpacked; remove $cached, and make fetches it again"
 	builds=$cached
+	case $cached in
+	*/"$sha256" | */git-"$commit") source=$commit version=$llama_cpp ;;
+	esac
 elif [ "$(git -C "$tree" rev-parse --show-toplevel 2>/dev/null)" = "$tree" ]; then
 	source=$(git -C "$tree" rev-parse HEAD)
 	[ -z "$(git -C "$tree" status --porcelain -- CMakeLists.txt cmake include src ggml)" ] ||
@@ -114,7 +115,9 @@ if [ -n "$left" ]; then
 	echo "left out, because it does not fit this llama.cpp: $left (docs/engines.md; why: $own/parts.log)" >&2
 fi
 
-[ -e "$dir/uma_engine.h" ] || echo "#define UMA_ENGINE_BUILD \"llama.cpp $name\"" >"$dir/uma_engine.h"
+# A tree that is no repository may have been edited since the last build.
+engine="#define UMA_ENGINE_BUILD \"llama.cpp $name\""
+[ "$(cat "$dir/uma_engine.h" 2>/dev/null)" = "$engine" ] || echo "$engine" >"$dir/uma_engine.h"
 # The libraries are relative to the folder that they are built in.
 libraries=$(sed 's/.* -o uma_link //' "$dir/CMakeFiles/uma_link.dir/link.txt" | tr ' ' '\n' |
 	sed -E "s#^([^-/].*\.(a|so|dylib|o))\$#$dir/\1#" | tr '\n' ' ')

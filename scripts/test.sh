@@ -10,9 +10,10 @@ CGO_ENABLED=0 go build -o "$report" ./internal/testreport
 # wait for each other at barriers. make lint vets.
 tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 
-# What is not raced. The tag llama_stub leaves llama.cpp out of the race: it would be compiled a second time, minutes on
-# two cores. The packages that import it hold no goroutine, and the daemon is raced on the fake engine. The others are
-# pure packages without a goroutine, whose tests take minutes under the race detector, and tests that read the sources.
+# What is not raced. Without the engine's tags its binding is a stub: llama.cpp is not instrumented, and its waits at
+# barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
+# engine. The others are pure packages without a goroutine, whose tests take minutes under the race detector, and tests
+# that read the sources.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
 left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(cluster|blis)$)'
@@ -39,9 +40,8 @@ GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./intern
 step "build"
 make build
 
-# make ENGINE=… has tags, which -tags would take the place of.
-tags=invariants${ENGINE_TAGS:+,$ENGINE_TAGS}
-raced=$tags,llama_stub
+# -tags takes the place of the engine's tags, which make has in GOFLAGS.
+raced=invariants
 step "race detector and invariants"
 # The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need is
 # compiled first, once.
@@ -64,6 +64,7 @@ linking() {
 		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p"
 }
 step "the real engine, end to end"
+tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS}
 tests -tags "$tags" $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u)
 
 step "everything passed"

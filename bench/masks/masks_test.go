@@ -79,7 +79,8 @@ func TestGGUF(t *testing.T) {
 			t.Errorf("%q is\n%v, want\n%v", text, got, want)
 		}
 	}
-	if _, err := GGUF(enginetree.Vocabulary(t, "llama-spm")); err == nil || !strings.Contains(err.Error(), "kind llama") {
+	_, err = GGUF(enginetree.Vocabulary(t, "llama-spm"))
+	if err == nil || !strings.Contains(err.Error(), "kind llama") {
 		t.Errorf("another kind of vocabulary: %v", err)
 	}
 }

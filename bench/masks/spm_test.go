@@ -47,7 +47,8 @@ func sentencePieceOf(t *testing.T, name string) (model []byte) {
 // TestSentencePiece: the pieces of an encoded text are the text, and common words are one token.
 func TestSentencePiece(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), sentencePieceOf(t, "llama-spm"), 0o600); err != nil {
+	model := sentencePieceOf(t, "llama-spm")
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), model, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	v, err := SentencePiece(dir)

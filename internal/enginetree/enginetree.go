@@ -1,5 +1,5 @@
-// Package enginetree finds the source tree of llama.cpp that uma-serve is built on, for tests and measurements that read
-// files of it.
+// Package enginetree finds the source tree of llama.cpp that uma-serve is built on, for tests and measurements that
+// read files of it.
 package enginetree
 
 import (
