@@ -1,8 +1,7 @@
 // What ggml's Vulkan back end names of VK_EXT_layer_settings, for headers older than 1.3.272 (Debian 12 has 1.3.239).
 // The layout and the numbers are those of the Vulkan specification. A loader that does not know the structure skips it.
+// vulkan.hpp is not included: ggml includes it, after the macros that choose how it finds functions.
 #pragma once
-#include <vulkan/vulkan.hpp>
-
 #include <cstdint>
 #include <vector>
 
