@@ -151,10 +151,14 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wire.Error {
 	n, nCtx := len(p.tokens), m.caps.ContextTokens
 	if n >= nCtx {
+		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
+		if m.info.Positions > 0 && nCtx >= m.info.Positions {
+			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions, and no --ctx-size gives it more",
+				m.info.Positions)
+		}
 		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
 			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
-				"%d tokens of which the answer needs at least one; shorten the prompt or start uma-serve with a "+
-				"larger --ctx-size", n, nCtx)}
+				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
 	r.MaxTokens = nCtx - n
 	if s.cfg.ContextShift && m.caps.CanShift {

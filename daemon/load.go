@@ -44,15 +44,26 @@ func logWriter(log *slog.Logger) io.Writer {
 }
 
 // contextTokens returns the context size to open the model at path with; 0 = its training context. Without --ctx-size,
-// a model with a training context below the default gets its training context: beyond it answers are noise.
+// a model with a training context below the default gets its training context: beyond it answers are noise. A model
+// with learned positions gets no more than its table has.
 func (c *Config) contextTokens(path string) int {
-	if c.given("ctx-size") || c.CtxSize != defaultCtxSize {
+	info, err := gguf.Inspect(path)
+	switch {
+	case err != nil:
 		return c.CtxSize
+	case c.given("ctx-size") || c.CtxSize != defaultCtxSize:
+		return int(info.Limited(int64(c.CtxSize)))
 	}
-	if info, err := gguf.Inspect(path); err == nil {
-		return int(info.Context())
+	return int(info.Context())
+}
+
+// tellContext logs that the model has fewer learned positions than --ctx-size asks for.
+func (s *Server) tellContext(path string) {
+	info, err := gguf.Inspect(path)
+	if err == nil && s.cfg.given("ctx-size") && info.Limited(int64(s.cfg.CtxSize)) < int64(s.cfg.CtxSize) {
+		s.log.Warn("the context is smaller than --ctx-size: the model has a table of learned positions and nothing "+
+			"behind it", "ctx-size", s.cfg.CtxSize, "positions", info.Positions)
 	}
-	return c.CtxSize
 }
 
 // checkMemory refuses a model that exceeds the process's address space or the machine's memory.

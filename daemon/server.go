@@ -531,6 +531,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		}
 		fmt.Fprintln(s.stderr(), "uma-serve:", models.Notice)
 	}
+	s.tellContext(path)
 	if err := s.checkMemory(path); err != nil {
 		return nil, err
 	}

@@ -76,7 +76,9 @@ type Capabilities struct {
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
 	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
 	MaxSequences    int  `json:"max_sequences"`    // n_seq_max
-	ContextTokens   int  `json:"n_ctx"`            // cells in the KV pool; of an Encoder, the longest text
+	// ContextTokens are the cells in the KV pool; of an Encoder, the longest text. A model with learned positions has at
+	// most as many as its table has rows, whatever Options.ContextTokens says.
+	ContextTokens int `json:"n_ctx"`
 	// MaxEmbeddingRows is the most rows of a Decode with RowEmbedding; 0 = the engine is no Embedder.
 	MaxEmbeddingRows int        `json:"max_embedding_rows"`
 	Threads          int        `json:"threads"`
@@ -104,8 +106,10 @@ type ModelInfo struct {
 	// RepackedBytes is what the engine keeps of the tensor data a second time, rearranged for the processor's vector
 	// instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine does not
 	// say.
-	RepackedBytes   uint64 `json:"repacked_bytes"`
-	TrainContext    int    `json:"n_ctx_train"`
+	RepackedBytes uint64 `json:"repacked_bytes"`
+	TrainContext  int    `json:"n_ctx_train"`
+	// Positions are the rows of the table of learned positions, the most that one sequence can have; 0 = no such table.
+	Positions       int    `json:"positions,omitempty"`
 	Layers          int    `json:"layers"`
 	Embedding       int    `json:"embedding"` // width of a hidden state, and of an embedding
 	Heads           int    `json:"heads"`

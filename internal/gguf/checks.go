@@ -22,8 +22,12 @@ func (h *header) check(info *Info) error {
 	return nil
 }
 
-// checkNumbers requires that no number is NaN or infinite and that no epsilon is negative (ggml asserts eps >= 0 in
-// each norm).
+// boundless are the keys that llama.cpp compares with, or clamps to, and whose infinite value means that there is no
+// bound. llama.cpp's own writer saves -Inf for the gates of models without one.
+var boundless = []string{"kda.gate_lower_bound", "attention.clamp_kqv", "swiglu_clamp_exp", "swiglu_clamp_shexp"}
+
+// checkNumbers requires that no number is NaN or, where it is no bound, infinite, and that no epsilon is negative (ggml
+// asserts eps >= 0 in each norm).
 func (h *header) checkNumbers(arch string, _ *Info) error {
 	for key, value := range h.kv {
 		if !strings.HasPrefix(key, arch) {
@@ -32,7 +36,8 @@ func (h *header) checkNumbers(arch string, _ *Info) error {
 		// A list may contain infinite bounds.
 		list, _ := value.([]float64)
 		v, scalar := value.(float64)
-		if scalar && math.IsInf(v, 0) || slices.ContainsFunc(append(list, v), math.IsNaN) {
+		bound := slices.Contains(boundless, strings.TrimPrefix(key, arch))
+		if scalar && math.IsInf(v, 0) && !bound || slices.ContainsFunc(append(list, v), math.IsNaN) {
 			return fmt.Errorf("%s is %v, want a finite number", key, value)
 		}
 		for _, v := range append(list, v) {

@@ -73,7 +73,8 @@ type Info struct {
 	License      string         `json:"license"`
 	Split        int64          `json:"split"` // number of files the model is split over, 0 or 1 = one
 
-	TrainContext  int64   `json:"n_ctx_train"` // tokens
+	TrainContext  int64   `json:"n_ctx_train"`         // tokens
+	Positions     int64   `json:"positions,omitempty"` // rows of the table of learned positions, 0 = it has none
 	Embedding     int64   `json:"embedding"`
 	Layers        int64   `json:"layers"`
 	Heads         []int64 `json:"heads"`    // one entry, or one per layer
@@ -275,6 +276,9 @@ func (h *header) info() (Info, error) {
 		q.Bytes += t.bytes
 		info.Parameters += t.elements
 		info.TensorBytes += t.bytes
+		if t.name == "position_embd.weight" {
+			info.Positions = int64(t.shape[1])
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(mix)) {
 		info.Quantisation = append(info.Quantisation, *mix[name])
@@ -316,6 +320,7 @@ func (h *header) info() (Info, error) {
 		}
 	}
 	info.Encoder = IsEncoder(info.Architecture)
+	// Other numbers say nothing: llama.cpp saves 4294967295 for a model without pooling.
 	if n, ok := h.kv[arch+"pooling_type"].(int64); ok && n >= 0 && n < int64(len(poolings)) {
 		info.Pooling = poolings[n]
 	}
@@ -324,8 +329,8 @@ func (h *header) info() (Info, error) {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
 	}
-	for _, n := range []int64{info.TrainContext, info.Embedding, info.Layers, info.KeyLength, info.ValueLength,
-		info.SlidingWindow, info.attentionLayers} {
+	for _, n := range []int64{info.TrainContext, info.Positions, info.Embedding, info.Layers, info.KeyLength,
+		info.ValueLength, info.SlidingWindow, info.attentionLayers} {
 		if n < 0 || n > 1<<31 {
 			return Info{}, fmt.Errorf("%w: a dimension is %d, out of range", ErrInvalid, n)
 		}
@@ -385,7 +390,8 @@ var poolings = []string{"none", "mean", "cls", "last", "rank"}
 // text.
 func IsEncoder(architecture string) bool {
 	switch architecture {
-	case "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "gemma-embedding":
+	case "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "eurobert",
+		"gemma-embedding":
 		return true
 	}
 	return false

@@ -17,9 +17,18 @@ const Headroom = 512 << 20
 // answers are noise.
 func (i *Info) Context() int64 {
 	if i.TrainContext >= MinContext && i.TrainContext < DefaultContext {
-		return i.TrainContext
+		return i.Limited(i.TrainContext)
 	}
-	return DefaultContext
+	return i.Limited(DefaultContext)
+}
+
+// Limited is the context that the model can be served with where so many tokens are asked for: a position behind the
+// table of learned positions has no embedding, and llama.cpp ends the process there.
+func (i *Info) Limited(context int64) int64 {
+	if i.Positions > 0 && context > i.Positions {
+		return i.Positions
+	}
+	return context
 }
 
 // Need is the memory, in bytes, that serving a model takes on the processor.

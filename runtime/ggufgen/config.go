@@ -187,6 +187,7 @@ func Presets() map[string]Config {
 		"bench30m":    Bench30M(),
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
+		"tiny-learned": TinyLearned(),
 	}
 }
 
@@ -240,6 +241,17 @@ func (c Config) Validate() error {
 		if c.Layers < 2 {
 			return bad("Layers", c.Layers, "at least 2: one sliding-window and one full layer")
 		}
+	case GPT2:
+		switch {
+		case c.Window != 0:
+			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
+		case !c.Tied:
+			return bad("Tied", c.Tied, "true for gpt2")
+		case c.KVHeads != c.Heads || c.Heads*c.HeadDim != c.Embedding:
+			return bad("KVHeads", c.KVHeads, "as Heads, and Heads·HeadDim as Embedding, for gpt2")
+		case c.Copies:
+			return bad("Copies", c.Copies, "false for gpt2")
+		}
 	case Bert, NomicBert:
 		switch {
 		case c.Window != 0:
@@ -256,7 +268,7 @@ func (c Config) Validate() error {
 			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, bert or nomic-bert")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, gpt2, bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

@@ -104,6 +104,9 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	if c.Arch.encoder() {
 		return c.planEncoder()
 	}
+	if c.Arch == GPT2 {
+		return c.planLearned(v)
+	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	var all []*tensor

@@ -149,6 +149,9 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 	if c.Template != "" {
 		kv["tokenizer.chat_template"] = c.Template
 	}
+	if c.Arch == GPT2 {
+		kv["attention.layer_norm_epsilon"] = float32(rmsEpsilon)
+	}
 	if c.Arch == Gemma2 {
 		kv["attention.sliding_window"] = uint32(c.Window)
 		kv["attn_logit_softcapping"] = float32(50)

@@ -23,17 +23,19 @@ func modelError(path, why string) error {
 	return fmt.Errorf("%w: %s: %s", runtime.ErrModel, path, why)
 }
 
-// checkFile refuses a file that is not GGUF before llama.cpp opens it, with an error that says what kind it is.
-func checkFile(path string) error {
+// checkFile refuses a file that is not GGUF before llama.cpp opens it, with an error that says what kind it is. It
+// returns the rows of the model's table of learned positions, 0 for a model without one.
+func checkFile(path string) (positions int, err error) {
 	if path == "" {
-		return fmt.Errorf("%w: no file is named", runtime.ErrModel)
+		return 0, fmt.Errorf("%w: no file is named", runtime.ErrModel)
 	}
 	// llama.cpp trusts the lengths in a header (a flipped bit made it allocate 14 GB for a 190 KB file); our reader
 	// does not.
-	if _, err := gguf.Inspect(path); err != nil {
-		return fmt.Errorf("%w: %w", runtime.ErrModel, err)
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", runtime.ErrModel, err)
 	}
-	return nil
+	return int(info.Positions), nil
 }
 
 // checkOptions refuses numbers that llama.cpp would truncate, wrap or abort on.

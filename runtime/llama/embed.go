@@ -118,10 +118,13 @@ func (e *engine) Embedding(i int) []float32 {
 	return unsafe.Slice((*float32)(C.llama_get_embeddings_ith(e.ctx, C.int32_t(i))), e.info.Embedding)
 }
 
+// unsaidPooling is LLAMA_POOLING_TYPE_UNSPECIFIED, -1, as llama.cpp saves it: in an unsigned number.
+const unsaidPooling = "4294967295"
+
 // pooling is what the file says of it.
 func (e *engine) pooling(arch string) (runtime.Pooling, error) {
 	text := e.meta(arch + ".pooling_type")
-	if text == "" {
+	if text == "" || text == unsaidPooling {
 		if e.encoder {
 			return runtime.PoolNone, nil
 		}

@@ -49,6 +49,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Bytes:         uint64(C.llama_model_size(e.model)),
 		RepackedBytes: e.repackedBytes(),
 		TrainContext:  int(C.llama_model_n_ctx_train(e.model)),
+		Positions:     e.positions,
 		Layers:        int(C.llama_model_n_layer(e.model)),
 		Embedding:     int(C.llama_model_n_embd(e.model)),
 		Heads:         int(C.llama_model_n_head(e.model)),
@@ -86,6 +87,9 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Kernels:          Kernels(),
 		Ours:             Ours(),
 		LeftOut:          LeftOut(),
+	}
+	if e.positions > 0 { // llama.cpp rounds the pool up to whole blocks
+		e.caps.ContextTokens = min(e.caps.ContextTokens, e.positions)
 	}
 	if e.encoder {
 		e.caps.MaxMicroBatch, e.caps.ContextTokens = e.caps.MaxBatch, e.longest

@@ -73,6 +73,9 @@ type engine struct {
 	window int
 	// ordered: attention knows the positions of the cells.
 	ordered bool
+	// positions are the rows of the table of learned positions, 0 = none. llama.cpp looks a position up without a
+	// check: one behind the table ends the process.
+	positions int
 
 	embeds  bool          // the context keeps hidden states of output rows
 	encoder bool          // mem is nil: every text is computed whole
@@ -98,7 +101,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	typeK, errK := kvType("KV type for K", o.KVTypeK)
 	typeV, errV := kvType("KV type for V", o.KVTypeV)
 	flash, errF := flashAttn(o.FlashAttn)
-	if err := errors.Join(errK, errV, errF, checkOptions(o), checkFile(o.ModelPath)); err != nil {
+	positions, errFile := checkFile(o.ModelPath)
+	if err := errors.Join(errK, errV, errF, checkOptions(o), errFile); err != nil {
 		return nil, err
 	}
 	if lacks := C.uma_processor_lacks(); lacks != nil {
@@ -118,7 +122,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.free(unsafe.Pointer(none))
 	defer C.uma_opening(none)
 
-	e := &engine{stop: new(C.uma_stop)}
+	e := &engine{stop: new(C.uma_stop), positions: positions}
 	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
 	if err := e.load(o); err != nil {
 		e.free()
@@ -236,6 +240,9 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c := (*C.uma_context_options)(C.calloc(1, C.sizeof_uma_context_options))
 	defer C.free(unsafe.Pointer(c))
 	c.n_ctx = C.uint32_t(o.ContextTokens)
+	if e.positions > 0 && o.ContextTokens > e.positions {
+		c.n_ctx = C.uint32_t(e.positions)
+	}
 	c.n_batch = C.uint32_t(orDefault(o.Batch, defaultBatch))
 	c.n_ubatch = C.uint32_t(orDefault(o.MicroBatch, defaultMicroBatch))
 	c.n_seq_max = C.uint32_t(orDefault(o.Sequences, 1))
@@ -387,6 +394,9 @@ func (e *engine) checkBatch() error {
 				e.caps.MaxSequences-1)
 		case b.Pos[i] < 0:
 			return fmt.Errorf("%w: row %d: position %d is negative", runtime.ErrDecode, i, b.Pos[i])
+		case e.positions > 0 && int(b.Pos[i]) >= e.positions:
+			return fmt.Errorf("%w: row %d: position %d is behind the model's %d learned positions", runtime.ErrDecode,
+				i, b.Pos[i], e.positions)
 		}
 	}
 	e.wantEmbeddings(wanted&runtime.RowEmbedding != 0)
