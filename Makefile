@@ -38,7 +38,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm real ci clients fidelity model eval \
-	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile \
+	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile archs \
 	engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
@@ -73,8 +73,10 @@ bench-storm: build ## chats while others submit long prompts, policy by policy; 
 real: build ## published models beside llama-server of the same llama.cpp; ARGS="--first 20 …", MODELS="smollm2-135m …"
 	@scripts/real.sh $(ARGS)
 
-ci: ## everything that a change must pass: .ci/run, then make real
+ci: ## everything that a change must pass: .ci/run, then each architecture and real weights (an hour on two cores)
 	@.ci/run
+	@CHECK=1 $(MAKE) archs
+	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
 
 clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="go"
@@ -116,6 +118,9 @@ backend-cuda backend-vulkan: ## build a back end as a library beside the binarie
 
 cuda-compile: ## compile the CUDA back end where no card is, with the compiler of Python packages: an hour on two cores
 	@scripts/cuda-compile.sh
+
+archs: uma-serve ## compare with llama-server on a model of each architecture, docs/architectures.md; ARGS="-only gpt2"
+	@BIN="$(BIN)" scripts/archs.sh $(ARGS)
 
 engine-check: build ## the engine's tests and smoke; on another llama.cpp: make ENGINE=/path/to/llama.cpp engine-check
 	@ENGINE="$(ENGINE)" scripts/engine-check.sh

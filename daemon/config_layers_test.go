@@ -257,6 +257,9 @@ func TestModelsOwnContext(t *testing.T) {
 		{builtIn, []string{"-c", "0"}, 0},
 		{builtIn, []string{"--config", write(t, "ctx-size = 4096\n")}, 4096},
 		{ggufgen.Cached(t, long), nil, 4096},
+		{ggufgen.Cached(t, ggufgen.TinyLearned()), nil, 256},
+		{ggufgen.Cached(t, ggufgen.TinyLearned()), []string{"-c", "2048"}, 256},
+		{ggufgen.Cached(t, ggufgen.TinyLearned()), []string{"-c", "128"}, 128},
 		{"/nonexistent", nil, 4096},
 	} {
 		c, err := load(t, x.args, nil)

@@ -117,6 +117,8 @@ var rules = []rule{
 
 	// Each folder of internal/ for itself.
 	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
+	{"internal/archs", []string{"internal/daemonproc", "internal/gguffile"},
+		"it compares two servers from outside"},
 	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
 	{"internal/chat", []string{"client", "internal/clierr", "internal/inspect", "internal/lineedit", "internal/ui",

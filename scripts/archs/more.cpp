@@ -1,8 +1,13 @@
-// Writes random models of the architectures that llama.cpp's tests/test-llama-archs.cpp leaves out, each with the
-// metadata that it lacks for them. Compiled by scripts/archs.sh against the tree that uma-serve is built on.
+// Writes random models of architectures: with llama.cpp's tests/test-llama-archs.cpp, which is compiled into it, and of
+// those that it leaves out, each with the metadata that it lacks for them. scripts/archs.sh compiles it against the tree
+// that uma-serve is built on.
 //
+//   more --archs …   what test-llama-archs does with these arguments
 //   more DIR         writes DIR/ARCHITECTURE-more.gguf, and a line for each on standard output
 //   more DIR NAME    one of them; scripts/archs.sh runs one at a time, as a failed assertion ends the process
+//   more --list      their names
+//   more --load      for each file named on standard input a line: "serves" where llama.cpp loads it and computes a token,
+//                    else "refused"
 
 #define main test_llama_archs_main
 #include "test-llama-archs.cpp"
@@ -37,7 +42,7 @@ static void rwkv(llama_model_saver & ms) {
     ms.add_kv(LLM_KV_ATTENTION_HEAD_COUNT_KV, uint32_t(0));
 }
 
-// The models of Qwen that were given states of RWKV have one token shift, and heads for their values.
+// A model of Qwen that was given states of RWKV has one token shift, and heads for its values.
 static void shifted_once(llama_model_saver & ms) {
     rwkv(ms);
     ms.add_kv(LLM_KV_TOKEN_SHIFT_COUNT, uint32_t(1));
@@ -69,7 +74,6 @@ static const kind kinds[] = {
     }},
     {LLM_ARCH_RWKV6,          false, rwkv},
     {LLM_ARCH_RWKV7,          false, rwkv},
-    {LLM_ARCH_RWKV6QWEN2,     false, shifted_once},
     {LLM_ARCH_ARWKV7,         false, shifted_once},
     {LLM_ARCH_GEMMA4,         false, [](llama_model_saver & ms) {
         ms.add_kv(LLM_KV_ATTENTION_SLIDING_WINDOW_PATTERN, std::vector<uint32_t>({1, 1, 1, 1, 0}));
@@ -79,20 +83,16 @@ static const kind kinds[] = {
     {LLM_ARCH_BITNET,         false, none},
     {LLM_ARCH_APERTUS,        false, none},
     {LLM_ARCH_STEP35,         true,  none},
-    {LLM_ARCH_PLM,            false, [](llama_model_saver & ms) {
-        ms.add_kv(LLM_KV_ATTENTION_KEY_LENGTH, uint32_t(96));
-        ms.add_kv(LLM_KV_ATTENTION_VALUE_LENGTH, uint32_t(64));
-        ms.add_kv(LLM_KV_ATTENTION_KV_LORA_RANK, uint32_t(128));
-        ms.add_kv(LLM_KV_ROPE_DIMENSION_COUNT, uint32_t(32));
-    }},
     {LLM_ARCH_DEEPSEEK2OCR,   true,  none},
     {LLM_ARCH_CHAMELEON,      false, none},
     {LLM_ARCH_GRANITE_SWITCH, false, [](llama_model_saver & ms) {
         ms.add_kv(LLM_KV_ADAPTER_COUNT, uint32_t(2));
         ms.add_kv(LLM_KV_ADAPTER_LORA_RANK, uint32_t(8));
         ms.add_kv(LLM_KV_ADAPTER_ROUTER_GAIN, 10.0f);
-        ms.add_kv(LLM_KV_ADAPTER_TOKEN_IDS_ACTIVATE, std::vector<int32_t>({3, 4}));
-        ms.add_kv(LLM_KV_ADAPTER_TOKEN_IDS_SUBSTITUTE, std::vector<int32_t>({5, 6}));
+        const int32_t activate[] = {3, 4}, substitute[] = {5, 6};
+        const LLM_KV key(LLM_ARCH_GRANITE_SWITCH);
+        gguf_set_arr_data(ms.gguf_ctx, key(LLM_KV_ADAPTER_TOKEN_IDS_ACTIVATE).c_str(), GGUF_TYPE_INT32, activate, 2);
+        gguf_set_arr_data(ms.gguf_ctx, key(LLM_KV_ADAPTER_TOKEN_IDS_SUBSTITUTE).c_str(), GGUF_TYPE_INT32, substitute, 2);
     }},
     {LLM_ARCH_T5,             false, [](llama_model_saver & ms) { ms.add_kv(LLM_KV_DECODER_START_TOKEN_ID, uint32_t(0)); }},
     {LLM_ARCH_T5ENCODER,      false, none},
@@ -119,17 +119,55 @@ static void save(const kind & k, const std::string & dir) {
     }
 }
 
+static bool serves(const std::string & path) {
+    llama_model_params model_params = llama_model_default_params();
+    llama_model_ptr model(llama_model_load_from_file(path.c_str(), model_params));
+    if (!model) {
+        return false;
+    }
+    llama_context_params params = llama_context_default_params();
+    params.n_ctx = params.n_batch = params.n_ubatch = 256;
+    params.n_threads = params.n_threads_batch = 1;
+    llama_context_ptr ctx(llama_init_from_model(model.get(), params));
+    if (!ctx) {
+        return false;
+    }
+    llama_token token = 1;
+    return llama_decode(ctx.get(), llama_batch_get_one(&token, 1)) == 0;
+}
+
+static void load_all() {
+    char line[4096];
+    while (fgets(line, sizeof(line), stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        bool ok = false;
+        try {
+            ok = serves(line);
+        } catch (const std::exception &) {
+        }
+        puts(ok ? "serves" : "refused");
+        fflush(stdout);
+    }
+}
+
 int main(int argc, char ** argv) {
     if (argc < 2) {
-        fprintf(stderr, "usage: %s DIR [ARCHITECTURE]; without a directory: %s --list\n", argv[0], argv[0]);
+        fprintf(stderr, "usage: %s --archs … | DIR [ARCHITECTURE] | --list | --load\n", argv[0]);
         return 2;
     }
     const std::string dir = argv[1];
+    if (dir == "--archs") {
+        return test_llama_archs_main(argc - 1, argv + 1);
+    }
     llama_log_set([](ggml_log_level level, const char * text, void *) {
         if (level == GGML_LOG_LEVEL_ERROR) {
             fputs(text, stderr);
         }
     }, nullptr);
+    if (dir == "--load") {
+        load_all();
+        return 0;
+    }
     int failed = 0;
     for (const kind & k : kinds) {
         const std::string name = llm_arch_name(k.arch);
