@@ -280,8 +280,8 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 	t.ours = ours
 	kept := t.prompts()[6]
 	r.Shared["restart"] = fmt.Sprintf("%d of %d", t.check("restart", kept, true), len(kept))
-	for _, p := range t.prompts()[4:] {
-		t.check("chunks", p, false)
+	for _, i := range []int{4, 5, 6} {
+		t.check("chunks", t.prompts()[i], false)
 	}
 	return r
 }
@@ -332,8 +332,8 @@ func (t *trial) encode() {
 // refusal is the reason in what a daemon wrote before it ended.
 func refusal(text string) string {
 	text = lastLines(text, 1)
-	if _, after, ok := strings.Cut(text, ".gguf: "); ok {
-		text = after
+	if i := strings.LastIndex(text, ".gguf: "); i >= 0 {
+		text = text[i+len(".gguf: "):]
 	}
 	return strings.TrimSpace(text)
 }

@@ -25,6 +25,7 @@ func command() error {
 	var t tools
 	var models, work, doc, only, record string
 	var parallel int
+	var keep bool
 	flag.StringVar(&t.ours, "ours", "bin/uma-serve", "the built uma-serve")
 	flag.StringVar(&t.reference, "reference", "", "llama-server of the same tree")
 	flag.StringVar(&models, "models", "", "folder of models as llama.cpp's generator saves them")
@@ -32,6 +33,7 @@ func command() error {
 	flag.StringVar(&doc, "doc", "", "file to write the table to; with -only nothing is written")
 	flag.StringVar(&only, "only", "", "regular expression of file names")
 	flag.StringVar(&record, "rewrite", "", "folder for the skeletons and recorded answers of one model in ten")
+	flag.BoolVar(&keep, "keep", false, "take what an interrupted run has found out, instead of comparing these models again")
 	flag.IntVar(&parallel, "parallel", runtime.NumCPU(), "models at a time")
 	flag.Parse()
 	if t.reference == "" || models == "" || work == "" {
@@ -65,7 +67,17 @@ func command() error {
 	for range max(parallel, 1) {
 		wait.Go(func() {
 			for i := range next {
+				found := filepath.Join(work, filepath.Base(saved[i])+".json")
+				if b, err := os.ReadFile(found); err == nil && keep && json.Unmarshal(b, &results[i]) == nil {
+					continue
+				}
 				results[i] = one(t, saved[i], ready, say)
+				// A gap may be infinite, which JSON does not have; such a model is compared again.
+				if b, err := json.Marshal(results[i]); err == nil {
+					os.WriteFile(found, b, 0o644)
+				} else {
+					os.Remove(found)
+				}
 			}
 		})
 	}
@@ -74,13 +86,6 @@ func command() error {
 	}
 	close(next)
 	wait.Wait()
-	b, err := json.MarshalIndent(results, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(work, "results.json"), b, 0o644); err != nil {
-		return err
-	}
 	s := count(results)
 	fmt.Println(s)
 	if doc != "" && only == "" {

@@ -83,8 +83,9 @@ func startReference(bin, model string, args ...string) (*server, error) {
 		cmd.Wait()
 		close(ended)
 	}()
-	s := &server{http: &http.Client{Timeout: 10 * time.Minute}, base: fmt.Sprintf("http://127.0.0.1:%d", port),
-		log: log.String}
+	// llama-server closes idle connections, and a request that is just being sent on one is lost.
+	s := &server{base: fmt.Sprintf("http://127.0.0.1:%d", port), log: log.String,
+		http: &http.Client{Timeout: 10 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
 	s.stop = func() {
 		s.http.CloseIdleConnections()
 		cmd.Process.Kill()

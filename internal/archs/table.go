@@ -54,7 +54,7 @@ greedily; the ids of the tokens and their log-probabilities are compared.
 | column | what is asked |
 |---|---|
 | prompts | eight prompts of 5 to 1,200 tokens |
-| chunks | four of them in steps of at most 48 tokens |
+| chunks | three of them in steps of at most 48 tokens |
 | two at a time | two requests in one step |
 | prefix | an earlier prompt, the beginning of its answer, and nine other tokens |
 | fork | a request that begins as one that is being answered, and that one again |
