@@ -53,7 +53,7 @@ func command() error {
 	}
 	saved = slices.DeleteFunc(saved, func(path string) bool { return !match.MatchString(filepath.Base(path)) })
 	if record != "" {
-		return rewrite(t, saved, ready, record)
+		return rewrite(t, saved, ready, record, max(parallel, 1))
 	}
 	results := make([]*result, len(saved))
 	var mu sync.Mutex

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // One model in ten is kept as a skeleton beside llama-server's answers, so that the comparison runs where llama-server
@@ -28,7 +30,7 @@ func key(tokens []int32) string {
 }
 
 // rewrite records every tenth of the saved models in a folder, in the place of what is there.
-func rewrite(t tools, saved []string, ready, folder string) error {
+func rewrite(t tools, saved []string, ready, folder string, parallel int) error {
 	for _, end := range []string{skeletonEnd, answersEnd} {
 		old, err := filepath.Glob(filepath.Join(folder, "*"+end))
 		if err != nil {
@@ -43,19 +45,24 @@ func rewrite(t tools, saved []string, ready, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
+	var g errgroup.Group
+	g.SetLimit(parallel)
 	for i := oneIn / 2; i < len(saved); i += oneIn {
-		// The next one that generates stands in for one that does not.
-		for j := i; j < min(i+oneIn, len(saved)); j++ {
-			ok, err := recordOne(t, saved[j], ready, folder)
-			if err != nil {
-				return fmt.Errorf("%s: %w", saved[j], err)
+		g.Go(func() error {
+			// The next one that generates stands in for one that does not.
+			for j := i; j < min(i+oneIn, len(saved)); j++ {
+				ok, err := recordOne(t, saved[j], ready, folder)
+				if err != nil {
+					return fmt.Errorf("%s: %w", saved[j], err)
+				}
+				if ok {
+					break
+				}
 			}
-			if ok {
-				break
-			}
-		}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 // recordOne records one model. ok is false for a model that generates no text.
