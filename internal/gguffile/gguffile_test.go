@@ -145,8 +145,8 @@ func random(seed uint64) (kvs []gguffile.KV, tensors []gguffile.Tensor, align in
 	}
 	for i := range rng.IntN(20) {
 		t := gguffile.Tensor{Name: fmt.Sprintf("t%d", i)}
-		typ, ok := gguffile.TypeOf(t.Type)
-		for ok = false; !ok; typ, ok = gguffile.TypeOf(t.Type) {
+		var typ gguffile.Type
+		for ok := false; !ok; typ, ok = gguffile.TypeOf(t.Type) {
 			t.Type = rng.Uint32N(64)
 		}
 		t.Shape = []uint64{typ.Block * (1 + rng.Uint64N(5))}
