@@ -83,6 +83,10 @@ run() {
 }
 if [ ! -e "$dir/configured" ]; then
 	eval "set -- $args" # a value may be quoted
+	if [ "$("$go" env GOARCH)" != "$("$go" env GOHOSTARCH)" ]; then
+		processor=$("$go" env GOARCH)
+		set -- -DCMAKE_SYSTEM_NAME=Linux "-DCMAKE_SYSTEM_PROCESSOR=${processor/arm64/aarch64}" "$@"
+	fi
 	# The processor's flags are those of Go's C code. OpenMP's threads end with a graph and have their own barrier.
 	run "$cmake" -S scripts/engine -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DCMAKE_BUILD_TYPE=Release \
 		-DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_FLAGS="$march" -DCMAKE_CXX_FLAGS="$march" \
