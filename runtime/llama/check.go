@@ -35,7 +35,16 @@ func checkFile(path string) (positions int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", runtime.ErrModel, err)
 	}
+	if why := unusable[info.Architecture]; why != "" {
+		return 0, modelError(path, fmt.Sprintf("architecture %q cannot be served: %s", info.Architecture, why))
+	}
 	return int(info.Positions), nil
+}
+
+// unusable are architectures whose code in llama.cpp ends the process on an ordinary prompt, with the reason.
+var unusable = map[string]string{
+	"chameleon": "llama.cpp ends the process in each step that computes a part of a prompt (it hides the tokens of images " +
+		"in the logits, of which such a step has none)",
 }
 
 // checkOptions refuses numbers that llama.cpp would truncate, wrap or abort on.
