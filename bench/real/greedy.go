@@ -212,8 +212,7 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) Check {
 	check.Details = g
 	check.Summary = fmt.Sprintf("%d prompts: %d equal, %d part at near ties (at most %.3f nats), %d differ; %d "+
 		"tokens, log-probabilities differ by %.4f in the mean, p99 %.3f",
-		g.Prompts, g.Equal, g.Near, g.MaxNear, g.Different,
-		g.Tokens, g.MeanDelta, g.P99Delta)
+		g.Prompts, g.Equal, g.Near, g.MaxNear, g.Different, g.Tokens, g.MeanDelta, g.P99Delta)
 	for _, p := range g.Partings {
 		if !p.Near {
 			check.Fail("prompt %d (%.60q): token %d is %q, llama-server's %q, a gap of %.3f nats", p.Prompt,
