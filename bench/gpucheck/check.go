@@ -103,11 +103,7 @@ func Run(ctx context.Context, cfg Config, saved func(*Report)) *Report {
 // step runs fn within a limit and records what it found. It reports whether fn succeeded.
 func (r *run) step(name, model, server string, limit time.Duration,
 	fn func(ctx context.Context, values values) error) bool {
-	s := Step{Name: name, Model: strings.TrimSuffix(filepath.Base(model), ".gguf"), Server: server,
-		Values: values{}}
-	if model == "" {
-		s.Model = ""
-	}
+	found := values{}
 	begin := time.Now()
 	err := r.ctx.Err()
 	switch {
@@ -115,13 +111,22 @@ func (r *run) step(name, model, server string, limit time.Duration,
 		err = fmt.Errorf("not run: the %v of the whole examination are over", r.Limit)
 	default:
 		ctx, cancel := context.WithTimeout(r.ctx, limit)
-		err = fn(ctx, s.Values)
+		err = fn(ctx, found)
 		if errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("not done within %v: %w", min(limit, r.Limit), err)
 		}
 		cancel()
 	}
-	s.Seconds = time.Since(begin).Seconds()
+	r.record(name, model, server, begin, err, found)
+	return err == nil
+}
+
+// record adds a step that has ended to the report, and saves it.
+func (r *run) record(name, model, server string, begin time.Time, err error, found values) {
+	s := Step{Name: name, Server: server, Seconds: time.Since(begin).Seconds(), Values: found}
+	if model != "" {
+		s.Model = strings.TrimSuffix(filepath.Base(model), ".gguf")
+	}
 	result := "passed"
 	if err != nil {
 		s.Error = err.Error()
@@ -130,7 +135,6 @@ func (r *run) step(name, model, server string, limit time.Duration,
 	fmt.Fprintf(r.Log, "%6.1f s  %s %s %s: %s\n", s.Seconds, s.Name, s.Model, s.Server, result)
 	r.report.Steps = append(r.report.Steps, s)
 	r.saved(r.report)
-	return err == nil
 }
 
 // model examines one file: the processor's answers, then uma-serve's and llama-server's on the accelerator.
@@ -213,8 +217,9 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 		return
 	}
 	fn(s, name)
+	begin := time.Now()
 	if err := s.stop(); err != nil {
-		r.step("stop", file, name, r.StepMax, func(context.Context, values) error { return err })
+		r.record("stop", file, name, begin, err, nil) // a step would not be run once the time is over
 	}
 }
 

@@ -279,6 +279,19 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// TestStop: a server that does not end as it should is recorded, also once the time is over.
+func TestStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &run{Config: &Config{Log: t.Output()}, ctx: ctx, report: &Report{}, saved: func(*Report) {}}
+	start := func(...string) (*server, error) {
+		return &server{stop: func() error { return errors.New("killed") }}, nil
+	}
+	r.serve("model.gguf", "uma-serve", start, nil, func(*server, string) { cancel() })
+	if n := len(r.report.Steps); n != 2 || r.report.Steps[1].Name != "stop" || r.report.Steps[1].Error != "killed" {
+		t.Errorf("%+v", r.report.Steps)
+	}
+}
+
 // TestBuild: the last line of a build is kept, a failure tells what was printed, and a limit ends its children too.
 func TestBuild(t *testing.T) {
 	v := map[string]any{}

@@ -36,7 +36,7 @@ func startUMA(bin string, limit time.Duration, args ...string) (*server, error) 
 		return d.DialContext(ctx, "unix", p.Socket)
 	}
 	return &server{"http://uma", &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}},
-		func() error { return p.Stop(20 * time.Second) }}, nil
+		func() error { return p.Stop(10 * time.Second) }}, nil
 }
 
 // startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready. It looks for
@@ -62,7 +62,7 @@ func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, 
 		cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-done: // its status after a signal says nothing
-		case <-time.After(20 * time.Second):
+		case <-time.After(10 * time.Second):
 			cmd.Process.Kill()
 			<-done
 		}
