@@ -63,7 +63,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// fetcher is a repository with the scripts of this one, a lock of its own and an empty cache.
+// fetcher is a repository with the scripts of this one, another lock and an empty cache.
 type fetcher struct {
 	t           *testing.T
 	dir, cache  string
