@@ -163,12 +163,13 @@ func TestFetchHostileArchives(t *testing.T) {
 		"an absolute name":         {[]*tar.Header{file(filepath.Join(outside, "evil"))}, "leads out of it"},
 		"a link to a folder, and a file in it": {[]*tar.Header{link(tar.TypeSymlink, top+"src/out", outside),
 			file(top + "src/out/evil")}, "unpacking failed"},
-		"a link to a file":      {[]*tar.Header{link(tar.TypeSymlink, top+"src/a.h", there)}, ""},
-		"a link above":          {[]*tar.Header{link(tar.TypeSymlink, top+"src/a.h", "../../../../there")}, ""},
-		"a hard link":           {[]*tar.Header{link(tar.TypeLink, top+"src/a.h", there)}, "failed"},
-		"a pipe":                {[]*tar.Header{link(tar.TypeFifo, top+"src/a.h", "")}, ""},
-		"a program for root":    {[]*tar.Header{{Name: top + "a", Typeflag: tar.TypeReg, Mode: 0o6777, Size: 3}}, ""},
-		"the tree is a link":    {[]*tar.Header{link(tar.TypeSymlink, "y", outside), file("y/include/llama.h")}, "failed"},
+		"a link to a file":   {[]*tar.Header{link(tar.TypeSymlink, top+"src/a.h", there)}, ""},
+		"a link above":       {[]*tar.Header{link(tar.TypeSymlink, top+"src/a.h", "../../../../there")}, ""},
+		"a hard link":        {[]*tar.Header{link(tar.TypeLink, top+"src/a.h", there)}, "failed"},
+		"a pipe":             {[]*tar.Header{link(tar.TypeFifo, top+"src/a.h", "")}, ""},
+		"a program for root": {[]*tar.Header{{Name: top + "a", Typeflag: tar.TypeReg, Mode: 0o6777, Size: 3}}, ""},
+		"the tree is a link": {[]*tar.Header{link(tar.TypeSymlink, "y", outside), file("y/include/llama.h")},
+			"failed"},
 		"a name with a newline": {[]*tar.Header{file(top + "src/a\nb")}, "a name in it has a line end"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +263,9 @@ func TestFetchTwoAtOnce(t *testing.T) {
 		if i == 0 {
 			waitfor.True(t, "pip is called", exists(called))
 		} else {
-			waitfor.True(t, "another waits", func() bool { return strings.Contains(read(t, says), "waiting for another") })
+			waitfor.True(t, "another waits", func() bool {
+				return strings.Contains(read(t, says), "waiting for another")
+			})
 		}
 	}
 	open()

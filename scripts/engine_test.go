@@ -71,8 +71,8 @@ func TestEngineRefuses(t *testing.T) {
 	}
 }
 
-// TestEngineProbes: all parts fit the llama.cpp of engine.lock. A part does not fit a source with other members, signatures or
-// layouts than it uses, and neither does a part that needs it.
+// TestEngineProbes: all parts fit the llama.cpp of engine.lock. A part does not fit a source with other members,
+// signatures or layouts than it uses, and neither does a part that needs it.
 func TestEngineProbes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the kernels")
