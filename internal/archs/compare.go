@@ -249,7 +249,8 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 	r.Arch, r.Memory = f.Model.Architecture, f.memory()
 	var refArgs []string
 	if f.Model.Encoder {
-		refArgs = []string{"--embedding", "--pooling", "mean", "-ub", fmt.Sprint(longContext), "-b", fmt.Sprint(longContext)}
+		n := fmt.Sprint(longContext)
+		refArgs = []string{"--embedding", "--pooling", "mean", "-ub", n, "-b", n}
 	}
 	var ref *server
 	if tools.reference != "" {
@@ -272,7 +273,8 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 
 	// The same daemon's files, another process, and prompts in small pieces.
 	ours.stop()
-	if ours, err = startOurs(tools.ours, model, append(args, "--batch-size", "48", "--ubatch-size", "48")...); err != nil {
+	args = append(args, "--batch-size", "48", "--ubatch-size", "48")
+	if ours, err = startOurs(tools.ours, model, args...); err != nil {
 		r.cell("restart").Failed = refusal(err.Error())
 		ours = &server{stop: func() {}}
 		return r
@@ -290,7 +292,8 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 // for the table.
 func (t *trial) beyond(positions int) string {
 	_, err := t.ours.complete(prompt(60, positions+100), 1, true)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(positions)) || !strings.Contains(err.Error(), "HTTP 400") {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(positions)) ||
+		!strings.Contains(err.Error(), "HTTP 400") {
 		t.cell("prompts").Failed = fmt.Sprintf("a prompt of %d tokens: %v", positions+100, err)
 	}
 	return fmt.Sprintf("%d learned positions, the most that a request can have", positions)

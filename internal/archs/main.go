@@ -33,7 +33,7 @@ func command() error {
 	flag.StringVar(&doc, "doc", "", "file to write the table to; with -only nothing is written")
 	flag.StringVar(&only, "only", "", "regular expression of file names")
 	flag.StringVar(&record, "rewrite", "", "folder for the skeletons and recorded answers of one model in ten")
-	flag.BoolVar(&keep, "keep", false, "take what an interrupted run has found out, instead of comparing these models again")
+	flag.BoolVar(&keep, "keep", false, "take what an interrupted run has found out; compare the others")
 	flag.IntVar(&parallel, "parallel", runtime.NumCPU(), "models at a time")
 	flag.Parse()
 	if t.reference == "" || models == "" || work == "" {

@@ -65,7 +65,8 @@ greedily; the ids of the tokens and their log-probabilities are compared.
 log-probability; up to %v, such tokens are equally right, as the two programs add the same products in another order.
 **parts** is a larger gap, and a fault. Memory is what the model keeps of a text: cells for every token (full), cells for the
 last tokens in some layers (window), a state (recurrent), or both (hybrid); an encoder keeps nothing, and its row compares
-embeddings. Reused is how many tokens of a prompt were not computed again: prefix / fork / resumed / restart.
+embeddings. Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by
+themselves, and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone. Reused is how many tokens of a prompt were not computed again: prefix / fork / resumed / restart.
 
 `
 

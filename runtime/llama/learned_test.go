@@ -27,7 +27,8 @@ func TestLearnedPositions(t *testing.T) {
 			b := e.Batch()
 			b.Reset()
 			b.Add(5, runtime.Pos(pos), 0, true)
-			if err := e.Decode(); !errors.Is(err, runtime.ErrDecode) || !strings.Contains(err.Error(), "256 learned positions") {
+			if err := e.Decode(); !errors.Is(err, runtime.ErrDecode) ||
+				!strings.Contains(err.Error(), "256 learned positions") {
 				t.Errorf("position %d: %v", pos, err)
 			}
 		}
@@ -62,7 +63,8 @@ func TestUnsaidPooling(t *testing.T) {
 	if p := e.Model().Pooling; p != "" {
 		t.Errorf("pooling %q", p)
 	}
-	if _, err := Open(runtime.Options{ModelPath: withPooling(t, 77), ContextTokens: 256}); !errors.Is(err, runtime.ErrModel) ||
+	_, err := Open(runtime.Options{ModelPath: withPooling(t, 77), ContextTokens: 256})
+	if !errors.Is(err, runtime.ErrModel) ||
 		!strings.Contains(err.Error(), "pooling_type") {
 		t.Errorf("pooling 77: %v", err)
 	}

@@ -24,7 +24,8 @@ func TestUnusableArchitecture(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = checkFile(path)
-		if want == "" && err != nil || want != "" && (!errors.Is(err, runtime.ErrModel) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" &&
+			(!errors.Is(err, runtime.ErrModel) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", arch, err, want)
 		}
 	}
