@@ -72,8 +72,13 @@ run() {
 }
 library=$dir/lib/libggml-$name.so
 sources=$(cat "$builds/sources" 2>/dev/null || scripts/engine-sum.sh "$tree")
+# All checkouts build in one folder, which cmake ties to the folder of its description: a copy that is there for all.
+mkdir -p "$dir/source"
+for file in scripts/backend/*; do
+	cmp -s "$file" "$dir/source/${file##*/}" || cp "$file" "$dir/source/"
+done
 eval "set -- ${CMAKE_ARGS:-}" # a value may be quoted
-run "$cmake" -S scripts/backend -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DUMA_BACKEND="$name" \
+run "$cmake" -S "$dir/source" -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DUMA_BACKEND="$name" \
 	-DUMA_SOURCES="$sources" -DCMAKE_BUILD_TYPE=Release "-DGGML_$(tr '[:lower:]' '[:upper:]' <<<"$name")=ON" \
 	-DGGML_NATIVE=OFF ${CUDA_ARCHITECTURES:+"-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES"} "$@"
 [ -e "$library" ] || echo "building ggml's $name back end${CUDA_ARCHITECTURES:+ for $CUDA_ARCHITECTURES} in $dir:" \

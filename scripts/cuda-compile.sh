@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles and links ggml's CUDA back end for one architecture on a machine without a card and without a toolkit: the
-# compiler and the libraries are Python packages, unpacked into the user's cache. It shows that scripts/backend.sh builds.
-# The library is left in build/cuda-compile; a machine with such a card and CUDA 13 can load it.
+# compiler and the libraries are Python packages, unpacked into the user's cache. It shows that scripts/backend.sh
+# builds. The library is left in build/cuda-compile; a machine with such a card and CUDA 13 can load it.
 #
 # CUDA_ARCHITECTURES (90), ENGINE, CMAKE_ARGS and JOBS are those of scripts/backend.sh; PYTHON names another program
 # than python3.

@@ -1,1 +1,0 @@
-// The library is all of the back end; cmake wants a source file.
