@@ -153,7 +153,7 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 	if n >= nCtx {
 		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
 		if m.info.Positions > 0 && nCtx >= m.info.Positions {
-			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions, and no --ctx-size gives it more",
+			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions; no --ctx-size gives it more",
 				m.info.Positions)
 		}
 		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(

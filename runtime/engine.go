@@ -76,8 +76,8 @@ type Capabilities struct {
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
 	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
 	MaxSequences    int  `json:"max_sequences"`    // n_seq_max
-	// ContextTokens are the cells in the KV pool; of an Encoder, the longest text. A model with learned positions has at
-	// most as many as its table has rows, whatever Options.ContextTokens says.
+	// ContextTokens are the cells in the KV pool; of an Encoder, the longest text. A model with learned positions has
+	// at most as many as its table has rows, whatever Options.ContextTokens says.
 	ContextTokens int `json:"n_ctx"`
 	// MaxEmbeddingRows is the most rows of a Decode with RowEmbedding; 0 = the engine is no Embedder.
 	MaxEmbeddingRows int        `json:"max_embedding_rows"`

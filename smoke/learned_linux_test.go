@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// TestLearnedPositions: a model of 256 learned positions that is started with -c 2048 says so, refuses longer prompts by
-// an error that names the limit, and goes on answering. No prompt, length or option ends its process.
+// TestLearnedPositions: a model of 256 learned positions that is started with -c 2048 says so, refuses longer prompts
+// by an error that names the limit, and goes on answering. No prompt, length or option ends its process.
 func TestLearnedPositions(t *testing.T) {
 	s := startModel(t, ggufgen.Cached(t, ggufgen.TinyLearned()), "-c", "2048")
 	info := s.info()

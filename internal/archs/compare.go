@@ -93,7 +93,7 @@ func (c *cell) compare(want, got *answer) {
 		}
 		g := &got.Probs[i]
 		if w.ID != g.ID {
-			// The gap is what the better token has more than the one that ours took, by whoever lists both.
+			// The gap is what the better token has more than the one that ours took, by the server that lists both.
 			gap := math.Inf(1)
 			for _, top := range w.Top {
 				if top.ID == g.ID && top.Logprob != nil && w.Logprob != nil {

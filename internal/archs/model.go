@@ -23,7 +23,8 @@ import (
 // no context longer than that, and the generator writes 256.
 const longContext = 4096
 
-// byteText is the token of a byte in a vocabulary of the kind "gpt2", which writes control characters as printable ones.
+// byteText is the token of a byte in a vocabulary of the kind "gpt2", which writes control characters as printable
+// ones.
 func byteText(b int) string {
 	switch {
 	case b <= ' ':

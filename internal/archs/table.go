@@ -39,16 +39,16 @@ func count(results []*result) (s sums) {
 }
 
 func (s sums) String() string {
-	return fmt.Sprintf("%d models: %d of %d architectures load; %d answer as llama-server does, token for token, %d part at a "+
-		"near tie, %d differ, %d are not comparable, %d are refused", s.models, s.models-s.refused, s.archs, s.equal, s.ties,
-		s.apart, s.alone, s.refused)
+	return fmt.Sprintf("%d models: %d of %d architectures load; %d answer as llama-server does, token for token,\n"+
+		"%d part at a near tie, %d differ, %d are not comparable, %d are refused", s.models, s.models-s.refused, s.archs, s.equal,
+		s.ties, s.apart, s.alone, s.refused)
 }
 
 const intro = `# Architectures
 
 ` + "`make archs`" + ` writes this page. It takes a small random model of each architecture that llama.cpp knows
-(most are written by llama.cpp's own ` + "`tests/test-llama-archs.cpp`" + `, the others by ` + "`scripts/archs/more.cpp`" + `),
-gives it a vocabulary of 127 bytes and serves it with uma-serve and with llama-server of the same tree. Both answer
+(llama.cpp's own test program test-llama-archs writes most of them, ` + "`scripts/archs/more.cpp`" + ` the others), gives
+it a vocabulary of 127 bytes and serves it with uma-serve and with llama-server of the same tree. Both answer
 greedily; the ids of the tokens and their log-probabilities are compared.
 
 | column | what is asked |
@@ -63,10 +63,11 @@ greedily; the ids of the tokens and their log-probabilities are compared.
 
 **=** means that every token is equal. **tie 0.002** means that an answer parts where two tokens are 0.002 apart in
 log-probability; up to %v, such tokens are equally right, as the two programs add the same products in another order.
-**parts** is a larger gap, and a fault. Memory is what the model keeps of a text: cells for every token (full), cells for the
-last tokens in some layers (window), a state (recurrent), or both (hybrid); an encoder keeps nothing, and its row compares
-embeddings. Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by
-themselves, and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone. Reused is how many tokens of a prompt were not computed again: prefix / fork / resumed / restart.
+**parts** is a larger gap, and a fault. Memory is what the model keeps of a text: cells for every token (full), cells
+for the last tokens in some layers (window), a state (recurrent), or both (hybrid); an encoder keeps nothing, and its
+row compares embeddings. Reused is how many tokens of a prompt were not computed again: prefix / fork / resumed /
+restart. Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by
+themselves, and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
 
 `
 

@@ -18,7 +18,8 @@ func TestSkeletons(t *testing.T) {
 		tensor  string
 		context int64
 	}{{"output_norm.weight", longContext}, {"position_embd.weight", 256}} {
-		src, full, skeleton := filepath.Join(dir, "src"), filepath.Join(dir, "full.gguf"), filepath.Join(dir, "skeleton")
+		src, full := filepath.Join(dir, "src"), filepath.Join(dir, "full.gguf")
+		skeleton := filepath.Join(dir, "skeleton")
 		shape := []uint64{32, 256}
 		err := write(src, []gguffile.KV{{Key: "general.architecture", Value: "gpt2"},
 			{Key: "gpt2.context_length", Value: uint32(256)}, {Key: "tokenizer.ggml.model", Value: "test"},
@@ -43,7 +44,8 @@ func TestSkeletons(t *testing.T) {
 				t.Fatal(err)
 			}
 			info, err := gguf.Inspect(path)
-			if err != nil || info.VocabSize != 200 || info.TrainContext != c.context || info.Tokenizer != "gpt2 (gpt-2)" {
+			if err != nil || info.VocabSize != 200 || info.TrainContext != c.context ||
+				info.Tokenizer != "gpt2 (gpt-2)" {
 				t.Errorf("%s: %+v, %v", c.tensor, info, err)
 			}
 		}

@@ -43,8 +43,8 @@ func checkFile(path string) (positions int, err error) {
 
 // unusable are architectures whose code in llama.cpp ends the process on an ordinary prompt, with the reason.
 var unusable = map[string]string{
-	"chameleon": "llama.cpp ends the process in each step that computes a part of a prompt (it hides the tokens of images " +
-		"in the logits, of which such a step has none)",
+	"chameleon": "llama.cpp ends the process in each step that computes a part of a prompt (it hides the tokens of " +
+		"images in the logits, of which such a step has none)",
 }
 
 // checkOptions refuses numbers that llama.cpp would truncate, wrap or abort on.

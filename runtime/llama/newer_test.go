@@ -25,8 +25,9 @@ func TestNormedHeads(t *testing.T) {
 	})
 }
 
-// TestParts: every part is at work or named as missing, capabilities have the same lists, and where this package builds
-// all of them nothing is missing: the kernels compute each format of weights that they take, with one row and with more.
+// TestParts: every part is at work or named as missing, and capabilities have the same lists. Where this package builds
+// all of them nothing is missing: the kernels compute each format of weights that they take, with one row and with
+// more.
 func TestParts(t *testing.T) {
 	defer UseKernels("auto")
 	for _, kernels := range []string{"auto", "ggml"} {
@@ -39,7 +40,8 @@ func TestParts(t *testing.T) {
 		}
 		for _, p := range parts {
 			at := func(list []string) bool {
-				return slices.ContainsFunc(list, func(s string) bool { return s == p.name || strings.HasPrefix(s, p.name+" (") })
+				return slices.ContainsFunc(list,
+					func(s string) bool { return s == p.name || strings.HasPrefix(s, p.name+" (") })
 			}
 			chosen := Kernels() != "ggml" || !p.kernels // else it is ggml's turn, as was asked
 			if at(Ours()) != (p.built && chosen) || at(LeftOut()) == p.built {

@@ -84,16 +84,16 @@ func (l *loader) serves(t *testing.T, program, path string) string {
 	return "crashed"
 }
 
-// explained are the refusals of ours that llama.cpp does not share although it computes a token, by what the error says,
-// with the reason.
+// explained are the refusals of ours that llama.cpp does not share although it computes a token, by what the error
+// says, with the reason.
 var explained = []struct{ text, why string }{}
 
 // numbers and names differ from file to file.
 var particular = regexp.MustCompile(`"[^"]*"|[-+]?[0-9][0-9.e+]*|\[.*\]`)
 
 // TestReaders compares our reader with llama.cpp's on the models of all architectures, in the folder UMA_ARCHS, and on
-// UMA_MUTATIONS changed ones (2000): what ours accepts does not end the engine's process, and what llama.cpp serves ours
-// accepts or refuses for a reason in explained. scripts/archs.sh -readers runs it.
+// UMA_MUTATIONS changed ones (2000): what ours accepts does not end the engine's process, and what llama.cpp serves
+// ours accepts or refuses for a reason in explained. scripts/archs.sh -readers runs it.
 func TestReaders(t *testing.T) {
 	dir, program := os.Getenv("UMA_ARCHS"), os.Getenv("UMA_ARCHS_LOADER")
 	if dir == "" || program == "" {
