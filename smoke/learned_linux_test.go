@@ -28,7 +28,6 @@ func TestLearnedPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := s.dial()
-	defer c.Close()
 	prompt := func(n int) string {
 		tokens := make([]int, n)
 		for i := range tokens {
@@ -55,5 +54,6 @@ func TestLearnedPositions(t *testing.T) {
 	if err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("processes %v before, %v after, %v", before, after, err)
 	}
+	c.Close()
 	s.nothingLeft()
 }

@@ -40,15 +40,16 @@ func count(results []*result) (s sums) {
 
 func (s sums) String() string {
 	return fmt.Sprintf("%d models: %d of %d architectures load; %d answer as llama-server does, token for token,\n"+
-		"%d part at a near tie, %d differ, %d are not comparable, %d are refused", s.models, s.models-s.refused, s.archs, s.equal,
+		"%d part at a near tie, %d differ, %d are not comparable, %d are refused",
+		s.models, s.models-s.refused, s.archs, s.equal,
 		s.ties, s.apart, s.alone, s.refused)
 }
 
 const intro = `# Architectures
 
 ` + "`make archs`" + ` writes this page. It takes a small random model of each architecture that llama.cpp knows
-(llama.cpp's own test program test-llama-archs writes most of them, ` + "`scripts/archs/more.cpp`" + ` the others), gives
-it a vocabulary of 127 bytes and serves it with uma-serve and with llama-server of the same tree. Both answer
+(llama.cpp's own test program test-llama-archs writes most of them, ` + "`scripts/archs/more.cpp`" + ` the others),
+gives it a vocabulary of 127 bytes and serves it with uma-serve and with llama-server of the same tree. Both answer
 greedily; the ids of the tokens and their log-probabilities are compared.
 
 | column | what is asked |
