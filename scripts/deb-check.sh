@@ -21,7 +21,7 @@ fail() { echo "deb-check: $*" >&2 && exit 1; }
 inside() { chroot "$root" env -i PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/root XDG_RUNTIME_DIR=/run "$@"; }
 
 echo "== a clean Debian"
-debootstrap --variant=minbase --include=libstdc++6,systemd "${SUITE:-bookworm}" "$root" \
+debootstrap --variant=minbase --include=systemd "${SUITE:-bookworm}" "$root" \
 	"${MIRROR:-http://deb.debian.org/debian}" >"$root.log" || { tail -5 "$root.log" >&2; fail "debootstrap failed"; }
 mount -t proc proc "$root/proc"
 listing() { (cd "$root" && find . -xdev -path ./proc -prune -o -print | sort); }

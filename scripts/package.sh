@@ -33,7 +33,7 @@ if [ "$(go env GOARCH)" != "$arch" ]; then
 fi
 built=build/package/$arch
 mkdir -p dist
-echo "building for $arch in $built: the first time llama.cpp is compiled, two minutes on two cores"
+echo "building for $arch in $built: the first time llama.cpp is compiled, five minutes on two cores"
 CGO_ENABLED=1 make build BIN="$built/bin" MARCH="$march" VERSION="$version"
 # Completions and manual pages are written by programs of this machine.
 native=$built/bin

@@ -5,7 +5,9 @@ class UmaServe < Formula
   license "MIT"
   head "https://github.com/uma-serve/uma-serve.git", branch: "main"
 
+  depends_on "cmake" => :build
   depends_on "go" => :build
+  depends_on "python" => :build
 
   def install
     system "make"
