@@ -95,7 +95,11 @@ if [ ! -e "$dir/configured" ]; then
 	touch "$dir/configured"
 fi
 [ -e "$dir/uma_link" ] || echo "building llama.cpp $name in $dir: minutes the first time" >&2
-run "$cmake" --build "$dir" --target uma_link -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}"
+build=("$cmake" --build "$dir" --target uma_link -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}")
+if ! "${build[@]}" >"$log" 2>&1 9>&-; then # perhaps files that do not compile together
+	run "$cmake" -DUMA_TOGETHER=OFF "$dir"
+	run "${build[@]}"
+fi
 
 includes="-I$dir -I$tree/include -I$tree/ggml/include -I$tree/ggml/src"
 
