@@ -15,6 +15,9 @@ import (
 // another order, and K and V in 16 bits, differ by that much.
 const nearTie = 0.02
 
+// sameEmbedding is how far a number of a normalised embedding may be from llama-server's.
+const sameEmbedding = 0.01
+
 const generated = 12 // tokens of each answer
 
 // lengths are those of the eight prompts, in tokens. A model with learned positions has shorter ones instead.
@@ -141,9 +144,10 @@ func (r *reference) answer(tokens []int32) (*answer, error) {
 // trial is the comparison of one model.
 type trial struct {
 	*result
-	ref  *reference
-	ours *server
-	most int // tokens of the longest prompt
+	ref   *reference
+	ours  *server
+	most  int // tokens of the longest prompt
+	asked []asked
 }
 
 // check compares an answer of ours with the reference's. It returns how many tokens of the prompt ours shared.
@@ -165,6 +169,7 @@ func (t *trial) compareWith(kind string, tokens []int32, a *answer, err error) {
 		}
 		return
 	}
+	t.asked = append(t.asked, asked{kind, tokens, a})
 	c.compare(want, a)
 }
 
@@ -285,6 +290,9 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 	for _, i := range []int{4, 5, 6} {
 		t.check("chunks", t.prompts()[i], false)
 	}
+	if ref != nil {
+		t.inSingleSteps(func() (*server, error) { return startReference(tools.reference, model, "-ub", "1") })
+	}
 	return r
 }
 
@@ -325,7 +333,7 @@ func (t *trial) encode() {
 		for i, v := range want[0].Embedding[0] {
 			far = max(far, math.Abs(v-got[0].Embedding[0][i]))
 		}
-		if c.Delta = max(c.Delta, far); !(far <= 0.01) {
+		if c.Delta = max(c.Delta, far); !(far <= sameEmbedding) {
 			c.Apart++
 			c.Gap = max(c.Gap, far)
 		}

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 func main() {
@@ -26,6 +27,7 @@ func command() error {
 	var models, work, doc, only, record string
 	var parallel int
 	var keep bool
+	var limit time.Duration
 	flag.StringVar(&t.ours, "ours", "bin/uma-serve", "the built uma-serve")
 	flag.StringVar(&t.reference, "reference", "", "llama-server of the same tree")
 	flag.StringVar(&models, "models", "", "folder of models as llama.cpp's generator saves them")
@@ -33,7 +35,8 @@ func command() error {
 	flag.StringVar(&doc, "doc", "", "file to write the table to; with -only nothing is written")
 	flag.StringVar(&only, "only", "", "regular expression of file names")
 	flag.StringVar(&record, "rewrite", "", "folder for the skeletons and recorded answers of one model in ten")
-	flag.BoolVar(&keep, "keep", false, "take what an interrupted run has found out; compare the others")
+	flag.BoolVar(&keep, "keep", false, "take what an interrupted run has found equal; compare the others")
+	flag.DurationVar(&limit, "limit", 0, "begin no model after this time; the table names those that are left; 0: none")
 	flag.IntVar(&parallel, "parallel", runtime.NumCPU(), "models at a time")
 	flag.Parse()
 	if t.reference == "" || models == "" || work == "" {
@@ -68,7 +71,8 @@ func command() error {
 		wait.Go(func() {
 			for i := range next {
 				found := filepath.Join(work, filepath.Base(saved[i])+".json")
-				if b, err := os.ReadFile(found); err == nil && keep && json.Unmarshal(b, &results[i]) == nil {
+				if b, err := os.ReadFile(found); err == nil && keep && json.Unmarshal(b, &results[i]) == nil &&
+					!results[i].apart() {
 					continue
 				}
 				results[i] = one(t, saved[i], ready, say)
@@ -81,7 +85,12 @@ func command() error {
 			}
 		})
 	}
+	begin := time.Now()
 	for i := range saved {
+		if limit > 0 && time.Since(begin) > limit {
+			results[i] = &result{File: filepath.Base(saved[i]), Note: "not compared: the time of the run was up"}
+			continue
+		}
 		next <- i
 	}
 	close(next)

@@ -39,10 +39,9 @@ func count(results []*result) (s sums) {
 }
 
 func (s sums) String() string {
-	return fmt.Sprintf("%d models: %d of %d architectures load; %d answer as llama-server does, token for token,\n"+
-		"%d part at a near tie, %d differ, %d are not comparable, %d are refused",
-		s.models, s.models-s.refused, s.archs, s.equal,
-		s.ties, s.apart, s.alone, s.refused)
+	return fmt.Sprintf("%d models; %d of them, of %d architectures, load. %d answer as llama-server does, token for "+
+		"token;\n%d part at a near tie; %d differ; %d were not compared; %d are refused",
+		s.models, s.models-s.refused-s.alone, s.archs, s.equal, s.ties, s.apart, s.alone, s.refused)
 }
 
 const intro = `# Architectures
@@ -64,18 +63,23 @@ greedily; the ids of the tokens and their log-probabilities are compared.
 
 **=** means that every token is equal. **tie 0.002** means that an answer parts where two tokens are 0.002 apart in
 log-probability; up to %v, such tokens are equally right, as the two programs add the same products in another order.
-**parts** is a larger gap, and a fault. Memory is what the model keeps of a text: cells for every token (full), cells
-for the last tokens in some layers (window), a state (recurrent), or both (hybrid); an encoder keeps nothing, and its
-row compares embeddings. Reused is how many tokens of a prompt were not computed again: prefix / fork / resumed /
-restart. Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by
-themselves, and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
+**parts** is a larger gap, and a fault. Where an answer parts, llama-server is asked once more, in steps of one token;
+where that differs from its own answer in one step, the notes say so.
+
+Memory is what the model keeps of a text: cells for every token (full), cells for the last tokens in some layers
+(window), a state (recurrent), or both (hybrid). An encoder keeps none, and its row compares the embeddings of the
+eight prompts; there **=** means that no number of a normalised embedding differs by more than %v. Reused is how many
+tokens of a prompt were not computed again: prefix / fork / resumed / restart.
+
+Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by themselves,
+and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
 
 `
 
 // table is docs/architectures.md.
 func table(results []*result) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, intro, nearTie)
+	fmt.Fprintf(&b, intro, nearTie, sameEmbedding)
 	fmt.Fprintf(&b, "%s.\n\n", count(results))
 	fmt.Fprintf(&b, "| model | memory | %s | largest difference | reused | notes |\n|---|---%s|---|---|---|\n",
 		strings.Join(kinds, " | "), strings.Repeat("|---", len(kinds)))

@@ -47,6 +47,11 @@ var unusable = map[string]string{
 		"images in the logits, of which such a step has none)",
 }
 
+// computesEveryRow are architectures whose code in llama.cpp computes the logits of all rows of a batch, whichever were
+// asked for. llama.cpp takes the first rows of them for those that were: with one row in a prompt's last piece, that is
+// the piece's first token. When all rows are asked for, each is in its place.
+var computesEveryRow = map[string]bool{"cogvlm": true}
+
 // checkOptions refuses numbers that llama.cpp would truncate, wrap or abort on.
 func checkOptions(o runtime.Options) error {
 	for _, f := range []struct {

@@ -71,6 +71,8 @@ type engine struct {
 	nVoc  int
 	// window is the sliding window in tokens, 0 = none.
 	window int
+	// everyRow: all rows of a batch are asked for, see computesEveryRow.
+	everyRow bool
 	// ordered: attention knows the positions of the cells.
 	ordered bool
 	// positions are the rows of the table of learned positions, 0 = none. llama.cpp looks a position up without a
@@ -221,6 +223,7 @@ func (e *engine) load(o runtime.Options) error {
 	if err := v.check(); err != nil {
 		return modelError(o.ModelPath, err.Error())
 	}
+	e.everyRow = computesEveryRow[e.meta("general.architecture")]
 	if e.encoder = gguf.IsEncoder(e.meta("general.architecture")); !e.encoder {
 		e.window = int(C.llama_model_n_swa(e.model))
 	}
@@ -350,14 +353,20 @@ func (e *engine) Decode() error {
 		e.stop.decide = 0
 	}
 	e.stop.never = C.bool(e.shifted)
+	copy(e.has, e.batch.Logits)
+	if e.everyRow {
+		for i := range e.batch.Logits {
+			e.batch.Logits[i] |= runtime.RowLogits
+		}
+	}
 	begin := time.Now()
 	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), e.stop)
 	e.took = time.Since(begin)
+	copy(e.batch.Logits, e.has)
 	e.shifted = e.shifted && rc < 0
 	switch {
 	case rc == 0:
 		e.rows = n
-		copy(e.has, e.batch.Logits)
 		return nil
 	case rc == 1:
 		drainLogs(slog.LevelDebug)

@@ -89,7 +89,9 @@ static const kind kinds[] = {
         ms.add_kv(LLM_KV_ADAPTER_COUNT, uint32_t(2));
         ms.add_kv(LLM_KV_ADAPTER_LORA_RANK, uint32_t(8));
         ms.add_kv(LLM_KV_ADAPTER_ROUTER_GAIN, 10.0f);
-        const int32_t activate[] = {3, 4}, substitute[] = {5, 6};
+        // An adapter is found by attention, as the mean of the numbers of those that the text activates, rounded. With
+        // two of them in a text, their mean of 1.5 rounds to either. So a prompt's tokens activate one; 0 ends a text.
+        const int32_t activate[] = {3, 0}, substitute[] = {5, 6};
         const LLM_KV key(LLM_ARCH_GRANITE_SWITCH);
         gguf_set_arr_data(ms.gguf_ctx, key(LLM_KV_ADAPTER_TOKEN_IDS_ACTIVATE).c_str(), GGUF_TYPE_INT32, activate, 2);
         gguf_set_arr_data(ms.gguf_ctx, key(LLM_KV_ADAPTER_TOKEN_IDS_SUBSTITUTE).c_str(), GGUF_TYPE_INT32, substitute, 2);
