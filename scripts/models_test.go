@@ -204,12 +204,20 @@ func TestModelsLock(t *testing.T) {
 
 // TestRun: make run serves the model that is asked for, or the one that can be fetched, and says which and why.
 func TestRun(t *testing.T) {
+	const hub = "hf.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q4_K_M"
 	root := t.TempDir()
 	// run.sh calls what is beside it.
 	for name, text := range map[string]string{
 		"scripts/run.sh": read(t, "run.sh"),
 		"bin/uma-serve":  "#!/bin/sh\necho \"served: $*\" >&2\nexec sleep 1000\n",
-		"bin/uma-cli":    "#!/bin/sh\n[ \"$1\" = health ] || echo \"cli: $*\"\n",
+		"bin/uma-cli": `#!/bin/sh
+case "$1" in
+health) ;;
+show) [ -n "$PULLED" ] ;;
+pull) [ -n "$HUB" ] && echo /models/pulled.gguf ;;
+*) echo "cli: $*" ;;
+esac
+`,
 		"scripts/models-fetch.sh": `#!/bin/sh
 case "$1" in
 "") printf 'small\nqwen2.5-coder-0.5b\n' ;;
@@ -234,7 +242,11 @@ esac
 		{"MODEL=", nil, 0, []string{"serving qwen2.5-coder-0.5b; MODEL=builtin serves",
 			"served: --log-level warn -m /cache/qwen2.5-coder-0.5b.gguf\n", "cli: run Why?"}},
 		{"GONE=1", nil, 0, []string{"serving the built-in model, which calculates, sorts and counts letters: " +
-			"qwen2.5-coder-0.5b: no pip\n", "served: --log-level warn\n", "cli: run Why?"}},
+			"qwen2.5-coder-0.5b: no pip, and the hub has not answered\n", "served: --log-level warn\n",
+			"cli: run Why?"}},
+		{"GONE=1 HUB=1", nil, 0, []string{"qwen2.5-coder-0.5b: no pip; pulling " + hub + "\n", "serving " + hub + ";",
+			"served: --log-level warn -m " + hub + "\n", "cli: run Why?"}},
+		{"GONE=1 PULLED=1", nil, 0, []string{"serving " + hub + ";", "served: --log-level warn -m " + hub + "\n"}},
 		{"MODEL=builtin", []string{"-t", "1"}, 0, []string{"serving the built-in model",
 			"served: --log-level warn -t 1\n"}},
 		{"MODEL=small", nil, 0, []string{"served: --log-level warn -m /cache/small.gguf\n"}},
@@ -244,7 +256,8 @@ esac
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/run.sh"),
 			append([]string{"Why?"}, c.args...)...)
-		cmd.Env = append(os.Environ(), "MODEL=", "UMA_MODEL=", c.env)
+		cmd.Env = append(os.Environ(), "MODEL=", "UMA_MODEL=")
+		cmd.Env = append(cmd.Env, strings.Fields(c.env)...)
 		out, err := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != c.status {
 			t.Errorf("%s %q: status %d, %v\n%s", c.env, c.args, got, err, out)

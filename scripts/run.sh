@@ -3,7 +3,8 @@
 #   scripts/run.sh "question, or empty to chat" [uma-serve options…]
 #
 # MODEL is builtin, a GGUF file, a model that `uma-cli models` lists, or a name of models.lock. Without it and without
-# -m it is qwen2.5-coder-0.5b of models.lock where that can be fetched, else the built-in model.
+# -m it is qwen2.5-coder-0.5b of models.lock where that can be fetched, the same from the hub where only that can be
+# reached, else the built-in model.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 ask=${1:-}
@@ -28,14 +29,30 @@ elif [ -z "$model" ] || scripts/models-fetch.sh | grep -qxF "$model"; then
 	name=${model:-qwen2.5-coder-0.5b}
 	model=$(WHY="$dir/why" scripts/models-fetch.sh "$name")
 	case $? in
-	0) [ -n "${MODEL:-}" ] || echo "serving $name; MODEL=builtin serves the built-in model, MODEL=FILE another" >&2 ;;
+	0) ;;
 	130) exit 130 ;;
 	*)
 		[ -z "${MODEL:-}" ] || { cat "$dir/why" >&2 && exit 1; }
-		echo "serving the built-in model, which calculates, sorts and counts letters: $(cat "$dir/why")" >&2
-		model=''
+		# The hub may be reachable where the registry is not. What was pulled once needs neither.
+		model=hf.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q4_K_M
+		bin/uma-cli show "$model" >/dev/null 2>&1 || {
+			echo "$(cat "$dir/why"); pulling $model" >&2
+			bin/uma-cli pull "$model" >/dev/null
+			case $? in
+			0) ;;
+			130) exit 130 ;;
+			*)
+				echo "serving the built-in model, which calculates, sorts and counts letters: $(cat "$dir/why")," \
+					"and the hub has not answered" >&2
+				model=''
+				;;
+			esac
+		}
+		name=$model
 		;;
 	esac
+	[ -z "$model" ] || [ -n "${MODEL:-}" ] ||
+		echo "serving $name; MODEL=builtin serves the built-in model, MODEL=FILE another" >&2
 elif [ "$model" = builtin ]; then
 	echo "serving the built-in model, which calculates, sorts and counts letters" >&2
 	model=''

@@ -177,8 +177,9 @@ func each(ctx context.Context, n, concurrency int, f func(ctx context.Context, i
 }
 
 // Check compares the answers to texts: chats of one message, or plain texts for a base model, which has no template.
-func (c *Compare) Check(ctx context.Context, texts []string, chat bool) Check {
-	check, start := Check{Name: "greedy", OK: true}, time.Now()
+func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check Check) {
+	check = Check{Name: "greedy", OK: true}
+	start := time.Now()
 	defer func() { check.Seconds = time.Since(start).Seconds() }()
 	prompts := make([][]int32, len(texts))
 	err := each(ctx, len(texts), c.Concurrency, func(ctx context.Context, i int) error {
