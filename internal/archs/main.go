@@ -65,6 +65,7 @@ func command() error {
 		defer mu.Unlock()
 		fmt.Println(line)
 	}
+	begin := time.Now()
 	next := make(chan int)
 	var wait sync.WaitGroup
 	for range max(parallel, 1) {
@@ -75,8 +76,13 @@ func command() error {
 					!results[i].apart() {
 					continue
 				}
+				if limit > 0 && time.Since(begin) > limit {
+					if results[i] == nil {
+						results[i] = &result{File: filepath.Base(saved[i]), Note: "not compared: the run was too short"}
+					}
+					continue
+				}
 				results[i] = one(t, saved[i], ready, say)
-				// A gap may be infinite, which JSON does not have; such a model is compared again.
 				if b, err := json.Marshal(results[i]); err == nil {
 					os.WriteFile(found, b, 0o644)
 				} else {
@@ -85,12 +91,7 @@ func command() error {
 			}
 		})
 	}
-	begin := time.Now()
 	for i := range saved {
-		if limit > 0 && time.Since(begin) > limit {
-			results[i] = &result{File: filepath.Base(saved[i]), Note: "not compared: the time of the run was up"}
-			continue
-		}
 		next <- i
 	}
 	close(next)

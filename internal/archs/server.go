@@ -27,6 +27,8 @@ type server struct {
 	base string
 	stop func()
 	log  func() string
+	// ended reports whether the process has ended; for llama-server only.
+	ended func() bool
 }
 
 // answer is what is compared of a completion.
@@ -90,6 +92,14 @@ func startReference(bin, model string, args ...string) (*server, error) {
 		s.http.CloseIdleConnections()
 		cmd.Process.Kill()
 		<-ended
+	}
+	s.ended = func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
 	}
 	deadline := time.Now().Add(startTimeout)
 	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
