@@ -4,7 +4,7 @@
 #
 #   scripts/archs.sh                          all
 #   scripts/archs.sh -only 'gpt2|mamba'       some, and no table
-#   scripts/archs.sh -keep -limit 10m         what a run before has not found equal, for ten minutes; the table names the rest
+#   scripts/archs.sh -keep -limit 10m         goes on with a run for ten minutes; the table names what is left
 #   scripts/archs.sh -rewrite                 records the answers that make test compares with
 #   scripts/archs.sh -readers                 our GGUF reader beside llama.cpp's, on every model and on 2,000 mutations
 #
