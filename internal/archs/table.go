@@ -25,7 +25,7 @@ func count(results []*result) (s sums) {
 			continue
 		case r.apart():
 			s.apart++
-		case len(r.Cells) == 0:
+		case len(r.Cells) == 0 || strings.HasPrefix(r.Note, "not compared"):
 			s.alone++
 		case gap > 0:
 			s.ties++
