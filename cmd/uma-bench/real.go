@@ -106,7 +106,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.BoolVar(&o.forks, "forks", true,
 		"a prefix that ends in the middle must be used again; false for windows and states")
 	f.IntVar(&o.first, "first", 0, "only the first `N` prompts, questions and schemas; 0 = all")
-	f.IntVar(&o.tokens, "tokens", 48, "greedy: maximum `tokens` of an answer")
+	f.IntVar(&o.tokens, "tokens", 24, "greedy: maximum `tokens` of an answer")
 	f.Float64Var(&o.near, "near", 0.5, "greedy: the largest gap of a near tie, in `nats`")
 	f.Float64Var(&o.ppl, "ppl", 0.001, "perplexity: the largest relative `difference`")
 	f.IntVar(&o.chunk, "chunk", 512, "perplexity: `tokens` of a chunk")
