@@ -14,7 +14,10 @@ type Compare struct {
 	Ours, Theirs *Server
 	Tokens       int     // of an answer, at most
 	Near         float64 // the largest gap of a near tie, in nats
-	Concurrency  int     // answers in flight
+	// Control is Theirs with another arithmetic, or nil. What they differ by is rounding, which the first controlled
+	// prompts measure: see Greedy.judge.
+	Control     *Server
+	Concurrency int // answers in flight
 }
 
 // Parting is a place where the servers' greedy tokens differ.
@@ -23,9 +26,13 @@ type Parting struct {
 	At     int     `json:"at"` // tokens of the answer before it
 	Ours   string  `json:"ours"`
 	Theirs string  `json:"theirs"`
-	Gap    float64 `json:"gap"` // the larger of both servers' gaps between the two tokens, in nats
+	Gap    float64 `json:"gap"`   // the larger of both servers' gaps between the two tokens, in nats
+	Known  bool    `json:"known"` // each server has the other's token among its alternatives
 	Near   bool    `json:"near"`
 }
+
+// controlled is how many prompts measure what llama-server differs from itself by.
+const controlled = 50
 
 // unknownGap is the gap where one answer has no token.
 const unknownGap = 1e9
@@ -43,6 +50,34 @@ type Greedy struct {
 	// MeanDelta and P99Delta are of the absolute differences between the servers' log-probabilities of equal tokens.
 	MeanDelta float64 `json:"mean_logprob_difference"`
 	P99Delta  float64 `json:"p99_logprob_difference"`
+	MaxDelta  float64 `json:"max_logprob_difference"`
+	// NearGap is the largest gap that counts as a near tie, in nats; Control is llama-server beside itself.
+	NearGap float64 `json:"near_gap"`
+	Control *Greedy `json:"control,omitempty"`
+}
+
+// judge counts which prompts part at near ties alone. A gap is the difference of two log-probabilities: rounding
+// explains twice what the control's differ by.
+func (g *Greedy) judge(near float64) {
+	if g.Control != nil {
+		near = max(near, 2*g.Control.MaxDelta)
+	}
+	g.NearGap, g.MaxNear = near, 0
+	parted := map[int]bool{} // prompts: whether a parting is far
+	for i := range g.Partings {
+		p := &g.Partings[i]
+		if p.Near = p.Known && p.Gap <= near; p.Near {
+			g.MaxNear = max(g.MaxNear, p.Gap)
+		}
+		parted[p.Prompt] = parted[p.Prompt] || !p.Near
+	}
+	g.Different = 0
+	for _, far := range parted {
+		if far {
+			g.Different++
+		}
+	}
+	g.Near, g.Equal = len(parted)-g.Different, g.Prompts-len(parted)
 }
 
 // Run compares the answers to each prompt, a row of token ids.
@@ -84,28 +119,14 @@ func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
 	for _, r := range results {
 		out.Tokens += r.tokens
 		deltas = append(deltas, r.deltas...)
-		far := false
-		for _, p := range r.partings {
-			if out.Partings = append(out.Partings, p); p.Near {
-				out.MaxNear = max(out.MaxNear, p.Gap)
-			} else {
-				far = true
-			}
-		}
-		switch {
-		case far:
-			out.Different++
-		case len(r.partings) > 0:
-			out.Near++
-		default:
-			out.Equal++
-		}
+		out.Partings = append(out.Partings, r.partings...)
 	}
+	out.judge(c.Near)
 	if slices.Sort(deltas); len(deltas) > 0 {
 		for _, d := range deltas {
 			out.MeanDelta += d / float64(len(deltas))
 		}
-		out.P99Delta = deltas[len(deltas)*99/100]
+		out.P99Delta, out.MaxDelta = deltas[len(deltas)*99/100], deltas[len(deltas)-1]
 	}
 	return out, nil
 }
@@ -124,7 +145,7 @@ func (c *Compare) compare(ours, theirs *Completion, at int, deltas *[]float64) (
 		their, k1 := o.logprob(t.ID)
 		our, k2 := t.logprob(o.ID)
 		p.Gap = max(o.Logprob-their, t.Logprob-our)
-		p.Near = k1 && k2 && p.Gap <= c.Near
+		p.Known = k1 && k2
 		return i, p
 	}
 	n := min(len(ours.Probs), len(rest))
@@ -206,14 +227,28 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check C
 	if err == nil {
 		g, err = c.Run(ctx, prompts)
 	}
+	if err == nil && c.Control != nil {
+		with := *c
+		with.Ours = c.Control
+		g.Control, err = with.Run(ctx, prompts[:min(controlled, len(prompts))])
+	}
 	if err != nil {
 		check.Fail("%v", err)
 		return check
 	}
+	g.judge(c.Near)
 	check.Details = g
 	check.Summary = fmt.Sprintf("%d prompts: %d equal, %d part at near ties (at most %.3f nats), %d differ; %d "+
 		"tokens, log-probabilities differ by %.4f in the mean, p99 %.3f",
 		g.Prompts, g.Equal, g.Near, g.MaxNear, g.Different, g.Tokens, g.MeanDelta, g.P99Delta)
+	if k := g.Control; k != nil {
+		check.Summary += fmt.Sprintf("; llama-server beside itself without flash attention: %d of %d equal, %.4f, "+
+			"p99 %.3f, at most %.3f", k.Equal, k.Prompts, k.MeanDelta, k.P99Delta, k.MaxDelta)
+		if g.MeanDelta > 2*k.MeanDelta+0.001 {
+			check.Fail("log-probabilities differ by %.4f in the mean, more than twice llama-server's %.4f with itself",
+				g.MeanDelta, k.MeanDelta)
+		}
+	}
 	for _, p := range g.Partings {
 		if !p.Near {
 			check.Fail("prompt %d (%.60q): token %d is %q, llama-server's %q, a gap of %.3f nats", p.Prompt,

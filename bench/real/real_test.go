@@ -139,7 +139,7 @@ func TestCompare(t *testing.T) {
 				t.Fatal(err)
 			}
 			partings := got.Partings
-			got.Partings, got.MeanDelta, got.P99Delta = nil, 0, 0
+			got.Partings, got.MeanDelta, got.P99Delta, got.MaxDelta, got.NearGap = nil, 0, 0, 0, 0
 			got.MaxNear = math.Round(got.MaxNear*1e6) / 1e6
 			if !reflect.DeepEqual(*got, c.want) {
 				t.Errorf("%+v, want %+v; %+v", *got, c.want, partings)
@@ -192,6 +192,42 @@ func TestCheckNamesWhatDiffers(t *testing.T) {
 		}
 		if _, err := json.Marshal(check); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestControl: what llama-server differs from itself by widens what is a near tie, and bounds the mean difference.
+func TestControl(t *testing.T) {
+	// off is counting whose tokens' log-probabilities are less likely by d.
+	off := func(next func([]int32) []Token, d float64) *Server {
+		return serve(t, map[string]func(map[string]any) any{"/tokenize": vocabulary,
+			"/apply-template": func(map[string]any) any { return map[string]string{"prompt": "\x0c"} },
+			"/completion": continuing(func(row []int32) []Token {
+				top := next(row)
+				if top != nil {
+					top[0].Logprob -= d
+				}
+				return top
+			})})
+	}
+	theirs := swapped(14, 1, 15)
+	for name, c := range map[string]struct {
+		control, mean float64 // differences from llama-server
+		want          string  // "" = passes
+	}{
+		"a gap of rounding":      {0.6, 0.1, ""},
+		"a gap of more":          {0.4, 0.1, "a gap of 1.000 nats"},
+		"a difference in common": {0.6, 2, "more than twice llama-server's 0.6000 with itself"},
+	} {
+		cmp := Compare{Ours: off(counting(14, 1, 15), c.mean), Theirs: off(theirs, 0), Control: off(theirs, c.control),
+			Tokens: 2, Near: 0.5}
+		check := cmp.Check(t.Context(), []string{"hi"}, true)
+		all := strings.Join(check.Failed, "\n")
+		if check.OK != (c.want == "") || !strings.Contains(all, c.want) {
+			t.Errorf("%s: %+v", name, check)
+		}
+		if !strings.Contains(check.Summary, "llama-server beside itself without flash attention: 1 of 1 equal") {
+			t.Errorf("%s: %q", name, check.Summary)
 		}
 	}
 }

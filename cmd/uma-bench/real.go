@@ -50,7 +50,8 @@ func realCommand() *cobra.Command {
 		Long: `Serves a model with uma-serve and with llama-server and checks:
 
 greedy      200 prompts: equal tokens, until a near tie; then the gap in log-probabilities is told and the
-            comparison goes on behind llama-server's token
+            comparison goes on behind llama-server's token. A second llama-server, without flash attention, measures
+            on 50 of them what rounding changes: twice that is a near tie as well
 perplexity  of one text, beside llama-perplexity
 prefix      prompts that begin alike: what was computed is used again
 tools       50 questions with a call required: each call is valid
@@ -105,7 +106,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.BoolVar(&o.forks, "forks", true,
 		"a prefix that ends in the middle must be used again; false for windows and states")
 	f.IntVar(&o.first, "first", 0, "only the first `N` prompts, questions and schemas; 0 = all")
-	f.IntVar(&o.tokens, "tokens", 48, "greedy: maximum `tokens` of an answer")
+	f.IntVar(&o.tokens, "tokens", 24, "greedy: maximum `tokens` of an answer")
 	f.Float64Var(&o.near, "near", 0.5, "greedy: the largest gap of a near tie, in `nats`")
 	f.Float64Var(&o.ppl, "ppl", 0.001, "perplexity: the largest relative `difference`")
 	f.IntVar(&o.chunk, "chunk", 512, "perplexity: `tokens` of a chunk")
@@ -197,6 +198,14 @@ func (o *realOptions) answers(ctx context.Context, r *real.Report, p *daemonproc
 		r.Theirs = theirs.Build(ctx)
 		c := real.Compare{Ours: ours, Theirs: theirs.Server, Tokens: o.tokens, Near: o.near, Concurrency: o.concurrency}
 		if wants("greedy") {
+			control, err := real.StartLlamaServer(ctx, o.llamaServer, o.model, append([]string{"-c", "16384",
+				"--parallel", strconv.Itoa(max(o.concurrency, 1)), "--kv-unified", "--flash-attn", "off"},
+				o.threadArgs()...)...)
+			if err != nil {
+				return err
+			}
+			defer control.Stop()
+			c.Control = control.Server
 			add(c.Check(ctx, firstOf(real.Prompts(), o.first), !o.base))
 		}
 		if wants("prefix") {
