@@ -41,10 +41,11 @@ func checkFile(path string) (positions int, err error) {
 	return int(info.Positions), nil
 }
 
-// unusable are architectures whose code in llama.cpp ends the process on an ordinary prompt, with the reason.
+// unusable are architectures whose code in llama.cpp ends the process on ordinary prompts, with the reason.
 var unusable = map[string]string{
 	"chameleon": "llama.cpp ends the process in each step that computes a part of a prompt (it hides the tokens of " +
 		"images in the logits, of which such a step has none)",
+	"plamo2": "llama.cpp computes steps of several sequences wrong and has ended the process in one",
 }
 
 // computesEveryRow are architectures whose code in llama.cpp computes the logits of all rows of a batch, whichever were

@@ -13,7 +13,8 @@ import (
 
 // TestUnusableArchitecture: a model on which llama.cpp would end the process is refused by name, and another is not.
 func TestUnusableArchitecture(t *testing.T) {
-	for arch, want := range map[string]string{"chameleon": `architecture "chameleon" cannot be served`, "llama": ""} {
+	for arch, want := range map[string]string{"chameleon": `architecture "chameleon" cannot be served`,
+		"plamo2": `architecture "plamo2" cannot be served`, "llama": ""} {
 		path := filepath.Join(t.TempDir(), "m.gguf")
 		f, err := os.Create(path)
 		if err != nil {
