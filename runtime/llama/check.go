@@ -45,7 +45,7 @@ func checkFile(path string) (positions int, err error) {
 var unusable = map[string]string{
 	"chameleon": "llama.cpp ends the process in each step that computes a part of a prompt (it hides the tokens of " +
 		"images in the logits, of which such a step has none)",
-	"plamo2": "llama.cpp computes steps of several sequences wrong and has ended the process in one",
+	"plamo2": "llama.cpp computes a step of several sequences wrong, and ends the process in such steps",
 }
 
 // computesEveryRow are architectures whose code in llama.cpp computes the logits of all rows of a batch, whichever were
