@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -26,11 +27,26 @@ var rewrite = flag.Bool("rewrite", false, "write the help texts into testdata/he
 
 // TestMain lets the test binary be uma-cli itself: the tests then see exit statuses and signals of a real process.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == onSignal {
+		endOnSignal()
+	}
 	if os.Getenv("UMA_CLI_TEST_MAIN") != "" {
 		askTimeout = time.Minute
 		main()
 	}
 	os.Exit(m.Run())
+}
+
+// onSignal makes this program one that says "ready" and ends with status 9 at SIGTERM. A shell with a trap will not do:
+// it loses a signal that comes just before its read.
+const onSignal = "end-on-signal"
+
+func endOnSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	fmt.Println("ready")
+	<-signals
+	os.Exit(9)
 }
 
 // program is uma-cli with args, as a separate process that talks to socket.

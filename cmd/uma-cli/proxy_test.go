@@ -90,13 +90,11 @@ func TestProxyCommand(t *testing.T) {
 
 // TestProxyPassesSignals: SIGTERM reaches the command, which decides how it ends.
 func TestProxyPassesSignals(t *testing.T) {
-	cmd := program(t, webDaemon(t), "proxy", "--", "/bin/sh", "-c", `trap 'exit 9' TERM; echo ready; while :; do `+
-		`read x || exit 1; done`)
-	in, err := cmd.StdinPipe()
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
+	cmd := program(t, webDaemon(t), "proxy", "--", self, onSignal)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
