@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -153,6 +154,8 @@ type trial struct {
 	ours  *server
 	most  int // tokens of the longest prompt
 	asked []asked
+	// oneStep starts llama-server anew so that it computes each prompt in one step; nil: it cannot be.
+	oneStep func() (*server, error)
 }
 
 // check compares an answer of ours with the reference's. It returns how many tokens of the prompt ours shared.
@@ -167,9 +170,11 @@ func (t *trial) compareWith(kind string, tokens []int32, a *answer, err error) {
 	if err == nil {
 		want, err = t.ref.answer(tokens)
 	}
-	if t.ref.server != nil && t.ref.ended() { // a fault of llama-server's
-		t.Note = fmt.Sprintf("not compared: llama-server ends at a prompt of %d tokens", len(tokens))
-		return
+	if err != nil && t.ref.server != nil && t.ref.ended() { // a fault of llama-server's
+		if want, err = t.inOneStep(tokens); err != nil {
+			t.Note = fmt.Sprintf("not compared: llama-server ends at a prompt of %d tokens", len(tokens))
+			return
+		}
 	}
 	c := t.cell(kind)
 	if err != nil {
@@ -180,6 +185,24 @@ func (t *trial) compareWith(kind string, tokens []int32, a *answer, err error) {
 	}
 	t.asked = append(t.asked, asked{kind, tokens, a})
 	c.compare(want, a)
+}
+
+// inOneStep puts a llama-server that computes each prompt in one step in the place of one that has ended.
+func (t *trial) inOneStep(tokens []int32) (*answer, error) {
+	if t.oneStep == nil {
+		return nil, errors.New("llama-server ended")
+	}
+	start := t.oneStep
+	t.oneStep = nil
+	t.Note = fmt.Sprintf("llama-server ends at a prompt of %d tokens; the row compares with one that computes each "+
+		"prompt in one step (-ub %d)", len(tokens), longContext)
+	server, err := start()
+	if err != nil {
+		return nil, err
+	}
+	t.ref.stop()
+	t.ref.server = server
+	return t.ref.answer(tokens)
 }
 
 // prompts returns the eight prompts within the model's limits.
@@ -261,10 +284,10 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 		return r
 	}
 	r.Arch, r.Memory = f.Model.Architecture, f.memory()
+	whole := []string{"-ub", fmt.Sprint(longContext), "-b", fmt.Sprint(longContext)}
 	var refArgs []string
 	if f.Model.Encoder {
-		n := fmt.Sprint(longContext)
-		refArgs = []string{"--embedding", "--pooling", "mean", "-ub", n, "-b", n}
+		refArgs = append([]string{"--embedding", "--pooling", "mean"}, whole...)
 	}
 	var ref *server
 	if tools.reference != "" {
@@ -272,10 +295,13 @@ func run(tools tools, model, dir string, known map[string]*answer) *result {
 			r.Note = err.Error()
 			return r
 		}
-		defer ref.stop()
 	}
 	t := &trial{result: r, ref: &reference{ref, known}, ours: ours,
 		most: min(f.Capabilities.Context, longContext) - 48}
+	if ref != nil {
+		defer func() { t.ref.stop() }()
+		t.oneStep = func() (*server, error) { return startReference(tools.reference, model, whole...) }
+	}
 	if f.Model.Encoder {
 		t.encode()
 		return r

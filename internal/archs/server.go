@@ -27,7 +27,7 @@ type server struct {
 	base string
 	stop func()
 	log  func() string
-	// ended reports whether the process has ended; for llama-server only.
+	// ended reports, after an error, whether the process has ended; for llama-server only.
 	ended func() bool
 }
 
@@ -97,7 +97,7 @@ func startReference(bin, model string, args ...string) (*server, error) {
 		select {
 		case <-ended:
 			return true
-		default:
+		case <-time.After(5 * time.Second): // a failed assertion first prints the stack, after the connection is gone
 			return false
 		}
 	}

@@ -318,6 +318,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.type_v          = (enum ggml_type) o->type_v;
         p.swa_full        = o->swa_full;
         p.embeddings      = o->embeddings;
+        p.attention_type  = o->whole_texts ? LLAMA_ATTENTION_TYPE_NON_CAUSAL : LLAMA_ATTENTION_TYPE_UNSPECIFIED;
         p.pooling_type    = (enum llama_pooling_type) o->pooling;
         p.kv_unified      = true;
         p.offload_kqv     = o->offload_kqv;
@@ -353,7 +354,7 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, co
 
 // ---- decoding ----
 
-int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop) {
+int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, bool encode, uma_stop * stop) {
     return guarded("decode", (int32_t) UMA_THREW, [&] {
         const bool whole = n <= (int32_t) llama_n_ubatch(ctx) && !stop->never; // one graph, with as many nodes as any other
         b->n_tokens      = n;
@@ -363,7 +364,7 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
         } else {
             stop->decide = 0;
         }
-        const int32_t r = llama_decode(ctx, *b);
+        const int32_t r = encode ? llama_encode(ctx, *b) : llama_decode(ctx, *b);
         if (r == 0) {
             llama_synchronize(ctx);
             if (whole) {

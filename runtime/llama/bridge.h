@@ -47,6 +47,7 @@ typedef struct {
     bool     swa_full;
     bool     offload_kqv;    // the KV cache of layers on a device is there, too
     bool     embeddings;     // see llama_set_embeddings
+    bool     whole_texts;    // each row sees the whole text, whatever the file says
     int32_t  pooling;        // enum llama_pooling_type
     struct uma_stop * stop;  // must outlive the context
 } uma_context_options;
@@ -67,9 +68,9 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
 // run on the n_cpus CPUs, or where the kernel likes with n_cpus = 0.
 struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, const int32_t * cpus, int32_t n_cpus);
 
-// llama_decode of the first n rows of b, and the wait for its result. The caller sets decide, limit, expected and never
-// of stop before.
-int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop);
+// llama_decode, or llama_encode, of the first n rows of b, and the wait for its result. The caller sets decide, limit,
+// expected and never of stop before.
+int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, bool encode, uma_stop * stop);
 
 // llama_tokenize, on a new thread with that many bytes of stack unless stack is 0. UMA_THREW when llama.cpp threw or the
 // thread cannot be created.

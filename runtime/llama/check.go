@@ -35,23 +35,29 @@ func checkFile(path string) (positions int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", runtime.ErrModel, err)
 	}
-	if why := unusable[info.Architecture]; why != "" {
-		return 0, modelError(path, fmt.Sprintf("architecture %q cannot be served: %s", info.Architecture, why))
-	}
 	return int(info.Positions), nil
 }
 
-// unusable are architectures whose code in llama.cpp ends the process on ordinary prompts, with the reason.
-var unusable = map[string]string{
-	"chameleon": "llama.cpp ends the process in each step that computes a part of a prompt (it hides the tokens of " +
-		"images in the logits, of which such a step has none)",
-	"plamo2": "llama.cpp computes a step of several sequences wrong, and ends the process in such steps",
-}
-
-// computesEveryRow are architectures whose code in llama.cpp computes the logits of all rows of a batch, whichever were
-// asked for. llama.cpp takes the first rows of them for those that were: with one row in a prompt's last piece, that is
-// the piece's first token. When all rows are asked for, each is in its place.
-var computesEveryRow = map[string]bool{"cogvlm": true}
+// Architectures whose code in llama.cpp is wrong for some batches, and what to ask for instead.
+var (
+	// needsEveryRow: the logits of all rows are asked for, whichever the caller wants.
+	needsEveryRow = map[string]bool{
+		// It hides the tokens of images in the first row of logits, and ends the process where there is none.
+		"chameleon": true,
+		// It computes all rows, and llama.cpp takes the first of them for those that were asked for: with one row in a
+		// prompt's last piece, the piece's first token.
+		"cogvlm": true,
+		"plamo2": true, // see oneSequence
+	}
+	// hiddenTokens are the first and the one behind the last of those that the model makes images of: no text is to
+	// hold them.
+	hiddenTokens = map[string][2]int{"chameleon": {4, 8196}}
+	// oneSequence: each piece of a batch that is computed at once is of one sequence. llama.cpp does so when embeddings
+	// are asked for. It stores the states of several sequences in the place of others', or outside of the tensor.
+	oneSequence = map[string]bool{"plamo2": true}
+	// unusedMemory: encoders for which llama.cpp makes a memory that it does not use.
+	unusedMemory = map[string]bool{"llama-embed": true}
+)
 
 // checkOptions refuses numbers that llama.cpp would truncate, wrap or abort on.
 func checkOptions(o runtime.Options) error {

@@ -60,6 +60,10 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 	e.longest = longest
 	rows := max(longest, int(c.n_ubatch)) + encoderTile
 	c.n_ctx, c.n_batch, c.n_ubatch = C.uint32_t(rows), C.uint32_t(rows), C.uint32_t(rows)
+	c.whole_texts = true
+	if unusedMemory[e.meta("general.architecture")] {
+		c.n_ctx = 1
+	}
 	c.n_seq_max = min(c.n_seq_max+1, maxSequences) // one for the rows that fill a batch up: see sequences
 	c.embeddings, e.embeds = true, true
 	return nil

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -50,10 +49,7 @@ func TestLearnedEngine(t *testing.T) {
 	cfg := ggufgen.TinyLearned()
 	cfg.Name, cfg.Context = "ggufgen-tiny-learned-long", 4096
 	path := model(t, cfg)
-	enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
-		o.ModelPath = path
-		return mustOpen(t, o)
-	})
+	contract(t, path)
 }
 
 // TestUnsaidPooling: llama.cpp saves 4294967295 for a model that says nothing of pooling.

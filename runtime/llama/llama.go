@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	goruntime "runtime"
 	"runtime/cgo"
 	"strings"
@@ -70,9 +71,9 @@ type engine struct {
 	info  runtime.ModelInfo
 	nVoc  int
 	// window is the sliding window in tokens, 0 = none.
-	window int
-	// everyRow: all rows of a batch are asked for, see computesEveryRow.
-	everyRow bool
+	window                int
+	everyRow, oneSequence bool   // see needsEveryRow, oneSequence
+	hidden                [2]int // see hiddenTokens
 	// ordered: attention knows the positions of the cells.
 	ordered bool
 	// positions are the rows of the table of learned positions, 0 = none. llama.cpp looks a position up without a
@@ -223,8 +224,13 @@ func (e *engine) load(o runtime.Options) error {
 	if err := v.check(); err != nil {
 		return modelError(o.ModelPath, err.Error())
 	}
-	e.everyRow = computesEveryRow[e.meta("general.architecture")]
-	if e.encoder = gguf.IsEncoder(e.meta("general.architecture")); !e.encoder {
+	arch := e.meta("general.architecture")
+	e.everyRow, e.oneSequence, e.hidden = needsEveryRow[arch], oneSequence[arch], hiddenTokens[arch]
+	if e.hidden[1] > e.nVoc {
+		return modelError(o.ModelPath, fmt.Sprintf("architecture %q has at least %d tokens, and its vocabulary %d", arch,
+			e.hidden[1], e.nVoc))
+	}
+	if e.encoder = gguf.IsEncoder(arch); !e.encoder {
 		e.window = int(C.llama_model_n_swa(e.model))
 	}
 	return nil
@@ -269,7 +275,9 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+
 			"; a smaller context needs less memory")
 	}
-	if e.mem = C.llama_get_memory(e.ctx); e.encoder != (e.mem == nil) {
+	if e.encoder {
+		e.mem = nil // see unusedMemory
+	} else if e.mem = C.llama_get_memory(e.ctx); e.mem == nil {
 		return modelError(o.ModelPath,
 			fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+
 				"known encoder", e.meta("general.architecture")))
@@ -349,7 +357,7 @@ func (e *engine) Decode() error {
 	}
 	b := &e.batch.Bound
 	e.stop.decide, e.stop.limit, e.stop.expected = C.int64_t(b.Decide), C.int64_t(b.Limit), C.int64_t(b.Expected)
-	if !e.caps.CanAbort {
+	if !e.caps.CanAbort || e.oneSequence { // with one graph for each sequence, no share of nodes is known
 		e.stop.decide = 0
 	}
 	e.stop.never = C.bool(e.shifted)
@@ -360,13 +368,14 @@ func (e *engine) Decode() error {
 		}
 	}
 	begin := time.Now()
-	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), e.stop)
+	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), C.bool(e.encoder), e.stop)
 	e.took = time.Since(begin)
 	copy(e.batch.Logits, e.has)
 	e.shifted = e.shifted && rc < 0
 	switch {
 	case rc == 0:
 		e.rows = n
+		e.hide()
 		return nil
 	case rc == 1:
 		drainLogs(slog.LevelDebug)
@@ -408,13 +417,27 @@ func (e *engine) checkBatch() error {
 				i, b.Pos[i], e.positions)
 		}
 	}
-	e.wantEmbeddings(wanted&runtime.RowEmbedding != 0)
+	e.wantEmbeddings(wanted&runtime.RowEmbedding != 0 || e.oneSequence)
 	return nil
 }
 
 // hasRow reports whether row i of the last Decode was computed for what the bit says.
 func (e *engine) hasRow(i int, bit int8) bool {
 	return i >= 0 && i < e.rows && e.has[i]&bit != 0 && !(e.encoder && bit == runtime.RowLogits)
+}
+
+// hide makes the hidden tokens impossible in the rows that the caller reads.
+func (e *engine) hide() {
+	if e.hidden[1] == 0 {
+		return
+	}
+	for i := range e.rows {
+		if row := e.Logits(i); row != nil {
+			for t := e.hidden[0]; t < e.hidden[1]; t++ {
+				row[t] = -math.MaxFloat32
+			}
+		}
+	}
 }
 
 func (e *engine) Logits(i int) []float32 {

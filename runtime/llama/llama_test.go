@@ -37,14 +37,7 @@ func TestContract(t *testing.T) {
 	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA()} {
 		t.Run(cfg.Name, func(t *testing.T) {
 			path := model(t, cfg)
-			enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
-				o.ModelPath, o.Threads = path, testThreads
-				e, err := Open(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return e
-			})
+			contract(t, path)
 		})
 	}
 }
@@ -64,6 +57,19 @@ func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
 	}
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// contract runs the engines' contract on a model. It closes what it opens.
+func contract(t *testing.T, path string) {
+	t.Helper()
+	enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
+		o.ModelPath, o.Threads = path, testThreads
+		e, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	})
 }
 
 // TestKVBytesPerToken compares what warmUp measures with the metadata's arithmetic.

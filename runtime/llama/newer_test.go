@@ -12,17 +12,13 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/gguffile"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
 // TestNormedHeads: an architecture of 2026 is an engine like any other.
 func TestNormedHeads(t *testing.T) {
 	path := model(t, ggufgen.TinyMaincoder())
-	enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
-		o.ModelPath = path
-		return mustOpen(t, o)
-	})
+	contract(t, path)
 }
 
 // TestParts: every part is at work or named as missing, and capabilities have the same lists. Where this package builds
