@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -25,7 +26,20 @@ type Writer struct {
 
 	// Streams: the answer is a stream of events, in which a client that waits for its model is told how far it is.
 	Streams bool
+	// KeepAlive adds what a client of a stream skips. Follow calls it when nothing was written for quietFor, and then
+	// each second: a prompt of some thousand tokens takes longer than proxies and clients wait for a byte. Nil: a
+	// comment where the answer is a stream of events, else nothing.
+	KeepAlive func()
+
+	// mu is held while Follow handles an event, and while a connection is kept alive.
+	mu    sync.Mutex
+	wrote time.Time // the last write
 }
+
+const (
+	quietFor   = 3 * time.Second // below the 5 s to which proxies are set at the least
+	aliveEvery = time.Second
+)
 
 // NewWriter returns the Writer of one answer.
 func (s *Server) NewWriter(w http.ResponseWriter) *Writer {
@@ -110,8 +124,9 @@ func (w *Writer) Flush() error {
 	} else {
 		w.begin(http.StatusOK, "text/event-stream")
 	}
+	w.wrote = time.Now()
 	if w.stall > 0 {
-		w.rc.SetWriteDeadline(time.Now().Add(w.stall))
+		w.rc.SetWriteDeadline(w.wrote.Add(w.stall))
 	}
 	_, err := w.w.Write(w.out)
 	if w.out = w.out[:0]; err == nil {
@@ -123,28 +138,76 @@ func (w *Writer) Flush() error {
 // Follow passes the events of a stream to handle until they end or handle returns false, and flushes w when no further
 // event is ready. It returns an error of writing to the client.
 func (s *Server) Follow(w *Writer, in Stream, handle func(*wire.Event) (more bool)) error {
+	defer w.keepAlive()()
 	for {
 		ev := in.Next()
-		if ev != nil && ev.Kind == wire.EventProgress && ev.Progress.Waiting != "" {
-			if w.Streams {
-				w.Waits(&ev.Progress)
-				if err := w.Flush(); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		more := ev != nil && handle(ev)
-		if more && in.Ready() {
-			continue
-		}
-		err := w.Flush()
+		more, err := w.handle(ev, in, handle)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			s.Log.Debug("an HTTP client does not read: cancelling its request")
 		}
 		if !more || err != nil {
 			return err
 		}
+	}
+}
+
+func (w *Writer) handle(ev *wire.Event, in Stream, handle func(*wire.Event) (more bool)) (more bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ev != nil && ev.Kind == wire.EventProgress && ev.Progress.Waiting != "" {
+		if w.Streams {
+			w.Waits(&ev.Progress)
+		}
+		return true, w.Flush()
+	}
+	more = ev != nil && handle(ev)
+	if more && in.Ready() {
+		return true, nil
+	}
+	return more, w.Flush()
+}
+
+// keepAlive begins to keep the connection alive, until stop.
+func (w *Writer) keepAlive() (stop func()) {
+	add := w.KeepAlive
+	switch {
+	case add == nil && w.Streams:
+		add = w.Comment
+	case add == nil:
+		return func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrote = time.Now()
+	var (
+		timer *time.Timer
+		kept  time.Time // the last write of this function
+		ended bool
+	)
+	timer = time.AfterFunc(quietFor, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if ended {
+			return
+		}
+		limit := quietFor
+		if w.wrote.Equal(kept) {
+			limit = aliveEvery
+		}
+		if quiet := time.Since(w.wrote); quiet < limit {
+			timer.Reset(limit - quiet)
+			return
+		}
+		if add(); w.Flush() == nil {
+			kept = w.wrote
+			timer.Reset(aliveEvery)
+		}
+	})
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		ended = true
+		timer.Stop()
 	}
 }
 

@@ -124,6 +124,9 @@ func (a *answer) run(r *http.Request, req *wire.Request) {
 		return
 	}
 	defer stream.Close()
+	if a.stream { // lines have no comments: one without text
+		a.w.KeepAlive = func() { a.w.Line(a.line("", nil)) }
+	}
 	a.s.Follow(a.w, stream, func(ev *wire.Event) bool { a.take(ev); return !a.done })
 }
 
