@@ -14,8 +14,7 @@ type Compare struct {
 	Ours, Theirs *Server
 	Tokens       int     // of an answer, at most
 	Near         float64 // the largest gap of a near tie, in nats
-	// Control is Theirs with another arithmetic, or nil. What they differ by is rounding, which the first controlled
-	// prompts measure: see Greedy.judge.
+	// Control is Theirs with another arithmetic, or nil. What they differ by is rounding: see Greedy.judge.
 	Control     *Server
 	Concurrency int // answers in flight
 }
@@ -30,9 +29,6 @@ type Parting struct {
 	Known  bool    `json:"known"` // each server has the other's token among its alternatives
 	Near   bool    `json:"near"`
 }
-
-// controlled is how many prompts measure what llama-server differs from itself by.
-const controlled = 50
 
 // unknownGap is the gap where one answer has no token.
 const unknownGap = 1e9
@@ -138,14 +134,23 @@ func (c *Compare) compare(ours, theirs *Completion, at int, deltas *[]float64) (
 	for i := range min(len(ours.Probs), len(rest)) {
 		o, t := &ours.Probs[i], &rest[i]
 		if o.ID == t.ID {
-			*deltas = append(*deltas, math.Abs(o.Logprob-t.Logprob))
+			if !o.Bare && !t.Bare {
+				*deltas = append(*deltas, math.Abs(o.Logprob-t.Logprob))
+			}
 			continue
 		}
 		p := &Parting{Ours: o.Text, Theirs: t.Text}
 		their, k1 := o.logprob(t.ID)
 		our, k2 := t.logprob(o.ID)
-		p.Gap = max(o.Logprob-their, t.Logprob-our)
-		p.Known = k1 && k2
+		p.Gap, p.Known = max(o.Logprob-their, t.Logprob-our), k1 && k2
+		switch { // one server's word is enough
+		case o.Bare && t.Bare:
+			p.Gap, p.Known = unknownGap, false
+		case o.Bare:
+			p.Gap, p.Known = t.Logprob-our, k2
+		case t.Bare:
+			p.Gap, p.Known = o.Logprob-their, k1
+		}
 		return i, p
 	}
 	n := min(len(ours.Probs), len(rest))
@@ -230,7 +235,7 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check C
 	if err == nil && c.Control != nil {
 		with := *c
 		with.Ours = c.Control
-		g.Control, err = with.Run(ctx, prompts[:min(controlled, len(prompts))])
+		g.Control, err = with.Run(ctx, prompts)
 	}
 	if err != nil {
 		check.Fail("%v", err)

@@ -443,3 +443,29 @@ func TestReport(t *testing.T) {
 		t.Errorf("%v\n%s\n%s", r.OK(), &table, &failures)
 	}
 }
+
+// TestAlign: llama-server tells no probabilities of a token that does not end its character.
+func TestAlign(t *testing.T) {
+	c := Completion{Tokens: []int32{5, 6, 7, 6, 8}, Probs: []Token{{ID: 5, Logprob: -1}, {ID: 7, Logprob: -2},
+		{ID: 8, Logprob: -3}}}
+	c.align()
+	if want := []Token{{ID: 5, Logprob: -1}, {ID: 6, Bare: true}, {ID: 7, Logprob: -2}, {ID: 6, Bare: true},
+		{ID: 8, Logprob: -3}}; !reflect.DeepEqual(c.Probs, want) {
+		t.Errorf("%+v, want %+v", c.Probs, want)
+	}
+	whole := Completion{Tokens: []int32{1}, Probs: []Token{{ID: 1}}}
+	if whole.align(); len(whole.Probs) != 1 || whole.Probs[0].Bare {
+		t.Errorf("%+v", whole)
+	}
+	// A place of which one server tells the id alone is judged by the other's alternatives.
+	cmp := Compare{}
+	ours := &Completion{Probs: []Token{{ID: 1, Logprob: -0.5, Top: []Token{{ID: 1, Logprob: -0.5}, {ID: 2, Logprob: -0.6}}}}}
+	theirs := &Completion{Probs: []Token{{ID: 2, Bare: true}}}
+	var deltas []float64
+	if _, p := cmp.compare(ours, theirs, 0, &deltas); p == nil || !p.Known || p.Gap < 0.09 || p.Gap > 0.11 {
+		t.Errorf("%+v", p)
+	}
+	if n, p := cmp.compare(theirs, theirs, 0, &deltas); n != 1 || p != nil || len(deltas) != 0 {
+		t.Errorf("%d %+v %v", n, p, deltas)
+	}
+}

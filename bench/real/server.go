@@ -73,6 +73,8 @@ type Token struct {
 	Text    string  `json:"token"`
 	Logprob float64 `json:"logprob"`
 	Top     []Token `json:"top_logprobs,omitempty"`
+	// Bare: the server tells the id alone.
+	Bare bool `json:"-"`
 }
 
 // logprob is the log-probability of id at t's place: known is false if it is below all of Top, whose least is returned.
@@ -93,8 +95,9 @@ func (t *Token) logprob(id int32) (lp float64, known bool) {
 // Completion is an answer of /completion.
 type Completion struct {
 	Text   string  `json:"content"`
-	Probs  []Token `json:"completion_probabilities"`
-	Ended  string  `json:"stop_type"` // "eos", "limit", "word"
+	Tokens []int32 `json:"tokens"`
+	Probs  []Token `json:"completion_probabilities"` // as many as Tokens, see align
+	Ended  string  `json:"stop_type"`                // "eos", "limit", "word"
 	Cached int     `json:"tokens_cached"`
 	// Timings.Cached and .Computed are the prompt's tokens.
 	Timings struct {
@@ -110,8 +113,25 @@ const topTokens = 10
 func (s *Server) Complete(ctx context.Context, prompt []int32, n int) (*Completion, error) {
 	var c Completion
 	err := s.post(ctx, "/completion", map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0,
-		"n_probs": topTokens, "cache_prompt": true}, &c)
+		"n_probs": topTokens, "cache_prompt": true, "return_tokens": true}, &c)
+	c.align()
 	return &c, err
+}
+
+// align gives each token its place in Probs: llama-server leaves out those of a character but for the last.
+func (c *Completion) align() {
+	if len(c.Tokens) <= len(c.Probs) {
+		return
+	}
+	probs := make([]Token, len(c.Tokens))
+	from := 0
+	for i, id := range c.Tokens {
+		if probs[i] = (Token{ID: id, Bare: true}); from < len(c.Probs) && c.Probs[from].ID == id {
+			probs[i] = c.Probs[from]
+			from++
+		}
+	}
+	c.Probs = probs
 }
 
 // Tokenize is the tokens of text; special adds what the model wants before it, and reads control tokens in text.
