@@ -35,6 +35,7 @@ type realOptions struct {
 	first, tokens, each     int
 	threads, concurrency    int
 	near, ppl               float64
+	text                    string
 	chunk, chunks, maxThink int
 	storm                   time.Duration
 	target                  float64
@@ -51,7 +52,7 @@ func realCommand() *cobra.Command {
 
 greedy      200 prompts: equal tokens, until a near tie; then the gap in log-probabilities is told and the
             comparison goes on behind llama-server's token. A second llama-server, without flash attention, measures
-            on 50 of them what rounding changes: twice that is a near tie as well
+            what rounding changes: twice that is a near tie as well
 perplexity  of one text, beside llama-perplexity
 prefix      prompts that begin alike: what was computed is used again
 tools       50 questions with a call required: each call is valid
@@ -110,6 +111,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.Float64Var(&o.near, "near", 0.5, "greedy: the largest gap of a near tie, in `nats`")
 	f.Float64Var(&o.ppl, "ppl", 0.001, "perplexity: the largest relative `difference`")
 	f.IntVar(&o.chunk, "chunk", 512, "perplexity: `tokens` of a chunk")
+	f.StringVar(&o.text, "text", "", "perplexity: the text, a `FILE`; \"\": one of this program")
 	f.IntVar(&o.chunks, "chunks", 8, "perplexity: number of chunks")
 	f.DurationVar(&o.storm, "storm", 15*time.Second, "storm: time that the chats run with the prompts")
 	f.Float64Var(&o.target, "target", 100, "storm: target of inter-token times, in `ms`")
@@ -242,8 +244,15 @@ func (o *realOptions) perplexity(ctx context.Context, ours *real.Server) (real.C
 		return real.Check{}, err
 	}
 	defer os.RemoveAll(dir)
-	// llama-perplexity drops a last line break.
-	text, file := strings.TrimSuffix(real.Text, "\n"), filepath.Join(dir, "text.txt")
+	text, file := real.Text, filepath.Join(dir, "text.txt")
+	if o.text != "" {
+		b, err := os.ReadFile(o.text)
+		if err != nil {
+			return real.Check{}, err
+		}
+		text = string(b)
+	}
+	text = strings.TrimSuffix(text, "\n") // llama-perplexity drops a last line break
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return real.Check{}, err
 	}
