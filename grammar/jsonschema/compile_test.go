@@ -135,6 +135,37 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestNumbersEnd: a number has at most 20 digits before the point and behind it, unless the schema has no such number.
+func TestNumbersEnd(t *testing.T) {
+	v, zeros := bytesVocab(), strings.Repeat("0", 30)
+	for _, c := range []struct {
+		schema, text string
+		options      Options
+		want         bool
+	}{
+		{`{"type":"number","minimum":0,"maximum":1}`, "0." + zeros[:19] + "1", Options{}, true},
+		{`{"type":"number","minimum":0,"maximum":1}`, "0." + zeros[:20] + "1", Options{}, false},
+		{`{"type":"number","minimum":0,"maximum":1}`, "0." + zeros[:20] + "1", Options{AnyForm: true}, true},
+		{`{"type":"number"}`, "-1" + zeros[:19] + ".5e-300", Options{}, false},
+		{`{"type":"number"}`, "-1" + zeros[:19] + ".5e-299", Options{}, true},
+		{`{"type":"number"}`, "1" + zeros[:20], Options{}, false},
+		{`{"type":"integer"}`, "18446744073709551615", Options{}, true},
+		{`{"type":"integer"}`, "1" + zeros[:20], Options{}, false},
+		{`{"type":"integer","multipleOf":1000}`, "17000", Options{}, true},
+		{`{"type":"integer","multipleOf":1000}`, "1" + zeros[:20], Options{}, false},
+		{`{"type":"number","minimum":1e25}`, "1" + zeros[:25], Options{}, true},
+		{`{"const":1e25}`, "1" + zeros[:25], Options{}, true},
+	} {
+		g, err := Compile([]byte(c.schema), c.options, Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if accepts(t, g, v, c.text) != c.want {
+			t.Errorf("%+v: %s: %s accepted: %v, want %v", c.options, c.schema, c.text, !c.want, c.want)
+		}
+	}
+}
+
 func TestErrorsNameTheirPlace(t *testing.T) {
 	for _, c := range []struct {
 		schema, pointer, keyword string

@@ -200,11 +200,21 @@ func (c *compiler) number(n numberSet) regex.Expr {
 		}
 		return c.s.Literals(texts)
 	case n.whole && n.texts == c.num.integer:
-		return c.num.short
+		return c.ending(c.num.short)
 	case n.whole:
-		return c.s.And(n.texts, c.num.short)
+		return c.ending(c.s.And(n.texts, c.num.short))
 	}
-	return n.texts
+	return c.ending(n.texts)
+}
+
+// ending leaves out texts of numbers with more digits than a reader keeps: models that repeat themselves write digits
+// without an end. All are left in where no shorter one is.
+func (c *compiler) ending(texts regex.Expr) regex.Expr {
+	short := c.s.And(texts, c.num.ending)
+	if empty, err := c.s.IsEmpty(short); empty || err != nil {
+		return texts
+	}
+	return short
 }
 
 func (c *compiler) text(s stringSet) regex.Expr {

@@ -16,6 +16,8 @@ type decimal struct {
 }
 
 const (
+	// maxDigits are those of the largest integer of 64 bits; a double has 17.
+	maxDigits = 20
 	// maxExponent bounds the exponent of a number in a schema: its digits are written out.
 	maxExponent = 400
 	// maxMultiple bounds the digits of multipleOf, read as an integer: the automaton has a state for each remainder.
@@ -135,6 +137,7 @@ type numbers struct {
 	any             regex.Expr // every JSON number; exponents to 299, or of three digits in any form
 	exponent        regex.Expr
 	minus           regex.Expr
+	ending          regex.Expr // texts with at most maxDigits before the point and behind it
 }
 
 func newNumbers(s *regex.Set, anyForm bool) *numbers {
@@ -157,6 +160,8 @@ func newNumbers(s *regex.Set, anyForm bool) *numbers {
 	}
 	e := s.Concat(s.Bytes(regex.ByteOf("eE")), s.Optional(s.Bytes(regex.ByteOf("+-"))), n.exponent)
 	n.any = s.Concat(n.plain, s.Optional(e))
+	n.ending = s.Concat(s.Optional(n.minus), s.Repeat(n.digit, 1, maxDigits),
+		s.Optional(s.Concat(s.Byte('.'), s.Repeat(n.digit, 1, maxDigits))), s.Optional(e))
 	return n
 }
 
