@@ -114,8 +114,9 @@ func (t *Template) callsPrepared(msgs []Message, how *manner, c *changeCount) []
 	out := make([]Message, 0, len(msgs)+1)
 	for i := 0; i < len(msgs); i++ {
 		m := msgs[i]
+		readable := len(m.Calls) > 0 && how.calls && t.readable(m.Calls)
 		switch {
-		case len(m.Calls) > 0 && (!how.calls || !r.Beside && m.Content != "" || !t.readable(m.Calls)):
+		case len(m.Calls) > 0 && (!readable || !r.Beside && m.Content != ""):
 			m.Content, m.Calls = t.written(m), nil
 			c.add(callsAsText)
 			out = append(out, m)

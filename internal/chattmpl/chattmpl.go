@@ -135,11 +135,15 @@ func (t *Template) RenderChanged(in Input) (string, []Change, error) {
 	} {
 		var c changeCount
 		msgs := t.prepared(&in, &how, &c)
+		shown := in
+		if !t.tools.Offered { // the messages say what tools there are; some templates fail with tools that they do not show
+			shown.Tools = nil
+		}
 		if i > 0 {
 			c.add(rearranged)
 		}
 		got := rendering{changes: &c}
-		got.out, got.err = t.render(&in, msgs)
+		got.out, got.err = t.render(&shown, msgs)
 		if i == 0 {
 			first = got
 		}

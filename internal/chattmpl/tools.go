@@ -149,7 +149,7 @@ func (t *Template) probeResults(
 	r.showIDs = r.Results && strings.Count(out, probeCalls[0].ID) > 1
 	if r.Calls {
 		out, err := render(offer, false, ask, Message{Role: "assistant", Content: "uma-said", Calls: probeCalls[:1]})
-		r.Beside = err == nil && inOrder(out, []string{"uma-said", "uma value"})
+		r.Beside = err == nil && strings.Contains(out, "uma-said") && strings.Contains(out, "uma value")
 		shows := func(arguments string) bool {
 			c := probeCalls[0]
 			c.Arguments = arguments
