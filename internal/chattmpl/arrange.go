@@ -53,6 +53,9 @@ func (a *arranger) first(m Message) {
 		m.Role = "system"
 		a.changes.add(developerAsSystem)
 	}
+	if n == 0 && r.developer && !r.after[start][system] {
+		m.Role = "developer" // the only role that it has for such a text
+	}
 	switch {
 	case n > 0 && (m.Role == "developer" || r.after[system][system]):
 		a.out = append(a.out, m)
@@ -178,7 +181,18 @@ func (a *arranger) answerCalls() {
 
 // needUser adds a user's message to a conversation that has none, where the template must have one.
 func (a *arranger) needUser() {
-	if a.roles.lone || slices.ContainsFunc(a.out, func(m Message) bool { return m.Role == "user" }) {
+	takes, calls := a.roles.alone, false
+	for i := range a.out {
+		switch m := &a.out[i]; {
+		case m.Role == "user":
+			return
+		case len(m.Calls) > 0 || m.Role == "tool":
+			takes, calls = a.roles.loneCall, true
+		case m.Role == "assistant" && !calls:
+			takes = a.roles.loneAnswer
+		}
+	}
+	if takes {
 		return
 	}
 	i := 0

@@ -33,8 +33,9 @@ type roles struct {
 	beside    bool               // and for that message behind a system message
 	empty     bool               // it takes an assistant's empty message
 	bridge    bool               // it takes a user behind a tool's result and an assistant's empty message
-	lone      bool               // it takes a conversation without a user's message
-	filler    string             // of a user's message that is put where the template must have one
+	// It takes a conversation without a user's message: a system message alone, with an answer, with a call.
+	alone, loneAnswer, loneCall bool
+	filler                      string // of a user's message that is put where the template must have one
 }
 
 // fillers are the texts of a user's message that no user has sent, the best first.
@@ -137,13 +138,14 @@ func (t *Template) findRoles() {
 		p.moved = true
 	}
 	r.after[start][user] = true
-	r.after[start][system] = all("su", "suau")
+	turns := all("uau") // it shows answers; a template that only completes a question does not
+	r.after[start][system] = all("su") && (!turns || all("suau"))
 	head := ""
 	if r.after[start][system] {
 		head = "s"
 	}
 	r.after[system][user] = true
-	r.after[system][system] = head != "" && all("ssu", "ssuau")
+	r.after[system][system] = head != "" && all("ssu") && (!turns || all("ssuau"))
 	r.after[start][answer] = all("au", "auau")
 	r.after[system][answer] = head != "" && all("sau", "sauau")
 	r.after[user][user] = all("uu", "uuau", head+"uauu", head+"uauuau")
@@ -182,9 +184,12 @@ func (t *Template) findRoles() {
 	}
 	r.later[user] = all("us", "usu", "usau", head+"uausa")
 	r.later[answer] = all("uas", "uasu", head+"uasau", head+"uasu", head+"uasuau")
-	r.developer = strings.Contains(t.source, "developer") && all("du", "duau")
-	r.beside = r.developer && all("sdu", "sduau")
-	r.lone = all(head+"a") && (head == "" || all("s")) && (!t.tools.Calls || all(head+"cr"))
+	r.developer = strings.Contains(t.source, "developer") && all("du") && (!turns || all("duau"))
+	r.beside = r.developer && head != "" && all("sdu", "sduau")
+	r.alone, r.loneAnswer = head != "" && all("s"), all(head+"a")
+	if r.loneCall = r.loneAnswer; t.tools.Calls {
+		r.loneCall = all(head + "cr")
+	}
 	for _, filler := range fillers {
 		if r.filler = filler; p.takes(head+"fau", filler) && p.takes(head+"f", filler) {
 			break
@@ -195,7 +200,7 @@ func (t *Template) findRoles() {
 	}
 }
 
-// kindOf returns the kind of a message; first says that no turn has begun before it.
+// kindOfMessage returns the kind of a message; first says that no turn has begun before it.
 func kindOfMessage(m *Message, first bool) kind {
 	switch {
 	case len(m.Calls) > 0:

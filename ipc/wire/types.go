@@ -24,6 +24,13 @@ const (
 	PriorityBackground
 )
 
+// Note is what was changed in a conversation before it was rendered.
+type Note struct {
+	Reason string // short and stable
+	Text   string // a sentence
+	Times  int
+}
+
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
@@ -55,6 +62,7 @@ type Request struct {
 	// How the rendering of Messages ends.
 	Continue     Continue
 	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
+	Notes        []Note // what an API has changed in Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
 	Stop     []string // in the client's order; each 1…256 bytes
