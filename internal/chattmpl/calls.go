@@ -114,6 +114,10 @@ func (t *Template) callsPrepared(msgs []Message, how *manner, c *changeCount) []
 	out := make([]Message, 0, len(msgs)+1)
 	for i := 0; i < len(msgs); i++ {
 		m := msgs[i]
+		if len(m.Calls) > 0 && t.thoughts.alone && m.ReasoningContent != "" && m.Content != "" {
+			m.ReasoningContent, m.Content = joined(m.ReasoningContent, m.Content), ""
+			c.add(textInThought)
+		}
 		readable := len(m.Calls) > 0 && how.calls && t.readable(m.Calls)
 		switch {
 		case len(m.Calls) > 0 && (!readable || !r.Beside && m.Content != ""):

@@ -22,6 +22,7 @@ const (
 	resultAdded
 	resultAsText
 	callsAsText
+	textInThought
 	resultsSorted
 	rearranged
 	changeKinds
@@ -50,6 +51,8 @@ var changeTexts = [changeKinds][2]string{
 		"no place for it there."},
 	callsAsText: {"calls_as_text", "Tool calls were rendered as text of the assistant message: the chat template " +
 		"does not render them as they are."},
+	textInThought: {"text_in_thought", "Text beside tool calls was appended to the thought before them: the chat " +
+		"template does not take both."},
 	resultsSorted: {"results_sorted", "Results were put into the order of their calls: the chat template shows no " +
 		"call ids."},
 	rearranged: {"rearranged", "The conversation was rendered in strict turns of user and assistant: the chat " +

@@ -12,6 +12,7 @@
 package chattmpl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -73,6 +74,7 @@ type Template struct {
 	// functions: the template needs the tools as text, in "functions", and "datetime".
 	functions bool
 	tools     Tools
+	thoughts  thoughts
 	roles     roles
 }
 
@@ -92,6 +94,7 @@ func Compile(template string) (*Template, error) {
 		text, err := t.Render(in)
 		if strings.Contains(text, probe) {
 			t.findTools()
+			t.findThoughts()
 			t.findRoles()
 			return t, nil
 		}
@@ -110,6 +113,7 @@ func Compile(template string) (*Template, error) {
 		return nil, plainErr
 	}
 	t.findTools()
+	t.findThoughts()
 	t.findRoles()
 	return t, nil // refuses a lone user message: some conversation may still suit it
 }
@@ -227,17 +231,20 @@ func (t *Template) message(m *Message) *jinja.Dict {
 	if t.parts {
 		content = []any{jinja.NewDict("type", "text", "text", m.Content)}
 	}
+	if t.thoughts.parts && m.ReasoningContent != "" {
+		content = withThought(m)
+	}
 	pairs := []any{"role", m.Role}
 	calls := t.calls(m.Calls)
-	switch bare := len(calls) > 0 && m.Content == ""; {
+	switch bare := len(calls) > 0 && m.Content == "" && (m.ReasoningContent == "" || !t.thoughts.parts); {
 	case bare && t.tools.content == contentAbsent:
 	case bare && t.tools.content == contentNull:
 		pairs = append(pairs, "content", nil)
 	default:
 		pairs = append(pairs, "content", content)
 	}
-	if m.ReasoningContent != "" {
-		pairs = append(pairs, "reasoning_content", m.ReasoningContent)
+	if m.ReasoningContent != "" && !t.thoughts.parts {
+		pairs = append(pairs, cmp.Or(t.thoughts.name, thoughtNames[0]), m.ReasoningContent)
 	}
 	if len(calls) > 0 {
 		pairs = append(pairs, "tool_calls", calls)
