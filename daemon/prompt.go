@@ -135,7 +135,7 @@ func (m *model) renderTurn(
 			content = m.markers.hide(content)
 		case "assistant":
 		default:
-			content = m.markers.hideThoughts(content)
+			content = m.markers.hideThoughts(constantHeader(content))
 		}
 		in.Messages = append(in.Messages, chattmpl.Message{
 			Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent,
