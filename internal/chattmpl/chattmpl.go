@@ -125,8 +125,8 @@ func (t *Template) Render(in Input) (string, error) {
 }
 
 // RenderChanged is Render, with what was changed in the conversation so that the template renders all of it. How a
-// template takes a message was found when it was compiled; where it still refuses the conversation or leaves out a text,
-// the conversation is rendered in strict turns, and at last with calls and results as text.
+// template takes a message was found when it was compiled; where it still refuses the conversation or leaves out a
+// text, the conversation is rendered in strict turns, and at last with calls and results as text.
 func (t *Template) RenderChanged(in Input) (string, []Change, error) {
 	if in.native {
 		out, err := t.render(&in, in.Messages)
@@ -140,7 +140,7 @@ func (t *Template) RenderChanged(in Input) (string, []Change, error) {
 		var c changeCount
 		msgs := t.prepared(&in, &how, &c)
 		shown := in
-		if !t.tools.Offered { // the messages say what tools there are; some templates fail with tools that they do not show
+		if !t.tools.Offered { // the messages name the tools; some templates fail with tools that they do not show
 			shown.Tools = nil
 		}
 		if i > 0 {

@@ -62,7 +62,8 @@ func TestThoughtsComeBackUnderTheTemplatesName(t *testing.T) {
 		`{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}</tool_call>{% endfor %}`
 	conversation := func(content string) Input {
 		return Input{Messages: []Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: content,
-			ReasoningContent: "mythought", Calls: []toolcall.Call{{ID: "c1", Name: "lookup", Arguments: `{"word":"w"}`}}},
+			ReasoningContent: "mythought",
+			Calls:            []toolcall.Call{{ID: "c1", Name: "lookup", Arguments: `{"word":"w"}`}}},
 			{Role: "tool", CallID: "c1", Content: "r"}}, AddGenerationPrompt: true, Now: time.Unix(0, 0)}
 	}
 	for _, name := range thoughtNames {
@@ -74,9 +75,9 @@ func TestThoughtsComeBackUnderTheTemplatesName(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, out, err)
 		}
 	}
-	parts, err := Compile(strings.Replace(loop, `{{ m.content }}`, `{% if m.content is string %}{{ m.content }}{% else %}`+
-		`{% for p in m.content or [] %}{% if p.type == 'thinking' %}[THINK]{{ p.thinking }}[/THINK]{% else %}{{ p.text }}`+
-		`{% endif %}{% endfor %}{% endif %}`, 1) + `{% endfor %}`)
+	parts, err := Compile(strings.Replace(loop, `{{ m.content }}`, `{% if m.content is string %}{{ m.content }}`+
+		`{% else %}{% for p in m.content or [] %}{% if p.type == 'thinking' %}[THINK]{{ p.thinking }}[/THINK]`+
+		`{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}`, 1) + `{% endfor %}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ const (
 type roles struct {
 	after     [kinds][kinds]bool // after[a][b]: it takes b directly behind a
 	later     [kinds]bool        // later[a]: it takes a system message behind a, whatever follows
-	developer bool               // it has a place of its own for a developer's first message
-	beside    bool               // and for that message behind a system message
+	developer bool               // it knows the role developer for the first message
+	beside    bool               // also behind a system message
 	empty     bool               // it takes an assistant's empty message
 	bridge    bool               // it takes a user behind a tool's result and an assistant's empty message
 	// It takes a conversation without a user's message: a system message alone, with an answer, with a call.
@@ -52,8 +52,9 @@ type prober struct {
 	moved bool // the template puts the first system message into a later turn
 }
 
-// takes reports whether the template renders the messages of turns with each text in its place. The letters: s system, d
-// developer, u user, a assistant, c call, r result, e an assistant's empty message, f a user's message with the filler.
+// takes reports whether the template renders the messages of turns with each text in its place. The letters: s system,
+// d developer, u user, a assistant, c call, r result, e an assistant's empty message, f a user's message with the
+// filler.
 func (p *prober) takes(turns, filler string) bool {
 	if p.slow {
 		return false
@@ -91,8 +92,8 @@ func (p *prober) takes(turns, filler string) bool {
 	if strings.ContainsAny(turns, "cr") {
 		offer = p.offer
 	}
-	out, err := p.t.Render(Input{Messages: msgs, Tools: offer, AddGenerationPrompt: msgs[len(msgs)-1].Role != "assistant",
-		Now: time.Unix(0, 0), native: true, steps: rolesSteps})
+	out, err := p.t.Render(Input{Messages: msgs, Tools: offer, Now: time.Unix(0, 0), native: true, steps: rolesSteps,
+		AddGenerationPrompt: msgs[len(msgs)-1].Role != "assistant"})
 	p.slow = p.slow || errors.Is(err, jinja.ErrLimit)
 	if err != nil {
 		return false

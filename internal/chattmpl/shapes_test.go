@@ -25,9 +25,9 @@ type shape struct {
 }
 
 // shapes are the kinds of conversations that clients send. The letters: s system, d developer, u user, a assistant, e
-// an assistant's empty message, t an assistant's message that is only a thought, c a message with a call, b a call beside
-// text, p two calls, n two calls without ids, r a result, R the results of two calls in the other order, o one result of
-// two calls, z a user's empty message.
+// an assistant's empty message, t an assistant's message that is only a thought, c a message with a call, b a call
+// beside text, p two calls, n two calls without ids, r a result, q two results, k two results without ids, R two
+// results in the other order, o one result of two calls, z a user's empty message.
 var shapes = []shape{
 	{"user", "u", false},
 	{"system", "su", false},
@@ -185,7 +185,7 @@ func (s *shape) fault(out string, words []string, moved bool) string {
 		words = slices.DeleteFunc(slices.Clone(words),
 			func(w string) bool { return strings.HasPrefix(w, "system") || strings.HasPrefix(w, "developer") })
 	}
-	if strings.Contains(s.turns, "p") || strings.Contains(s.turns, "n") { // each call and its result, or all calls first
+	if strings.ContainsAny(s.turns, "pn") { // each call and its result, or all calls first
 		sorted := slices.Clone(words)
 		slices.SortFunc(sorted, func(a, b string) int { return at(a) - at(b) })
 		var args, results []string

@@ -39,7 +39,8 @@ func (t *Template) findThoughts() {
 	}
 	shown := func() bool {
 		out, err := t.render(&in, msgs)
-		return err == nil && strings.Contains(out, thought)
+		return err == nil && strings.Contains(out, thought) &&
+			!strings.Contains(out, `'`+thought+`'`) && !strings.Contains(out, `"`+thought+`"`) // the list as text
 	}
 	for _, name := range thoughtNames {
 		if t.thoughts = (thoughts{name: name}); shown() {

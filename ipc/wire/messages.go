@@ -101,7 +101,8 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 			}
 		case "function_call": // OpenAI's form before tools
 			if v.Type() == fastjson.TypeObject {
-				call := ToolCall{Name: string(v.GetStringBytes("name")), Arguments: string(v.GetStringBytes("arguments"))}
+				call := ToolCall{Name: string(v.GetStringBytes("name")),
+					Arguments: string(v.GetStringBytes("arguments"))}
 				if call.Name != "" {
 					m.ToolCalls = append(m.ToolCalls, call)
 				}

@@ -136,7 +136,8 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 			"tools": allowed}}, nil
 	}
 	if in.Type == "" {
-		return nil, api.Refuse(`field "tool_choice.type" is missing; it must be "function", "custom" or "allowed_tools"`)
+		return nil, api.Refuse(`field "tool_choice.type" is missing; it must be "function", "custom" or ` +
+			`"allowed_tools"`)
 	}
 	c.left.AddNote(wire.ToolLeftOut(in.Type)) // a tool that is not offered cannot be called
 	return nil, nil
