@@ -30,7 +30,6 @@ type model struct {
 	calls        *toolcall.Spec   // how the model writes tool calls; nil without template
 	think        *meridian.Config
 	noChat       error // why template is nil
-	developer    bool  // template uses the role "developer"
 	markers      *markers
 	tokens       *tokenCache
 	embed        *embedder
@@ -68,7 +67,6 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 		return nil, err
 	}
 	m.source, m.templateText = source, text
-	m.developer = strings.Contains(text, "developer")
 	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
 		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
 	} else {

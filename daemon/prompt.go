@@ -24,7 +24,8 @@ type prompt struct {
 	chat      bool // text was rendered from messages
 	continued bool // text ends within the last message
 	render    renderInput
-	begin     meridian.Begin // whether text ends inside a thought; never for a raw prompt
+	changes   []chattmpl.Change // of the conversation
+	begin     meridian.Begin    // whether text ends inside a thought; never for a raw prompt
 }
 
 // readPrompt renders and tokenizes owner's request.
@@ -71,7 +72,7 @@ func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
 	}
 	var err error
-	if p.text, p.continued, err = m.renderRequest(w, msgs, p.render); err != nil {
+	if p.text, p.continued, p.changes, err = m.renderRequest(w, msgs, p.render); err != nil {
 		code := wire.InternalFailure // the template's fault
 		if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 			code = wire.BadRequest
@@ -87,11 +88,11 @@ func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 // the last message.
 func (m *model) renderRequest(
 	w *wire.Request, msgs []wire.Message, in renderInput,
-) (text string, continued bool, err error) {
+) (text string, continued bool, changes []chattmpl.Change, err error) {
 	last := len(msgs) - 1
 	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff {
-		text, err = m.renderTurn(msgs, in, !w.NoOpening)
-		return text, false, err
+		text, changes, err = m.renderTurn(msgs, in, !w.NoOpening)
+		return text, false, changes, err
 	}
 	// The template writes text before and after an answer, and may rewrite its thoughts. A mark at the end of the
 	// message shows where the message ends in the rendering.
@@ -101,48 +102,47 @@ func (m *model) renderRequest(
 		end = &marked[last].ReasoningContent
 	}
 	*end += m.markers.end
-	if text, err = m.renderTurn(marked, in, false); err != nil {
-		return "", true, err
+	if text, changes, err = m.renderTurn(marked, in, false); err != nil {
+		return "", true, nil, err
 	}
 	if i := strings.LastIndex(text, m.markers.end); i >= 0 {
-		return text[:i], true, nil
+		return text[:i], true, changes, nil
 	}
 	// The template omits the message: append its text unchanged to the opening of an answer.
-	text, err = m.render(msgs[:last], in)
-	return text + msgs[last].Content, true, err
+	text, changes, err = m.renderTurn(msgs[:last], in, true)
+	return text + msgs[last].Content, true, changes, err
 }
 
 // render renders a conversation up to the opening of its next answer.
 func (m *model) render(msgs []wire.Message, in renderInput) (string, error) {
-	return m.renderTurn(msgs, in, true)
+	text, _, err := m.renderTurn(msgs, in, true)
+	return text, err
 }
 
 // renderTurn renders a conversation; opening adds the opening of the next answer (add_generation_prompt).
-func (m *model) renderTurn(msgs []wire.Message, extra renderInput, opening bool) (string, error) {
+func (m *model) renderTurn(
+	msgs []wire.Message, extra renderInput, opening bool,
+) (string, []chattmpl.Change, error) {
 	if m.template == nil {
-		return "", m.noChat
+		return "", nil, m.noChat
 	}
 	in := chattmpl.Input{Tools: extra.tools, AddGenerationPrompt: opening, Extra: extra.vars}
 	in.BOS, in.EOS = m.specials()
 	for _, msg := range msgs {
-		role := msg.Role
-		if role == "developer" && !m.developer { // OpenAI's role for system prompts; most templates drop it
-			role = "system"
-		}
 		content := msg.Content
 		switch msg.Role {
 		case "user", "tool":
 			content = m.markers.hide(content)
 		case "assistant":
 		default:
-			content = m.markers.hideThoughts(content)
+			content = m.markers.hideThoughts(constantHeader(content))
 		}
 		in.Messages = append(in.Messages, chattmpl.Message{
-			Role: role, Content: content, ReasoningContent: msg.ReasoningContent,
+			Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent,
 			Calls: earlierCalls(msg.ToolCalls), CallID: msg.ToolCallID, Name: msg.Name,
 		})
 	}
-	return m.template.Render(in)
+	return m.template.RenderChanged(in)
 }
 
 // hasBOS reports whether a text begins with the BOS token's text. Such a text must not get a second BOS.
@@ -225,7 +225,7 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 	if len(r.messages) == 0 || r.messages[0].Role != "system" {
 		return 0
 	}
-	text, err := m.renderTurn(r.messages[:1], r.render, false)
+	text, _, err := m.renderTurn(r.messages[:1], r.render, false)
 	if err != nil {
 		return 0 // the template refuses a conversation without a user's message
 	}
@@ -250,7 +250,7 @@ func (m *model) history(r *request) []runtime.Token {
 		answer.ReasoningContent = last.ReasoningContent + answer.ReasoningContent
 	}
 	msgs := append(before[:len(before):len(before)], answer)
-	text, err := m.renderTurn(msgs, r.render, false)
+	text, _, err := m.renderTurn(msgs, r.render, false)
 	if err != nil {
 		return nil
 	}

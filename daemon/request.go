@@ -49,6 +49,7 @@ type request struct {
 	continued   bool           // the prompt ends within the last message
 	chat        bool           // built from messages: its answer is kept to render the prefix of the next turn
 	messages    []wire.Message // of a chat
+	notes       []wire.Note    // what was changed in its conversation
 	render      renderInput    // template variables and tools of a chat
 	callForm    *toolcall.Spec // syntax of tool calls in its answer; nil without tools
 

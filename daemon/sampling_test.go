@@ -221,7 +221,7 @@ func TestTemplateArguments(t *testing.T) {
 		w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "q"}}}
 		vars := templateArgs([]byte(args))
 		vars["enable_thinking"] = false
-		text, _, err := m.renderRequest(&w, w.Messages, renderInput{vars: vars})
+		text, _, _, err := m.renderRequest(&w, w.Messages, renderInput{vars: vars})
 		if !strings.HasPrefix(text, "<|im_start|>system\n"+want+"<|im_end|>") || err != nil {
 			t.Errorf("%s: %q, %v", args, text, err)
 		}

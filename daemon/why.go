@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -64,6 +65,7 @@ type finishedRequest struct {
 	calls  []malformedCall
 	about  sched.ReqID // of a request for embeddings: the text whose decisions are reported
 	note   string      // and what is said of it
+	notes  []wire.Note // what was changed in its conversation
 }
 
 // remember keeps the summary of an ended request for why.
@@ -72,7 +74,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
 		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait, guess: l.whyGuesses(r),
-		price: r.pricing,
+		price: r.pricing, notes: r.notes,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -123,7 +125,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Form: p.form, Signals: whySignals(&p.think, p.usage.ThinkTokens), Drafts: p.guess,
 		}
 		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, p.device, &p.price, &p.force, p.calls)
-		explain(&w, p.note)
+		explain(&w, p.note, p.notes)
 		rep.Requests = append(rep.Requests, w)
 	}
 	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
@@ -148,12 +150,24 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		}
 	}
 	l.decisions(&w, about, r.arrived, r.formWait, r.deviceWait, &r.pricing, &f, r.malformed)
-	explain(&w, note)
+	explain(&w, note, r.notes)
 	return w
 }
 
-// explain puts a note before the decisions; "" is none.
-func explain(w *wire.WhyRequest, note string) {
+// notesOf is what was changed in w's conversation: by its API, and for the chat template.
+func notesOf(w *wire.Request, changes []chattmpl.Change) []wire.Note {
+	notes := slices.Clone(w.Notes)
+	for _, c := range changes {
+		notes = append(notes, wire.Note{Reason: c.Reason, Text: c.Text, Times: c.Times})
+	}
+	return notes
+}
+
+// explain puts notes before the decisions; "" is none.
+func explain(w *wire.WhyRequest, note string, notes []wire.Note) {
+	for i, n := range notes {
+		w.Decisions = slices.Insert(w.Decisions, i, wire.Decision{Times: n.Times, Reason: n.Reason, Text: n.Text})
+	}
 	if note != "" {
 		w.Decisions = slices.Insert(w.Decisions, 0, wire.Decision{Times: 1, Reason: "embeddings", Text: note})
 	}

@@ -12,6 +12,7 @@
 package chattmpl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -73,6 +74,8 @@ type Template struct {
 	// functions: the template needs the tools as text, in "functions", and "datetime".
 	functions bool
 	tools     Tools
+	thoughts  thoughts
+	roles     roles
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
@@ -84,13 +87,15 @@ func Compile(template string) (*Template, error) {
 	}
 	t := &Template{tmpl: tmpl, source: template}
 	const probe = "uma-probe-7d1f"
-	in := Input{Messages: []Message{{Role: "user", Content: probe}}, AddGenerationPrompt: true}
+	in := Input{Messages: []Message{{Role: "user", Content: probe}}, AddGenerationPrompt: true, native: true}
 	var plainErr error
 	for _, variant := range []Template{{}, {parts: true}, {noTools: []any{}}, {functions: true}} {
 		t.parts, t.noTools, t.functions = variant.parts, variant.noTools, variant.functions
 		text, err := t.Render(in)
 		if strings.Contains(text, probe) {
 			t.findTools()
+			t.findThoughts()
+			t.findRoles()
 			return t, nil
 		}
 		if errors.Is(err, ErrTooLarge) {
@@ -108,16 +113,73 @@ func Compile(template string) (*Template, error) {
 		return nil, plainErr
 	}
 	t.findTools()
+	t.findThoughts()
+	t.findRoles()
 	return t, nil // refuses a lone user message: some conversation may still suit it
 }
 
 // Render renders a conversation. Errors wrap ErrTemplate, ErrRefused or ErrTooLarge.
 func (t *Template) Render(in Input) (string, error) {
+	out, _, err := t.RenderChanged(in)
+	return out, err
+}
+
+// RenderChanged is Render, with what was changed in the conversation so that the template renders all of it. How a
+// template takes a message was found when it was compiled; where it still refuses the conversation or leaves out a
+// text, the conversation is rendered in strict turns, and at last with calls and results as text.
+func (t *Template) RenderChanged(in Input) (string, []Change, error) {
+	if in.native {
+		out, err := t.render(&in, in.Messages)
+		return out, nil, err
+	}
+	strict := t.strict()
+	var first, complete rendering
+	for i, how := range []manner{
+		{&t.roles, t.tools.Calls, t.tools.Results}, {strict, t.tools.Calls, t.tools.Results}, {strict, false, false},
+	} {
+		var c changeCount
+		msgs := t.prepared(&in, &how, &c)
+		shown := in
+		if !t.tools.Offered { // the messages name the tools; some templates fail with tools that they do not show
+			shown.Tools = nil
+		}
+		if i > 0 {
+			c.add(rearranged)
+		}
+		got := rendering{changes: &c}
+		got.out, got.err = t.render(&shown, msgs)
+		if i == 0 {
+			first = got
+		}
+		if errors.Is(got.err, ErrTooLarge) {
+			break
+		}
+		if got.err == nil && complete.changes == nil {
+			complete = got
+		}
+		if got.err == nil && t.holds(got.out, msgs, &in) {
+			return got.out, c.list(), nil
+		}
+	}
+	if complete.changes != nil { // a text that the template alters is not found in any of them
+		return complete.out, complete.changes.list(), nil
+	}
+	return "", nil, first.err
+}
+
+// rendering is a conversation rendered in one manner.
+type rendering struct {
+	out     string
+	changes *changeCount
+	err     error
+}
+
+// render renders msgs as they are.
+func (t *Template) render(in *Input, msgs []Message) (string, error) {
 	vars, err := t.toolVars(in.Tools)
 	if err != nil {
 		return "", err
 	}
-	msgs := t.prepared(&in)
 	now := in.Now
 	if now.IsZero() {
 		now = time.Now()
@@ -134,9 +196,7 @@ func (t *Template) Render(in Input) (string, error) {
 	}
 	messages := make([]any, len(msgs))
 	for i := range msgs {
-		if messages[i], err = t.message(&msgs[i]); err != nil {
-			return "", err
-		}
+		messages[i] = t.message(&msgs[i])
 		size += jinja.Size(messages[i])
 	}
 	vars["messages"] = messages
@@ -166,25 +226,25 @@ func (t *Template) Render(in Input) (string, error) {
 	return "", fmt.Errorf("%w: %w; %s", ErrTemplate, err, advice)
 }
 
-func (t *Template) message(m *Message) (*jinja.Dict, error) {
+func (t *Template) message(m *Message) *jinja.Dict {
 	var content any = m.Content
 	if t.parts {
 		content = []any{jinja.NewDict("type", "text", "text", m.Content)}
 	}
-	pairs := []any{"role", m.Role}
-	calls, err := t.calls(m.Calls)
-	if err != nil {
-		return nil, err
+	if t.thoughts.parts && m.ReasoningContent != "" {
+		content = withThought(m)
 	}
-	switch bare := len(calls) > 0 && m.Content == ""; {
+	pairs := []any{"role", m.Role}
+	calls := t.calls(m.Calls)
+	switch bare := len(calls) > 0 && m.Content == "" && (m.ReasoningContent == "" || !t.thoughts.parts); {
 	case bare && t.tools.content == contentAbsent:
 	case bare && t.tools.content == contentNull:
 		pairs = append(pairs, "content", nil)
 	default:
 		pairs = append(pairs, "content", content)
 	}
-	if m.ReasoningContent != "" {
-		pairs = append(pairs, "reasoning_content", m.ReasoningContent)
+	if m.ReasoningContent != "" && !t.thoughts.parts {
+		pairs = append(pairs, cmp.Or(t.thoughts.name, thoughtNames[0]), m.ReasoningContent)
 	}
 	if len(calls) > 0 {
 		pairs = append(pairs, "tool_calls", calls)
@@ -202,5 +262,5 @@ func (t *Template) message(m *Message) (*jinja.Dict, error) {
 			pairs = append(pairs, k, m.Extra[k])
 		}
 	}
-	return jinja.NewDict(pairs...), nil
+	return jinja.NewDict(pairs...)
 }

@@ -95,8 +95,6 @@ func (t *Template) Check(bos, eos string) (Report, error) {
 
 	r.ThinkingSwitch = strings.Join(t.Switch(bos, eos).Names(), ", ")
 	r.OpensThinking = r.OpenTag != "" && strings.HasSuffix(strings.TrimSpace(first), r.OpenTag)
-	if out, err := render([]Message{{Role: "system", Content: "system-1"}, ask}, nil); err == nil {
-		r.System = strings.Contains(out, "system-1")
-	}
+	r.System = t.roles.after[start][system]
 	return r, nil
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +30,10 @@ type Tools struct {
 	variable string      // that the tools are handed over with
 	content  contentForm // of a message with calls
 	shortIDs bool        // ids of calls must have nine letters or digits
+	showIDs  bool        // it writes the id of a call to its result
+	needIDs  bool        // it does not take calls without ids
+	raw      bool        // arguments that are no JSON object are rendered as they are, handed over as text
+	values   bool        // arguments that are another JSON value are rendered as it
 }
 
 // contentForm is how a message with calls and no text is handed over.
@@ -143,13 +146,39 @@ func (t *Template) probeResults(
 	}
 	out, err := render(offer, true, conversation(probeCalls[0].ID)...)
 	r.Results = err == nil && strings.Contains(out, probeResult)
+	r.showIDs = r.Results && strings.Count(out, probeCalls[0].ID) > 1
 	if r.Calls {
 		out, err := render(offer, false, ask, Message{Role: "assistant", Content: "uma-said", Calls: probeCalls[:1]})
 		r.Beside = err == nil && strings.Contains(out, "uma-said") && strings.Contains(out, "uma value")
+		shows := func(arguments string) bool {
+			c := probeCalls[0]
+			c.Arguments = arguments
+			out, err := render(offer, false, ask, Message{Role: "assistant", Calls: []toolcall.Call{c}})
+			return err == nil && strings.Contains(out, arguments)
+		}
+		r.raw = shows(`{"uma_word": "uma cut`) && shows(`["uma", 7319]`)
+		r.values = true
+		r.values = !r.Text && shows(`["uma", 7319]`) && shows("null")
 	}
 	if r.Results {
 		_, err := render(offer, true, conversation("call_of_another_server")...)
 		r.shortIDs = err != nil
+		n := len(probeCalls)
+		if r.Single {
+			n = 1
+		}
+		bare := Message{Role: "assistant"}
+		msgs := []Message{ask, {}}
+		var words []string
+		for i, c := range probeCalls[:n] {
+			c.ID = ""
+			bare.Calls = append(bare.Calls, c)
+			words = append(words, fmt.Sprint(probeResult, i))
+			msgs = append(msgs, Message{Role: "tool", Content: words[i], Name: c.Name})
+		}
+		msgs[1] = bare
+		out, err = render(offer, true, msgs...)
+		r.needIDs = r.Calls && (err != nil || !inOrder(out, words))
 	}
 }
 
@@ -221,145 +250,6 @@ func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 		vars[v] = list
 	}
 	return vars, nil
-}
-
-// prepared is the conversation as the template takes it: calls and results that it does not render are text, and
-// messages whose calls it renders one by one are several.
-func (t *Template) prepared(in *Input) []Message {
-	if in.native || !slices.ContainsFunc(in.Messages,
-		func(m Message) bool { return len(m.Calls) > 0 || m.Role == "tool" }) &&
-		(len(in.Tools) == 0 || t.tools.Offered) {
-		return in.Messages
-	}
-	r := &t.tools
-	out := make([]Message, 0, len(in.Messages)+1)
-	if len(in.Tools) > 0 && !r.Offered {
-		out = t.instructed(out, in)
-	} else {
-		out = append(out, in.Messages...)
-	}
-	msgs := out
-	out = make([]Message, 0, len(msgs))
-	names := map[string]string{} // call id → name
-	for i := 0; i < len(msgs); i++ {
-		m := msgs[i]
-		for _, c := range m.Calls {
-			names[c.ID] = c.Name
-		}
-		switch {
-		case m.Role == "tool":
-			if m.Name == "" {
-				m.Name = names[m.CallID]
-			}
-			if !r.Results {
-				text := "<tool_response>\n" + m.Content + "\n</tool_response>"
-				if n := len(out); n > 0 && out[n-1].Role == "user" && i > 0 && msgs[i-1].Role == "tool" {
-					out[n-1].Content += "\n" + text
-					continue
-				}
-				m = Message{Role: "user", Content: text}
-			}
-			out = append(out, m)
-		case len(m.Calls) > 0 && (!r.Calls || !r.Beside && m.Content != ""):
-			m.Content, m.Calls = t.written(m), nil
-			out = append(out, m)
-		case len(m.Calls) > 1 && r.Single:
-			results := i + 1
-			for results < len(msgs) && msgs[results].Role == "tool" {
-				results++
-			}
-			out = append(out, apart(m, msgs[i+1:results])...)
-			i = results - 1
-		default:
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// written is the text of a message with its calls.
-func (t *Template) written(m Message) string {
-	calls := slices.Clone(m.Calls)
-	for i := range calls {
-		if id := &calls[i].ID; t.tools.shortIDs {
-			*id = t.callID(*id)
-		} else if !t.tools.Form.Suffixed {
-			*id = "" // the template shows none
-		}
-	}
-	text := t.tools.Form.Write(calls)
-	if m.Content != "" && strings.HasPrefix(text, "<tool_call>") {
-		return m.Content + "\n" + text
-	}
-	return m.Content + text
-}
-
-// apart divides a message with several calls into one for each, followed by its result.
-func apart(m Message, results []Message) (out []Message) {
-	used := make([]bool, len(results))
-	for i, c := range m.Calls {
-		one := m
-		one.Calls = []toolcall.Call{c}
-		if i > 0 {
-			one.Content, one.ReasoningContent = "", ""
-		}
-		out = append(out, one)
-		for j := range results {
-			if !used[j] && (results[j].CallID == c.ID && c.ID != "" || results[j].CallID == "" && j == i) {
-				used[j] = true
-				if results[j].Name == "" {
-					results[j].Name = c.Name
-				}
-				out = append(out, results[j])
-				break
-			}
-		}
-	}
-	for j := range results {
-		if !used[j] {
-			out = append(out, results[j])
-		}
-	}
-	return out
-}
-
-// instructed adds the tools to the system prompt of a template that does not show them.
-func (t *Template) instructed(out []Message, in *Input) []Message {
-	text := t.tools.Form.Instructions(in.Tools)
-	rest := in.Messages
-	if len(rest) > 0 && rest[0].Role == "system" {
-		first := rest[0]
-		first.Content = strings.TrimSpace(first.Content + "\n\n" + text)
-		return append(append(out, first), rest[1:]...)
-	}
-	return append(append(out, Message{Role: "system", Content: text}), rest...)
-}
-
-// calls are an assistant's calls as the template takes them.
-func (t *Template) calls(list []toolcall.Call) ([]any, error) {
-	out := make([]any, len(list))
-	for i, c := range list {
-		var arguments any = c.Arguments
-		if strings.TrimSpace(c.Arguments) == "" {
-			arguments = "{}"
-		}
-		if !t.tools.Text {
-			v, err := jinja.ParseJSON([]byte(arguments.(string)))
-			if _, isObject := v.(*jinja.Dict); err != nil || !isObject {
-				if err == nil {
-					err = errors.New("it must be a JSON object")
-				}
-				return nil, fmt.Errorf("%w: the arguments of an earlier call of %q: %w", ErrRefused, c.Name, err)
-			}
-			arguments = v
-		}
-		pairs := []any{"type", "function", "function", jinja.NewDict("name", c.Name, "arguments", arguments)}
-		if c.ID != "" {
-			pairs = append([]any{"id", t.callID(c.ID)}, pairs...)
-		}
-		out[i] = jinja.NewDict(pairs...)
-	}
-	return out, nil
 }
 
 // shortIDBytes is the length of an id in Mistral's templates.

@@ -142,8 +142,12 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 	}
 }
 
-// members joins the members of a JSON object, in their order.
+// members joins the members of a JSON object, in their order. Another text, which a model may have written before it
+// was cut, is returned as it is.
 func (f *Form) members(object, separator string, member func(key, value string) string) string {
+	if !json.Valid([]byte(object)) || !strings.HasPrefix(strings.TrimSpace(object), "{") {
+		return object
+	}
 	d := json.NewDecoder(strings.NewReader(object))
 	if _, err := d.Token(); err != nil {
 		return ""

@@ -33,6 +33,7 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 		return wrongType(name, v, "an object with role and content")
 	}
 	role, content := false, false
+	more := "" // text from other fields
 	d.joints = d.joints[:0]
 	once := func(seen *bool, field string) error {
 		if *seen {
@@ -63,8 +64,12 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 			if err = once(&content, field); err != nil {
 				return
 			}
-			m.Content, err = d.content(field, v)
-			d.text += len(m.Content)
+			var thought string
+			m.Content, thought, err = d.content(field, v)
+			if m.ReasoningContent == "" {
+				m.ReasoningContent = thought
+			}
+			d.text += len(m.Content) + len(thought)
 		case "reasoning_content", "reasoning":
 			if v.Type() == fastjson.TypeNull {
 				return
@@ -90,9 +95,21 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 			if v.Type() != fastjson.TypeNull {
 				m.ToolCalls, err = d.toolCalls(field, v)
 			}
-		case "function_call", "images", "audio", "refusal":
+		case "refusal":
+			if s, _ := v.StringBytes(); len(s) > 0 {
+				more = string(s)
+			}
+		case "function_call": // OpenAI's form before tools
+			if v.Type() == fastjson.TypeObject {
+				call := ToolCall{Name: string(v.GetStringBytes("name")),
+					Arguments: string(v.GetStringBytes("arguments"))}
+				if call.Name != "" {
+					m.ToolCalls = append(m.ToolCalls, call)
+				}
+			}
+		case "images", "audio":
 			if v.Type() != fastjson.TypeNull && !emptyArray(v) && string(v.MarshalTo(nil)) != `""` {
-				err = fmt.Errorf("field %q is not supported by this server; leave it out", field)
+				more = d.leftOut(string(key))
 			}
 		}
 	})
@@ -103,48 +120,92 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 		return fmt.Errorf("field %q is missing; it must be %s", name+".role", rolesText)
 	case len(m.ToolCalls) > 0 && m.Role != "assistant":
 		return fmt.Errorf("field %q belongs to a message of the assistant", name+".tool_calls")
-	case !content && len(m.ToolCalls) == 0:
+	case !content && len(m.ToolCalls) == 0 && more == "":
 		return fmt.Errorf("field %q is missing; it must be a string or an array of text parts", name+".content")
 	}
+	if more != "" && m.Content != "" {
+		more = "\n" + more
+	}
+	m.Content += more
+	d.text += len(more)
 	return nil
 }
 
+// leftOut is the text in the place of something that this server cannot read. A client sends its history again with
+// every request: refusing it would end the conversation for ever.
+func (d *decoder) leftOut(kind string) string {
+	text, note := LeftOut(kind)
+	d.req.AddNote(note)
+	return text
+}
+
 // content reads a message's text: a string, or parts of type "text", which are joined by newlines as llama-server
-// and vLLM do. An assistant's null is an empty text.
-func (d *decoder) content(name string, v *fastjson.Value) (string, error) {
+// and vLLM do; and its thought, of parts of type "thinking". An assistant's null is an empty text. A part of another
+// type is a placeholder.
+func (d *decoder) content(name string, v *fastjson.Value) (content, thought string, err error) {
 	const must = `a string or an array of {"type":"text","text":…} parts`
 	switch v.Type() {
 	case fastjson.TypeNull:
-		return "", nil
+		return "", "", nil
 	case fastjson.TypeString:
-		return d.str(name, v)
+		content, err = d.str(name, v)
+		return content, "", err
 	case fastjson.TypeArray:
 	default:
-		return "", wrongType(name, v, must)
+		return "", "", wrongType(name, v, must)
 	}
 	parts, _ := v.Array()
 	var text []byte
+	texts := 0
 	for i, part := range parts {
 		field := fmt.Sprintf("%s[%d]", name, i)
 		if part.Type() != fastjson.TypeObject {
-			return "", wrongType(field, part, `an object {"type":"text","text":…}`)
+			return "", "", wrongType(field, part, `an object {"type":"text","text":…}`)
 		}
-		if t := part.GetStringBytes("type"); string(t) != "text" {
-			return "", fmt.Errorf("field %q is %s; it must be \"text\": this server reads text only", field+".type",
-				quoted(t))
+		kind, s := string(part.GetStringBytes("type")), ""
+		switch kind {
+		case "":
+			return "", "", fmt.Errorf("field %q is missing; it must be a string", field+".type")
+		case "thinking", "reasoning", "redacted_thinking":
+			thought += thinkingPart(part)
+			continue
+		case "refusal":
+			s, err = d.str(field+".refusal", part.Get("refusal"))
+		case "text", "input_text", "output_text":
+			if !part.Exists("text") {
+				return "", "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
+			}
+			s, err = d.str(field+".text", part.Get("text"))
+		default:
+			s = d.leftOut(kind)
 		}
-		if !part.Exists("text") {
-			return "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
-		}
-		s, err := d.str(field+".text", part.Get("text"))
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
-		if i > 0 {
+		if texts++; texts > 1 {
 			d.joints = append(d.joints, len(text))
 			text = append(text, '\n')
 		}
 		text = append(text, s...)
 	}
-	return string(text), nil
+	return string(text), thought, nil
+}
+
+// thinkingPart is the text of a part of type "thinking": a string, or parts of text as Mistral has them.
+func thinkingPart(part *fastjson.Value) (text string) {
+	for _, field := range []string{"thinking", "text"} {
+		v := part.Get(field)
+		if v == nil {
+			continue
+		}
+		if v.Type() == fastjson.TypeArray {
+			for _, p := range v.GetArray() {
+				text += string(p.GetStringBytes("text"))
+			}
+			return text
+		}
+		s, _ := v.StringBytes()
+		return string(s)
+	}
+	return ""
 }

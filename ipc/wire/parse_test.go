@@ -398,8 +398,6 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,` +
 			`"add_generation_prompt":true}`, "a", BadRequest, `fields "continue_final_message" and ` +
 			`"add_generation_prompt" are both true`},
-		{`{"id":"a","messages":[{"role":"user","content":"x","images":["a"]}]}`, "a", BadRequest,
-			`field "messages[0].images" is not supported`},
 
 		{`{"id":"a","messages":{}}`, "a", BadRequest, `field "messages" is an object; it must be an array`},
 		{`{"id":"a","messages":[]}`, "a", BadRequest, `field "messages" is empty`},
@@ -413,8 +411,8 @@ func TestParseErrors(t *testing.T) {
 			`field "messages[0].content" is a number`},
 		{`{"id":"a","messages":[{"role":"user","content":[7]}]}`, "a", BadRequest,
 			`field "messages[0].content[0]" is a number`},
-		{`{"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "a", BadRequest,
-			`"messages[0].content[0].type" is "image_url"; it must be "text"`},
+		{`{"id":"a","messages":[{"role":"user","content":[{"text":"x"}]}]}`, "a", BadRequest,
+			`"messages[0].content[0].type" is missing`},
 		{`{"id":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "a", BadRequest,
 			`"messages[0].content[0].text" is missing`},
 		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest,
@@ -639,5 +637,35 @@ func TestParserGivesLargeMemoryBack(t *testing.T) {
 	}
 	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.b != nil {
 		t.Error("the parser kept the tree of a large message")
+	}
+}
+
+// Parts that cannot be read leave a placeholder: a client sends its history again with every request.
+func TestPartsThatCannotBeReadLeaveAPlaceholder(t *testing.T) {
+	def := DefaultRequest()
+	f, err := Parse(new(Parser), []byte(`{"id":"a","messages":[
+		{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:"}},
+			{"type":"input_audio"},{"type":"image_url"}]},
+		{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},
+			{"type":"text","text":"so"},{"type":"refusal","refusal":"no"}]},
+		{"role":"user","content":"x","images":["a"]},
+		{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{"}},
+		{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":null}},
+			{"function":{"name":"f","arguments":[1]}}]},
+		{"role":"assistant","content":null,"refusal":"never"}]}`), &def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.Request.Messages
+	const image = "[image_url left out: this server reads text]"
+	if m[0].Content != "look\n"+image+"\n[input_audio left out: this server reads text]\n"+image ||
+		m[1].Content != "so\nno" || m[1].ReasoningContent != "hm" ||
+		m[2].Content != "x\n[images left out: this server reads text]" ||
+		m[3].ToolCalls[0].Arguments != "{" || m[4].ToolCalls[0].Arguments != "" ||
+		m[4].ToolCalls[1].Arguments != "[1]" || m[5].Content != "never" {
+		t.Errorf("%q", m)
+	}
+	if n := f.Request.Notes; len(n) != 3 || n[0].Times != 2 || n[0].Reason != "part_left_out" {
+		t.Errorf("%+v", n)
 	}
 }

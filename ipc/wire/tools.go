@@ -269,7 +269,8 @@ func (d *decoder) toolCalls(name string, v *fastjson.Value) (calls []ToolCall, e
 						case "name":
 							c.Name, err = d.toolName(field, v)
 						case "arguments":
-							if v.Type() == fastjson.TypeObject {
+							// A server or a model may have written anything, and the client cannot take it back.
+							if v.Type() != fastjson.TypeString {
 								c.Arguments = string(appendValue(nil, v))
 								return nil
 							}

@@ -24,6 +24,39 @@ const (
 	PriorityBackground
 )
 
+// Note is what was changed in a conversation before it was rendered.
+type Note struct {
+	Reason string // short and stable
+	Text   string // a sentence
+	Times  int
+}
+
+// AddNote adds a note, or counts it if r has one of its text.
+func (r *Request) AddNote(n Note) {
+	for i := range r.Notes {
+		if r.Notes[i].Text == n.Text {
+			r.Notes[i].Times += n.Times
+			return
+		}
+	}
+	r.Notes = append(r.Notes, n)
+}
+
+// LeftOut is the text that stands in a conversation for a part of a kind that this server cannot read, and its note.
+func LeftOut(kind string) (text string, n Note) {
+	if len(kind) > MaxNameBytes {
+		kind = kind[:MaxNameBytes]
+	}
+	return "[" + kind + " left out: this server reads text]", Note{Reason: "part_left_out", Times: 1,
+		Text: "A part of type " + kind + " was left out of the conversation: this server reads text."}
+}
+
+// ToolLeftOut is the note of a tool that other servers run and this one does not offer.
+func ToolLeftOut(kind string) Note {
+	return Note{Reason: "tool_left_out", Times: 1,
+		Text: "A tool of type " + kind[:min(len(kind), MaxNameBytes)] + " was left out: this server runs no tools."}
+}
+
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
@@ -55,6 +88,7 @@ type Request struct {
 	// How the rendering of Messages ends.
 	Continue     Continue
 	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
+	Notes        []Note // what an API has changed in Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
 	Stop     []string // in the client's order; each 1…256 bytes

@@ -55,6 +55,10 @@ type block struct {
 	ToolUseID string  `json:"tool_use_id"`
 	Content   rawJSON `json:"content"` // of a tool_result: a string or blocks
 	IsError   bool    `json:"is_error"`
+
+	Title    string  `json:"title"`     // of a document or a search_result
+	Source   rawJSON `json:"source"`    // of a document: {"type":"text","data":…} or {"type":"content","content":…}
+	ToolName string  `json:"tool_name"` // of a tool_reference
 }
 
 type thinking struct {
@@ -96,6 +100,8 @@ type request struct {
 	Think    *wireThink    `json:"think,omitempty"`
 	Effort   *string       `json:"reasoning_effort,omitempty"`
 	Format   *wireFormat   `json:"response_format,omitempty"`
+
+	left wire.Request // its notes: what was left out
 }
 
 type wireMessage struct {
@@ -179,7 +185,9 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 		}
 		want.Format = &wireFormat{"json_schema", &wireSchema{format.Schema}}
 	}
-	req, err = fields.Request(id, &want)
+	if req, err = fields.Request(id, &want); err == nil {
+		req.Notes = append(req.Notes, want.left.Notes...)
+	}
 	return req, in.Stream, err
 }
 
@@ -187,7 +195,7 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 func (want *request) conversation(in *body) error {
 	names := map[string]string{} // of calls, by id
 	if in.System != nil {
-		text, err := textOf(in.System, "system", "\n\n")
+		text, err := want.textOf(in.System, "system", "\n\n")
 		if err != nil {
 			return err
 		}
@@ -208,7 +216,7 @@ func (want *request) conversation(in *body) error {
 			err = want.assistant(blocks, field, names)
 		case "system":
 			var text string
-			if text, err = textOf(m.Content, field+".content", "\n\n"); err == nil {
+			if text, err = want.textOf(m.Content, field+".content", "\n\n"); err == nil {
 				want.Messages = append(want.Messages, wireMessage{Role: "system", Content: &text})
 			}
 		default:
@@ -233,7 +241,7 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 		case "text":
 			texts = append(texts, b.Text)
 		case "tool_result":
-			text, err := textOf(b.Content, where+".content", "\n")
+			text, err := want.textOf(b.Content, where+".content", "\n")
 			if err != nil {
 				return err
 			}
@@ -243,7 +251,11 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 			want.Messages = append(want.Messages, wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID,
 				Name: names[b.ToolUseID]})
 		default:
-			return unread(where, b.Type)
+			text, err := want.unread(&b, where)
+			if err != nil {
+				return err
+			}
+			texts = append(texts, text)
 		}
 	}
 	if texts != nil || len(blocks) == 0 {
@@ -274,7 +286,11 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 			m.ToolCalls = append(m.ToolCalls,
 				wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
 		default:
-			return unread(where, b.Type)
+			text, err := want.unread(&b, where)
+			if err != nil {
+				return err
+			}
+			texts = append(texts, text)
 		}
 	}
 	if texts != nil || m.ToolCalls == nil {
@@ -285,15 +301,48 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 	return nil
 }
 
-// unread returns the error for an unsupported block.
-func unread(where, kind string) error {
-	switch kind {
-	case "image":
-		return api.Refuse(fmt.Sprintf("%s: image input is not supported: this server reads text", where))
+// unread returns the text in the place of a block that is not text: a document's text, or a placeholder. A client sends
+// its history again with every request, so that refusing a block would end the conversation for ever.
+func (want *request) unread(b *block, where string) (string, error) {
+	switch b.Type {
 	case "":
-		return api.Refuse(fmt.Sprintf(`field "%s.type" is missing`, where))
+		return "", api.Refuse(fmt.Sprintf(`field "%s.type" is missing`, where))
+	case "tool_reference":
+		return "The tool " + b.ToolName + " is available.", nil
+	case "document", "search_result":
+		if text, ok := want.documentText(b, where); ok {
+			if b.Title != "" {
+				text = b.Title + "\n" + text
+			}
+			return text, nil
+		}
 	}
-	return api.Refuse(fmt.Sprintf("%s: blocks of type %.40q are not supported by this server", where, kind))
+	text, note := wire.LeftOut(b.Type)
+	want.left.AddNote(note)
+	return text, nil
+}
+
+// documentText returns the text of a document or a search result that is text.
+func (want *request) documentText(b *block, where string) (string, bool) {
+	content := b.Content
+	if content == nil {
+		var source struct {
+			Type, Data string
+			Content    rawJSON
+		}
+		if json.Unmarshal(b.Source, &source) != nil {
+			return "", false
+		}
+		if source.Type == "text" {
+			return source.Data, true
+		}
+		content = source.Content
+	}
+	if content == nil {
+		return "", false
+	}
+	text, err := want.textOf(content, where+".content", "\n")
+	return text, err == nil
 }
 
 // blocksOf parses content; a string is one block of text.
@@ -311,7 +360,7 @@ func blocksOf(raw rawJSON, field string) (blocks []block, err error) {
 }
 
 // textOf returns the text of a string or of blocks of text; absent content is an empty text.
-func textOf(raw rawJSON, field, between string) (string, error) {
+func (want *request) textOf(raw rawJSON, field, between string) (string, error) {
 	if raw == nil {
 		return "", nil
 	}
@@ -321,20 +370,23 @@ func textOf(raw rawJSON, field, between string) (string, error) {
 	}
 	texts := make([]string, len(blocks))
 	for i, b := range blocks {
-		if b.Type != "text" {
-			return "", unread(fmt.Sprintf("%s[%d]", field, i), b.Type)
+		if texts[i] = b.Text; b.Type != "text" {
+			if texts[i], err = want.unread(&b, fmt.Sprintf("%s[%d]", field, i)); err != nil {
+				return "", err
+			}
 		}
-		texts[i] = b.Text
 	}
 	return strings.Join(texts, between), nil
 }
 
 // useTools translates tools and tool_choice.
 func (want *request) useTools(in *body) error {
-	for i, t := range in.Tools {
-		if t.Type != nil && *t.Type != "custom" {
-			return api.Refuse(fmt.Sprintf(`field "tools[%d].type" is %.60q; it must be "custom": this server has no `+
-				`built-in tools`, i, *t.Type))
+	hosted := map[string]bool{}
+	for _, t := range in.Tools {
+		if t.Type != nil && *t.Type != "custom" { // a tool that Anthropic's servers run
+			want.left.AddNote(wire.ToolLeftOut(*t.Type))
+			hosted[t.Name] = true
+			continue
 		}
 		want.Tools = append(want.Tools,
 			wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema,
@@ -343,6 +395,10 @@ func (want *request) useTools(in *body) error {
 	c := in.ToolChoice
 	if c == nil {
 		return nil
+	}
+	switch {
+	case c.Type == "tool" && hosted[c.Name], c.Type == "any" && len(want.Tools) == 0 && len(hosted) > 0:
+		c.Type = "auto" // a tool that is not offered cannot be called
 	}
 	switch c.Type {
 	case "auto", "none":

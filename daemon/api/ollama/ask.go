@@ -22,14 +22,9 @@ func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		a.loaded(&in.commonBody)
 		return
 	}
-	messages, err := wireMessages(in.Messages)
-	if err != nil {
-		a.fail(api.AsError(err))
-		return
-	}
 	req, err := in.request(a.id, body, struct {
 		Messages []wireMessage `json:"messages"`
-	}{messages})
+	}{wireMessages(in.Messages)})
 	if err != nil {
 		a.fail(api.AsError(err))
 		return

@@ -125,6 +125,7 @@ type wireMessage struct {
 	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
 	Name       string     `json:"name,omitempty"`
+	Images     []rawJSON  `json:"images,omitempty"` // package wire puts a placeholder in their place
 }
 
 type wireCall struct {
@@ -139,16 +140,12 @@ type wireFunction struct {
 }
 
 // wireMessages translates messages.
-func wireMessages(list []message) ([]wireMessage, error) {
+func wireMessages(list []message) []wireMessage {
 	out := make([]wireMessage, len(list))
 	for i := range list {
 		m := &list[i]
-		if len(m.Images) > 0 {
-			return nil, api.Refuse(fmt.Sprintf(`field "messages[%d].images" is not supported: this server reads text`,
-				i))
-		}
 		out[i] = wireMessage{Role: strings.ToLower(m.Role), Content: m.Content, Reasoning: m.Thinking,
-			ToolCallID: m.ToolCallID, Name: m.ToolName}
+			ToolCallID: m.ToolCallID, Name: m.ToolName, Images: m.Images}
 		for _, c := range m.ToolCalls {
 			if c.Function.Arguments == nil {
 				c.Function.Arguments = rawJSON("{}")
@@ -157,7 +154,7 @@ func wireMessages(list []message) ([]wireMessage, error) {
 				wireCall{c.ID, "function", wireFunction{c.Function.Name, c.Function.Arguments}})
 		}
 	}
-	return out, nil
+	return out
 }
 
 type generateBody struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // Items are the parts of a response's input and output. The store keeps them as JSON; this file translates them into
@@ -103,6 +104,14 @@ type conversation struct {
 	declared []chatTool
 	tools    map[string]toolName // by the name that the model uses
 	calls    map[string]string   // names of earlier calls by id
+	left     wire.Request        // its notes: what was left out
+}
+
+// leftOut returns the text in the place of something that this server cannot read.
+func (c *conversation) leftOut(kind string) string {
+	text, note := wire.LeftOut(kind)
+	c.left.AddNote(note)
+	return text
 }
 
 // add appends an item. Consecutive items of the assistant (thinking, text, calls) become one message, as chat templates
@@ -126,7 +135,7 @@ func (c *conversation) add(raw rawJSON) error {
 	case "custom_tool_call":
 		return c.call(&it, string(api.AppendJSON(nil, customInput{it.Input})))
 	case "function_call_output", "custom_tool_call_output":
-		text, err := textOf(it.Output, "output")
+		text, err := c.textOf(it.Output, "output")
 		if err != nil {
 			return err
 		}
@@ -136,7 +145,18 @@ func (c *conversation) add(raw rawJSON) error {
 	case "additional_tools":
 		return c.declare(it.Tools)
 	}
-	return fmt.Errorf("items of type %.60q are not supported by this server", it.Type)
+	// A hosted tool's call, a compaction: the client sends it again with every request.
+	text := c.leftOut(it.Type)
+	if strings.HasSuffix(it.Type, "_output") || it.Type == "compaction" {
+		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+		return nil
+	}
+	m := c.assistant()
+	if m.Content != nil || m.ToolCalls != nil {
+		m = c.begin()
+	}
+	m.Content = jsonText(text)
+	return nil
 }
 
 // customInput is the arguments of a custom tool's call: the model calls it as a function with one text.
@@ -152,13 +172,13 @@ func argumentsOf(raw rawJSON) (string, error) {
 	case raw[0] == '{':
 		return string(raw), nil
 	case json.Unmarshal(raw, &text) != nil:
-		return "", fmt.Errorf(`field "arguments" must be a string of JSON`)
+		return string(raw), nil // whatever it is, the client cannot take it back
 	}
 	return text, nil
 }
 
 func (c *conversation) message(it *item) error {
-	text, err := textOf(it.Content, "content")
+	text, err := c.textOf(it.Content, "content")
 	if err != nil {
 		return err
 	}
@@ -208,7 +228,7 @@ func (c *conversation) reasoning(it *item) error {
 	var err error
 	switch {
 	case len(it.Content) > 0 && it.Content[0] == '[':
-		text, err = textOf(it.Content, "content")
+		text, err = c.textOf(it.Content, "content")
 	case it.Encrypted != nil && strings.HasPrefix(*it.Encrypted, encryptedPrefix):
 		var b []byte
 		if b, err = base64.StdEncoding.DecodeString((*it.Encrypted)[len(encryptedPrefix):]); err == nil {
@@ -262,13 +282,16 @@ func (c *conversation) call(it *item, arguments string) error {
 }
 
 // textOf returns the text of a string or of parts, joined as package wire joins the parts of a message.
-func textOf(raw rawJSON, field string) (string, error) {
+func (c *conversation) textOf(raw rawJSON, field string) (string, error) {
 	var text string
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil
 	}
 	if json.Unmarshal(raw, &text) == nil {
 		return text, nil
+	}
+	if raw[0] == '{' {
+		return string(raw), nil // a result that is an object
 	}
 	var parts []part
 	if err := json.Unmarshal(raw, &parts); err != nil {
@@ -282,7 +305,7 @@ func textOf(raw rawJSON, field string) (string, error) {
 		case "refusal":
 			texts[i] = p.Refusal
 		default:
-			return "", fmt.Errorf("field %q has a part of type %.40q; this server reads text only", field, p.Type)
+			texts[i] = c.leftOut(p.Type)
 		}
 	}
 	return strings.Join(texts, "\n"), nil

@@ -3,11 +3,11 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // responsesTool is a tool in the format of /v1/responses.
@@ -81,8 +81,8 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 		case slices.Contains(leftOut, t.Type):
 			continue
 		default:
-			return api.Refuse(fmt.Sprintf("tools of type %.60q are not supported: this server runs no tools; send "+
-				"functions", t.Type))
+			c.left.AddNote(wire.ToolLeftOut(t.Type))
+			continue
 		}
 		c.tools[name.wire()] = name
 	}
@@ -106,6 +106,9 @@ func (t *responsesTool) customDescription() string {
 func (c *conversation) choice(raw rawJSON) (any, error) {
 	if raw == nil || len(raw) > 0 && raw[0] == '"' {
 		if raw == nil {
+			return nil, nil
+		}
+		if string(raw) == `"required"` && len(c.declared) == 0 && c.left.Notes != nil {
 			return nil, nil
 		}
 		return raw, nil
@@ -132,6 +135,10 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"),
 			"tools": allowed}}, nil
 	}
-	return nil, api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.60q; it must be "function", "custom" or `+
-		`"allowed_tools"`, in.Type))
+	if in.Type == "" {
+		return nil, api.Refuse(`field "tool_choice.type" is missing; it must be "function", "custom" or ` +
+			`"allowed_tools"`)
+	}
+	c.left.AddNote(wire.ToolLeftOut(in.Type)) // a tool that is not offered cannot be called
+	return nil, nil
 }
