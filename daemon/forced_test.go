@@ -223,13 +223,15 @@ func TestForcedCallsRefused(t *testing.T) {
 		edit func(*wire.Request)
 		says string
 	}{
-		{coder, func(q *wire.Request) { q.Tools = set }, `tool "set": additionalProperties`},
+		{coder, func(q *wire.Request) {
+			q.Tools = []wire.Tool{{Name: "set", Strict: true, Parameters: []byte(
+				`{"type":"object","properties":{"a":{"type":"string","pattern":"\\bx"}}}`)}}
+		}, `tools: tool "set": schema: pattern at #/properties/a: `},
 		{harmony, func(*wire.Request) {}, "tool_choice: "},
-		{r, func(q *wire.Request) { q.Tools = unheldTools() }, "odd"},
 		{r, func(q *wire.Request) {
 			q.Tools, q.ToolChoice = unheldTools(), wire.ToolChoice{}
 			q.Tools[2].Strict = true
-		}, "odd"},
+		}, `tool "odd": schema: type at #/properties/x: `},
 		{r, func(q *wire.Request) { q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"a"}} },
 			"tool_choice"},
 		{r, func(q *wire.Request) { q.Think.AnswerCue = "So" }, "think.answer_cue"},
@@ -242,9 +244,38 @@ func TestForcedCallsRefused(t *testing.T) {
 	q.Sampling.Temperature, q.Messages, q.Tools, q.Stream = 0, []wire.Message{{Role: "user", Content: "question"}}, set,
 		true
 	if a := coder.called(&q); len(a.calls) != 1 || a.calls[0].Arguments != `{"a":"b"}` {
-		t.Errorf("a call that is not held: %v", a)
+		t.Errorf("a call with arguments that have no names: %v", a)
 	}
 	for _, r := range []*running{r, harmony, coder} {
+		r.nothingLeft()
+	}
+}
+
+// TestUnenforceableToolIsHeldAlone: one tool whose schema cannot be enforced is held by any object; the others keep
+// their schemas, and a required call of either is written.
+func TestUnenforceableToolIsHeldAlone(t *testing.T) {
+	odd := wire.Tool{Name: "grep", Parameters: []byte(`{"type":"object","properties":{"pattern":{"type":"string",` +
+		`"pattern":"\\bx"}},"required":["pattern"]}`)}
+	for _, template := range []string{"Qwen3-Coder", "Qwen-Qwen3-0.6B"} {
+		r := serve(t, fake.Config{Template: publishedTemplate(t, template), Scripts: []fake.Script{{Emit: "In words."}}},
+			"-c", "16384")
+		for _, name := range []string{"grep", "get_weather"} {
+			q := wire.DefaultRequest()
+			q.Sampling.Temperature, q.Messages, q.MaxTokens = 0, []wire.Message{{Role: "user", Content: "question"}}, 400
+			q.Tools = append([]wire.Tool{odd}, weatherTools...)
+			q.ToolChoice = wire.ToolChoice{Mode: wire.ToolNamed, Name: name}
+			q.Think.Mode = wire.ThinkOff
+			a, err := r.dial().Chat(t.Context(), &q)
+			if err != nil {
+				t.Errorf("%s, %s: %v", template, name, err)
+			} else if len(a.Calls) == 1 {
+				var arguments struct{ Location *string }
+				if err := json.Unmarshal([]byte(a.Calls[0].Arguments), &arguments); err != nil ||
+					name == "get_weather" && arguments.Location == nil {
+					t.Errorf("%s, %s: %s", template, name, a.Calls[0].Arguments)
+				}
+			}
+		}
 		r.nothingLeft()
 	}
 }

@@ -66,7 +66,7 @@ type Parser struct {
 	nested  []byte // the JSON string that holds the arguments
 	hasArgs bool
 	key     []byte
-	allowed types // of the parameter
+	may     param // what the parameter may be
 	scan    int   // bytes after pos in which the value's end is not
 	quoted  bool  // the value's opening quote is written
 	json    scanner
