@@ -79,6 +79,17 @@ func (t *Tools) find(name string) int {
 	return -1
 }
 
+// begins reports whether name is the beginning of a tool's name, or of one in quotes with what follows it.
+func (t *Tools) begins(name string) bool {
+	word, _, ended := strings.Cut(name, `"`)
+	for i := range t.list {
+		if t.list[i].Name == word || !ended && strings.HasPrefix(t.list[i].Name, word) {
+			return true
+		}
+	}
+	return false
+}
+
 // param returns what a tool's parameter may be; anything where the schema does not say.
 func (t *Tools) param(tool int, name []byte) param {
 	if p, ok := t.params[tool][string(name)]; ok {

@@ -190,6 +190,20 @@ func (p *Parser) paramValue() bool {
 	return false
 }
 
+// endless reports whether the call that is being read has its end within a value, whose own end the model left out.
+func (p *Parser) endless() bool {
+	if p.state != inParamValue {
+		return false
+	}
+	text := p.buf[p.from:] // a string that is passed on is behind pos
+	for i := range text {
+		if n, f := oneOf(text[i:], p.spec.after, true); n > 0 && f == yes {
+			return true
+		}
+	}
+	return false
+}
+
 // inRaw reports whether value began a section that is taken as it is, which has not ended.
 func (p *Parser) inRaw(value []byte) bool {
 	raw := p.spec.raw
