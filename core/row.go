@@ -96,7 +96,11 @@ func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte)
 		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)
 		answer, stopped = c.answer(r, rest, s, answer)
 		if !stopped && r.Calls != nil {
-			answer, stopped = c.called(r, r.Calls.Finish(), s, answer)
+			if m.Event.Has(meridian.Completed) || r.Last {
+				answer, stopped = c.called(r, r.Calls.Finish(), s, answer)
+			} else {
+				answer, stopped = c.called(r, r.Calls.Cut(), s, answer)
+			}
 		}
 		if !stopped {
 			answer = append(answer, r.Text.Flush()...)

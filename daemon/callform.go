@@ -47,36 +47,28 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
 	strict := must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict })
-	for i := range tools {
-		if choice.Mode == toolcall.Named && tools[i].Name != choice.Name {
-			continue
-		}
-		if err := m.calls.CanHold(&tools[i]); err != nil && strict {
-			return refuse("tools: %v", err)
-		} else if err != nil {
-			return format, nil, nil // calls are not constrained
-		}
-	}
 	headed := heads != nil && (must || format != nil || m.calls.Named())
 	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls, headed), field: "tools", calls: true,
 		must: must, headed: headed, optional: !strict,
 		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
-			b, limits := grammar.NewBuilder(l), jsonschema.Limits{Grammar: l}
+			limits := jsonschema.Limits{Grammar: l}
 			text := m.calls.Text(tools, choice, w.ParallelToolCalls)
 			if headed && m.calls.Headed() {
 				text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls)
 			}
-			root, err := toolcalls.Add(b, text, jsonschema.Options{}, limits)
-			if err != nil {
-				return nil, err
-			}
-			if headed && !m.calls.Headed() {
-				root = b.Seq(b.Literal(heads.Answer), root)
-			}
-			if headed {
-				root = headedTurn(b, heads, root)
-			}
-			return b.Build(root)
+			return toolcalls.Build(l, true, func(b *grammar.Builder, h *toolcalls.Holder) (grammar.Node, error) {
+				root, err := h.Add(b, text, limits)
+				if err != nil {
+					return 0, err
+				}
+				if headed && !m.calls.Headed() {
+					root = b.Seq(b.Literal(heads.Answer), root)
+				}
+				if headed {
+					root = headedTurn(b, heads, root)
+				}
+				return root, nil
+			})
 		}}, nil
 }
 
@@ -85,7 +77,7 @@ func callsKey(tools []toolcall.Tool, choice toolcall.Choice, parallel, headed bo
 	h := blake3.New()
 	fmt.Fprintf(h, "calls %d %q %v %v", choice.Mode, choice.Name, parallel, headed)
 	for i := range tools {
-		fmt.Fprintf(h, " %q %q", tools[i].Name, tools[i].Parameters)
+		fmt.Fprintf(h, " %q %q %v", tools[i].Name, tools[i].Parameters, tools[i].Strict)
 	}
 	return [32]byte(h.Sum(nil))
 }

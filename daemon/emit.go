@@ -62,7 +62,10 @@ func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text [
 
 // endRequest finalises r with an eos.
 func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
-	if reason == wire.Stop && len(r.calls) > 0 {
+	switch {
+	case reason == wire.Stop && r.cutCall:
+		reason = wire.Length // the model ended within a call: the answer is not complete
+	case reason == wire.Stop && len(r.calls) > 0:
 		reason = wire.Calls
 	}
 	l.m.Finished(string(reason))

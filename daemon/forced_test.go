@@ -177,7 +177,7 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 	r.nothingLeft()
 }
 
-// A call that max_tokens cuts short is not repeated as text after its parts were sent; a whole answer has it as text.
+// A call that max_tokens cuts short is no text: its parts were sent, or it is left out of a whole answer.
 func TestForcedCallCutShort(t *testing.T) {
 	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
 		{Emit: `<tool_call>{"name": "get_weather", "arguments": {"location": "Berlin, Paris, Rome and all the other ` +
@@ -193,7 +193,7 @@ func TestForcedCallCutShort(t *testing.T) {
 			if a.reason != string(wire.Length) ||
 				stream && (a.text != "" || len(a.calls) != 1 || !strings.HasPrefix(a.calls[0].Arguments,
 					`{"location": "Ber`)) ||
-				!stream && (len(a.calls) != 0 || !strings.Contains(a.text, `"location": "Ber`)) {
+				!stream && (len(a.calls) != 0 || a.text != "") {
 				t.Errorf("choice %d, stream %v: %v", choice, stream, a)
 			}
 		}
@@ -223,13 +223,15 @@ func TestForcedCallsRefused(t *testing.T) {
 		edit func(*wire.Request)
 		says string
 	}{
-		{coder, func(q *wire.Request) { q.Tools = set }, `tool "set": additionalProperties`},
+		{coder, func(q *wire.Request) {
+			q.Tools = []wire.Tool{{Name: "set", Strict: true, Parameters: []byte(
+				`{"type":"object","properties":{"a":{"type":"string","pattern":"\\bx"}}}`)}}
+		}, `tools: tool "set": schema: pattern at #/properties/a: `},
 		{harmony, func(*wire.Request) {}, "tool_choice: "},
-		{r, func(q *wire.Request) { q.Tools = unheldTools() }, "odd"},
 		{r, func(q *wire.Request) {
 			q.Tools, q.ToolChoice = unheldTools(), wire.ToolChoice{}
 			q.Tools[2].Strict = true
-		}, "odd"},
+		}, `tool "odd": schema: type at #/properties/x: `},
 		{r, func(q *wire.Request) { q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"a"}} },
 			"tool_choice"},
 		{r, func(q *wire.Request) { q.Think.AnswerCue = "So" }, "think.answer_cue"},
@@ -242,9 +244,81 @@ func TestForcedCallsRefused(t *testing.T) {
 	q.Sampling.Temperature, q.Messages, q.Tools, q.Stream = 0, []wire.Message{{Role: "user", Content: "question"}}, set,
 		true
 	if a := coder.called(&q); len(a.calls) != 1 || a.calls[0].Arguments != `{"a":"b"}` {
-		t.Errorf("a call that is not held: %v", a)
+		t.Errorf("a call with arguments that have no names: %v", a)
 	}
 	for _, r := range []*running{r, harmony, coder} {
 		r.nothingLeft()
 	}
+}
+
+// TestUnenforceableToolIsHeldAlone: one tool whose schema cannot be enforced is held by any object; the others keep
+// their schemas, and a required call of either is written.
+func TestUnenforceableToolIsHeldAlone(t *testing.T) {
+	odd := wire.Tool{Name: "grep", Parameters: []byte(`{"type":"object","properties":{"pattern":{"type":"string",` +
+		`"pattern":"\\bx"}},"required":["pattern"]}`)}
+	for _, template := range []string{"Qwen3-Coder", "Qwen-Qwen3-0.6B"} {
+		r := serve(t, fake.Config{Template: publishedTemplate(t, template), Scripts: []fake.Script{{Emit: "In words."}}},
+			"-c", "16384")
+		for _, name := range []string{"grep", "get_weather"} {
+			q := wire.DefaultRequest()
+			q.Sampling.Temperature, q.Messages, q.MaxTokens = 0, []wire.Message{{Role: "user", Content: "question"}}, 400
+			q.Tools = append([]wire.Tool{odd}, weatherTools...)
+			q.ToolChoice = wire.ToolChoice{Mode: wire.ToolNamed, Name: name}
+			q.Think.Mode = wire.ThinkOff
+			a, err := r.dial().Chat(t.Context(), &q)
+			if err != nil {
+				t.Errorf("%s, %s: %v", template, name, err)
+			} else if len(a.Calls) == 1 {
+				var arguments struct{ Location *string }
+				if err := json.Unmarshal([]byte(a.Calls[0].Arguments), &arguments); err != nil ||
+					name == "get_weather" && arguments.Location == nil {
+					t.Errorf("%s, %s: %s", template, name, a.Calls[0].Arguments)
+				}
+			}
+		}
+		r.nothingLeft()
+	}
+}
+
+// TestCutCallIsIncompleteOverEachAPI: a required call that the limit of tokens cuts off is incomplete in every API, and
+// nothing of its notation is text.
+func TestCutCallIsIncompleteOverEachAPI(t *testing.T) {
+	const call = "<tool_call>\n<function=get_weather>\n<parameter=location>\nParis\n</parameter>\n</function>\n</tool_call>"
+	r := serve(t, fake.Config{Template: publishedTemplate(t, "Qwen3-Coder"), Scripts: []fake.Script{{Emit: call + call}}},
+		"-c", "16384")
+	web := r.web()
+	const schema = `{"type":"object","properties":{"location":{"type":"string"}},"required":["location"]}`
+	const function = `{"type":"function","function":{"name":"get_weather","parameters":` + schema + `}}`
+	const ask = `"messages":[{"role":"user","content":"q"}],`
+	points := 0
+	for n := 1; n < len(call)+30; n += 3 {
+		for _, c := range []struct{ path, body, says string }{
+			{"/v1/chat/completions", ask + `"temperature":0,"tools":[` + function + `],"tool_choice":"required",` +
+				fmt.Sprintf(`"max_tokens":%d`, n), `"finish_reason":"length"`},
+			{"/v1/messages", ask + `"temperature":0,"tools":[{"name":"get_weather","input_schema":` + schema +
+				`}],"tool_choice":{"type":"any"},` + fmt.Sprintf(`"max_tokens":%d`, n), `"stop_reason":"max_tokens"`},
+			{"/v1/responses", `"store":false,"input":"q","temperature":0,"tools":[{"type":"function","name":"get_weather",` +
+				`"parameters":` + schema + `}],"tool_choice":"required",` + fmt.Sprintf(`"max_output_tokens":%d`, n),
+				`"status":"incomplete"`},
+			{"/api/chat", `"model":"x",` + ask + `"tools":[` + function +
+				`],"options":{"temperature":0,` + fmt.Sprintf(`"num_predict":%d}`, n), `"done_reason":"length"`},
+		} {
+			for _, stream := range []bool{true, false} {
+				status, _, body := post(t, web, c.path, fmt.Sprintf(`{"stream":%v,%s}`, stream, c.body))
+				points++
+				plain := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(string(body))
+				for _, leak := range []string{"<tool", "<func", "<para", "</para", "</func", "<pa", "</"} {
+					if strings.Contains(plain, leak) {
+						t.Errorf("%s stream %v, %d tokens: %q in %s", c.path, stream, n, leak, body)
+						break
+					}
+				}
+				if status != 200 || !strings.Contains(plain, c.says) {
+					t.Errorf("%s stream %v, %d tokens: %d %s", c.path, stream, n, status, body)
+				}
+			}
+		}
+	}
+	t.Logf("%d cut points", points)
+	r.nothingLeft()
 }

@@ -71,6 +71,7 @@ type request struct {
 	thinking     []byte    // like answer
 	calls        []wire.ToolCall
 	callText     []byte // arguments of the unfinished call
+	cutCall      bool   // the answer ended within a call
 	malformed    []malformedCall
 	started      time.Time          // first slice in a batch; zero while queued
 	trace        *telemetry.Request // nil: it is not traced

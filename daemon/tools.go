@@ -94,6 +94,7 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			if e.Index >= 0 { // its start was sent
 				r.calls, r.callText = r.calls[:len(r.calls)-1], r.callText[:0]
 			}
+			r.cutCall = r.cutCall || e.Reason == toolcall.Unfinished
 			l.m.MalformedCalls.Inc(string(e.Reason))
 			l.log.Debug("malformed call", "request", r.wireID, "reason", e.Reason, "form", r.callForm.Form().Name)
 			continue
@@ -105,7 +106,7 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 	}
 }
 
-// malformedCall is a part of an answer that looked like a call and stayed text.
+// malformedCall is a part of an answer that looked like a call and is none.
 type malformedCall struct {
 	at     time.Time
 	reason toolcall.Reason
@@ -117,6 +118,10 @@ const maxMalformed = 16
 // decision is the call's entry in why.
 func (c *malformedCall) decision(arrived time.Time) wire.Decision {
 	at := wire.Ms(c.at.Sub(arrived))
+	if c.reason == toolcall.Unfinished {
+		return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.reason),
+			Text: "A tool call is incomplete: " + c.reason.Explain() + "."}
+	}
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.reason),
 		Text: "A tool call was malformed and stayed text of the answer: " + c.reason.Explain() + "."}
 }

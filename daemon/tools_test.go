@@ -53,7 +53,10 @@ var weatherTools = []wire.Tool{
 		Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`)},
 }
 
-// unheldTools are tools with a schema that no grammar can enforce: a call of them may be malformed.
+// unheld is a form of the answer beside which calls are not held: a call may be malformed.
+var unheld = wire.Format{Kind: wire.FormatRegex, Payload: `[\s\S]*`}
+
+// unheldTools are tools with a schema that no grammar can enforce.
 func unheldTools() []wire.Tool {
 	return append(slices.Clone(weatherTools),
 		wire.Tool{Name: "odd", Description: "Odd",
@@ -153,8 +156,12 @@ func (r *running) callAnswers(edit func(*wire.Request)) map[string]called {
 		messages = append(messages, map[string]any{"role": m.Role, "content": m.Content})
 	}
 	for _, stream := range []bool{true, false} {
-		body, err := json.Marshal(map[string]any{"stream": stream, "temperature": 0, "messages": messages,
-			"tools": tools, "parallel_tool_calls": q.ParallelToolCalls})
+		members := map[string]any{"stream": stream, "temperature": 0, "messages": messages,
+			"tools": tools, "parallel_tool_calls": q.ParallelToolCalls}
+		if q.Format.Kind == wire.FormatRegex {
+			members["guided_regex"] = q.Format.Payload
+		}
+		body, err := json.Marshal(members)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -288,7 +295,7 @@ func TestToolCallsOfFamilies(t *testing.T) {
 			r := serve(t, cfg, "--ctx-size", "16384")
 			for protocol, got := range r.callAnswers(func(q *wire.Request) {
 				if strings.Contains(c.emit, `"nothing"`) {
-					q.Tools = unheldTools()
+					q.Format = unheld
 				}
 			}) {
 				if got.String() != c.want {
@@ -368,7 +375,7 @@ func TestWhyTellsOfCalls(t *testing.T) {
 		Scripts: []fake.Script{
 			{Emit: `<tool_call>{"name": "now"}</tool_call><tool_call>{"name": "never"}</tool_call>`}}})
 	q := wire.DefaultRequest()
-	q.ID, q.Sampling.Temperature, q.Tools, q.Messages = "mine", 0, unheldTools(),
+	q.ID, q.Sampling.Temperature, q.Tools, q.Format, q.Messages = "mine", 0, weatherTools, unheld,
 		[]wire.Message{{Role: "user", Content: "question"}}
 	a, err := r.dial().Chat(t.Context(), &q)
 	if err != nil || len(a.Calls) != 1 || a.Text != `<tool_call>{"name": "never"}</tool_call>` {

@@ -41,6 +41,10 @@ type Options struct {
 	// the schema's order with those that it does not name last, and integers as digits. Objects with minProperties or
 	// maxProperties take members in any order in both.
 	AnyForm bool
+	// Object leaves only objects, whatever else the schema allows.
+	Object bool
+	// Nullable reads "nullable": true beside a type as OpenAPI 3.0 does: null is allowed too.
+	Nullable bool
 }
 
 // Limits bounds one schema. A zero field takes its default.
@@ -144,35 +148,54 @@ func Compile(schema []byte, o Options, l Limits) (*grammar.Grammar, error) {
 
 // Add compiles schema into b and returns the node of its texts, for a grammar that has more around it.
 func Add(b *grammar.Builder, schema []byte, o Options, l Limits) (grammar.Node, error) {
+	c, root, err := newCompiler(b, schema, o, l)
+	if err != nil {
+		return 0, err
+	}
+	return c.result(c.emitRoot(root))
+}
+
+// result is n, unless an error came up.
+func (c *compiler) result(n grammar.Node) (grammar.Node, error) {
+	if c.err == nil {
+		c.err = c.b.Err()
+	}
+	if c.err != nil {
+		return 0, c.err
+	}
+	return n, nil
+}
+
+// newCompiler reads schema. root is what it allows.
+func newCompiler(b *grammar.Builder, schema []byte, o Options, l Limits) (c *compiler, root ref, err error) {
 	l.fill()
 	if len(schema) > l.Bytes {
-		return 0, &Error{Reason: fmt.Sprintf("%d bytes, more than %d (Limits.Bytes)", len(schema), l.Bytes),
+		return nil, 0, &Error{Reason: fmt.Sprintf("%d bytes, more than %d (Limits.Bytes)", len(schema), l.Bytes),
 			Kind: ErrLimit}
 	}
 	if !utf8.Valid(schema) {
-		return 0, &Error{Reason: "it is not UTF-8", Kind: ErrInvalid}
+		return nil, 0, &Error{Reason: "it is not UTF-8", Kind: ErrInvalid}
 	}
 	v, err := parseValue(schema, l.Depth)
 	if errors.Is(err, errDepth) {
-		return 0, &Error{Reason: fmt.Sprintf("nested deeper than %d (Limits.Depth)", l.Depth), Kind: ErrLimit}
+		return nil, 0, &Error{Reason: fmt.Sprintf("nested deeper than %d (Limits.Depth)", l.Depth), Kind: ErrLimit}
 	} else if err != nil {
-		return 0, &Error{Reason: err.Error(), Kind: ErrInvalid}
+		return nil, 0, &Error{Reason: err.Error(), Kind: ErrInvalid}
 	}
-	c := &compiler{limits: l, opts: o, b: b, s: b.Regex(), places: map[placeKey]ref{}, combos: map[string]ref{},
+	c = &compiler{limits: l, opts: o, b: b, s: b.Regex(), places: map[placeKey]ref{}, combos: map[string]ref{},
 		formats: map[string]regex.Expr{}, emitted: map[*set]*emission{}}
 	c.nodes = []node{{op: opNothing}, {op: opAnything}}
 	c.num = newNumbers(c.s, o.AnyForm)
 	c.full, c.none = c.fullSet(), noSet()
 	c.doc = newDocument(v)
 	c.marks = c.newMarks()
-	root := c.emitRoot(c.schema(&place{v: v, res: c.doc.root}))
-	if c.err == nil {
-		c.err = b.Err()
+	root = c.schema(&place{v: v, res: c.doc.root})
+	if o.Object {
+		object := &value{kind: objectValue, members: []member{{"type", &value{kind: stringValue, text: "object"}}}}
+		// in its own resource: siblings of an old draft's $ref count for nothing
+		root = c.and(root, c.schema(&place{v: object, res: &resource{root: object, draft: draft2020}}))
 	}
-	if c.err != nil {
-		return 0, c.err
-	}
-	return root, nil
+	return c, root, nil
 }
 
 // JSONObject is the grammar of any JSON object.

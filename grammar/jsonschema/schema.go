@@ -103,6 +103,9 @@ func (c *compiler) typed(p *place) *set {
 			return c.invalid(p, "type", "there is no type %.40q", t.text)
 		}
 	}
+	if n := p.v.get("nullable"); n != nil && n.kind == boolValue && n.truth && c.opts.Nullable {
+		out.null = true
+	}
 	return out
 }
 

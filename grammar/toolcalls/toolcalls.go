@@ -5,6 +5,7 @@
 package toolcalls
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/grammar"
@@ -13,34 +14,100 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
-// Compile returns the grammar of p. Errors are those of jsonschema.Compile: they name the keyword that cannot be
-// enforced.
-func Compile(p toolcall.Part, o jsonschema.Options, l jsonschema.Limits) (*grammar.Grammar, error) {
-	b := grammar.NewBuilder(l.Grammar)
-	root, err := Add(b, p, o, l)
-	if err != nil {
-		return nil, err
+// Compile returns the grammar of p. The schema of a tool that cannot be enforced is an error that names the tool, and
+// the keyword with its place (jsonschema.Error); with loose the arguments of such a tool are any object, unless it is
+// strict.
+func Compile(p toolcall.Part, loose bool, l jsonschema.Limits) (*grammar.Grammar, error) {
+	return Build(l.Grammar, loose, func(b *grammar.Builder, h *Holder) (grammar.Node, error) { return h.Add(b, p, l) })
+}
+
+// Build builds the grammar whose root add returns. With loose it adds again without the schemas that were found to be
+// unenforceable: a builder cannot forget what it was given.
+func Build(l grammar.Limits, loose bool, add func(*grammar.Builder, *Holder) (grammar.Node, error),
+) (*grammar.Grammar, error) {
+	h := &Holder{loose: loose, free: map[*toolcall.Tool]bool{}}
+	for {
+		b := grammar.NewBuilder(l)
+		root, err := add(b, h)
+		if err == nil {
+			var g *grammar.Grammar
+			if g, err = b.Build(root); err == nil {
+				return g, nil
+			}
+			err = h.unnamed(err)
+		}
+		if err != errAgain {
+			return nil, err
+		}
 	}
-	return b.Build(root)
+}
+
+// errAgain says that the grammar is to be built again, with fewer schemas.
+var errAgain = errors.New("toolcalls: again")
+
+// Holder adds calls to a grammar, and knows whose schemas are left out.
+type Holder struct {
+	loose bool
+	free  map[*toolcall.Tool]bool // tools whose arguments are any object
+	seen  []*toolcall.Tool
 }
 
 // Add adds p to b and returns its node.
-func Add(b *grammar.Builder, p toolcall.Part, o jsonschema.Options, l jsonschema.Limits) (grammar.Node, error) {
-	c := compiler{b: b, options: o, limits: l, schemas: map[string]grammar.Node{}}
+func (h *Holder) Add(b *grammar.Builder, p toolcall.Part, l jsonschema.Limits) (grammar.Node, error) {
+	c := compiler{b: b, limits: l, holder: h, objects: map[string]grammar.Node{}, schemas: map[string]grammar.Node{}}
+	h.seen = h.seen[:0]
 	n := c.part(&p)
-	if c.err == nil {
-		c.err = b.Err()
+	switch {
+	case c.err == nil && b.Err() != nil:
+		c.err = h.unnamed(b.Err())
+	case c.err == nil && c.again:
+		c.err = errAgain
 	}
 	return n, c.err
 }
 
+// failed is what becomes of an error of t's schema.
+func (h *Holder) failed(t *toolcall.Tool, err error) error {
+	var schema *jsonschema.Error
+	if !errors.As(err, &schema) && !errors.Is(err, grammar.ErrLimit) && !errors.Is(err, regex.ErrLimit) {
+		return err
+	}
+	if h.free[t] || !h.loose || t.Strict {
+		return fmt.Errorf("tool %q: %w", t.Name, err)
+	}
+	h.free[t] = true
+	return errAgain
+}
+
+// unnamed is what becomes of an error of the whole grammar: where it is too large, or a schema leaves nothing, the tool
+// with the longest schema is left out.
+func (h *Holder) unnamed(err error) error {
+	if !h.loose || !errors.Is(err, grammar.ErrLimit) && !errors.Is(err, regex.ErrLimit) &&
+		!errors.Is(err, grammar.ErrEmpty) {
+		return err
+	}
+	var longest *toolcall.Tool
+	for _, t := range h.seen {
+		if !t.Strict && !h.free[t] && (longest == nil || len(t.Parameters) > len(longest.Parameters)) {
+			longest = t
+		}
+	}
+	if longest == nil {
+		return err
+	}
+	h.free[longest] = true
+	return errAgain
+}
+
 type compiler struct {
 	b       *grammar.Builder
-	options jsonschema.Options
 	limits  jsonschema.Limits
-	schemas map[string]grammar.Node // of each schema's text: tools share them
-	space   grammar.Node            // 0: not made yet
-	err     error                   // the first one
+	holder  *Holder
+	objects map[string]grammar.Node // of each schema's text: tools share them
+	schemas map[string]grammar.Node
+	space   grammar.Node // 0: not made yet
+	again   bool         // a schema is to be left out
+	err     error        // the first one
 }
 
 func (c *compiler) part(p *toolcall.Part) grammar.Node {
@@ -63,8 +130,8 @@ func (c *compiler) part(p *toolcall.Part) grammar.Node {
 		return c.b.Alt(c.parts(p.Any)...)
 	case p.Repeat != nil:
 		return c.repeat(p.Repeat)
-	case p.Members != nil:
-		return c.members(p.Members)
+	case p.Args != nil:
+		return c.arguments(p.Args)
 	}
 	return c.b.Empty()
 }
@@ -101,7 +168,7 @@ func (c *compiler) schema(text []byte) grammar.Node {
 	if n, ok := c.schemas[string(text)]; ok {
 		return n
 	}
-	n, err := jsonschema.Add(c.b, text, c.options, c.limits)
+	n, err := jsonschema.Add(c.b, text, jsonschema.Options{}, c.limits)
 	if err != nil && c.err == nil {
 		c.err = err
 	}
@@ -111,9 +178,17 @@ func (c *compiler) schema(text []byte) grammar.Node {
 
 // until is any text without end.
 func (c *compiler) until(end string) grammar.Node {
+	return c.b.Terminal(c.without(c.b.Regex().AnyText(), end))
+}
+
+// without is the texts of e that do not hold text.
+func (c *compiler) without(e regex.Expr, text string) regex.Expr {
+	if text == "" {
+		return e
+	}
 	s := c.b.Regex()
 	any := s.AnyText()
-	return c.b.Terminal(s.Minus(any, s.Concat(any, s.Literal(end), any)))
+	return s.Minus(e, s.Concat(any, s.Literal(text), any))
 }
 
 func (c *compiler) repeat(r *toolcall.Repeat) grammar.Node {
@@ -132,21 +207,6 @@ func (c *compiler) repeat(r *toolcall.Repeat) grammar.Node {
 		most--
 	}
 	return c.b.Seq(one, c.b.Repeat(c.b.Seq(c.part(&r.Separator), one), 0, most))
-}
-
-func (c *compiler) members(list []toolcall.Member) grammar.Node {
-	separator := c.b.Empty()
-	if between := list[0].Between; between != "" {
-		separator = c.b.Literal(between)
-	}
-	members := make([]grammar.Member, len(list))
-	for i := range list {
-		members[i] = grammar.Member{Node: c.part(&list[i].Part), Max: 1}
-		if list[i].Required {
-			members[i].Min = 1
-		}
-	}
-	return c.b.Unordered(separator, 0, regex.Unbounded, members...)
 }
 
 // Pieces are the bytes of a vocabulary's tokens for grammar.NewVocabulary: their text, and markers of calls as the

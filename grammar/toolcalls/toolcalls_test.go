@@ -153,7 +153,7 @@ func TestWalksAreCalls(t *testing.T) {
 					}
 					var grammars []*grammar.Grammar
 					for _, text := range texts {
-						g, err := Compile(text, jsonschema.Options{}, jsonschema.Limits{})
+						g, err := Compile(text, false, jsonschema.Limits{})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -226,7 +226,7 @@ func TestWalksAreCalls(t *testing.T) {
 func TestRefusedSchemas(t *testing.T) {
 	bad := []toolcall.Tool{{Name: "f", Parameters: []byte(`{"type":"object","properties":{"x":{"type":"nonsense"}}}`)}}
 	spec := toolcall.ByName("hermes").Resolve(nil)
-	if _, err := Compile(spec.Text(bad, toolcall.Choice{Mode: toolcall.Required}, true), jsonschema.Options{},
+	if _, err := Compile(spec.Text(bad, toolcall.Choice{Mode: toolcall.Required}, true), false,
 		jsonschema.Limits{}); err == nil || !strings.Contains(err.Error(), "type") {
 		t.Errorf("%v", err)
 	}

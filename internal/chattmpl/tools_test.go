@@ -276,7 +276,7 @@ func before(p *toolcall.Part) (texts []string, exact bool) {
 			}
 		}
 		return texts, true
-	case p.Schema != nil || p.Members != nil || p.Pattern != "":
+	case p.Schema != nil || p.Args != nil || p.Pattern != "":
 		return []string{"\x00"}, true
 	}
 	return []string{p.Literal}, true

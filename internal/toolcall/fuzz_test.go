@@ -6,12 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"unicode/utf8"
 )
 
-// fuzzForm checks one text with one form: no panic, no broken call, nothing lost of text without a call, and the same
+// fuzzForm checks one text with one form: no panic, no broken call, nothing lost of text but a call's beginning, and the same
 // result however the text is cut and whether calls are streamed.
 func fuzzForm(t *testing.T, spec *Spec, tools *Tools, text []byte, cut int) {
 	opt := Options{MaxBytes: 4096}
@@ -24,7 +25,7 @@ func fuzzForm(t *testing.T, spec *Spec, tools *Tools, text []byte, cut int) {
 			t.Fatalf("%s: call of %q, which is no tool, of %q", spec.form.Name, c.Name, text)
 		}
 	}
-	if len(whole.Calls) == 0 && len(spec.form.Content) == 0 &&
+	if len(whole.Calls) == 0 && len(spec.form.Content) == 0 && !slices.Contains(whole.Reasons, Unfinished) &&
 		bytes.IndexFunc(text, func(r rune) bool { return r == utf8.RuneError }) < 0 &&
 		string(whole.Text) != string(text) {
 		t.Fatalf("%s: text %q came as %q", spec.form.Name, text, whole.Text)

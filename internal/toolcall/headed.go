@@ -17,7 +17,7 @@ func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel bool) Part {
 		if choice.Mode == Named && tools[i].Name != choice.Name {
 			continue
 		}
-		body := tools[i].arguments()
+		body := Part{Args: &Args{Tool: &tools[i]}}
 		if !s.Named() {
 			body = s.Text(tools[i:i+1], Choice{Mode: choice.Mode, Name: tools[i].Name}, parallel)
 		}
@@ -45,12 +45,4 @@ func (s *Spec) header(name string, exact bool) Part {
 		{Seq: []Part{literal(s.typed), word}}, {}}}
 	message := firstLiteral(s.middle, s.form.Middle)
 	return Part{Any: []Part{{Seq: []Part{channel, to, typed, message}}, {Seq: []Part{to, channel, typed, message}}}}
-}
-
-// arguments describes t's arguments as JSON.
-func (t *Tool) arguments() Part {
-	if len(t.Parameters) == 0 {
-		return Part{Schema: []byte(`{"type":"object"}`)}
-	}
-	return Part{Schema: t.Parameters}
 }

@@ -153,8 +153,11 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 			})
 		}
 		return r.match(&p.Repeat.Part, from, func(to int) bool { return more(to, 1) })
-	case p.Members != nil:
-		return r.members(p.Members, from, 0, next)
+	case p.Args != nil:
+		sketch := p.Args.sketch()
+		return r.match(&sketch, from, next)
+	case p.members != nil:
+		return r.members(p.members, from, 0, next)
 	}
 	return next(from)
 }
@@ -167,19 +170,19 @@ func (r *layoutReader) sequence(parts []Part, at int, next func(int) bool) bool 
 }
 
 // members matches members that are not in seen, a bit each.
-func (r *layoutReader) members(list []Member, at int, seen uint, next func(int) bool) bool {
+func (r *layoutReader) members(list []member, at int, seen uint, next func(int) bool) bool {
 	for i := range list {
 		if seen>>i&1 != 0 {
 			continue
 		}
 		from := at
 		if seen != 0 {
-			if !strings.HasPrefix(r.text[at:], list[i].Between) {
+			if !strings.HasPrefix(r.text[at:], list[i].between) {
 				break
 			}
-			from += len(list[i].Between)
+			from += len(list[i].between)
 		}
-		if r.match(&list[i].Part, from, func(to int) bool { return r.members(list, to, seen|1<<i, next) }) {
+		if r.match(&list[i].part, from, func(to int) bool { return r.members(list, to, seen|1<<i, next) }) {
 			return true
 		}
 	}

@@ -15,8 +15,8 @@ func (p *Part) open() (n int) {
 	if p.Repeat != nil {
 		n += p.Repeat.Part.open() + p.Repeat.Separator.open()
 	}
-	for i := range p.Members {
-		n += p.Members[i].Part.open()
+	if p.Args != nil {
+		n += p.Args.Open.open() + p.Args.Close.open()
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package toolcall
 
 import (
 	"bytes"
+	"slices"
 )
 
 // Options of a Parser.
@@ -41,6 +42,8 @@ type Parser struct {
 	pos   int
 	from  int
 	final bool
+	// ending: the answer's end is read, and it is within a call.
+	ending bool
 
 	state state
 	off   bool // the rest of the answer is text: see Plain
@@ -66,7 +69,7 @@ type Parser struct {
 	nested  []byte // the JSON string that holds the arguments
 	hasArgs bool
 	key     []byte
-	allowed types // of the parameter
+	may     param // what the parameter may be
 	scan    int   // bytes after pos in which the value's end is not
 	quoted  bool  // the value's opening quote is written
 	json    scanner
@@ -161,9 +164,95 @@ func (p *Parser) Push(text []byte) []Event {
 // Finish reads the end of the answer.
 func (p *Parser) Finish() []Event {
 	p.events, p.spans, p.out = p.events[:0], p.spans[:0], p.out[:0]
-	p.final = true
+	switch {
+	case p.state == inNext, p.Busy() && p.spec.form.Notation == Tagged && !p.endless():
+		p.cutOff() // a marker of which the rest is missing would be read as a value
+		return p.take()
+	case p.Busy() && p.spec.form.Notation == Tagged:
+		p.pos = len(p.buf)
+		p.fail(BadArgs)
+	}
+	p.final, p.ending = true, p.Busy()
 	p.run()
 	return p.take()
+}
+
+// Cut reads the end of an answer that its limit of tokens has cut off: a marker that had begun is no text.
+func (p *Parser) Cut() []Event {
+	p.events, p.spans, p.out = p.events[:0], p.spans[:0], p.out[:0]
+	p.cutOff()
+	return p.take()
+}
+
+// cutOff ends the answer where it is. What is not decided is part of a call, except in a text that can be none.
+func (p *Parser) cutOff() {
+	rest := p.buf[p.pos:]
+	switch {
+	case p.off, p.state == inText && !p.mayBegin(rest):
+		p.final = true
+		p.run()
+	case p.Busy():
+		p.unfinished()
+	default:
+		p.pos = len(p.buf)
+		p.leave()
+	}
+}
+
+// mayBegin reports whether text, which follows what is decided, may be the beginning of a call's marker.
+func (p *Parser) mayBegin(text []byte) bool {
+	text = text[min(len(text), max(0, p.seed-p.pos)):]
+	trimmed := bytes.TrimLeft(text, " \t\r\n")
+	if len(trimmed) == 0 || isLetter(trimmed[0]) && p.shown {
+		return false
+	}
+	_, _, f := p.start(trimmed)
+	return f == wait || !p.shown && p.spec.form.Bare && p.bareStart(trimmed) == wait
+}
+
+// unfinished ends a call that the answer's end cuts off. Nothing of it is text, unless it is JSON that is no call.
+func (p *Parser) unfinished() {
+	raw := p.buf[max(p.from, p.seed):]
+	index := -1
+	if p.begun {
+		index = p.index
+		p.index++
+	}
+	tentative := p.bare && p.tool < 0 && !p.mayBeCall(raw)
+	p.pos = len(p.buf)
+	p.leave()
+	p.begun, p.ending = false, false
+	if tentative {
+		p.text(raw)
+		return
+	}
+	p.event(Event{Kind: Malformed, Index: index, Reason: Unfinished}, len(p.out))
+}
+
+// mayBeCall reports whether raw, the beginning of an object, may become one with the members of a call.
+func (p *Parser) mayBeCall(raw []byte) bool {
+	if p.spec.form.Notation == Keywords {
+		return true
+	}
+	if i := bytes.IndexByte(raw, '{'); i >= 0 {
+		raw = raw[i+1:]
+	} else {
+		return true
+	}
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	for _, key := range slices.Concat(p.spec.keys.Name, p.spec.keys.ID, wrappers, []string{"type"}) {
+		member := []byte(`"` + key + `"`)
+		n := min(len(raw), len(member))
+		if !bytes.Equal(raw[:n], member[:n]) {
+			continue
+		}
+		if n < len(member) || key != p.spec.keys.Name[0] {
+			return true
+		}
+		value := bytes.TrimLeft(raw[n:], ": \t\r\n")
+		return len(value) < 2 || value[0] == '"' && p.tools.begins(string(value[1:]))
+	}
+	return false
 }
 
 // plain reports whether text, after no other, is plain text to its end.
@@ -235,7 +324,12 @@ func (p *Parser) run() {
 		case p.Busy() && p.limit() < len(p.buf):
 			p.fail(TooLong)
 		case p.final && p.Busy():
-			p.fail(Unfinished)
+			if p.state == inName && p.spec.form.Notation == Envelope { // code, of which the model wrote no call
+				p.ending = false
+				p.fail(Unfinished)
+			} else {
+				p.unfinished()
+			}
 		case p.final && p.state == inNext:
 			p.leave()
 		default:

@@ -13,6 +13,10 @@ func (p *Parser) call(next state) {
 
 // fail gives the text since from back to the answer.
 func (p *Parser) fail(why Reason) {
+	if p.ending && why != TooLong { // what had not failed yet lacks its end
+		p.unfinished()
+		return
+	}
 	raw := p.buf[max(p.from, p.seed):max(p.pos, p.seed)]
 	index := -1
 	if p.begun {
@@ -115,9 +119,11 @@ func (p *Parser) end() {
 	p.calls++
 	p.index++
 	p.inside++
-	p.begun = false
+	p.begun, p.ending = false, false
 	p.state = inNext
 }
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // nameByte reports whether c may be part of a name that has no end marker.
 func nameByte(c byte) bool {

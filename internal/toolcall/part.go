@@ -9,15 +9,17 @@ import (
 // The literals are as a Parser reads them: a marker that is a token stands between fences (package thinktags), so that
 // a grammar over the bytes of Spec.Piece takes the token and nothing else.
 type Part struct {
-	Literal string   // this text
-	Gap     gap      // white space, or none
-	Schema  []byte   // a JSON value of this schema
-	Until   string   // text without this, which follows
-	Pattern string   // text that matches this regular expression
-	Seq     []Part   // one after another
-	Any     []Part   // one of them
-	Repeat  *Repeat  // one several times
-	Members []Member // in any order
+	Literal string  // this text
+	Gap     gap     // white space, or none
+	Schema  []byte  // a JSON value of this schema
+	Until   string  // text without this, which follows
+	Pattern string  // text that matches this regular expression
+	Seq     []Part  // one after another
+	Any     []Part  // one of them
+	Repeat  *Repeat // one several times
+	Args    *Args   // of a call
+
+	members []member // in any order; for layoutReader
 }
 
 // Repeat is a Part that comes Min to Max times (0: without bound), with Separator between.
@@ -26,12 +28,10 @@ type Repeat struct {
 	Min, Max        int
 }
 
-// Member is a Part that comes once among others in any order, or not at all unless Required.
-type Member struct {
-	Part     Part
-	Required bool
-	// Between: the members are separated by it, all of them by the same.
-	Between string
+// member is a Part that comes once among others in any order. Members are separated by between, all by the same.
+type member struct {
+	part    Part
+	between string
 }
 
 func literal[T string | []byte](text T) Part { return Part{Literal: string(text)} }
@@ -150,7 +150,7 @@ func firstLiteral(compiled [][]byte, texts []string) Part {
 // callText describes a call of one tool.
 func (w writer) callText(t *Tool) Part {
 	s, f := w.Spec, w.form
-	schema := t.arguments()
+	arguments := w.arguments(t)
 	name := string(appendQuoted(nil, t.Name))
 	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
 		firstLiteral(s.after, f.After)
@@ -158,7 +158,7 @@ func (w writer) callText(t *Tool) Part {
 	add := func(parts ...Part) {
 		for _, p := range parts {
 			if p.Literal != "" || p.Gap != noGap || p.Schema != nil || p.Until != "" || p.Pattern != "" ||
-				p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
+				p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Args != nil {
 				seq = append(seq, p)
 			}
 		}
@@ -171,9 +171,9 @@ func (w writer) callText(t *Tool) Part {
 				{Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), w.space(afterID)}}))
 		}
 		add(literal(`"`+s.keys.Name[0]+`":`), w.space(afterNameKey), literal(name+`,`), w.space(afterName),
-			literal(`"`+s.keys.Arguments[0]+`":`), w.space(afterArgsKey), schema, w.space(afterArgs), literal("}"))
+			literal(`"`+s.keys.Arguments[0]+`":`), w.space(afterArgsKey), arguments, w.space(afterArgs), literal("}"))
 	case Keyed:
-		add(literal(`{`+name+`:`), w.space(afterArgsKey), schema, literal("}"))
+		add(literal(`{`+name+`:`), w.space(afterArgsKey), arguments, literal("}"))
 	case Object:
 		add(before, literal(f.NameTag+f.Prefix+t.Name))
 		if f.Suffixed {
@@ -182,107 +182,21 @@ func (w writer) callText(t *Tool) Part {
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
 			add(w.optionalID(Part{Seq: []Part{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
 		}
-		add(w.space(afterName), middle, w.space(afterArgsKey), schema, w.space(afterArgs), after)
+		add(w.space(afterName), middle, w.space(afterArgsKey), arguments, w.space(afterArgs), after)
 	case Tagged:
 		add(before, literal(t.Name))
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
 			number := []byte(`{"type":"integer","minimum":0,"maximum":999}`)
 			add(w.optionalID(Part{Seq: []Part{id, {Schema: number}}}))
 		}
-		add(middle, w.space(afterArgsKey), w.members(t, ""), after)
+		add(middle, w.space(afterArgsKey), arguments, after)
 	case Braces:
-		add(before, literal(t.Name), middle, w.members(t, ","), literal("}"))
+		add(before, literal(t.Name), middle, arguments, literal("}"))
 	case Keywords:
-		add(literal(t.Name), middle, w.members(t, ", "), literal(")"))
-	}
-	return Part{Seq: seq}
-}
-
-// members describes the arguments of a notation that writes them one by one.
-func (w writer) members(t *Tool, between string) Part {
-	var out []Member
-	for _, p := range properties(t.Parameters) {
-		out = append(out, Member{Part: w.member(p), Required: p.required, Between: between})
-	}
-	if out == nil {
-		return Part{}
-	}
-	return Part{Members: out}
-}
-
-func (w writer) member(p property) Part {
-	s, f := w.Spec, w.form
-	value := Part{Schema: p.schema}
-	text := p.types == typeString
-	switch f.Notation {
-	case Braces:
-		if text {
-			quote := literal(s.quote)
-			value = Part{Seq: []Part{quote, s.stringText(p, string(s.quote)), quote}}
-		}
-		return Part{Seq: []Part{literal(p.name + ":"), value}}
-	case Keywords:
-		return Part{Seq: []Part{literal(p.name + "="), pythonValue(p)}}
-	}
-	o, m, c := firstLiteral(s.paramOpen, f.Params.Open), firstLiteral(s.paramMiddle, f.Params.Middle),
-		firstLiteral(s.paramClose, f.Params.Close)
-	seq := []Part{o, literal(p.name)}
-	if len(f.Params.Attr) > 0 {
-		attr := "false"
-		if text {
-			attr = "true"
-		}
-		if f.Escaped { // types by name
-			if attr = "string"; !text {
-				attr = p.types.word()
-			}
-		}
-		seq = append(seq, firstLiteral(s.attr, f.Params.Attr), literal(attr))
-	}
-	pad := Part{Literal: f.Params.Pad}
-	if text {
-		value = s.stringText(p, c.Literal)
-	}
-	if seq = append(seq, m); pad.Literal != "" {
-		seq = append(seq, pad, value, pad, c, w.space(afterParam))
-	} else {
-		seq = append(seq, value, c, w.space(afterParam))
+		add(literal(t.Name), middle, arguments, literal(")"))
 	}
 	return Part{Seq: seq}
 }
 
 // optional is p or nothing.
 func optional(p Part) Part { return Part{Any: []Part{p, {}}} }
-
-// pythonText is the text between Python's single quotes. A backslash begins an escape, so it never stands before the
-// quote that ends the text.
-const pythonText = `(?:[^'\\]|\\[nrtbf"'\\/])*`
-
-// pythonValue describes a value as JSON, or as Python writes it.
-func pythonValue(p property) Part {
-	any := []Part{{Schema: p.schema}}
-	if p.types == typeString {
-		if len(p.enum) == 0 {
-			any = append(any, Part{Seq: []Part{literal("'"), {Pattern: pythonText}, literal("'")}})
-		}
-		for _, e := range p.enum {
-			any = append(any, literal("'"+e+"'"))
-		}
-	}
-	if p.types == typeBool {
-		any = append(any, literal("True"), literal("False"))
-	}
-	return Part{Any: any}
-}
-
-// stringText describes the text of a string parameter, up to end.
-func (s *Spec) stringText(p property, end string) Part {
-	if len(p.enum) > 0 {
-		var any []Part
-		for _, e := range p.enum {
-			any = append(any, literal(e))
-		}
-		return Part{Any: any}
-	}
-	return Part{Until: end}
-}

@@ -32,12 +32,7 @@ func samples(t *testing.T, p Part) []string {
 	case p.Schema != nil:
 		text := string(p.Schema)
 		for _, c := range [][2]string{
-			{`"pattern"`, `"7"`}, {`"properties":{"location"`, `{"location": "Bern", "unit": "celsius", "days": 2}`},
-			{`"properties":{"query"`, `{"query":"q"}`}, {`"minimum":0`, "7"},
-			{`"type":"integer"`, "3"}, {`"type":"number"`, "0.5"}, {`"type":"array"`, `["a"]`},
-			{`"type":"boolean"`, "true"},
-			{`"enum":["celsius"`, `"celsius"`}, {`"anyOf"`, "null"}, {`"oneOf"`, "1"}, {`{}`, `{"a":1}`},
-			{`"type":"object"`, "{}"}, {`"type":"string"`, `"s"`},
+			{`"pattern"`, `"7"`}, {`"minimum":0`, "7"},
 		} {
 			if strings.Contains(text, c[0]) {
 				return []string{c[1]}
@@ -63,18 +58,48 @@ func samples(t *testing.T, p Part) []string {
 			return one
 		}
 		return append(one, two...)
-	case p.Members != nil:
-		var all, required []string
-		for i := len(p.Members) - 1; i >= 0; i-- { // in another order
-			m := &p.Members[i]
-			text := samples(t, m.Part)[0]
-			if all = append(all, text); m.Required {
-				required = append(required, text)
-			}
-		}
-		return []string{strings.Join(all, p.Members[0].Between), strings.Join(required, p.Members[0].Between)}
+	case p.Args != nil:
+		return p.Args.samples(t)
 	}
 	return []string{""}
+}
+
+// samples are arguments of the tools of testTools.
+func (a *Args) samples(t *testing.T) []string {
+	type argument struct {
+		name  string
+		types types
+		json  string
+	}
+	list := map[string][]argument{
+		"get_weather": {{"days", typeNumber, "2"}, {"unit", typeString, `"celsius"`}, {"location", typeString, `"Bern"`}},
+		"search":      {{"tags", typeArray, `["a"]`}, {"when", typeNull, "null"}, {"query", typeString, `"q"`}},
+	}[a.Tool.Name]
+	if len(a.Values) == 0 {
+		var members []string
+		for _, x := range list {
+			members = append(members, `"`+x.name+`": `+x.json)
+		}
+		return []string{"{" + strings.Join(members, ", ") + "}"}
+	}
+	var texts []string
+	for _, x := range list {
+		for _, v := range a.Values {
+			text := x.json
+			if v.Style == AsText {
+				text = strings.Trim(text, `"`)
+			}
+			if v.Types&x.types != 0 && v.Style != AsPython {
+				texts = append(texts, samples(t, a.Open)[0]+x.name+samples(t, v.Open)[0]+text+samples(t, v.Close)[0]+
+					samples(t, a.Close)[0])
+				break
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return []string{""}
+	}
+	return []string{strings.Join(texts, a.Between), texts[len(texts)-1]}
 }
 
 // Whatever a grammar made of Text lets a model write is read as calls of the tools, and as nothing else.
@@ -110,17 +135,5 @@ func TestTextIsRead(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// A parameter that refers to a definition has it in its schema.
-func TestTextHasDefinitions(t *testing.T) {
-	tool := Tool{Name: "f",
-		Parameters: []byte(`{"type":"object","properties":{"x":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"integer"}}` +
-			`}`)}
-	p := properties(tool.Parameters)
-	if len(p) != 1 || p[0].types != typeNumber || string(p[0].schema) != `{"$defs":{"n":{"type":"integer"}},`+
-		`"allOf":[{"$ref":"#/$defs/n"}]}` {
-		t.Errorf("%+v %s", p, p[0].schema)
 	}
 }

@@ -3,7 +3,9 @@ package toolcall
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -23,6 +25,16 @@ const (
 var typeNames = map[string]types{
 	"string": typeString, "number": typeNumber, "integer": typeNumber, "boolean": typeBool, "null": typeNull,
 	"object": typeObject, "array": typeArray,
+}
+
+// word is the name of a single type.
+func (t types) word() string {
+	for _, name := range typeWords {
+		if t == typeNames[name] {
+			return name
+		}
+	}
+	return "string"
 }
 
 // typeOf is the type of the JSON value that begins with c.
@@ -46,12 +58,12 @@ func typeOf(c byte) types {
 type Tools struct {
 	list   []Tool
 	byName map[string]int
-	params []map[string]types // by tool and parameter; nil: the schema names none
+	params []map[string]param // by tool and parameter; nil: the schema names none
 }
 
 // NewTools reads the tools' schemas as far as notations need them in which a value does not tell its type.
 func NewTools(list []Tool) *Tools {
-	t := &Tools{list: list, byName: make(map[string]int, len(list)), params: make([]map[string]types, len(list))}
+	t := &Tools{list: list, byName: make(map[string]int, len(list)), params: make([]map[string]param, len(list))}
 	for i := range list {
 		t.byName[list[i].Name] = i
 		t.params[i] = parameters(list[i].Parameters)
@@ -67,12 +79,59 @@ func (t *Tools) find(name string) int {
 	return -1
 }
 
-// param returns the types of a tool's parameter; anyType where the schema does not say.
-func (t *Tools) param(tool int, name []byte) types {
-	if ty, ok := t.params[tool][string(name)]; ok {
-		return ty
+// begins reports whether name is the beginning of a tool's name, or of one in quotes with what follows it.
+func (t *Tools) begins(name string) bool {
+	word, _, ended := strings.Cut(name, `"`)
+	for i := range t.list {
+		if t.list[i].Name == word || !ended && strings.HasPrefix(t.list[i].Name, word) {
+			return true
+		}
 	}
-	return anyType
+	return false
+}
+
+// param returns what a tool's parameter may be; anything where the schema does not say.
+func (t *Tools) param(tool int, name []byte) param {
+	if p, ok := t.params[tool][string(name)]; ok {
+		return p
+	}
+	return param{types: anyType}
+}
+
+// param is what a value may be, as far as that decides how its text is read.
+type param struct {
+	types types
+	// words are the strings that it may be, if closed; otherwise it may be any, if types has strings.
+	words  []string
+	closed bool
+}
+
+// meet is what both a and b allow; the types of a where they contradict each other.
+func (a param) meet(b param) param {
+	out := a
+	if a.types&b.types != 0 {
+		out.types &= b.types
+	}
+	switch {
+	case a.closed && b.closed:
+		out.words = slices.DeleteFunc(slices.Clone(a.words), func(w string) bool { return !slices.Contains(b.words, w) })
+	case b.closed:
+		out.words, out.closed = b.words, true
+	}
+	return out
+}
+
+// join is what a or b allow.
+func (a param) join(b param) param {
+	switch {
+	case a.types&typeString == 0:
+		a.words, a.closed = b.words, b.closed
+	case b.types&typeString == 0:
+	default:
+		a.words, a.closed = slices.Concat(a.words, b.words), a.closed && b.closed
+	}
+	a.types |= b.types
+	return a
 }
 
 // node is the part of a schema that decides its types.
@@ -86,19 +145,18 @@ type node struct {
 	Ref        string                     `json:"$ref"`
 	Nullable   bool                       `json:"nullable"` // OpenAPI 3.0
 	Properties map[string]json.RawMessage `json:"properties"`
-	Defs       map[string]json.RawMessage `json:"$defs"`
-	OldDefs    map[string]json.RawMessage `json:"definitions"`
 }
 
-// parameters returns the types of a schema's properties.
-func parameters(schema []byte) map[string]types {
-	var root node
-	if len(schema) == 0 || json.Unmarshal(schema, &root) != nil {
+// parameters returns what a schema's properties may be.
+func parameters(schema []byte) map[string]param {
+	if len(schema) == 0 {
 		return nil
 	}
-	r := resolver{root: &root}
-	out := map[string]types{}
-	r.collect(&root, out, 0)
+	r := resolver{root: schema}
+	out := map[string]param{}
+	if !r.collect(schema, out, 0) {
+		return nil
+	}
 	return out
 }
 
@@ -106,62 +164,78 @@ func parameters(schema []byte) map[string]types {
 const maxSteps = 10_000
 
 type resolver struct {
-	root  *node
+	root  json.RawMessage
 	steps int
 }
 
-// collect adds the properties of n and of what it is composed of.
-func (r *resolver) collect(n *node, out map[string]types, depth int) {
+// collect adds the properties of raw and of what it is composed of.
+func (r *resolver) collect(raw json.RawMessage, out map[string]param, depth int) bool {
+	var n node
+	if r.steps++; depth > 8 || r.steps > maxSteps || json.Unmarshal(raw, &n) != nil {
+		return false
+	}
 	for name, raw := range n.Properties {
-		ty := r.types(raw, 0)
+		p := r.param(raw, 0)
 		if old, ok := out[name]; ok {
-			ty |= old
+			p = old.join(p)
 		}
-		out[name] = ty
+		out[name] = p
 	}
-	if depth > 8 {
-		return
-	}
-	if n.Ref != "" {
-		if next := r.ref(n.Ref); next != nil {
-			r.collect(next, out, depth+1)
-		}
+	if next := r.ref(n.Ref); next != nil {
+		r.collect(next, out, depth+1)
 	}
 	for _, list := range [][]json.RawMessage{n.AllOf, n.AnyOf, n.OneOf} {
 		for _, raw := range list {
-			var next node
-			if r.steps++; r.steps < maxSteps && json.Unmarshal(raw, &next) == nil {
-				r.collect(&next, out, depth+1)
-			}
+			r.collect(raw, out, depth+1)
 		}
 	}
+	return true
 }
 
-// ref returns what "#/$defs/name" refers to, or nil.
-func (r *resolver) ref(ref string) *node {
-	for prefix, defs := range map[string]map[string]json.RawMessage{"#/$defs/": r.root.Defs,
-		"#/definitions/": r.root.OldDefs} {
-		if name, ok := strings.CutPrefix(ref, prefix); ok {
-			name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-			var n node
-			if raw, ok := defs[name]; ok && json.Unmarshal(raw, &n) == nil {
-				return &n
+// ref returns what a JSON pointer within the schema, as "#/$defs/name", refers to, or nil.
+func (r *resolver) ref(ref string) json.RawMessage {
+	if ref == "#" {
+		return r.root
+	}
+	pointer, ok := strings.CutPrefix(ref, "#/")
+	if !ok {
+		return nil
+	}
+	if decoded, err := url.PathUnescape(pointer); err == nil {
+		pointer = decoded
+	}
+	at := r.root
+	for token := range strings.SplitSeq(pointer, "/") {
+		r.steps++
+		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		var object map[string]json.RawMessage
+		var list []json.RawMessage
+		switch {
+		case json.Unmarshal(at, &object) == nil:
+			at = object[token]
+		case json.Unmarshal(at, &list) == nil:
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(list) {
+				return nil
 			}
+			at = list[i]
+		default:
+			return nil
+		}
+		if at == nil {
+			return nil
 		}
 	}
-	return nil
+	return at
 }
 
-// types returns the types that a schema allows.
-func (r *resolver) types(raw json.RawMessage, depth int) types {
-	if r.steps++; depth > 16 || r.steps > maxSteps {
-		return anyType
-	}
+// param returns what a schema allows.
+func (r *resolver) param(raw json.RawMessage, depth int) param {
+	out := param{types: anyType}
 	var n node
-	if json.Unmarshal(raw, &n) != nil {
-		return anyType // true, or no schema
+	if r.steps++; depth > 16 || r.steps > maxSteps || json.Unmarshal(raw, &n) != nil {
+		return out // true, or no schema
 	}
-	ty := anyType
 	if len(n.Type) > 0 {
 		var one string
 		var list []string
@@ -175,148 +249,116 @@ func (r *resolver) types(raw json.RawMessage, depth int) types {
 			set |= typeNames[name]
 		}
 		if set != 0 {
-			ty = set
+			out.types = set
 		}
 	}
-	if n.Ref != "" {
-		if next := r.ref(n.Ref); next != nil {
-			if b, err := json.Marshal(next); err == nil {
-				ty = narrow(ty, r.types(b, depth+1))
-			}
-		}
+	if next := r.ref(n.Ref); next != nil {
+		out = out.meet(r.param(next, depth+1))
 	}
 	values := n.Enum
 	if len(n.Const) > 0 {
 		values = []json.RawMessage{n.Const}
 	}
 	if len(values) > 0 {
-		set := types(0)
-		for _, v := range values {
-			if v = bytes.TrimSpace(v); len(v) > 0 {
-				set |= typeOf(v[0])
-			}
-		}
-		ty = narrow(ty, set)
+		out = out.meet(among(values))
 	}
 	for _, list := range [][]json.RawMessage{n.AnyOf, n.OneOf} {
 		if len(list) == 0 {
 			continue
 		}
-		set := types(0)
+		var sum param
 		for _, raw := range list {
-			set |= r.types(raw, depth+1)
+			sum = sum.join(r.param(raw, depth+1))
 		}
-		ty = narrow(ty, set)
+		out = out.meet(sum)
 	}
 	for _, raw := range n.AllOf {
-		ty = narrow(ty, r.types(raw, depth+1))
+		out = out.meet(r.param(raw, depth+1))
 	}
 	if n.Nullable {
-		ty |= typeNull
+		out.types |= typeNull
 	}
-	return ty
+	return out
 }
 
-// narrow returns what both sets allow, or a where they contradict each other.
-func narrow(a, b types) types {
-	if a&b == 0 {
-		return a
+// among is one of values.
+func among(values []json.RawMessage) param {
+	p := param{closed: true}
+	for _, v := range values {
+		v = bytes.TrimSpace(v)
+		if len(v) == 0 {
+			continue
+		}
+		p.types |= typeOf(v[0])
+		var word string
+		if v[0] == '"' && json.Unmarshal(v, &word) == nil {
+			p.words = append(p.words, word)
+		}
 	}
-	return a & b
+	return p
 }
 
-// appendTyped appends a parameter's value, written without quotes, as JSON of one of the allowed types.
-func appendTyped(out, text []byte, allowed types) []byte {
+// direct reports whether the value is a string whatever its text is, so that it can be passed on while it is read.
+func (p *param) direct() bool { return p.types == typeString && !p.closed }
+
+// lists reports whether text is one of p's words.
+func (p *param) lists(text []byte) bool { return p.closed && slices.Contains(p.words, string(text)) }
+
+// append appends a value, written without quotes, as JSON.
+func (p *param) append(out, text []byte) []byte {
 	trimmed := bytes.TrimSpace(text)
-	if allowed != typeString {
-		if first := validJSON(trimmed); first != 0 && typeOf(first)&allowed&^typeString != 0 {
-			var j scanner
-			out, _, _ = j.copyValue(out, trimmed, true)
+	switch {
+	case p.lists(text):
+		return appendQuoted(out, text)
+	case p.lists(trimmed):
+		return appendQuoted(out, trimmed)
+	case p.types == typeString:
+		var word string
+		if p.closed && validJSON(trimmed) == '"' && json.Unmarshal(trimmed, &word) == nil && p.lists([]byte(word)) {
+			text = []byte(word)
+		}
+		return appendQuoted(out, text)
+	}
+	if first := validJSON(trimmed); first != 0 && typeOf(first)&p.types != 0 {
+		var j scanner // of several types, quotes tell a string
+		out, _, _ = j.copyValue(out, trimmed, true)
+		return out
+	}
+	switch string(trimmed) { // as Python writes them
+	case "True", "TRUE":
+		if p.types&typeBool != 0 {
+			return append(out, "true"...)
+		}
+	case "False", "FALSE":
+		if p.types&typeBool != 0 {
+			return append(out, "false"...)
+		}
+	case "None", "":
+		if p.types&typeNull != 0 && p.types&typeString == 0 {
+			return append(out, "null"...)
+		}
+	}
+	if len(trimmed) > 0 && typeOf(trimmed[0])&(typeObject|typeArray)&p.types != 0 {
+		var l loose
+		l.python()
+		if n := len(out); l.value(&out, trimmed) {
 			return out
-		}
-		switch string(trimmed) { // as Python writes them
-		case "True", "TRUE":
-			if allowed&typeBool != 0 {
-				return append(out, "true"...)
-			}
-		case "False", "FALSE":
-			if allowed&typeBool != 0 {
-				return append(out, "false"...)
-			}
-		case "None", "":
-			if allowed&typeNull != 0 && allowed&typeString == 0 {
-				return append(out, "null"...)
-			}
-		}
-		if len(trimmed) > 0 && typeOf(trimmed[0])&(typeObject|typeArray)&allowed != 0 {
-			var l loose
-			l.python()
-			if n := len(out); l.value(&out, trimmed) {
-				return out
-			} else {
-				out = out[:n]
-			}
-		}
-		if allowed == anyType && validJSON(trimmed) == '"' {
-			var j scanner
-			out, _, _ = j.copyValue(out, trimmed, true)
-			return out
+		} else {
+			out = out[:n]
 		}
 	}
 	return appendQuoted(out, text)
 }
 
-// property is a parameter of a tool.
-type property struct {
-	name     string
-	schema   []byte
-	types    types
-	required bool
-	enum     []string // the only strings that it may be
-}
-
-// properties returns the parameters of a schema, in their order.
-func properties(schema []byte) (list []property) {
-	var root node
-	var order struct {
+// propertyNames are the names of a schema's properties, in their order.
+func propertyNames(schema []byte) []string {
+	var n struct {
 		Properties orderedKeys `json:"properties"`
-		Required   []string    `json:"required"`
 	}
-	if len(schema) == 0 || json.Unmarshal(schema, &root) != nil || json.Unmarshal(schema, &order) != nil {
+	if json.Unmarshal(schema, &n) != nil {
 		return nil
 	}
-	r := resolver{root: &root}
-	for _, name := range order.Properties {
-		raw := root.Properties[name]
-		if bytes.Contains(raw, []byte(`"$ref"`)) {
-			raw = root.rooted(raw)
-		}
-		p := property{name: name, schema: raw, types: r.types(raw, 0), required: slices.Contains(order.Required, name)}
-		var n struct {
-			Enum  []string
-			Const *string
-		}
-		if p.types == typeString && json.Unmarshal(raw, &n) == nil {
-			if p.enum = n.Enum; n.Const != nil {
-				p.enum = []string{*n.Const}
-			}
-		}
-		list = append(list, p)
-	}
-	return list
-}
-
-// rooted is a part of a schema with the definitions that it refers to.
-func (n *node) rooted(part json.RawMessage) json.RawMessage {
-	b, err := json.Marshal(struct {
-		Defs    map[string]json.RawMessage `json:"$defs,omitempty"`
-		OldDefs map[string]json.RawMessage `json:"definitions,omitempty"`
-		AllOf   []json.RawMessage          `json:"allOf"`
-	}{n.Defs, n.OldDefs, []json.RawMessage{part}})
-	if err != nil {
-		return part
-	}
-	return b
+	return n.Properties
 }
 
 // orderedKeys are the keys of an object in their order.
@@ -340,14 +382,4 @@ func (k *orderedKeys) UnmarshalJSON(data []byte) error {
 		*k = append(*k, name)
 	}
 	return nil
-}
-
-// word is the name of a type that is no string, as forms with types by name have it.
-func (t types) word() string {
-	for _, name := range []string{"object", "array", "number", "boolean", "null"} {
-		if t&typeNames[name] != 0 {
-			return name
-		}
-	}
-	return "string"
 }

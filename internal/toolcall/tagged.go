@@ -101,9 +101,9 @@ func (p *Parser) paramKey() bool {
 		default:
 			switch string(bytes.TrimSpace(text[:i])) {
 			case "true", "string":
-				p.allowed = typeString
+				p.may.types = typeString
 			default:
-				p.allowed = anyType
+				p.may = param{types: anyType}
 			}
 		}
 		p.pos += i + n
@@ -119,7 +119,7 @@ func (p *Parser) setKey(text []byte) {
 	if p.spec.form.Escaped {
 		key = unescape(key)
 	}
-	p.allowed = p.tools.param(p.tool, key)
+	p.may = p.tools.param(p.tool, key)
 	if len(p.args) > 1 {
 		p.args = append(p.args, ',')
 	}
@@ -143,11 +143,14 @@ func (p *Parser) paramValue() bool {
 	}
 	i, n, f := p.scan, 0, no
 	for ; i < len(text); i++ {
-		if n, f = p.valueEnds(text[i:]); f != no {
+		if n, f = p.valueEnds(text[i:]); f == yes && p.inRaw(text[:i]) {
+			f = no
+		}
+		if f != no {
 			break
 		}
 	}
-	direct := p.allowed == typeString && len(s.raw[0]) == 0
+	direct := p.may.direct() && len(s.raw[0]) == 0
 	if f == yes {
 		value := bytes.TrimSuffix(text[:i], s.pad)
 		switch {
@@ -162,7 +165,7 @@ func (p *Parser) paramValue() bool {
 				len(v) >= len(s.raw[0])+len(s.raw[1]) {
 				value = v[len(s.raw[0]) : len(v)-len(s.raw[1])]
 			}
-			p.args = appendTyped(p.args, value, p.allowed)
+			p.args = p.may.append(p.args, value)
 		}
 		p.pos += i + n
 		p.state = inParam
@@ -185,6 +188,31 @@ func (p *Parser) paramValue() bool {
 	p.scan -= m
 	p.flow()
 	return false
+}
+
+// endless reports whether the call that is being read has its end within a value, whose own end the model left out.
+func (p *Parser) endless() bool {
+	if p.state != inParamValue {
+		return false
+	}
+	text := p.buf[p.from:] // a string that is passed on is behind pos
+	for i := range text {
+		if n, f := oneOf(text[i:], p.spec.after, true); n > 0 && f == yes {
+			return true
+		}
+	}
+	return false
+}
+
+// inRaw reports whether value began a section that is taken as it is, which has not ended.
+func (p *Parser) inRaw(value []byte) bool {
+	raw := p.spec.raw
+	if len(raw[0]) == 0 {
+		return false
+	}
+	value = bytes.TrimSpace(value)
+	return bytes.HasPrefix(value, raw[0]) &&
+		(!bytes.HasSuffix(value, raw[1]) || len(value) < len(raw[0])+len(raw[1]))
 }
 
 func (p *Parser) openString() {

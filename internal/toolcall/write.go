@@ -38,7 +38,8 @@ func (f *Form) Instructions(tools []Tool) string {
 // JSON objects; of a Tagged form and of Braces the values are JSON too.
 func (f *Form) Write(calls []Call) string {
 	var b strings.Builder
-	each := f.Notation == Envelope && len(f.Close) > 0 && f.Close[0] == "</tool_call>" // an element for each call
+	each := f.each()
+	lines := each && (f.Notation == Envelope || len(f.Before) > 0 && f.Notation == Tagged)
 	list := f.list()
 	open := func() {
 		if len(f.Open) > 0 {
@@ -59,16 +60,20 @@ func (f *Form) Write(calls []Call) string {
 	for i, c := range calls {
 		if i > 0 && list {
 			b.WriteString(", ")
-		} else if i > 0 && each {
+		} else if i > 0 && lines {
 			b.WriteByte('\n')
 		}
 		if each {
 			open()
+		}
+		if lines {
 			b.WriteByte('\n')
 		}
 		f.write(&b, i, c)
-		if each {
+		if lines {
 			b.WriteByte('\n')
+		}
+		if each {
 			shut()
 		}
 	}
@@ -114,12 +119,12 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 		p := &f.Params
 		b.WriteString(first(f.Before) + c.Name + first(f.Middle) +
 			f.members(arguments, "", func(key, value string) string {
-				attr, text := "", value
-				var s string
-				if json.Unmarshal([]byte(value), &s) == nil {
-					attr, text = "true", s
-				} else {
-					attr = "false"
+				attr, text := "false", value
+				if typeOf(value[0]) == typeString && json.Unmarshal([]byte(value), &text) == nil {
+					attr = "true"
+				}
+				if f.Escaped { // types by name
+					attr = typeOf(value[0]).word()
 				}
 				if len(p.Attr) > 0 {
 					key += p.Attr[0] + attr

@@ -1,0 +1,179 @@
+package toolcalls
+
+import (
+	"strings"
+
+	"github.com/uma-serve/uma-serve/grammar"
+	"github.com/uma-serve/uma-serve/grammar/jsonschema"
+	"github.com/uma-serve/uma-serve/grammar/regex"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
+)
+
+var (
+	anyObject = []byte(`{"type":"object"}`)
+	// options: the arguments of a call are an object whatever a schema says, and schemas of tools come from OpenAPI too.
+	options = jsonschema.Options{Object: true, Nullable: true}
+)
+
+// freeNames are the names of arguments that no schema lists.
+const freeNames = `[A-Za-z_][0-9A-Za-z_.-]{0,63}`
+
+// arguments is the arguments of a call.
+func (c *compiler) arguments(a *toolcall.Args) grammar.Node {
+	schema := a.Tool.Parameters
+	if c.holder.seen = append(c.holder.seen, a.Tool); len(schema) == 0 || c.holder.free[a.Tool] {
+		schema = anyObject
+	}
+	n, err := c.object(a, schema)
+	if err == nil {
+		err = c.b.Err()
+	}
+	if err == nil || c.err != nil {
+		return n
+	}
+	if err = c.holder.failed(a.Tool, err); err == errAgain && c.b.Err() == nil {
+		c.again = true // the other tools may have such a schema too
+	} else {
+		c.err = err
+	}
+	return c.b.Nothing()
+}
+
+func (c *compiler) object(a *toolcall.Args, schema []byte) (n grammar.Node, err error) {
+	if n, ok := c.objects[string(schema)]; ok {
+		return n, nil
+	}
+	if len(a.Values) == 0 {
+		n, err = jsonschema.Add(c.b, schema, options, c.limits)
+	} else {
+		n, err = c.oneByOne(a, schema)
+	}
+	if err == nil {
+		c.objects[string(schema)] = n
+	}
+	return n, err
+}
+
+// oneByOne is the arguments in a notation that writes them one by one.
+func (c *compiler) oneByOne(a *toolcall.Args, schema []byte) (grammar.Node, error) {
+	names, err := c.b.Regex().Parse("^(?:"+freeNames+")$", regex.ECMA)
+	if err != nil {
+		return 0, err
+	}
+	open, shut := c.part(&a.Open), c.part(&a.Close)
+	return jsonschema.AddMembers(c.b, schema, jsonschema.Notation{Separator: a.Between, Names: names,
+		Member: func(v *jsonschema.Argument) grammar.Node {
+			name := c.b.Terminal(v.Names)
+			if v.Name != "" {
+				name = c.b.Literal(escaped(v.Name, a.Escaped))
+			}
+			var values []grammar.Node
+			for i := range a.Values {
+				w := &a.Values[i]
+				values = append(values, c.b.Seq(c.part(&w.Open), c.value(w, v), c.part(&w.Close)))
+			}
+			return c.b.Seq(open, name, c.b.Alt(values...), shut)
+		}}, options, c.limits)
+}
+
+// escaped is the name of an argument as it is written.
+func escaped(name string, escape bool) string {
+	if !escape {
+		return name
+	}
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(name)
+}
+
+// value is what v may be in the way w.
+func (c *compiler) value(w *toolcall.Value, v *jsonschema.Argument) grammar.Node {
+	of := jsonschema.Types(w.Types)
+	switch w.Style {
+	case toolcall.AsText:
+		return c.text(w, v)
+	case toolcall.AsPython:
+		return c.python(v)
+	}
+	return v.JSON(of)
+}
+
+// text is the strings that v may be, without quotes and escapes.
+func (c *compiler) text(w *toolcall.Value, v *jsonschema.Argument) grammar.Node {
+	s := c.b.Regex()
+	if words, ok := v.Words(); ok { // the parser knows them
+		if w.Lone != "" {
+			kept := words[:0]
+			for _, word := range words {
+				if !strings.ContainsAny(word, w.Lone) {
+					kept = append(kept, word)
+				}
+			}
+			words = kept
+		}
+		return c.b.Terminal(c.without(s.Literals(words), w.Until))
+	}
+	e := c.without(v.Strings(), w.Until)
+	for _, lone := range w.Lone {
+		e = c.without(e, string(lone))
+	}
+	if others := v.Types() &^ jsonschema.String; others != 0 && !w.Told {
+		e = s.Minus(e, c.otherwise(others))
+	}
+	return c.b.Terminal(e)
+}
+
+// otherwise is the texts that a parser reads as a value of the types t, or as a string in quotes.
+func (c *compiler) otherwise(t jsonschema.Types) regex.Expr {
+	s := c.b.Regex()
+	parse := func(pattern string) regex.Expr {
+		e, err := s.Parse(`^[ \t\r\n]*(?:`+pattern+`)[ \t\r\n]*$`, regex.ECMA)
+		if err != nil && c.err == nil {
+			c.err = err
+		}
+		return e
+	}
+	texts := []regex.Expr{parse(`"[^]*`)}
+	for _, x := range []struct {
+		t       jsonschema.Types
+		pattern string
+	}{
+		{jsonschema.Number, `-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`},
+		{jsonschema.Boolean, `true|false|True|TRUE|False|FALSE`},
+		{jsonschema.Null, `null`},
+		{jsonschema.Object, `\{[^]*`},
+		{jsonschema.Array, `\[[^]*`},
+	} {
+		if t&x.t != 0 {
+			texts = append(texts, parse(x.pattern))
+		}
+	}
+	return s.Or(texts...)
+}
+
+// python is what v may be as Python writes it, where that differs from JSON.
+func (c *compiler) python(v *jsonschema.Argument) grammar.Node {
+	var alts []grammar.Node
+	if no, yes := v.Booleans(); no || yes {
+		if no {
+			alts = append(alts, c.b.Literal("False"))
+		}
+		if yes {
+			alts = append(alts, c.b.Literal("True"))
+		}
+	}
+	if v.Types()&jsonschema.Null != 0 {
+		alts = append(alts, c.b.Literal("None"))
+	}
+	if words, ok := v.Words(); ok {
+		for _, word := range words {
+			alts = append(alts, c.b.Literal("'"+strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", `\n`, "\r", `\r`,
+				"\t", `\t`).Replace(word)+"'"))
+		}
+	} else if v.Strings() == c.b.Regex().AnyText() { // others are written as JSON
+		alts = append(alts, c.pattern("'"+pythonText+"'"))
+	}
+	return c.b.Alt(alts...)
+}
+
+// pythonText is the text between Python's single quotes. A backslash begins an escape, so it never stands before the
+// quote that ends the text.
+const pythonText = `(?:[^'\\]|\\[nrtbf"'\\/])*`

@@ -1,0 +1,132 @@
+package toolcall
+
+// Args describes the arguments of a call of Tool. Without Values they are one JSON object, otherwise each stands
+// by itself: Open, its name, one of Values and Close.
+type Args struct {
+	Tool    *Tool
+	Between string // two of them
+	Open    Part
+	Values  []Value
+	Close   Part
+	Escaped bool // names are escaped as in XML attributes
+}
+
+// Value is how a notation writes values of some types. What a parser makes of the text depends on the types that the
+// tool's schema allows (param.read), so a grammar must leave out the texts that would be read as another type: see
+// Told and Lone.
+type Value struct {
+	Types types // JSON types, as jsonschema.Types
+	Style Style
+	Open  Part // around the value
+	Close Part
+	Until string // text that a value of style AsText does not hold
+	// Told: Open tells the type. Otherwise a text of style AsText that is JSON of another type of the schema is a value
+	// of that type.
+	Told bool
+	// Lone are characters that a value of style AsText does not hold.
+	Lone string
+}
+
+// Style is how a value is written.
+type Style uint8
+
+const (
+	AsJSON   Style = iota
+	AsText         // a string without quotes and escapes
+	AsPython       // None, True and False; strings in single quotes
+)
+
+// arguments describes the arguments of t.
+func (w writer) arguments(t *Tool) Part {
+	s, f := w.Spec, w.form
+	a := &Args{Tool: t, Escaped: f.Escaped}
+	others := anyType &^ typeString
+	switch f.Notation {
+	case Tagged:
+		a.Open, a.Close = firstLiteral(s.paramOpen, f.Params.Open), w.space(afterParam)
+		a.Values = w.elements()
+	case Braces:
+		quote := literal(s.quote)
+		a.Between, a.Close = ",", Part{}
+		a.Values = []Value{{Types: typeString, Style: AsText, Open: Part{Seq: []Part{literal(":"), quote}}, Close: quote,
+			Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")}}
+	case Keywords:
+		a.Between = ", "
+		a.Values = []Value{{Types: anyType, Open: literal("=")}, {Types: anyType, Style: AsPython, Open: literal("=")}}
+	}
+	return Part{Args: a}
+}
+
+// elements are the ways in which an element holds a value.
+func (w writer) elements() (list []Value) {
+	s, p := w.Spec, &w.form.Params
+	middle, shut := firstLiteral(s.paramMiddle, p.Middle), firstLiteral(s.paramClose, p.Close)
+	seq := func(parts ...Part) Part {
+		var out []Part
+		for _, x := range parts {
+			if x.Literal != "" {
+				out = append(out, x)
+			}
+		}
+		return Part{Seq: out}
+	}
+	pad := literal(p.Pad)
+	add := func(types types, style Style, attr string) {
+		v := Value{Types: types, Style: style, Close: seq(pad, shut), Until: shut.Literal, Told: attr != ""}
+		if attr != "" {
+			v.Open = seq(firstLiteral(s.attr, p.Attr), literal(attr), middle, pad)
+		} else {
+			v.Open = seq(middle, pad)
+		}
+		list = append(list, v)
+	}
+	others := anyType &^ typeString
+	switch {
+	case len(p.Attr) == 0:
+		add(typeString, AsText, "")
+		if p.Raw[0] != "" { // what is not plain stands in a section that is taken as it is
+			list[0].Lone = "<&\n"
+			list = append(list, Value{Types: typeString, Style: AsText, Until: p.Raw[1], Told: true,
+				Open: seq(middle, literal(p.Raw[0])), Close: seq(literal(p.Raw[1]), shut)})
+		}
+		add(others, AsJSON, "")
+	case w.form.Escaped: // types by name
+		add(typeString, AsText, "string")
+		for _, name := range typeWords {
+			add(typeNames[name], AsJSON, name)
+		}
+	default:
+		add(typeString, AsText, "true")
+		add(others, AsJSON, "false")
+	}
+	return list
+}
+
+// typeWords are the types other than string, as forms with types by name have them.
+var typeWords = []string{"object", "array", "number", "boolean", "null"}
+
+// sketch is a's text for arguments of any values, for layoutReader.
+func (a *Args) sketch() Part {
+	if len(a.Values) == 0 {
+		return Part{Schema: []byte("{}")}
+	}
+	var list []member
+	for _, name := range propertyNames(a.Tool.Parameters) {
+		var values []Part
+		for _, v := range a.Values {
+			values = append(values, Part{Seq: []Part{v.Open, v.sketch(), v.Close}})
+		}
+		list = append(list, member{Part{Seq: []Part{a.Open, literal(name), {Any: values}, a.Close}}, a.Between})
+	}
+	return Part{members: list}
+}
+
+func (v *Value) sketch() Part {
+	switch v.Style {
+	case AsText:
+		return Part{Until: v.Until}
+	case AsPython:
+		return Part{Seq: []Part{literal("'"), {Until: "'"}, literal("'")}}
+	}
+	return Part{Schema: []byte("{}")}
+}
