@@ -38,8 +38,8 @@ for name in ${MODELS:-$(scripts/models-fetch.sh)}; do
 	esac
 	echo "== $name ($SECONDS s)" >&2
 	bin/uma-bench real -m "$path" --name "$name" --llama-server "$programs/llama-server" \
-		--llama-perplexity "$programs/llama-perplexity" --text "$text" --chunks 64 --out "$out/$name.json" "${options[@]}" "$@" \
-		>"$out/$name.txt" || failed+=" $name"
+		--llama-perplexity "$programs/llama-perplexity" --text "$text" --chunks 64 --out "$out/$name.json" \
+		"${options[@]}" "$@" >"$out/$name.txt" || failed+=" $name"
 done
 rm -f "$out/why"
 # One table: the head of the first.

@@ -459,7 +459,8 @@ func TestAlign(t *testing.T) {
 	}
 	// A place of which one server tells the id alone is judged by the other's alternatives.
 	cmp := Compare{}
-	ours := &Completion{Probs: []Token{{ID: 1, Logprob: -0.5, Top: []Token{{ID: 1, Logprob: -0.5}, {ID: 2, Logprob: -0.6}}}}}
+	top := []Token{{ID: 1, Logprob: -0.5}, {ID: 2, Logprob: -0.6}}
+	ours := &Completion{Probs: []Token{{ID: 1, Logprob: -0.5, Top: top}}}
 	theirs := &Completion{Probs: []Token{{ID: 2, Bare: true}}}
 	var deltas []float64
 	if _, p := cmp.compare(ours, theirs, 0, &deltas); p == nil || !p.Known || p.Gap < 0.09 || p.Gap > 0.11 {

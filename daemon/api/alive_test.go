@@ -11,20 +11,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// slow is a stream whose next event comes after a time.
-type slow []time.Duration
+// events is a stream of what Next returns.
+type events func() *wire.Event
 
-func (s *slow) Next() *wire.Event {
-	if len(*s) == 0 {
-		return nil
-	}
-	time.Sleep((*s)[0])
-	*s = (*s)[1:]
-	return &wire.Event{Kind: wire.EventToken}
-}
-
-func (s *slow) Ready() bool { return false }
-func (s *slow) Close()      {}
+func (e events) Next() *wire.Event { return e() }
+func (e events) Ready() bool       { return false }
+func (e events) Close()            {}
 
 // TestKeepAlive: a stream is never silent for longer than three seconds; what is no stream has one byte, its answer's.
 func TestKeepAlive(t *testing.T) {
@@ -44,7 +36,15 @@ func TestKeepAlive(t *testing.T) {
 				s, rec := &api.Server{}, httptest.NewRecorder()
 				w := s.NewWriter(rec)
 				c.set(w)
-				in := &slow{5500 * time.Millisecond, 2900 * time.Millisecond, 9500 * time.Millisecond}
+				times := []time.Duration{5500 * time.Millisecond, 2900 * time.Millisecond, 9500 * time.Millisecond}
+				in := events(func() *wire.Event {
+					if len(times) == 0 {
+						return nil
+					}
+					time.Sleep(times[0])
+					times = times[1:]
+					return &wire.Event{Kind: wire.EventToken}
+				})
 				if err := s.Follow(w, in, func(*wire.Event) bool { w.Event("", 1); return true }); err != nil {
 					t.Fatal(err)
 				}

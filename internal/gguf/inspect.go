@@ -386,8 +386,8 @@ func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
 // poolings are the names of pooling_type's numbers (llama.cpp's enum llama_pooling_type).
 var poolings = []string{"none", "mean", "cls", "last", "rank"}
 
-// IsEncoder reports whether llama.cpp computes the models of an architecture without a memory that it uses: each row sees
-// the whole text.
+// IsEncoder reports whether llama.cpp computes the models of an architecture without a memory that it uses: each row
+// sees the whole text.
 func IsEncoder(architecture string) bool {
 	switch architecture {
 	case "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "eurobert",

@@ -227,8 +227,8 @@ func (e *engine) load(o runtime.Options) error {
 	arch := e.meta("general.architecture")
 	e.everyRow, e.oneSequence, e.hidden = needsEveryRow[arch], oneSequence[arch], hiddenTokens[arch]
 	if e.hidden[1] > e.nVoc {
-		return modelError(o.ModelPath, fmt.Sprintf("architecture %q has at least %d tokens, and its vocabulary %d", arch,
-			e.hidden[1], e.nVoc))
+		return modelError(o.ModelPath, fmt.Sprintf("architecture %q has at least %d tokens, and its vocabulary %d",
+			arch, e.hidden[1], e.nVoc))
 	}
 	if e.encoder = gguf.IsEncoder(arch); !e.encoder {
 		e.window = int(C.llama_model_n_swa(e.model))
