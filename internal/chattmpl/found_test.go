@@ -8,12 +8,13 @@ import (
 // TestFormsThatAreFound: a template that shows tools and tells nothing of calls has the form of the model's vocabulary;
 // one that renders calls in an unknown form is not taken for hermes because it has "<tool_call>" in it.
 func TestFormsThatAreFound(t *testing.T) {
-	const shows = `{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ '<|im_start|>' + ` +
-		`m.role + '\n' + (m.content or '') + '<|im_end|>\n' }}`
+	const shows = `{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}` +
+		`{{ '<|im_start|>' + m.role + '\n' + (m.content or '') + '<|im_end|>\n' }}`
 	for _, c := range []struct{ template, form, found string }{
 		{shows + `{% endfor %}`, "lfm2", "vocabulary"},
 		{shows + `{% endfor %}{# <tool_call> #}`, "hermes", "signs"},
-		{shows + `{% for c in m.tool_calls or [] %}{{ '~~' + c.function.name + '~~<tool_call>~~' }}{% endfor %}{% endfor %}`,
+		{shows + `{% for c in m.tool_calls or [] %}{{ '~~' + c.function.name + '~~<tool_call>~~' }}{% endfor %}` +
+			`{% endfor %}`,
 			"hermes", "signs"},
 		{shows + `{% for c in m.tool_calls or [] %}{{ '~~' + c.function.name + '~~' }}{% endfor %}{% endfor %}` +
 			`{# <tool_call> #}`, "json", "unread"},

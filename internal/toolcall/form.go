@@ -38,8 +38,8 @@ type Form struct {
 	Signs [][]string
 	// Guess: templates of other forms have Signs too.
 	Guess bool
-	// Vocab are the tokens by which a vocabulary identifies the form of a template that shows tools and renders no calls;
-	// nil where they prove nothing.
+	// Vocab are the tokens by which a vocabulary identifies the form of a template that shows tools and renders no
+	// calls; nil where they prove nothing.
 	Vocab []string
 	// Single: the template renders one call of a turn.
 	Single bool
