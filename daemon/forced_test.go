@@ -257,11 +257,12 @@ func TestUnenforceableToolIsHeldAlone(t *testing.T) {
 	odd := wire.Tool{Name: "grep", Parameters: []byte(`{"type":"object","properties":{"pattern":{"type":"string",` +
 		`"pattern":"\\bx"}},"required":["pattern"]}`)}
 	for _, template := range []string{"Qwen3-Coder", "Qwen-Qwen3-0.6B"} {
-		r := serve(t, fake.Config{Template: publishedTemplate(t, template), Scripts: []fake.Script{{Emit: "In words."}}},
-			"-c", "16384")
+		r := serve(t, fake.Config{Template: publishedTemplate(t, template),
+			Scripts: []fake.Script{{Emit: "In words."}}}, "-c", "16384")
 		for _, name := range []string{"grep", "get_weather"} {
 			q := wire.DefaultRequest()
-			q.Sampling.Temperature, q.Messages, q.MaxTokens = 0, []wire.Message{{Role: "user", Content: "question"}}, 400
+			q.Sampling.Temperature, q.MaxTokens = 0, 400
+			q.Messages = []wire.Message{{Role: "user", Content: "question"}}
 			q.Tools = append([]wire.Tool{odd}, weatherTools...)
 			q.ToolChoice = wire.ToolChoice{Mode: wire.ToolNamed, Name: name}
 			q.Think.Mode = wire.ThinkOff
@@ -283,9 +284,10 @@ func TestUnenforceableToolIsHeldAlone(t *testing.T) {
 // TestCutCallIsIncompleteOverEachAPI: a required call that the limit of tokens cuts off is incomplete in every API, and
 // nothing of its notation is text.
 func TestCutCallIsIncompleteOverEachAPI(t *testing.T) {
-	const call = "<tool_call>\n<function=get_weather>\n<parameter=location>\nParis\n</parameter>\n</function>\n</tool_call>"
-	r := serve(t, fake.Config{Template: publishedTemplate(t, "Qwen3-Coder"), Scripts: []fake.Script{{Emit: call + call}}},
-		"-c", "16384")
+	const call = "<tool_call>\n<function=get_weather>\n<parameter=location>\nParis\n</parameter>\n</function>\n" +
+		"</tool_call>"
+	r := serve(t, fake.Config{Template: publishedTemplate(t, "Qwen3-Coder"),
+		Scripts: []fake.Script{{Emit: call + call}}}, "-c", "16384")
 	web := r.web()
 	const schema = `{"type":"object","properties":{"location":{"type":"string"}},"required":["location"]}`
 	const function = `{"type":"function","function":{"name":"get_weather","parameters":` + schema + `}}`
@@ -297,8 +299,8 @@ func TestCutCallIsIncompleteOverEachAPI(t *testing.T) {
 				fmt.Sprintf(`"max_tokens":%d`, n), `"finish_reason":"length"`},
 			{"/v1/messages", ask + `"temperature":0,"tools":[{"name":"get_weather","input_schema":` + schema +
 				`}],"tool_choice":{"type":"any"},` + fmt.Sprintf(`"max_tokens":%d`, n), `"stop_reason":"max_tokens"`},
-			{"/v1/responses", `"store":false,"input":"q","temperature":0,"tools":[{"type":"function","name":"get_weather",` +
-				`"parameters":` + schema + `}],"tool_choice":"required",` + fmt.Sprintf(`"max_output_tokens":%d`, n),
+			{"/v1/responses", `"store":false,"input":"q","temperature":0,"tools":[{"type":"function",` +
+				`"name":"get_weather","parameters":` + schema + `}],"tool_choice":"required",` + fmt.Sprintf(`"max_output_tokens":%d`, n),
 				`"status":"incomplete"`},
 			{"/api/chat", `"model":"x",` + ask + `"tools":[` + function +
 				`],"options":{"temperature":0,` + fmt.Sprintf(`"num_predict":%d}`, n), `"done_reason":"length"`},

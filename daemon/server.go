@@ -684,4 +684,7 @@ func (s *Server) logChat(m *model) {
 	calls := m.template.Tools()
 	attrs = append(attrs, "tool_calls", calls.Form.Name+" ("+calls.Found+")")
 	s.log.Info("chat", attrs...)
+	if calls.Found == "unread" {
+		s.log.Warn("the template renders tool calls in a form that is not known: the model's calls may stay text")
+	}
 }

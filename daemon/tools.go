@@ -44,6 +44,7 @@ func resolveCalls(t *chattmpl.Template, v toolcall.Vocabulary) *toolcall.Spec {
 	if t == nil {
 		return nil
 	}
+	t.AskVocabulary(func(text string) bool { return v.Find(text) >= 0 })
 	return t.Tools().Form.Resolve(v)
 }
 

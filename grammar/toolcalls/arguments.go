@@ -11,7 +11,7 @@ import (
 
 var (
 	anyObject = []byte(`{"type":"object"}`)
-	// options: the arguments of a call are an object whatever a schema says, and schemas of tools come from OpenAPI too.
+	// options: the arguments of a call are an object whatever a schema says; some schemas of tools come from OpenAPI.
 	options = jsonschema.Options{Object: true, Nullable: true}
 )
 

@@ -110,14 +110,14 @@ func TestReadAsTheGrammarMeans(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))
 	for schema, fits := range map[string]func(any) bool{
-		`{"anyOf":[{"type":"string","maxLength":4,"pattern":"^[0-9tf{\\[\"nu.l-]*$"},{"type":"integer","minimum":500}]}`: func(
-			v any) bool {
+		`{"anyOf":[{"type":"string","maxLength":4,"pattern":"^[0-9tf{\\[\"nu.l-]*$"},` +
+			`{"type":"integer","minimum":500}]}`: func(v any) bool {
 			n, ok := v.(float64)
 			s, text := v.(string)
 			return ok && n >= 500 || text && len(s) <= 4
 		},
-		`{"oneOf":[{"type":"string","maxLength":5,"pattern":"^[truefals\\[ ]*$"},{"const":true},{"type":"array","maxItems":0}]}`: func(
-			v any) bool {
+		`{"oneOf":[{"type":"string","maxLength":5,"pattern":"^[truefals\\[ ]*$"},{"const":true},` +
+			`{"type":"array","maxItems":0}]}`: func(v any) bool {
 			list, ok := v.([]any)
 			s, text := v.(string)
 			return v == true || ok && len(list) == 0 || text && len(s) <= 5

@@ -15,7 +15,8 @@ import (
 // back (toolcall.Form). The zero value is a template that knows nothing of tools.
 type Tools struct {
 	Form *toolcall.Form // how the model writes calls; not nil
-	// Found is how Form was found: "rendered", "derived" from an unknown rendering, "signs" in the template's text, or
+	// Found is how Form was found: "rendered", "derived" from an unknown rendering, "signs" in the template's text,
+	// "vocabulary": its tokens (AskVocabulary), "unread": the template renders calls in a form that is not known, or
 	// "none": the template knows no tools.
 	Found   string
 	Offered bool // the template shows the tools that a request offers
@@ -96,6 +97,7 @@ func (t *Template) findTools() {
 	if err != nil {
 		plain, _ = render(offer, true, ask)
 	}
+	unread := "" // a rendering of calls that no form reads
 	for _, calls := range [][]toolcall.Call{probeCalls, probeCalls[:1]} {
 		for _, asText := range []bool{true, false} {
 			for _, form := range []contentForm{contentEmpty, contentNull, contentAbsent} {
@@ -111,6 +113,9 @@ func (t *Template) findTools() {
 				answer := out[commonPrefix(out, plain):]
 				f, derived := toolcall.Read(calls, probeTool, answer, turn)
 				if f == nil {
+					if strings.Contains(answer, probeTool.Name) {
+						unread = answer
+					}
 					continue
 				}
 				r.Form, r.Found = f.Laid(calls, probeTool, answer, turn), "rendered"
@@ -124,10 +129,30 @@ func (t *Template) findTools() {
 		}
 	}
 	r.Text, r.content, r.Single = false, contentEmpty, false
-	if f := toolcall.BySigns(t.source + "\n" + strings.Join(t.tmpl.Strings(), "\n")); f != nil && r.Offered {
+	f := toolcall.BySigns(unread)
+	if f == nil {
+		f = toolcall.BySigns(t.source + "\n" + strings.Join(t.tmpl.Strings(), "\n"))
+		if f != nil && f.Guess && unread != "" {
+			f = nil // the template renders something else
+		}
+	}
+	switch {
+	case f != nil && r.Offered:
 		r.Form, r.Found = f, "signs"
+	case unread != "":
+		r.Found = "unread"
 	}
 	t.probeResults(render, offer, ask)
+}
+
+// AskVocabulary finds the form of a template that shows tools and tells nothing of calls, by the tokens of the model's
+// vocabulary. has reports whether a text is a token. It is called before the template is used.
+func (t *Template) AskVocabulary(has func(text string) bool) {
+	if r := &t.tools; r.Offered && r.Found == "none" {
+		if f := toolcall.ByVocab(has); f != nil {
+			r.Form, r.Found = f, "vocabulary"
+		}
+	}
 }
 
 // probeResults finds what the template makes of a tool's result and of the ids of other servers.

@@ -48,8 +48,8 @@ func (w writer) arguments(t *Tool) Part {
 	case Braces:
 		quote := literal(s.quote)
 		a.Between, a.Close = ",", Part{}
-		a.Values = []Value{{Types: typeString, Style: AsText, Open: Part{Seq: []Part{literal(":"), quote}}, Close: quote,
-			Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")}}
+		a.Values = []Value{{Types: typeString, Style: AsText, Open: Part{Seq: []Part{literal(":"), quote}},
+			Close: quote, Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")}}
 	case Keywords:
 		a.Between = ", "
 		a.Values = []Value{{Types: anyType, Open: literal("=")}, {Types: anyType, Style: AsPython, Open: literal("=")}}

@@ -24,8 +24,8 @@ func cut(spec *Spec, tools *Tools, text string, stream, ended bool) *Collect {
 	return &c
 }
 
-// TestCutCalls: wherever an answer with calls is cut off, in every form, nothing of a call's notation is text, the calls
-// before it are whole, and the cut one is reported as unfinished.
+// TestCutCalls: wherever an answer with calls is cut off, in every form, nothing of a call's notation is text, the
+// calls before it are whole, and the cut one is reported as unfinished.
 func TestCutCalls(t *testing.T) {
 	tools := testTools(t)
 	files, _ := filepath.Glob("testdata/forms/*.txt")

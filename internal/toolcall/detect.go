@@ -67,6 +67,17 @@ func BySigns(template string) *Form {
 	return nil
 }
 
+// ByVocab returns the form whose markers a vocabulary has as tokens, nil when there is none. has reports whether a text
+// is a token.
+func ByVocab(has func(text string) bool) *Form {
+	for i := range Forms {
+		if v := Forms[i].Vocab; len(v) > 0 && !slices.ContainsFunc(v, func(s string) bool { return !has(s) }) {
+			return &Forms[i]
+		}
+	}
+	return nil
+}
+
 // ByName returns the form of that name, or nil.
 func ByName(name string) *Form {
 	for i := range Forms {

@@ -36,6 +36,11 @@ type Form struct {
 	Stop []string
 	// Signs identify the form in a template that does not render calls: one of these lists, all of whose texts it has.
 	Signs [][]string
+	// Guess: templates of other forms have Signs too.
+	Guess bool
+	// Vocab are the tokens by which a vocabulary identifies the form of a template that shows tools and renders no
+	// calls; nil where they prove nothing.
+	Vocab []string
 	// Single: the template renders one call of a turn.
 	Single bool
 

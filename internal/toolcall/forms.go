@@ -14,7 +14,8 @@ var Forms = []Form{
 	},
 	{
 		Name: "kimi-k3",
-		Open: []string{"<|open|>tools<|sep|>"}, Close: []string{"<|close|>tools<|sep|>"},
+		// the model leaves the section's markers out
+		Open: []string{"<|open|>tools<|sep|>"}, Close: []string{"<|close|>tools<|sep|>"}, Bare: true,
 		Before: []string{`<|open|>call tool="`}, ID: []string{`" index="`}, Middle: []string{`"<|sep|>`},
 		After:    []string{"<|close|>call<|sep|>"},
 		Notation: Tagged, Escaped: true,
@@ -25,7 +26,8 @@ var Forms = []Form{
 	},
 	{
 		Name: "kimi-k2",
-		Open: []string{"<|tool_calls_section_begin|>"}, Close: []string{"<|tool_calls_section_end|>"},
+		// the model leaves the section's markers out
+		Open: []string{"<|tool_calls_section_begin|>"}, Close: []string{"<|tool_calls_section_end|>"}, Bare: true,
 		Before: []string{"<|tool_call_begin|>"}, Middle: []string{"<|tool_call_argument_begin|>"},
 		After:    []string{"<|tool_call_end|>"},
 		Notation: Object, Prefix: "functions.", Suffixed: true,
@@ -134,6 +136,7 @@ var Forms = []Form{
 		Middle:   []string{"("},
 		Notation: Keywords,
 		Signs:    [][]string{{"<|tool_list_start|>"}, {"<|tool_call_start|>"}},
+		Vocab:    []string{"<|tool_call_start|>", "<|tool_call_end|>"},
 	},
 	{
 		Name:   "mistral-args",
@@ -150,21 +153,24 @@ var Forms = []Form{
 		Open: []string{"<|START_ACTION|>"}, Close: []string{"<|END_ACTION|>"},
 		Keys:  Keys{Name: []string{"tool_name"}, Arguments: []string{"parameters"}, ID: []string{"tool_call_id"}},
 		Signs: [][]string{{"<|START_ACTION|>"}},
+		Vocab: []string{"<|START_ACTION|>", "<|END_ACTION|>"},
 	},
 	{
 		Name: "nemotron",
 		Open: []string{"<TOOLCALL>"}, Close: []string{"</TOOLCALL>"},
 		Signs: [][]string{{"<TOOLCALL>"}},
+		Vocab: []string{"<TOOLCALL>", "</TOOLCALL>"},
 	},
 	{
 		Name: "apertus",
 		Open: []string{"<|tools_prefix|>"}, Close: []string{"<|tools_suffix|>"},
 		Notation: Keyed,
+		Vocab:    []string{"<|tools_prefix|>", "<|tools_suffix|>"},
 	},
 	{
 		Name: "hermes",
 		Open: []string{"<tool_call>"}, Close: []string{"</tool_call>"},
-		Signs: [][]string{{"<tool_call>"}},
+		Signs: [][]string{{"<tool_call>"}}, Guess: true,
 	},
 	{
 		Name: "phi-4",

@@ -3,7 +3,6 @@ package toolcall
 import (
 	"bytes"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,7 +113,8 @@ func (a param) meet(b param) param {
 	}
 	switch {
 	case a.closed && b.closed:
-		out.words = slices.DeleteFunc(slices.Clone(a.words), func(w string) bool { return !slices.Contains(b.words, w) })
+		out.words = slices.DeleteFunc(slices.Clone(a.words),
+			func(w string) bool { return !slices.Contains(b.words, w) })
 	case b.closed:
 		out.words, out.closed = b.words, true
 	}
@@ -201,13 +201,10 @@ func (r *resolver) ref(ref string) json.RawMessage {
 	if !ok {
 		return nil
 	}
-	if decoded, err := url.PathUnescape(pointer); err == nil {
-		pointer = decoded
-	}
 	at := r.root
 	for token := range strings.SplitSeq(pointer, "/") {
 		r.steps++
-		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		token = strings.NewReplacer("~1", "/", "~0", "~", "%7E", "~", "%20", " ", "%25", "%").Replace(token)
 		var object map[string]json.RawMessage
 		var list []json.RawMessage
 		switch {
