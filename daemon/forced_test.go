@@ -300,8 +300,8 @@ func TestCutCallIsIncompleteOverEachAPI(t *testing.T) {
 			{"/v1/messages", ask + `"temperature":0,"tools":[{"name":"get_weather","input_schema":` + schema +
 				`}],"tool_choice":{"type":"any"},` + fmt.Sprintf(`"max_tokens":%d`, n), `"stop_reason":"max_tokens"`},
 			{"/v1/responses", `"store":false,"input":"q","temperature":0,"tools":[{"type":"function",` +
-				`"name":"get_weather","parameters":` + schema + `}],"tool_choice":"required",` + fmt.Sprintf(`"max_output_tokens":%d`, n),
-				`"status":"incomplete"`},
+				`"name":"get_weather","parameters":` + schema + `}],"tool_choice":"required",` +
+				fmt.Sprintf(`"max_output_tokens":%d`, n), `"status":"incomplete"`},
 			{"/api/chat", `"model":"x",` + ask + `"tools":[` + function +
 				`],"options":{"temperature":0,` + fmt.Sprintf(`"num_predict":%d}`, n), `"done_reason":"length"`},
 		} {

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// fuzzForm checks one text with one form: no panic, no broken call, nothing lost of text but a call's beginning, and the
-// same result however the text is cut and whether calls are streamed.
+// fuzzForm checks one text with one form: no panic, no broken call, nothing lost of text but a call's beginning, and
+// the same result however the text is cut and whether calls are streamed.
 func fuzzForm(t *testing.T, spec *Spec, tools *Tools, text []byte, cut int) {
 	opt := Options{MaxBytes: 4096}
 	whole := parse(spec, tools, opt, text)
