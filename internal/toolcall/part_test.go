@@ -74,7 +74,7 @@ func (a *Args) samples(t *testing.T) []string {
 	list := map[string][]argument{
 		"get_weather": {{"days", typeNumber, "2"}, {"unit", typeString, `"celsius"`},
 			{"location", typeString, `"Bern"`}},
-		"search":      {{"tags", typeArray, `["a"]`}, {"when", typeNull, "null"}, {"query", typeString, `"q"`}},
+		"search": {{"tags", typeArray, `["a"]`}, {"when", typeNull, "null"}, {"query", typeString, `"q"`}},
 	}[a.Tool.Name]
 	if len(a.Values) == 0 {
 		var members []string
