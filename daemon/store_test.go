@@ -360,7 +360,7 @@ func TestWaiterOfARestoreGoes(t *testing.T) {
 	want := r.ask(r.dial(), raw(shared, 5))
 	for i := range 20 {
 		r.evictAll()
-		c := r.dial()
+		c, closed := r.dial(), r.counter("closed_total")
 		q := wire.DefaultRequest()
 		q.ID, q.Prompt, q.MaxTokens = fmt.Sprint(i), shared, 5
 		if _, err := c.Stream(context.Background(), &q); err != nil {
@@ -372,6 +372,9 @@ func TestWaiterOfARestoreGoes(t *testing.T) {
 			}
 		}
 		c.Close()
+		eventually(t, "the request is read and the connection closed", func() bool {
+			return r.counter("closed_total") > closed
+		})
 		r.nothingLeft()
 	}
 	if a := r.ask(r.dial(), raw(shared, 5)); a.err != nil || a.text != want.text {
