@@ -17,22 +17,53 @@ type arranger struct {
 	roles   *roles
 	results bool // the template renders results
 	out     []Message
+	last    kind   // of the last message in out that is no system message; start: there is none
 	pending string // a system text that belongs to the next user's message
 	head    bool   // no turn has begun
 	textual bool   // the last message is a result as text
 	changes *changeCount
+
+	text, thought, waiting grower // of the last message in out, and pending
+}
+
+// grower appends to a text again and again: a client may send thousands of neighbours, and each would copy all before.
+type grower struct {
+	b  strings.Builder
+	on bool // b holds the text
+}
+
+// add returns to and more with between between them.
+func (g *grower) add(to, between, more string) string {
+	if to == "" || more == "" {
+		g.on = false
+		return to + more
+	}
+	if !g.on {
+		g.b.Reset()
+		g.b.WriteString(to)
+		g.on = true
+	}
+	g.b.WriteString(between)
+	g.b.WriteString(more)
+	return g.b.String()
 }
 
 // arrange returns msgs in an order that r allows. Texts keep their order; none is left out.
 func arrange(msgs []Message, r *roles, results bool, c *changeCount) []Message {
 	a := &arranger{roles: r, results: results, out: make([]Message, 0, len(msgs)+2), head: true, changes: c}
+	next := make([]kind, len(msgs)) // the kind of the next message that is no system message; start: there is none
+	for i := len(msgs) - 2; i >= 0; i-- {
+		if next[i] = next[i+1]; !isSystem(&msgs[i+1]) {
+			next[i] = kindOfMessage(&msgs[i+1])
+		}
+	}
 	for i := range msgs {
 		m := msgs[i]
 		switch {
 		case isSystem(&m) && a.head:
 			a.first(m)
 		case isSystem(&m):
-			a.system(m, msgs[i+1:])
+			a.system(m, next[i])
 		default:
 			a.turn(m, i == len(msgs)-1)
 		}
@@ -58,12 +89,12 @@ func (a *arranger) first(m Message) {
 	}
 	switch {
 	case n > 0 && (m.Role == "developer" || r.after[system][system]):
-		a.out = append(a.out, m)
+		a.put(m)
 	case n > 0:
-		join(&a.out[n-1], &m)
+		a.join(&m)
 		a.changes.add(systemsJoined)
 	case m.Role == "developer" || r.after[start][system]:
-		a.out = append(a.out, m)
+		a.put(m)
 	default:
 		a.wait(m.Content)
 		a.changes.add(systemInUser)
@@ -71,52 +102,65 @@ func (a *arranger) first(m Message) {
 }
 
 // wait keeps a system text for the next user's message.
-func (a *arranger) wait(text string) { a.pending = joined(a.pending, text) }
+func (a *arranger) wait(text string) { a.pending = a.waiting.add(a.pending, between, text) }
 
-// system adds a system message that stands behind the first turn. rest are the messages behind it.
-func (a *arranger) system(m Message, rest []Message) {
+// system adds a system message that stands behind the first turn. next is the kind of the turn behind it.
+func (a *arranger) system(m Message, next kind) {
 	if m.Role == "developer" {
 		m.Role = "system"
 	}
 	prev := a.prev()
 	switch {
 	case a.pending == "" && prev != start && prev != call && a.roles.later[prev]:
-		a.out = append(a.out, m)
+		a.put(m)
 		return
 	case prev == user && a.pending == "":
-		join(&a.out[len(a.out)-1], &m)
+		a.join(&m)
 	default:
 		a.wait(m.Content)
-		if next := slices.IndexFunc(rest, func(m Message) bool { return !isSystem(&m) }); next < 0 ||
-			kindOfMessage(&rest[next], false) != user {
+		if next != user {
 			a.turn(Message{Role: "user"}, false)
 		}
 	}
 	a.changes.add(laterSystem)
 }
 
-// prev is the kind of the last message that is no system message.
+// prev is the kind of the last message that is no system message; system: there are only these.
 func (a *arranger) prev() kind {
-	for i := len(a.out) - 1; i >= 0; i-- {
-		if !isSystem(&a.out[i]) {
-			return kindOfMessage(&a.out[i], false)
-		}
-	}
-	if len(a.out) > 0 {
+	if a.last == start && len(a.out) > 0 {
 		return system
 	}
-	return start
+	return a.last
+}
+
+// put appends messages.
+func (a *arranger) put(list ...Message) {
+	for i := range list {
+		if !isSystem(&list[i]) {
+			a.last = kindOfMessage(&list[i])
+		}
+	}
+	a.out = append(a.out, list...)
+	a.text.on, a.thought.on = false, false
+}
+
+// join appends m's texts to those of the last message.
+func (a *arranger) join(m *Message) {
+	before := &a.out[len(a.out)-1]
+	before.Content = a.text.add(before.Content, between, m.Content)
+	before.ReasoningContent = a.thought.add(before.ReasoningContent, between, m.ReasoningContent)
 }
 
 // turn adds a message of a user, an assistant or a tool. last: no message follows it.
 func (a *arranger) turn(m Message, last bool) {
-	k, r := kindOfMessage(&m, false), a.roles
+	k, r := kindOfMessage(&m), a.roles
 	asText := false
 	if prev := a.prev(); k == result && !r.after[prev][result] && (!a.results || prev != call && prev != result) {
 		m, k, asText = Message{Role: "user", Content: resultText(m.Content)}, user, true
 		a.changes.add(resultAsText)
-		if n := len(a.out); a.textual && a.pending == "" { // results of one message of the assistant
-			a.out[n-1].Content += "\n" + m.Content
+		if a.textual && a.pending == "" { // results of one message of the assistant
+			before := &a.out[len(a.out)-1]
+			before.Content = a.text.add(before.Content, "\n", m.Content)
 			return
 		}
 	}
@@ -136,7 +180,7 @@ func (a *arranger) turn(m Message, last bool) {
 	}
 	prev := a.prev()
 	if r.after[prev][k] {
-		a.out = append(a.out, m)
+		a.put(m)
 		return
 	}
 	before := &Message{}
@@ -145,26 +189,27 @@ func (a *arranger) turn(m Message, last bool) {
 	}
 	switch {
 	case isSystem(before) && prev != system: // a later system message, which the template takes
-		a.out = append(a.out, m)
+		a.put(m)
 	case prev == start || prev == system:
-		a.out = append(a.out, Message{Role: "user", Content: r.filler}, m)
+		a.put(Message{Role: "user", Content: r.filler}, m)
 		a.changes.add(userAdded)
 	case prev == user && k == user, prev == answer && k == answer:
-		join(before, &m)
+		a.join(&m)
 		a.changes.add(neighboursJoined)
 	case prev == answer && k == call:
 		m.Content = joined(before.Content, m.Content)
 		m.ReasoningContent = joined(before.ReasoningContent, m.ReasoningContent)
-		*before = m
+		a.out = a.out[:len(a.out)-1]
+		a.put(m)
 		a.changes.add(neighboursJoined)
 	case prev == result && k == user && r.bridge:
-		a.out = append(a.out, Message{Role: "assistant"}, m)
+		a.put(Message{Role: "assistant"}, m)
 		a.changes.add(answerAdded)
 	case prev == result && k == user:
-		join(before, &m)
+		a.join(&m)
 		a.changes.add(userInResult)
 	default:
-		a.out = append(a.out, m)
+		a.put(m)
 	}
 }
 
@@ -174,7 +219,7 @@ func (a *arranger) answerCalls() {
 		return
 	}
 	for _, c := range a.out[len(a.out)-1].Calls {
-		a.out = append(a.out, Message{Role: "tool", CallID: c.ID, Name: c.Name, Content: noResult})
+		a.put(Message{Role: "tool", CallID: c.ID, Name: c.Name, Content: noResult})
 	}
 	a.changes.add(resultAdded)
 }
@@ -201,12 +246,6 @@ func (a *arranger) needUser() {
 	}
 	a.out = slices.Insert(a.out, i, Message{Role: "user", Content: a.roles.filler})
 	a.changes.add(userAdded)
-}
-
-// join appends m's texts to those of before.
-func join(before, m *Message) {
-	before.Content = joined(before.Content, m.Content)
-	before.ReasoningContent = joined(before.ReasoningContent, m.ReasoningContent)
 }
 
 func joined(a, b string) string {

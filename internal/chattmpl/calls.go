@@ -61,26 +61,7 @@ func (t *Template) matched(msgs []Message, c *changeCount) []Message {
 			end++
 		}
 		results := msgs[i+1 : end]
-		at := make([]int, len(results)) // the call of each result
-		answered := make([]bool, len(calls))
-		find := func(j int, fits func(c *toolcall.Call) bool) {
-			for k := range calls {
-				if at[j] == len(calls) && !answered[k] && fits(&calls[k]) {
-					at[j], answered[k] = k, true
-				}
-			}
-		}
-		for j := range results {
-			id := results[j].CallID
-			if at[j] = len(calls); id != "" {
-				find(j, func(c *toolcall.Call) bool { return c.ID == id })
-			}
-		}
-		for j := range results {
-			name := results[j].Name
-			find(j, func(c *toolcall.Call) bool { return name == c.Name && results[j].CallID == "" })
-			find(j, func(*toolcall.Call) bool { return results[j].CallID == "" })
-		}
+		at := callOfEach(results, calls)
 		for j := range results {
 			if at[j] == len(calls) {
 				continue
@@ -105,6 +86,46 @@ func (t *Template) matched(msgs []Message, c *changeCount) []Message {
 		}
 	}
 	return msgs
+}
+
+// callOfEach is the index of each result's call; len(calls) for a result of none.
+func callOfEach(results []Message, calls []toolcall.Call) []int {
+	at := make([]int, len(results))
+	answered := make([]bool, len(calls))
+	byID, byName, rest := map[string][]int{}, map[string][]int{}, make([]int, len(calls))
+	for k := range calls {
+		byID[calls[k].ID] = append(byID[calls[k].ID], k)
+		byName[calls[k].Name] = append(byName[calls[k].Name], k)
+		rest[k] = k
+	}
+	// take is the first call of list that has no result; what is passed over is taken out of the list.
+	take := func(list []int) (left []int, k int) {
+		for len(list) > 0 && answered[list[0]] {
+			list = list[1:]
+		}
+		if len(list) == 0 {
+			return nil, len(calls)
+		}
+		answered[list[0]] = true
+		return list[1:], list[0]
+	}
+	for j := range results {
+		if at[j] = len(calls); results[j].CallID != "" {
+			byID[results[j].CallID], at[j] = take(byID[results[j].CallID])
+		}
+	}
+	for j := range results {
+		if results[j].CallID != "" {
+			continue
+		}
+		if name := results[j].Name; name != "" {
+			byName[name], at[j] = take(byName[name])
+		}
+		if at[j] == len(calls) {
+			rest, at[j] = take(rest)
+		}
+	}
+	return at
 }
 
 // callsPrepared has calls as text where the template does not render them, and messages whose calls it renders one by
@@ -158,6 +179,10 @@ func (t *Template) written(m Message) string {
 // apart divides a message with several calls into one for each, followed by its result.
 func apart(m Message, results []Message) (out []Message) {
 	used := make([]bool, len(results))
+	byID := map[string][]int{} // the results of each id
+	for j := range results {
+		byID[results[j].CallID] = append(byID[results[j].CallID], j)
+	}
 	for i, c := range m.Calls {
 		one := m
 		one.Calls = []toolcall.Call{c}
@@ -165,15 +190,18 @@ func apart(m Message, results []Message) (out []Message) {
 			one.Content, one.ReasoningContent = "", ""
 		}
 		out = append(out, one)
-		for j := range results {
-			if !used[j] && (results[j].CallID == c.ID && c.ID != "" || results[j].CallID == "" && j == i) {
-				used[j] = true
-				if results[j].Name == "" {
-					results[j].Name = c.Name
-				}
-				out = append(out, results[j])
-				break
+		j := len(results)
+		if list := byID[c.ID]; c.ID != "" && len(list) > 0 {
+			j, byID[c.ID] = list[0], list[1:]
+		} else if i < len(results) && results[i].CallID == "" {
+			j = i
+		}
+		if j < len(results) {
+			used[j] = true
+			if results[j].Name == "" {
+				results[j].Name = c.Name
 			}
+			out = append(out, results[j])
 		}
 	}
 	for j := range results {

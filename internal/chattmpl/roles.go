@@ -133,11 +133,7 @@ func (t *Template) findRoles() {
 		}
 		return true
 	}
-	if !all("su") {
-		p.moved = false
-	} else if !all("suau") {
-		p.moved = true
-	}
+	p.moved = all("su") && !all("suau")
 	r.after[start][user] = true
 	turns := all("uau") // it shows answers; a template that only completes a question does not
 	r.after[start][system] = all("su") && (!turns || all("suau"))
@@ -201,8 +197,8 @@ func (t *Template) findRoles() {
 	}
 }
 
-// kindOfMessage returns the kind of a message; first says that no turn has begun before it.
-func kindOfMessage(m *Message, first bool) kind {
+// kindOfMessage returns the kind of a message that is no system message.
+func kindOfMessage(m *Message) kind {
 	switch {
 	case len(m.Calls) > 0:
 		return call
@@ -210,8 +206,6 @@ func kindOfMessage(m *Message, first bool) kind {
 		return result
 	case m.Role == "assistant":
 		return answer
-	case first && (m.Role == "system" || m.Role == "developer"):
-		return system
 	}
 	return user
 }
