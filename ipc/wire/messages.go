@@ -135,7 +135,7 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 // every request: refusing it would end the conversation for ever.
 func (d *decoder) leftOut(kind string) string {
 	text, note := LeftOut(kind)
-	d.req.AddNote(note)
+	d.req.Notes.Add(note)
 	return text
 }
 

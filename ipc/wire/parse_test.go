@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -667,5 +668,22 @@ func TestPartsThatCannotBeReadLeaveAPlaceholder(t *testing.T) {
 	}
 	if n := f.Request.Notes; len(n) != 3 || n[0].Times != 2 || n[0].Reason != "part_left_out" {
 		t.Errorf("%+v", n)
+	}
+}
+
+// TestNotesAreBounded: the types of parts are the client's words, of any number and length.
+func TestNotesAreBounded(t *testing.T) {
+	var list Notes
+	for i := range 1000 {
+		_, n := LeftOut(fmt.Sprint("kind ", i%500))
+		list.Add(n)
+	}
+	if last := list[MaxNotes-1]; len(list) != MaxNotes || list[0].Times != 2 || last.Times != 1000-2*(MaxNotes-1) ||
+		last.Reason != "more_left_out" {
+		t.Errorf("%+v", list)
+	}
+	text, n := LeftOut(strings.Repeat("x", MaxNameBytes-1) + "é")
+	if !utf8.ValidString(text) || !utf8.ValidString(n.Text) || len(n.Text) > MaxNameBytes+100 {
+		t.Errorf("%q, %q", text, n.Text)
 	}
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/sampler"
@@ -31,22 +33,29 @@ type Note struct {
 	Times  int
 }
 
-// AddNote adds a note, or counts it if r has one of its text.
-func (r *Request) AddNote(n Note) {
-	for i := range r.Notes {
-		if r.Notes[i].Text == n.Text {
-			r.Notes[i].Times += n.Times
+// Notes are the notes of a conversation, each text once.
+type Notes []Note
+
+// MaxNotes bounds them: their texts hold words of the client. The last one counts the notes that have no place.
+const MaxNotes = 16
+
+// Add adds n, or counts it if there is one of its text.
+func (list *Notes) Add(n Note) {
+	if len(*list) == MaxNotes-1 && !slices.ContainsFunc(*list, func(o Note) bool { return o.Text == n.Text }) {
+		*list = append(*list, Note{Reason: "more_left_out", Text: "Other parts or tools were left out, too."})
+	}
+	for i := range *list {
+		if o := &(*list)[i]; o.Text == n.Text || i == MaxNotes-1 {
+			o.Times += n.Times
 			return
 		}
 	}
-	r.Notes = append(r.Notes, n)
+	*list = append(*list, n)
 }
 
 // LeftOut is the text that stands in a conversation for a part of a kind that this server cannot read, and its note.
 func LeftOut(kind string) (text string, n Note) {
-	if len(kind) > MaxNameBytes {
-		kind = kind[:MaxNameBytes]
-	}
+	kind = short(kind)
 	return "[" + kind + " left out: this server reads text]", Note{Reason: "part_left_out", Times: 1,
 		Text: "A part of type " + kind + " was left out of the conversation: this server reads text."}
 }
@@ -54,8 +63,11 @@ func LeftOut(kind string) (text string, n Note) {
 // ToolLeftOut is the note of a tool that other servers run and this one does not offer.
 func ToolLeftOut(kind string) Note {
 	return Note{Reason: "tool_left_out", Times: 1,
-		Text: "A tool of type " + kind[:min(len(kind), MaxNameBytes)] + " was left out: this server runs no tools."}
+		Text: "A tool of type " + short(kind) + " was left out: this server runs no tools."}
 }
+
+// short is the beginning of a client's word.
+func short(kind string) string { return strings.ToValidUTF8(kind[:min(len(kind), MaxNameBytes)], "") }
 
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
@@ -88,7 +100,7 @@ type Request struct {
 	// How the rendering of Messages ends.
 	Continue     Continue
 	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
-	Notes        []Note // what an API has changed in Messages, for why; no field of the protocol
+	Notes        Notes  // what an API has changed in Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
 	Stop     []string // in the client's order; each 1…256 bytes

@@ -101,7 +101,7 @@ type request struct {
 	Effort   *string       `json:"reasoning_effort,omitempty"`
 	Format   *wireFormat   `json:"response_format,omitempty"`
 
-	left wire.Request // its notes: what was left out
+	left wire.Notes // what was left out
 }
 
 type wireMessage struct {
@@ -186,7 +186,7 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 		want.Format = &wireFormat{"json_schema", &wireSchema{format.Schema}}
 	}
 	if req, err = fields.Request(id, &want); err == nil {
-		req.Notes = append(req.Notes, want.left.Notes...)
+		req.Notes = append(req.Notes, want.left...)
 	}
 	return req, in.Stream, err
 }
@@ -318,7 +318,7 @@ func (want *request) unread(b *block, where string) (string, error) {
 		}
 	}
 	text, note := wire.LeftOut(b.Type)
-	want.left.AddNote(note)
+	want.left.Add(note)
 	return text, nil
 }
 
@@ -384,7 +384,7 @@ func (want *request) useTools(in *body) error {
 	hosted := map[string]bool{}
 	for _, t := range in.Tools {
 		if t.Type != nil && *t.Type != "custom" { // a tool that Anthropic's servers run
-			want.left.AddNote(wire.ToolLeftOut(*t.Type))
+			want.left.Add(wire.ToolLeftOut(*t.Type))
 			hosted[t.Name] = true
 			continue
 		}

@@ -104,13 +104,13 @@ type conversation struct {
 	declared []chatTool
 	tools    map[string]toolName // by the name that the model uses
 	calls    map[string]string   // names of earlier calls by id
-	left     wire.Request        // its notes: what was left out
+	left     wire.Notes          // what was left out
 }
 
 // leftOut returns the text in the place of something that this server cannot read.
 func (c *conversation) leftOut(kind string) string {
 	text, note := wire.LeftOut(kind)
-	c.left.AddNote(note)
+	c.left.Add(note)
 	return text
 }
 

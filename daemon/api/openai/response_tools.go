@@ -81,7 +81,7 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 		case slices.Contains(leftOut, t.Type):
 			continue
 		default:
-			c.left.AddNote(wire.ToolLeftOut(t.Type))
+			c.left.Add(wire.ToolLeftOut(t.Type))
 			continue
 		}
 		c.tools[name.wire()] = name
@@ -108,7 +108,7 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 		if raw == nil {
 			return nil, nil
 		}
-		if string(raw) == `"required"` && len(c.declared) == 0 && c.left.Notes != nil {
+		if string(raw) == `"required"` && len(c.declared) == 0 && c.left != nil {
 			return nil, nil
 		}
 		return raw, nil
@@ -139,6 +139,6 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 		return nil, api.Refuse(`field "tool_choice.type" is missing; it must be "function", "custom" or ` +
 			`"allowed_tools"`)
 	}
-	c.left.AddNote(wire.ToolLeftOut(in.Type)) // a tool that is not offered cannot be called
+	c.left.Add(wire.ToolLeftOut(in.Type)) // a tool that is not offered cannot be called
 	return nil, nil
 }

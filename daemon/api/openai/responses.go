@@ -202,7 +202,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Notes = append(req.Notes, conv.left.Notes...)
+	req.Notes = append(req.Notes, conv.left...)
 	in.Telemetry.Of(req)
 	c.Telemetry = in.Telemetry
 	req.NoProgress = false // progress events trigger the comments that keep the connection alive
