@@ -7,6 +7,7 @@ package toolcalls
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
@@ -50,6 +51,7 @@ type Holder struct {
 	loose bool
 	free  map[*toolcall.Tool]bool // tools whose arguments are any object
 	seen  []*toolcall.Tool
+	cuts  int // how often unnamed has left schemas out
 }
 
 // Add adds p to b and returns its node.
@@ -79,23 +81,28 @@ func (h *Holder) failed(t *toolcall.Tool, err error) error {
 	return errAgain
 }
 
-// unnamed is what becomes of an error of the whole grammar: where it is too large, or a schema leaves nothing, the tool
-// with the longest schema is left out.
+// unnamed is what becomes of an error of the whole grammar. Where it is too large, or a schema leaves nothing, the
+// longest schema is left out, then two more, then four: a grammar of hundreds of tools is not built hundreds of
+// times.
 func (h *Holder) unnamed(err error) error {
 	if !h.loose || !errors.Is(err, grammar.ErrLimit) && !errors.Is(err, regex.ErrLimit) &&
 		!errors.Is(err, grammar.ErrEmpty) {
 		return err
 	}
-	var longest *toolcall.Tool
+	var held []*toolcall.Tool
 	for _, t := range h.seen {
-		if !t.Strict && !h.free[t] && (longest == nil || len(t.Parameters) > len(longest.Parameters)) {
-			longest = t
+		if !t.Strict && !h.free[t] && !slices.Contains(held, t) {
+			held = append(held, t)
 		}
 	}
-	if longest == nil {
+	if len(held) == 0 {
 		return err
 	}
-	h.free[longest] = true
+	slices.SortStableFunc(held, func(a, b *toolcall.Tool) int { return len(b.Parameters) - len(a.Parameters) })
+	for _, t := range held[:min(len(held), 1<<h.cuts)] {
+		h.free[t] = true
+	}
+	h.cuts++
 	return errAgain
 }
 
