@@ -14,7 +14,8 @@ type Compare struct {
 	Ours, Theirs *Server
 	Tokens       int     // of an answer, at most
 	Near         float64 // the largest gap of a near tie, in nats
-	// Control is Theirs with another arithmetic, or nil. What they differ by is rounding: see Greedy.judge.
+	// Control is Theirs with another arithmetic, or nil. What they differ by is rounding, which the first controlled
+	// prompts measure: see Greedy.judge.
 	Control     *Server
 	Concurrency int // answers in flight
 }
@@ -29,6 +30,9 @@ type Parting struct {
 	Known  bool    `json:"known"` // each server has the other's token among its alternatives
 	Near   bool    `json:"near"`
 }
+
+// controlled is how many prompts measure what llama-server differs from itself by.
+const controlled = 50
 
 // unknownGap is the gap where one answer has no token.
 const unknownGap = 1e9
@@ -235,7 +239,7 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check C
 	if err == nil && c.Control != nil {
 		with := *c
 		with.Ours = c.Control
-		g.Control, err = with.Run(ctx, prompts)
+		g.Control, err = with.Run(ctx, prompts[:min(controlled, len(prompts))])
 	}
 	if err != nil {
 		check.Fail("%v", err)

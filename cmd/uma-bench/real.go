@@ -52,7 +52,7 @@ func realCommand() *cobra.Command {
 
 greedy      200 prompts: equal tokens, until a near tie; then the gap in log-probabilities is told and the
             comparison goes on behind llama-server's token. A second llama-server, without flash attention, measures
-            what rounding changes: twice that is a near tie as well
+            on 50 of them what rounding changes: twice that is a near tie as well
 perplexity  of one text, beside llama-perplexity
 prefix      prompts that begin alike: what was computed is used again
 tools       50 questions with a call required: each call is valid

@@ -62,7 +62,7 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 	c.n_ctx, c.n_batch, c.n_ubatch = C.uint32_t(rows), C.uint32_t(rows), C.uint32_t(rows)
 	c.whole_texts = true
 	if unusedMemory[e.meta("general.architecture")] {
-		c.n_ctx = 1
+		c.n_ctx = 1 // the least of that memory; whole_texts keeps llama.cpp from cutting n_batch to it
 	}
 	c.n_seq_max = min(c.n_seq_max+1, maxSequences) // one for the rows that fill a batch up: see sequences
 	c.embeddings, e.embeds = true, true
