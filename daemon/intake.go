@@ -131,7 +131,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 	r.setOptions(w, &params)
 	s.setSpeculation(r, w)
 	r.notes = notesOf(w, p.changes)
-	m.readCalls(r, w, p.render.tools, p.text)
+	m.readCalls(r, w, offeredTools(w), p.text)
 	r.hold(format, calls, w, p.text)
 	if bad := s.setThinking(m, r, w, p.begin); bad != nil {
 		return bad

@@ -67,7 +67,7 @@ func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 	msgs := w.Messages
 	if m.template != nil {
 		thinking := m.templateThinking(w, limit)
-		p.render = renderInput{vars: templateArgs(w.TemplateArgs), tools: offeredTools(w)}
+		p.render = renderInput{vars: templateArgs(w.TemplateArgs), tools: headTools(w)}
 		maps.Copy(p.render.vars, m.thinking.Vars(thinking))
 		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
 	}

@@ -15,16 +15,26 @@ import (
 // renderInput is the chat template's input besides the messages.
 type renderInput struct {
 	vars  map[string]any
-	tools []toolcall.Tool // offered to the model
+	tools []toolcall.Tool // at the head of the prompt
 }
 
-// offeredTools returns the tools that the model is offered: none with tool_choice "none".
-func offeredTools(w *wire.Request) (tools []toolcall.Tool) {
+// offeredTools returns the tools that the model may call: none with tool_choice "none".
+func offeredTools(w *wire.Request) []toolcall.Tool { return toolsWhere(w, (*wire.Tool).Callable) }
+
+// headTools returns those whose definitions the template shows: of the others the conversation has the definition.
+func headTools(w *wire.Request) []toolcall.Tool {
+	return toolsWhere(w, func(t *wire.Tool) bool { return !t.Deferred })
+}
+
+func toolsWhere(w *wire.Request, take func(*wire.Tool) bool) (tools []toolcall.Tool) {
 	if w.ToolChoice.Mode == wire.ToolNone {
 		return nil
 	}
 	for i := range w.Tools {
 		t := &w.Tools[i]
+		if !take(t) {
+			continue
+		}
 		tools = append(tools, toolcall.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters,
 			Strict: t.Strict})
 	}

@@ -65,7 +65,11 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 				return
 			}
 			var thought string
+			from := len(d.references)
 			m.Content, thought, err = d.content(field, v)
+			for i := from; i < len(d.references); i++ {
+				d.references[i].message = m
+			}
 			if m.ReasoningContent == "" {
 				m.ReasoningContent = thought
 			}
@@ -176,6 +180,14 @@ func (d *decoder) content(name string, v *fastjson.Value) (content, thought stri
 				return "", "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
 			}
 			s, err = d.str(field+".text", part.Get("text"))
+		case "tool_reference":
+			of := string(part.GetStringBytes("tool_name"))
+			at := len(text)
+			if texts > 0 {
+				at++ // the line break before it
+			}
+			d.references = append(d.references, reference{at: at, name: of})
+			s = ToolReference(of)
 		default:
 			s = d.leftOut(kind)
 		}

@@ -143,9 +143,10 @@ type decoder struct {
 	logprobs, topLogprobs  int
 	logprobsSet, topSet    bool
 	logprobsBool, byNumber bool
-	opening                bool  // add_generation_prompt is true
-	joints                 []int // where the parts of the newest message's content are joined, as offsets in it
-	stages                 []int // of samplers; nil: not given
+	opening                bool        // add_generation_prompt is true
+	references             []reference // to tools, in the order of the messages
+	joints                 []int       // where the parts of the newest message's content are joined, as offsets in it
+	stages                 []int       // of samplers; nil: not given
 
 	formatBy string   // the field that said the form of the answer
 	allowed  []string // tools of tool_choice "allowed_tools"; nil: all

@@ -19,7 +19,15 @@ type Tool struct {
 	Description string
 	Parameters  []byte // the JSON schema of its arguments, an object; nil = it takes none
 	Strict      bool   // the arguments must fit Parameters, also while the model is free to call or not
+
+	// Deferred ("defer_loading"): its definition is not at the head of the prompt but where the conversation refers to
+	// it, in a part of type "tool_reference". The model can call it from there on.
+	Deferred   bool
+	Referenced bool // with Deferred: the conversation has its definition
 }
+
+// Callable reports whether the model has seen the tool's definition.
+func (t *Tool) Callable() bool { return !t.Deferred || t.Referenced }
 
 // ToolCall is one call of a tool: the model's, or an earlier one in a conversation.
 type ToolCall struct {
@@ -88,6 +96,10 @@ func (d *decoder) tool(name string, v *fastjson.Value) (t Tool, err error) {
 			kind, err = d.str(field, v)
 		case "function":
 			function = v
+		case "defer_loading": // OpenAI's and Anthropic's place
+			err = d.boolean(field, v, &t.Deferred)
+		case "referenced":
+			err = d.boolean(field, v, &t.Referenced)
 		}
 		return err
 	})
@@ -115,6 +127,8 @@ func (d *decoder) tool(name string, v *fastjson.Value) (t Tool, err error) {
 				t.Parameters = appendValue(nil, v)
 			case "strict":
 				err = d.boolean(field, v, &t.Strict)
+			case "defer_loading":
+				err = d.boolean(field, v, &t.Deferred)
 			}
 			return err
 		})
@@ -241,7 +255,77 @@ func (d *decoder) finishTools() error {
 	case c.Mode == ToolNamed && !slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Name == c.Name }):
 		return fmt.Errorf("field %q names %q, which is none of the %q", "tool_choice", c.Name, "tools")
 	}
+	d.placeTools()
 	return nil
+}
+
+// reference is a part of a message that refers to a tool. While the tools are not known, ToolReference stands in its
+// place.
+type reference struct {
+	message *Message
+	at      int // in its content
+	name    string
+}
+
+// ToolReference is the text for a part that refers to a tool whose definition the model has seen already, or which is
+// not offered.
+func ToolReference(name string) string { return "The tool " + short(name) + " is available." }
+
+// placeTools puts the definition of each deferred tool where the conversation first refers to it.
+func (d *decoder) placeTools() {
+	r := &d.req
+	head := false
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		if r.ToolChoice.Mode == ToolNamed && r.ToolChoice.Name == t.Name {
+			t.Deferred = false // the model cannot be made to call what it has not seen
+		}
+		head = head || !t.Deferred
+	}
+	if !head && len(r.Tools) > 0 { // templates say how to call a tool only where they show one
+		for i := range r.Tools {
+			r.Tools[i].Deferred = false
+		}
+		r.Notes.Add(Note{Reason: "tools_not_deferred", Times: 1,
+			Text: "All tools have defer_loading: they were offered from the start, because there is no other to find " +
+				"them with."})
+	}
+	if len(d.references) == 0 {
+		return
+	}
+	byName := make(map[string]*Tool, len(r.Tools))
+	for i := range r.Tools {
+		byName[r.Tools[i].Name] = &r.Tools[i]
+	}
+	for rest := d.references; len(rest) > 0; {
+		m, of := rest[0].message, 1
+		for of < len(rest) && rest[of].message == m {
+			of++
+		}
+		if m.Role != "assistant" {
+			m.define(rest[:of], byName)
+		}
+		rest = rest[of:]
+	}
+}
+
+// define puts the definitions of deferred tools into the message's content, for its references in their order.
+func (m *Message) define(references []reference, tools map[string]*Tool) {
+	var out []byte
+	from := 0
+	for _, of := range references {
+		t := tools[of.name]
+		if t == nil || t.Callable() {
+			continue
+		}
+		t.Referenced = true
+		out = append(append(out, m.Content[from:of.at]...), "The tool "+t.Name+" can be called now. Its definition:\n"...)
+		out = appendTool(out, t)
+		from = of.at + len(ToolReference(of.name))
+	}
+	if from > 0 {
+		m.Content = string(append(out, m.Content[from:]...))
+	}
 }
 
 // toolCalls reads the calls of an assistant's earlier message.
@@ -334,17 +418,14 @@ func appendTools(dst []byte, r, def *Request) []byte {
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = appendHead(dst, `{"type":"function","function":{"name":`, t.Name)
-		if t.Description != "" {
-			dst = appendHead(dst, `,"description":`, t.Description)
+		dst = appendTool(dst, t)
+		if t.Deferred {
+			dst = append(dst[:len(dst)-1], `,"defer_loading":true}`...)
 		}
-		if t.Parameters != nil {
-			dst = append(append(dst, `,"parameters":`...), t.Parameters...)
+		if t.Referenced {
+			dst = append(dst[:len(dst)-1], `,"referenced":true}`...)
 		}
-		if t.Strict {
-			dst = append(dst, `,"strict":true`...)
-		}
-		if dst = append(dst, "}}"...); i == len(r.Tools)-1 {
+		if i == len(r.Tools)-1 {
 			dst = append(dst, ']')
 		}
 	}
@@ -364,6 +445,21 @@ func appendTools(dst []byte, r, def *Request) []byte {
 		return append(dst, "false"...)
 	}
 	return dst
+}
+
+// appendTool appends a tool's definition.
+func appendTool(dst []byte, t *Tool) []byte {
+	dst = appendHead(dst, `{"type":"function","function":{"name":`, t.Name)
+	if t.Description != "" {
+		dst = appendHead(dst, `,"description":`, t.Description)
+	}
+	if t.Parameters != nil {
+		dst = append(append(dst, `,"parameters":`...), t.Parameters...)
+	}
+	if t.Strict {
+		dst = append(dst, `,"strict":true`...)
+	}
+	return append(dst, "}}"...)
 }
 
 // appendCalls appends calls as messages have them.

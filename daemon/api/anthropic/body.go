@@ -72,6 +72,7 @@ type tool struct {
 	Description string  `json:"description"`
 	InputSchema rawJSON `json:"input_schema"`
 	Strict      bool    `json:"strict"`
+	Deferred    bool    `json:"defer_loading"`
 }
 
 type toolChoice struct {
@@ -106,7 +107,7 @@ type request struct {
 
 type wireMessage struct {
 	Role       string     `json:"role"`
-	Content    *string    `json:"content"`
+	Content    any        `json:"content"` // a *string, parts, or nil
 	Reasoning  string     `json:"reasoning_content,omitempty"`
 	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
@@ -122,6 +123,14 @@ type wireCall struct {
 type wireTool struct {
 	Type     string       `json:"type"`
 	Function wireFunction `json:"function"`
+	Deferred bool         `json:"defer_loading,omitempty"`
+}
+
+// wirePart is a part of a message: a text, or a reference to a tool.
+type wirePart struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	ToolName string `json:"tool_name,omitempty"`
 }
 
 type wireFunction struct {
@@ -248,8 +257,11 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 			if b.IsError {
 				text = strings.TrimSuffix("Error: "+text, ": ")
 			}
-			want.Messages = append(want.Messages, wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID,
-				Name: names[b.ToolUseID]})
+			m := wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]}
+			if parts := references(b.Content); parts != nil {
+				m.Content = parts
+			}
+			want.Messages = append(want.Messages, m)
 		default:
 			text, err := want.unread(&b, where)
 			if err != nil {
@@ -308,7 +320,7 @@ func (want *request) unread(b *block, where string) (string, error) {
 	case "":
 		return "", api.Refuse(fmt.Sprintf(`field "%s.type" is missing`, where))
 	case "tool_reference":
-		return "The tool " + b.ToolName + " is available.", nil
+		return wire.ToolReference(b.ToolName), nil
 	case "document", "search_result":
 		if text, ok := want.documentText(b, where); ok {
 			if b.Title != "" {
@@ -343,6 +355,31 @@ func (want *request) documentText(b *block, where string) (string, bool) {
 	}
 	text, err := want.textOf(content, where+".content", "\n")
 	return text, err == nil
+}
+
+// references returns the content of a tool's result as parts, if it is text and references to tools: package wire puts
+// the tools' definitions into their places.
+func references(raw rawJSON) (parts []wirePart) {
+	var blocks []block
+	if json.Unmarshal(raw, &blocks) != nil {
+		return nil
+	}
+	found := false
+	for _, b := range blocks {
+		switch b.Type {
+		case "text":
+			parts = append(parts, wirePart{Type: "text", Text: b.Text})
+		case "tool_reference":
+			found = true
+			parts = append(parts, wirePart{Type: b.Type, ToolName: b.ToolName})
+		default:
+			return nil
+		}
+	}
+	if !found {
+		return nil
+	}
+	return parts
 }
 
 // blocksOf parses content; a string is one block of text.
@@ -382,6 +419,10 @@ func (want *request) textOf(raw rawJSON, field, between string) (string, error) 
 // useTools translates tools and tool_choice.
 func (want *request) useTools(in *body) error {
 	hosted := map[string]bool{}
+	search := false // for tools, by Anthropic's servers: without it, deferred tools would never be found
+	for _, t := range in.Tools {
+		search = search || t.Type != nil && strings.HasPrefix(*t.Type, "tool_search_tool")
+	}
 	for _, t := range in.Tools {
 		if t.Type != nil && *t.Type != "custom" { // a tool that Anthropic's servers run
 			want.left.Add(wire.ToolLeftOut(*t.Type))
@@ -390,7 +431,7 @@ func (want *request) useTools(in *body) error {
 		}
 		want.Tools = append(want.Tools,
 			wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema,
-				Strict: t.Strict}})
+				Strict: t.Strict}, t.Deferred && !search})
 	}
 	c := in.ToolChoice
 	if c == nil {
@@ -406,7 +447,7 @@ func (want *request) useTools(in *body) error {
 	case "any":
 		want.Choice = "required"
 	case "tool":
-		want.Choice = wireTool{"function", wireFunction{Name: c.Name}}
+		want.Choice = wireTool{Type: "function", Function: wireFunction{Name: c.Name}}
 	default:
 		return api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.40q; it must be "auto", "any", "tool" or "none"`,
 			c.Type))

@@ -28,7 +28,8 @@ type item struct {
 	Arguments rawJSON         `json:"arguments"` // a string; an object is taken too
 	Input     string          `json:"input"`     // of a custom tool's call
 	Output    rawJSON         `json:"output"`    // a string or parts
-	Tools     []responsesTool `json:"tools"`     // of additional_tools
+	Tools     []responsesTool `json:"tools"`     // of additional_tools and tool_search_output
+	Execution string          `json:"execution"` // of tool_search_call and tool_search_output
 }
 
 type part struct {
@@ -105,6 +106,8 @@ type conversation struct {
 	tools    map[string]toolName // by the name that the model uses
 	calls    map[string]string   // names of earlier calls by id
 	left     wire.Notes          // what was left out
+
+	hostedSearch bool // OpenAI's servers were to search for deferred tools
 }
 
 // leftOut returns the text in the place of something that this server cannot read.
@@ -143,7 +146,25 @@ func (c *conversation) add(raw rawJSON) error {
 			Name: c.calls[it.CallID]})
 		return nil
 	case "additional_tools":
-		return c.declare(it.Tools)
+		c.declare(it.Tools, false)
+		return nil
+	case "tool_search_call":
+		if it.Execution != "client" {
+			break
+		}
+		text, err := argumentsOf(it.Arguments)
+		if err != nil {
+			return err
+		}
+		it.Name = clientSearch
+		return c.call(&it, text)
+	case "tool_search_output":
+		if it.Execution != "client" {
+			break
+		}
+		c.messages = append(c.messages, chatMessage{Role: "tool", Content: c.found(it.Tools), ToolCallID: it.CallID,
+			Name: clientSearch})
+		return nil
 	}
 	// A hosted tool's call, a compaction: the client sends it again with every request.
 	text := c.leftOut(it.Type)
@@ -267,7 +288,7 @@ func (c *conversation) call(it *item, arguments string) error {
 	if it.Name == "" {
 		return fmt.Errorf(`field "name" is missing`)
 	}
-	name := toolName{it.Namespace, it.Name, false}.wire()
+	name := toolName{namespace: it.Namespace, name: it.Name}.wire()
 	if c.calls == nil {
 		c.calls = map[string]string{}
 	}

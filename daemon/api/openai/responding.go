@@ -242,8 +242,12 @@ func (c *responding) call(t *wire.ToolCallPart) {
 		}
 		item := &outputItem{ID: api.NewID("fc_"), Type: "function_call", Status: "in_progress", CallID: t.CallID,
 			Name: name.name, Namespace: name.namespace, Arguments: new(string)}
-		if name.custom {
+		switch {
+		case name.custom:
 			item.ID, item.Type, item.Arguments, item.Input = api.NewID("ctc_"), "custom_tool_call", nil, new(string)
+		case name.search:
+			item.ID, item.Type, item.Name, item.Execution = api.NewID("tsc_"), "tool_search_call", "", "client"
+			item.Arguments = rawJSON("{}")
 		}
 		c.add(&openItem{item: item, name: name})
 	}
@@ -252,7 +256,7 @@ func (c *responding) call(t *wire.ToolCallPart) {
 		return
 	}
 	o.text = append(o.text, t.Arguments...)
-	if !o.name.custom { // a custom tool's text is known only when its JSON is complete
+	if !o.name.custom && !o.name.search { // their input is known only when its JSON is complete
 		delta := string(t.Arguments)
 		c.send(responseEvent{Type: "response.function_call_arguments.delta", ItemID: o.item.ID, OutputIndex: &o.index,
 			Delta: &delta, Timings: c.timings()})
@@ -277,6 +281,10 @@ func (c *responding) close(status string) {
 			Delta: &in.Input})
 		c.send(responseEvent{Type: "response.custom_tool_call_input.done", ItemID: o.item.ID, OutputIndex: &o.index,
 			Input: &in.Input})
+	case o.name.search:
+		if checked, err := wire.CheckJSON(o.text); err == nil && len(checked) > 0 && checked[0] == '{' {
+			o.item.Arguments = append(rawJSON(nil), checked...)
+		}
 	case o.item.Type == "function_call":
 		o.item.Arguments = &text
 		c.send(responseEvent{Type: "response.function_call_arguments.done", ItemID: o.item.ID, OutputIndex: &o.index,

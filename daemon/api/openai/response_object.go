@@ -54,7 +54,7 @@ type responseUsage struct {
 	Total int `json:"total_tokens"`
 }
 
-// outputItem is an item of type message, reasoning, function_call or custom_tool_call.
+// outputItem is an item of type message, reasoning, function_call, custom_tool_call or tool_search_call.
 type outputItem struct {
 	ID        string        `json:"id"`
 	Type      string        `json:"type"`
@@ -67,8 +67,9 @@ type outputItem struct {
 	CallID    string  `json:"call_id,omitempty"`
 	Name      string  `json:"name,omitempty"`
 	Namespace string  `json:"namespace,omitempty"`
-	Arguments *string `json:"arguments,omitempty"` // of a function
+	Arguments any     `json:"arguments,omitempty"` // of a function: a *string; of a search for tools: the object
 	Input     *string `json:"input,omitempty"`     // of a custom tool
+	Execution string  `json:"execution,omitempty"` // of a search for tools: "client"
 }
 
 type outputPart struct {

@@ -19,6 +19,8 @@ type responsesTool struct {
 	Strict      *bool           `json:"strict"`
 	Format      *customFormat   `json:"format"` // of a custom tool
 	Tools       []responsesTool `json:"tools"`  // of a namespace
+	Deferred    bool            `json:"defer_loading"`
+	Execution   string          `json:"execution"` // of tool_search
 }
 
 type customFormat struct {
@@ -31,6 +33,7 @@ type customFormat struct {
 type chatTool struct {
 	Type     string       `json:"type"`
 	Function chatFunction `json:"function"`
+	Deferred bool         `json:"defer_loading,omitempty"`
 }
 
 type chatFunction struct {
@@ -44,6 +47,7 @@ type chatFunction struct {
 type toolName struct {
 	namespace, name string
 	custom          bool // its input is text, not JSON
+	search          bool // the client's search for tools
 }
 
 // wire returns the name that the model uses.
@@ -59,34 +63,75 @@ func (n toolName) wire() string {
 var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11",
 	"image_generation", "tool_search"}
 
-// declare adds tools.
-func (c *conversation) declare(tools []responsesTool) error { return c.declareIn("", tools) }
+// clientSearch is the type of the tool with which a client lets the model search for its tools, and its name.
+const clientSearch = "tool_search"
 
-func (c *conversation) declareIn(namespace string, tools []responsesTool) error {
+// declare adds tools. deferred: they are offered from where the conversation refers to them on.
+func (c *conversation) declare(tools []responsesTool, deferred bool) {
+	c.declareIn("", tools, deferred)
+}
+
+func (c *conversation) declareIn(namespace string, tools []responsesTool, deferred bool) {
 	for i := range tools {
 		t := &tools[i]
-		name := toolName{namespace, t.Name, t.Type == "custom"}
+		name := toolName{namespace: namespace, name: t.Name, custom: t.Type == "custom"}
+		f := chatFunction{name.wire(), t.Description, t.Parameters, t.Strict}
 		switch {
 		case t.Type == "function":
-			c.declared = append(c.declared,
-				chatTool{"function", chatFunction{name.wire(), t.Description, t.Parameters, t.Strict}})
 		case t.Type == "custom":
-			c.declared = append(c.declared,
-				chatTool{"function", chatFunction{name.wire(), t.customDescription(), rawJSON(customSchema), nil}})
+			f = chatFunction{name.wire(), t.customDescription(), rawJSON(customSchema), nil}
 		case t.Type == "namespace" && namespace == "":
-			if err := c.declareIn(t.Name, t.Tools); err != nil {
-				return err
-			}
+			c.declareIn(t.Name, t.Tools, deferred || t.Deferred)
 			continue
+		case t.Type == clientSearch && t.Execution == "client":
+			name = toolName{name: clientSearch, search: true}
+			f.Name = clientSearch
 		case slices.Contains(leftOut, t.Type):
+			c.hostedSearch = c.hostedSearch || t.Type == clientSearch
 			continue
 		default:
 			c.left.Add(wire.ToolLeftOut(t.Type))
 			continue
 		}
-		c.tools[name.wire()] = name
+		if _, ok := c.tools[f.Name]; ok && deferred { // found before, or offered from the start
+			continue
+		}
+		c.declared = append(c.declared, chatTool{"function", f, deferred || t.Deferred})
+		c.tools[f.Name] = name
 	}
-	return nil
+}
+
+// offered returns the tools. Those that only a search of OpenAI's servers would find are offered from the start.
+func (c *conversation) offered() []chatTool {
+	if c.hostedSearch {
+		for i := range c.declared {
+			c.declared[i].Deferred = false
+		}
+	}
+	return c.declared
+}
+
+// found adds the tools that a client's search has found, and returns the parts of the result that refer to them.
+func (c *conversation) found(tools []responsesTool) rawJSON {
+	c.declare(tools, true)
+	parts := []map[string]string{}
+	refer := func(namespace string, tools []responsesTool) {
+		for i := range tools {
+			name := toolName{namespace: namespace, name: tools[i].Name}
+			parts = append(parts, map[string]string{"type": "tool_reference", "tool_name": name.wire()})
+		}
+	}
+	for i := range tools {
+		if t := &tools[i]; t.Type == "namespace" {
+			refer(t.Name, t.Tools)
+		} else {
+			refer("", tools[i:i+1])
+		}
+	}
+	if len(parts) == 0 {
+		return jsonText("No tools were found.")
+	}
+	return api.AppendJSON(nil, parts)
 }
 
 // customSchema is the schema of a custom tool's arguments: one text.
@@ -122,7 +167,7 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 	}
 	switch in.Type {
 	case "function", "custom":
-		return chatTool{"function", chatFunction{Name: toolName{in.Namespace, in.Name, false}.wire()}}, nil
+		return chatTool{Type: "function", Function: chatFunction{Name: toolName{namespace: in.Namespace, name: in.Name}.wire()}}, nil
 	case "allowed_tools":
 		allowed := []chatTool{}
 		for _, t := range in.Tools {
@@ -130,7 +175,8 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 				continue
 			}
 			allowed = append(allowed,
-				chatTool{"function", chatFunction{Name: toolName{t.Namespace, t.Name, false}.wire()}})
+				chatTool{Type: "function",
+					Function: chatFunction{Name: toolName{namespace: t.Namespace, name: t.Name}.wire()}})
 		}
 		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"),
 			"tools": allowed}}, nil

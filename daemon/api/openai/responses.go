@@ -164,9 +164,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 			return nil, nil, api.Refuse("field \"tools\" must be an array of tools: " + err.Error())
 		}
 	}
-	if err := conv.declare(tools); err != nil {
-		return nil, nil, err
-	}
+	conv.declare(tools, false)
 	for i, item := range c.history {
 		if err := conv.add(item); err != nil {
 			if n := i - (len(c.history) - len(c.input)); n >= 0 {
@@ -182,7 +180,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	want := responsesRequest{Messages: conv.messages, Tools: conv.declared, Choice: choice, Parallel: in.Parallel,
+	want := responsesRequest{Messages: conv.messages, Tools: conv.offered(), Choice: choice, Parallel: in.Parallel,
 		MaxTokens: in.MaxOutputTokens}
 	if slices.Contains(in.Include, includeLogprobs) {
 		want.Logprobs, want.Top = true, in.TopLogprobs
