@@ -71,7 +71,7 @@ func TestDeferredToolsKeepThePrefix(t *testing.T) {
 			t.Errorf("%d tokens cached of %d", second.Usage.Cached, whole)
 		}
 		days := struct{ Days int }{}
-		if len(second.Content) != 1 || second.Content[0].Name != "tool_7" ||
+		if len(second.Content) == 0 || second.Content[0].Name != "tool_7" ||
 			json.Unmarshal(second.Content[0].Input, &days) != nil || days.Days < 1 || days.Days > 3 {
 			t.Errorf("%+v", second)
 		}
@@ -111,14 +111,15 @@ func TestDeferredToolsKeepThePrefix(t *testing.T) {
 		body := `{"input":[` + user + `,{"type":"tool_search_call","execution":"client","call_id":"` + id +
 			`","arguments":` + string(first.Output[0].Arguments) + `},{"type":"tool_search_output","execution":` +
 			`"client","call_id":"` + id + `","tools":[{"type":"namespace","name":"mcp","tools":[{"type":"function",` +
-			`"name":"tool_7","defer_loading":true,"parameters":` + schema + `}]}]},{"role":"user","content":"sunny"}],` + tools + `}`
+			`"name":"tool_7","defer_loading":true,"parameters":` + schema + `}]}]},` +
+			`{"role":"user","content":"sunny"}],` + tools + `}`
 		if err := json.Unmarshal(ask("/v1/responses", body), &second); err != nil {
 			t.Fatal(err)
 		}
 		if second.Usage.Details.Cached < first.Usage.Input-2 {
 			t.Errorf("%d tokens cached of %d", second.Usage.Details.Cached, first.Usage.Input)
 		}
-		if len(second.Output) != 1 || second.Output[0].Type != "function_call" || second.Output[0].Name != "tool_7" ||
+		if len(second.Output) == 0 || second.Output[0].Type != "function_call" || second.Output[0].Name != "tool_7" ||
 			second.Output[0].Namespace != "mcp" {
 			t.Errorf("%+v", second)
 		}
@@ -131,14 +132,14 @@ func TestDeferredToolsOfAHostedSearch(t *testing.T) {
 		{Emit: `<tool_call>{"name": "far", "arguments": {}}</tool_call>`}}}, "--ctx-size", "16384")
 	web := r.web()
 	for path, body := range map[string]string{
-		"/v1/messages": `{"max_tokens":100,"temperature":0,"messages":[{"role":"user","content":"q"}],"tools":[` +
-			`{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},{"name":"near","input_schema":` +
+		"/v1/messages": `"max_tokens":100,"messages":[{"role":"user","content":"q"}],"tools":[` +
+			`{"type":"tool_search_tool_regex_20251119","name":"search"},{"name":"near","input_schema":` +
 			`{"type":"object"}},{"name":"far","defer_loading":true,"input_schema":{"type":"object"}}]}`,
-		"/v1/responses": `{"max_output_tokens":100,"temperature":0,"input":"q","tools":[{"type":"tool_search"},{"type":"function","name":` +
-			`"near","parameters":{"type":"object"}},{"type":"function","name":"far","defer_loading":true,"parameters":` +
-			`{"type":"object"}}]}`,
+		"/v1/responses": `"max_output_tokens":100,"input":"q","tools":[{"type":"tool_search"},{"type":"function",` +
+			`"name":"near","parameters":{"type":"object"}},{"type":"function","name":"far","defer_loading":true,` +
+			`"parameters":{"type":"object"}}]}`,
 	} {
-		status, _, out := post(t, web, path, body)
+		status, _, out := post(t, web, path, `{"temperature":0,`+body)
 		if status != http.StatusOK || !strings.Contains(string(out), `"name":"far"`) {
 			t.Errorf("%s: %d %s", path, status, out)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +121,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.Float64SliceVar(&o.deltas, "delta", []float64{1e-4, 1e-2, 1e-1, 1}, "eat: thresholds, in nats²")
 	f.IntSliceVar(&o.caps, "cap", []int{16, 32, 64}, "eat: token caps to compare with")
 	f.IntVarP(&o.concurrency, "concurrency", "n", 4, "answers in flight")
-	f.IntVarP(&o.threads, "threads", "t", 0, "compute threads of either; 0 = uma-serve's default")
+	f.IntVarP(&o.threads, "threads", "t", 0, "compute threads of each server; 0 = uma-serve's default, fewer where three servers compute at the same time")
 	return cmd
 }
 
@@ -137,11 +138,19 @@ func (o *realOptions) run(ctx context.Context) (*real.Report, error) {
 		r.Checks = append(r.Checks, c)
 	}
 	var err error
-	if wants("greedy", "perplexity", "prefix", "tools", "schemas") {
+	group := func(threads []string, checks func(*daemonproc.Proc) error) {
+		if err != nil {
+			return
+		}
 		args := []string{"--parallel", strconv.Itoa(max(o.concurrency, 4)), "--ctx-size", "16384"}
-		err = o.serve(append(args, o.threadArgs()...), func(p *daemonproc.Proc) error {
-			return o.answers(ctx, r, p, wants, add)
-		})
+		err = o.serve(append(args, threads...), checks)
+	}
+	if wants("greedy", "prefix") {
+		threads := o.besideArgs()
+		group(threads, func(p *daemonproc.Proc) error { return o.beside(ctx, r, p, threads, wants, add) })
+	}
+	if wants("perplexity", "tools", "schemas") {
+		group(o.threadArgs(), func(p *daemonproc.Proc) error { return o.answers(ctx, r, p, wants, add) })
 	}
 	if err == nil && wants("storm") {
 		add(o.stormCheck(ctx))
@@ -184,36 +193,55 @@ func (o *realOptions) threadArgs() []string {
 	return []string{"--threads", strconv.Itoa(o.threads)}
 }
 
-// answers are the checks that ask one daemon.
+// besideArgs are the compute threads of each of three servers that compute at the same time: with more threads than
+// cores, those of ggml spend most of the time waiting for each other.
+func (o *realOptions) besideArgs() []string {
+	beside := *o
+	if beside.threads == 0 {
+		beside.threads = max(1, runtime.NumCPU()/3)
+	}
+	return beside.threadArgs()
+}
+
+// beside are the checks that compare one daemon with llama-server.
+func (o *realOptions) beside(ctx context.Context, r *real.Report, p *daemonproc.Proc, threads []string,
+	wants func(...string) bool, add func(real.Check)) error {
+	ours := &real.Server{Name: "uma-serve", Socket: p.Socket}
+	defer ours.Close()
+	r.Ours = ours.Build(ctx)
+	start := func(more ...string) (*real.Process, error) {
+		args := append([]string{"-c", "16384", "--parallel", strconv.Itoa(max(o.concurrency, 1)), "--kv-unified"},
+			threads...)
+		return real.StartLlamaServer(ctx, o.llamaServer, o.model, append(args, more...)...)
+	}
+	theirs, err := start()
+	if err != nil {
+		return err
+	}
+	defer theirs.Stop()
+	r.Theirs = theirs.Build(ctx)
+	c := real.Compare{Ours: ours, Theirs: theirs.Server, Tokens: o.tokens, Near: o.near, Concurrency: o.concurrency}
+	if wants("greedy") {
+		control, err := start("--flash-attn", "off")
+		if err != nil {
+			return err
+		}
+		defer control.Stop()
+		c.Control = control.Server
+		add(c.Check(ctx, firstOf(real.Prompts(), o.first), !o.base))
+	}
+	if wants("prefix") {
+		add(c.CheckPrefix(ctx, real.Text, o.forks))
+	}
+	return nil
+}
+
+// answers are the checks that ask one daemon alone.
 func (o *realOptions) answers(ctx context.Context, r *real.Report, p *daemonproc.Proc, wants func(...string) bool,
 	add func(real.Check)) error {
 	ours := &real.Server{Name: "uma-serve", Socket: p.Socket}
 	defer ours.Close()
 	r.Ours = ours.Build(ctx)
-	if wants("greedy", "prefix") {
-		theirs, err := real.StartLlamaServer(ctx, o.llamaServer, o.model, append([]string{"-c", "16384", "--parallel",
-			strconv.Itoa(max(o.concurrency, 1)), "--kv-unified"}, o.threadArgs()...)...)
-		if err != nil {
-			return err
-		}
-		defer theirs.Stop()
-		r.Theirs = theirs.Build(ctx)
-		c := real.Compare{Ours: ours, Theirs: theirs.Server, Tokens: o.tokens, Near: o.near, Concurrency: o.concurrency}
-		if wants("greedy") {
-			control, err := real.StartLlamaServer(ctx, o.llamaServer, o.model, append([]string{"-c", "16384",
-				"--parallel", strconv.Itoa(max(o.concurrency, 1)), "--kv-unified", "--flash-attn", "off"},
-				o.threadArgs()...)...)
-			if err != nil {
-				return err
-			}
-			defer control.Stop()
-			c.Control = control.Server
-			add(c.Check(ctx, firstOf(real.Prompts(), o.first), !o.base))
-		}
-		if wants("prefix") {
-			add(c.CheckPrefix(ctx, real.Text, o.forks))
-		}
-	}
 	if wants("perplexity") {
 		c, err := o.perplexity(ctx, ours)
 		if err != nil {

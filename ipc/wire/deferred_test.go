@@ -38,7 +38,8 @@ func TestDeferredToolsStandWhereTheyAreReferredTo(t *testing.T) {
 			[]string{"q", "found\n" + definition("b") + "\n" + definition("c"), "found\nThe tool c is available.\n" +
 				"The tool a is available.\nThe tool gone is available."}, "abc", "a"},
 		{"in an assistant's message", user + `,{"role":"assistant","content":[` + reference("b") + `]}`,
-			tool("a", "") + "," + tool("b", deferred), "", []string{"q", "found\n\nThe tool b is available."}, "a", "a"},
+			tool("a", "") + "," + tool("b", deferred), "", []string{"q", "found\n\nThe tool b is available."}, "a",
+			"a"},
 		{"all of them", user, tool("a", deferred) + "," + tool("b", deferred), "", []string{"q"}, "ab", "ab"},
 		{"one is to be called", user, tool("a", "") + "," + tool("b", deferred),
 			`,"tool_choice":{"type":"function","function":{"name":"b"}}`, []string{"q"}, "ab", "ab"},
@@ -68,8 +69,8 @@ func TestDeferredToolsStandWhereTheyAreReferredTo(t *testing.T) {
 			t.Errorf("%s: callable %q, in the head %q; not %q and %q", c.name, callable, head, c.callable, c.head)
 		}
 	}
-	_, err := Parse(new(Parser), []byte(`{"id":"1","messages":[`+user+`],"tools":[`+tool("a", `,"defer_loading":3`)+`]}`),
-		&Request{})
+	_, err := Parse(new(Parser),
+		[]byte(`{"id":"1","messages":[`+user+`],"tools":[`+tool("a", `,"defer_loading":3`)+`]}`), &Request{})
 	if err == nil || !strings.Contains(err.Error(), `tools[0].defer_loading`) {
 		t.Errorf("an error that names the field, not %v", err)
 	}

@@ -319,8 +319,8 @@ func (m *Message) define(references []reference, tools map[string]*Tool) {
 			continue
 		}
 		t.Referenced = true
-		out = append(append(out, m.Content[from:of.at]...), "The tool "+t.Name+" can be called now. Its definition:\n"...)
-		out = appendTool(out, t)
+		out = append(out, m.Content[from:of.at]...)
+		out = appendTool(append(out, "The tool "+t.Name+" can be called now. Its definition:\n"...), t)
 		from = of.at + len(ToolReference(of.name))
 	}
 	if from > 0 {
