@@ -121,7 +121,8 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.Float64SliceVar(&o.deltas, "delta", []float64{1e-4, 1e-2, 1e-1, 1}, "eat: thresholds, in nats²")
 	f.IntSliceVar(&o.caps, "cap", []int{16, 32, 64}, "eat: token caps to compare with")
 	f.IntVarP(&o.concurrency, "concurrency", "n", 4, "answers in flight")
-	f.IntVarP(&o.threads, "threads", "t", 0, "compute threads of each server; 0 = uma-serve's default, fewer where three servers compute at the same time")
+	f.IntVarP(&o.threads, "threads", "t", 0,
+		"compute threads of each server; 0 = uma-serve's default, fewer where three servers compute at the same time")
 	return cmd
 }
 

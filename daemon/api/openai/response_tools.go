@@ -167,7 +167,8 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 	}
 	switch in.Type {
 	case "function", "custom":
-		return chatTool{Type: "function", Function: chatFunction{Name: toolName{namespace: in.Namespace, name: in.Name}.wire()}}, nil
+		name := toolName{namespace: in.Namespace, name: in.Name}
+		return chatTool{Type: "function", Function: chatFunction{Name: name.wire()}}, nil
 	case "allowed_tools":
 		allowed := []chatTool{}
 		for _, t := range in.Tools {
