@@ -12,11 +12,12 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 
 # What is not raced. Without the engine's tags its binding is a stub: llama.cpp is not instrumented, and its waits at
 # barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
-# engine. The others are pure packages without a goroutine, whose tests take minutes under the race detector, and tests
-# that read the sources.
+# engine. The others are packages without a goroutine, whose tests take minutes under the race detector, and tests that
+# read the sources or run scripts.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|bench|smoke)(/|$)'
-left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|sim$|sim/(cluster|blis)$)'
+left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|cmd/uma-sim|bench|scripts|smoke)(/|$)'
+left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
+left_out+='|sim$|sim/(cluster|blis|workload|latency)$|internal/(chattmpl|toolcall)$)'
 
 # Packages that are raced below run only there, but for tests that measure allocations or are too slow to be raced.
 # Without the engine tests wait more than they compute: twice as many packages at a time as usual.
@@ -52,6 +53,7 @@ one=$!
 tests -race -tags "$raced" -skip "$first" "$daemon" &
 two=$!
 failed=''
+tests -race -tags "$raced" -run '^TestConcurrentRender$' ./internal/chattmpl || failed=1
 tests -race -tags "$raced" $(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon") || failed=1
 wait "$one" || failed=1
 wait "$two" || failed=1
@@ -65,6 +67,14 @@ linking() {
 }
 step "the real engine, end to end"
 tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS}
-tests -tags "$tags" $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u)
+# Of the daemon's tests those that need the engine: the others ran above.
+real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*llama_engine' daemon/*_test.go) |
+	paste -sd'|' -)
+tests -tags "$tags" -run "^($real)\$" "$daemon" &
+one=$!
+tests -tags "$tags" $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u |
+	grep -vxF "$daemon") || failed=1
+wait "$one" || failed=1
+[ -z "$failed" ]
 
 step "everything passed"
