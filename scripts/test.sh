@@ -12,10 +12,10 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 
 # What is not raced. Without the engine's tags its binding is a stub: llama.cpp is not instrumented, and its waits at
 # barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
-# engine. The others are packages without a goroutine, whose tests take minutes under the race detector, and tests that
-# read the sources or run scripts.
+# engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
+# parts are raced, and tests that read the sources or run scripts.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|cmd/uma-sim|bench|scripts|smoke)(/|$)'
+left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|cmd/uma-sim|cmd/uma-cli|bench|scripts|smoke)(/|$)'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
 left_out+='|sim$|sim/(cluster|blis|workload|latency)$|internal/(chattmpl|toolcall)$)'
 
@@ -25,8 +25,11 @@ many=$(($(getconf _NPROCESSORS_ONLN) * 2))
 step "without cgo: CGO_ENABLED=0 go test of what is not raced"
 export CGO_ENABLED=0
 daemon=$(go list ./daemon)
+# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute each.
+slow='^Test(DraftModelKeepsTheDistribution|DraftModelChangesNothing|SpeculationKeepsTheDistribution|ForcedCalls'
+slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI)$'
 tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot
-tests -run '^(TestServingAllocatesNothingPerToken|TestForcedCloses)$' "$daemon"
+tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$|$slow" "$daemon"
 tests -run '^TestCrashesUnderLoad$' ./daemon/front
 unset CGO_ENABLED
 
@@ -48,9 +51,9 @@ step "race detector and invariants"
 # compiled first, once.
 go test -vet=off -race -tags "$raced" -c -o /dev/null "$daemon"
 first='^Test[A-M]'
-tests -race -tags "$raced" -run "$first" "$daemon" &
+tests -race -tags "$raced" -run "$first" -skip "$slow" "$daemon" &
 one=$!
-tests -race -tags "$raced" -skip "$first" "$daemon" &
+tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
 two=$!
 failed=''
 tests -race -tags "$raced" -run '^TestConcurrentRender$' ./internal/chattmpl || failed=1
