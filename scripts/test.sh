@@ -15,7 +15,7 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 # engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
 # parts are raced, and tests that read the sources or run scripts.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-serve|cmd/uma-bench|cmd/uma-sim|cmd/uma-cli|bench|scripts|smoke)(/|$)'
+left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-(serve|bench|sim|cli)|bench|scripts|smoke)(/|$)'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
 left_out+='|sim$|sim/(cluster|blis|workload|latency)$|internal/(chattmpl|toolcall)$)'
 
@@ -25,7 +25,8 @@ many=$(($(getconf _NPROCESSORS_ONLN) * 2))
 step "without cgo: CGO_ENABLED=0 go test of what is not raced"
 export CGO_ENABLED=0
 daemon=$(go list ./daemon)
-# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute each.
+# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute
+# each.
 slow='^Test(DraftModelKeepsTheDistribution|DraftModelChangesNothing|SpeculationKeepsTheDistribution|ForcedCalls'
 slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI)$'
 tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot
