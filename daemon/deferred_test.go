@@ -63,7 +63,7 @@ func TestDeferredToolsKeepThePrefix(t *testing.T) {
 		body := `{"messages":[` + user + `,{"role":"assistant","content":[{"type":"tool_use","id":"` +
 			first.Content[0].ID + `","name":"ToolSearch","input":{"query":"weather"}}]},{"role":"user","content":[` +
 			`{"type":"tool_result","tool_use_id":"` + first.Content[0].ID + `","content":[{"type":"tool_reference",` +
-			`"tool_name":"tool_7"}]},{"type":"text","text":"sunny"}]}],` + tools + `}`
+			`"tool_name":"tool_7"},{"type":"image","source":{}}]},{"type":"text","text":"sunny"}]}],` + tools + `}`
 		if err := json.Unmarshal(ask("/v1/messages", body), &second); err != nil {
 			t.Fatal(err)
 		}

@@ -250,16 +250,20 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 		case "text":
 			texts = append(texts, b.Text)
 		case "tool_result":
-			text, err := want.textOf(b.Content, where+".content", "\n")
+			m := wireMessage{Role: "tool", ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]}
+			parts, err := want.references(b.Content, where+".content")
 			if err != nil {
 				return err
 			}
-			if b.IsError {
-				text = strings.TrimSuffix("Error: "+text, ": ")
-			}
-			m := wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]}
-			if parts := references(b.Content); parts != nil {
-				m.Content = parts
+			if m.Content = parts; parts == nil {
+				text, err := want.textOf(b.Content, where+".content", "\n")
+				if err != nil {
+					return err
+				}
+				if b.IsError {
+					text = strings.TrimSuffix("Error: "+text, ": ")
+				}
+				m.Content = &text
 			}
 			want.Messages = append(want.Messages, m)
 		default:
@@ -357,29 +361,27 @@ func (want *request) documentText(b *block, where string) (string, bool) {
 	return text, err == nil
 }
 
-// references returns the content of a tool's result as parts, if it is text and references to tools: package wire puts
-// the tools' definitions into their places.
-func references(raw rawJSON) (parts []wirePart) {
+// references returns the content of a tool's result as parts, if it refers to tools: package wire puts the tools'
+// definitions into their places.
+func (want *request) references(raw rawJSON, where string) (parts []wirePart, err error) {
 	var blocks []block
-	if json.Unmarshal(raw, &blocks) != nil {
-		return nil
+	refers := func(b block) bool { return b.Type == "tool_reference" }
+	if json.Unmarshal(raw, &blocks) != nil || !slices.ContainsFunc(blocks, refers) {
+		return nil, nil
 	}
-	found := false
-	for _, b := range blocks {
-		switch b.Type {
-		case "text":
-			parts = append(parts, wirePart{Type: "text", Text: b.Text})
-		case "tool_reference":
-			found = true
-			parts = append(parts, wirePart{Type: b.Type, ToolName: b.ToolName})
-		default:
-			return nil
+	for i, b := range blocks {
+		p := wirePart{Type: "text", Text: b.Text}
+		switch {
+		case refers(b):
+			p = wirePart{Type: b.Type, ToolName: b.ToolName}
+		case b.Type != "text":
+			if p.Text, err = want.unread(&b, fmt.Sprintf("%s[%d]", where, i)); err != nil {
+				return nil, err
+			}
 		}
+		parts = append(parts, p)
 	}
-	if !found {
-		return nil
-	}
-	return parts
+	return parts, nil
 }
 
 // blocksOf parses content; a string is one block of text.
