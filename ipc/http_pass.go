@@ -117,9 +117,11 @@ func (c *httpConn) end() error {
 	return err
 }
 
-// tell says once what becomes of the connection.
+// tell says once what becomes of the connection. Its state ends before the front hears of it: the front gives its
+// number to another one, and a connection that has ended keeps no model busy.
 func (c *httpConn) tell(kind LinkKind, body []byte) {
 	if !c.told.Swap(true) {
+		c.state.Release()
 		_ = c.home.Send(kind, c.state.Conn(), -1, body) // fails when the front has ended: then this process does too
 	}
 }
