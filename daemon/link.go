@@ -22,7 +22,7 @@ const (
 	LinkStart = ipc.LinkUser + iota
 	// LinkKeys follows when --api-keys has changed: the digests of package apikeys.
 	LinkKeys
-	// LinkUnload asks the engine process to give its connections back and to end.
+	// LinkUnload asks the engine process to give its connections back and to end; its body says why, as text.
 	LinkUnload
 	// LinkStop asks it to drain and to end, as SIGTERM does; a second one, at once.
 	LinkStop

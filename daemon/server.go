@@ -354,6 +354,10 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	select {
 	case <-ctx.Done():
 	case sig := <-signals:
+		if why := s.parts.engine.unloading(); why != "" {
+			s.log.Info("unloaded: the engine process ends", "why", why)
+			break
+		}
 		s.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
 			"signal", sig.String(), "timeout", s.cfg.ShutdownTimeout, "requests", l.state.requests.Load())
 	case failed = <-pollerDone:

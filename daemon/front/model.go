@@ -432,7 +432,7 @@ func (f *Front) unload(m *served, why string) {
 	f.log.Info("unloading", "model", m.name, "why", why, "idle", time.Since(m.used).Round(time.Millisecond))
 	m.state = unloading
 	m.proc.leaving = true
-	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1) // fails when it has just ended, which linkDown says
+	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1, []byte(why)) // fails when it has just ended, which linkDown says
 }
 
 // linkDown is the end of the link to an engine process: of the process, or of what it may say.
