@@ -293,7 +293,7 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 			"--sandbox=false tells whether the confinement of the engine process is the cause")
 	}
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
-		Memory: s.memory(), Sandbox: e.box}
+		GPU: m.caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box}
 	e.tell(st)
 	limit := stallAfter
 	if s.cfg.StepTimeout > 0 {

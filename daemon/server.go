@@ -64,6 +64,7 @@ type Server struct {
 	draft     *draftModel // likewise; nil: there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
+	opened   *opening
 	draining atomic.Bool
 	bodies   bodyBudget
 
@@ -127,6 +128,7 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		opened:  newOpening(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
@@ -642,6 +644,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		Description: m.info.Description})
 	s.model.Store(m)
 	s.loop.Store(l)
+	s.opened.end(nil)
 	return l, nil
 }
 
