@@ -17,17 +17,23 @@ import (
 // NeedsModel reports whether the answer to an HTTP request needs the model loaded. What is not here is a fact about a
 // model, which its file tells, or is refused whatever the model is. The path is not one that a front answers
 // (FrontServes).
-func NeedsModel(path string) bool {
+func NeedsModel(method, path string) bool {
 	path = strings.TrimPrefix(path, "/v1")
+	if strings.HasPrefix(path, "/responses/") || path == LivePath {
+		return true
+	}
+	if method != http.MethodPost { // the method is refused
+		return false
+	}
 	switch path {
 	case "/chat/completions", "/chat/completions/input_tokens", "/completions", "/completion", "/infill", "/responses",
 		"/messages", "/messages/count_tokens", "/tokenize", "/detokenize", "/apply-template", "/embedding",
-		"/embeddings", "/rerank", "/reranking", LivePath:
+		"/embeddings", "/rerank", "/reranking":
 		return true
 	case "/api/chat", "/api/generate", "/api/embed", "/api/embeddings":
 		return true
 	}
-	return strings.HasPrefix(path, "/responses/") || strings.HasPrefix(path, "/slots/")
+	return strings.HasPrefix(path, "/slots/")
 }
 
 // Asleep is a model that is not loaded.

@@ -22,7 +22,7 @@ func TestEveryPathIsSorted(t *testing.T) {
 	r := serve(t, fake.Config{})
 	for _, route := range slices.Concat(r.serverRoutes(), apiRoutes(r.apis())) {
 		path := strings.NewReplacer("{$}", "", "{id...}", "x", "{id}", "1", "{file}", "x").Replace(route.Path)
-		front, needs := FrontServes(route.Method, &url.URL{Path: path}), NeedsModel(path)
+		front, needs := FrontServes(route.Method, &url.URL{Path: path}), NeedsModel(route.Method, path)
 		fact := slices.Contains(facts, route.Method+" "+route.Path)
 		// A stored response is asked from the model that a query names, if it names one.
 		if n := count(front, needs, fact); n != 1 && !strings.Contains(path, "/responses/") {

@@ -49,7 +49,7 @@ func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 	}
 	r = withBody(r, body)
 	name, _, _ := daemon.ModelOf(r.URL, body)
-	if daemon.NeedsModel(r.URL.Path) {
+	if daemon.NeedsModel(r.Method, r.URL.Path) {
 		e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send " +
 			"the request again"}
 		f.call(func() {

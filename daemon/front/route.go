@@ -160,7 +160,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	if peer.TCP() {
 		c.Admit(f.door.Admits(peer))
 	}
-	if !daemon.NeedsModel(r.URL.Path) {
+	if !daemon.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
 	}
 	v, k := f.dispatch(c, name)
