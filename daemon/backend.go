@@ -258,7 +258,7 @@ func (b backend) Facts() *api.Facts {
 		return nil
 	}
 	f := &api.Facts{
-		Model: *m.describe(), Context: m.caps.ContextTokens, Infill: m.infillers,
+		Model: *m.describe(), File: m.file(), Context: m.caps.ContextTokens, Infill: m.infillers,
 		GPU:      m.caps.Device != runtime.DeviceCPU,
 		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
 	}
@@ -285,6 +285,31 @@ func (b backend) Model() string {
 	return ""
 }
 
+// Named reports whether the model has this name, also with ollama's tag.
+func (b backend) Named(name string) bool {
+	return strings.EqualFold(strings.TrimSuffix(name, ":latest"), b.Model())
+}
+
+// Await waits for the model as requests do (--while-loading).
+func (b backend) Await(ctx context.Context) error {
+	if b.model.Load() != nil {
+		return nil
+	}
+	if b.cfg.WhileLoading == loadingRefuse {
+		return (*api.Error)(b.stillLoading())
+	}
+	select {
+	case <-b.opened.done:
+	case <-ctx.Done():
+		return b.lost(ctx, context.Cause(ctx))
+	}
+	if b.model.Load() == nil {
+		e := *b.opened.failure
+		return (*api.Error)(&e)
+	}
+	return nil
+}
+
 // Models lists the loaded model.
 func (b backend) Models() []wire.ServedModel {
 	m := b.model.Load()
@@ -293,23 +318,20 @@ func (b backend) Models() []wire.ServedModel {
 	}
 	return []wire.ServedModel{{
 		ID: m.info.Name, Object: "model", Created: b.start.Unix(), OwnedBy: "uma-serve",
-		Meta: wire.ServedModelMeta{
-			Context: m.caps.ContextTokens, TrainContext: m.info.TrainContext,
-			Parameters: int64(m.info.Parameters), Bytes: int64(m.info.Bytes),
-		},
+		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.info}, Context: m.caps.ContextTokens}).Meta(),
 	}}
 }
 
-// ready returns the loaded model, or an error while it loads.
-func (b backend) ready() (*model, error) {
-	if m := b.model.Load(); m != nil {
-		return m, nil
+// ready returns the loaded model, which it waits for.
+func (b backend) ready(ctx context.Context) (*model, error) {
+	if err := b.Await(ctx); err != nil {
+		return nil, err
 	}
-	return nil, (*api.Error)(b.stillLoading())
+	return b.model.Load(), nil
 }
 
 func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, error) {
-	m, err := b.ready()
+	m, err := b.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +347,7 @@ func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, erro
 }
 
 func (b backend) Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error) {
-	m, err := b.ready()
+	m, err := b.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -337,9 +359,9 @@ func (b backend) Tokenize(ctx context.Context, text string, special, markers boo
 }
 
 func (b backend) Detokenize(tokens []int32) (text []byte, err error) {
-	m, err := b.ready()
-	if err != nil {
-		return nil, err
+	m := b.model.Load()
+	if m == nil {
+		return nil, (*api.Error)(b.stillLoading())
 	}
 	for _, t := range tokens {
 		switch {

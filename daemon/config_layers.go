@@ -205,7 +205,7 @@ func (c *Config) loadFile(path string) error {
 			errs = append(errs, fail("%w", err))
 		}
 	}
-	if err := c.loadModels(models); err != nil {
+	if err := c.loadModels(models, b); err != nil {
 		errs = append(errs, fail("%w", err))
 	}
 	return errors.Join(errs...)

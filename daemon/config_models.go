@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelletier/go-toml/v2/unstable"
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
@@ -61,15 +62,15 @@ func (c *Config) ModelNamed(text string) *ModelConfig {
 	return nil
 }
 
-// loadModels reads the [models.NAME] tables of a file. Their options are checked by checkModels, when all layers are
-// merged.
-func (c *Config) loadModels(tables map[string]any) error {
+// loadModels reads the [models.NAME] tables of a file, in its order: the first one is the default model. Their options
+// are checked by checkModels, when all layers are merged.
+func (c *Config) loadModels(tables map[string]any, file []byte) error {
 	if len(tables) > maxModelTables {
 		return fmt.Errorf("it has %d tables [models.NAME]; the maximum is %d", len(tables), maxModelTables)
 	}
 	var errs []error
 	taken := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(tables)) {
+	for _, name := range tableOrder(file, tables) {
 		m, err := c.loadModel(name, tables[name])
 		errs = append(errs, err)
 		for _, n := range m.names() {
@@ -83,6 +84,60 @@ func (c *Config) loadModels(tables map[string]any) error {
 		c.Models = append(c.Models, m)
 	}
 	return errors.Join(errs...)
+}
+
+// tableOrder returns the names of the tables [models.NAME] as they follow each other in a file. A decoded document does
+// not tell: its tables are maps.
+func tableOrder(file []byte, tables map[string]any) (names []string) {
+	place := map[string]int{}
+	note := func(key []string) {
+		if len(key) < 2 || key[0] != "models" {
+			return
+		}
+		if _, known := place[key[1]]; !known {
+			place[key[1]] = len(place)
+		}
+	}
+	var p unstable.Parser
+	p.Reset(file)
+	var table []string
+	for p.NextExpression() {
+		switch e := p.Expression(); e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			table = keyOf(e.Key())
+			note(table)
+		case unstable.KeyValue:
+			noteValue(note, slices.Concat(table, keyOf(e.Key())), e.Value())
+		}
+	}
+	names = slices.Sorted(maps.Keys(tables))
+	order := func(name string) int {
+		if i, known := place[name]; known {
+			return i
+		}
+		return len(place)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(order(a), order(b)) })
+	return names
+}
+
+// noteValue notes a key, and those of an inline table behind it: models = {a = {…}, b = {…}}.
+func noteValue(note func([]string), key []string, value *unstable.Node) {
+	note(key)
+	if value.Kind != unstable.InlineTable || len(key) > 1 || key[0] != "models" {
+		return
+	}
+	for in := value.Children(); in.Next(); {
+		note(append(slices.Clone(key), keyOf(in.Node().Key())...))
+	}
+}
+
+// keyOf is a dotted key of TOML.
+func keyOf(parts unstable.Iterator) (key []string) {
+	for parts.Next() {
+		key = append(key, string(parts.Node().Data))
+	}
+	return key
 }
 
 func (c *Config) loadModel(name string, value any) (ModelConfig, error) {

@@ -76,6 +76,30 @@ batch-size = 64
 	}
 }
 
+// TestDefaultModelIsTheFirstTable of the file, whatever its name and however TOML writes it.
+func TestDefaultModelIsTheFirstTable(t *testing.T) {
+	for _, file := range []string{
+		"[models.zeta]\n[models.alpha]\nctx-size = 512\n[models.mid]\n",
+		"[models]\nzeta = {}\nalpha.ctx-size = 512\nmid = {}\n",
+		"models = {zeta = {}, alpha = {ctx-size = 512}, mid = {}}\n",
+		"models.zeta.ctx-size = 512\nparallel = 2\nmodels.alpha.ctx-size = 512\nmodels.mid.parallel = 2\n",
+		"[meridian]\n# no model\n[models.'zeta']\n[telemetry]\n[models.\"alpha\"]\n[models.mid]\n",
+	} {
+		c, err := load(t, []string{"--config", write(t, file)}, nil)
+		if err != nil {
+			t.Errorf("%q: %v", file, err)
+			continue
+		}
+		var names []string
+		for i := range c.Models {
+			names = append(names, c.Models[i].Name)
+		}
+		if strings.Join(names, " ") != "zeta alpha mid" || !c.isDefault(&c.Models[0]) {
+			t.Errorf("%q: the tables are %v", file, names)
+		}
+	}
+}
+
 func TestModelTableErrors(t *testing.T) {
 	for _, x := range [][2]string{
 		{"[models]\nx = 5", `key "models.x" must be a table: [models.x]`},

@@ -35,7 +35,10 @@ func (l *loop) beginTurn(now time.Time) time.Time {
 	if d == nil || l.stop || l.state.requests.Load() == 0 && l.core.Quiet() {
 		return now
 	}
-	d.wait = d.lease.Acquire()
+	l.aside.Unlock()
+	wait := d.lease.Acquire()
+	l.aside.Lock()
+	d.wait = wait
 	if d.wait.Took > 0 {
 		now = time.Now()
 		l.m.DeviceWait.Observe(d.wait.Took)

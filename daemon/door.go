@@ -103,6 +103,14 @@ func (d *Door) May(r *http.Request, peer ipc.Peer) bool {
 	return refused == nil
 }
 
+// OwnerOf is the user, or the owner of the API key, that an HTTP request is from.
+func (d *Door) OwnerOf(r *http.Request, peer ipc.Peer) uint32 {
+	if of, refused := d.s.access.client(r, peer); refused == nil {
+		return of.UID
+	}
+	return peer.UID
+}
+
 // Admits reports whether --listen-mode lets the user of a client over TCP ask without an API key. It may look into the
 // user database.
 func (d *Door) Admits(peer ipc.Peer) bool {

@@ -36,6 +36,7 @@ type engine struct {
 	box   *wire.InfoSandbox        // what confines the process
 	told  atomic.Int64             // when the front last heard of a load, in Unix nanoseconds
 	drain func()                   // ends the log, for an end without return
+	why   atomic.Pointer[string]   // of LinkUnload; nil before
 
 	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
@@ -190,7 +191,9 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 	case LinkStop:
 		s.stop()
 	case LinkUnload:
-		s.log.Debug("unloading: connections go back to the front")
+		why := string(m.Body)
+		e.why.Store(&why)
+		s.log.Debug("unloading: connections go back to the front", "why", why)
 		s.live.end(s)
 		s.poller.ReturnIdle()
 	case LinkNames:
@@ -215,6 +218,16 @@ func (s *Server) stop() {
 	case s.signals <- syscall.SIGTERM:
 	default: // it has been asked twice
 	}
+}
+
+// unloading is why the front has asked for an unload; "" when it has not.
+func (e *engine) unloading() string {
+	if e != nil {
+		if why := e.why.Load(); why != nil {
+			return *why
+		}
+	}
+	return ""
 }
 
 // mine reports whether a request that names a model is for this process.
@@ -280,7 +293,7 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 			"--sandbox=false tells whether the confinement of the engine process is the cause")
 	}
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
-		Memory: s.memory(), Sandbox: e.box}
+		GPU: m.caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box}
 	e.tell(st)
 	limit := stallAfter
 	if s.cfg.StepTimeout > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
@@ -43,8 +44,8 @@ type form struct {
 	// For why and the metrics.
 	work     int           // steps of the newest mask, not charged yet
 	maskTook time.Duration // duration of the newest mask; 0 = in the metrics already
-	masks    int
-	masksNs  time.Duration
+	masks    atomic.Int64  // how many; the mask worker counts them during a decode, when why may read them
+	masksNs  atomic.Int64
 	forced   int // tokens accepted without a row
 }
 
@@ -140,8 +141,8 @@ func (f *form) why() *wire.WhyForm {
 	if f == nil {
 		return nil
 	}
-	return &wire.WhyForm{Form: f.name(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs),
-		ForcedTokens: f.forced}
+	return &wire.WhyForm{Form: f.name(), CompileMs: wire.Ms(f.compile), Masks: int(f.masks.Load()),
+		MaskMs: wire.Ms(time.Duration(f.masksNs.Load())), ForcedTokens: f.forced}
 }
 
 // limit returns an error if a limit of the grammar was exceeded.
@@ -258,8 +259,8 @@ func (l *loop) restrict(r *request) {
 	}
 	if f.maskTook > 0 {
 		l.m.GrammarMask.Observe(f.maskTook)
-		f.masks++
-		f.masksNs += f.maskTook
+		f.masks.Add(1)
+		f.masksNs.Add(int64(f.maskTook))
 		f.maskTook = 0
 		f.costly = f.costly || f.work > freeMaskSteps
 		f.err = cmp.Or(f.err, l.maskCosts.charge(r.Owner, f.work))

@@ -139,7 +139,8 @@ func (s *Server) Writable(c *ipc.Conn) {
 	}
 }
 
-// Admin answers metrics, health and info at once. The decode loop answers why and kv between two steps.
+// Admin answers metrics, health and info at once. The decode loop answers why and kv between two steps, or they are
+// answered beside a long step (inquiry).
 func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 	k, id := q.Kind, q.ID
 	var body []byte
@@ -152,17 +153,17 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 		body = mustJSON(s.info())
 	case wire.KindWhy:
 		why, uid := q.Why, c.UID()
-		s.ask(c, id, func(l *loop, now time.Time) []byte {
+		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) []byte {
 			rep := l.why(why, uid, now)
 			for i := range rep.Requests {
 				rep.Requests[i].Owner = s.access.ownerName(rep.Requests[i].UID)
 			}
 			return wire.AppendWhy(nil, id, rep)
-		})
+		}})
 		return
 	case wire.KindKV:
 		kv, uid := q.KV, c.UID()
-		s.ask(c, id, func(l *loop, now time.Time) []byte {
+		s.ask(&inquiry{c: c, id: id, reads: kv.Op == wire.KVShow, answer: func(l *loop, now time.Time) []byte {
 			if kv.Op == wire.KVShow {
 				rep := l.kvReport(kv.Tree, uid, now)
 				for i := range rep.Entries {
@@ -186,7 +187,7 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 				reply(c, wire.AppendKVDone(nil, id, done))
 			}()
 			return nil
-		})
+		}})
 		return
 	}
 	if c.Protocol() == wire.Newline {

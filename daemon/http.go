@@ -36,16 +36,28 @@ func wantsJSON(accept string) bool { return strings.Contains(accept, "applicatio
 // routes returns the handler of all HTTP paths: those of serverRoutes and those of each API.
 func (s *Server) routes() http.Handler {
 	apis := s.apis()
+	return serveRoutes(slices.Concat(s.serverRoutes(), apiRoutes(apis)))
+}
+
+// apiRoutes are the paths of all APIs.
+func apiRoutes(apis *api.Server) []api.Route {
 	streams := resume.New(apis)
-	routes := slices.Concat(s.serverRoutes(), control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
+	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
 		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes())
-	var known []string
 	for i := range routes {
 		r := &routes[i]
-		known = append(known, r.Method+" "+r.Path)
 		if r.Method == http.MethodPost && resumable[r.Path] {
 			r.Handle = streams.Keep(r.Handle)
 		}
+	}
+	return routes
+}
+
+// serveRoutes returns the handler of routes, and of all other paths the answer that there is no such path.
+func serveRoutes(routes []api.Route) http.Handler {
+	var known []string
+	for i := range routes {
+		known = append(known, routes[i].Method+" "+routes[i].Path)
 	}
 	return Mux(routes, func(w http.ResponseWriter, r *http.Request) {
 		refuseHTTP(w, r, http.StatusNotFound,

@@ -21,12 +21,13 @@ var infillMarkers = [][3]string{
 // errNoInfill is the error of a model without fill-in-the-middle markers.
 var errNoInfill = errors.New(`this model has no tokens for filling in the middle; leave "suffix" out`)
 
-// infillMarks returns the tokens of a family's markers, nil if the vocabulary has no complete family.
-func infillMarks(v runtime.Vocab) []runtime.Token {
+// infillMarks returns the tokens of a family's markers, nil if the vocabulary, which find looks into, has no complete
+// family.
+func infillMarks(find func(string) (runtime.Token, bool)) []runtime.Token {
 	for _, names := range infillMarkers {
 		var marks []runtime.Token
 		for _, name := range names {
-			if t := v.Find(name); t != runtime.NoToken {
+			if t, ok := find(name); ok {
 				marks = append(marks, t)
 			}
 		}

@@ -22,7 +22,7 @@ const (
 	LinkStart = ipc.LinkUser + iota
 	// LinkKeys follows when --api-keys has changed: the digests of package apikeys.
 	LinkKeys
-	// LinkUnload asks the engine process to give its connections back and to end.
+	// LinkUnload asks the engine process to give its connections back and to end; its body says why, as text.
 	LinkUnload
 	// LinkStop asks it to drain and to end, as SIGTERM does; a second one, at once.
 	LinkStop
@@ -72,6 +72,7 @@ type EngineStatus struct {
 	Stalled time.Time `json:"stalled,omitzero"`
 
 	Name    string            `json:"name,omitempty"` // as the file has it
+	GPU     bool              `json:"gpu,omitempty"`  // layers are on a graphics processor
 	Context int               `json:"context,omitempty"`
 	Memory  wire.InfoMemory   `json:"memory,omitzero"`
 	Sandbox *wire.InfoSandbox `json:"sandbox,omitempty"`
@@ -103,11 +104,12 @@ func passedConfig(config json.RawMessage, sources map[string]string) (*Config, e
 }
 
 // FrontServes reports whether a front answers an HTTP request itself: questions about all models and about the daemon,
-// and about a stored response without its model's name.
+// about what a model's file tells, and about a stored response, a stream or an answer without its model's name.
 func FrontServes(method string, u *url.URL) bool {
 	switch u.Path {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
-		"/v1/models", "/api/tags", "/api/ps", "/api/version":
+		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
+		"/v1/chat/completions/control", "/chat/completions/control":
 		return true
 	}
 	if id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/"); ok && id != "" {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -9,7 +10,25 @@ import (
 
 // refuseAll refuses the requests that wait for intake or for a grammar, and all later ones, with e.
 func (s *Server) refuseAll(e *wire.Error) {
+	s.opened.end(e)
 	s.refuseJobs(append(s.room.close(e), s.forms.close()...), e)
+}
+
+// opening is the load of the model, for those who wait for its end.
+type opening struct {
+	once    sync.Once
+	done    chan struct{} // closed when the model is loaded, or will not be
+	failure *wire.Error   // why not; constant once done is closed
+}
+
+func newOpening() *opening { return &opening{done: make(chan struct{})} }
+
+// end ends the wait; nil: the model is loaded. Later calls do nothing.
+func (o *opening) end(failure *wire.Error) {
+	o.once.Do(func() {
+		o.failure = failure
+		close(o.done)
+	})
 }
 
 // refuseJobs refuses admitted requests that have not reached the decode loop.

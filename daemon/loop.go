@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	goruntime "runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,11 @@ import (
 // The engine's compute threads spin at barriers inside a decode. A thread that wakes meanwhile takes a core from the
 // whole graph, so the loop itself writes tokens to the sockets, between two decodes.
 type loop struct {
+	// aside is held by the loop but while it decodes, waits for a device, or sleeps: then its state is whole, and a
+	// question that cannot wait for the end of a step reads it (Server.ask). Nothing else may lock it.
+	aside sync.Mutex
+	over  bool // the loop has ended; owned by who holds aside
+
 	cfg       *Config
 	log       *slog.Logger
 	eng       runtime.Engine
@@ -152,6 +158,7 @@ func (l *loop) run() {
 	defer l.cpu.close()
 	defer l.rec.close()
 	defer l.masks.close()
+	l.aside.Lock()
 	now := time.Now()
 	for {
 		l.takeCommands(now)
@@ -165,6 +172,8 @@ func (l *loop) run() {
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
 			l.endTurn(now)
 			l.shutdown(now)
+			l.over = true
+			l.aside.Unlock()
 			return
 		}
 		if len(step.Plan.Batch) > 0 {
@@ -452,11 +461,13 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 	begin := time.Now()
 	var err error
 	if lone != nil && lone.client().cancelled.Load() {
-		err = runtime.ErrAborted // the cancel came before abortable was set
+		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
 	} else {
+		l.aside.Unlock()
 		err = l.eng.Decode()
+		done = time.Now()
+		l.aside.Lock()
 	}
-	done = time.Now()
 	l.masks.end()
 	l.state.lastStep.Store(done.UnixNano())
 	switch {
@@ -611,7 +622,9 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	if !l.canAdvance() {
 		l.state.busySince.Store(0)
 	}
+	l.aside.Unlock()
 	l.mail.wait(d, l.timer)
+	l.aside.Lock()
 	now = time.Now()
 	l.state.busySince.CompareAndSwap(0, now.UnixNano())
 	return now

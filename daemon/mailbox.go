@@ -82,6 +82,18 @@ func (m *mailbox) close() []command {
 	return m.items
 }
 
+// arriving returns the requests that the loop has not taken yet.
+func (m *mailbox) arriving() (list []*request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.items {
+		if m.items[i].kind == cmdArrive {
+			list = append(list, m.items[i].req)
+		}
+	}
+	return list
+}
+
 // take swaps the filled list for the caller's empty one. Loop only.
 func (m *mailbox) take(empty []command) []command {
 	if !m.pending.Load() {

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -36,6 +38,7 @@ type model struct {
 	infillers    []runtime.Token            // markers before prefix, suffix and middle; nil: no fill-in-the-middle
 	breaks       func() sampler.Breakers    // DRY's default breakers, computed on first use
 	grammar      func() *grammar.Vocabulary // the vocabulary of grammars, computed on first use
+	file         func() api.File            // what the model's file tells, read on first use
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -50,7 +53,18 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.tokens, m.infillers = newTokenCache(v, m.caps.ContextTokens), infillMarks(v)
+	m.tokens = newTokenCache(v, m.caps.ContextTokens)
+	m.infillers = infillMarks(func(s string) (runtime.Token, bool) {
+		t := v.Find(s)
+		return t, t != runtime.NoToken
+	})
+	m.file = sync.OnceValue(func() api.File {
+		h, err := store.ReadHeader(m.info.Path)
+		if err != nil {
+			return api.File{} // it was replaced, or is no file: what was loaded is told
+		}
+		return fileOf(&h)
+	})
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	m.grammar = sync.OnceValue(m.grammarVocabulary)
 	var err error
@@ -62,7 +76,8 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 		m.markers = newMarkers(v, nil)
 		return m, nil
 	}
-	text, source, err := chatTemplate(cfg, v)
+	has := func(s string) bool { return v.Find(s) != runtime.NoToken }
+	text, source, err := chatTemplate(cfg, v.ChatTemplate(), has)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +104,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 
 // chatTemplate returns the chat template and its origin: --chat-template, the model's file, or the built-in template
 // that fits the vocabulary.
-func chatTemplate(cfg *Config, v runtime.Vocab) (text, source string, err error) {
+func chatTemplate(cfg *Config, own string, has func(token string) bool) (text, source string, err error) {
 	if name := cfg.ChatTemplate; name != "" {
 		text, isBuiltin, err := loadTemplate(name)
 		if err != nil {
@@ -100,10 +115,10 @@ func chatTemplate(cfg *Config, v runtime.Vocab) (text, source string, err error)
 		}
 		return text, name + " (--chat-template)", nil
 	}
-	if text := v.ChatTemplate(); text != "" {
-		return text, "the model's own", nil
+	if own != "" {
+		return own, "the model's own", nil
 	}
-	name := chattmpl.ForVocab(func(s string) bool { return v.Find(s) != runtime.NoToken })
+	name := chattmpl.ForVocab(has)
 	text, _ = chattmpl.Builtin(name)
 	return text, "built-in " + name + " (the model has none)", nil
 }

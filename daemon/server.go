@@ -64,6 +64,7 @@ type Server struct {
 	draft     *draftModel // likewise; nil: there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
+	opened   *opening
 	draining atomic.Bool
 	bodies   bodyBudget
 
@@ -127,6 +128,7 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		opened:  newOpening(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
@@ -354,6 +356,10 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	select {
 	case <-ctx.Done():
 	case sig := <-signals:
+		if why := s.parts.engine.unloading(); why != "" {
+			s.log.Info("unloaded: the engine process ends", "why", why)
+			break
+		}
 		s.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
 			"signal", sig.String(), "timeout", s.cfg.ShutdownTimeout, "requests", l.state.requests.Load())
 	case failed = <-pollerDone:
@@ -638,6 +644,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		Description: m.info.Description})
 	s.model.Store(m)
 	s.loop.Store(l)
+	s.opened.end(nil)
 	return l, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
@@ -15,23 +16,67 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// The answers to why: the decisions about a request. The decode loop owns them, so it answers between two steps.
+// The answers to why: the decisions about a request. The decode loop owns them. It answers between two steps; when a
+// step takes long, the answer is made beside it.
 
-// ask runs fn on the decode loop, between two steps, and sends the frame that it returns on c. If fn returns nil, it
-// answers later itself.
-func (s *Server) ask(c *ipc.Conn, id string, fn func(l *loop, now time.Time) []byte) {
+// inquiry is what ask wants to know, or to have done.
+type inquiry struct {
+	c  *ipc.Conn
+	id string
+	// reads: answer only reads the loop's state, so that it may run while the loop decodes, waits or sleeps.
+	reads bool
+	// answer returns the frame to send; nil: it answers later itself.
+	answer func(l *loop, now time.Time) []byte
+
+	answered atomic.Bool
+}
+
+// askBeside is how long a question waits for the end of a step before it is answered beside it. Most steps are shorter,
+// and between two of them the loop knows of everything that was sent before the question.
+const askBeside = 50 * time.Millisecond
+
+// ask has the decode loop answer q between two steps.
+func (s *Server) ask(q *inquiry) {
 	l := s.loop.Load()
-	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) {
-		if frame := fn(l, now); frame != nil {
-			reply(c, frame)
-		}
-	}}) {
+	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: q.do}) {
 		e := s.stillLoading()
 		if s.draining.Load() {
 			e = shuttingDown()
 		}
-		e.ID = id
-		c.Reply(wire.AppendError(nil, e))
+		q.refuse(e)
+		return
+	}
+	if q.reads {
+		time.AfterFunc(askBeside, func() { l.answerBeside(q) })
+	}
+}
+
+// do answers, once. The caller holds l.aside.
+func (q *inquiry) do(l *loop, now time.Time) {
+	if q.answered.Swap(true) {
+		return
+	}
+	if frame := q.answer(l, now); frame != nil {
+		reply(q.c, frame)
+	}
+}
+
+func (q *inquiry) refuse(e *wire.Error) {
+	e.ID = q.id
+	reply(q.c, wire.AppendError(nil, e))
+}
+
+// answerBeside answers a question that the loop has not come to, as soon as the loop computes, waits or sleeps.
+func (l *loop) answerBeside(q *inquiry) {
+	if q.answered.Load() {
+		return
+	}
+	l.aside.Lock()
+	defer l.aside.Unlock()
+	if !l.over {
+		q.do(l, time.Now())
+	} else if !q.answered.Swap(true) {
+		q.refuse(shuttingDown())
 	}
 }
 
@@ -129,8 +174,21 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 		rep.Requests = append(rep.Requests, w)
 	}
 	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
+	for _, r := range l.mail.arriving() { // the newest of all
+		if !byNumber && wanted(0, r.wireID, r.Owner) {
+			rep.Requests = slices.Insert(rep.Requests, 0, r.whyArriving(now))
+		}
+	}
 	rep.Requests = rep.Requests[:min(len(rep.Requests), cmp.Or(q.Last, wire.MaxLast))]
 	return rep
+}
+
+// whyArriving describes a request that the loop has not taken yet. Of r it reads what does not change from then on.
+func (r *request) whyArriving(now time.Time) wire.WhyRequest {
+	age := wire.Ms(now.Sub(r.arrived))
+	return wire.WhyRequest{Request: r.wireID, UID: r.Owner, Class: className(r.Class), State: "queued", AgeMs: age,
+		Decisions: []wire.Decision{{LastMs: age, Times: 1, Reason: "step_running",
+			Text: "It waits for the end of the step that is being computed."}}}
 }
 
 func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {

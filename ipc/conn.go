@@ -456,5 +456,5 @@ func (c *Conn) endRecords() {
 		c.state.End(record)
 		c.inFlight[id] = -1
 	}
-	c.state.Set(connstate.State{})
+	c.state.Release()
 }

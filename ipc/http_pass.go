@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a
@@ -117,9 +118,11 @@ func (c *httpConn) end() error {
 	return err
 }
 
-// tell says once what becomes of the connection.
+// tell says once what becomes of the connection. Its state ends before the front hears of it: the front gives its
+// number to another one, and a connection that has ended keeps no model busy.
 func (c *httpConn) tell(kind LinkKind, body []byte) {
 	if !c.told.Swap(true) {
+		c.state.Release()
 		_ = c.home.Send(kind, c.state.Conn(), -1, body) // fails when the front has ended: then this process does too
 	}
 }
@@ -160,13 +163,30 @@ func HandBack(w http.ResponseWriter, r *http.Request, body []byte) error {
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered()) // of a next request, which the client has sent already
 	out = append(out, ahead...)
 	if c.home == nil {
-		return c.rejoin(out)
+		return c.rejoin(out, nil)
 	}
 	c.once.Do(c.uncount)
 	c.leaves.Store(true)
 	err = c.Conn.Close()
 	c.tell(linkBack, out)
 	return err
+}
+
+// HandTo passes the connection of a request without a body, of which nothing is answered, to the process that choose
+// names on the Loop's goroutine; nil: the Router is asked. It is for the front's own handlers. An error leaves the
+// connection as it was.
+func HandTo(w http.ResponseWriter, r *http.Request, choose func(*Conn) *Link) error {
+	c, ok := r.Context().Value(connKey{}).(*httpConn)
+	if !ok || c.home != nil || c.loop.cfg.Router == nil {
+		return fmt.Errorf("hand a connection on: %w", http.ErrNotSupported)
+	}
+	_, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return fmt.Errorf("hand a connection on: %w", err)
+	}
+	out := appendHTTPRequest(nil, r, nil)
+	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered()) // of a next request, which the client has sent already
+	return c.rejoin(append(out, ahead...), choose)
 }
 
 // appendHTTPRequest appends a request as its client may have sent it. The body has come whole: what the header said of
@@ -234,8 +254,9 @@ func (c *httpConn) uncount() {
 	}
 }
 
-// rejoin makes the connection one of the Loop again, whose Router is asked about its next request.
-func (c *httpConn) rejoin(unread []byte) error {
+// rejoin makes the connection one of the Loop again: it goes to the process that choose names, or the Router is asked
+// about its next request.
+func (c *httpConn) rejoin(unread []byte, choose func(*Conn) *Link) error {
 	rc, err := rawConn(c.Conn)
 	fd := -1
 	if err == nil {
@@ -260,6 +281,13 @@ func (c *httpConn) rejoin(unread []byte) error {
 		if !l.shares.replace(c.held(), c, again) { // it has made way for another user's
 			l.close(again, Displaced)
 			return
+		}
+		if choose != nil {
+			if k := choose(again); k != nil {
+				again.protocol = wire.HTTP
+				l.pass(again, k, unread)
+				return
+			}
 		}
 		l.consume(again, unread)
 	}) {

@@ -490,6 +490,11 @@ type Routing struct {
 	Request string
 	Since   time.Time
 	Told    int
+
+	// The HTTP request that waits, if its client may ask for its stream: the stream's id, whose it is, and the path.
+	Stream string
+	Owner  uint32
+	Path   string
 }
 
 // Admit notes whether --listen-mode lets the user of c ask over TCP, for the process that c is passed to. Loop only.

@@ -40,10 +40,14 @@ type Backend interface {
 
 	// Model returns the name of the model, "" while it loads.
 	Model() string
+	// Named reports whether a name is one of the model's, and not only one that requests may use.
+	Named(name string) bool
 	// Models lists the served models, none while they load.
 	Models() []wire.ServedModel
 	// Facts returns properties of the model and limits of requests, nil while it loads.
 	Facts() *Facts
+	// Await waits until the model is loaded. It returns an error when it cannot be, or requests do not wait for it.
+	Await(ctx context.Context) error
 	Info() wire.Info
 	Health() wire.Health
 
@@ -76,8 +80,10 @@ type Prompt struct {
 	Tokens []int32
 }
 
-// Facts are properties of the loaded model. They do not change.
+// Facts are properties of the loaded model, or of the file of one that is not loaded. They do not change.
 type Facts struct {
+	File     File // what the model's file tells; zero where it cannot be read
+	Asleep   bool // the model is not loaded
 	Model    wire.InfoModel
 	Context  int     // size of the KV cache, shared by all requests, in tokens
 	GPU      bool    // layers are on a GPU
@@ -94,6 +100,21 @@ type Facts struct {
 	Seed           int64 // default seed; negative: random
 }
 
+// File is a model's file.
+type File struct {
+	Type     string // the quantisation of the weights by and large: "Q4_K_M"
+	Digest   string // 64 hexadecimal digits that tell the file from others
+	Bytes    int64  // of all its parts
+	Modified time.Time
+}
+
+// Meta is the model in the words of llama-server's list of models.
+func (f *Facts) Meta() wire.ServedModelMeta {
+	m := &f.Model
+	return wire.ServedModelMeta{Context: f.Context, TrainContext: m.TrainContext, Parameters: int64(m.Parameters),
+		Bytes: int64(m.Bytes), Vocabulary: m.VocabSize, Embedding: m.Embedding}
+}
+
 // Server holds what every API needs.
 type Server struct {
 	Backend
@@ -102,6 +123,17 @@ type Server struct {
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	Log          *slog.Logger
 	Now          func() time.Time
+}
+
+// Loaded waits for the model and returns its facts.
+func (s *Server) Loaded(ctx context.Context) (*Facts, error) {
+	if f := s.Facts(); f != nil {
+		return f, nil
+	}
+	if err := s.Await(ctx); err != nil {
+		return nil, err
+	}
+	return s.Facts(), nil
 }
 
 // Route is one endpoint.

@@ -86,8 +86,9 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []part) {
 
 // asked is a connection to a model's engine process.
 type asked struct {
-	m  *served
-	fd int
+	m    *served
+	proc *process // of m
+	fd   int
 }
 
 // reach connects to every engine process in a client's name. The caller closes the connections.
@@ -101,7 +102,7 @@ func (f *Front) reach(peer ipc.Peer) (list []asked) {
 			f.log.Warn("an engine process cannot be asked", "model", m.name, "error", err)
 			continue
 		}
-		list = append(list, asked{m, fd})
+		list = append(list, asked{m, m.proc, fd})
 	}
 	return list
 }

@@ -251,7 +251,13 @@ func (m *served) calledBy(name string) {
 }
 
 // names are those that are always the model's.
-func (m *served) names() []string { return append([]string{m.name}, m.aliases...) }
+func (m *served) names() []string {
+	out := append([]string{m.name}, m.aliases...)
+	if m.title != "" {
+		out = append(out, m.title)
+	}
+	return out
+}
 
 // allNames are names, and those by which the model was asked.
 func (m *served) allNames() []string {

@@ -68,6 +68,8 @@ type Front struct {
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
 
+	headers *store.Store // of what the files of models tell
+
 	leases *lease.Table // of the devices that models share; nil: there can be one model only, or --arbiter=false
 
 	began time.Time
@@ -361,6 +363,7 @@ func (f *Front) findModels(ctx context.Context) error {
 	if f.cfg.ServeFound {
 		f.found.store = store.New(f.cfg.ModelsDir, nil)
 	}
+	f.headers = f.openHeaders()
 	return nil
 }
 
@@ -371,6 +374,9 @@ func (f *Front) configured(name string) *served {
 	}
 	if m := f.names[strings.ToLower(name)]; m != nil {
 		return m
+	}
+	if f.def.titled(name) {
+		return f.def
 	}
 	bare, tag, tagged := strings.Cut(name, ":")
 	if tagged && tag == "latest" { // ollama's clients add it

@@ -21,8 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// routes are the paths that the front answers itself (daemon.FrontServes), and the refusal of everything that no engine
-// process gets.
+// routes are the paths that the front answers itself (daemon.FrontServes), and everything that no engine process gets.
 func (f *Front) routes() http.Handler {
 	var routes []api.Route
 	handle := func(method, path string, h http.HandlerFunc) {
@@ -43,14 +42,18 @@ func (f *Front) routes() http.Handler {
 	}
 	for _, base := range []string{"/v1", ""} {
 		get(base+"/health", f.serveHealth)
-		get(base+"/models", func(w http.ResponseWriter, r *http.Request) {
-			answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels(r.Context())})
-		})
+		get(base+"/models", f.serveModels)
 		get(base+"/models/{id...}", f.serveModel)
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
 			handle(method, base+"/responses/{id...}", f.serveResponse)
 		}
+		handle(http.MethodPost, base+"/responses", f.serveOther) // else net/http redirects it to the path above
+		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
+	get("/v1/stream", f.serveStream)
+	handle(http.MethodDelete, "/v1/stream", f.serveStop)
+	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)
+	handle(http.MethodPost, "/api/show", f.serveOther)
 	get("/api/tags", f.serveTags)
 	get("/api/ps", f.servePS)
 	get("/api/version", func(w http.ResponseWriter, _ *http.Request) {
@@ -59,7 +62,7 @@ func (f *Front) routes() http.Handler {
 	})
 	get("/{$}", daemon.Greet(page.ServeHTTP))
 	get(page.Prefix+"{file}", page.ServeHTTP)
-	return daemon.Mux(routes, f.refuse)
+	return daemon.Mux(routes, f.serveOther)
 }
 
 // serveKVCommand answers POST /kv: its body has the fields of the framed protocol.
@@ -71,24 +74,6 @@ func (f *Front) serveKVCommand(w http.ResponseWriter, r *http.Request) {
 	}
 	fields["event"] = "kv"
 	f.serveFields(w, r, fields)
-}
-
-// refuse answers what no engine process gets: a model that there is not, or that cannot be loaded.
-func (f *Front) refuse(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
-		return
-	}
-	name, _, _ := daemon.ModelOf(r.URL, body)
-	e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send the " +
-		"request again"}
-	f.call(func() {
-		if found := f.refusal(name); found != nil {
-			e = found
-		}
-	})
-	f.door.Fail(w, r, e)
 }
 
 func answerJSON(w http.ResponseWriter, status int, v any) {
@@ -174,6 +159,14 @@ func (f *Front) serveByID(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// serveControl asks every engine process to end an answer, or its thinking: one of them has it.
+func (f *Front) serveControl(w http.ResponseWriter, r *http.Request) {
+	f.serveOwner(w, r, func(a *httpAnswer) bool {
+		var done struct{ Success bool }
+		return json.Unmarshal(a.body, &done) == nil && done.Success
+	})
+}
+
 // serveResponse asks every engine process about a stored response: the one that made it has it.
 func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
 	f.serveOwner(w, r, func(a *httpAnswer) bool { return a.status != http.StatusNotFound })
@@ -197,132 +190,13 @@ func (f *Front) serveOwner(w http.ResponseWriter, r *http.Request, has func(*htt
 	w.Write(a.body)
 }
 
-// label is the model's name as answers have it: that of its file where every name is its name.
-func (m *served) label() string {
-	if m.f.any && m == m.f.def && m.status.Name != "" {
-		return m.status.Name
-	}
-	return m.name
-}
-
-// servedModels are all models that a request can name, loaded or not.
-func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
-	out := []wire.ServedModel{}
-	found := f.listed(f.fresh(ctx))
-	f.call(func() {
-		by := map[string]*served{} // by file
-		for _, m := range f.inOrder() {
-			by[m.file] = m
-			if m.configured {
-				out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(),
-					OwnedBy: "uma-serve", Meta: wire.ServedModelMeta{Context: m.status.Context}, Aliases: m.aliases,
-					Status: &wire.ServedStatus{Value: m.state.served(), Failed: m.state == down}})
-			}
-		}
-		for _, of := range found {
-			s := wire.ServedModel{ID: of.ID(), Object: "model", Created: of.Modified.Unix(), OwnedBy: "uma-serve",
-				Meta: wire.ServedModelMeta{Bytes: of.Bytes}, Status: &wire.ServedStatus{Value: unloaded.served()}}
-			if m := by[of.Path()]; m != nil {
-				s.Meta.Context = m.status.Context
-				s.Status = &wire.ServedStatus{Value: m.state.served(), Failed: m.state == down}
-			}
-			out = append(out, s)
-		}
-	})
-	return out
-}
-
-func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
-	id, of := r.PathValue("id"), ""
-	models := f.servedModels(r.Context())
-	var unknown *wire.Error
-	f.call(func() {
-		if m := f.find(id); m != nil {
-			of = m.label()
-		} else {
-			unknown = f.unknownModel(id)
-		}
-	})
-	for _, m := range models {
-		if m.ID == of {
-			answerJSON(w, http.StatusOK, m)
-			return
-		}
-	}
-	if unknown == nil { // it has just come or gone
-		unknown = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no model %.100q here", id)}
-	}
-	f.door.Fail(w, r, unknown)
-}
-
-// tag is a model in ollama's lists.
-type tag struct {
-	Name     string `json:"name"`
-	Model    string `json:"model"`
-	Modified string `json:"modified_at,omitempty"`
-	Size     int64  `json:"size"`
-	Digest   string `json:"digest,omitempty"`
-	Details  struct {
-		Format string `json:"format"`
-	} `json:"details"`
-	Expires string `json:"expires_at,omitempty"`
-	VRAM    *int64 `json:"size_vram,omitempty"`
-	Context int    `json:"context_length,omitempty"`
-}
-
-func (m *served) tag() tag {
-	t := tag{Name: m.label(), Model: m.label(), Size: m.need}
-	t.Details.Format = "gguf"
-	return t
-}
-
-func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
-	tags := []tag{}
-	found := f.listed(f.fresh(r.Context()))
-	f.call(func() {
-		for _, m := range f.inOrder() {
-			if m.configured {
-				t := m.tag()
-				t.Modified = f.began.UTC().Format(time.RFC3339)
-				tags = append(tags, t)
-			}
-		}
-		for _, of := range found {
-			t := tag{Name: of.ID(), Model: of.ID(), Modified: of.Modified.UTC().Format(time.RFC3339), Size: of.Bytes,
-				Digest: strings.TrimPrefix(of.Digest, "sha256:")}
-			t.Details.Format = "gguf"
-			tags = append(tags, t)
-		}
-	})
-	answerJSON(w, http.StatusOK, map[string]any{"models": tags})
-}
-
-func (f *Front) servePS(w http.ResponseWriter, _ *http.Request) {
-	tags := []tag{}
-	f.call(func() {
-		for _, m := range f.inOrder() {
-			if m.state != ready {
-				continue
-			}
-			t := m.tag()
-			t.VRAM, t.Context = new(int64), m.status.Context
-			expires := m.used.Add(m.idle)
-			if m.idle == 0 || m.pinned {
-				expires = time.Now().AddDate(100, 0, 0) // clients show it as never
-			}
-			t.Expires = expires.UTC().Format(time.RFC3339)
-			tags = append(tags, t)
-		}
-	})
-	answerJSON(w, http.StatusOK, map[string]any{"models": tags})
-}
-
 // insider is a client whose identity the front has made sure of: engine processes ask for no more.
 func insider(p ipc.Peer) ipc.Peer { return ipc.Peer{UID: p.UID, GID: p.GID, PID: p.PID} }
 
 // httpAnswer is an engine process's answer to an HTTP request of the front.
 type httpAnswer struct {
 	m      *served
+	proc   *process // of m
 	status int
 	body   []byte
 }
@@ -342,7 +216,7 @@ func (f *Front) overHTTP(r *http.Request, body []byte) []httpAnswer {
 				f.log.Warn("an engine process does not answer", "model", a.m.name, "question", r.URL.Path, "error", err)
 				return
 			}
-			out[i] = httpAnswer{a.m, status, answer}
+			out[i] = httpAnswer{a.m, a.proc, status, answer}
 		})
 	}
 	wg.Wait()

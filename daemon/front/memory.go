@@ -22,7 +22,7 @@ func (f *Front) look(m *served, now time.Time) {
 		m.begun, m.used = begun, now
 	}
 	if m.state == ready && !m.pinned && m.idle > 0 && now.Sub(m.used) >= m.idle {
-		f.unload(m, "idle")
+		f.unload(m, fmt.Sprintf("idle for %v (--idle-unload)", m.idle))
 	}
 }
 

@@ -37,6 +37,8 @@ type served struct {
 	idle       time.Duration // without a request until it is unloaded; 0 = never
 
 	file     string          // of the model, "" while it is not known
+	title    string          // the name that the file of the only model has; "" while it is not known
+	header   fileFacts       // not the poller's: it has a lock
 	called   map[string]bool // lower-cased names by which it was asked, beside its own
 	state    state
 	need     int64 // memory, in bytes; 0 until it is known
@@ -356,6 +358,7 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	m.status = st
 	switch st.State {
 	case daemon.EngineReady:
+		m.entitle(st.Name)
 		if m.state == loading {
 			m.state, m.wasReady = ready, true
 			m.touch()
@@ -432,7 +435,7 @@ func (f *Front) unload(m *served, why string) {
 	f.log.Info("unloading", "model", m.name, "why", why, "idle", time.Since(m.used).Round(time.Millisecond))
 	m.state = unloading
 	m.proc.leaving = true
-	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1) // fails when it has just ended, which linkDown says
+	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1, []byte(why)) // fails when it has just ended, which linkDown says
 }
 
 // linkDown is the end of the link to an engine process: of the process, or of what it may say.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/api/resume"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -159,7 +160,15 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	if peer.TCP() {
 		c.Admit(f.door.Admits(peer))
 	}
-	return f.dispatch(c, name)
+	if !daemon.NeedsModel(r.Method, r.URL.Path) {
+		return f.inquire(c, name)
+	}
+	v, k := f.dispatch(c, name)
+	if v == ipc.Wait {
+		c.Routing.Stream, c.Routing.Owner = r.Header.Get(resume.Header), f.door.OwnerOf(r, peer)
+		c.Routing.Path = r.URL.Path
+	}
+	return v, k
 }
 
 // readBody returns what has come of a request's body, and io.ErrUnexpectedEOF when that is not all.

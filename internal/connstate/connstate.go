@@ -84,6 +84,13 @@ func unpack(v uint32) State {
 	return s
 }
 
+// A connection's word has its state in the low bits, and above them a generation, which changes when a number gets
+// another connection: what the engine still says of the connection before is left out.
+const (
+	stateBits  = 1<<19 - 1
+	generation = 1 << 20
+)
+
 // MaxIDBytes is the longest id that the table holds; the protocol's ids are no longer.
 const MaxIDBytes = 128
 
@@ -220,7 +227,13 @@ func (t *Table) Get(conn uint32) State {
 }
 
 // Reset makes a connection idle. The front calls it before it passes the connection.
-func (t *Table) Reset(conn uint32) { t.conns[conn].Store(0) }
+func (t *Table) Reset(conn uint32) {
+	word := &t.conns[conn]
+	word.Store(following(word.Load()))
+}
+
+// following is the word of the next generation: of an idle connection.
+func following(word uint32) uint32 { return (word + generation) &^ (generation - 1) }
 
 // Requests returns the ids of the requests in flight, by connection.
 func (t *Table) Requests() map[uint32][]string {
@@ -278,20 +291,49 @@ func (t *Table) InFlight() (n int) {
 type Slot struct {
 	t    *Table
 	conn uint32
+	gen  uint32 // of the word, as long as the number is this connection's
 }
 
-// Slot returns the engine's side of a connection.
-func (t *Table) Slot(conn uint32) *Slot { return &Slot{t, conn} }
+// Slot returns the engine's side of a connection that the front has passed.
+func (t *Table) Slot(conn uint32) *Slot {
+	return &Slot{t, conn, t.conns[conn].Load() &^ (generation - 1)}
+}
 
 // Conn is the connection's number.
 func (s *Slot) Conn() uint32 { return s.conn }
 
 // Set changes the phase; what was said of unread and cut bytes is over.
 func (s *Slot) Set(st State) {
-	if s != nil {
-		s.t.conns[s.conn].Store(st.pack())
-		if st.Phase == Asked {
-			s.t.head().begun.Add(1)
+	if s != nil && s.change(0, st.pack()) && st.Phase == Asked {
+		s.t.head().begun.Add(1)
+	}
+}
+
+// change keeps some bits of the state and sets others. false: the connection has been released.
+func (s *Slot) change(keep, set uint32) bool {
+	word := &s.t.conns[s.conn]
+	for {
+		old := word.Load()
+		if old&^(generation-1) != s.gen {
+			return false
+		}
+		if word.CompareAndSwap(old, s.gen|old&keep|set) {
+			return true
+		}
+	}
+}
+
+// Release ends what the connection does: it is closed, or another process has it. Nothing that is set afterwards
+// counts.
+func (s *Slot) Release() {
+	if s == nil {
+		return
+	}
+	word := &s.t.conns[s.conn]
+	for {
+		old := word.Load()
+		if old&^(generation-1) != s.gen || word.CompareAndSwap(old, following(old)|State{Phase: Resting}.pack()) {
+			return
 		}
 	}
 }
@@ -314,9 +356,9 @@ func (s *Slot) bit(mask uint32, on bool) {
 	switch {
 	case s == nil:
 	case on:
-		s.t.conns[s.conn].Or(mask)
+		s.change(stateBits, mask)
 	default:
-		s.t.conns[s.conn].And(^mask)
+		s.change(stateBits&^mask, 0)
 	}
 }
 

@@ -82,6 +82,35 @@ func TestStateAndRequestsReachTheFront(t *testing.T) {
 	none.End(none.Begin("x"))
 }
 
+// TestReleasedConnection is no longer busy, whatever its handler still says, and says nothing of the next connection
+// with its number.
+func TestReleasedConnection(t *testing.T) {
+	front, engine := pair(t, 4, 4)
+	for i := range 5000 { // more than there are generations
+		front.Reset(3)
+		s := engine.Slot(3)
+		s.Set(State{Phase: Asked, API: Ollama})
+		if front.InFlight() != 1 || !front.Busy(3) {
+			t.Fatalf("%d: an answer is not in flight", i)
+		}
+		s.Release()
+		s.Set(State{Phase: Partial})
+		s.Cut(true)
+		if got := front.Get(3); front.InFlight() != 0 || front.Busy(3) || got != (State{Phase: Resting}) {
+			t.Fatalf("%d: after the release: %+v", i, got)
+		}
+		front.Reset(3)
+		next := engine.Slot(3)
+		next.Set(State{Phase: Events})
+		s.Set(State{Phase: Resting})
+		s.Release()
+		if got := front.Get(3); got != (State{Phase: Events}) {
+			t.Fatalf("%d: the next connection: %+v", i, got)
+		}
+	}
+	(*Slot)(nil).Release()
+}
+
 // TestGarbage: whatever a broken process leaves, the front reads values within their ranges.
 func TestGarbage(t *testing.T) {
 	front, engine := pair(t, 100, 50)

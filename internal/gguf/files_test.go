@@ -91,6 +91,7 @@ func TestBrief(t *testing.T) {
 			want.Special[i].Text = ""
 		}
 		want.Template, want.TemplateError, want.DefaultTemplate, want.Think, want.templateTexts = nil, "", "", nil, ""
+		want.tokens = nil
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n%+v\nwant\n%+v", cfg.Name, got, want)
 		}

@@ -101,6 +101,7 @@ type Info struct {
 	DefaultTemplate string      `json:"default_template,omitempty"`
 	Think           []ThinkTags `json:"think_tags"`
 
+	tokens          []string     // of the vocabulary; nil after Brief
 	templateTexts   string       // the template and what it renders
 	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
 	matrices        []tensorInfo // that Repacked looks at

@@ -20,6 +20,7 @@ func (h *header) tokenizer(info *Info) {
 		info.Tokenizer += " (" + pre + ")"
 	}
 	tokens, _ := h.kv["tokenizer.ggml.tokens"].([]string)
+	info.tokens = tokens
 	info.VocabSize = int(h.arrays["tokenizer.ggml.tokens"].n)
 	text := func(id int64) string {
 		if id >= 0 && id < int64(len(tokens)) {
@@ -53,6 +54,9 @@ func (h *header) tokenizer(info *Info) {
 	info.Think = []ThinkTags{{Open: f.Open[0], Close: f.Close[0], SingleToken: has(f.Open[0]) && has(f.Close[0]),
 		InTemplate: inTemplate}}
 }
+
+// Token is the number of a token of the vocabulary, -1 when it has none of this text, or was not read (Brief).
+func (i *Info) Token(text string) int { return slices.Index(i.tokens, text) }
 
 func (i *Info) checkTemplate(bos, eos string) {
 	i.templateTexts = i.ChatTemplate

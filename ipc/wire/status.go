@@ -287,4 +287,6 @@ type ServedModelMeta struct {
 	TrainContext int   `json:"n_ctx_train"` // tokens
 	Parameters   int64 `json:"n_params"`
 	Bytes        int64 `json:"size"` // tensor data
+	Vocabulary   int   `json:"n_vocab,omitempty"`
+	Embedding    int   `json:"n_embd,omitempty"`
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -94,12 +93,12 @@ func (c *Catalog) Entry(m *Model, t Terms) *Entry {
 	if m.Incomplete != "" {
 		return e
 	}
-	info, err := c.store.info(m)
+	info, err := c.store.Header(m.Path())
 	if err != nil {
 		e.Problem = reason(err)
 		return e
 	}
-	if info.Architecture == "clip" || slices.Contains([]string{"adapter", "mmproj", "imatrix"}, info.Type) {
+	if !info.Model() {
 		return nil
 	}
 	e.Family, e.Parameters, e.Quantisation = info.Architecture, info.Parameters, info.FileType
@@ -134,29 +133,4 @@ func (c *Catalog) aliasesOf(m *Model) []string {
 		}
 	})
 	return append([]string{}, c.aliased[m.Path()]...)
-}
-
-// info reads the header of a model, or returns what was read while the file had the same size and time.
-func (s *Store) info(m *Model) (gguf.Info, error) {
-	path := m.Path()
-	st, err := os.Stat(path)
-	if err != nil {
-		return gguf.Info{}, err
-	}
-	s.mu.Lock()
-	f, ok := s.known[path]
-	s.mu.Unlock()
-	if ok && f.size == st.Size() && f.modified.Equal(st.ModTime()) {
-		return f.info, f.err
-	}
-	f = facts{size: st.Size(), modified: st.ModTime()}
-	f.info, f.err = gguf.Brief(path)
-	f.info.ChatTemplate = "" // tens of kilobytes each
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.known) >= 2*maxModels {
-		clear(s.known)
-	}
-	s.known[path] = f
-	return f.info, f.err
 }

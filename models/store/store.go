@@ -18,8 +18,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/uma-serve/uma-serve/internal/gguf"
 )
 
 // Place is where a model was found, as lists name it.
@@ -88,7 +86,7 @@ type Store struct {
 type facts struct {
 	size     int64
 	modified time.Time
-	info     gguf.Info
+	header   Header
 	err      error
 }
 

@@ -588,16 +588,15 @@ func TestHeadersAreReadOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := named(c, "a")
-	if _, err := s.info(model); err != nil {
-		t.Fatal(err)
+	if e := c.Entry(named(c, "a"), Terms{}); e == nil || e.Problem != "" {
+		t.Fatalf("%+v", e)
 	}
 	s.known[path] = facts{size: s.known[path].size, modified: s.known[path].modified, err: errors.New("remembered")}
-	if _, err := s.info(model); err == nil || err.Error() != "remembered" {
+	if _, err := s.Header(path); err == nil || err.Error() != "remembered" {
 		t.Errorf("the header was read again: %v", err)
 	}
 	storetest.Write(t, path, append(m.bytes(), 0))
-	if info, err := s.info(model); err != nil || info.Architecture != "llama" {
+	if info, err := s.Header(path); err != nil || info.Architecture != "llama" {
 		t.Errorf("a file that changed: %+v, %v", info, err)
 	}
 }
@@ -727,4 +726,48 @@ func FuzzManifest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestHeaderOfAnyFile: a list tells models apart by digest and size, whatever their headers are; the names of blobs
+// have their digests.
+func TestHeaderOfAnyFile(t *testing.T) {
+	m, dir := newMachine(t), t.TempDir()
+	sum := strings.Repeat("0123456789abcdef", 4)
+	digests := map[string]string{}
+	for _, path := range []string{"a.gguf", "b.gguf", "other.gguf", "broken.gguf", "blobs/sha256-" + sum,
+		"blobs/" + strings.ToUpper(sum)} {
+		b := m.bytes()
+		if path == "other.gguf" { // other weights under the same header
+			b[len(b)-1] ^= 1
+		}
+		if path == "broken.gguf" {
+			b = []byte("GGUF")
+		}
+		full := filepath.Join(dir, path)
+		storetest.Write(t, full, b)
+		h, err := ReadHeader(full)
+		digests[path] = h.Digest
+		if (err != nil) != (path == "broken.gguf") || h.Bytes != int64(len(b)) || h.Modified.IsZero() ||
+			len(h.Digest) != 64 || err == nil && (h.Architecture != "llama" || h.Parameters == 0 || h.FileType == "") {
+			t.Errorf("%s: %+v, %v", path, h, err)
+		}
+	}
+	if digests["a.gguf"] != digests["b.gguf"] || digests["a.gguf"] == digests["other.gguf"] ||
+		digests["a.gguf"] == digests["broken.gguf"] || digests["blobs/sha256-"+sum] != sum ||
+		digests["blobs/"+strings.ToUpper(sum)] != sum {
+		t.Errorf("%v", digests)
+	}
+	link := filepath.Join(dir, "link.gguf")
+	if err := os.Symlink(filepath.Join(dir, "blobs", "sha256-"+sum), link); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := ReadHeader(link); err != nil || h.Digest != sum {
+		t.Errorf("a link to a blob: %+v, %v", h.Digest, err)
+	}
+	if _, err := ReadHeader(filepath.Join(dir, "none")); err == nil {
+		t.Error("a file that is not there")
+	}
+	if _, err := ReadHeader(dir); err == nil {
+		t.Error("a folder")
+	}
 }

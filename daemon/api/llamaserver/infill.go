@@ -41,9 +41,10 @@ type extraFile struct {
 // serveInfill answers POST /infill.
 func (k *slots) serveInfill(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	c := newCompletion(s, w, k)
-	switch {
-	case c.facts == nil:
-		c.fail(loading())
+	var err error
+	switch c.facts, err = factsOf(s, r); {
+	case err != nil:
+		c.fail(api.AsError(err))
 		return
 	case c.facts.Infill == nil:
 		refuse("this model has no tokens for filling in the middle")(s, w, r)

@@ -95,6 +95,15 @@ func loading() *api.Error {
 	return &api.Error{Code: wire.ModelUnready, Message: "Loading model"}
 }
 
+// factsOf waits for the model. Where requests do not wait, the error is llama-server's.
+func factsOf(s *api.Server, r *http.Request) (*api.Facts, error) {
+	f, err := s.Loaded(r.Context())
+	if err != nil && api.AsError(err).Code == wire.ModelUnready {
+		err = loading()
+	}
+	return f, err
+}
+
 // readTable parses a body. A field without a row in the table must be one of a request, where the endpoint accepts
 // those.
 func readTable(r *http.Request, table api.Table, dst any, requests bool) (*api.Body, error) {

@@ -60,8 +60,8 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	def := wire.DefaultRequest()
 	p := props{
 		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: true,
-		HasMetrics: true,
-		Template:   facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
+		HasMetrics: true, Sleeping: facts.Asleep,
+		Template: facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
 	}
 	p.Default.Params, p.Default.Context = llamaform.SettingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)

@@ -108,9 +108,9 @@ func (k *slots) serveSlotAction(s *api.Server, w http.ResponseWriter, r *http.Re
 		return
 	}
 	out := s.NewWriter(w)
-	facts := s.Facts()
-	if facts == nil {
-		fail(out, loading())
+	facts, err := factsOf(s, r)
+	if err != nil {
+		fail(out, err)
 		return
 	}
 	id, err := strconv.Atoi(r.PathValue("id"))

@@ -13,8 +13,9 @@ import (
 )
 
 var (
-	tokenizeTable   = api.Of(api.Taken, "content", "add_special", "parse_special", "with_pieces")
-	detokenizeTable = api.Of(api.Taken, "tokens")
+	tokenizeTable = append(api.Of(api.Taken, "content", "add_special", "parse_special", "with_pieces"),
+		api.Of(api.Ignored, "model")...)
+	detokenizeTable = append(api.Of(api.Taken, "tokens"), api.Of(api.Ignored, "model")...)
 	// templateTable lists the fields that differ from a request's; most of a request's fields have no effect here.
 	templateTable = slices.Concat(
 		api.Of(api.Taken, "messages"),
@@ -62,9 +63,9 @@ func tokenize(s *api.Server, r *http.Request) (tokens []int32, pieces []tokenPie
 	if in.Pieces {
 		pieces = []tokenPiece{}
 	}
-	facts := s.Facts()
-	if facts == nil {
-		return nil, nil, loading()
+	facts, err := factsOf(s, r)
+	if err != nil {
+		return nil, nil, err
 	}
 	text, err := readContent(in.Content)
 	switch {
@@ -123,6 +124,9 @@ func serveDetokenize(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 	_, err := readTable(r, detokenizeTable, &in, false)
 	var text []byte
+	if err == nil {
+		_, err = factsOf(s, r)
+	}
 	if err == nil {
 		text, err = s.Detokenize(in.Tokens)
 	}

@@ -104,9 +104,9 @@ func (a *answer) begin(b *commonBody) {
 }
 
 // loaded answers a body without a prompt, which asks ollama to load the model.
-func (a *answer) loaded(b *commonBody) {
-	if a.s.Facts() == nil {
-		a.fail(&api.Error{Code: wire.ModelUnready, Message: "the model is loading"})
+func (a *answer) loaded(r *http.Request, b *commonBody) {
+	if err := a.s.Await(r.Context()); err != nil {
+		a.fail(api.AsError(err))
 		return
 	}
 	reason := "load"

@@ -19,7 +19,7 @@ func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 	a.begin(&in.commonBody)
 	if len(in.Messages) == 0 {
-		a.loaded(&in.commonBody)
+		a.loaded(r, &in.commonBody)
 		return
 	}
 	req, err := in.request(a.id, body, struct {
@@ -43,7 +43,7 @@ func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 	a.begin(&in.commonBody)
 	if in.Prompt == "" {
-		a.loaded(&in.commonBody)
+		a.loaded(r, &in.commonBody)
 		return
 	}
 	req, err := a.generate(r, body, &in)

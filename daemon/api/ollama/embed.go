@@ -1,6 +1,7 @@
 package ollama
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -65,7 +66,7 @@ func serveEmbed(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 	e := wire.DefaultEmbed()
 	e.ID, e.Inputs, e.Truncate = id, texts, in.Truncate == nil || *in.Truncate
-	if e.Dimensions, err = shorter(s, in.Dimensions); err != nil {
+	if e.Dimensions, err = shorter(r.Context(), s, in.Dimensions); err != nil {
 		Fail(out, api.AsError(err))
 		return
 	}
@@ -153,13 +154,14 @@ func embedTexts(raw rawJSON) (texts []wire.EmbedInput, err error) {
 }
 
 // shorter is the size to cut embeddings to, 0 = not at all: ollama takes any number and keeps what there is.
-func shorter(s *api.Server, n int) (int, error) {
-	facts := s.Facts()
-	switch {
-	case n <= 0:
+func shorter(ctx context.Context, s *api.Server, n int) (int, error) {
+	if n <= 0 {
 		return 0, nil
-	case facts == nil:
-		return 0, &api.Error{Code: wire.ModelUnready, Message: "the model is loading"}
+	}
+	facts, err := s.Loaded(ctx)
+	switch {
+	case err != nil:
+		return 0, err
 	case facts.Model.Embeddings == nil || n >= facts.Model.Embeddings.Values:
 		return 0, nil
 	}

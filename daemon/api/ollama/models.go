@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -30,6 +29,8 @@ func detailsOf(f *api.Facts) details {
 // count formats a number of parameters like ollama ("8.0B").
 func count(n uint64) string {
 	switch {
+	case n == 0: // the file does not tell
+		return ""
 	case n >= 1e9:
 		return fmt.Sprintf("%.1fB", float64(n)/1e9)
 	case n >= 1e6:
@@ -40,34 +41,72 @@ func count(n uint64) string {
 
 // digest identifies a model. It is no hash of the file, which would take long.
 func digest(f *api.Facts) string {
+	if f.File.Digest != "" {
+		return f.File.Digest
+	}
 	return fmt.Sprintf("%x",
 		sha256.Sum256(fmt.Appendf(nil, "%s %d %d", f.Model.Path, f.Model.Bytes, f.Model.Parameters)))
+}
+
+// Served is a model of a list.
+type Served struct {
+	Name  string
+	Facts *api.Facts
+	Since time.Time // when the daemon started: the model's time where that of its file is unknown
+	// Of a loaded model.
+	Expires time.Time // when it will be unloaded; zero: never
+}
+
+func (s *Served) size() int64 {
+	if n := s.Facts.File.Bytes; n > 0 {
+		return n
+	}
+	return int64(s.Facts.Model.Bytes)
+}
+
+func (s *Served) modified() string {
+	if at := s.Facts.File.Modified; !at.IsZero() {
+		return at.UTC().Format(time.RFC3339)
+	}
+	return s.Since.UTC().Format(time.RFC3339)
 }
 
 // listed is a model of GET /api/tags.
 type listed struct {
 	Name     string  `json:"name"`
 	Model    string  `json:"model"`
-	Modified string  `json:"modified_at"` // when the server started
-	Size     uint64  `json:"size"`
+	Modified string  `json:"modified_at"`
+	Size     int64   `json:"size"`
 	Digest   string  `json:"digest"`
 	Details  details `json:"details"`
 }
 
-func serveTags(s *api.Server, w http.ResponseWriter, _ *http.Request) {
-	models, facts := []listed{}, s.Facts()
-	for _, m := range s.Models() {
-		if facts != nil {
-			models = append(models, listed{m.ID, m.ID, stamp(m.Created), facts.Model.Bytes, digest(facts),
-				detailsOf(facts)})
-		}
+// Tags is the answer to GET /api/tags.
+func Tags(list []Served) any {
+	models := []listed{}
+	for i := range list {
+		s := &list[i]
+		models = append(models, listed{s.Name, s.Name, s.modified(), s.size(), digest(s.Facts), detailsOf(s.Facts)})
 	}
-	s.NewWriter(w).JSON(http.StatusOK, struct {
+	return struct {
 		Models []listed `json:"models"`
-	}{models})
+	}{models}
 }
 
-func stamp(unix int64) string { return time.Unix(unix, 0).UTC().Format(time.RFC3339) }
+func serveTags(s *api.Server, w http.ResponseWriter, _ *http.Request) {
+	s.NewWriter(w).JSON(http.StatusOK, Tags(loaded(s)))
+}
+
+// loaded is the model that is loaded, alone.
+func loaded(s *api.Server) (list []Served) {
+	facts := s.Facts()
+	for _, m := range s.Models() {
+		if facts != nil {
+			list = append(list, Served{Name: m.ID, Facts: facts, Since: time.Unix(m.Created, 0)})
+		}
+	}
+	return list
+}
 
 // running is a model of GET /api/ps.
 type running struct {
@@ -84,24 +123,29 @@ type running struct {
 // never is the time until the model expires, in years: clients show it as "never".
 const never = 100
 
-func servePS(s *api.Server, w http.ResponseWriter, _ *http.Request) {
-	models, facts := []running{}, s.Facts()
-	for _, m := range s.Models() {
-		if facts == nil {
-			break
+// Running is the answer to GET /api/ps.
+func Running(list []Served, now time.Time) any {
+	models := []running{}
+	for i := range list {
+		s, facts := &list[i], list[i].Facts
+		if s.Expires.IsZero() {
+			s.Expires = now.AddDate(never, 0, 0)
 		}
-		r := running{Name: m.ID, Model: m.ID, Size: facts.Model.Bytes +
+		r := running{Name: s.Name, Model: s.Name, Size: facts.Model.Bytes +
 			uint64(facts.Model.KVBytesPerToken)*uint64(facts.Context), Digest: digest(facts),
-			Details: detailsOf(facts), Expires: s.Now().UTC().AddDate(never, 0, 0).Format(time.RFC3339),
-			Context: facts.Context}
+			Details: detailsOf(facts), Expires: s.Expires.UTC().Format(time.RFC3339), Context: facts.Context}
 		if facts.GPU {
 			r.VRAM = r.Size
 		}
 		models = append(models, r)
 	}
-	s.NewWriter(w).JSON(http.StatusOK, struct {
+	return struct {
 		Models []running `json:"models"`
-	}{models})
+	}{models}
+}
+
+func servePS(s *api.Server, w http.ResponseWriter, _ *http.Request) {
+	s.NewWriter(w).JSON(http.StatusOK, Running(loaded(s), s.Now()))
 }
 
 func serveVersion(s *api.Server, w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +189,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		err = api.Refuse("model is required")
 	case facts == nil:
 		err = &api.Error{Code: wire.ModelUnready, Message: "the model is loading"}
-	case !strings.EqualFold(strings.TrimSuffix(in.Model, ":latest"), s.Model()):
+	case !s.Named(in.Model):
 		out.Refuse(&api.Error{Code: wire.ModelNotFound})
 		out.JSON(http.StatusNotFound, failure{fmt.Sprintf("model %.100q not found", in.Model)})
 		return
@@ -159,7 +203,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	sh := shown{
 		Modelfile: "FROM " + m.Path + "\n", Template: facts.Template, Details: detailsOf(facts),
 		Capabilities: []string{"completion"},
-		Modified:     stamp(s.Models()[0].Created),
+		Modified:     (&Served{Facts: facts, Since: time.Unix(s.Models()[0].Created, 0)}).modified(),
 		Info: map[string]any{
 			"general.architecture": arch, "general.basename": m.Name, "general.parameter_count": m.Parameters,
 			arch + ".context_length":   m.TrainContext,

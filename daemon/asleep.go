@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// NeedsModel reports whether the answer to an HTTP request needs the model loaded. What is not here is a fact about a
+// model, which its file tells, or is refused whatever the model is. The path is not one that a front answers
+// (FrontServes).
+func NeedsModel(method, path string) bool {
+	path = strings.TrimPrefix(path, "/v1")
+	if strings.HasPrefix(path, "/responses/") || path == LivePath {
+		return true
+	}
+	if method != http.MethodPost { // the method is refused
+		return false
+	}
+	switch path {
+	case "/chat/completions", "/chat/completions/input_tokens", "/completions", "/completion", "/infill", "/responses",
+		"/messages", "/messages/count_tokens", "/tokenize", "/detokenize", "/apply-template", "/embedding",
+		"/embeddings", "/rerank", "/reranking":
+		return true
+	case "/api/chat", "/api/generate", "/api/embed", "/api/embeddings":
+		return true
+	}
+	return strings.HasPrefix(path, "/slots/")
+}
+
+// Asleep is a model that is not loaded.
+type Asleep struct {
+	Name  string
+	Names func(string) bool // whether a name is the model's
+	Facts *api.Facts
+	Since time.Time // when the daemon started
+}
+
+// Serve answers a request that does not need the model loaded, as an engine process would.
+func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger) {
+	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, Log: log, Now: time.Now}
+	serveRoutes(apiRoutes(serve)).ServeHTTP(w, r)
+}
+
+// sleeping is the api.Backend of a model that is not loaded.
+type sleeping struct{ *Asleep }
+
+// asleep is the error of what needs the model. No request leads to it: the front has a model loaded for those.
+func asleep() *api.Error {
+	return &api.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send the " +
+		"request again"}
+}
+
+func (s sleeping) Start(context.Context, ...*wire.Request) (api.Stream, error) { return nil, asleep() }
+func (s sleeping) Embed(context.Context, *wire.Embed) (api.Stream, error)      { return nil, asleep() }
+
+func (s sleeping) Render(context.Context, *wire.Request) (*api.Prompt, error) { return nil, asleep() }
+func (s sleeping) Detokenize([]int32) ([]byte, error)                         { return nil, asleep() }
+func (s sleeping) Tokenize(context.Context, string, bool, bool) ([]int32, error) {
+	return nil, asleep()
+}
+
+func (s sleeping) Model() string               { return s.Name }
+func (s sleeping) Named(name string) bool      { return s.Names(name) }
+func (s sleeping) Facts() *api.Facts           { return s.Asleep.Facts }
+func (s sleeping) Await(context.Context) error { return asleep() }
+
+func (s sleeping) Models() []wire.ServedModel {
+	return []wire.ServedModel{{ID: s.Name, Object: "model", Created: s.Since.Unix(), OwnedBy: "uma-serve",
+		Meta: s.Asleep.Facts.Meta()}}
+}
+
+func (s sleeping) Info() wire.Info     { return wire.Info{} }
+func (s sleeping) Health() wire.Health { return wire.Health{Status: "loading"} }
+
+func (s sleeping) Why(context.Context, wire.WhyQuestion) (json.RawMessage, error) {
+	return nil, asleep()
+}
+func (s sleeping) KV(context.Context, wire.KVQuestion) (json.RawMessage, error) { return nil, asleep() }
+
+func (s sleeping) Cancel(context.Context, string) bool   { return false }
+func (s sleeping) EndThink(context.Context, string) bool { return false }
+
+func (s sleeping) Owner(ctx context.Context) uint32 {
+	peer, _ := ipc.PeerOf(ctx)
+	return peer.UID
+}

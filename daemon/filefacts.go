@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"cmp"
+	"path/filepath"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/store"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// What is told of a model that is not loaded: its file's header has it. The answers are made of api.Facts by the same
+// code as a loaded model's.
+
+// fileOf is what answers tell of a model's file.
+func fileOf(h *store.Header) api.File {
+	return api.File{Type: h.FileType, Digest: h.Digest, Bytes: h.Bytes, Modified: h.Modified}
+}
+
+// ListedFacts are the facts that lists of models have, by the header of the file at path, as package store has read it.
+// Of a header that cannot be read, the file's size, time and digest are known all the same.
+func (c *Config) ListedFacts(path string, h *store.Header) *api.Facts {
+	f := &api.Facts{Asleep: true, File: fileOf(h)}
+	f.Model.Path = path
+	if h.Architecture != "" {
+		f.Model.ModelInfo, f.Context = c.modelInfo(path, &h.Info), c.cells(&h.Info)
+	}
+	return f
+}
+
+// FileFacts are all facts about the model at path that is not loaded, by its header and the options.
+func (c *Config) FileFacts(path string) (*api.Facts, error) {
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := store.ReadHeader(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &api.Facts{
+		Asleep: true, File: fileOf(&h), Context: c.cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
+		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed,
+	}
+	m := &f.Model
+	m.ModelInfo, m.Thinks, m.ThinkSwitch = c.modelInfo(path, &info), len(info.Think) > 0, []string{}
+	for _, t := range info.Special {
+		switch t.Role {
+		case "bos":
+			f.BOS = t.Text
+		case "eos":
+			f.EOS = t.Text
+		}
+	}
+	switch p := runtime.Pooling(cmp.Or(c.Pooling, info.Pooling)); {
+	case p == runtime.PoolRank:
+		m.Ranking = &wire.InfoRanking{Longest: f.Context}
+	case p != "":
+		m.Embeddings = &wire.InfoEmbeddings{Values: m.Embedding, Pooling: p, Longest: f.Context}
+	}
+	if info.Encoder {
+		return f, nil
+	}
+	text, source, err := chatTemplate(c, info.ChatTemplate, func(s string) bool { return info.Token(s) >= 0 })
+	if err != nil {
+		return nil, err
+	}
+	if _, err := chattmpl.Compile(text); err == nil {
+		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
+	}
+	f.Infill = infillMarks(func(s string) (runtime.Token, bool) {
+		i := info.Token(s)
+		return runtime.Token(i), i >= 0
+	})
+	return f, nil
+}
+
+// cells is the size of the KV cache that the model is served with.
+func (c *Config) cells(info *gguf.Info) int {
+	switch {
+	case c.CtxSize == 0:
+		return int(info.Limited(info.TrainContext))
+	case c.given("ctx-size") || c.CtxSize != defaultCtxSize:
+		return int(info.Limited(int64(c.CtxSize)))
+	}
+	return int(info.Context())
+}
+
+// modelInfo is what the engine would tell of a model, as far as its header has it.
+func (c *Config) modelInfo(path string, info *gguf.Info) runtime.ModelInfo {
+	name := info.Name
+	if name == "" {
+		name = strings.TrimSuffix(filepath.Base(path), ".gguf")
+	}
+	per, _ := info.KVBytesPerToken(c.CacheTypeK, c.CacheTypeV) // of a type without such cells it stays 0
+	most := func(list []int64) (n int) {
+		for _, x := range list {
+			n = max(n, int(x))
+		}
+		return n
+	}
+	return runtime.ModelInfo{
+		Path: path, Name: name, Architecture: info.Architecture,
+		Description: info.Architecture + " " + strings.ReplaceAll(ui.Large(info.Parameters), " ", "") + " " +
+			info.FileType,
+		Parameters: info.Parameters, Bytes: info.TensorBytes, TrainContext: int(info.TrainContext),
+		Positions: int(info.Positions), Layers: int(info.Layers), Embedding: int(info.Embedding),
+		Heads: most(info.Heads), KVHeads: most(info.KVHeads), VocabSize: info.VocabSize, KVTypeK: c.CacheTypeK,
+		KVTypeV: c.CacheTypeV, KVBytesPerToken: int(per), SlidingWindow: int(info.SlidingWindow),
+		Recurrent: info.Recurrent, Pooling: runtime.Pooling(info.Pooling), Encoder: info.Encoder,
+	}
+}

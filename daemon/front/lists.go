@@ -1,0 +1,173 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// The lists of models have what the files' headers tell, whether the models are loaded or not. Package store remembers
+// what it has read as long as a file stays as it is.
+
+// listing is a model of a list.
+type listing struct {
+	name    string
+	aliases []string
+	path    string // "" while the file is not known
+	cfg     *daemon.Config
+	digest  string // where the model's place tells it
+	facts   *api.Facts
+
+	created time.Time
+	state   state
+	status  daemon.EngineStatus
+	expires time.Time // of a loaded model; zero: never
+}
+
+// list is all models that a request can name, loaded or not: the default one first. Not on the poller's goroutine.
+func (f *Front) list(ctx context.Context) []*listing {
+	var out []*listing
+	found := f.listed(f.fresh(ctx))
+	untitled := ""
+	f.call(func() {
+		if f.any && f.def.title == "" {
+			untitled = f.fileOf(f.def)
+		}
+	})
+	if untitled != "" {
+		h, _ := f.headers.Header(untitled)
+		f.call(func() { f.def.entitle(h.Name) })
+	}
+	f.call(func() {
+		by := map[string]*served{} // by file
+		for _, m := range f.inOrder() {
+			by[m.file] = m
+			if m.configured {
+				l := &listing{name: m.label(), aliases: m.aliases, path: f.fileOf(m), cfg: m.cfg, created: f.began}
+				l.of(m)
+				out = append(out, l)
+			}
+		}
+		for _, of := range found {
+			l := &listing{name: of.ID(), path: of.Path(), cfg: f.cfg, created: of.Modified,
+				digest: strings.TrimPrefix(of.Digest, "sha256:")}
+			if m := by[of.Path()]; m != nil {
+				l.of(m)
+			}
+			out = append(out, l)
+		}
+	})
+	kept := out[:0]
+	for _, l := range out {
+		if f.describe(l) {
+			kept = append(kept, l)
+		}
+	}
+	return kept
+}
+
+// of adds what the front knows of the model. Poller's goroutine.
+func (l *listing) of(m *served) {
+	l.state, l.status = m.state, m.status
+	if m.idle > 0 && !m.pinned {
+		l.expires = m.used.Add(m.idle)
+	}
+}
+
+// describe adds what the model's file tells; false: it is no model.
+func (f *Front) describe(l *listing) bool {
+	l.facts = &api.Facts{Asleep: true}
+	l.facts.Model.Path = l.name // tells it from others whose file is not known either
+	if l.path != "" {
+		h, err := f.headers.Header(l.path) // of one that cannot be read the size and the digest are listed
+		if err == nil && !h.Model() {
+			return false
+		}
+		if h.Digest != "" {
+			l.facts = l.cfg.ListedFacts(l.path, &h)
+		}
+	}
+	if l.digest != "" {
+		l.facts.File.Digest = l.digest
+	}
+	if l.state == ready {
+		l.facts.Context, l.facts.GPU = l.status.Context, l.status.GPU
+	}
+	return true
+}
+
+// model is the listing in OpenAI's form.
+func (l *listing) model() wire.ServedModel {
+	return wire.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
+		Meta: l.facts.Meta(), Aliases: l.aliases,
+		Status: &wire.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
+}
+
+func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
+	out := []wire.ServedModel{}
+	for _, l := range f.list(r.Context()) {
+		out = append(out, l.model())
+	}
+	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: out})
+}
+
+func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
+	id, of := r.PathValue("id"), ""
+	list := f.list(r.Context())
+	var unknown *wire.Error
+	f.call(func() {
+		if m := f.find(id); m != nil {
+			of = m.label()
+		} else {
+			unknown = f.unknownModel(id)
+		}
+	})
+	for _, l := range list {
+		if l.name == of {
+			answerJSON(w, http.StatusOK, l.model())
+			return
+		}
+	}
+	if unknown == nil { // it has just come or gone
+		unknown = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no model %.100q here", id)}
+	}
+	f.door.Fail(w, r, unknown)
+}
+
+// ollama is the list in the form of ollama's API.
+func (f *Front) ollama(list []*listing) (out []ollama.Served) {
+	for _, l := range list {
+		out = append(out, ollama.Served{Name: l.name, Facts: l.facts, Since: f.began, Expires: l.expires})
+	}
+	return out
+}
+
+func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
+	answerJSON(w, http.StatusOK, ollama.Tags(f.ollama(f.list(r.Context()))))
+}
+
+func (f *Front) servePS(w http.ResponseWriter, r *http.Request) {
+	var loaded []*listing
+	for _, l := range f.list(r.Context()) {
+		if l.state == ready {
+			loaded = append(loaded, l)
+		}
+	}
+	answerJSON(w, http.StatusOK, ollama.Running(f.ollama(loaded), time.Now()))
+}
+
+// openHeaders is where headers are remembered: with the models of the machine, where those are served.
+func (f *Front) openHeaders() *store.Store {
+	if f.found.store != nil {
+		return f.found.store
+	}
+	return store.New(f.cfg.ModelsDir, nil)
+}
