@@ -56,8 +56,10 @@ type Request struct {
 	// With Config.Tokens it may be empty until the request first starts.
 	Tokens []Token
 	Prompt int // tokens of the prompt, ≥ 1
-	// most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
+	// most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift or
+	// Fill
 	MaxTokens int
+	Fill      bool               // it ends at its first row by NoToken; MaxTokens is 1, Prompt ≤ Config.Sched.Cells
 	Control   Thinking           // nil with Embed
 	Text      sampler.TextStream // the visible answer; stop strings apply
 	Thought   sampler.TextStream // the thinking; none apply

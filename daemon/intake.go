@@ -151,7 +151,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 // setPrompt sets r's prompt and the maximum length of its answer.
 func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wire.Error {
 	n, nCtx := len(p.tokens), m.caps.ContextTokens
-	if n >= nCtx {
+	if n > nCtx || n == nCtx && !w.FillOnly {
 		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
 		if m.info.Positions > 0 && nCtx >= m.info.Positions {
 			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions; no --ctx-size gives it more",
@@ -161,7 +161,7 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
 				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
-	r.MaxTokens = nCtx - n
+	r.MaxTokens = max(nCtx-n, 1)
 	if s.cfg.ContextShift && m.caps.CanShift {
 		r.MaxTokens = maxShifted
 	}
@@ -170,7 +170,7 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 			r.MaxTokens = min(r.MaxTokens, limit)
 		}
 	}
-	if r.fillOnly = w.FillOnly; r.fillOnly {
+	if r.fillOnly, r.Fill = w.FillOnly, w.FillOnly; r.fillOnly {
 		r.MaxTokens = 1 // the scheduler computes the prompt's last row; the loop does not sample it
 	}
 	r.Prompt, r.continued = n, p.continued

@@ -444,7 +444,7 @@ func TestLlamaServerInfill(t *testing.T) {
 
 // TestLlamaServerControl ends the thinking of an answer, and an answer, from another connection.
 func TestLlamaServerControl(t *testing.T) {
-	for action, want := range map[string]string{"reasoning_end": `"content":"4"`, "cancel": `"E_SHUTTING_DOWN"`} {
+	for action, want := range map[string]string{"reasoning_end": `"content":"4"`, "cancel": `"finish_reason":"stop"`} {
 		steps := make(chan struct{}, 64)
 		for range cap(steps) {
 			steps <- struct{}{}

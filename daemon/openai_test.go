@@ -231,8 +231,6 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/chat/completions", `{"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error",
 			"tool_choice", 400},
 		{"/v1/completions", `{"prompt":"x","guided_regex":"a(+"}`, "invalid_request_error", "guided_regex", 400},
-		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error",
-			"context_length_exceeded", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error",
 			"--max-frame-bytes", 413},
 		{"/v1/nothing", `{}`, "not_found_error", "/v1/chat/completions", 404},

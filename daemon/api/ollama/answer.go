@@ -244,7 +244,7 @@ func (a *answer) fail(e *api.Error) {
 		return
 	}
 	if a.done = true; a.w.Begun() {
-		a.w.Line(failure{e.Message})
+		a.w.Line(failureOf(e))
 		a.w.Flush()
 		return
 	}

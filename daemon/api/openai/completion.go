@@ -174,11 +174,19 @@ func (c *completion) fail(e *api.Error) {
 	}
 	c.done = true
 	if c.w.Begun() {
-		c.w.Event("", failure(e))
+		c.w.Event("", c.place().failure(e))
 		c.w.Flush()
 		return
 	}
-	Fail(c.w, e)
+	c.place().fail(c.w, e)
+}
+
+// place is where the body has the prompt.
+func (o *object) place() place {
+	if o.chat {
+		return inMessages
+	}
+	return inPrompt
 }
 
 // object returns the fields that all chunks of an answer share.

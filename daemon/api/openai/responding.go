@@ -377,11 +377,15 @@ func (c *responding) fail(e *api.Error) {
 		c.start()
 	}
 	if !c.begun {
-		Fail(c.w, e)
+		inInput.fail(c.w, e)
 		return
 	}
 	c.close("incomplete")
-	c.response.Status, c.response.Error = "failed", &responseError{errorCode(e), e.Message}
+	message := e.Message
+	if e.Overflow() {
+		message = inInput.overflowMessage(e)
+	}
+	c.response.Status, c.response.Error = "failed", &responseError{errorCode(e), message}
 	c.send(responseEvent{Type: "response.failed", Response: &c.response})
 }
 
