@@ -140,6 +140,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 		s.setChat(m, r, w, &p)
 	}
 	r.Text.Init(w.Stop)
+	r.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
 	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range p.tokens {
 		r.chain.Accept(t)
