@@ -14,29 +14,45 @@ import (
 // intake is the goroutine that prepares requests, one after the other, and renders the histories of ended chats. It
 // ends when the waitroom is closed.
 func (s *Server) intake(l *loop) {
-	history := func(r *request) {
-		l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
-	}
 	for {
 		j, ok, closed := s.room.next()
 		switch {
 		case ok:
 			s.submit(l, j)
-			select {
-			case r := <-l.histories:
-				history(r)
-			default:
-			}
+			s.oneHistory(l)
 		case closed:
 			return
 		default:
 			select {
 			case <-s.room.wake:
 			case r := <-l.histories:
-				history(r)
+				s.history(l, r)
 			}
 		}
 	}
+}
+
+// history renders what the next turn of an ended chat will begin with.
+func (s *Server) history(l *loop, r *request) {
+	l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
+}
+
+// oneHistory is history for one ended chat, if one waits.
+func (s *Server) oneHistory(l *loop) {
+	select {
+	case r := <-l.histories:
+		s.history(l, r)
+	default:
+	}
+}
+
+// letPass prepares the requests that go before those of a lane. Intake calls it between the parts of one that takes
+// long.
+func (s *Server) letPass(l *loop, lane int) {
+	for j, ok := s.room.before(lane); ok; j, ok = s.room.before(lane) {
+		s.submit(l, j)
+	}
+	s.oneHistory(l)
 }
 
 // submit prepares a request and sends it to the decode loop, or refuses it.
@@ -63,7 +79,15 @@ func (s *Server) submit(l *loop, j job) {
 	switch {
 	case e != nil:
 	case j.r.embed != nil:
-		e = s.prepareEmbed(j.r)
+		lane := j.lane()
+		e = s.prepareEmbed(j.r, func() (goOn bool) {
+			s.letPass(l, lane)
+			return !j.r.cancelled.Load()
+		})
+		if j.r.cancelled.Load() {
+			s.endUnstarted(j)
+			return
+		}
 	default:
 		j.r.formWait = j.wait
 		e = s.prepare(j.r, j.w, format, calls)

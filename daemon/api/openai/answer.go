@@ -28,7 +28,7 @@ type answerObject struct {
 	Fingerprint string        `json:"system_fingerprint"`
 	Choices     []*choicePart `json:"choices"`
 	Progress    *api.Progress `json:"prompt_progress,omitempty"`
-	Usage       *usage        `json:"usage,omitempty"`
+	Usage       any           `json:"usage,omitempty"` // *usage, or null before the last chunk
 	Timings     *timings      `json:"timings,omitempty"`
 
 	Verbose *llamaform.Final `json:"__verbose,omitempty"` // as llama-server has it
@@ -137,6 +137,9 @@ func (o *object) chunkOf(parts ...*choicePart) *answerObject {
 		kind = "chat.completion.chunk"
 	}
 	a := o.of(kind, parts)
+	if o.usage {
+		a.Usage = null
+	}
 	if len(parts) == 1 {
 		a.Timings, a.Verbose = parts[0].timings, parts[0].verbose
 	}

@@ -17,8 +17,8 @@ type completion struct {
 	id string // of the answer and of its first request, so that clients can pass it to why and cancel
 
 	object
-	stream, usage bool
-	verbose       bool // add "__verbose"
+	stream  bool
+	verbose bool // add "__verbose"
 	api.Telemetry
 	choices []*choice
 	byID    map[string]*choice
@@ -192,6 +192,7 @@ func (o *object) place() place {
 // object returns the fields that all chunks of an answer share.
 type object struct {
 	chat        bool
+	usage       bool // a stream's last chunk has it, and the others have null
 	id, model   string
 	fingerprint string
 	created     time.Time
