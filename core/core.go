@@ -292,7 +292,8 @@ func (c *Core) arrive(r *Request) {
 		Strict: r.Strict, PromptRows: r.PromptRows,
 		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, TargetTTOT: r.TargetTTOT,
 		Thinking: r.Control.Phase() == meridian.ThinkDecode,
-		Whole:    r.Whole, EveryRow: r.EveryRow, Guesses: r.Speculate > 0, Cached: cached, Restore: restore,
+		Whole:    r.Whole, EveryRow: r.EveryRow, Fill: r.Fill, Guesses: r.Speculate > 0, Cached: cached,
+		Restore: restore,
 	})
 	c.arrived = true
 	if c.cfg.Stores != nil {

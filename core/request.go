@@ -56,10 +56,13 @@ type Request struct {
 	// With Config.Tokens it may be empty until the request first starts.
 	Tokens []Token
 	Prompt int // tokens of the prompt, ≥ 1
-	// most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
+	// most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift or
+	// Fill
 	MaxTokens int
+	Fill      bool               // it ends at its first row by NoToken; MaxTokens is 1, Prompt ≤ Config.Sched.Cells
 	Control   Thinking           // nil with Embed
 	Text      sampler.TextStream // the visible answer; stop strings apply
+	Lines     sampler.Lines      // ends it at a line
 	Thought   sampler.TextStream // the thinking; none apply
 	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
 	OneCall   bool               // the answer ends after its first call
@@ -97,6 +100,8 @@ type Request struct {
 	// how long the restore that it waited for took; 0 once it has started again
 	restoredIn time.Duration
 	started    bool // it has had a sequence
+	// times of the first token and the newest, for Lines
+	firstAt, lastAt Instant
 
 	thought offload // of its finished thought
 	// its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed

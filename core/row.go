@@ -26,7 +26,9 @@ type Said struct {
 func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool, think, answer []byte) Said {
 	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode, Calls: c.callEvents[:0]}
 	c.callText = c.callText[:0]
-	r.Tokens = append(r.Tokens, tok)
+	if r.Tokens, r.lastAt = append(r.Tokens, tok), now; r.firstAt == 0 {
+		r.firstAt = now
+	}
 	c.compare(r)
 	m := r.Control.OnToken(tok, piece, eog, int64(now))
 	s.Event, s.Reason, s.Visible, s.Released = m.Event, m.Reason, len(m.Answer) > 0, m.Answer
@@ -36,6 +38,8 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	stopped := false
 	s.Think, s.Answer, stopped = c.text(r, &m, &s, think, answer)
 	switch {
+	case stopped && r.Lines.Ended():
+		s.End = Length
 	case stopped:
 		s.End, s.StopText = Stopped, r.Text.Stopped()
 	case eog && m.Event.Has(meridian.Completed): // a message's end within a turn is not the turn's
@@ -112,10 +116,19 @@ func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte)
 // answer adds text of the answer to its visible part, and the calls in it to s.
 func (c *Core) answer(r *Request, text []byte, s *Said, answer []byte) (_ []byte, stopped bool) {
 	if r.Calls == nil {
-		text, stopped = r.Text.Push(text)
+		text, stopped = r.show(text)
 		return append(answer, text...), stopped
 	}
 	return c.called(r, r.Calls.Push(text), s, answer)
+}
+
+// show returns what may be shown of the answer's next text, and whether the answer ends there.
+func (r *Request) show(piece []byte) (text []byte, stopped bool) {
+	text, stopped = r.Text.Push(piece)
+	if n, end := r.Lines.Push(text, r.lastAt.Sub(r.firstAt)); end {
+		return text[:n], true
+	}
+	return text, stopped
 }
 
 // called takes the events of the parser of calls. Stop strings apply to text, not to calls.
@@ -135,7 +148,7 @@ func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byt
 				break // its parts were given: they are not repeated as text
 			}
 			var text []byte
-			text, stopped = r.Text.Push(e.Text)
+			text, stopped = r.show(e.Text)
 			if answer = append(answer, text...); stopped {
 				return answer, true
 			}

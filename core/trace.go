@@ -120,6 +120,7 @@ type tracedRequest struct {
 	Kind       uint8   `json:"kind,omitempty"`
 	EveryRow   bool    `json:"every_row,omitempty"`
 	Whole      bool    `json:"whole,omitempty"`
+	Fill       bool    `json:"fill,omitempty"`
 	Speculate  int     `json:"speculate,omitempty"`
 	Tokens     []Token `json:"tokens"`
 }
@@ -132,7 +133,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
 		int64(r.TargetTTOT), r.Prompt,
 		r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
-		r.Whole, r.Speculate, r.Tokens,
+		r.Whole, r.Fill, r.Speculate, r.Tokens,
 	}
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -529,7 +530,8 @@ func (p *player) arrive(now string, request []byte) error {
 		TargetITL:  time.Duration(q.TargetITL), TargetTTOT: time.Duration(q.TargetTTOT), Prompt: q.Prompt,
 		MaxTokens: q.MaxTokens, Shareable: q.Shareable,
 		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
-		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Speculate: q.Speculate, Tokens: q.Tokens, Control: t,
+		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Fill: q.Fill, Speculate: q.Speculate,
+		Tokens: q.Tokens, Control: t,
 	}})
 	return nil
 }

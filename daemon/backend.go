@@ -40,7 +40,16 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 				wire.MaxFrameBytes)}
 		}
 	}
-	return b.send(ctx, frames, len(requests))
+	s, err := b.send(ctx, frames, len(requests))
+	if err != nil {
+		return nil, err
+	}
+	var cancels []byte
+	for _, r := range requests {
+		cancels = append(cancels, wire.AppendCancel(nil, r.ID)...)
+	}
+	s.unstop = api.OnStop(ctx, func() { s.conn.Write(cancels) }) // an error is that of a connection that has ended
+	return s, nil
 }
 
 func (b backend) Embed(ctx context.Context, e *wire.Embed) (api.Stream, error) {
@@ -49,11 +58,15 @@ func (b backend) Embed(ctx context.Context, e *wire.Embed) (api.Stream, error) {
 		return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the request has more than %d bytes",
 			wire.MaxFrameBytes)}
 	}
-	return b.send(ctx, frame, 1)
+	s, err := b.send(ctx, frame, 1)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // send opens a connection to the poller, sends the frames of so many requests and returns their events.
-func (b backend) send(ctx context.Context, frames []byte, requests int) (api.Stream, error) {
+func (b backend) send(ctx context.Context, frames []byte, requests int) (*innerStream, error) {
 	conn, err := b.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -106,6 +119,7 @@ type innerStream struct {
 	ctx    context.Context
 	conn   net.Conn
 	unhook func() bool
+	unstop func() // nil: a stop does not end it
 	parser wire.Parser
 	split  wire.Splitter
 	in     []byte // read buffer
@@ -177,6 +191,9 @@ func (s *innerStream) Ready() bool {
 
 func (s *innerStream) Close() {
 	s.unhook()
+	if s.unstop != nil {
+		s.unstop()
+	}
 	s.conn.Close()
 }
 

@@ -133,26 +133,84 @@ type input struct {
 	cut    bool // they are the beginning of what was sent
 }
 
-// readTexts tokenizes the inputs.
-func (m *model) readTexts(w *wire.Embed) (texts []input, bad *wire.Error) {
+// textPart is the length of the parts in which long texts are tokenized, in bytes: a part takes 8 ms or so.
+const textPart = 32 << 10
+
+// errGivenUp: a request was cancelled while its texts were tokenized.
+var errGivenUp = errors.New("cancelled")
+
+// cancelledEarly is the error of a request that was cancelled while its texts were tokenized; the client gets its eos.
+func cancelledEarly() *wire.Error {
+	return &wire.Error{Code: wire.BadRequest, Message: "the request was cancelled"}
+}
+
+// pacer returns a function that counts tokenized bytes and calls between after each textPart of them.
+func pacer(between func() (goOn bool)) func(bytes int) (goOn bool) {
+	done := 0
+	return func(bytes int) bool {
+		const each = 64 // of a text, whatever its length
+		if done += bytes + each; done < textPart {
+			return true
+		}
+		done = 0
+		return between()
+	}
+}
+
+// textTokens tokenizes a text to embed, in parts where the vocabulary says where they may end.
+func (m *model) textTokens(text string, special bool, pace func(bytes int) (goOn bool)) (
+	tokens []runtime.Token, err error,
+) {
+	cutter, _ := m.vocab.(runtime.TextCutter)
+	end := m.embed.end
+	for first := true; ; first = false {
+		n := len(text)
+		if cutter != nil && n > textPart {
+			n = cutter.Cut(text, textPart, special)
+		}
+		if tokens, err = m.vocab.Tokenize(tokens, text[:n], first, special); err != nil {
+			return nil, err
+		}
+		last := n == len(text)
+		if at := len(tokens) - len(end); first && !last && at >= 0 && slices.Equal(tokens[at:], end) {
+			tokens = tokens[:at] // what ends a sequence follows the last part
+		} else if first {
+			end = nil
+		}
+		if !pace(n) {
+			return nil, errGivenUp
+		}
+		if last {
+			return append(tokens, end...), nil
+		}
+		text = text[n:]
+	}
+}
+
+// readTexts tokenizes the inputs, in parts. It calls between after each, and ends without a result when that returns
+// false.
+func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []input, bad *wire.Error) {
 	refuse := func(format string, args ...any) ([]input, *wire.Error) {
 		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
 	}
 	if w.Query != nil {
-		return m.readPairs(w)
+		return m.readPairs(w, between)
 	}
 	e := m.embed
 	total := 0
+	pace := pacer(between)
 	for i := range w.Inputs {
 		in := &w.Inputs[i]
 		tokens, err := in.Tokens, error(nil)
 		if tokens == nil {
-			tokens, err = m.vocab.Tokenize(nil, in.Text, true, w.ParseSpecial)
+			tokens, err = m.textTokens(in.Text, w.ParseSpecial, pace)
 		} else {
 			err = m.known(tokens)
 		}
 		t := input{tokens: tokens}
 		switch n := len(tokens); {
+		case errors.Is(err, errGivenUp):
+			return nil, cancelledEarly()
 		case err != nil:
 			return refuse("input[%d]: %v", i, err)
 		case n == 0:
@@ -188,13 +246,14 @@ func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
 		embed: &embedding{w: w}}, nil)
 }
 
-// prepareEmbed turns a parsed request for embeddings into one that the decode loop can run.
-func (s *Server) prepareEmbed(r *request) (bad *wire.Error) {
+// prepareEmbed turns a parsed request for embeddings into one that the decode loop can run. It calls between now and
+// then, and gives up when that returns false.
+func (s *Server) prepareEmbed(r *request, between func() (goOn bool)) (bad *wire.Error) {
 	m, w := s.model.Load(), r.embed.w
 	if bad = m.embed.check(w); bad != nil {
 		return bad
 	}
-	if r.embed.texts, bad = m.readTexts(w); bad != nil {
+	if r.embed.texts, bad = m.readTexts(w, between); bad != nil {
 		return bad
 	}
 	if w.Query != nil {

@@ -14,29 +14,45 @@ import (
 // intake is the goroutine that prepares requests, one after the other, and renders the histories of ended chats. It
 // ends when the waitroom is closed.
 func (s *Server) intake(l *loop) {
-	history := func(r *request) {
-		l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
-	}
 	for {
 		j, ok, closed := s.room.next()
 		switch {
 		case ok:
 			s.submit(l, j)
-			select {
-			case r := <-l.histories:
-				history(r)
-			default:
-			}
+			s.oneHistory(l)
 		case closed:
 			return
 		default:
 			select {
 			case <-s.room.wake:
 			case r := <-l.histories:
-				history(r)
+				s.history(l, r)
 			}
 		}
 	}
+}
+
+// history renders what the next turn of an ended chat will begin with.
+func (s *Server) history(l *loop, r *request) {
+	l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
+}
+
+// oneHistory is history for one ended chat, if one waits.
+func (s *Server) oneHistory(l *loop) {
+	select {
+	case r := <-l.histories:
+		s.history(l, r)
+	default:
+	}
+}
+
+// letPass prepares the requests that go before those of a lane. Intake calls it between the parts of one that takes
+// long.
+func (s *Server) letPass(l *loop, lane int) {
+	for j, ok := s.room.before(lane); ok; j, ok = s.room.before(lane) {
+		s.submit(l, j)
+	}
+	s.oneHistory(l)
 }
 
 // submit prepares a request and sends it to the decode loop, or refuses it.
@@ -63,7 +79,15 @@ func (s *Server) submit(l *loop, j job) {
 	switch {
 	case e != nil:
 	case j.r.embed != nil:
-		e = s.prepareEmbed(j.r)
+		lane := j.lane()
+		e = s.prepareEmbed(j.r, func() (goOn bool) {
+			s.letPass(l, lane)
+			return !j.r.cancelled.Load()
+		})
+		if j.r.cancelled.Load() {
+			s.endUnstarted(j)
+			return
+		}
 	default:
 		j.r.formWait = j.wait
 		e = s.prepare(j.r, j.w, format, calls)
@@ -140,6 +164,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 		s.setChat(m, r, w, &p)
 	}
 	r.Text.Init(w.Stop)
+	r.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
 	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range p.tokens {
 		r.chain.Accept(t)
@@ -151,7 +176,7 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 // setPrompt sets r's prompt and the maximum length of its answer.
 func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wire.Error {
 	n, nCtx := len(p.tokens), m.caps.ContextTokens
-	if n >= nCtx {
+	if n > nCtx || n == nCtx && !w.FillOnly {
 		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
 		if m.info.Positions > 0 && nCtx >= m.info.Positions {
 			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions; no --ctx-size gives it more",
@@ -161,7 +186,7 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
 				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
-	r.MaxTokens = nCtx - n
+	r.MaxTokens = max(nCtx-n, 1)
 	if s.cfg.ContextShift && m.caps.CanShift {
 		r.MaxTokens = maxShifted
 	}
@@ -170,7 +195,7 @@ func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wi
 			r.MaxTokens = min(r.MaxTokens, limit)
 		}
 	}
-	if r.fillOnly = w.FillOnly; r.fillOnly {
+	if r.fillOnly, r.Fill = w.FillOnly, w.FillOnly; r.fillOnly {
 		r.MaxTokens = 1 // the scheduler computes the prompt's last row; the loop does not sample it
 	}
 	r.Prompt, r.continued = n, p.continued

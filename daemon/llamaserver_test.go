@@ -432,6 +432,20 @@ func TestLlamaServerInfill(t *testing.T) {
 	if a = complete(t, web, "/infill", `{"input_prefix":"x","input_suffix":"","temperature":0}`); a["content"] != "y" {
 		t.Errorf("%v", a)
 	}
+	// What llama.vim sends, and its warm-up.
+	a = complete(t, web, "/infill", `{"id_slot":0,"input_prefix":"x","input_suffix":"","input_extra":[{"text":"a",`+
+		`"time":1,"filename":"b"}],"prompt":"","n_predict":64,"stop":[],"n_indent":4,"top_k":40,"top_p":0.9,`+
+		`"stream":false,"samplers":["top_k","top_p","infill"],"cache_prompt":true,"t_max_prompt_ms":500,`+
+		`"t_max_predict_ms":1000,"response_fields":["content","timings/prompt_n","truncated","tokens_cached"]}`)
+	if a["content"] != "y" || len(a) != 4 {
+		t.Errorf("%v", a)
+	}
+	a = complete(t, web, "/infill", `{"input_prefix":"","input_suffix":"","input_extra":[{"text":"a","time":1,`+
+		`"filename":"b"}],"prompt":"","n_predict":0,"temperature":0.0,"stream":false,"samplers":[],`+
+		`"cache_prompt":true,"t_max_prompt_ms":1,"t_max_predict_ms":1,"response_fields":[""]}`)
+	if len(a) != 0 {
+		t.Errorf("%v", a)
+	}
 	for _, extra := range []string{`{}`, `{"filename":"ok"}`, `{"filename":123}`, `{"filename":123,"text":"abc"}`,
 		`{"filename":123,"text":456}`} {
 		if status, _, body := post(t, web, "/infill", `{"input_prefix":"a","input_suffix":"b","input_extra":[`+extra+
@@ -442,9 +456,41 @@ func TestLlamaServerInfill(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestLinesEndAnAnswer: n_indent and t_max_predict_ms end an answer at a line.
+func TestLinesEndAnAnswer(t *testing.T) {
+	const step = 2 * time.Millisecond
+	slow := func(time.Duration) {
+		ctx, cancel := context.WithTimeout(context.Background(), step)
+		defer cancel()
+		<-ctx.Done()
+	}
+	r := serve(t, fake.Config{Advance: slow, Scripts: []fake.Script{{After: "f():",
+		Emit: "x\n    a\n    b\nc\n    d"}}})
+	web := r.web()
+	for more, want := range map[string]string{
+		"": "x\n    a\n    b\nc\n    d", `,"n_indent":4`: "x\n    a\n    b\n", `,"t_max_predict_ms":1`: "x\n",
+		`,"n_indent":4,"t_max_predict_ms":60000`: "x\n    a\n    b\n",
+		`,"t_max_predict_ms":-1,"n_predict":9`:   "x\n    a\n ",
+	} {
+		a := complete(t, web, "/completion", `{"prompt":"f():","temperature":0`+more+`}`)
+		if a["content"] != want || (a["stop_type"] == "limit") != (more != "") {
+			t.Errorf("%s: %q, %v", more, a["content"], a["stop_type"])
+		}
+		text := ""
+		body := `{"stream":true,"prompt":"f():","temperature":0` + more + `}`
+		for _, part := range streamed(t, web, "/completion", body) {
+			text += part["content"].(string)
+		}
+		if text != want {
+			t.Errorf("%s, streamed: %q", more, text)
+		}
+	}
+	r.nothingLeft()
+}
+
 // TestLlamaServerControl ends the thinking of an answer, and an answer, from another connection.
 func TestLlamaServerControl(t *testing.T) {
-	for action, want := range map[string]string{"reasoning_end": `"content":"4"`, "cancel": `"E_SHUTTING_DOWN"`} {
+	for action, want := range map[string]string{"reasoning_end": `"content":"4"`, "cancel": `"finish_reason":"stop"`} {
 		steps := make(chan struct{}, 64)
 		for range cap(steps) {
 			steps <- struct{}{}

@@ -47,7 +47,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	// llama.cpp writes "llama ?B Q8_0" for a model whose size it does not list.
 	m.info.Description = strings.Replace(m.info.Description, "?B", strings.ReplaceAll(ui.Large(m.info.Parameters), " ",
 		""), 1)
-	m.facts = sampler.VocabFacts{Size: v.Size()}
+	m.facts = sampler.VocabFacts{Size: v.Size(), Piece: func(t int32) []byte { return v.Piece(runtime.Token(t)) }}
 	for t := range runtime.Token(v.Size()) {
 		if v.IsEOG(t) {
 			m.facts.EOG = append(m.facts.EOG, t)

@@ -231,8 +231,6 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/chat/completions", `{"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error",
 			"tool_choice", 400},
 		{"/v1/completions", `{"prompt":"x","guided_regex":"a(+"}`, "invalid_request_error", "guided_regex", 400},
-		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error",
-			"context_length_exceeded", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error",
 			"--max-frame-bytes", 413},
 		{"/v1/nothing", `{}`, "not_found_error", "/v1/chat/completions", 404},
@@ -343,4 +341,53 @@ func TestOpenAIShutdown(t *testing.T) {
 	if err != nil || !bytes.Contains(rest[max(0, len(rest)-400):], []byte("unavailable_error")) {
 		t.Errorf("%v: …%s", err, rest[max(0, len(rest)-400):])
 	}
+}
+
+// TestCompletionsReadControlTokens: a prompt of /v1/completions is read with its control tokens, as one of /completion.
+func TestCompletionsReadControlTokens(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "4096")
+	web := r.web()
+	for prompt, want := range map[string]int{`"<|im_start|>user"`: 5, `["<|im_start|>",7]`: 2, `"plain"`: 5} {
+		for _, path := range []string{"/v1/completions", "/completion"} {
+			_, _, body := post(t, web, path, `{"max_tokens":1,"prompt":`+prompt+`}`)
+			got := decode[struct {
+				Usage struct {
+					Prompt int `json:"prompt_tokens"`
+				}
+				Evaluated int `json:"tokens_evaluated"`
+			}](t, body)
+			if got.Usage.Prompt+got.Evaluated != want {
+				t.Errorf("%s %s: %s; want %d tokens", path, prompt, body, want)
+			}
+		}
+	}
+	r.nothingLeft()
+}
+
+// TestUsageIsNullBeforeTheLastChunk: with include_usage each chunk has usage, and but for the last one it is null.
+func TestUsageIsNullBeforeTheLastChunk(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "some words"}}})
+	web := r.web()
+	for path, body := range map[string]string{"/v1/chat/completions": openAIQuestion,
+		"/v1/completions": `"prompt":"x","max_tokens":5`} {
+		for _, asked := range []bool{true, false} {
+			options := map[bool]string{true: `,"stream_options":{"include_usage":true}`}[asked]
+			_, _, answer := post(t, web, path, `{`+body+`,"stream":true`+options+`}`)
+			var usages []string
+			for line := range strings.Lines(string(answer)) {
+				if data, ok := strings.CutPrefix(line, "data: {"); ok {
+					chunk := decode[struct{ Usage json.RawMessage }](t, []byte("{"+data))
+					usages = append(usages, string(chunk.Usage))
+				}
+			}
+			for i, u := range usages {
+				last := i == len(usages)-1
+				if asked && (u == "null") == last || !asked && u != "" ||
+					asked && last && !strings.Contains(u, "prompt") {
+					t.Errorf("%s, asked %v: chunk %d of %d has usage %q", path, asked, i+1, len(usages), u)
+				}
+			}
+		}
+	}
+	r.nothingLeft()
 }

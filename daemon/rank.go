@@ -54,10 +54,13 @@ func (m *model) pair(query, document string) (tokens []runtime.Token, err error)
 	return tokens, nil
 }
 
-// readPairs tokenizes the query with each document.
-func (m *model) readPairs(w *wire.Embed) (pairs []input, bad *wire.Error) {
-	longest := m.embed.longest
+// readPairs tokenizes the query with each document. It calls between now and then, and ends when that returns false.
+func (m *model) readPairs(w *wire.Embed, between func() (goOn bool)) (pairs []input, bad *wire.Error) {
+	longest, pace := m.embed.longest, pacer(between)
 	for i := range w.Inputs {
+		if !pace(len(*w.Query) + len(w.Inputs[i].Text)) {
+			return nil, cancelledEarly()
+		}
 		document := w.Inputs[i].Text
 		tokens, err := m.pair(*w.Query, document)
 		if err != nil {

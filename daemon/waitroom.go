@@ -8,8 +8,9 @@ import (
 )
 
 // waitroom is the queue between the poller and intake. It also counts each user's requests in the server. Intake serves
-// users in turn, so that a thousand prompts of one user do not delay those of another. A full server refuses only users
-// at or above their share; the scheduler then makes room for the others (sched/share.go).
+// users in turn, so that a thousand prompts of one user do not delay those of another, and requests of a lower lane
+// first: thousands of texts to embed take seconds, and delay no chat. A full server refuses only users at or above
+// their share; the scheduler then makes room for the others (sched/share.go).
 //
 // Requests that arrive while the model loads wait here too (--while-loading wait).
 type waitroom struct {
@@ -18,16 +19,36 @@ type waitroom struct {
 
 	mu     sync.Mutex
 	users  map[uint32]*waiting // users with requests in the server
-	turns  []*waiting          // users with jobs, in the order of their turns
+	turns  [lanes][]*waiting   // users with jobs in each lane, in the order of their turns
 	inside int                 // requests in the server
 	shut   *wire.Error         // the error of new requests; nil while open
+}
+
+// A lane is a kind of requests. Intake takes those of a lower one first, also while it prepares texts to embed.
+const (
+	laneAnswers    = iota // answers that a user waits for
+	laneTexts             // texts to embed or rank that a user waits for
+	laneBackground        // all others
+	lanes
+)
+
+// lane returns the lane of a job.
+func (j *job) lane() int {
+	switch {
+	case j.r.embed != nil && j.r.embed.w.Priority == wire.PriorityBackground,
+		j.w != nil && j.w.Priority == wire.PriorityBackground:
+		return laneBackground
+	case j.r.embed != nil:
+		return laneTexts
+	}
+	return laneAnswers
 }
 
 // waiting is one user's part.
 type waiting struct {
 	uid    uint32
-	inside int   // requests in the server
-	jobs   []job // requests that wait for intake
+	inside int          // requests in the server
+	jobs   [lanes][]job // requests that wait for intake
 }
 
 func newWaitroom(limit int) *waitroom {
@@ -74,12 +95,23 @@ func (w *waitroom) put(uid uint32, j job) *wire.Error {
 		e := *w.shut
 		return &e
 	}
-	u := w.users[uid]
-	if u.jobs = append(u.jobs, j); len(u.jobs) == 1 {
-		w.turns = append(w.turns, u)
-	}
+	w.queue(w.users[uid], j, false)
 	w.ring()
 	return nil
+}
+
+// queue adds a job to those of a user, as the first of its lane or as the last. Caller holds mu.
+func (w *waitroom) queue(u *waiting, j job, first bool) {
+	lane := j.lane()
+	list := &u.jobs[lane]
+	if len(*list) == 0 {
+		w.turns[lane] = append(w.turns[lane], u)
+	}
+	if first {
+		*list = slices.Insert(*list, 0, j)
+	} else {
+		*list = append(*list, j)
+	}
 }
 
 // putBack queues requests of one user again, which next returned, before the user's other requests. After close it
@@ -92,10 +124,9 @@ func (w *waitroom) putBack(jobs []job) *wire.Error {
 		return &e
 	}
 	u := w.users[jobs[0].r.Owner]
-	if len(u.jobs) == 0 {
-		w.turns = append(w.turns, u)
+	for _, j := range slices.Backward(jobs) {
+		w.queue(u, j, true)
 	}
-	u.jobs = slices.Insert(u.jobs, 0, jobs...)
 	w.ring()
 	return nil
 }
@@ -108,15 +139,19 @@ func (w *waitroom) withdraw(r *request) (job, bool) {
 	if u == nil {
 		return job{}, false
 	}
-	i := slices.IndexFunc(u.jobs, func(j job) bool { return j.r == r })
-	if i < 0 {
-		return job{}, false
+	for lane := range u.jobs {
+		list := &u.jobs[lane]
+		i := slices.IndexFunc(*list, func(j job) bool { return j.r == r })
+		if i < 0 {
+			continue
+		}
+		j := (*list)[i]
+		if *list = slices.Delete(*list, i, i+1); len(*list) == 0 {
+			w.turns[lane] = slices.DeleteFunc(w.turns[lane], func(o *waiting) bool { return o == u })
+		}
+		return j, true
 	}
-	j := u.jobs[i]
-	if u.jobs = slices.Delete(u.jobs, i, i+1); len(u.jobs) == 0 {
-		w.turns = slices.DeleteFunc(w.turns, func(o *waiting) bool { return o == u })
-	}
-	return j, true
+	return job{}, false
 }
 
 // count returns the number of requests in the server.
@@ -126,34 +161,55 @@ func (w *waitroom) count() int64 {
 	return int64(w.inside)
 }
 
-// next removes the oldest request of the next user in turn. ok is false if none waits; closed then reports the end.
+// next removes the oldest request of the next user in turn, of the lowest lane. ok is false if none waits; closed then
+// reports the end.
 func (w *waitroom) next() (j job, ok, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.turns) == 0 {
+	if j, ok = w.take(lanes); !ok {
 		return job{}, false, w.shut != nil
 	}
-	u := w.turns[0]
-	w.turns = append(w.turns[:0], w.turns[1:]...)
-	j = u.jobs[0]
-	u.jobs[0] = job{}
-	if u.jobs = u.jobs[1:]; len(u.jobs) > 0 {
-		w.turns = append(w.turns, u)
-	} else {
-		u.jobs = nil
-	}
 	return j, true, false
+}
+
+// before is next for the requests of the lanes below one.
+func (w *waitroom) before(lane int) (j job, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.take(lane)
+}
+
+// take is before; the caller holds mu.
+func (w *waitroom) take(below int) (j job, ok bool) {
+	for lane := range below {
+		turns := &w.turns[lane]
+		if len(*turns) == 0 {
+			continue
+		}
+		u := (*turns)[0]
+		*turns = append((*turns)[:0], (*turns)[1:]...)
+		list := &u.jobs[lane]
+		j = (*list)[0]
+		(*list)[0] = job{}
+		if *list = (*list)[1:]; len(*list) > 0 {
+			*turns = append(*turns, u)
+		} else {
+			*list = nil
+		}
+		return j, true
+	}
+	return job{}, false
 }
 
 // close refuses new requests with e, ends intake and returns the queued requests.
 func (w *waitroom) close(e *wire.Error) (jobs []job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, u := range w.turns {
-		jobs = append(jobs, u.jobs...)
-		u.jobs = nil
+	jobs = w.all()
+	for _, u := range w.users {
+		u.jobs = [lanes][]job{}
 	}
-	w.turns, w.shut = nil, e
+	w.turns, w.shut = [lanes][]*waiting{}, e
 	w.ring()
 	return jobs
 }
@@ -169,8 +225,15 @@ func (w *waitroom) ring() {
 func (w *waitroom) queued() (jobs []job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, u := range w.turns {
-		jobs = append(jobs, u.jobs...)
+	return w.all()
+}
+
+// all is queued; the caller holds mu.
+func (w *waitroom) all() (jobs []job) {
+	for lane, turns := range w.turns {
+		for _, u := range turns {
+			jobs = append(jobs, u.jobs[lane]...)
+		}
 	}
 	return jobs
 }

@@ -17,6 +17,8 @@ var ErrNoCandidate = errors.New("no token has a finite logit")
 type VocabFacts struct {
 	Size int     // logits per row
 	EOG  []int32 // the tokens that end a generation, which IgnoreEOS forbids
+	// Piece is a token's text, "" for a control token; only Infill asks for it.
+	Piece func(token int32) []byte
 }
 
 // TokenLogprob is a token and the natural logarithm of its probability.
@@ -46,10 +48,13 @@ type Choice struct {
 // Mirostat replaces the stages from top_n_sigma on, except the temperature. AllowedTokens and MinTokens apply from the
 // first stage on.
 //
+// Params.Order has another order, or further stages (order.go).
+//
 // top_p uses the softmax of the candidates that top_k left, at temperature 1; min_p compares logits. Among equal
 // logits, whose order llama.cpp's sort leaves undefined, the lower token id wins.
 type Chain struct {
 	p       Params
+	vocab   VocabFacts
 	scratch *Scratch
 	rng     rand.PCG
 	// sorted by id, one entry each; includes ignore_eos and, for the early tokens, what MinTokens forbids
@@ -71,7 +76,7 @@ type Chain struct {
 // New makes a chain from validated parameters. It does not use scratch, so any goroutine may call it. Biases of tokens
 // outside the vocabulary have no effect.
 func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
-	c := &Chain{p: p, scratch: scratch, minLog: float32(math.Log(float64(p.MinP)))}
+	c := &Chain{p: p, vocab: vocab, scratch: scratch, minLog: float32(math.Log(float64(p.MinP)))}
 	c.p.LogitBias = nil
 	c.rng.Seed(p.Seed, 0x9e3779b97f4a7c15)
 	for _, b := range p.LogitBias {
@@ -106,7 +111,8 @@ func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
 	typical := p.TypicalP > 0 && p.TypicalP < 1
 	xtc := p.XTCProbability > 0 && p.XTCThreshold <= 0.5
 	dynamic := p.DynatempRange > 0
-	c.shaped = p.Mirostat > 0 || p.TopK != 1 && (typical || xtc || dynamic || p.TopNSigma > 0 && p.Temperature > 0)
+	c.shaped = p.Mirostat > 0 || p.Order != nil || p.TopK != 1 && (typical || xtc || dynamic || p.TopNSigma > 0 &&
+		p.Temperature > 0)
 	c.argmax = c.greedy() && !c.window.on && !c.dry.on && c.allowed == nil && c.words.longest == 0 && p.Logprobs == 0
 	for _, list := range [][]candidate{c.bias, c.later} {
 		for _, b := range list {

@@ -47,6 +47,9 @@ type Params struct {
 	DryPenaltyLastN   int     // window of DRY in tokens; 0: off, -1: the whole context
 	DrySequenceBreaks Breakers
 
+	// Order are the stages that are applied, in this order; nil: the usual ones in the usual order. Mirostat ignores it
+	Order []Stage
+
 	MinTokens     int       // number of tokens to sample before an end of generation or one of StopTokens
 	StopTokens    []int32   // for MinTokens; the caller ends the answer at them
 	AllowedTokens []int32   // nil: all
@@ -143,6 +146,7 @@ func (p *Params) Validate() error {
 		{"stop_token_ids", len(p.StopTokens), MaxStopTokens},
 		{"allowed_token_ids", len(p.AllowedTokens), MaxAllowedTokens},
 		{"bad_words", len(p.BadWords), 2 * MaxBadWords},
+		{"samplers", len(p.Order), MaxStages},
 	} {
 		if f.n > f.max {
 			return fmt.Errorf("%s has %d entries; it may have up to %d", f.name, f.n, f.max)

@@ -81,13 +81,19 @@ func Argmax(logits []float32) (token int32, logit float32) {
 // adjust fills the overlay: the tokens whose logits biases, penalties, DRY and bad words change, by id, with the
 // changed logits; with AllowedTokens exactly those tokens. The row remains unchanged; scans of the row skip the
 // overlay's tokens.
-func (s *Scratch) adjust(c *Chain, logits []float32) {
+func (s *Scratch) adjust(c *Chain, logits []float32) { s.adjustBy(c, logits, true, true) }
+
+// adjustBy is adjust with or without the penalties, and with or without DRY: an order of stages may have them later.
+func (s *Scratch) adjustBy(c *Chain, logits []float32, penalties, sequences bool) {
 	s.overlay, s.only, s.mask = s.overlay[:0], c.allowed != nil, c.mask
 	s.extra = s.extra[:0]
-	if c.dry.on || c.words.longest > 0 {
-		s.penaliseSequences(c, len(logits))
+	if c.dry.on && sequences || c.words.longest > 0 {
+		s.penaliseSequences(c, len(logits), sequences)
 	}
 	bias, counts, extra, allowed := c.bias, c.window.counts, s.extra, c.allowed
+	if !penalties {
+		counts = nil
+	}
 	for len(bias) > 0 || len(counts) > 0 || len(extra) > 0 || len(allowed) > 0 {
 		id := int32(math.MaxInt32)
 		if len(bias) > 0 {
@@ -185,9 +191,13 @@ func (s *Scratch) best() (b candidate, ok bool) {
 // candidates runs the chain up to the draw and returns the tokens that may be chosen, in an order that depends only on
 // the row. For a greedy chain it is one token. Valid until the next call.
 func (s *Scratch) candidates(c *Chain, logits []float32) []candidate {
-	s.adjust(c, logits)
+	if c.p.Order == nil || c.p.Mirostat > 0 {
+		s.adjust(c, logits)
+	}
 	s.temperature = c.p.Temperature
 	switch {
+	case c.p.Order != nil && c.p.Mirostat == 0:
+		return s.ordered(c, logits)
 	case c.shaped:
 		return s.shape(c, logits)
 	case c.greedy():

@@ -117,9 +117,10 @@ type dryScratch struct {
 	found   []int32 // tokens with an entry in longest
 }
 
-// penaliseSequences sets extra, by token: -Inf for tokens that would complete a bad word, and DRY's penalties.
-func (s *Scratch) penaliseSequences(c *Chain, vocab int) {
-	if c.dry.on {
+// penaliseSequences sets extra, by token: -Inf for tokens that would complete a bad word, and DRY's penalties if it is
+// asked for them.
+func (s *Scratch) penaliseSequences(c *Chain, vocab int, dry bool) {
+	if c.dry.on && dry {
 		s.repetitions(c, vocab)
 	}
 	for _, w := range c.words.list {
@@ -128,6 +129,11 @@ func (s *Scratch) penaliseSequences(c *Chain, vocab int) {
 			s.extra = append(s.extra, candidate{id: w[n], logit: float32(math.Inf(-1))})
 		}
 	}
+	s.sortExtra()
+}
+
+// sortExtra sorts extra by token, one entry each.
+func (s *Scratch) sortExtra() {
 	slices.SortFunc(s.extra, func(a, b candidate) int { return int(a.id) - int(b.id) })
 	n := 0
 	for _, e := range s.extra {

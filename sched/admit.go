@@ -156,7 +156,7 @@ func (s *Scheduler) blocked(r *request) Reason {
 // lacks is how many cells r lacks to run alone: those that cached prefixes keep from it, because arrive let it in only
 // if its history fits into the pool.
 func (s *Scheduler) lacks(r *request) int {
-	return max(0, r.history()+1-r.hint-s.cells-s.freed-s.owned())
+	return max(0, r.history()+min(1, r.growth())-r.hint-s.cells-s.freed-s.owned())
 }
 
 // shortage is how many cells must become free before r may start.

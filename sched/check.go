@@ -61,7 +61,7 @@ func (s *Scheduler) checkRequests() error {
 			return fmt.Errorf("request %d started and did not", id)
 		case r.computed < 0 || r.computed > r.history() || !running && r.computed != 0:
 			return fmt.Errorf("request %d holds %d cells of %d tokens", id, r.computed, r.history())
-		case r.prompt+r.max > s.cfg.Cells || r.generated >= r.max:
+		case r.prompt+r.growth()+r.generated > s.cfg.Cells || r.generated >= r.max:
 			return fmt.Errorf("request %d has %d + %d of %d tokens in %d cells", id, r.prompt, r.generated, r.max,
 				s.cfg.Cells)
 		case r.thought && r.phase != Output || r.decoding() && r.state != r.phase:

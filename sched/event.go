@@ -106,11 +106,17 @@ func (s *Scheduler) arrive(e *Event) {
 	case e.Prompt < 1 || e.MaxTokens < 1:
 		panic(fmt.Sprintf("sched: EvArrive of request %d with Prompt %d and MaxTokens %d; both must be ≥ 1", e.Req,
 			e.Prompt, e.MaxTokens))
+	case e.Fill && e.MaxTokens != 1:
+		panic(fmt.Sprintf("sched: EvArrive of request %d with Fill and MaxTokens %d; it must be 1", e.Req, e.MaxTokens))
 	case e.Cached < 0 || e.Cached >= e.Prompt || e.Restore < 0:
 		panic(fmt.Sprintf("sched: EvArrive of request %d with Cached %d of %d prompt tokens and Restore %v", e.Req,
 			e.Cached, e.Prompt, e.Restore))
 	}
-	switch room := s.cfg.Room(e.Prompt); {
+	room := s.cfg.Room(e.Prompt)
+	if e.Fill {
+		room++ // its only token needs no cell
+	}
+	switch {
 	case room < 1:
 		s.rejectArrival(e, ReasonPromptTooLong)
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
@@ -140,10 +146,11 @@ func (s *Scheduler) arrive(e *Event) {
 	*r = request{
 		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
 		seq:    -1,
-		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL),
+		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, room), itl: int64(e.TargetITL),
 		ttot:     int64(e.TargetTTOT),
 		deadline: never, due: s.dueAt(e), strict: e.Strict,
 		spared: e.Cached, restore: e.Restore, whole: e.Whole, everyRow: e.EveryRow, guesses: e.Guesses,
+		fill: e.Fill,
 	}
 	if e.Thinking {
 		r.phase = Think

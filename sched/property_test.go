@@ -135,9 +135,14 @@ func (e *engine) happen() (ev []Event) {
 		if r.whole = e.encoder; r.whole || rapid.IntRange(0, 4).Draw(t, "text") == 4 {
 			r.max, r.everyRow = 1, rapid.Bool().Draw(t, "every_row")
 		}
+		room := e.cfg.Room(r.prompt)
+		fill := !r.whole && r.max == 1 && rapid.Bool().Draw(t, "fill")
+		if fill {
+			room++
+		}
 		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")),
 			Prompt: r.prompt, MaxTokens: r.max,
-			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow}
+			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow, Fill: fill}
 		r.guesses = rapid.Bool().Draw(t, "guesses")
 		a.Guesses = r.guesses
 		if rapid.Bool().Draw(t, "targets") {
@@ -145,7 +150,7 @@ func (e *engine) happen() (ev []Event) {
 			a.TargetITL, a.TargetTTOT = 25*time.Millisecond, 20*time.Millisecond
 			a.Strict = rapid.Bool().Draw(t, "strict")
 		}
-		r.max = min(r.max, e.cfg.Room(r.prompt))
+		r.max = min(r.max, room)
 		e.live[e.next] = r
 		ev = append(ev, a)
 	}

@@ -32,8 +32,9 @@ type request struct {
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt    int // tokens
-	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
+	prompt int // tokens
+	// most tokens it may generate. Invariant: prompt + max ≤ Config.Cells; with fill: max is 1, prompt ≤ Config.Cells
+	max       int
 	generated int // tokens fed back by EvToken
 	// tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
 	computed int
@@ -45,6 +46,7 @@ type request struct {
 	rows     bool // Event.PromptRows
 	whole    bool // its prompt is computed in one slice
 	everyRow bool // each row of its prompt has an output
+	fill     bool // Event.Fill: it generates nothing
 	probe    int  // rows of the fork beside its next row; 0 = none
 	// tokens behind its history that the caller can guess, 0 = none, and their grade
 	offer, grade int
@@ -123,7 +125,15 @@ func (r *request) own() int { return r.computed - r.shared }
 
 // footprint is the number of own cells that it will hold soon: its history and a little growth.
 func (r *request) footprint(reserve int) int {
-	return r.history() - max(r.shared, r.hint) + min(reserve, r.max-r.generated)
+	return r.history() - max(r.shared, r.hint) + min(reserve, r.growth())
+}
+
+// growth is the number of cells that its answer will hold at most beside its history.
+func (r *request) growth() int {
+	if r.fill {
+		return 0
+	}
+	return r.max - r.generated
 }
 
 // owed is the number of tokens of its prompt that its flow will still be charged for.

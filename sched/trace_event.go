@@ -74,6 +74,7 @@ var eventArgs = []eventArg{
 	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),
 	flagArg(EvArrive, "whole", func(e *Event) *bool { return &e.Whole }),
 	flagArg(EvArrive, "every_row", func(e *Event) *bool { return &e.EveryRow }),
+	flagArg(EvArrive, "fill", func(e *Event) *bool { return &e.Fill }),
 	flagArg(EvArrive, "guesses", func(e *Event) *bool { return &e.Guesses }),
 	{
 		kind: EvStep,

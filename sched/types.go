@@ -127,6 +127,7 @@ type Event struct {
 	// such a model generates
 	Whole    bool
 	EveryRow bool   // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
+	Fill     bool   // EvArrive: the request ends at the prompt's last row: no token follows that needs a cell
 	Guesses  bool   // EvArrive: the caller guesses what follows its history (Offer)
 	Finish   Reason // EvFinish, EvDefer
 

@@ -164,15 +164,6 @@ func AsError(err error) *Error {
 	return Refuse(err.Error())
 }
 
-// Cut returns the error of an answer that a cancel or a shutdown ended, nil for other answers.
-func Cut(e *wire.EOS) *Error {
-	if e.Reason == wire.Shutdown || e.Reason == wire.Cancelled {
-		return &Error{Code: wire.ShuttingDown, Message: "the answer was ended before it was complete: " +
-			string(e.Reason)}
-	}
-	return nil
-}
-
 // NewID returns a random id.
 func NewID(prefix string) string {
 	var b [12]byte

@@ -60,7 +60,7 @@ func (s *Server) Embeddings(ctx context.Context, e *wire.Embed) (*Vectors, error
 			}
 		case wire.EventEOS:
 			v.EOS, v.Tokens = ev.EOS, ev.EOS.Usage.PromptTokens
-			if e := Cut(&ev.EOS); e != nil {
+			if e := Cancelled(&ev.EOS); e != nil {
 				return nil, e
 			}
 			return v, nil

@@ -53,7 +53,7 @@ func Enter(p Policy) (State, error) {
 		st.Missing = append(st.Missing,
 			missing("Landlock", fmt.Errorf("the kernel has none (%v): the process can open every file of its user",
 				err)))
-	} else if err := lock(p); err != nil {
+	} else if err := lock(p, version); err != nil {
 		return st, fmt.Errorf("confine by Landlock: %w", err)
 	} else {
 		st.Landlock, st.NoNewPrivs = version, true
@@ -82,8 +82,21 @@ func Enter(p Policy) (State, error) {
 	return st, nil
 }
 
+// referFrom is the first version of Landlock that lets files move between folders; in earlier ones no process may move
+// them.
+const referFrom = 2
+
+// writable is the rule of a folder in which files are made, removed and moved, also into folders below it.
+func writable(dir string, version int) landlock.FSRule {
+	rule := landlock.RWDirs(dir)
+	if version >= referFrom {
+		rule = rule.WithRefer()
+	}
+	return rule
+}
+
 // lock limits the files.
-func lock(p Policy) error {
+func lock(p Policy, version int) error {
 	var rules []landlock.Rule
 	for _, path := range p.List {
 		if fi, err := os.Stat(path); err == nil && fi.IsDir() {
@@ -102,7 +115,7 @@ func lock(p Policy) error {
 	for _, path := range p.Write {
 		if fi, err := os.Stat(path); err == nil {
 			if fi.IsDir() {
-				rules = append(rules, landlock.RWDirs(path))
+				rules = append(rules, writable(path, version))
 			} else {
 				rules = append(rules, landlock.RWFiles(path))
 			}

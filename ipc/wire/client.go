@@ -79,6 +79,12 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.DryBreaks != nil && (def == nil || def.DryBreaks == nil || !slices.Equal(r.DryBreaks, def.DryBreaks)) {
 		dst = appendTexts(dst, `,"dry_sequence_breakers":`, r.DryBreaks)
 	}
+	if r.Indent > 0 {
+		dst = appendInt(dst, `,"n_indent":`, r.Indent)
+	}
+	if r.MaxTime > 0 {
+		dst = appendInt(dst, `,"t_max_predict_ms":`, int(r.MaxTime.Milliseconds()))
+	}
 	if r.ParseSpecial {
 		dst = append(dst, `,"parse_special":true`...)
 	}
@@ -195,7 +201,7 @@ func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 	if len(p.AllowedTokens) > 0 && (def == nil || !slices.Equal(p.AllowedTokens, def.AllowedTokens)) {
 		dst = appendTokens(dst, `,"allowed_token_ids":`, p.AllowedTokens)
 	}
-	return dst
+	return appendOrder(dst, p)
 }
 
 // appendBias appends logit_bias as a list.

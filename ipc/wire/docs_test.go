@@ -113,7 +113,7 @@ func TestDocumentedFields(t *testing.T) {
 		// written only when they say more
 		"suffix": "", "traceparent": "", "tools": []any{}, "tool_choice": "auto", "grammar": "",
 		"guided_json_object": false,
-		"parse_special":      false})
+		"parse_special":      false, "n_indent": 0.0, "t_max_predict_ms": 0.0})
 	written["dry_sequence_breakers"] = []any{}
 	for _, b := range DefaultDryBreaks {
 		written["dry_sequence_breakers"] = append(written["dry_sequence_breakers"].([]any), b)
@@ -210,6 +210,8 @@ func TestDocumentedRanges(t *testing.T) {
 	for name, want := range map[string]string{
 		"id":                fmt.Sprintf("1…%d bytes", MaxIDBytes),
 		"max_tokens":        fmt.Sprintf("0…%d", MaxTokensLimit),
+		"n_indent":          fmt.Sprintf("0…%d", MaxIndent),
+		"t_max_predict_ms":  fmt.Sprintf("0…%d, or -1", MaxPredictMs),
 		"temperature":       fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
 		"repeat_penalty":    fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),
 		"frequency_penalty": fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),

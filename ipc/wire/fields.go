@@ -51,6 +51,16 @@ var requestFields = []field{
 			d.req.MaxTokens, d.req.FillOnly = int(max(n, 0)), n == 0
 			return err
 		}},
+	{name: "n_indent", read: func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, 0, MaxIndent)
+		d.req.Indent = int(n)
+		return err
+	}},
+	{name: "t_max_predict_ms", read: func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, -1, MaxPredictMs)
+		d.req.MaxTime = time.Duration(max(n, 0)) * time.Millisecond
+		return err
+	}},
 	{name: "stop", read: readStop},
 	{name: "stream",
 		read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},

@@ -38,9 +38,6 @@ var refusedFields = []field{
 	refused("top_a", "", `0`),
 	refused("tfs_z", "", `1`),
 	refused("adaptive_target", "", `-1`),
-	refused("t_max_predict_ms", "use max_tokens, or cancel", `0`, `-1`),
-	refused("t_max_prompt_ms", "cancel instead", `0`, `-1`),
-	refused("n_indent", "", `0`),
 	// What would be in the answer.
 	refused("echo", "the answer has no prompt in it", `false`),
 	refused("return_tokens", "token events have token_id", `false`),
@@ -61,4 +58,4 @@ var ignoredFields = ignored("user", "store", "safety_identifier", "prompt_cache_
 	"prediction", "stream_options", "request_id", "session_id", "cache_salt", "cache_prompt", "id_slot", "slot_id",
 	"n_cache_reuse", "timings_per_token", "verbose", "sse_ping_interval", "backend_sampling", "guided_decoding_backend",
 	"speculative.n_min", "speculative.p_min", "speculative.type", "speculative.types", "adaptive_decay", "keep_alive",
-	"usage", "reasoning_control")
+	"usage", "reasoning_control", "t_max_prompt_ms")

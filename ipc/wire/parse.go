@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +21,8 @@ const (
 	MaxMetadataBytes = 4096
 	MaxTokensLimit   = 1 << 27
 	MaxSLOMs         = 3_600_000
+	MaxIndent        = 1 << 16
+	MaxPredictMs     = 1 << 31
 
 	MaxDryBreaks         = 32
 	MaxDryBreakBytes     = 40
@@ -306,11 +307,7 @@ func (d *decoder) finish() error {
 		r.Sampling.Logprobs = 1
 	}
 	if d.stages != nil && r.Sampling.Mirostat == 0 { // Mirostat has its own
-		for i := range stages {
-			if !slices.Contains(d.stages, i) {
-				stages[i].off(&r.Sampling)
-			}
-		}
+		d.order(&r.Sampling)
 	}
 	if err := d.finishTools(); err != nil {
 		return err

@@ -67,6 +67,19 @@ func TestParseRequest(t *testing.T) {
 			r.Sampling.TopP, r.Sampling.MinP = 1, 0
 		}},
 		{`,"samplers":"edskypmxt"`, func(*Request) {}},
+		{`,"samplers":["top_k","top_p","infill"]`, func(r *Request) {
+			s := &r.Sampling
+			s.MinP, s.Temperature = 0, 1
+			s.Order = []sampler.Stage{sampler.TopK, sampler.TopP, sampler.Infill}
+		}},
+		{`,"n_indent":4,"t_max_predict_ms":1500,"t_max_prompt_ms":500`, func(r *Request) {
+			r.Indent, r.MaxTime = 4, 1500*time.Millisecond
+		}},
+		{`,"n_indent":0,"t_max_predict_ms":-1`, func(*Request) {}},
+		{`,"samplers":"tk"`, func(r *Request) {
+			s := &r.Sampling
+			s.TopP, s.MinP, s.Order = 1, 0, []sampler.Stage{sampler.Temperature, sampler.TopK}
+		}},
 		{`,"samplers":[]`, func(r *Request) { s := &r.Sampling; s.TopK, s.TopP, s.MinP, s.Temperature = 0, 1, 0, 1 }},
 		{`,"add_generation_prompt":true,"continue_final_message":false`, func(r *Request) { r.Continue = ContinueOff }},
 		{`,"add_generation_prompt":false,"chat_template_kwargs":{ "a":[1,"\u001b"],"thinking":true }`,
@@ -387,11 +400,10 @@ func TestParseErrors(t *testing.T) {
 			`0…100`},
 		{`{"id":"a","prompt":"x","mirostat":3}`, "a", BadRequest, `field "mirostat" is 3; it must be an integer of ` +
 			`0…2`},
-		{`{"id":"a","prompt":"x","samplers":["top_p","top_k"]}`, "a", BadRequest,
-			`field "samplers[1]" is "top_k", after "top_p"; the order of the stages is fixed`},
+		{`{"id":"a","prompt":"x","samplers":"` + strings.Repeat("k", 33) + `"}`, "a", BadRequest,
+			`field "samplers" has more than 32 entries`},
 		{`{"id":"a","prompt":"x","samplers":["warp"]}`, "a", BadRequest, `field "samplers[0]" is "warp"; it must be ` +
-			`an array of the names penalties`},
-		{`{"id":"a","prompt":"x","samplers":"tk"}`, "a", BadRequest, `the order of the stages is fixed`},
+			`an array of up to 32 of the names penalties`},
 		{`{"id":"a","prompt":"x","continue_final_message":true}`, "a", BadRequest,
 			`field "continue_final_message" is true without messages`},
 		{`{"id":"a","messages":[{"role":"user","content":"x"}],"continue_final_message":true}`, "a", BadRequest,

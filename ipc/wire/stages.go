@@ -3,14 +3,15 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// stages are the names of "samplers", llama-server's, in the order in which they are applied here and there, with
-// what turns each of them off.
+// stages are the names of "samplers", llama-server's, in the usual order, with what turns each of them off; nil for
+// those that are off unless they are named. The index is the sampler.Stage.
 var stages = []struct {
 	name   string
 	letter byte
@@ -25,12 +26,22 @@ var stages = []struct {
 	{"min_p", 'm', func(p *sampler.Params) { p.MinP = 0 }},
 	{"xtc", 'x', func(p *sampler.Params) { p.XTCProbability = 0 }},
 	{"temperature", 't', func(p *sampler.Params) { p.Temperature, p.DynatempRange = 1, 0 }},
+	{"infill", 'i', nil},
 }
 
 // Stages are the names of the stages of sampling that change something, in their order.
 func Stages(p *sampler.Params) []string {
 	names := []string{}
+	if p.Order != nil {
+		for _, stage := range p.Order {
+			names = append(names, stages[stage].name)
+		}
+		return names
+	}
 	for i := range stages {
+		if stages[i].off == nil {
+			continue
+		}
 		off := *p
 		if stages[i].off(&off); !bytes.Equal(appendSampling(nil, &off, nil), appendSampling(nil, p, nil)) {
 			names = append(names, stages[i].name)
@@ -39,22 +50,20 @@ func Stages(p *sampler.Params) []string {
 	return names
 }
 
-// readSamplers takes the stages of sampling that are wanted, by name or in llama-server's string of letters. Their
-// order is fixed; those left out are off.
+// readSamplers takes the stages of sampling that are wanted, by name or in llama-server's string of letters, in any
+// order. Those left out are off.
 func readSamplers(d *decoder, name string, v *fastjson.Value) error {
-	const must = `an array of the names penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, ` +
-		`or a string of their letters edskypmxt, in this order`
+	must := fmt.Sprintf(`an array of up to %d of the names penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, `+
+		`xtc, temperature, infill, or a string of their letters edskypmxti`, sampler.MaxStages)
 	var wanted []int
 	stage := func(entry string, text []byte, is func(i int) bool) error {
 		for i := range stages {
 			if !is(i) {
 				continue
 			}
-			if len(wanted) > 0 && i <= wanted[len(wanted)-1] {
-				return fmt.Errorf("field %q is %s, after %q; the order of the stages is fixed: it must be %s", entry,
-					quoted(text), stages[wanted[len(wanted)-1]].name, must)
+			if wanted = append(wanted, i); len(wanted) > sampler.MaxStages {
+				return fmt.Errorf("field %q has more than %d entries; it must be %s", name, sampler.MaxStages, must)
 			}
-			wanted = append(wanted, i)
 			return nil
 		}
 		return fmt.Errorf("field %q is %s; it must be %s", entry, quoted(text), must)
@@ -86,4 +95,38 @@ func readSamplers(d *decoder, name string, v *fastjson.Value) error {
 	}
 	d.stages = append([]int{}, wanted...)
 	return nil
+}
+
+// order turns off the stages that are not named, and sets the order of the others if it is not the usual one.
+func (d *decoder) order(p *sampler.Params) {
+	usual := true
+	for i := range stages {
+		if stages[i].off != nil && !slices.Contains(d.stages, i) {
+			stages[i].off(p)
+		}
+	}
+	for at, i := range d.stages {
+		usual = usual && stages[i].off != nil && (at == 0 || i > d.stages[at-1])
+	}
+	if p.Order = nil; usual {
+		return
+	}
+	for _, i := range d.stages {
+		p.Order = append(p.Order, sampler.Stage(i))
+	}
+}
+
+// appendOrder appends the order of the stages as a field, if there is one.
+func appendOrder(dst []byte, p *sampler.Params) []byte {
+	if p.Order == nil {
+		return dst
+	}
+	dst = append(dst, `,"samplers":[`...)
+	for i, stage := range p.Order {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, '"'), stages[stage].name...), '"')
+	}
+	return append(dst, ']')
 }

@@ -83,7 +83,9 @@ type Request struct {
 	MaxTokens    int       // 0 = the server's default
 	// 0: none; N: log-probability of each prompt token, and of the N most probable in its place
 	PromptLogprobs int
-	FillOnly       bool // max_tokens 0: the prompt is computed and cached, no token is generated
+	Indent         int           // n_indent: the answer ends at a line that is indented by less; 0 = none
+	MaxTime        time.Duration // t_max_predict_ms: the answer ends at the first newline after it; 0 = none
+	FillOnly       bool          // max_tokens 0: the prompt is computed and cached, no token is generated
 	Sampling       sampler.Params
 
 	// What the vocabulary makes of these is added to Sampling by the server.

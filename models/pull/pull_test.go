@@ -523,3 +523,30 @@ func TestRetryAfterTooLong(t *testing.T) {
 		}
 	})
 }
+
+// TestStalledPullGivesUp: a pull whose connections bring nothing any more gives up after about two minutes, as
+// docs/models.md says, also when each of them is open until it is found to be silent.
+func TestStalledPullGivesUp(t *testing.T) {
+	stalls := false
+	server := oneFile(pulltest.GGUF(300_000, 1))
+	server.Fault = func(r *http.Request) pulltest.Fault {
+		if !strings.Contains(r.URL.Path, ".gguf") {
+			return nil
+		}
+		if stalls {
+			return pulltest.Stall(0)
+		}
+		stalls = true
+		return pulltest.Cut(0.5)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, server)
+		defer f.close()
+		f.cfg.Connections = 1
+		began := time.Now()
+		_, err := f.pull(t.Context(), t, "hf.co/owner/name")
+		if took := time.Since(began); !errors.Is(err, ErrNetwork) || took < 2*time.Minute || took > 3*time.Minute {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}

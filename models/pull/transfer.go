@@ -26,8 +26,9 @@ const (
 
 	stallTimeout  = 30 * time.Second // a connection must bring stallBytes in this time
 	stallBytes    = 4 << 10
-	rangeAttempts = 10 // in a row that bring nothing, with pauses of 0.5 s to 30 s: two minutes
-	maxChanges    = 4  // answers with another ETag before the download begins again
+	rangeAttempts = 10              // in a row that bring nothing, with pauses of 0.5 s to 30 s: two minutes
+	silenceLimit  = 2 * time.Minute // of attempts that bring nothing, and the pauses between them
+	maxChanges    = 4               // answers with another ETag before the download begins again
 )
 
 // Errors that end one download of a file and may begin another.
@@ -273,6 +274,7 @@ func (t *transfer) hashAll(ctx context.Context) error {
 // work downloads what is missing until nothing is left to ask for.
 func (t *transfer) work(ctx context.Context) error {
 	failures, last := 0, int64(-1) // failures in a row during which nothing arrived, and what had arrived then
+	silent := time.Duration(0)     // what they took, without the pauses that the server asked for
 	for {
 		s, ok := t.take()
 		if !ok {
@@ -281,6 +283,7 @@ func (t *transfer) work(ctx context.Context) error {
 		if err := t.pause(ctx); err != nil {
 			return err
 		}
+		began := time.Now()
 		err := t.fetch(ctx, s)
 		t.give(s)
 		if err == nil {
@@ -291,16 +294,22 @@ func (t *transfer) work(ctx context.Context) error {
 			return err
 		}
 		if now := t.received.Load(); now != last {
-			failures, last = 0, now
+			failures, last, silent = 0, now, 0
+		} else {
+			silent += time.Since(began)
 		}
 		if f.busy {
 			t.slowDown(f)
 		}
-		if failures++; failures == rangeAttempts {
+		if failures++; failures == rangeAttempts || silent >= silenceLimit {
 			return gaveUp(f)
 		}
+		began = time.Now()
 		if err := t.web.wait(ctx, failures-1, f); err != nil {
 			return err
+		}
+		if f.after == 0 {
+			silent += time.Since(began)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package anthropic
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -59,7 +60,12 @@ func status(c wire.Code) (int, string) {
 
 func failure(e *api.Error) *errorBody {
 	_, kind := status(e.Code)
-	return &errorBody{"error", errorDetails{kind, e.Message, string(e.Code)}}
+	message := e.Message
+	if e.Overflow() {
+		most := min(e.NCtx, e.NPrompt-1) // a prompt that just fills the context leaves no room for an answer
+		message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", e.NPrompt, most)
+	}
+	return &errorBody{"error", errorDetails{kind, message, string(e.Code)}}
 }
 
 // Fail answers with an error: its status, and a body in Anthropic's format.

@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -265,6 +266,7 @@ func inputOf(arguments []byte) rawJSON {
 
 // end completes the message.
 func (c *answering) end(e *wire.EOS) {
+	why := api.Ended(e, c.open != nil && c.open.Type == "tool_use" && !json.Valid(c.text))
 	c.close()
 	u := usage{Input: e.Usage.PromptTokens - e.Usage.CachedTokens, CacheRead: e.Usage.CachedTokens,
 		Output: e.Usage.CompletionTokens}
@@ -273,8 +275,8 @@ func (c *answering) end(e *wire.EOS) {
 		c.begin(&contentBlock{Type: "text", Text: new(string)})
 		c.close()
 	}
-	reason := map[wire.Reason]string{wire.Stop: "end_turn", wire.Length: "max_tokens", wire.Calls: "tool_use"}[e.Reason]
-	if e.Reason == wire.Stop && e.StopText != "" {
+	reason := map[wire.Reason]string{wire.Stop: "end_turn", wire.Length: "max_tokens", wire.Calls: "tool_use"}[why]
+	if why == wire.Stop && e.StopText != "" {
 		reason, c.StopSequence = "stop_sequence", &e.StopText
 	}
 	c.StopReason, c.Usage, c.done = &reason, u, true

@@ -188,6 +188,8 @@ func stopType(e *wire.EOS) string {
 		return "word"
 	case e.Reason == wire.Length:
 		return "limit"
+	case e.Reason == wire.Cancelled:
+		return "none" // no token and no limit has ended it
 	}
 	return "eos"
 }

@@ -252,6 +252,10 @@ func (c *completion) fail(e *api.Error) {
 		return
 	}
 	c.done = true
+	if e.Overflow() {
+		e.Message = fmt.Sprintf("request (%d tokens) exceeds the available context size (%d tokens), try increasing it",
+			e.NPrompt, e.NCtx)
+	}
 	if e.ID = ""; c.w.Begun() {
 		c.w.Event("", rawJSON(wire.AppendHTTPError(nil, (*wire.Error)(e))))
 		c.w.Flush()

@@ -197,7 +197,7 @@ func (k *slots) restore(s *api.Server, r *http.Request, done *slotAnswer) (err e
 			e := api.Error(ev.Error)
 			return &e
 		case wire.EventEOS:
-			if e := api.Cut(&ev.EOS); e != nil {
+			if e := api.Cancelled(&ev.EOS); e != nil {
 				return e
 			}
 		}

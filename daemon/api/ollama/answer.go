@@ -178,19 +178,20 @@ func (a *answer) toolCall(t *wire.ToolCallPart) {
 	p.arguments = append(p.arguments, t.Arguments...)
 }
 
-// close completes the open call. It drops a call that the end of the answer cut off.
-func (p *part) close() {
+// close completes the open call. It drops a call that the end of the answer cut off, and reports that.
+func (p *part) close() (cut bool) {
 	if p.open == nil {
-		return
+		return false
 	}
 	if len(p.arguments) == 0 {
 		p.arguments = []byte("{}")
 	}
-	if json.Valid(p.arguments) {
+	if cut = !json.Valid(p.arguments); !cut {
 		p.open.Function.Arguments = rawJSON(p.arguments)
 		p.calls = append(p.calls, *p.open)
 	}
 	p.open, p.arguments = nil, nil
+	return cut
 }
 
 // tell writes the part since the last line, if the answer streams.
@@ -202,10 +203,10 @@ func (a *answer) tell() {
 
 // end writes the last line, or the whole answer.
 func (a *answer) end(e *wire.EOS) {
-	a.part.close()
+	cut := a.part.close()
 	a.tell()
 	reason := "stop"
-	if e.Reason == wire.Length {
+	if api.Ended(e, cut) == wire.Length {
 		reason = "length"
 	}
 	ns := func(d time.Duration) int64 { return int64(max(d, 0)) }
@@ -243,7 +244,7 @@ func (a *answer) fail(e *api.Error) {
 		return
 	}
 	if a.done = true; a.w.Begun() {
-		a.w.Line(failure{e.Message})
+		a.w.Line(failureOf(e))
 		a.w.Flush()
 		return
 	}

@@ -69,7 +69,15 @@ type failure struct {
 func Fail(w *api.Writer, e *api.Error) {
 	w.Refuse(e)
 	status, _ := wire.HTTPStatus(e.Code)
-	w.JSON(status, failure{e.Message})
+	w.JSON(status, failureOf(e))
+}
+
+// failureOf is the body of an error, or the last line of an answer.
+func failureOf(e *api.Error) failure {
+	if e.Overflow() {
+		return failure{"the input length exceeds the context length: " + e.Message}
+	}
+	return failure{e.Message}
 }
 
 // refuse returns a handler that answers an unsupported endpoint with the reason.

@@ -28,7 +28,7 @@ type answerObject struct {
 	Fingerprint string        `json:"system_fingerprint"`
 	Choices     []*choicePart `json:"choices"`
 	Progress    *api.Progress `json:"prompt_progress,omitempty"`
-	Usage       *usage        `json:"usage,omitempty"`
+	Usage       any           `json:"usage,omitempty"` // *usage, or null before the last chunk
 	Timings     *timings      `json:"timings,omitempty"`
 
 	Verbose *llamaform.Final `json:"__verbose,omitempty"` // as llama-server has it
@@ -112,6 +112,8 @@ type choice struct {
 	plain  *llamaform.Answer // the same answer, for "verbose"; nil without
 	meter  api.Meter
 	eos    *wire.EOS
+	args   []byte // of the newest tool call
+	called bool   // there is one
 
 	// Without streaming.
 	text, think []byte
@@ -135,6 +137,9 @@ func (o *object) chunkOf(parts ...*choicePart) *answerObject {
 		kind = "chat.completion.chunk"
 	}
 	a := o.of(kind, parts)
+	if o.usage {
+		a.Usage = null
+	}
 	if len(parts) == 1 {
 		a.Timings, a.Verbose = parts[0].timings, parts[0].verbose
 	}
@@ -195,8 +200,14 @@ func (o *object) token(ch *choice, t *wire.Token) *choicePart {
 	return part
 }
 
+// reason returns finish_reason.
+func (ch *choice) reason() string {
+	return string(api.Ended(ch.eos, ch.called && !json.Valid(ch.args)))
+}
+
 // toolCall returns the part for a part of a tool call.
 func (o *object) toolCall(ch *choice, t *wire.ToolCallPart) *choicePart {
+	ch.follow(t)
 	c := toolCall{Index: &t.Index, Function: functionCall{Name: t.Name, Arguments: string(t.Arguments)}}
 	if t.Name != "" {
 		c.ID, c.Type = t.CallID, "function"
@@ -206,7 +217,7 @@ func (o *object) toolCall(ch *choice, t *wire.ToolCallPart) *choicePart {
 
 // last returns the part that ends a choice, with finish_reason.
 func (o *object) last(ch *choice) *choicePart {
-	reason, empty := string(ch.eos.Reason), ""
+	reason, empty := ch.reason(), ""
 	part := &choicePart{Index: ch.index, Finish: &reason, timings: timingsOf([]*choice{ch})}
 	if o.chat {
 		part.Delta = &message{}
@@ -233,13 +244,22 @@ func (o *object) keep(ch *choice, t *wire.Token) {
 	ch.offset += utf8.RuneCount(t.Text)
 }
 
+// follow keeps the arguments of the newest tool call, to know whether it is complete.
+func (ch *choice) follow(t *wire.ToolCallPart) {
+	if t.Name != "" {
+		ch.args, ch.called = ch.args[:0], true
+	}
+	ch.args = append(ch.args, t.Arguments...)
+}
+
 // keepCall adds a part of a tool call to an answer without streaming.
 func (ch *choice) keepCall(t *wire.ToolCallPart) {
+	ch.follow(t)
 	if t.Name != "" {
 		ch.calls = append(ch.calls, toolCall{ID: t.CallID, Type: "function", Function: functionCall{Name: t.Name}})
 	}
 	if n := len(ch.calls); n > 0 {
-		ch.calls[n-1].Function.Arguments += string(t.Arguments)
+		ch.calls[n-1].Function.Arguments = string(ch.args)
 	}
 }
 
@@ -251,7 +271,7 @@ func (o *object) whole(choices []*choice) *answerObject {
 	}
 	var parts []*choicePart
 	for _, ch := range choices {
-		reason := string(ch.eos.Reason)
+		reason := ch.reason()
 		part := &choicePart{Index: ch.index, Finish: &reason}
 		if o.chat {
 			part.Message = &message{Role: "assistant", Content: jsonText(string(ch.text)), ToolCalls: ch.calls}

@@ -17,8 +17,8 @@ type completion struct {
 	id string // of the answer and of its first request, so that clients can pass it to why and cancel
 
 	object
-	stream, usage bool
-	verbose       bool // add "__verbose"
+	stream  bool
+	verbose bool // add "__verbose"
 	api.Telemetry
 	choices []*choice
 	byID    map[string]*choice
@@ -174,16 +174,25 @@ func (c *completion) fail(e *api.Error) {
 	}
 	c.done = true
 	if c.w.Begun() {
-		c.w.Event("", failure(e))
+		c.w.Event("", c.place().failure(e))
 		c.w.Flush()
 		return
 	}
-	Fail(c.w, e)
+	c.place().fail(c.w, e)
+}
+
+// place is where the body has the prompt.
+func (o *object) place() place {
+	if o.chat {
+		return inMessages
+	}
+	return inPrompt
 }
 
 // object returns the fields that all chunks of an answer share.
 type object struct {
 	chat        bool
+	usage       bool // a stream's last chunk has it, and the others have null
 	id, model   string
 	fingerprint string
 	created     time.Time

@@ -45,7 +45,7 @@ func serveEmbeddings(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		e := api.AsError(err)
 		e.ID = ""
-		Fail(out, e)
+		ofEmbeddings.fail(out, e)
 		return
 	}
 	out.JSON(http.StatusOK, answer)

@@ -338,12 +338,13 @@ func (c *responding) end(e *wire.EOS) {
 	r := &c.response
 	last, kind := "completed", "response.completed"
 	r.Status = "completed"
-	if e.Reason == wire.Length || e.Reason == wire.Cancelled {
+	switch e.Reason {
+	case wire.Length:
 		last, kind, r.Status = "incomplete", "response.incomplete", "incomplete"
 		r.Incomplete = &incomplete{"max_output_tokens"}
-		if e.Reason == wire.Cancelled {
-			r.Status, r.Incomplete = "cancelled", nil
-		}
+	case wire.Cancelled:
+		// There is no event for it, and agents ask again after response.incomplete.
+		last, r.Status = "incomplete", "cancelled"
 	}
 	if c.open == nil && len(r.Output) == 0 {
 		c.openText("message") // an empty answer has a message too
@@ -384,11 +385,15 @@ func (c *responding) fail(e *api.Error) {
 		c.start()
 	}
 	if !c.begun {
-		Fail(c.w, e)
+		inInput.fail(c.w, e)
 		return
 	}
 	c.close("incomplete")
-	c.response.Status, c.response.Error = "failed", &responseError{errorCode(e), e.Message}
+	message := e.Message
+	if e.Overflow() {
+		message = inInput.overflowMessage(e)
+	}
+	c.response.Status, c.response.Error = "failed", &responseError{errorCode(e), message}
 	c.send(responseEvent{Type: "response.failed", Response: &c.response})
 }
 

@@ -114,7 +114,7 @@ func TestCancelResponse(t *testing.T) {
 	close(b.Hold)
 	body := waitfor.Recv(t, "the end of the stream", ended)
 	events := apitest.Events(t, body)
-	if last := events[len(events)-1]; last.Name != "response.incomplete" ||
+	if last := events[len(events)-1]; last.Name != "response.completed" ||
 		!strings.Contains(last.Data, `"status":"cancelled"`) {
 		t.Errorf("%+v", last)
 	}

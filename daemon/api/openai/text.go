@@ -74,9 +74,10 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 	c.want(&opts, req)
 	for _, p := range prompts {
 		text := p.Text
-		req.Prompt, req.PromptTokens = p.Text, nil
+		// Control tokens are parsed, as llama-server does: prompts of /v1/completions are rendered by their clients.
+		req.Prompt, req.PromptTokens, req.ParseSpecial = p.Text, nil, p.IsText() && req.Suffix == ""
 		if !p.IsText() {
-			if req.PromptTokens, err = p.Tokens(r.Context(), c.s, true, false); err != nil {
+			if req.PromptTokens, err = p.Tokens(r.Context(), c.s, true, true); err != nil {
 				return nil, err
 			}
 		}

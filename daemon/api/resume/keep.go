@@ -40,9 +40,9 @@ func (k *Streams) Keep(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r) // next refuses what is no JSON
 			return
 		}
-		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-		defer cancel()
-		s := newSession(k.s.Owner(r.Context()), id, k.s.Now(), cancel)
+		ctx, stop := api.WithStop(context.WithoutCancel(r.Context()))
+		defer stop()
+		s := newSession(k.s.Owner(r.Context()), id, k.s.Now(), stop)
 		k.add(s)
 		t := &tee{w: w, rc: http.NewResponseController(w), to: s}
 		next(t, r.WithContext(ctx))

@@ -98,7 +98,7 @@ func (k *Streams) add(s *session) {
 	k.sessions = append(k.sessions, s)
 	k.mu.Unlock()
 	for _, o := range gone {
-		o.stop(s.begun)
+		o.stop()
 	}
 }
 
@@ -107,12 +107,6 @@ func (k *Streams) remove(s *session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sessions = slices.DeleteFunc(k.sessions, func(o *session) bool { return o == s })
-}
-
-// stop cancels a stream that runs; its readers end.
-func (s *session) stop(now time.Time) {
-	s.cancel()
-	s.end(now)
 }
 
 // serveStream answers GET /v1/stream?conv_id=ID&from=N with the bytes of a stream from the N-th on, and those that
@@ -169,7 +163,8 @@ func (k *Streams) replay(w http.ResponseWriter, r *http.Request, s *session, fro
 	}
 }
 
-// serveStop answers DELETE /v1/stream?conv_id=ID: it ends a stream and forgets it. That there is none is no error.
+// serveStop answers DELETE /v1/stream?conv_id=ID: it ends a stream and forgets it. Those that read it get its last
+// event. That there is none is no error.
 func (k *Streams) serveStop(w http.ResponseWriter, r *http.Request) {
 	id, ok := k.idOf(w, r)
 	if !ok {
@@ -177,7 +172,7 @@ func (k *Streams) serveStop(w http.ResponseWriter, r *http.Request) {
 	}
 	if s := k.find(k.s.Owner(r.Context()), id); s != nil {
 		k.remove(s)
-		s.stop(k.s.Now())
+		s.stop()
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -27,7 +27,7 @@ type rig struct {
 // running is a stream of the test.
 type running struct {
 	say   chan string     // each is an event; closing it ends the stream
-	ended <-chan struct{} // the request was cancelled
+	ended <-chan struct{} // the request was stopped, or its client has gone
 }
 
 func newRig(t *testing.T) *rig {
@@ -39,7 +39,7 @@ func newRig(t *testing.T) *rig {
 	})
 	t.Cleanup(func() { // streams do not end with their clients
 		for _, s := range g.kept() {
-			s.cancel()
+			s.stop()
 		}
 	})
 	return g
@@ -62,7 +62,10 @@ func (g *rig) answer(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		out.JSON(http.StatusOK, "whole")
 		return
 	}
-	run := &running{make(chan string), r.Context().Done()}
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
+	defer api.OnStop(r.Context(), end)()
+	run := &running{make(chan string), ctx.Done()}
 	g.ran <- run
 	for {
 		select {
@@ -74,7 +77,7 @@ func (g *rig) answer(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			if out.Flush() != nil {
 				return
 			}
-		case <-r.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -16,7 +16,7 @@ type session struct {
 	owner  uint32
 	number uint64 // counts up
 	begun  time.Time
-	cancel context.CancelFunc // ends the request
+	stop   context.CancelFunc // ends the answer with what it has: its last event follows
 
 	mu      sync.Mutex
 	tail    []byte        // the newest bytes, at most maxSessionBytes
@@ -25,8 +25,8 @@ type session struct {
 	changed chan struct{} // closed with every change of the above, and replaced
 }
 
-func newSession(owner uint32, id string, now time.Time, cancel context.CancelFunc) *session {
-	return &session{id: id, owner: owner, begun: now, cancel: cancel, changed: make(chan struct{})}
+func newSession(owner uint32, id string, now time.Time, stop context.CancelFunc) *session {
+	return &session{id: id, owner: owner, begun: now, stop: stop, changed: make(chan struct{})}
 }
 
 // append adds bytes of the answer. Beyond maxSessionBytes the oldest go, an eighth of that at once.
@@ -42,7 +42,7 @@ func (s *session) append(b []byte) {
 	s.tell()
 }
 
-// end notes that the answer is complete, or was cancelled.
+// end notes that the answer is complete.
 func (s *session) end(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// slowVocab is a vocabulary that says when it tokenizes a text that begins with "slow", and does so when it is told to.
+type slowVocab struct {
+	runtime.Vocab
+	began, goOn chan struct{}
+}
+
+func (v *slowVocab) Tokenize(dst []runtime.Token, text string, special, markers bool) ([]runtime.Token, error) {
+	if strings.HasPrefix(text, "slow") {
+		v.began <- struct{}{}
+		<-v.goOn
+	}
+	return v.Vocab.Tokenize(dst, text, special, markers)
+}
+
+// slowTexts is a request for the embeddings of n texts, each of which takes a turn of intake.
+func slowTexts(n int) *client.EmbedRequest {
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = "slow " + strings.Repeat("x", textPart)
+	}
+	e := client.EmbedTexts(texts...)
+	e.Priority, e.Truncate = wire.PriorityBackground, true
+	return e
+}
+
+// TestChatsPassTextsToEmbed: while intake tokenizes the texts of a request for embeddings, answers are prepared between
+// two texts, and a cancel ends it there.
+func TestChatsPassTextsToEmbed(t *testing.T) {
+	r := serve(t, fake.Config{Pooling: runtime.PoolMean, Scripts: []fake.Script{{Emit: "hello"}}}, "-c", "4096")
+	v := &slowVocab{Vocab: r.model.Load().vocab, began: make(chan struct{}), goOn: make(chan struct{})}
+	r.model.Load().vocab = v
+	c := r.dial()
+	for _, cancelled := range []bool{false, true} {
+		st, err := c.StreamEmbeddings(context.Background(), slowTexts(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitfor.Recv(t, "the first text", v.began)
+		chat := r.begin(r.dial(), func(q *wire.Request) {
+			q.Messages = []wire.Message{{Role: "user", Content: "question"}}
+		})
+		waitfor.True(t, "the chat waits", func() bool { return len(r.room.queued()) == 1 })
+		v.goOn <- struct{}{}
+		waitfor.Recv(t, "the second text", v.began)
+		if a := collect(chat); a.err != nil || a.text != "hello" {
+			t.Errorf("the chat, while the second text is read: %+v", a)
+		}
+		if cancelled {
+			if err := c.Cancel(context.Background(), st.ID()); err != nil {
+				t.Fatal(err)
+			}
+			waitfor.True(t, "the cancel", func() bool {
+				for _, live := range r.sessions.ids() {
+					if q := r.sessions.named(r.sessions.anyone(), live); len(q) == 1 && q[0].cancelled.Load() {
+						return true
+					}
+				}
+				return false
+			})
+		}
+		v.goOn <- struct{}{}
+		want := wire.Cancelled
+		if !cancelled {
+			want = wire.Stop
+			waitfor.Recv(t, "the third text", v.began)
+			v.goOn <- struct{}{}
+		}
+		if a := collect(st); a.err != nil || a.eos.Reason != want {
+			t.Errorf("cancelled %v: %+v", cancelled, a)
+		}
+	}
+	r.nothingLeft()
+}
+
+// TestLanes: intake takes answers before texts, texts before background requests, and a user's requests of one lane in
+// their order.
+func TestLanes(t *testing.T) {
+	w := newWaitroom(100)
+	put := func(id string, uid uint32, embed, background bool) {
+		j := job{r: newTestRequest(id, uid), w: &wire.Request{}}
+		priority := wire.PriorityInteractive
+		if background {
+			priority = wire.PriorityBackground
+		}
+		if j.w.Priority = priority; embed {
+			j.w, j.r.embed = nil, &embedding{w: &wire.Embed{Priority: priority}}
+		}
+		w.enter(uid)
+		if e := w.put(uid, j); e != nil {
+			t.Fatalf("%+v", e)
+		}
+	}
+	for _, user := range []struct {
+		uid  uint32
+		name string
+	}{{1, "a"}, {2, "b"}} {
+		put(user.name+" background embed", user.uid, true, true)
+		put(user.name+" background chat", user.uid, false, true)
+		put(user.name+" embed", user.uid, true, false)
+		put(user.name+" chat", user.uid, false, false)
+		put(user.name+" chat 2", user.uid, false, false)
+	}
+	if j, ok := w.before(laneAnswers); ok {
+		t.Errorf("%s goes before answers", j.r.wireID)
+	}
+	var got []string
+	for j, ok := w.before(laneTexts); ok; j, ok = w.before(laneTexts) {
+		got = append(got, j.r.wireID)
+	}
+	got = append(got, "–")
+	for j, ok, _ := w.next(); ok; j, ok, _ = w.next() {
+		got = append(got, j.r.wireID)
+	}
+	const want = "a chat, b chat, a chat 2, b chat 2, –, a embed, b embed, a background embed, b background embed, " +
+		"a background chat, b background chat"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s; want %s", s, want)
+	}
+}
+
+// wordVocab is a vocabulary of bytes whose sequences begin with 1 and end with 2, and whose texts may be cut behind a
+// space.
+type wordVocab struct{ runtime.Vocab }
+
+func (wordVocab) Tokenize(dst []runtime.Token, text string, special, _ bool) ([]runtime.Token, error) {
+	if special {
+		dst = append(dst, 1)
+	}
+	for _, b := range []byte(text) {
+		dst = append(dst, runtime.Token(b))
+	}
+	if special {
+		dst = append(dst, 2)
+	}
+	return dst, nil
+}
+
+func (wordVocab) Cut(text string, least int, _ bool) int {
+	if at := strings.IndexByte(text[least-1:], ' '); at >= 0 {
+		return least + at
+	}
+	return len(text)
+}
+
+// TestTextsInParts: a text that is tokenized in parts has the tokens that it has as a whole, with what begins and ends
+// a sequence once.
+func TestTextsInParts(t *testing.T) {
+	for _, text := range []string{"", "short", strings.Repeat("word ", textPart), strings.Repeat("x", 3*textPart)} {
+		m := &model{vocab: wordVocab{}, embed: &embedder{end: []runtime.Token{2}}}
+		parts := 0
+		got, err := m.textTokens(text, false, func(int) bool { parts++; return true })
+		whole, _ := m.vocab.Tokenize(nil, text, true, false)
+		if err != nil || !slices.Equal(got, whole) {
+			t.Errorf("%.20q: %d tokens, the whole has %d; %v", text, len(got), len(whole), err)
+		}
+		if least := 1 + len(text)/(textPart+8); strings.Contains(text, " ") && parts < least {
+			t.Errorf("%.20q: %d parts, at least %d expected", text, parts, least)
+		}
+		if _, err := m.textTokens(text, false, func(int) bool { return false }); !errors.Is(err, errGivenUp) {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+}
