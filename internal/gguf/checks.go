@@ -84,6 +84,17 @@ func (h *header) checkRope(arch string, info *Info) error {
 			return fmt.Errorf("%s is %d, want an even number up to the length of a head, %d", key, n, most)
 		}
 	}
+	key = arch + "rope.dimension_sections" // of several positions at a time (M-RoPE); ggml asserts that they fit
+	sum := int64(0)
+	for _, n := range h.ints(key) {
+		if n < 0 || n > math.MaxInt32 {
+			return fmt.Errorf("%s has %d, want 0 or more", key, n)
+		}
+		sum += n
+	}
+	if most := info.KeyLength; most > 0 && first(info.Heads) > 0 && sum > most {
+		return fmt.Errorf("%s are %d together, want at most the length of a head, %d", key, sum, most)
+	}
 	key = arch + "rope.freq_base"
 	if v, ok := h.kv[key].(float64); ok && v <= 0 {
 		return fmt.Errorf("%s is %v, want more than 0", key, v)
@@ -126,7 +137,7 @@ var noWeights = []string{"Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64"}
 func (h *header) checkTensors(string, *Info) error {
 	for _, t := range h.tensors {
 		weight := strings.HasSuffix(t.name, ".weight")
-		if !weight && !strings.HasSuffix(t.name, ".bias") {
+		if !weight && !strings.HasSuffix(t.name, ".bias") && !strings.HasSuffix(t.name, ".scale") {
 			continue
 		}
 		if slices.Contains(noWeights, t.typ) {

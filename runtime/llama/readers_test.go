@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/internal/gguffile"
@@ -86,7 +87,10 @@ func (l *loader) serves(t *testing.T, program, path string) string {
 
 // explained are the refusals of ours that llama.cpp does not share although it computes a token, by what the error
 // says, with the reason.
-var explained = []struct{ text, why string }{}
+var explained = []struct{ text, why string }{
+	{`rope.dimension_count is \d+, want an even number`, "it counts the elements of pairs; most kinds use it"},
+	{`_(epsilon|scale) is \S+, want`, "a damaged number, which this kind of model happens not to use"},
+}
 
 // numbers and names differ from file to file.
 var particular = regexp.MustCompile(`"[^"]*"|[-+]?[0-9][0-9.e+]*|\[.*\]`)
@@ -123,11 +127,15 @@ func TestReaders(t *testing.T) {
 		// Two errors are for all files of a kind: a vocabulary that encodes no text is none for the engine.
 		_, refused := checkFile(path)
 		if refused == nil {
-			line, ok := u.use(t, path)
-			if !ok {
+			switch line, ok := u.use(t, path); {
+			case ok:
+				outcomes["accepted"]++
+			case strings.Contains(line, "its first decode failed an assertion"):
+				// The process that loads it ends with an error that says so, before there is any request.
+				outcomes["refused at the first decode"]++
+			default:
 				t.Errorf("%s: accepted, and then %s", what, line)
 			}
-			outcomes["accepted"]++
 			return
 		}
 		said := theirs.serves(t, program, path)
