@@ -122,4 +122,3 @@ func TestQuestionsWaitForTheModel(t *testing.T) {
 		t.Error("the load has not failed")
 	}
 }
-

@@ -184,8 +184,8 @@ func TestUnreadableHeader(t *testing.T) {
 	}
 }
 
-// TestListedNameOfTheDefaultModel: with --models-dir the only model has the name of its file's header in lists, and every
-// endpoint takes that name.
+// TestListedNameOfTheDefaultModel: with --models-dir the only model has the name of its file's header in lists, and
+// every endpoint takes that name.
 func TestListedNameOfTheDefaultModel(t *testing.T) {
 	b, err := os.ReadFile(ggufgen.Cached(t, ggufgen.TinyWide()))
 	if err != nil {
