@@ -153,7 +153,8 @@ func TestQuestionsLoadNothing(t *testing.T) {
 		{"POST", "/api/show", `{"name":"two:latest"}`, 200, `"family":"llama"`},
 		{"POST", "/api/show", `{"name":"TWO-alias"}`, 200, `"family":"llama"`},
 	} {
-		if status, text := r.http().do(x.method, x.path, x.body); status != x.status || !strings.Contains(text, x.want) {
+		status, text := r.http().do(x.method, x.path, x.body)
+		if status != x.status || !strings.Contains(text, x.want) {
 			t.Errorf("%s %s: %d %s", x.method, x.path, status, text)
 		}
 	}

@@ -116,8 +116,8 @@ func TestScriptsThroughTheFront(t *testing.T) {
 						}
 					}
 					if answers["single"] != answers["front"] {
-						p.T.Errorf("%s %s %.200s\nsingle: %.600s\nfront:  %.600s", method, path, body, answers["single"],
-							answers["front"])
+						p.T.Errorf("%s %s %.200s\nsingle: %.600s\nfront:  %.600s", method, path, body,
+							answers["single"], answers["front"])
 					}
 				})
 		})

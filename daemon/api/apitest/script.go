@@ -136,8 +136,8 @@ func (n *idNames) back(text string) string {
 	})
 }
 
-// Replay gives do the HTTP requests of the scripts of a folder, in order. Ids of answers before, which scripts name ID1,
-// ID2, …, are those of the server: its answers go to Seen. What the scripts expect is not compared.
+// Replay gives do the HTTP requests of the scripts of a folder, in order. Ids of answers before, which scripts name
+// ID1, ID2, …, are those of the server: its answers go to Seen. What the scripts expect is not compared.
 func Replay(t *testing.T, folder string, do func(r *Replayed, method, path, body string)) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.txt"))
 	if err != nil || len(files) == 0 {
