@@ -32,8 +32,9 @@ func TestFactsWithoutLoading(t *testing.T) {
 		return out
 	}
 	same := []string{"-c", "512", "--parallel", "2", "--cache-ram", "0"}
-	f := startBinary(t, filepath.Join(bin, "uma-serve"), filepath.Join(dir, "tiny.gguf"), append([]string{"--models-dir",
-		dir, "--single=false", "--memory", "300MiB"}, same...)...)
+	exe := filepath.Join(bin, "uma-serve")
+	f := startBinary(t, exe, filepath.Join(dir, "tiny.gguf"), append([]string{"--models-dir", dir, "--single=false",
+		"--memory", "300MiB"}, same...)...)
 	asleep := map[string][]map[string]any{}
 	for _, name := range []string{"swa", "wide"} {
 		asleep[name] = []map[string]any{ask(f, "POST", "/api/show", `{"model":"`+name+`"}`),
@@ -49,8 +50,7 @@ func TestFactsWithoutLoading(t *testing.T) {
 		}
 	}
 	for name, of := range asleep {
-		s := startBinary(t, filepath.Join(bin, "uma-serve"), filepath.Join(dir, name+".gguf"), append([]string{"--single"},
-			same...)...)
+		s := startBinary(t, exe, filepath.Join(dir, name+".gguf"), append([]string{"--single"}, same...)...)
 		props := ask(s, "GET", "/props", "")
 		show := ask(s, "POST", "/api/show", fmt.Sprintf(`{"model":%q}`, props["model_alias"]))
 		if of[1]["is_sleeping"] != true || of[1]["model_alias"] != name {
