@@ -114,7 +114,8 @@ func TestQuestionsWaitForTheModel(t *testing.T) {
 	}
 
 	r = serveLoading(t, nil, "--while-loading", "refuse")
-	if status, _, text := post(t, r.web(), "/tokenize", questions["/tokenize"]); status != http.StatusServiceUnavailable {
+	status, _, text := post(t, r.web(), "/tokenize", questions["/tokenize"])
+	if status != http.StatusServiceUnavailable {
 		t.Errorf("--while-loading refuse: %d %s", status, text)
 	}
 	r.load(errors.New("the file is damaged"))
@@ -122,4 +123,3 @@ func TestQuestionsWaitForTheModel(t *testing.T) {
 		t.Error("the load has not failed")
 	}
 }
-

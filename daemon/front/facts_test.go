@@ -153,7 +153,8 @@ func TestQuestionsLoadNothing(t *testing.T) {
 		{"POST", "/api/show", `{"name":"two:latest"}`, 200, `"family":"llama"`},
 		{"POST", "/api/show", `{"name":"TWO-alias"}`, 200, `"family":"llama"`},
 	} {
-		if status, text := r.http().do(x.method, x.path, x.body); status != x.status || !strings.Contains(text, x.want) {
+		status, text := r.http().do(x.method, x.path, x.body)
+		if status != x.status || !strings.Contains(text, x.want) {
 			t.Errorf("%s %s: %d %s", x.method, x.path, status, text)
 		}
 	}
@@ -184,8 +185,8 @@ func TestUnreadableHeader(t *testing.T) {
 	}
 }
 
-// TestListedNameOfTheDefaultModel: with --models-dir the only model has the name of its file's header in lists, and every
-// endpoint takes that name.
+// TestListedNameOfTheDefaultModel: with --models-dir the only model has the name of its file's header in lists, and
+// every endpoint takes that name.
 func TestListedNameOfTheDefaultModel(t *testing.T) {
 	b, err := os.ReadFile(ggufgen.Cached(t, ggufgen.TinyWide()))
 	if err != nil {

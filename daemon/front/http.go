@@ -15,6 +15,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/control"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -34,7 +35,12 @@ func (f *Front) routes() http.Handler {
 	get("/metrics", f.serveMetrics)
 	get("/why", f.serveWhy)
 	get("/kv", func(w http.ResponseWriter, r *http.Request) {
-		f.serveFields(w, r, map[string]any{"event": "kv", "tree": r.URL.Query().Get("tree") == "true"})
+		tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
+		if err != nil && r.URL.Query().Has("tree") {
+			f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: `"tree" must be true or false`})
+			return
+		}
+		f.serveFields(w, r, map[string]any{"event": "kv", "tree": tree})
 	})
 	handle(http.MethodPost, "/kv", f.serveKVCommand)
 	for _, path := range []string{"/cancel", "/end_think"} {
@@ -65,15 +71,14 @@ func (f *Front) routes() http.Handler {
 	return daemon.Mux(routes, f.serveOther)
 }
 
-// serveKVCommand answers POST /kv: its body has the fields of the framed protocol.
+// serveKVCommand answers POST /kv.
 func (f *Front) serveKVCommand(w http.ResponseWriter, r *http.Request) {
-	fields := map[string]any{}
-	if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.InvalidJSON, Message: "the body is no JSON object: " + err.Error()})
+	q, err := control.KVCommand(r)
+	if err != nil {
+		f.door.Fail(w, r, daemon.EventOf(err))
 		return
 	}
-	fields["event"] = "kv"
-	f.serveFields(w, r, fields)
+	f.serveQuestion(w, r, &q)
 }
 
 func answerJSON(w http.ResponseWriter, status int, v any) {

@@ -124,7 +124,7 @@ func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 	list := f.list(r.Context())
 	var unknown *wire.Error
 	f.call(func() {
-		if m := f.find(id); m != nil {
+		if m := f.find(id); m != nil && f.own(m, id) {
 			of = m.label()
 		} else {
 			unknown = f.unknownModel(id)

@@ -136,6 +136,50 @@ func (n *idNames) back(text string) string {
 	})
 }
 
+// Replay gives do the HTTP requests of the scripts of a folder, in order. Ids of answers before, which scripts name
+// ID1, ID2, …, are those of the server: its answers go to Seen. What the scripts expect is not compared.
+func Replay(t *testing.T, folder string, do func(r *Replayed, method, path, body string)) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			r := &Replayed{T: t}
+			datadriven.RunTest(t, path, func(_ *testing.T, d *datadriven.TestData) string {
+				switch d.Cmd {
+				case "post", "get", "delete":
+					do(r, strings.ToUpper(d.Cmd), d.CmdArgs[0].String(), d.Input)
+				}
+				return d.Expected
+			})
+		})
+	}
+}
+
+// Replayed is a script that is replayed against servers.
+type Replayed struct {
+	T   *testing.T
+	ids map[string]*idNames
+}
+
+// names are the ids of a server.
+func (r *Replayed) names(server string) *idNames {
+	if r.ids == nil {
+		r.ids = map[string]*idNames{}
+	}
+	if r.ids[server] == nil {
+		r.ids[server] = &idNames{}
+	}
+	return r.ids[server]
+}
+
+// Ask puts the ids of a server into a text of the script.
+func (r *Replayed) Ask(server, text string) string { return r.names(server).back(text) }
+
+// Seen names the ids in an answer of a server as scripts do.
+func (r *Replayed) Seen(server, text string) string { return r.names(server).forth(text) }
+
 // parseEvents parses the lines of "answer".
 func parseEvents(input string) (events []wire.Event, err error) {
 	for line := range strings.Lines(input) {

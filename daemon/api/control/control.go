@@ -84,21 +84,25 @@ func serveKV(s *api.Server, w http.ResponseWriter, r *http.Request) {
 // serveKVOp answers POST /kv {"op":…,"target":…}.
 func serveKVOp(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out := s.NewWriter(w)
-	var in struct {
-		Op     string `json:"op"`
-		Target string `json:"target"`
-	}
-	if err := read(r, &in, "op", "target"); err != nil {
-		answer(out, nil, err)
-		return
-	}
-	f, err := parse(map[string]any{"event": "kv", "op": in.Op, "target": in.Target})
+	f, err := KVCommand(r)
 	if err != nil {
 		answer(out, nil, err)
 		return
 	}
 	report, err := s.KV(r.Context(), f.KV)
 	answer(out, report, err)
+}
+
+// KVCommand reads the body of POST /kv.
+func KVCommand(r *http.Request) (f wire.Frame, err error) {
+	var in struct {
+		Op     string `json:"op"`
+		Target string `json:"target"`
+	}
+	if err := read(r, &in, "op", "target"); err != nil {
+		return f, err
+	}
+	return parse(map[string]any{"event": "kv", "op": in.Op, "target": in.Target})
 }
 
 // serveByID answers POST /cancel and /end_think {"id":…}, and says whether the client has such a request.
