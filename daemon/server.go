@@ -50,6 +50,7 @@ type Server struct {
 	start     time.Time
 	room      *waitroom
 	sessions  sessions
+	leftOut   leftOut
 	forms     *forms
 	http      *http.Server
 	access    *access

@@ -3,7 +3,6 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -54,11 +53,6 @@ func (n toolName) wire() string {
 	return n.namespace + "." + n.name
 }
 
-// leftOut are types of tools that OpenAI's servers run and that agents offer with every request. They are not offered
-// to the model, so that it never calls one.
-var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11",
-	"image_generation", "tool_search"}
-
 // declare adds tools.
 func (c *conversation) declare(tools []responsesTool) error { return c.declareIn("", tools) }
 
@@ -77,8 +71,6 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 			if err := c.declareIn(t.Name, t.Tools); err != nil {
 				return err
 			}
-			continue
-		case slices.Contains(leftOut, t.Type):
 			continue
 		default:
 			c.left.Add(wire.ToolLeftOut(t.Type))
@@ -126,11 +118,14 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 	case "allowed_tools":
 		allowed := []chatTool{}
 		for _, t := range in.Tools {
-			if slices.Contains(leftOut, t.Type) {
+			if t.Type != "" && t.Type != "function" && t.Type != "custom" {
 				continue
 			}
 			allowed = append(allowed,
 				chatTool{"function", chatFunction{Name: toolName{t.Namespace, t.Name, false}.wire()}})
+		}
+		if len(allowed) == 0 && len(in.Tools) > 0 { // none but tools that OpenAI runs are allowed
+			return "none", nil
 		}
 		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"),
 			"tools": allowed}}, nil
