@@ -40,10 +40,13 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 				wire.MaxFrameBytes)}
 		}
 	}
+	forget := b.leftOut.put(requests)
 	s, err := b.send(ctx, frames, len(requests))
 	if err != nil {
+		forget()
 		return nil, err
 	}
+	s.forget = forget
 	var cancels []byte
 	for _, r := range requests {
 		cancels = append(cancels, wire.AppendCancel(nil, r.ID)...)
@@ -120,6 +123,7 @@ type innerStream struct {
 	conn   net.Conn
 	unhook func() bool
 	unstop func() // nil: a stop does not end it
+	forget func() // nil: no notes wait for its requests
 	parser wire.Parser
 	split  wire.Splitter
 	in     []byte // read buffer
@@ -193,6 +197,9 @@ func (s *innerStream) Close() {
 	s.unhook()
 	if s.unstop != nil {
 		s.unstop()
+	}
+	if s.forget != nil {
+		s.forget()
 	}
 	s.conn.Close()
 }

@@ -15,6 +15,7 @@ import (
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
+	s.leftOut.add(w)
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
 }
 

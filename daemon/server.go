@@ -50,6 +50,7 @@ type Server struct {
 	start     time.Time
 	room      *waitroom
 	sessions  sessions
+	leftOut   leftOut
 	forms     *forms
 	http      *http.Server
 	access    *access
@@ -147,7 +148,10 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 			return nil, err
 		}
 	}
-	if err := s.checkListeners(); err != nil {
+	if err = s.checkListeners(); err == nil && p.engine == nil && p.router == nil { // a front checks each model's
+		err = cfg.CheckCacheDir()
+	}
+	if err != nil {
 		ipc.CloseAll(s.listeners)
 		return nil, err
 	}

@@ -142,6 +142,12 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 	if f.door, err = daemon.OpenDoor(cfg, log, handler{f}, router{f}, f.routes()); err != nil {
 		return nil, err
 	}
+	for _, m := range f.models {
+		if err := m.cfg.CheckCacheDir(); err != nil {
+			f.door.Close()
+			return nil, err
+		}
+	}
 	f.loop = f.door.Loop()
 	return f, nil
 }

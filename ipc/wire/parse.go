@@ -151,6 +151,7 @@ type decoder struct {
 
 	formatBy string   // the field that said the form of the answer
 	allowed  []string // tools of tool_choice "allowed_tools"; nil: all
+	hosted   bool     // a tool that other servers run was left out
 
 	think thinkSpoken
 	why   WhyQuestion

@@ -73,6 +73,9 @@ func readTools(d *decoder, name string, v *fastjson.Value) error {
 	d.req.Tools = nil
 	names := make(map[string]bool, len(list))
 	for i, e := range list {
+		if d.hostedTool(e) {
+			continue
+		}
 		t, err := d.tool(fmt.Sprintf("%s[%d]", name, i), e)
 		if err != nil {
 			return err
@@ -85,6 +88,18 @@ func readTools(d *decoder, name string, v *fastjson.Value) error {
 		d.text += len(t.Name) + len(t.Description) + len(t.Parameters)
 	}
 	return nil
+}
+
+// hostedTool reports whether a tool is one that other servers run. It is left out: agents offer such tools with every
+// request, and a tool that the model does not see is not called.
+func (d *decoder) hostedTool(v *fastjson.Value) bool {
+	kind := string(v.GetStringBytes("type"))
+	if kind == "" || kind == "function" || v.Exists("function") {
+		return false
+	}
+	d.req.Notes.Add(ToolLeftOut(kind))
+	d.hosted = true
+	return true
 }
 
 func (d *decoder) tool(name string, v *fastjson.Value) (t Tool, err error) {
@@ -178,6 +193,9 @@ func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
 	if kind := v.GetStringBytes("type"); string(kind) == "allowed_tools" {
 		return d.allowedTools(name, v)
 	}
+	if v.Type() == fastjson.TypeObject && !v.Exists("name") && d.hostedTool(v) {
+		return nil // a tool that is not offered cannot be called
+	}
 	c.Mode = ToolNamed
 	err := d.members(name, v, must, func(field, key string, v *fastjson.Value) (err error) {
 		switch key {
@@ -222,6 +240,9 @@ func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 				return fmt.Errorf("field %q must be an array of 1…%d tools", field, MaxTools)
 			}
 			for i, e := range list {
+				if d.hostedTool(e) {
+					continue
+				}
 				t, err := d.tool(fmt.Sprintf("%s[%d]", field, i), e)
 				if err != nil {
 					return err
@@ -241,6 +262,12 @@ func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 // finishTools checks what holds between the tools and the rest of a request.
 func (d *decoder) finishTools() error {
 	r := &d.req
+	switch {
+	case d.hosted && d.allowed != nil && len(d.allowed) == 0: // none but hosted tools are allowed
+		d.allowed, r.Tools, r.ToolChoice = nil, nil, ToolChoice{}
+	case d.hosted && len(r.Tools) == 0 && r.ToolChoice.Mode == ToolRequired:
+		r.ToolChoice = ToolChoice{}
+	}
 	if d.allowed != nil {
 		r.Tools = slices.DeleteFunc(r.Tools, func(t Tool) bool { return !slices.Contains(d.allowed, t.Name) })
 		if len(r.Tools) == 0 {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -120,3 +121,28 @@ func (osFS) SyncDir(dir string) error {
 
 func (osFS) SetTime(name string, t time.Time) error { return os.Chtimes(name, time.Time{}, t) }
 func (osFS) Lock(name string) (io.Closer, error)    { return lockFile(name) }
+
+// CheckDir reports why dir cannot be a cache's directory: it cannot be made, is not safe, not writable, or in use. It
+// makes the directory.
+func CheckDir(dir string) error {
+	var fsys osFS
+	if err := fsys.Prepare(dir); err != nil {
+		return err
+	}
+	probe := filepath.Join(dir, "check"+tempSuffix)
+	if err := fsys.Remove(probe); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := fsys.Create(probe)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Close(), fsys.Remove(probe)); err != nil {
+		return err
+	}
+	lock, err := fsys.Lock(filepath.Join(dir, lockName))
+	if err != nil {
+		return err
+	}
+	return lock.Close()
+}

@@ -66,6 +66,7 @@ type tokenLogprob struct {
 type answer struct {
 	s      *api.Server
 	w      *api.Writer
+	head   http.ResponseWriter // for headers, before the first write
 	id     string
 	began  time.Time
 	model  string // the client's name for it
@@ -90,7 +91,7 @@ type part struct {
 }
 
 func newAnswer(s *api.Server, w http.ResponseWriter, chat bool) *answer {
-	a := &answer{s: s, w: s.NewWriter(w), id: api.NewID("ollama-"), began: s.Now(), chat: chat}
+	a := &answer{s: s, w: s.NewWriter(w), head: w, id: api.NewID("ollama-"), began: s.Now(), chat: chat}
 	w.Header().Set("X-Request-Id", a.id) // for uma-cli why and /cancel: bodies have no id
 	return a
 }
@@ -118,6 +119,7 @@ func (a *answer) loaded(r *http.Request, b *commonBody) {
 
 // run starts the request and writes its answer.
 func (a *answer) run(r *http.Request, req *wire.Request) {
+	api.Warn(a.head, req.Notes)
 	stream, err := a.s.Start(r.Context(), req)
 	if err != nil {
 		a.fail(api.AsError(err))

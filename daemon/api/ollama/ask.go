@@ -57,22 +57,22 @@ func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request) {
 // generate translates a body into a request: a raw prompt, fill-in-the-middle, or a message.
 func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*wire.Request, error) {
 	switch {
-	case len(in.Images) > 0:
-		return nil, api.Refuse(`field "images" is not supported: this server reads text`)
 	case in.Raw && (in.System != "" || len(in.Context) > 0):
 		return nil, api.Refuse(`field "raw" is true: "system" and "context" have no place in a raw prompt`)
 	case in.Suffix != "" && (in.Raw || in.System != "" || len(in.Context) > 0):
 		return nil, api.Refuse(`field "suffix" cannot be combined with "raw", "system" or "context"`)
 	case in.Suffix != "":
-		return in.request(a.id, body, struct {
+		req, err := in.request(a.id, body, struct {
 			Prompt string `json:"prompt"`
 			Suffix string `json:"suffix"`
 		}{in.Prompt, in.Suffix})
+		return in.withoutImages(req), err
 	case in.Raw:
-		return in.request(a.id, body, struct {
+		req, err := in.request(a.id, body, struct {
 			Prompt  string `json:"prompt"`
 			Markers bool   `json:"parse_special"`
 		}{in.Prompt, true})
+		return in.withoutImages(req), err
 	}
 	var messages []wireMessage
 	if in.System != "" {
@@ -80,7 +80,7 @@ func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*w
 	}
 	req, err := in.request(a.id, body, struct {
 		Messages []wireMessage `json:"messages"`
-	}{append(messages, wireMessage{Role: "user", Content: in.Prompt})})
+	}{append(messages, wireMessage{Role: "user", Content: in.Prompt, Images: in.Images})})
 	if err != nil {
 		return nil, err
 	}
@@ -109,4 +109,14 @@ func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*w
 	req.Messages, req.PromptTokens = nil, slices.Concat(in.Context, p.Tokens)
 	a.context = func(written []int32) []int32 { return slices.Concat(req.PromptTokens, written) }
 	return req, nil
+}
+
+// withoutImages notes that the images of a raw prompt, which has no place for them, were left out. req may be nil.
+func (in *generateBody) withoutImages(req *wire.Request) *wire.Request {
+	if req != nil && len(in.Images) > 0 {
+		_, note := wire.LeftOut("image")
+		note.Times = len(in.Images)
+		req.Notes.Add(note)
+	}
+	return req
 }

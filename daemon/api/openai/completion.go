@@ -12,9 +12,11 @@ import (
 // completion is the state of one HTTP request, with a choice for each answer. Each answer is a request to the daemon,
 // which queues, pauses and cancels it like one of a framed client; the prefix tree shares the prompt.
 type completion struct {
-	s  *api.Server
-	w  *api.Writer
-	id string // of the answer and of its first request, so that clients can pass it to why and cancel
+	s *api.Server
+	w *api.Writer
+	// head is where headers are set, before the first write
+	head http.ResponseWriter
+	id   string // of the answer and of its first request, so that clients can pass it to why and cancel
 
 	object
 	stream  bool
@@ -27,7 +29,7 @@ type completion struct {
 }
 
 func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion {
-	c := &completion{s: s, w: s.NewWriter(w), byID: map[string]*choice{}}
+	c := &completion{s: s, w: s.NewWriter(w), head: w, byID: map[string]*choice{}}
 	c.id = api.NewID("cmpl-")
 	if chat {
 		c.id = api.NewID("chatcmpl-")
@@ -63,6 +65,7 @@ func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*
 // run starts the requests and writes their answers.
 func (c *completion) run(r *http.Request, requests []*wire.Request) {
 	c.open = len(requests)
+	api.Warn(c.head, requests[0].Notes)
 	stream, err := c.s.Start(r.Context(), requests...)
 	if err != nil {
 		c.fail(api.AsError(err))

@@ -3,7 +3,6 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -58,11 +57,6 @@ func (n toolName) wire() string {
 	return n.namespace + "." + n.name
 }
 
-// leftOut are types of tools that OpenAI's servers run and that agents offer with every request. They are not offered
-// to the model, so that it never calls one.
-var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11",
-	"image_generation", "tool_search"}
-
 // clientSearch is the type of the tool with which a client lets the model search for its tools, and its name.
 const clientSearch = "tool_search"
 
@@ -86,10 +80,8 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool, deferr
 		case t.Type == clientSearch && t.Execution == "client":
 			name = toolName{name: clientSearch, search: true}
 			f.Name = clientSearch
-		case slices.Contains(leftOut, t.Type):
-			c.hostedSearch = c.hostedSearch || t.Type == clientSearch
-			continue
 		default:
+			c.hostedSearch = c.hostedSearch || t.Type == clientSearch
 			c.left.Add(wire.ToolLeftOut(t.Type))
 			continue
 		}
@@ -172,12 +164,15 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 	case "allowed_tools":
 		allowed := []chatTool{}
 		for _, t := range in.Tools {
-			if slices.Contains(leftOut, t.Type) {
+			if t.Type != "" && t.Type != "function" && t.Type != "custom" {
 				continue
 			}
 			allowed = append(allowed,
 				chatTool{Type: "function",
 					Function: chatFunction{Name: toolName{namespace: t.Namespace, name: t.Name}.wire()}})
+		}
+		if len(allowed) == 0 && len(in.Tools) > 0 { // none but tools that OpenAI runs are allowed
+			return "none", nil
 		}
 		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"),
 			"tools": allowed}}, nil

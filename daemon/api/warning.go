@@ -1,0 +1,33 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Warn adds a Warning header (RFC 7234, 299: a miscellaneous persistent warning) to an answer for each note of what was
+// left out of its request. It is called before the answer begins.
+func Warn(w http.ResponseWriter, notes wire.Notes) {
+	for _, n := range notes {
+		w.Header().Add("Warning", `299 uma-serve "`+headerText(n.Text)+`"`)
+	}
+}
+
+// headerText is text for a quoted string in a header: printable ASCII without quotation marks and backslashes.
+func headerText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\'')
+		case r < ' ' || r > '~':
+			fmt.Fprintf(&b, "?")
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
