@@ -118,6 +118,39 @@ func (c *compiler) emitMembers(p *place, q requirement, n Notation) grammar.Node
 	return c.b.Unordered(c.b.Literal(n.Separator), least, o.max, members...)
 }
 
+// Members returns the argument's objects in notation n, as AddMembers does.
+func (a *Argument) Members(n Notation) grammar.Node {
+	var alts []grammar.Node
+	for _, o := range a.value.objs {
+		for _, q := range a.c.resolveHas(a.place, o) {
+			alts = append(alts, a.c.emitMembers(a.place, q, n))
+		}
+	}
+	return a.c.b.Alt(alts...)
+}
+
+// Items returns the argument's arrays as their entries, one behind the other. An array that prefixItems, contains or
+// uniqueItems restricts is left out.
+func (a *Argument) Items(entry func(item *Argument) grammar.Node) grammar.Node {
+	var alts []grammar.Node
+	for _, list := range a.value.arrs {
+		if len(list.prefix) > 0 || len(list.contains) > 0 || list.unique {
+			continue
+		}
+		if list.max == 0 || list.rest == nothing {
+			alts = append(alts, a.c.b.Empty())
+			continue
+		}
+		at := a.c.nodes[list.rest].place
+		if at == nil {
+			at = a.place
+		}
+		item := entry(&Argument{c: a.c, place: at, value: a.c.setOf(list.rest)})
+		alts = append(alts, a.c.b.Repeat(item, list.min, max(list.max, unbounded)))
+	}
+	return a.c.b.Alt(alts...)
+}
+
 // Types are the types of the values that the argument may have.
 func (a *Argument) Types() (t Types) {
 	s := a.value

@@ -1,5 +1,8 @@
 package toolcall
 
+// Item is the name of a list's entries in the style AsElements.
+const Item = itemName
+
 // Args describes the arguments of a call of Tool. Without Values they are one JSON object, otherwise each stands
 // by itself: Open, its name, one of Values and Close.
 type Args struct {
@@ -19,7 +22,9 @@ type Value struct {
 	Style Style
 	Open  Part // around the value
 	Close Part
-	Until string // text that a value of style AsText does not hold
+	// Named, unless it is empty: Close is followed by the argument's name and Named.
+	Named string
+	Until string // text that a value of style AsText does not hold; with Named, if the name and Named follow
 	// Told: Open tells the type. Otherwise a text of style AsText that is JSON of another type of the schema is a value
 	// of that type.
 	Told bool
@@ -31,9 +36,10 @@ type Value struct {
 type Style uint8
 
 const (
-	AsJSON   Style = iota
-	AsText         // a string without quotes and escapes
-	AsPython       // None, True and False; strings in single quotes
+	AsJSON     Style = iota
+	AsText           // a string without quotes and escapes
+	AsPython         // None, True and False; strings in single quotes
+	AsElements       // objects and lists as arguments again; the entries of a list are named Item
 )
 
 // arguments describes the arguments of t.
@@ -82,6 +88,14 @@ func (w writer) elements() (list []Value) {
 	}
 	others := anyType &^ typeString
 	switch {
+	case p.Nested:
+		v := Value{Types: typeString, Style: AsText, Open: middle, Close: shut, Named: middle.Literal,
+			Until: shut.Literal}
+		list = append(list, v)
+		v.Types, v.Style = others, AsJSON
+		list = append(list, v)
+		v.Types, v.Style = typeObject|typeArray, AsElements
+		list = append(list, v)
 	case len(p.Attr) == 0:
 		add(typeString, AsText, "")
 		if p.Raw[0] != "" { // what is not plain stands in a section that is taken as it is
@@ -114,11 +128,19 @@ func (a *Args) sketch() Part {
 	for _, name := range propertyNames(a.Tool.Parameters) {
 		var values []Part
 		for _, v := range a.Values {
-			values = append(values, Part{Seq: []Part{v.Open, v.sketch(), v.Close}})
+			values = append(values, Part{Seq: []Part{v.Open, v.sketch(), v.Close, literal(v.end(name))}})
 		}
 		list = append(list, member{Part{Seq: []Part{a.Open, literal(name), {Any: values}, a.Close}}, a.Between})
 	}
 	return Part{members: list}
+}
+
+// end is the text behind Close.
+func (v *Value) end(name string) string {
+	if v.Named == "" {
+		return ""
+	}
+	return name + v.Named
 }
 
 func (v *Value) sketch() Part {
@@ -127,6 +149,8 @@ func (v *Value) sketch() Part {
 		return Part{Until: v.Until}
 	case AsPython:
 		return Part{Seq: []Part{literal("'"), {Until: "'"}, literal("'")}}
+	case AsElements:
+		return Part{Until: v.Until}
 	}
 	return Part{Schema: []byte("{}")}
 }

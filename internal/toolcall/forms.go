@@ -67,6 +67,16 @@ var Forms = []Form{
 		Notation: Tagged, Params: element(`<parameter name="`, `">`, "</parameter>"),
 	},
 	{
+		Name: "minimax-m3",
+		Open: []string{"]<]minimax[>[<tool_call>"}, Close: []string{"]<]minimax[>[</tool_call>"},
+		Before: []string{`]<]minimax[>[<invoke name="`}, Middle: []string{`">`},
+		After:    []string{"]<]minimax[>[</invoke>"},
+		Notation: Tagged,
+		Params: Params{
+			Open: []string{"]<]minimax[>[<"}, Middle: []string{">"}, Close: []string{"]<]minimax[>[</"}, Nested: true,
+		},
+	},
+	{
 		Name: "atem",
 		Open: []string{"<atem:function_calls>"}, Close: []string{"</atem:function_calls>"},
 		Before: []string{`<atem:invoke name="`}, Middle: []string{`">`}, After: []string{"</atem:invoke>"},

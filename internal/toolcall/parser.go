@@ -69,9 +69,12 @@ type Parser struct {
 	nested  []byte // the JSON string that holds the arguments
 	hasArgs bool
 	key     []byte
-	may     param // what the parameter may be
-	scan    int   // bytes after pos in which the value's end is not
-	quoted  bool  // the value's opening quote is written
+	may     param  // what the parameter may be
+	scan    int    // bytes after pos in which the value's end is not
+	shut    []byte // of a Nested form: the tags of the parameter
+	again   []byte //
+	deep    int    // elements of its name that are open in its value
+	quoted  bool   // the value's opening quote is written
 	json    scanner
 	loose   loose
 
