@@ -44,6 +44,7 @@ type Router struct {
 	maxBlocks int
 	blocks    int  // opened so far
 	calls     bool // the request has tools: the answer comes with the markers that a tool parser needs
+	marked    bool // thoughts come with such markers too
 	verbatim  bool // within a call: its text holds no markers of thinking
 	think     int  // think tokens in all blocks
 
@@ -52,6 +53,7 @@ type Router struct {
 	m      *matcher // of the current phase; nil: no marker to look for
 	state  uint16
 	held   []heldByte
+	ended  int                       // bytes of held that are a marker, unless they turn out to begin a longer one; 0: none
 	recent [maxMarkerBytes]tokenSize // ring of the last tokens, to find the ones that a marker covers
 	nth    uint8
 	out    [2][]byte // thinking and answer that the current token released
@@ -318,11 +320,17 @@ func (r *Router) push(b heldByte, s *Step) {
 		r.release(b)
 		return
 	}
+	if n := &r.m.node[r.m.next[r.state][byte(b)]]; r.ended > 0 && n.depth != len(r.held)+1 {
+		r.settle(s)
+		r.push(b, s)
+		return
+	}
 	r.held = append(r.held, b)
 	r.state = r.m.next[r.state][byte(b)]
 	n := &r.m.node[r.state]
+	waits := n.longer || r.ended > 0 && n.match != n.depth
 	keep := n.depth
-	if n.match > 0 {
+	if n.match > 0 && !waits {
 		keep = n.match
 	}
 	if plain := len(r.held) - keep; plain > 0 {
@@ -348,8 +356,27 @@ func (r *Router) push(b heldByte, s *Step) {
 			return
 		}
 	}
-	if n.match > 0 {
+	switch {
+	case n.longer:
+		r.ended = n.match
+	case n.match > 0 && !waits:
+		r.ended = 0
 		r.mark(n, s)
+	}
+}
+
+// settle acts on the marker with which the held text begins, which is none of a longer one, and reads the rest again.
+func (r *Router) settle(s *Step) {
+	var again [2 * maxMarkerBytes]heldByte
+	rest := again[:copy(again[:], r.held[r.ended:])]
+	n := r.m.next[0][byte(r.held[0])]
+	for _, b := range r.held[1:r.ended] {
+		n = r.m.next[n][byte(b)]
+	}
+	r.held, r.ended = r.held[:r.ended], 0
+	r.mark(&r.m.node[n], s)
+	for _, b := range rest {
+		r.push(b, s)
 	}
 }
 
@@ -368,6 +395,10 @@ func (r *Router) mark(n *matchNode, s *Step) {
 		r.counted = r.counted || !r.forced && r.left > 0
 	case markClose:
 		r.exit(s)
+	case markAside:
+		r.aside = true
+	case markHidden:
+		r.aside = r.aside && r.recipe != nil
 	case markWrap:
 		if !r.leading || r.wrapped {
 			r.releaseHeld()
@@ -446,13 +477,13 @@ func (r *Router) releaseHeld() {
 	for _, b := range r.held {
 		r.release(b)
 	}
-	r.held = r.held[:0]
+	r.held, r.ended = r.held[:0], 0
 }
 
 // release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
-	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && r.phase != ThinkDecode:
+	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && (r.phase != ThinkDecode || r.marked):
 		r.text(byte(b))
 	case b&hidden != 0:
 	case r.part.header():
@@ -557,6 +588,10 @@ func (r *Router) uncount(n int) {
 func (r *Router) Flush() (think, answer []byte) {
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
 	r.headless()
+	if r.ended > 0 {
+		var s Step
+		r.settle(&s)
+	}
 	r.releaseHeld()
 	r.state = 0
 	r.tail = r.tail[:0]

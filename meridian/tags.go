@@ -127,13 +127,16 @@ func Assume(v Vocabulary) (*Tags, error) {
 	return t, nil
 }
 
+// configured is the family of markers that a user named.
+const configured = "configured"
+
 // Resolve turns markers into tags. The line breaks between close tag and answer are taken from template, which may be
 // "".
 func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("markers: %w", err)
 	}
-	return resolve(v, thinktags.Family{Name: "configured", Open: m.Open, Close: m.Close}, template)
+	return resolve(v, thinktags.Family{Name: configured, Open: m.Open, Close: m.Close}, template)
 }
 
 func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
@@ -270,9 +273,16 @@ func (t *Tags) build(known map[string]special) {
 	t.before = newMatcher(slices.Concat(rest, open, shut)...)
 	t.inside = newMatcher(shut...)
 	t.reopens = newMatcher(slices.Concat(rest, open)...)
-	t.answer = newMatcher(rest...)
+	if t.answer = newMatcher(rest...); f.Aside {
+		t.answer = newMatcher(slices.Concat(rest, marks(markAside, f.Open...))...)
+	}
 	if begins := slices.Concat(marks(markHidden, f.Hidden...), marks(markWrap, f.Wrap[0])); len(begins) > 0 {
 		t.begins = newMatcher(begins...)
+	}
+	if f.Name != configured {
+		for _, m := range []*matcher{t.before, t.reopens, t.answer, t.begins} {
+			m.longest()
+		}
 	}
 }
 
