@@ -164,6 +164,15 @@ func (t *Template) RenderChanged(in Input) (string, []Change, error) {
 	if complete.changes != nil { // a text that the template alters is not found in any of them
 		return complete.out, complete.changes.list(), nil
 	}
+	if len(in.Tools) > 0 && t.tools.Offered { // it may fail with these tools
+		plain := *t
+		plain.tools.Offered = false
+		if out, changes, err := plain.RenderChanged(in); err == nil {
+			var c changeCount
+			c.add(toolsAsText)
+			return out, append(c.list(), changes...), nil
+		}
+	}
 	return "", nil, first.err
 }
 

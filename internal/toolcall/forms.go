@@ -166,6 +166,11 @@ var Forms = []Form{
 		Vocab: []string{"<|START_ACTION|>", "<|END_ACTION|>"},
 	},
 	{
+		Name: "command-r-plus",
+		Open: []string{"Action:\n```json"}, Close: []string{"```"},
+		Keys: Keys{Name: []string{"tool_name"}, Arguments: []string{"parameters"}},
+	},
+	{
 		Name: "nemotron",
 		Open: []string{"<TOOLCALL>"}, Close: []string{"</TOOLCALL>"},
 		Signs: [][]string{{"<TOOLCALL>"}},
@@ -191,6 +196,10 @@ var Forms = []Form{
 		Name: "granite-3",
 		Open: []string{"<|tool_call|>", "<tool_call>"}, Close: []string{"</tool_call>"},
 		Signs: [][]string{{"<|tool_call|>"}},
+	},
+	{
+		Name: "gigachat-3",
+		Open: []string{"<|message_sep|>\n\nfunction call<|role_sep|>"}, Single: true,
 	},
 	{
 		Name: "gigachat",
