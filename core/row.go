@@ -85,7 +85,7 @@ func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte)
 		think = c.thought(r, m.Think, think)
 	}
 	if len(m.Answer) > 0 {
-		answer, stopped = c.answer(r, m.Answer, s, answer)
+		answer, stopped = c.answer(r, m.Answer, m.Plain, s, answer)
 	}
 	if m.Event.Has(meridian.ExitThink) {
 		if r.Thinks != nil {
@@ -106,7 +106,7 @@ func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte)
 		if stopped { // after the first call
 			return think, answer, true
 		}
-		answer, stopped = c.answer(r, rest, s, answer)
+		answer, stopped = c.answer(r, rest, m.Plain, s, answer)
 		if !stopped && r.Calls != nil {
 			if m.Event.Has(meridian.Completed) || r.Last {
 				answer, stopped = c.called(r, r.Calls.Finish(), s, answer)
@@ -129,11 +129,14 @@ func (c *Core) thought(r *Request, text, think []byte) []byte {
 	return append(think, r.Thought.Pass(text)...)
 }
 
-// answer adds text of the answer to its visible part, and the calls in it to s.
-func (c *Core) answer(r *Request, text []byte, s *Said, answer []byte) (_ []byte, stopped bool) {
-	if r.Calls == nil {
+// answer adds text of the answer to its visible part, and the calls in it to s. plain: it holds none.
+func (c *Core) answer(r *Request, text []byte, plain bool, s *Said, answer []byte) (_ []byte, stopped bool) {
+	switch {
+	case r.Calls == nil:
 		text, stopped = r.Text.Push(text)
 		return append(answer, text...), stopped
+	case plain:
+		return c.called(r, r.Calls.Quote(text), s, answer)
 	}
 	return c.called(r, r.Calls.Push(text), s, answer)
 }

@@ -53,13 +53,14 @@ type Router struct {
 	m      *matcher // of the current phase; nil: no marker to look for
 	state  uint16
 	held   []heldByte
-	ended  int                       // bytes of held that are a marker, unless they turn out to begin a longer one; 0: none
+	ended  int                       // bytes of held that are a marker, unless they begin a longer one; 0: none
 	recent [maxMarkerBytes]tokenSize // ring of the last tokens, to find the ones that a marker covers
 	nth    uint8
 	out    [2][]byte // thinking and answer that the current token released
 
 	// Messages with headers (thinktags.Channels).
 	part   messagePart
+	plain  bool   // in a message to the user, or behind it
 	call   bool   // in a message that calls a tool
 	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
 	head   []byte // the header so far
@@ -191,6 +192,7 @@ func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s S
 	case r.phase == Complete:
 	case eog:
 		s.Think, s.Answer = r.Flush()
+		s.Plain = r.plain
 		r.phase, s.Event = Complete, Completed
 	case r.tags == nil:
 		r.phase = OutputDecode
@@ -287,7 +289,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 		if r.phase == ThinkDecode {
 			s.Think = piece
 		} else {
-			s.Answer = r.show(piece)
+			s.Answer, s.Plain = r.show(piece), r.plain
 		}
 		if len(piece) > 0 {
 			r.part = inText
@@ -310,7 +312,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	if r.counted {
 		r.think++
 	}
-	s.Think, s.Answer = r.out[0], r.out[1]
+	s.Think, s.Answer, s.Plain = r.out[0], r.out[1], r.plain
 	return s
 }
 
@@ -452,6 +454,7 @@ func (r *Router) mark(n *matchNode, s *Step) {
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
 	r.call = r.calls && r.part.header() && len(r.tags.callHead) > 0 && bytes.Contains(r.head, r.tags.callHead)
+	r.plain = r.part.header() && r.recipe.User != "" && bytes.Contains(r.head, []byte(r.recipe.User))
 	thought := !r.call && r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
 	r.part, r.aside = inText, false
 	switch {

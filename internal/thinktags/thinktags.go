@@ -44,6 +44,7 @@ type Channels struct {
 	Message string   // ends the header
 	End     []string // end a message
 	Think   string   // a header that holds this text makes its message a thought
+	User    string   // a header that holds this text makes its message one to the user, without calls; "": none does
 	Call    string   // a header that holds this text makes its message a call of a tool; "" where no header does
 }
 
@@ -68,7 +69,8 @@ var Families = []Family{
 		Close: []string{"<|eom|><|start|>assistant to=user<|message|>"},
 		Channels: &Channels{
 			Turn: "<|start|>assistant", Answer: " to=user<|message|>",
-			Start: []string{"<|start|>"}, Message: "<|message|>", Think: "to=self", End: []string{"<|eom|>", "<|eot|>"},
+			Start: []string{"<|start|>"}, Message: "<|message|>", Think: "to=self", User: "to=user",
+			End: []string{"<|eom|>", "<|eot|>"},
 		},
 		Signs: [][]string{{"<|start|>assistant", "to=self", "<|message|>"}},
 	},
