@@ -50,7 +50,7 @@ func resolveCalls(t *chattmpl.Template, v toolcall.Vocabulary) *toolcall.Spec {
 
 // readCalls sets up the parser of tool calls for r's answer. prompt is its rendered conversation.
 func (m *model) readCalls(r *request, w *wire.Request, tools []toolcall.Tool, prompt string) {
-	if len(tools) == 0 || m.calls == nil {
+	if m.calls == nil || len(tools) == 0 && !m.calls.Speaks(prompt) {
 		return
 	}
 	r.callForm = m.calls

@@ -1,6 +1,7 @@
 package toolcalls
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -97,7 +98,50 @@ func (c *compiler) elements(a *toolcall.Args, v *jsonschema.Argument, depth int)
 	return c.b.Alt(
 		v.Members(jsonschema.Notation{Separator: a.Between, Names: c.b.Regex().Nothing(),
 			Member: func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, v.Name, depth+1) }}),
-		v.Items(func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, toolcall.Item, depth+1) }))
+		v.Items(a.Between, func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, toolcall.Item, depth+1) }))
+}
+
+// plainName is a key that needs no quotes.
+var plainName = regexp.MustCompile(`^[0-9A-Za-z_.-]+$`)
+
+// containers is the objects and lists that v may be, in the notation n. Others are written as JSON.
+func (c *compiler) containers(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
+	if depth == maxElements {
+		return v.JSON(jsonschema.Object | jsonschema.Array)
+	}
+	names, err := c.b.Regex().Parse("^(?:"+freeNames+")$", regex.ECMA)
+	if err != nil {
+		if c.err == nil {
+			c.err = err
+		}
+		return c.b.Nothing()
+	}
+	member := func(v *jsonschema.Argument) grammar.Node {
+		name := c.b.Terminal(v.Names)
+		if v.Name != "" {
+			name = c.b.Literal(v.Name)
+		}
+		if v.Name != "" && !plainName.MatchString(v.Name) {
+			return c.b.Nothing()
+		}
+		return c.b.Seq(c.b.Literal(n.KeyOpen), name, c.b.Literal(n.KeyClose), c.nested(n, v, depth+1))
+	}
+	entry := func(v *jsonschema.Argument) grammar.Node { return c.nested(n, v, depth+1) }
+	return c.b.Alt(
+		c.b.Seq(c.b.Literal("{"), v.Members(jsonschema.Notation{Separator: n.Separator, Names: names, Member: member}),
+			c.b.Literal("}")),
+		c.b.Seq(c.b.Literal("["), v.Items(n.Separator, entry), c.b.Literal("]")))
+}
+
+// nested is a value within a container.
+func (c *compiler) nested(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
+	const scalars = jsonschema.Number | jsonschema.Boolean | jsonschema.Null
+	if n.Quote == "" {
+		return c.b.Alt(v.JSON(scalars|jsonschema.String), c.python(v), c.containers(n, v, depth))
+	}
+	quote := c.b.Literal(n.Quote)
+	text := c.b.Terminal(c.without(v.Strings(), n.Quote))
+	return c.b.Alt(c.b.Seq(quote, text, quote), v.JSON(scalars), c.containers(n, v, depth))
 }
 
 // escaped is the name of an argument as it is written.
@@ -113,6 +157,8 @@ func (c *compiler) value(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argu
 ) grammar.Node {
 	of := jsonschema.Types(w.Types)
 	switch w.Style {
+	case toolcall.AsNested:
+		return c.containers(a.Nested, v, 0)
 	case toolcall.AsElements:
 		return c.elements(a, v, depth)
 	case toolcall.AsText:

@@ -1,5 +1,7 @@
 package toolcall
 
+import "strings"
+
 // Item is the name of a list's entries in the style AsElements.
 const Item = itemName
 
@@ -12,6 +14,14 @@ type Args struct {
 	Values  []Value
 	Close   Part
 	Escaped bool // names are escaped as in XML attributes
+	Nested  *Nested
+}
+
+// Nested is how the values of style AsNested are written: {key: value, …} and [value, …].
+type Nested struct {
+	KeyOpen, KeyClose string // around a key
+	Separator         string
+	Quote             string // around a string without escapes; "": strings, and other scalars, are JSON or Python
 }
 
 // Value is how a notation writes values of some types. What a parser makes of the text depends on the types that the
@@ -39,6 +49,7 @@ const (
 	AsJSON     Style = iota
 	AsText           // a string without quotes and escapes
 	AsPython         // None, True and False; strings in single quotes
+	AsNested         // objects and lists in the form's own notation: see Nested
 	AsElements       // objects and lists as arguments again; the entries of a list are named Item
 )
 
@@ -55,10 +66,14 @@ func (w writer) arguments(t *Tool) Part {
 		quote := literal(s.quote)
 		a.Between, a.Close = ",", Part{}
 		a.Values = []Value{{Types: typeString, Style: AsText, Open: Part{Seq: []Part{literal(":"), quote}},
-			Close: quote, Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")}}
+			Close: quote, Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")},
+			{Types: typeObject | typeArray, Style: AsNested, Open: literal(":")}}
+		a.Nested = &Nested{KeyClose: ":", Separator: ",", Quote: quote.Literal}
 	case Keywords:
 		a.Between = ", "
-		a.Values = []Value{{Types: anyType, Open: literal("=")}, {Types: anyType, Style: AsPython, Open: literal("=")}}
+		a.Values = []Value{{Types: anyType, Open: literal("=")}, {Types: anyType, Style: AsPython, Open: literal("=")},
+			{Types: typeObject | typeArray, Style: AsNested, Open: literal("=")}}
+		a.Nested = &Nested{KeyOpen: `"`, KeyClose: `": `, Separator: ", "}
 	}
 	return Part{Args: a}
 }
@@ -70,7 +85,9 @@ func (w writer) elements() (list []Value) {
 	seq := func(parts ...Part) Part {
 		var out []Part
 		for _, x := range parts {
-			if x.Literal != "" {
+			if before, after, ok := strings.Cut(x.Literal, "\n"); ok && before != "" && after != "" {
+				out = append(out, literal(before), w.space(inMiddle), literal(after))
+			} else if x.Literal != "" {
 				out = append(out, x)
 			}
 		}
