@@ -76,6 +76,7 @@ type Template struct {
 	tools     Tools
 	thoughts  thoughts
 	roles     roles
+	rewrites  [kinds]bool // texts that are not found in what it renders
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
@@ -96,6 +97,7 @@ func Compile(template string) (*Template, error) {
 			t.findTools()
 			t.findThoughts()
 			t.findRoles()
+			t.findRewrites()
 			return t, nil
 		}
 		if errors.Is(err, ErrTooLarge) {
@@ -115,6 +117,7 @@ func Compile(template string) (*Template, error) {
 	t.findTools()
 	t.findThoughts()
 	t.findRoles()
+	t.findRewrites()
 	return t, nil // refuses a lone user message: some conversation may still suit it
 }
 
