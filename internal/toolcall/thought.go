@@ -62,6 +62,9 @@ func (t *Thought) follow(events []Event) {
 
 // give gives the first n bytes of raw back as thought, without the fences of markers.
 func (t *Thought) give(n int) {
+	if n <= 0 {
+		return
+	}
 	for i := 0; i < n; i++ {
 		switch c := t.raw[i]; {
 		case c == thinktags.HiddenFence: // a control token is not shown

@@ -81,3 +81,14 @@ func TestThoughtAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations a piece", n)
 	}
 }
+
+// A long call is read in linear time.
+func TestLongCallInThought(t *testing.T) {
+	th := NewThought(ByName("hermes").Resolve(nil), testTools(t))
+	text := []byte(`<tool_call>{"name": "bash", "arguments": {"command": "` + strings.Repeat("x", DefaultMaxBytes))
+	n := len(th.Push(text))
+	rest, events := th.Finish(false)
+	if n += len(rest); n != len(text) || len(events) > 0 { // it is too long for a call
+		t.Errorf("%d of %d bytes, %v", n, len(text), events)
+	}
+}
