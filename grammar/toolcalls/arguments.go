@@ -1,7 +1,6 @@
 package toolcalls
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -95,14 +94,19 @@ func (c *compiler) elements(a *toolcall.Args, v *jsonschema.Argument, depth int)
 	if depth == maxElements || v.Types()&jsonschema.String != 0 {
 		return c.b.Nothing()
 	}
+	member := func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, v.Name, depth+1) }
+	entry := func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, toolcall.Item, depth+1) }
 	return c.b.Alt(
-		v.Members(jsonschema.Notation{Separator: a.Between, Names: c.b.Regex().Nothing(),
-			Member: func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, v.Name, depth+1) }}),
-		v.Items(a.Between, func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, toolcall.Item, depth+1) }))
+		v.Members(jsonschema.Notation{Separator: a.Between, Names: c.b.Regex().Nothing(), Member: member}),
+		v.Items(a.Between, entry))
 }
 
-// plainName is a key that needs no quotes.
-var plainName = regexp.MustCompile(`^[0-9A-Za-z_.-]+$`)
+// plainName reports whether a key needs no quotes.
+func plainName(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("_.-", r))
+	})
+}
 
 // containers is the objects and lists that v may be, in the notation n. Others are written as JSON.
 func (c *compiler) containers(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
@@ -121,15 +125,15 @@ func (c *compiler) containers(n *toolcall.Nested, v *jsonschema.Argument, depth 
 		if v.Name != "" {
 			name = c.b.Literal(v.Name)
 		}
-		if v.Name != "" && !plainName.MatchString(v.Name) {
+		if v.Name != "" && !plainName(v.Name) {
 			return c.b.Nothing()
 		}
 		return c.b.Seq(c.b.Literal(n.KeyOpen), name, c.b.Literal(n.KeyClose), c.nested(n, v, depth+1))
 	}
 	entry := func(v *jsonschema.Argument) grammar.Node { return c.nested(n, v, depth+1) }
+	members := v.Members(jsonschema.Notation{Separator: n.Separator, Names: names, Member: member})
 	return c.b.Alt(
-		c.b.Seq(c.b.Literal("{"), v.Members(jsonschema.Notation{Separator: n.Separator, Names: names, Member: member}),
-			c.b.Literal("}")),
+		c.b.Seq(c.b.Literal("{"), members, c.b.Literal("}")),
 		c.b.Seq(c.b.Literal("["), v.Items(n.Separator, entry), c.b.Literal("]")))
 }
 

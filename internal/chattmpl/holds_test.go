@@ -10,7 +10,8 @@ import (
 func TestRewritingTemplatesAreRenderedOnce(t *testing.T) {
 	const loop = `{% for m in messages %}[{{ m.role }}]{{ TEXT }}{% endfor %}`
 	for _, text := range []string{"m.content", "m.content|replace(' ', '_')",
-		"(m.content|lower if m.role == 'system' else m.content)", "(m.content|upper if m.role == 'tool' else m.content)",
+		"(m.content|lower if m.role == 'system' else m.content)",
+		"(m.content|upper if m.role == 'tool' else m.content)",
 		"(m.content|upper if m.role == 'assistant' else m.content)"} {
 		tmpl, err := Compile(strings.ReplaceAll(loop, "TEXT", text))
 		if err != nil {
