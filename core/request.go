@@ -65,9 +65,11 @@ type Request struct {
 	Lines     sampler.Lines      // ends it at a line
 	Thought   sampler.TextStream // the thinking; none apply
 	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
-	OneCall   bool               // the answer ends after its first call
-	Shareable int                // leading tokens that are the system prompt: see kvsnap.Prompt
-	Keep      int                // leading tokens that a context shift leaves alone
+	// Thinks reads calls with which the turn ends in a thought that the model does not close; nil: none are read.
+	Thinks    *toolcall.Thought
+	OneCall   bool // the answer ends after its first call
+	Shareable int  // leading tokens that are the system prompt: see kvsnap.Prompt
+	Keep      int  // leading tokens that a context shift leaves alone
 	// the caller reads a logits row of each prompt token: none of them is shared or restored
 	PromptRows bool
 	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)

@@ -86,19 +86,31 @@ func (c *Core) NoToken(r *Request, why sched.Reason) {
 // text splits a token's text into thinking and visible answer.
 func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte) (_, _ []byte, stopped bool) {
 	if len(m.Think) > 0 {
-		think = append(think, r.Thought.Pass(m.Think)...)
+		think = c.thought(r, m.Think, think)
 	}
 	if len(m.Answer) > 0 {
-		answer, stopped = c.answer(r, m.Answer, s, answer)
+		answer, stopped = c.answer(r, m.Answer, m.Plain, s, answer)
 	}
 	if m.Event.Has(meridian.ExitThink) {
+		if r.Thinks != nil {
+			think = append(think, r.Thought.Pass(r.Thinks.Close())...)
+		}
 		think = append(think, r.Thought.Flush()...)
 	}
 	if !stopped && (m.Event.Has(meridian.Completed) || r.Last || r.Generated() >= r.MaxTokens) {
 		// Text that was withheld as the beginning of a tag, a stop string or a character will not be continued.
 		t, rest := r.Control.Flush()
-		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)
-		answer, stopped = c.answer(r, rest, s, answer)
+		think = c.thought(r, t, think)
+		if r.Thinks != nil {
+			t, calls := r.Thinks.Finish(!m.Event.Has(meridian.Completed))
+			think = append(think, r.Thought.Pass(t)...)
+			answer, stopped = c.called(r, calls, s, answer)
+		}
+		think = append(think, r.Thought.Flush()...)
+		if stopped { // after the first call
+			return think, answer, true
+		}
+		answer, stopped = c.answer(r, rest, m.Plain, s, answer)
 		if !stopped && r.Calls != nil {
 			if m.Event.Has(meridian.Completed) || r.Last {
 				answer, stopped = c.called(r, r.Calls.Finish(), s, answer)
@@ -113,11 +125,22 @@ func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte)
 	return think, answer, stopped
 }
 
-// answer adds text of the answer to its visible part, and the calls in it to s.
-func (c *Core) answer(r *Request, text []byte, s *Said, answer []byte) (_ []byte, stopped bool) {
-	if r.Calls == nil {
+// thought adds text of a thought, except what may be calls, to its visible part.
+func (c *Core) thought(r *Request, text, think []byte) []byte {
+	if r.Thinks != nil {
+		text = r.Thinks.Push(text)
+	}
+	return append(think, r.Thought.Pass(text)...)
+}
+
+// answer adds text of the answer to its visible part, and the calls in it to s. plain: it holds none.
+func (c *Core) answer(r *Request, text []byte, plain bool, s *Said, answer []byte) (_ []byte, stopped bool) {
+	switch {
+	case r.Calls == nil:
 		text, stopped = r.show(text)
 		return append(answer, text...), stopped
+	case plain:
+		return c.called(r, r.Calls.Quote(text), s, answer)
 	}
 	return c.called(r, r.Calls.Push(text), s, answer)
 }

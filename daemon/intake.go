@@ -246,6 +246,7 @@ func priorityClass(w *wire.Request) sched.Class {
 func (s *Server) setThinking(m *model, r *request, w *wire.Request, begin meridian.Begin) *wire.Error {
 	opt := m.thinkOptions(w, r.MaxTokens, r.continued)
 	opt.Calls, opt.Bound = r.Calls != nil, r.form != nil
+	opt.CallsInThought = r.Thinks != nil
 	opt.Headed, opt.CallsOnly = r.form != nil && r.form.headed, r.form != nil && r.form.calls
 	var err error
 	if r.ctl, err = meridian.NewControl(m.think, m.tags, opt, begin); err != nil {

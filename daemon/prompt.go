@@ -105,12 +105,18 @@ func (m *model) renderRequest(
 	if text, changes, err = m.renderTurn(marked, in, false); err != nil {
 		return "", true, nil, err
 	}
-	if i := strings.LastIndex(text, m.markers.end); i >= 0 {
+	thought, content := msgs[last].ReasoningContent, msgs[last].Content
+	if i := strings.LastIndex(text, m.markers.end); i >= 0 && m.tags.Continues(text[:i], thought, content) {
 		return text[:i], true, changes, nil
 	}
-	// The template omits the message: append its text unchanged to the opening of an answer.
+	// The template omits the message, or puts an answer into a thought or a thought into the answer: its texts are
+	// appended to the opening of an answer.
+	if content == "" && thought != "" {
+		in.vars = maps.Clone(in.vars)
+		maps.Copy(in.vars, m.thinking.Vars(chattmpl.Thinking{Mode: chattmpl.ModeOn}))
+	}
 	text, changes, err = m.renderTurn(msgs[:last], in, true)
-	return text + msgs[last].Content, true, changes, err
+	return m.tags.Continue(text, thought, content), true, changes, err
 }
 
 // render renders a conversation up to the opening of its next answer.

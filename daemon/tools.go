@@ -60,20 +60,24 @@ func resolveCalls(t *chattmpl.Template, v toolcall.Vocabulary) *toolcall.Spec {
 
 // readCalls sets up the parser of tool calls for r's answer. prompt is its rendered conversation.
 func (m *model) readCalls(r *request, w *wire.Request, tools []toolcall.Tool, prompt string) {
-	if len(tools) == 0 || m.calls == nil {
+	if m.calls == nil || len(tools) == 0 && !m.calls.Speaks(prompt) {
 		return
 	}
 	r.callForm = m.calls
-	r.Calls = toolcall.NewParser(m.calls, toolcall.NewTools(tools), toolcall.Options{Begun: m.calls.Begun(prompt)})
+	list := toolcall.NewTools(tools)
+	r.Calls = toolcall.NewParser(m.calls, list, toolcall.Options{Begun: m.calls.Begun(prompt)})
 	r.OneCall = !w.ParallelToolCalls
+	if !m.calls.Headed() { // headers tell thoughts and calls apart
+		r.Thinks = toolcall.NewThought(m.calls, list)
+	}
 	r.stopTokens = append(r.stopTokens[:len(r.stopTokens):len(r.stopTokens)], m.calls.Stop()...)
 }
 
 // piece returns the text of a token of r's answer; for a control token that marks a call, the marker's text. thought
-// says that the token is part of a thought's text.
+// says that the token is part of a thought's text, where the headers of messages tell calls.
 func (l *loop) piece(r *request, tok core.Token, thought bool) []byte {
 	piece := l.vocab.Piece(tok)
-	if r.callForm == nil || thought {
+	if r.callForm == nil || thought && r.Thinks == nil {
 		return piece
 	}
 	return r.callForm.Piece(tok, piece)

@@ -107,7 +107,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 	}
 	c.owed, c.headed = opt.Bound, opt.Headed
 	c.bound = opt.Bound && !opt.Headed
-	c.Router.calls = opt.Calls
+	c.Router.calls, c.Router.marked = opt.Calls, opt.CallsInThought
 	if tags == nil {
 		return c, nil
 	}

@@ -1,5 +1,7 @@
 package meridian
 
+import "slices"
+
 // matcher finds markers in a stream of bytes with one table look-up per byte: the automaton of Aho and Corasick
 // ("Efficient string matching", CACM 18, 1975). Its state is the longest suffix of the stream that begins a marker; the
 // state's depth is the number of bytes to hold back. It is built once per model and shared by all requests.
@@ -12,6 +14,8 @@ type matchNode struct {
 	depth int // bytes from the root, to be held back in this state
 	match int // length of the longest marker that ends here, 0 = none
 	kind  markKind
+	// longer: a marker that ends here begins a longer one, for which the matcher waits (longest).
+	longer bool
 }
 
 // markKind is the meaning of a marker.
@@ -20,6 +24,7 @@ type markKind uint8
 const (
 	markOpen    markKind = iota // begins a thought
 	markClose                   // ends a thought
+	markAside                   // begins a thought within the answer
 	markHidden                  // never shown
 	markWrap                    // hidden where the answer begins
 	markUnwrap                  // hidden where the answer ends
@@ -77,6 +82,20 @@ func newMatcher(marks ...mark) *matcher {
 			queue = append(queue, t)
 		}
 	}
+	return m
+}
+
+// longest makes m wait for the rest of a longer marker behind a marker with which it begins.
+func (m *matcher) longest() *matcher {
+	if m == nil {
+		return nil
+	}
+	for s := range m.node {
+		n := &m.node[s]
+		n.longer = n.match == n.depth && slices.ContainsFunc(m.next[s][:],
+			func(t uint16) bool { return m.node[t].depth == n.depth+1 })
+	}
+	m.node[0].longer = false
 	return m
 }
 

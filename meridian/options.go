@@ -103,6 +103,8 @@ type Options struct {
 	// The answer then comes with the markers of control tokens between fences (package thinktags), and a message to a
 	// tool with its header, for the parser of calls.
 	Calls bool
+	// CallsInThought says that thoughts come with the markers that a parser of calls needs, too.
+	CallsInThought bool
 }
 
 // Options returns the options of a request without a "think" object.

@@ -63,6 +63,8 @@ type Step struct {
 	// Think and Answer are the bytes that this token releases: thinking and visible text, without tags. They may be
 	// parts of UTF-8 characters. They are read-only and valid until the next call.
 	Think, Answer []byte
+	// Plain: Answer is text of a message to the user. It holds no calls where messages have recipients.
+	Plain bool
 }
 
 // Summary is the "think" object of a request's eos frame.

@@ -44,6 +44,7 @@ type Router struct {
 	maxBlocks int
 	blocks    int  // opened so far
 	calls     bool // the request has tools: the answer comes with the markers that a tool parser needs
+	marked    bool // thoughts come with such markers too
 	verbatim  bool // within a call: its text holds no markers of thinking
 	think     int  // think tokens in all blocks
 
@@ -52,12 +53,14 @@ type Router struct {
 	m      *matcher // of the current phase; nil: no marker to look for
 	state  uint16
 	held   []heldByte
+	ended  int                       // bytes of held that are a marker, unless they begin a longer one; 0: none
 	recent [maxMarkerBytes]tokenSize // ring of the last tokens, to find the ones that a marker covers
 	nth    uint8
 	out    [2][]byte // thinking and answer that the current token released
 
 	// Messages with headers (thinktags.Channels).
 	part   messagePart
+	plain  bool   // in a message to the user, or behind it
 	call   bool   // in a message that calls a tool
 	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
 	head   []byte // the header so far
@@ -189,6 +192,7 @@ func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s S
 	case r.phase == Complete:
 	case eog:
 		s.Think, s.Answer = r.Flush()
+		s.Plain = r.plain
 		r.phase, s.Event = Complete, Completed
 	case r.tags == nil:
 		r.phase = OutputDecode
@@ -285,7 +289,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 		if r.phase == ThinkDecode {
 			s.Think = piece
 		} else {
-			s.Answer = r.show(piece)
+			s.Answer, s.Plain = r.show(piece), r.plain
 		}
 		if len(piece) > 0 {
 			r.part = inText
@@ -308,7 +312,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	if r.counted {
 		r.think++
 	}
-	s.Think, s.Answer = r.out[0], r.out[1]
+	s.Think, s.Answer, s.Plain = r.out[0], r.out[1], r.plain
 	return s
 }
 
@@ -318,11 +322,17 @@ func (r *Router) push(b heldByte, s *Step) {
 		r.release(b)
 		return
 	}
+	if n := &r.m.node[r.m.next[r.state][byte(b)]]; r.ended > 0 && n.depth != len(r.held)+1 {
+		r.settle(s)
+		r.push(b, s)
+		return
+	}
 	r.held = append(r.held, b)
 	r.state = r.m.next[r.state][byte(b)]
 	n := &r.m.node[r.state]
+	waits := n.longer || r.ended > 0 && n.match != n.depth
 	keep := n.depth
-	if n.match > 0 {
+	if n.match > 0 && !waits {
 		keep = n.match
 	}
 	if plain := len(r.held) - keep; plain > 0 {
@@ -348,8 +358,27 @@ func (r *Router) push(b heldByte, s *Step) {
 			return
 		}
 	}
-	if n.match > 0 {
+	switch {
+	case n.longer:
+		r.ended = n.match
+	case n.match > 0 && !waits:
+		r.ended = 0
 		r.mark(n, s)
+	}
+}
+
+// settle acts on the marker with which the held text begins, which is none of a longer one, and reads the rest again.
+func (r *Router) settle(s *Step) {
+	var again [2 * maxMarkerBytes]heldByte
+	rest := again[:copy(again[:], r.held[r.ended:])]
+	n := r.m.next[0][byte(r.held[0])]
+	for _, b := range r.held[1:r.ended] {
+		n = r.m.next[n][byte(b)]
+	}
+	r.held, r.ended = r.held[:r.ended], 0
+	r.mark(&r.m.node[n], s)
+	for _, b := range rest {
+		r.push(b, s)
 	}
 }
 
@@ -368,6 +397,10 @@ func (r *Router) mark(n *matchNode, s *Step) {
 		r.counted = r.counted || !r.forced && r.left > 0
 	case markClose:
 		r.exit(s)
+	case markAside:
+		r.aside = true
+	case markHidden:
+		r.aside = r.aside && r.recipe != nil
 	case markWrap:
 		if !r.leading || r.wrapped {
 			r.releaseHeld()
@@ -421,6 +454,7 @@ func (r *Router) mark(n *matchNode, s *Step) {
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
 	r.call = r.calls && r.part.header() && len(r.tags.callHead) > 0 && bytes.Contains(r.head, r.tags.callHead)
+	r.plain = r.part.header() && r.recipe.User != "" && bytes.Contains(r.head, []byte(r.recipe.User))
 	thought := !r.call && r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
 	r.part, r.aside = inText, false
 	switch {
@@ -446,13 +480,13 @@ func (r *Router) releaseHeld() {
 	for _, b := range r.held {
 		r.release(b)
 	}
-	r.held = r.held[:0]
+	r.held, r.ended = r.held[:0], 0
 }
 
 // release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
-	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && r.phase != ThinkDecode:
+	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && (r.phase != ThinkDecode || r.marked):
 		r.text(byte(b))
 	case b&hidden != 0:
 	case r.part.header():
@@ -557,6 +591,10 @@ func (r *Router) uncount(n int) {
 func (r *Router) Flush() (think, answer []byte) {
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
 	r.headless()
+	if r.ended > 0 {
+		var s Step
+		r.settle(&s)
+	}
 	r.releaseHeld()
 	r.state = 0
 	r.tail = r.tail[:0]

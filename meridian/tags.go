@@ -89,6 +89,7 @@ type Tags struct {
 	callSeq           []runtime.Token  // closes a thought before a call
 	nextSeq           []runtime.Token  // ends one and begins the next; nil where no header says that it calls
 	suffix            string           // text between close tag and answer
+	opensLine         bool             // a line break follows the open tag
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
 
@@ -127,17 +128,21 @@ func Assume(v Vocabulary) (*Tags, error) {
 	return t, nil
 }
 
+// configured is the family of markers that a user named.
+const configured = "configured"
+
 // Resolve turns markers into tags. The line breaks between close tag and answer are taken from template, which may be
 // "".
 func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("markers: %w", err)
 	}
-	return resolve(v, thinktags.Family{Name: "configured", Open: m.Open, Close: m.Close}, template)
+	return resolve(v, thinktags.Family{Name: configured, Open: m.Open, Close: m.Close}, template)
 }
 
 func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 	t := &Tags{vocab: v, family: f, suffix: suffixOf(template, f.Close[0]), boundary: map[string]bool{}}
+	t.opensLine = strings.Contains(template, f.Open[0]+"\n") || strings.Contains(template, f.Open[0]+`\n`)
 	known := map[string]special{}
 	texts := t.markers()
 	mentioned := func(text string) bool {
@@ -270,9 +275,16 @@ func (t *Tags) build(known map[string]special) {
 	t.before = newMatcher(slices.Concat(rest, open, shut)...)
 	t.inside = newMatcher(shut...)
 	t.reopens = newMatcher(slices.Concat(rest, open)...)
-	t.answer = newMatcher(rest...)
+	if t.answer = newMatcher(rest...); f.Aside {
+		t.answer = newMatcher(slices.Concat(rest, marks(markAside, f.Open...))...)
+	}
 	if begins := slices.Concat(marks(markHidden, f.Hidden...), marks(markWrap, f.Wrap[0])); len(begins) > 0 {
 		t.begins = newMatcher(begins...)
+	}
+	if f.Name != configured {
+		for _, m := range []*matcher{t.before, t.reopens, t.answer, t.begins} {
+			m.longest()
+		}
 	}
 }
 
@@ -430,6 +442,53 @@ func (t *Tags) Begin(prompt string, continued bool) (b Begin) {
 	b.Thinking = open > shut
 	b.Closed = shut > open && strings.TrimSpace(turn[shut:]) == ""
 	return b
+}
+
+// Continues reports whether prompt, which ends within an answer with this thought and content, ends where the answer
+// goes on: in the thought if there is no content, else in the content.
+func (t *Tags) Continues(prompt, thought, content string) bool {
+	if !t.Known() || thought == "" && content == "" {
+		return true
+	}
+	if content != "" && lastOf(content, t.family.Open) >= 0 {
+		return true // the client wrote markers itself
+	}
+	b := t.Begin(prompt, true)
+	return b.Thinking == (content == "") && !b.Header
+}
+
+// Continue returns the prompt whose end is an answer with this thought and content, to be continued. opening is a
+// prompt that ends where an answer begins.
+func (t *Tags) Continue(opening, thought, content string) string {
+	if !t.Known() {
+		return opening + content
+	}
+	f, b := &t.family, t.Begin(opening, false)
+	prompt, gap := opening, ""
+	switch {
+	case b.Thinking:
+	case thought == "" && f.Channels == nil:
+		return prompt + content
+	case thought == "":
+		return prompt + f.Channels.Answer + content
+	case b.Header || !b.Closed:
+		if prompt += f.Open[0]; f.Channels == nil && t.opensLine {
+			prompt += "\n"
+		}
+	default: // the template has closed the thought
+		return prompt + content
+	}
+	if content == "" {
+		return prompt + thought
+	}
+	if thought != "" && strings.HasSuffix(prompt, "\n") && f.Channels == nil {
+		gap = "\n"
+	}
+	prompt += thought + gap + cmp.Or(f.Force, f.Close[0])
+	if f.Channels == nil {
+		prompt += t.suffix
+	}
+	return prompt + content
 }
 
 // beginIn is Begin for a format with headers.

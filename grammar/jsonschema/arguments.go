@@ -53,7 +53,7 @@ func AddMembers(b *grammar.Builder, schema []byte, n Notation, o Options, l Limi
 	alts := []grammar.Node{}
 	for _, obj := range s.objs {
 		for _, q := range c.resolveHas(p, obj) {
-			alts = append(alts, c.emitMembers(p, q, n))
+			alts = append(alts, c.emitMembers(p, q, n, c.doc.root.root.get("properties") != nil))
 		}
 	}
 	if len(alts) == 0 && c.err == nil {
@@ -62,8 +62,8 @@ func AddMembers(b *grammar.Builder, schema []byte, n Notation, o Options, l Limi
 	return c.result(b.Alt(alts...))
 }
 
-// emitMembers writes the members of q in the notation n.
-func (c *compiler) emitMembers(p *place, q requirement, n Notation) grammar.Node {
+// emitMembers writes the members of q in the notation n. named: the schema lists its members.
+func (c *compiler) emitMembers(p *place, q requirement, n Notation, named bool) grammar.Node {
 	o := q.object
 	if q.distinct || c.uncounted(o) {
 		c.refuse(p, "minProperties", "members that properties does not list cannot be counted")
@@ -102,7 +102,7 @@ func (c *compiler) emitMembers(p *place, q requirement, n Notation) grammar.Node
 		class(k, 1)
 	}
 	// additionalProperties that allow anything allow what the model was not told of.
-	named := len(o.props) > 0 || c.doc.root.root.get("properties") != nil
+	named = named || len(o.props) > 0
 	for _, k := range o.classes {
 		if k.value != nothing && !(named && k.value == anything) {
 			class(k, 0)
@@ -116,6 +116,47 @@ func (c *compiler) emitMembers(p *place, q requirement, n Notation) grammar.Node
 		return c.b.Empty()
 	}
 	return c.b.Unordered(c.b.Literal(n.Separator), least, o.max, members...)
+}
+
+// Members returns the argument's objects in notation n, as AddMembers does.
+func (a *Argument) Members(n Notation) grammar.Node {
+	var alts []grammar.Node
+	for _, o := range a.value.objs {
+		for _, q := range a.c.resolveHas(a.place, o) {
+			alts = append(alts, a.c.emitMembers(a.place, q, n, false))
+		}
+	}
+	return a.c.b.Alt(alts...)
+}
+
+// Items returns the argument's arrays as their entries, with separator between. An array that prefixItems, contains or
+// uniqueItems restricts is left out.
+func (a *Argument) Items(separator string, entry func(item *Argument) grammar.Node) grammar.Node {
+	var alts []grammar.Node
+	for _, list := range a.value.arrs {
+		if len(list.prefix) > 0 || len(list.contains) > 0 || list.unique {
+			continue
+		}
+		if list.max == 0 || list.rest == nothing {
+			alts = append(alts, a.c.b.Empty())
+			continue
+		}
+		at := a.c.nodes[list.rest].place
+		if at == nil {
+			at = a.place
+		}
+		item := entry(&Argument{c: a.c, place: at, value: a.c.setOf(list.rest)})
+		b, most := a.c.b, unbounded
+		if list.max > 0 {
+			most = list.max - 1
+		}
+		all := b.Seq(item, b.Repeat(b.Seq(b.Literal(separator), item), max(list.min-1, 0), most))
+		if list.min == 0 {
+			all = b.Optional(all)
+		}
+		alts = append(alts, all)
+	}
+	return a.c.b.Alt(alts...)
 }
 
 // Types are the types of the values that the argument may have.

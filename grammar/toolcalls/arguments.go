@@ -1,6 +1,7 @@
 package toolcalls
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/grammar"
@@ -60,20 +61,91 @@ func (c *compiler) oneByOne(a *toolcall.Args, schema []byte) (grammar.Node, erro
 	if err != nil {
 		return 0, err
 	}
-	open, shut := c.part(&a.Open), c.part(&a.Close)
+	if slices.ContainsFunc(a.Values, func(v toolcall.Value) bool { return v.Named != "" }) {
+		names = c.b.Regex().Nothing() // a grammar cannot repeat a name that it does not know
+	}
 	return jsonschema.AddMembers(c.b, schema, jsonschema.Notation{Separator: a.Between, Names: names,
-		Member: func(v *jsonschema.Argument) grammar.Node {
-			name := c.b.Terminal(v.Names)
-			if v.Name != "" {
-				name = c.b.Literal(escaped(v.Name, a.Escaped))
-			}
-			var values []grammar.Node
-			for i := range a.Values {
-				w := &a.Values[i]
-				values = append(values, c.b.Seq(c.part(&w.Open), c.value(w, v), c.part(&w.Close)))
-			}
-			return c.b.Seq(open, name, c.b.Alt(values...), shut)
-		}}, options, c.limits)
+		Member: func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, v.Name, 0) }}, options, c.limits)
+}
+
+// argument is one argument, with its name.
+func (c *compiler) argument(a *toolcall.Args, v *jsonschema.Argument, text string, depth int) grammar.Node {
+	name := c.b.Terminal(v.Names)
+	if text != "" {
+		name = c.b.Literal(escaped(text, a.Escaped))
+	}
+	var values []grammar.Node
+	for i := range a.Values {
+		w := &a.Values[i]
+		shut := c.part(&w.Close)
+		if w.Named != "" {
+			shut = c.b.Seq(shut, name, c.b.Literal(w.Named))
+		}
+		values = append(values, c.b.Seq(c.part(&w.Open), c.value(a, w, v, text, depth), shut))
+	}
+	return c.b.Seq(c.part(&a.Open), name, c.b.Alt(values...), c.part(&a.Close))
+}
+
+// maxElements bounds elements within elements: what is deeper is written as JSON.
+const maxElements = 4
+
+// elements is the objects and lists that v may be, as elements. The parser takes what may be a string for one.
+func (c *compiler) elements(a *toolcall.Args, v *jsonschema.Argument, depth int) grammar.Node {
+	if depth == maxElements || v.Types()&jsonschema.String != 0 {
+		return c.b.Nothing()
+	}
+	member := func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, v.Name, depth+1) }
+	entry := func(v *jsonschema.Argument) grammar.Node { return c.argument(a, v, toolcall.Item, depth+1) }
+	return c.b.Alt(
+		v.Members(jsonschema.Notation{Separator: a.Between, Names: c.b.Regex().Nothing(), Member: member}),
+		v.Items(a.Between, entry))
+}
+
+// plainName reports whether a key needs no quotes.
+func plainName(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("_.-", r))
+	})
+}
+
+// containers is the objects and lists that v may be, in the notation n. Others are written as JSON.
+func (c *compiler) containers(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
+	if depth == maxElements {
+		return v.JSON(jsonschema.Object | jsonschema.Array)
+	}
+	names, err := c.b.Regex().Parse("^(?:"+freeNames+")$", regex.ECMA)
+	if err != nil {
+		if c.err == nil {
+			c.err = err
+		}
+		return c.b.Nothing()
+	}
+	member := func(v *jsonschema.Argument) grammar.Node {
+		name := c.b.Terminal(v.Names)
+		if v.Name != "" {
+			name = c.b.Literal(v.Name)
+		}
+		if v.Name != "" && !plainName(v.Name) {
+			return c.b.Nothing()
+		}
+		return c.b.Seq(c.b.Literal(n.KeyOpen), name, c.b.Literal(n.KeyClose), c.nested(n, v, depth+1))
+	}
+	entry := func(v *jsonschema.Argument) grammar.Node { return c.nested(n, v, depth+1) }
+	members := v.Members(jsonschema.Notation{Separator: n.Separator, Names: names, Member: member})
+	return c.b.Alt(
+		c.b.Seq(c.b.Literal("{"), members, c.b.Literal("}")),
+		c.b.Seq(c.b.Literal("["), v.Items(n.Separator, entry), c.b.Literal("]")))
+}
+
+// nested is a value within a container.
+func (c *compiler) nested(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
+	const scalars = jsonschema.Number | jsonschema.Boolean | jsonschema.Null
+	if n.Quote == "" {
+		return c.b.Alt(v.JSON(scalars|jsonschema.String), c.python(v), c.containers(n, v, depth))
+	}
+	quote := c.b.Literal(n.Quote)
+	text := c.b.Terminal(c.without(v.Strings(), n.Quote))
+	return c.b.Alt(c.b.Seq(quote, text, quote), v.JSON(scalars), c.containers(n, v, depth))
 }
 
 // escaped is the name of an argument as it is written.
@@ -85,11 +157,16 @@ func escaped(name string, escape bool) string {
 }
 
 // value is what v may be in the way w.
-func (c *compiler) value(w *toolcall.Value, v *jsonschema.Argument) grammar.Node {
+func (c *compiler) value(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argument, name string, depth int,
+) grammar.Node {
 	of := jsonschema.Types(w.Types)
 	switch w.Style {
+	case toolcall.AsNested:
+		return c.containers(a.Nested, v, 0)
+	case toolcall.AsElements:
+		return c.elements(a, v, depth)
 	case toolcall.AsText:
-		return c.text(w, v)
+		return c.text(a, w, v, name)
 	case toolcall.AsPython:
 		return c.python(v)
 	}
@@ -97,8 +174,11 @@ func (c *compiler) value(w *toolcall.Value, v *jsonschema.Argument) grammar.Node
 }
 
 // text is the strings that v may be, without quotes and escapes.
-func (c *compiler) text(w *toolcall.Value, v *jsonschema.Argument) grammar.Node {
-	s := c.b.Regex()
+func (c *compiler) text(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argument, name string) grammar.Node {
+	s, until := c.b.Regex(), w.Until
+	if w.Named != "" {
+		until += name + w.Named
+	}
 	if words, ok := v.Words(); ok { // the parser knows them
 		if w.Lone != "" {
 			kept := words[:0]
@@ -109,9 +189,12 @@ func (c *compiler) text(w *toolcall.Value, v *jsonschema.Argument) grammar.Node 
 			}
 			words = kept
 		}
-		return c.b.Terminal(c.without(s.Literals(words), w.Until))
+		return c.b.Terminal(c.without(s.Literals(words), until))
 	}
-	e := c.without(v.Strings(), w.Until)
+	e := c.without(v.Strings(), until)
+	if w.Named != "" && v.Types() == jsonschema.AllTypes { // elements are read as such where anything may come
+		e = c.without(e, a.Open.Literal)
+	}
 	for _, lone := range w.Lone {
 		e = c.without(e, string(lone))
 	}

@@ -24,6 +24,7 @@ const (
 	callsAsText
 	textInThought
 	resultsSorted
+	toolsAsText
 	rearranged
 	changeKinds
 )
@@ -55,6 +56,8 @@ var changeTexts = [changeKinds][2]string{
 		"template does not take both."},
 	resultsSorted: {"results_sorted", "Results were put into the order of their calls: the chat template shows no " +
 		"call ids."},
+	toolsAsText: {"tools_as_text", "The tools were described in the system message: the chat template fails with " +
+		"them."},
 	rearranged: {"rearranged", "The conversation was rendered in strict turns of user and assistant: the chat " +
 		"template refused it otherwise, or left out a text."},
 }

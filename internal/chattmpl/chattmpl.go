@@ -76,6 +76,7 @@ type Template struct {
 	tools     Tools
 	thoughts  thoughts
 	roles     roles
+	rewrites  [kinds]bool // texts that are not found in what it renders
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
@@ -96,6 +97,7 @@ func Compile(template string) (*Template, error) {
 			t.findTools()
 			t.findThoughts()
 			t.findRoles()
+			t.findRewrites()
 			return t, nil
 		}
 		if errors.Is(err, ErrTooLarge) {
@@ -115,6 +117,7 @@ func Compile(template string) (*Template, error) {
 	t.findTools()
 	t.findThoughts()
 	t.findRoles()
+	t.findRewrites()
 	return t, nil // refuses a lone user message: some conversation may still suit it
 }
 
@@ -163,6 +166,15 @@ func (t *Template) RenderChanged(in Input) (string, []Change, error) {
 	}
 	if complete.changes != nil { // a text that the template alters is not found in any of them
 		return complete.out, complete.changes.list(), nil
+	}
+	if len(in.Tools) > 0 && t.tools.Offered { // it may fail with these tools
+		plain := *t
+		plain.tools.Offered = false
+		if out, changes, err := plain.RenderChanged(in); err == nil {
+			var c changeCount
+			c.add(toolsAsText)
+			return out, append(c.list(), changes...), nil
+		}
 	}
 	return "", nil, first.err
 }

@@ -1,6 +1,11 @@
 package chattmpl
 
-import "strings"
+import (
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/toolcall"
+)
 
 // holds reports whether a rendering has the texts of msgs, in their order, and the tools. A template may trim a text,
 // quote it or take markers out of it: a run of letters, digits and spaces stands for each. The first system message
@@ -13,7 +18,7 @@ func (t *Template) holds(out string, msgs []Message, in *Input) bool {
 	at := 0
 	for i := range msgs {
 		m := &msgs[i]
-		if m.Role == "assistant" && strings.ContainsAny(m.Content, "<[◁") {
+		if t.rewrites[textKind(m)] || m.Role == "assistant" && strings.ContainsAny(m.Content, "<[◁") {
 			continue
 		}
 		word := plainRun(m.Content)
@@ -30,6 +35,42 @@ func (t *Template) holds(out string, msgs []Message, in *Input) bool {
 		at += next + len(word)
 	}
 	return true
+}
+
+// textKind is kindOfMessage, or system.
+func textKind(m *Message) kind {
+	if isSystem(m) {
+		return system
+	}
+	return kindOfMessage(m)
+}
+
+// findRewrites finds the messages whose texts the template rewrites, so that holds never finds them: a conversation
+// would be rendered in each manner with every request. It needs t.roles.
+func (t *Template) findRewrites() {
+	t.rewrites = [kinds]bool{}
+	const text = "uma Probe 12 text"
+	probe := func(msgs ...Message) {
+		in := Input{Messages: msgs, Now: time.Unix(0, 0), steps: probeSteps,
+			AddGenerationPrompt: msgs[len(msgs)-1].Role != "assistant"}
+		var c changeCount
+		prepared := t.prepared(&in, &manner{&t.roles, t.tools.Calls, t.tools.Results}, &c)
+		out, err := t.render(&in, prepared)
+		for i := range prepared {
+			if k := textKind(&prepared[i]); err == nil && strings.Contains(prepared[i].Content, text) &&
+				!strings.Contains(out, text) {
+				t.rewrites[k] = true
+			}
+		}
+	}
+	call := []toolcall.Call{{ID: "umacall01", Name: probeTool.Name, Arguments: `{"uma_word": "x"}`}}
+	ask := Message{Role: "user", Content: "uma"}
+	probe(Message{Role: "user", Content: text})
+	probe(Message{Role: "system", Content: text}, ask)
+	probe(ask, Message{Role: "assistant", Content: text}, ask)
+	probe(ask, Message{Role: "assistant", Calls: call}, Message{Role: "tool", Content: text, CallID: "umacall01"})
+	probe(ask, Message{Role: "assistant", Content: text, Calls: call},
+		Message{Role: "tool", Content: "uma", CallID: "umacall01"})
 }
 
 // maxRun bounds a run, and what is read of a text to find it.

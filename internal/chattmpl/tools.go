@@ -35,6 +35,7 @@ type Tools struct {
 	needIDs  bool        // it does not take calls without ids
 	raw      bool        // arguments that are no JSON object are rendered as they are, handed over as text
 	values   bool        // arguments that are another JSON value are rendered as it
+	fill     bool        // it fails with schemas that lack descriptions: they get empty ones
 }
 
 // contentForm is how a message with calls and no text is handed over.
@@ -56,6 +57,11 @@ var (
 		{ID: "umacall02", Name: probeTool.Name, Arguments: `{"uma_word":  "uma other", "uma_count": 732}`},
 	}
 )
+
+// bareTool has no description, and nor have its parameters.
+var bareTool = toolcall.Tool{Name: probeTool.Name, Parameters: []byte(`{"type":"object","properties":{` +
+	`"uma_word":{"type":"string"},"uma_map":{"type":"object","properties":{"uma_x":{"type":"integer"}}},` +
+	`"uma_list":{"type":"array"},"uma_any":{}}}`)}
 
 const (
 	probeQuestion = "uma-question"
@@ -91,6 +97,13 @@ func (t *Template) findTools() {
 	}
 	if slow {
 		return // a template that is made to take time
+	}
+	if r.Offered {
+		if _, err := render([]toolcall.Tool{bareTool}, true, ask); err != nil {
+			r.fill = true
+			_, err = render([]toolcall.Tool{bareTool}, true, ask)
+			r.fill = err == nil
+		}
 	}
 	before, _ := render(offer, false, ask)
 	plain, err := render(offer, false, ask, Message{Role: "assistant", Content: "~~"})
@@ -257,7 +270,11 @@ func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 		schema := any(jinja.NewDict("type", "object", "properties", jinja.NewDict()))
 		if len(tools[i].Parameters) > 0 {
 			var err error
-			if schema, err = jinja.ParseJSON(tools[i].Parameters); err != nil {
+			text := tools[i].Parameters
+			if t.tools.fill {
+				text = described(text)
+			}
+			if schema, err = jinja.ParseJSON(text); err != nil {
 				return nil, fmt.Errorf("%w: the parameters of tool %q: %w", ErrRefused, tools[i].Name, err)
 			}
 		}

@@ -21,6 +21,9 @@ type Family struct {
 
 	// Hidden are markers of the answer that are never shown, such as the token that opens it.
 	Hidden []string
+	// Aside: a thought behind text of the answer is thinking too, however many a turn may have. It ends with any of
+	// Hidden.
+	Aside bool
 	// Wrap are the texts around the whole answer: the first is dropped where the answer begins, the second where it
 	// ends. Both are ordinary text elsewhere.
 	Wrap [2]string
@@ -41,6 +44,7 @@ type Channels struct {
 	Message string   // ends the header
 	End     []string // end a message
 	Think   string   // a header that holds this text makes its message a thought
+	User    string   // a header that holds this text makes its message one to the user, without calls; "": none does
 	Call    string   // a header that holds this text makes its message a call of a tool; "" where no header does
 }
 
@@ -65,14 +69,15 @@ var Families = []Family{
 		Close: []string{"<|eom|><|start|>assistant to=user<|message|>"},
 		Channels: &Channels{
 			Turn: "<|start|>assistant", Answer: " to=user<|message|>",
-			Start: []string{"<|start|>"}, Message: "<|message|>", Think: "to=self", End: []string{"<|eom|>", "<|eot|>"},
+			Start: []string{"<|start|>"}, Message: "<|message|>", Think: "to=self", User: "to=user",
+			End: []string{"<|eom|>", "<|eot|>"},
 		},
 		Signs: [][]string{{"<|start|>assistant", "to=self", "<|message|>"}},
 	},
 	{
 		Name:  "sections",
 		Open:  []string{"<|open|>think<|sep|>"},
-		Close: []string{"<|close|>think<|sep|>"},
+		Close: []string{"<|close|>think<|sep|>", "<|open|>response<|sep|>"}, // it may leave the end out
 		Force: "<|close|>think<|sep|><|open|>response<|sep|>", ForceCall: "<|close|>think<|sep|>",
 		Hidden: []string{"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
 			"<|end_of_msg|>"},
@@ -80,9 +85,10 @@ var Families = []Family{
 		Vocab: []string{"<|open|>", "<|close|>", "<|sep|>"},
 	},
 	{
-		Name:  "thought channel",
-		Open:  []string{"<|channel>thought"},
-		Close: []string{"<channel|>"},
+		Name:   "thought channel",
+		Open:   []string{"<|channel>thought"},
+		Close:  []string{"<channel|>"},
+		Hidden: []string{"<|channel>", "<channel|>"}, Aside: true,
 		Signs: [][]string{{"<|channel>", "<channel|>"}},
 		Vocab: []string{"<|channel>", "<channel|>"},
 	},

@@ -1,5 +1,10 @@
 package toolcall
 
+import "strings"
+
+// Item is the name of a list's entries in the style AsElements.
+const Item = itemName
+
 // Args describes the arguments of a call of Tool. Without Values they are one JSON object, otherwise each stands
 // by itself: Open, its name, one of Values and Close.
 type Args struct {
@@ -9,6 +14,14 @@ type Args struct {
 	Values  []Value
 	Close   Part
 	Escaped bool // names are escaped as in XML attributes
+	Nested  *Nested
+}
+
+// Nested is how the values of style AsNested are written: {key: value, …} and [value, …].
+type Nested struct {
+	KeyOpen, KeyClose string // around a key
+	Separator         string
+	Quote             string // around a string without escapes; "": strings, and other scalars, are JSON or Python
 }
 
 // Value is how a notation writes values of some types. What a parser makes of the text depends on the types that the
@@ -19,7 +32,9 @@ type Value struct {
 	Style Style
 	Open  Part // around the value
 	Close Part
-	Until string // text that a value of style AsText does not hold
+	// Named, unless it is empty: Close is followed by the argument's name and Named.
+	Named string
+	Until string // text that a value of style AsText does not hold; with Named, if the name and Named follow
 	// Told: Open tells the type. Otherwise a text of style AsText that is JSON of another type of the schema is a value
 	// of that type.
 	Told bool
@@ -31,9 +46,11 @@ type Value struct {
 type Style uint8
 
 const (
-	AsJSON   Style = iota
-	AsText         // a string without quotes and escapes
-	AsPython       // None, True and False; strings in single quotes
+	AsJSON     Style = iota
+	AsText           // a string without quotes and escapes
+	AsPython         // None, True and False; strings in single quotes
+	AsNested         // objects and lists in the form's own notation: see Nested
+	AsElements       // objects and lists as arguments again; the entries of a list are named Item
 )
 
 // arguments describes the arguments of t.
@@ -49,10 +66,14 @@ func (w writer) arguments(t *Tool) Part {
 		quote := literal(s.quote)
 		a.Between, a.Close = ",", Part{}
 		a.Values = []Value{{Types: typeString, Style: AsText, Open: Part{Seq: []Part{literal(":"), quote}},
-			Close: quote, Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")}}
+			Close: quote, Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")},
+			{Types: typeObject | typeArray, Style: AsNested, Open: literal(":")}}
+		a.Nested = &Nested{KeyClose: ":", Separator: ",", Quote: quote.Literal}
 	case Keywords:
 		a.Between = ", "
-		a.Values = []Value{{Types: anyType, Open: literal("=")}, {Types: anyType, Style: AsPython, Open: literal("=")}}
+		a.Values = []Value{{Types: anyType, Open: literal("=")}, {Types: anyType, Style: AsPython, Open: literal("=")},
+			{Types: typeObject | typeArray, Style: AsNested, Open: literal("=")}}
+		a.Nested = &Nested{KeyOpen: `"`, KeyClose: `": `, Separator: ", "}
 	}
 	return Part{Args: a}
 }
@@ -64,7 +85,9 @@ func (w writer) elements() (list []Value) {
 	seq := func(parts ...Part) Part {
 		var out []Part
 		for _, x := range parts {
-			if x.Literal != "" {
+			if before, after, ok := strings.Cut(x.Literal, "\n"); ok && before != "" && after != "" {
+				out = append(out, literal(before), w.space(inMiddle), literal(after))
+			} else if x.Literal != "" {
 				out = append(out, x)
 			}
 		}
@@ -82,6 +105,14 @@ func (w writer) elements() (list []Value) {
 	}
 	others := anyType &^ typeString
 	switch {
+	case p.Nested:
+		v := Value{Types: typeString, Style: AsText, Open: middle, Close: shut, Named: middle.Literal,
+			Until: shut.Literal}
+		list = append(list, v)
+		v.Types, v.Style = others, AsJSON
+		list = append(list, v)
+		v.Types, v.Style = typeObject|typeArray, AsElements
+		list = append(list, v)
 	case len(p.Attr) == 0:
 		add(typeString, AsText, "")
 		if p.Raw[0] != "" { // what is not plain stands in a section that is taken as it is
@@ -114,11 +145,19 @@ func (a *Args) sketch() Part {
 	for _, name := range propertyNames(a.Tool.Parameters) {
 		var values []Part
 		for _, v := range a.Values {
-			values = append(values, Part{Seq: []Part{v.Open, v.sketch(), v.Close}})
+			values = append(values, Part{Seq: []Part{v.Open, v.sketch(), v.Close, literal(v.end(name))}})
 		}
 		list = append(list, member{Part{Seq: []Part{a.Open, literal(name), {Any: values}, a.Close}}, a.Between})
 	}
 	return Part{members: list}
+}
+
+// end is the text behind Close.
+func (v *Value) end(name string) string {
+	if v.Named == "" {
+		return ""
+	}
+	return name + v.Named
 }
 
 func (v *Value) sketch() Part {
@@ -127,6 +166,8 @@ func (v *Value) sketch() Part {
 		return Part{Until: v.Until}
 	case AsPython:
 		return Part{Seq: []Part{literal("'"), {Until: "'"}, literal("'")}}
+	case AsElements:
+		return Part{Until: v.Until}
 	}
 	return Part{Schema: []byte("{}")}
 }

@@ -74,6 +74,8 @@ type Params struct {
 	Pad string
 	// Raw are texts around a value that is taken as it is, such as CDATA.
 	Raw [2]string
+	// Nested: the key and Middle follow Close too, and values that are objects or lists are elements again.
+	Nested bool
 }
 
 // jsonKeys are the members that models use, whatever their template says.

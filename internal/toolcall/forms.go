@@ -67,6 +67,16 @@ var Forms = []Form{
 		Notation: Tagged, Params: element(`<parameter name="`, `">`, "</parameter>"),
 	},
 	{
+		Name: "minimax-m3",
+		Open: []string{"]<]minimax[>[<tool_call>"}, Close: []string{"]<]minimax[>[</tool_call>"},
+		Before: []string{`]<]minimax[>[<invoke name="`}, Middle: []string{`">`},
+		After:    []string{"]<]minimax[>[</invoke>"},
+		Notation: Tagged,
+		Params: Params{
+			Open: []string{"]<]minimax[>[<"}, Middle: []string{">"}, Close: []string{"]<]minimax[>[</"}, Nested: true,
+		},
+	},
+	{
 		Name: "atem",
 		Open: []string{"<atem:function_calls>"}, Close: []string{"</atem:function_calls>"},
 		Before: []string{`<atem:invoke name="`}, Middle: []string{`">`}, After: []string{"</atem:invoke>"},
@@ -156,6 +166,11 @@ var Forms = []Form{
 		Vocab: []string{"<|START_ACTION|>", "<|END_ACTION|>"},
 	},
 	{
+		Name: "command-r-plus",
+		Open: []string{"Action:\n```json"}, Close: []string{"```"},
+		Keys: Keys{Name: []string{"tool_name"}, Arguments: []string{"parameters"}},
+	},
+	{
 		Name: "nemotron",
 		Open: []string{"<TOOLCALL>"}, Close: []string{"</TOOLCALL>"},
 		Signs: [][]string{{"<TOOLCALL>"}},
@@ -181,6 +196,10 @@ var Forms = []Form{
 		Name: "granite-3",
 		Open: []string{"<|tool_call|>", "<tool_call>"}, Close: []string{"</tool_call>"},
 		Signs: [][]string{{"<|tool_call|>"}},
+	},
+	{
+		Name: "gigachat-3",
+		Open: []string{"<|message_sep|>\n\nfunction call<|role_sep|>"}, Single: true,
 	},
 	{
 		Name: "gigachat",

@@ -20,6 +20,7 @@ const (
 	afterArgsKey      // or after a Middle
 	afterArgs         //
 	afterParam        //
+	inMiddle          // between a parameter's key and its value
 	gaps
 )
 

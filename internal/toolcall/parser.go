@@ -53,9 +53,10 @@ type Parser struct {
 	seed  int  // bytes at the beginning of buf that are the prompt's
 
 	shown  bool // text of the answer was reported
-	calls  int  // complete
-	index  int  // of the next call
-	inside int  // calls of this section
+	code   codeBlock
+	calls  int // complete
+	index  int // of the next call
+	inside int // calls of this section
 
 	// The call being read.
 	begun   bool // its Start was reported
@@ -69,9 +70,12 @@ type Parser struct {
 	nested  []byte // the JSON string that holds the arguments
 	hasArgs bool
 	key     []byte
-	may     param // what the parameter may be
-	scan    int   // bytes after pos in which the value's end is not
-	quoted  bool  // the value's opening quote is written
+	may     param  // what the parameter may be
+	scan    int    // bytes after pos in which the value's end is not
+	shut    []byte // of a Nested form: the tags of the parameter
+	again   []byte //
+	deep    int    // elements of its name that are open in its value
+	quoted  bool   // the value's opening quote is written
 	json    scanner
 	loose   loose
 
@@ -153,12 +157,25 @@ func (p *Parser) Push(text []byte) []Event {
 	p.events, p.spans, p.out = p.events[:0], p.spans[:0], p.out[:0]
 	if p.state == inText && len(p.buf) == 0 && p.plain(text) {
 		p.shown = true
+		p.code.add(text)
 		p.events = append(p.events, Event{Kind: Text, Index: -1, Text: text})
 		return p.events
 	}
 	p.buf = append(p.buf, text...)
 	p.run()
 	return p.take()
+}
+
+// Quote is Push for text of a message that cannot hold calls.
+func (p *Parser) Quote(text []byte) []Event {
+	if p.Busy() || p.off {
+		return p.Push(text)
+	}
+	p.leave()
+	p.off = true
+	events := p.Push(text)
+	p.off = false
+	return events
 }
 
 // Finish reads the end of the answer.
@@ -305,6 +322,7 @@ func (p *Parser) text(text []byte) {
 		return
 	}
 	p.shown = true
+	p.code.add(text)
 	if n := len(p.events); n > 0 && p.events[n-1].Kind == Text {
 		p.out = append(p.out, text...)
 		p.spans[n-1][1] = len(p.out)

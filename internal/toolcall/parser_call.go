@@ -33,6 +33,7 @@ func (p *Parser) fail(why Reason) {
 	from := len(p.out)
 	p.out = append(p.out, raw...)
 	p.out = p.out[:from+len(unfenced(p.out[from:]))]
+	p.code.add(p.out[from:])
 	p.event(Event{Kind: Malformed, Index: index, Reason: why}, from)
 	p.begun = false
 }

@@ -1,6 +1,10 @@
 package toolcall
 
-import "github.com/uma-serve/uma-serve/internal/thinktags"
+import (
+	"bytes"
+
+	"github.com/uma-serve/uma-serve/internal/thinktags"
+)
 
 // The parser in the text of the answer: it looks for the beginning of a call.
 
@@ -30,8 +34,11 @@ func (p *Parser) plainText() bool {
 			}
 			if f == yes {
 				p.settle(done, i)
-				p.begin(i, n, kind)
-				return true
+				if !p.inCode(i, n) {
+					p.begin(i, n, kind)
+					return true
+				}
+				done = p.pos
 			}
 		}
 		if isFence(c) {
@@ -80,6 +87,13 @@ func (p *Parser) start(text []byte) (startKind, int, found) {
 		}
 	}
 	return 0, 0, no
+}
+
+// inCode reports whether the marker of n bytes at i in buf is quoted code. A control token is not: a text has none.
+func (p *Parser) inCode(i, n int) bool {
+	marker := p.buf[i : i+n]
+	return marker[0] != thinktags.HiddenFence && !bytes.Contains(marker, codeFences[1]) &&
+		p.code.quotes(p.buf[p.pos:i])
 }
 
 // foreign returns how many bytes of a fenced marker of another form are not text: all of a control token's, the fence

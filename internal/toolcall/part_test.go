@@ -92,7 +92,7 @@ func (a *Args) samples(t *testing.T) []string {
 			}
 			if v.Types&x.types != 0 && v.Style != AsPython {
 				texts = append(texts, samples(t, a.Open)[0]+x.name+samples(t, v.Open)[0]+text+samples(t, v.Close)[0]+
-					samples(t, a.Close)[0])
+					v.end(x.name)+samples(t, a.Close)[0])
 				break
 			}
 		}

@@ -103,6 +103,7 @@ type param struct {
 	// words are the strings that it may be, if closed; otherwise it may be any, if types has strings.
 	words  []string
 	closed bool
+	raw    json.RawMessage // of a property: its schema
 }
 
 // meet is what both a and b allow; the types of a where they contradict each other.
@@ -144,6 +145,7 @@ type node struct {
 	AllOf      []json.RawMessage          `json:"allOf"`
 	Ref        string                     `json:"$ref"`
 	Nullable   bool                       `json:"nullable"` // OpenAPI 3.0
+	Items      json.RawMessage            `json:"items"`
 	Properties map[string]json.RawMessage `json:"properties"`
 }
 
@@ -179,6 +181,7 @@ func (r *resolver) collect(raw json.RawMessage, out map[string]param, depth int)
 		if old, ok := out[name]; ok {
 			p = old.join(p)
 		}
+		p.raw = raw
 		out[name] = p
 	}
 	if next := r.ref(n.Ref); next != nil {
@@ -228,7 +231,7 @@ func (r *resolver) ref(ref string) json.RawMessage {
 
 // param returns what a schema allows.
 func (r *resolver) param(raw json.RawMessage, depth int) param {
-	out := param{types: anyType}
+	out := param{types: anyType, raw: raw}
 	var n node
 	if r.steps++; depth > 16 || r.steps > maxSteps || json.Unmarshal(raw, &n) != nil {
 		return out // true, or no schema

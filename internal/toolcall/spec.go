@@ -159,6 +159,10 @@ func (s *Spec) Begun(prompt string) string {
 	return ""
 }
 
+// Speaks reports whether a prompt ends with what begins text of the answer as well as calls, so that a marker of text
+// follows even where no tools are offered.
+func (s *Spec) Speaks(prompt string) bool { return len(s.content) > 0 && s.Begun(prompt) != "" }
+
 // Piece returns what a Parser must read for a token: its marker between fences, or piece as it is.
 func (s *Spec) Piece(t int32, piece []byte) []byte {
 	if fenced, ok := s.tokens[t]; ok {

@@ -19,14 +19,14 @@ func (p *Parser) param() bool {
 		return false
 	}
 	s, text := p.spec, p.rest()
+	m, ends := p.callEnds(text)
 	n, f := oneOf(text, s.paramOpen, p.last())
-	if f == yes {
+	if f == yes && !(s.form.Params.Nested && ends != no) { // what ends the call begins like a parameter there
 		p.pos += n
 		p.scan = 0
 		p.state = inParamKey
 		return true
 	}
-	m, ends := p.callEnds(text)
 	switch {
 	case ends == yes:
 		p.pos += m
@@ -96,6 +96,9 @@ func (p *Parser) paramKey() bool {
 			return false
 		case f == no:
 			continue
+		case p.state == inParamKey && s.form.Params.Nested && (i == 0 || text[0] == '/'):
+			p.fail(BadArgs) // the end of another element
+			return true
 		case p.state == inParamKey:
 			p.setKey(text[:i])
 		default:
@@ -120,6 +123,10 @@ func (p *Parser) setKey(text []byte) {
 		key = unescape(key)
 	}
 	p.may = p.tools.param(p.tool, key)
+	if s := p.spec; s.form.Params.Nested {
+		p.shut, p.deep = named(s.paramClose[0], text, s.paramMiddle[0]), 0
+		p.again = named(s.paramOpen[0], text, s.paramMiddle[0])
+	}
 	if len(p.args) > 1 {
 		p.args = append(p.args, ',')
 	}
@@ -146,6 +153,9 @@ func (p *Parser) paramValue() bool {
 		if n, f = p.valueEnds(text[i:]); f == yes && p.inRaw(text[:i]) {
 			f = no
 		}
+		if s.form.Params.Nested && p.may.types&(typeObject|typeArray) != 0 {
+			f = p.within(text[i:], f)
+		}
 		if f != no {
 			break
 		}
@@ -159,13 +169,19 @@ func (p *Parser) paramValue() bool {
 			p.args, _ = appendString(p.args, value, true)
 			p.args = append(p.args, '"')
 		default:
-			value = unfenced(bytes.Clone(value))
+			if !s.form.Params.Nested {
+				value = unfenced(bytes.Clone(value))
+			}
 			if v := bytes.TrimSpace(value); len(s.raw[0]) > 0 && bytes.HasPrefix(v, s.raw[0]) &&
 				bytes.HasSuffix(v, s.raw[1]) &&
 				len(v) >= len(s.raw[0])+len(s.raw[1]) {
 				value = v[len(s.raw[0]) : len(v)-len(s.raw[1])]
 			}
-			p.args = p.may.append(p.args, value)
+			if s.form.Params.Nested {
+				p.args = p.nestedValue(p.args, value, p.may, 0)
+			} else {
+				p.args = p.may.append(p.args, value)
+			}
 		}
 		p.pos += i + n
 		p.state = inParam
@@ -188,6 +204,23 @@ func (p *Parser) paramValue() bool {
 	p.scan -= m
 	p.flow()
 	return false
+}
+
+// within follows the elements of a parameter's name that its value holds. f says whether the parameter ends at text.
+func (p *Parser) within(text []byte, f found) found {
+	switch {
+	case f == yes && p.deep > 0:
+		p.deep--
+		return no
+	case f == no:
+		_, open := at(text, p.again, p.last())
+		if open == yes {
+			p.deep++
+			return no
+		}
+		return open
+	}
+	return f
 }
 
 // endless reports whether the call that is being read has its end within a value, whose own end the model left out.
@@ -238,7 +271,12 @@ func padded(text, pad []byte, final bool) (int, found) {
 // valueEnds reports whether a value ends at text: with its closing text, after which the call must go on or end,
 // because a value may hold the same text.
 func (p *Parser) valueEnds(text []byte) (n int, f found) {
-	if n, f = oneOf(text, p.spec.paramClose, p.last()); f != yes {
+	if p.spec.form.Params.Nested {
+		n, f = at(text, p.shut, p.last())
+	} else {
+		n, f = oneOf(text, p.spec.paramClose, p.last())
+	}
+	if f != yes {
 		return n, f
 	}
 	rest := text[n:]

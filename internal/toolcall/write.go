@@ -126,6 +126,12 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 				if f.Escaped { // types by name
 					attr = typeOf(value[0]).word()
 				}
+				if p.Nested {
+					if value == "null" {
+						return "" // as the model leaves it out
+					}
+					return p.tag(key, p.nest(value))
+				}
 				if len(p.Attr) > 0 {
 					key += p.Attr[0] + attr
 				}
