@@ -14,7 +14,8 @@ import (
 func TestRecordingReplaysStepForStep(t *testing.T) {
 	for _, policy := range []string{"uma", "meridian"} {
 		file := filepath.Join(t.TempDir(), "trace")
-		r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB", "--cache-dir", t.TempDir(),
+		r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB", "--cache-dir",
+			filepath.Join(t.TempDir(), "kv"),
 			"--think-evict", "offload", "--trace", file)
 		for range 2 { // what was evicted comes back
 			if a := r.ask(r.dial(), raw(text(0, 60), 20)); a.err != nil {

@@ -197,8 +197,12 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 	if req, err = fields.Request(id, &want); err == nil {
 		req.Notes = append(req.Notes, want.left...)
 	}
-	return req, in.Stream, err
+	return req, in.Stream, names.Of(err)
 }
+
+// names are the names of a request's fields in a body.
+var names = api.Names{"stop": "stop_sequences", "think": "thinking", "reasoning_effort": "output_config.effort",
+	"response_format": "output_format"}
 
 // conversation translates the system prompt and the messages.
 func (want *request) conversation(in *body) error {

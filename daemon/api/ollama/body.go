@@ -75,9 +75,13 @@ func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request
 		if err := body.Join(options); err != nil {
 			return nil, err
 		}
+		names := api.Names{}
+		for _, name := range options.Passed() {
+			names[name] = "options." + name
+		}
 		req, err := body.Request(id, more)
 		if err != nil {
-			return nil, err
+			return nil, names.Of(err)
 		}
 		if in.Predict != nil {
 			if *in.Predict > wire.MaxTokensLimit {

@@ -90,6 +90,10 @@ type responsesRequest struct {
 	Top       int            `json:"top_logprobs,omitempty"`
 }
 
+// responsesNames are the names of its fields in a body.
+var responsesNames = api.Names{"max_tokens": "max_output_tokens", "messages": "input",
+	"reasoning_effort": "reasoning.effort", "response_format": "text.format"}
+
 type wrappedFormat struct {
 	Type   string      `json:"type"`
 	Schema *textFormat `json:"json_schema,omitempty"`
@@ -199,7 +203,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	c.conv = &conv
 	req, err := body.Request(c.response.ID, &want)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, responsesNames.Of(err)
 	}
 	req.Notes = append(req.Notes, conv.left...)
 	in.Telemetry.Of(req)
