@@ -32,6 +32,7 @@ type Terminal struct {
 	status int  // columns the status line occupies, 0 = none shown
 	atBOL  bool // the cursor is at the beginning of a line
 	drawn  bool // Redraw has shown a screen
+	lines  wrap // of a model's text, on a terminal that knows escapes
 }
 
 // Open describes f: colour and a status line only when it is a terminal.
@@ -116,6 +117,12 @@ func (t *Terminal) Print(s string) error {
 	if s == "" {
 		return nil
 	}
+	err := t.write(s)
+	t.lines.begin(column(s, t.lines.col))
+	return err
+}
+
+func (t *Terminal) write(s string) error {
 	t.ClearStatus()
 	t.atBOL = strings.HasSuffix(s, "\n")
 	_, err := io.WriteString(t.w, s)
@@ -125,24 +132,36 @@ func (t *Terminal) Print(s string) error {
 // Println is Print with a newline.
 func (t *Terminal) Println(s string) error { return t.Print(s + "\n") }
 
-// Text writes a model's text: as it came to a pipe, with control characters made visible on a terminal.
+// Text writes a model's text: as it came to a pipe; on a terminal with control characters made visible, and broken into
+// lines at words.
 func (t *Terminal) Text(s string) error {
+	if s = t.shown(s); s == "" {
+		return nil
+	}
+	return t.write(s)
+}
+
+// shown is a model's text as this output shows it.
+func (t *Terminal) shown(s string) string {
 	if t.tty {
 		s = Sanitize(s)
 	}
-	return t.Print(s)
+	if t.Animated() {
+		if t.atBOL || t.status > 0 {
+			t.lines.col = 0
+		}
+		s = t.lines.push(s, t.width())
+	}
+	return s
 }
 
 // DimText is Text in dim, for thinking.
 func (t *Terminal) DimText(s string) error {
-	if s == "" {
+	if s = t.shown(s); s == "" {
 		return nil
 	}
-	if t.tty {
-		s = Sanitize(s)
-	}
 	bol := strings.HasSuffix(s, "\n")
-	err := t.Print(t.Dim(s))
+	err := t.write(t.Dim(s))
 	t.atBOL = bol
 	return err
 }
@@ -199,7 +218,10 @@ func (t *Terminal) ClearStatus() {
 
 // CursorMoved tells the Terminal that something else (a line editor, an echoed ^C) left the cursor at the
 // beginning of a line.
-func (t *Terminal) CursorMoved() { t.status, t.atBOL = 0, true }
+func (t *Terminal) CursorMoved() {
+	t.status, t.atBOL = 0, true
+	t.lines.begin(0)
+}
 
 // Redraw shows a screen in place of the previous one, cut to the window. Before the first screen the window's contents
 // move into the scrollback. On other outputs screens follow each other, separated by an empty line.
