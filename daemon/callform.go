@@ -48,28 +48,34 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
 	strict := must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict })
 	headed := heads != nil && (must || format != nil || m.calls.Named())
-	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls, headed), field: "tools", calls: true,
-		must: must, headed: headed, optional: !strict,
-		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
-			limits := jsonschema.Limits{Grammar: l}
-			text := m.calls.Text(tools, choice, w.ParallelToolCalls)
-			if headed && m.calls.Headed() {
-				text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls)
+	src := &formSource{key: callsKey(tools, choice, w.ParallelToolCalls, headed), field: "tools", calls: true,
+		must: must, headed: headed, optional: !strict}
+	src.compile = func(l grammar.Limits) (*grammar.Grammar, error) {
+		limits := jsonschema.Limits{Grammar: l}
+		text := m.calls.Text(tools, choice, w.ParallelToolCalls)
+		if headed && m.calls.Headed() {
+			text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls)
+		}
+		var holder *toolcalls.Holder
+		add := func(b *grammar.Builder, h *toolcalls.Holder) (grammar.Node, error) {
+			holder = h
+			root, err := h.Add(b, text, limits)
+			if err != nil {
+				return 0, err
 			}
-			return toolcalls.Build(l, true, func(b *grammar.Builder, h *toolcalls.Holder) (grammar.Node, error) {
-				root, err := h.Add(b, text, limits)
-				if err != nil {
-					return 0, err
-				}
-				if headed && !m.calls.Headed() {
-					root = b.Seq(b.Literal(heads.Answer), root)
-				}
-				if headed {
-					root = headedTurn(b, heads, root)
-				}
-				return root, nil
-			})
-		}}, nil
+			if headed && !m.calls.Headed() {
+				root = b.Seq(b.Literal(heads.Answer), root)
+			}
+			if headed {
+				root = headedTurn(b, heads, root)
+			}
+			return root, nil
+		}
+		g, err := toolcalls.Build(l, true, add)
+		src.free = holder.Free()
+		return g, err
+	}
+	return format, src, nil
 }
 
 // callsKey identifies the grammar of tool calls.

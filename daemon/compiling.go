@@ -137,7 +137,7 @@ func (f *forms) run(owner uint32, b *build) *compiled {
 		c.bad = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", b.field, err)}
 		c.bytes.Store(int64(len(c.bad.Message)))
 	} else {
-		c.grammar = g
+		c.grammar, c.free = g, b.free
 		c.bytes.Store(int64(g.Bytes()))
 	}
 	f.metrics.GrammarCompile.Observe(c.took)

@@ -277,6 +277,19 @@ func TestUnenforceableToolIsHeldAlone(t *testing.T) {
 				}
 			}
 		}
+		rep, err := r.dial().Why(t.Context(), wire.WhyQuestion{Last: 2})
+		told := 0
+		for _, q := range rep.Requests {
+			for _, d := range q.Decisions {
+				if d.Reason == "tool_not_held" && strings.Contains(d.Text, `"grep"`) &&
+					strings.Contains(d.Text, "/properties/pattern") {
+					told++
+				}
+			}
+		}
+		if err != nil || told != 1 { // the other request names a tool whose schema is enforced
+			t.Errorf("%s: why tells of the tool %d times: %v %+v", template, told, err, rep)
+		}
 		r.nothingLeft()
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/gbnf"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
+	"github.com/uma-serve/uma-serve/grammar/toolcalls"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -32,6 +33,7 @@ type formSource struct {
 	must    bool // of tool calls: the answer has no other text
 	headed  bool // the grammar is one of the whole turn, with the headers of its messages
 	compile func(grammar.Limits) (*grammar.Grammar, error)
+	free    []toolcalls.Free // of tool calls, once it was compiled
 	// optional: without a grammar the request runs unconstrained; otherwise it is refused.
 	optional bool
 }
@@ -50,6 +52,7 @@ type compiled struct {
 	key     [32]byte
 	grammar *grammar.Grammar
 	bad     *wire.Error // not nil: there is no grammar
+	free    []toolcalls.Free
 	vocab   *grammar.Vocabulary
 	owner   uint32        // user whose memory it counts against
 	took    time.Duration // of the compilation
@@ -328,12 +331,18 @@ func (s *Server) grammarOf(src *formSource, j job) (_ *compiledForm, parked bool
 	case c == nil:
 		return nil, true, nil
 	case c.bad == nil:
+		for _, t := range c.free {
+			j.w.Notes.Add(wire.Note{Reason: "tool_not_held", Times: 1, Text: fmt.Sprintf(
+				"The schema of the tool %q is not enforced, its arguments may be any object: %.200s.", t.Tool, t.Why)})
+		}
 		out := &compiledForm{formSource: src, compiled: c}
 		if slices.Contains(j.built, c) {
 			out.took = c.took
 		}
 		return out, false, nil
 	case src.optional:
+		j.w.Notes.Add(wire.Note{Reason: "tools_not_held", Times: 1, Text: fmt.Sprintf(
+			"Calls are not held to the tools' schemas: %.200s.", c.bad.Message)})
 		return nil, false, nil
 	}
 	s.metrics.GrammarRefused.Inc()

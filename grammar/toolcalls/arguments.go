@@ -22,7 +22,7 @@ const freeNames = `[A-Za-z_][0-9A-Za-z_.-]{0,63}`
 // arguments is the arguments of a call.
 func (c *compiler) arguments(a *toolcall.Args) grammar.Node {
 	schema := a.Tool.Parameters
-	if c.holder.seen = append(c.holder.seen, a.Tool); len(schema) == 0 || c.holder.free[a.Tool] {
+	if c.holder.seen = append(c.holder.seen, a.Tool); len(schema) == 0 || c.holder.free[a.Tool] != nil {
 		schema = anyObject
 	}
 	n, err := c.object(a, schema)

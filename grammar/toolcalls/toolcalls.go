@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
@@ -26,7 +27,7 @@ func Compile(p toolcall.Part, loose bool, l jsonschema.Limits) (*grammar.Grammar
 // unenforceable: a builder cannot forget what it was given.
 func Build(l grammar.Limits, loose bool, add func(*grammar.Builder, *Holder) (grammar.Node, error),
 ) (*grammar.Grammar, error) {
-	h := &Holder{loose: loose, free: map[*toolcall.Tool]bool{}}
+	h := &Holder{loose: loose, free: map[*toolcall.Tool]error{}}
 	for {
 		b := grammar.NewBuilder(l)
 		root, err := add(b, h)
@@ -49,7 +50,7 @@ var errAgain = errors.New("toolcalls: again")
 // Holder adds calls to a grammar, and knows whose schemas are left out.
 type Holder struct {
 	loose bool
-	free  map[*toolcall.Tool]bool // tools whose arguments are any object
+	free  map[*toolcall.Tool]error // tools whose arguments are any object, and why
 	seen  []*toolcall.Tool
 	cuts  int // how often unnamed has left schemas out
 }
@@ -68,16 +69,31 @@ func (h *Holder) Add(b *grammar.Builder, p toolcall.Part, l jsonschema.Limits) (
 	return n, c.err
 }
 
+// Free is a tool whose schema is left out: its arguments may be any object.
+type Free struct {
+	Tool string
+	Why  string
+}
+
+// Free returns the tools whose schemas are left out, by name.
+func (h *Holder) Free() (list []Free) {
+	for t, err := range h.free {
+		list = append(list, Free{t.Name, err.Error()})
+	}
+	slices.SortFunc(list, func(a, b Free) int { return strings.Compare(a.Tool, b.Tool) })
+	return list
+}
+
 // failed is what becomes of an error of t's schema.
 func (h *Holder) failed(t *toolcall.Tool, err error) error {
 	var schema *jsonschema.Error
 	if !errors.As(err, &schema) && !errors.Is(err, grammar.ErrLimit) && !errors.Is(err, regex.ErrLimit) {
 		return err
 	}
-	if h.free[t] || !h.loose || t.Strict {
+	if h.free[t] != nil || !h.loose || t.Strict {
 		return fmt.Errorf("tool %q: %w", t.Name, err)
 	}
-	h.free[t] = true
+	h.free[t] = err
 	return errAgain
 }
 
@@ -91,7 +107,7 @@ func (h *Holder) unnamed(err error) error {
 	}
 	var held []*toolcall.Tool
 	for _, t := range h.seen {
-		if !t.Strict && !h.free[t] && !slices.Contains(held, t) {
+		if !t.Strict && h.free[t] == nil && !slices.Contains(held, t) {
 			held = append(held, t)
 		}
 	}
@@ -100,7 +116,7 @@ func (h *Holder) unnamed(err error) error {
 	}
 	slices.SortStableFunc(held, func(a, b *toolcall.Tool) int { return len(b.Parameters) - len(a.Parameters) })
 	for _, t := range held[:min(len(held), 1<<h.cuts)] {
-		h.free[t] = true
+		h.free[t] = err
 	}
 	h.cuts++
 	return errAgain
