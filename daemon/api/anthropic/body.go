@@ -202,7 +202,7 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 
 // names are the names of a request's fields in a body.
 var names = api.Names{"stop": "stop_sequences", "think": "thinking", "reasoning_effort": "output_config.effort",
-	"response_format": "output_format"}
+	"response_format": "output_format", "tools.function": "", "tools.function.parameters": ".input_schema"}
 
 // conversation translates the system prompt and the messages.
 func (want *request) conversation(in *body) error {

@@ -92,7 +92,8 @@ type responsesRequest struct {
 
 // responsesNames are the names of its fields in a body.
 var responsesNames = api.Names{"max_tokens": "max_output_tokens", "messages": "input",
-	"reasoning_effort": "reasoning.effort", "response_format": "text.format"}
+	"reasoning_effort": "reasoning.effort", "response_format": "text.format",
+	"tools.function": ""}
 
 type wrappedFormat struct {
 	Type   string      `json:"type"`
