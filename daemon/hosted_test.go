@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"strconv"
@@ -118,10 +119,12 @@ func TestTextDocumentsAreRead(t *testing.T) {
 		}](t, body).Input
 	}
 	const secret = "the secret is 42"
+	encoded := base64.StdEncoding.EncodeToString([]byte(secret))
 	bare := count("")
 	for _, source := range []string{`{"type":"text","media_type":"text/plain","data":"` + secret + `"}`,
 		`{"type":"content","content":"` + secret + `"}`,
-		`{"type":"content","content":[{"type":"text","text":"` + secret + `"}]}`} {
+		`{"type":"content","content":[{"type":"text","text":"` + secret + `"}]}`,
+		`{"type":"base64","media_type":"text/plain; charset=utf-8","data":"` + encoded + `"}`} {
 		document := `{"type":"document","source":` + source + `},`
 		if n := count(document); n < bare+len(secret) {
 			t.Errorf("%s: %d tokens, %d without it", document, n, bare)
@@ -130,6 +133,22 @@ func TestTextDocumentsAreRead(t *testing.T) {
 			document+`{"type":"text","text":"?"}]}]}`)
 		if status != 200 || strings.Contains(why, "left out") || h.Get("Warning") != "" {
 			t.Errorf("%s: %d %s\nwhy: %s", document, status, body, why)
+		}
+	}
+	for path, body := range map[string]string{
+		"/v1/responses": `{"max_output_tokens":2,"input":[{"role":"user","content":[{"type":"input_file","filename":` +
+			`"a.txt","file_data":"data:text/plain;base64,` + encoded + `"}]}]}`,
+		"/v1/chat/completions": `{"max_tokens":2,"messages":[{"role":"user","content":[{"type":"file","file":` +
+			`{"filename":"a.json","file_data":"data:application/json;base64,` + encoded + `"}}]}]}`,
+	} {
+		status, h, out, why := r.asked(web, path, body)
+		prompt, _ := cachedOf(t, []byte(out))
+		if status != 200 || strings.Contains(why, "left out") || h.Get("Warning") != "" || prompt < bare+len(secret) {
+			t.Errorf("%s: %d %s\nwhy: %s", path, status, out, why)
+		}
+		body = strings.Replace(strings.Replace(body, "text/plain", "image/png", 1), "application/json", "image/png", 1)
+		if status, _, _, why = r.asked(web, path, body); status != 200 || !strings.Contains(why, "left out") {
+			t.Errorf("%s: an image: %d, why: %s", path, status, why)
 		}
 	}
 	r.nothingLeft()

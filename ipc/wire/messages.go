@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/valyala/fastjson"
 )
@@ -180,6 +181,13 @@ func (d *decoder) content(name string, v *fastjson.Value) (content, thought stri
 				return "", "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
 			}
 			s, err = d.str(field+".text", part.Get("text"))
+		case "file":
+			text, ok := TextFile("", string(part.GetStringBytes("file", "file_data")))
+			if !ok {
+				s = d.leftOut(kind)
+				break
+			}
+			s = strings.TrimPrefix(string(part.GetStringBytes("file", "filename"))+"\n"+text, "\n")
 		case "tool_reference":
 			of := string(part.GetStringBytes("tool_name"))
 			at := len(text)

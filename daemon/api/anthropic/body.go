@@ -348,13 +348,17 @@ func (want *request) documentText(b *block, where string) (string, bool) {
 	if content == nil {
 		var source struct {
 			Type, Data string
+			MediaType  string `json:"media_type"`
 			Content    rawJSON
 		}
 		if json.Unmarshal(b.Source, &source) != nil {
 			return "", false
 		}
-		if source.Type == "text" {
+		switch source.Type {
+		case "text":
 			return source.Data, true
+		case "base64":
+			return wire.TextFile(source.MediaType, source.Data)
 		}
 		content = source.Content
 	}

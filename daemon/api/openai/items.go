@@ -36,6 +36,9 @@ type part struct {
 	Type    string `json:"type"`
 	Text    string `json:"text"`
 	Refusal string `json:"refusal,omitempty"`
+
+	FileData string `json:"file_data,omitempty"` // of an input_file: a data URL
+	FileName string `json:"filename,omitempty"`
 }
 
 // readInput splits "input" into items: a string becomes a user's message. It gives each item an id, and replaces a
@@ -326,7 +329,12 @@ func (c *conversation) textOf(raw rawJSON, field string) (string, error) {
 		case "refusal":
 			texts[i] = p.Refusal
 		default:
-			texts[i] = c.leftOut(p.Type)
+			text, ok := wire.TextFile("", p.FileData)
+			if !ok {
+				texts[i] = c.leftOut(p.Type)
+				continue
+			}
+			texts[i] = strings.TrimPrefix(p.FileName+"\n"+text, "\n")
 		}
 	}
 	return strings.Join(texts, "\n"), nil
