@@ -28,10 +28,16 @@ daemon=$(go list ./daemon)
 # Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute
 # each.
 slow='^Test(DraftModelKeepsTheDistribution|DraftModelChangesNothing|SpeculationKeepsTheDistribution|ForcedCalls'
-slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI)$'
-tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot
-tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$|$slow" "$daemon"
-tests -run '^TestCrashesUnderLoad$' ./daemon/front
+slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI'
+slow+='|PublishedOutputs)$'
+failed=''
+tests -run "$slow" "$daemon" &
+one=$!
+tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot || failed=1
+wait "$one" || failed=1
+tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
+tests -run '^TestCrashesUnderLoad$' ./daemon/front || failed=1
+[ -z "$failed" ]
 unset CGO_ENABLED
 
 step "other systems: types for darwin and freebsd"
