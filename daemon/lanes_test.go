@@ -43,8 +43,10 @@ func slowTexts(n int) *client.EmbedRequest {
 // two texts, and a cancel ends it there.
 func TestChatsPassTextsToEmbed(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean, Scripts: []fake.Script{{Emit: "hello"}}}, "-c", "4096")
-	v := &slowVocab{Vocab: r.model.Load().vocab, began: make(chan struct{}), goOn: make(chan struct{})}
-	r.model.Load().vocab = v
+	m := *r.model.Load()
+	v := &slowVocab{Vocab: m.vocab, began: make(chan struct{}), goOn: make(chan struct{})}
+	m.vocab = v
+	r.model.Store(&m)
 	c := r.dial()
 	for _, cancelled := range []bool{false, true} {
 		st, err := c.StreamEmbeddings(context.Background(), slowTexts(3))
