@@ -63,7 +63,8 @@ func TestOllamaChat(t *testing.T) {
 		}
 	}
 	status, _, body := post(t, web, "/api/chat", `{`+question+`,"top_k":"many"}}`)
-	if e, ok := decode[object](t, body)["error"].(string); status != 400 || !ok || !strings.Contains(e, `"options.top_k"`) {
+	e, ok := decode[object](t, body)["error"].(string)
+	if status != 400 || !ok || !strings.Contains(e, `"options.top_k"`) {
 		t.Errorf("%d %s", status, body)
 	}
 	r.nothingLeft()
