@@ -140,7 +140,7 @@ func TestCancelByIDReachesItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.cancels("mine", st)
-	if status, text := r.http().post("/cancel", `{"id":"nobody"}`); status != http.StatusOK ||
+	if status, text := r.http().post("/cancel", `{"id":"missing"}`); status != http.StatusOK ||
 		!strings.Contains(text, `"found":false`) {
 		t.Errorf("%d %s", status, text)
 	}

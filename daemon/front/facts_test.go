@@ -148,8 +148,8 @@ func TestQuestionsLoadNothing(t *testing.T) {
 		{"POST", "/api/pull", `{"model":"two"}`, 501, "not supported"},
 		{"POST", "/props?model=two", `{}`, 501, "not supported"},
 		{"GET", "/lora-adapters?model=two", "", 200, "[]"},
-		{"GET", "/props?model=nobody", "", 404, `there is no model \"nobody\"`},
-		{"POST", "/api/show", `{"model":"nobody"}`, 404, `{"error":"there is no model`},
+		{"GET", "/props?model=missing", "", 404, `there is no model \"missing\"`},
+		{"POST", "/api/show", `{"model":"missing"}`, 404, `{"error":"there is no model`},
 		{"POST", "/api/show", `{"name":"two:latest"}`, 200, `"family":"llama"`},
 		{"POST", "/api/show", `{"name":"TWO-alias"}`, 200, `"family":"llama"`},
 	} {
@@ -250,7 +250,7 @@ func TestListedNameOfTheDefaultModel(t *testing.T) {
 func TestRefusedResponseIsNoRedirect(t *testing.T) {
 	r := start(t, Options{}, []string{"one"}, nil)
 	for _, path := range []string{"/v1/responses", "/responses"} {
-		status, text := r.http().post(path, `{"model":"nobody","input":"x"}`)
+		status, text := r.http().post(path, `{"model":"missing","input":"x"}`)
 		if status != http.StatusNotFound || !strings.HasPrefix(text, `{"error":{"code":404,"type":"not_found_error"`) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}

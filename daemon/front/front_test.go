@@ -323,9 +323,9 @@ func TestNamesFindTheirProcesses(t *testing.T) {
 	// One connection goes from process to process and back, and a refusal in between leaves it alive.
 	c := r.dial()
 	for i := range 12 {
-		name := []string{"one", "two", "nobody"}[i%3]
+		name := []string{"one", "two", "missing"}[i%3]
 		got, err := whole(c, request(name, nil))
-		if name == "nobody" {
+		if name == "missing" {
 			if code(err) != wire.ModelNotFound {
 				t.Fatalf("%d: %v", i, err)
 			}
