@@ -15,11 +15,11 @@ var textTypes = map[string]bool{"application/json": true, "application/xml": tru
 // UTF-8. A data URL is taken too: then mediaType is ignored.
 func TextFile(mediaType, data string) (text string, ok bool) {
 	if url, isURL := strings.CutPrefix(data, "data:"); isURL {
-		head, body, found := strings.Cut(url, ",")
-		if head, found = strings.CutSuffix(head, ";base64"); !found {
+		head, body, _ := strings.Cut(url, ",")
+		if mediaType, ok = strings.CutSuffix(head, ";base64"); !ok {
 			return "", false
 		}
-		mediaType, data = head, body
+		data = body
 	}
 	kind, _, _ := strings.Cut(strings.ToLower(mediaType), ";")
 	if !strings.HasPrefix(kind, "text/") && !textTypes[strings.TrimSpace(kind)] {
