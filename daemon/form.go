@@ -307,12 +307,15 @@ func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 			forced = l.forcedTokens(r)
 		}
 	}
-	bound := f.bound
+	bound, opened := f.bound, f.bound && slices.Contains(f.openers, tok)
 	r.More = len(forced) > 0
 	said, ok := l.acceptToken(r, choice, now)
 	if !ok {
 		l.formDone(f)
 		return
+	}
+	if opened {
+		r.ctl.Opened()
 	}
 	var err error
 	switch {

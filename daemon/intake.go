@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -163,7 +164,12 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 	if p.chat && !s.cfg.NoPrefixCache && !w.FillOnly {
 		s.setChat(m, r, w, &p)
 	}
-	r.Text.Init(w.Stop)
+	stops := w.Stop
+	if p.chat && m.spelledEnd != "" && !slices.Contains(stops, m.spelledEnd) {
+		r.spelledEnd = m.spelledEnd
+		stops = append(slices.Clip(stops), m.spelledEnd)
+	}
+	r.Text.Init(stops)
 	r.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
 	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range p.tokens {

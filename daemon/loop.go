@@ -588,6 +588,9 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (s
 	l.emit(r, choice, &said)
 	switch said.End {
 	case core.Stopped:
+		if said.StopText == r.spelledEnd {
+			said.StopText = ""
+		}
 		l.endRequest(r, wire.Stop, said.StopText, now)
 	case core.Length:
 		l.endRequest(r, wire.Length, "", now)

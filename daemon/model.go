@@ -3,6 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,6 +35,7 @@ type model struct {
 	think        *meridian.Config
 	noChat       error // why template is nil
 	markers      *markers
+	spelledEnd   string // ends a turn, and is no token of the vocabulary; "": none
 	tokens       *tokenCache
 	embed        *embedder
 	infillers    []runtime.Token            // markers before prefix, suffix and middle; nil: no fill-in-the-middle
@@ -99,7 +102,31 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	}
 	m.calls = resolveCalls(m.template, v)
 	m.markers = newMarkers(v, m.tags.Texts())
+	m.spelledEnd = m.endOfTurn()
 	return m, nil
+}
+
+// endMarker is a marker that ends a turn, after white space.
+var endMarker = regexp.MustCompile(`^\s*(<[^<>\s]{2,40}>)`)
+
+// endOfTurn returns what the template writes behind an answer, if that is a marker for which the vocabulary has no
+// token: the model can only spell it, and goes on. A model that was tuned with another's template does so.
+func (m *model) endOfTurn() string {
+	if m.template == nil || m.noChat != nil {
+		return ""
+	}
+	said := m.markers.end
+	text, _, err := m.renderTurn([]wire.Message{{Role: "user", Content: "hi"}, {Role: "assistant", Content: said}},
+		renderInput{}, false)
+	if err != nil {
+		return ""
+	}
+	_, behind, _ := strings.Cut(text, said)
+	found := endMarker.FindStringSubmatch(behind)
+	if found == nil || m.vocab.Find(found[1]) != runtime.NoToken || slices.Contains(m.tags.Texts(), found[1]) {
+		return ""
+	}
+	return found[1]
 }
 
 // chatTemplate returns the chat template and its origin: --chat-template, the model's file, or the built-in template

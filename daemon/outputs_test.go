@@ -109,8 +109,13 @@ func (o *publishedOutput) request(n int) wire.Request {
 	if o.Choice == 1 {
 		q.ToolChoice.Mode = wire.ToolRequired
 	}
-	if o.Continue != 0 {
+	switch o.Continue {
+	case 1:
 		q.Continue = wire.ContinueOn
+	case 2:
+		q.Continue = wire.ContinueContent
+	case 3:
+		q.Continue = wire.ContinueThought
 	}
 	if !o.Thinking && o.Expect.Reasoning == "" {
 		q.Think.Mode = wire.ThinkOff

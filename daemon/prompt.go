@@ -96,27 +96,28 @@ func (m *model) renderRequest(
 	}
 	// The template writes text before and after an answer, and may rewrite its thoughts. A mark at the end of the
 	// message shows where the message ends in the rendering.
+	answer := meridian.Started{Thought: msgs[last].ReasoningContent, Content: msgs[last].Content}
+	answer.Open = answer.Content == "" && answer.Thought != "" && w.Continue != wire.ContinueContent
 	marked := slices.Clone(msgs)
 	end := &marked[last].Content
-	if *end == "" && marked[last].ReasoningContent != "" {
+	if answer.Open {
 		end = &marked[last].ReasoningContent
 	}
 	*end += m.markers.end
 	if text, changes, err = m.renderTurn(marked, in, false); err != nil {
 		return "", true, nil, err
 	}
-	thought, content := msgs[last].ReasoningContent, msgs[last].Content
-	if i := strings.LastIndex(text, m.markers.end); i >= 0 && m.tags.Continues(text[:i], thought, content) {
+	if i := strings.LastIndex(text, m.markers.end); i >= 0 && m.tags.Continues(text[:i], answer) {
 		return text[:i], true, changes, nil
 	}
 	// The template omits the message, or puts an answer into a thought or a thought into the answer: its texts are
 	// appended to the opening of an answer.
-	if content == "" && thought != "" {
+	if answer.Open {
 		in.vars = maps.Clone(in.vars)
 		maps.Copy(in.vars, m.thinking.Vars(chattmpl.Thinking{Mode: chattmpl.ModeOn}))
 	}
 	text, changes, err = m.renderTurn(msgs[:last], in, true)
-	return m.tags.Continue(text, thought, content), true, changes, err
+	return m.tags.Continue(text, answer), true, changes, err
 }
 
 // render renders a conversation up to the opening of its next answer.

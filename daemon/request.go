@@ -46,6 +46,7 @@ type request struct {
 	refused     bool           // the start of the current call does not match callGrammar
 	fillOnly    bool           // compute the prompt, sample nothing
 	stopTokens  []core.Token   // end the answer
+	spelledEnd  string         // likewise, and the client did not name it; "": none
 	continued   bool           // the prompt ends within the last message
 	chat        bool           // built from messages: its answer is kept to render the prefix of the next turn
 	messages    []wire.Message // of a chat

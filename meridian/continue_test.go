@@ -14,14 +14,14 @@ func TestContinue(t *testing.T) {
 			}
 			opening := "<|im_start|>" + c.prompt
 			begin := tags.Begin(opening, false)
-			for _, x := range []struct{ thought, content string }{{"a thought", ""}, {"", "an answer"},
-				{"a thought", "an answer"}} {
-				if x.content == "" && begin.Closed {
+			for _, x := range []Started{{Thought: "a thought", Open: true}, {Thought: "a thought"}, {Content: "an answer"},
+				{Thought: "a thought", Content: "an answer"}} {
+				if x.Open && begin.Closed {
 					continue // the request is not to think
 				}
-				prompt := tags.Continue(opening, x.thought, x.content)
+				prompt := tags.Continue(opening, x)
 				b := tags.Begin(prompt, true)
-				if b.Header || b.Thinking != (x.content == "") || !tags.Continues(prompt, x.thought, x.content) {
+				if b.Header || b.Thinking != x.Open || !tags.Continues(prompt, x) {
 					t.Errorf("%s: %+v: %q: %+v", c.name, x, prompt, b)
 				}
 			}

@@ -171,22 +171,29 @@ func (c *Control) setCue(cue string) error {
 
 // InAnswer reports whether the next token is part of the answer's text: not of a thought, a header or a marker.
 func (c *Control) InAnswer() bool {
-	if c.part != inText || c.aside || c.call {
+	if c.part != inText || c.aside || c.call || c.kind == opening {
 		return false
 	}
 	return c.phase == OutputDecode || c.phase == Prefill && c.recipe == nil
 }
 
 // Openers returns the tokens with which the model may open a thought at the next token, where an answer could begin
-// too; none where the marker is several tokens.
+// too. Where the marker is several tokens it is the first of them, if that is a marker's: see Opened.
 func (c *Control) Openers() []runtime.Token {
-	if c.phase != Prefill || c.budget == 0 || !c.tags.Known() || c.recipe != nil {
+	if c.phase != Prefill || c.budget == 0 || c.kind == opening || !c.tags.Known() || c.recipe != nil {
 		return nil
 	}
-	if len(c.tags.open) == 0 && len(c.tags.openSeq) == 1 {
-		return c.tags.openSeq
+	if seq := c.tags.openSeq; len(c.tags.open) == 0 && (len(seq) == 1 || c.tags.special(seq[0])) {
+		return seq[:1]
 	}
 	return c.tags.open
+}
+
+// Opened says that the token before, one of Openers, has begun to open a thought: the rest of the marker must come.
+func (c *Control) Opened() {
+	if len(c.tags.open) == 0 && len(c.tags.openSeq) > 1 && c.kind == nothing {
+		c.kind, c.seq, c.pos = opening, c.tags.openSeq, 1
+	}
 }
 
 // NeedStats reports whether the next row's statistics are wanted: the request thinks, a signal uses them, and no close

@@ -234,6 +234,11 @@ func (t *Tags) singles() bool {
 	return true
 }
 
+// special reports whether id is a token that is part of a marker.
+func (t *Tags) special(id runtime.Token) bool {
+	return slices.ContainsFunc(t.specials, func(x special) bool { return x.id == id })
+}
+
 // markers returns all texts of the family.
 func (t *Tags) markers() []string {
 	f := &t.family
@@ -444,22 +449,28 @@ func (t *Tags) Begin(prompt string, continued bool) (b Begin) {
 	return b
 }
 
-// Continues reports whether prompt, which ends within an answer with this thought and content, ends where the answer
-// goes on: in the thought if there is no content, else in the content.
-func (t *Tags) Continues(prompt, thought, content string) bool {
-	if !t.Known() || thought == "" && content == "" {
+// Started is an answer to be continued: in its thought, if it is Open, else in its content.
+type Started struct {
+	Thought, Content string
+	Open             bool
+}
+
+// Continues reports whether prompt, which ends within the answer s, ends where s goes on.
+func (t *Tags) Continues(prompt string, s Started) bool {
+	if !t.Known() || s.Thought == "" && s.Content == "" {
 		return true
 	}
-	if content != "" && lastOf(content, t.family.Open) >= 0 {
+	if s.Content != "" && lastOf(s.Content, t.family.Open) >= 0 {
 		return true // the client wrote markers itself
 	}
 	b := t.Begin(prompt, true)
-	return b.Thinking == (content == "") && !b.Header
+	return b.Thinking == s.Open && !b.Header
 }
 
-// Continue returns the prompt whose end is an answer with this thought and content, to be continued. opening is a
-// prompt that ends where an answer begins.
-func (t *Tags) Continue(opening, thought, content string) string {
+// Continue returns the prompt whose end is the answer s, to be continued. opening is a prompt that ends where an answer
+// begins.
+func (t *Tags) Continue(opening string, s Started) string {
+	thought, content := s.Thought, s.Content
 	if !t.Known() {
 		return opening + content
 	}
@@ -478,7 +489,7 @@ func (t *Tags) Continue(opening, thought, content string) string {
 	default: // the template has closed the thought
 		return prompt + content
 	}
-	if content == "" {
+	if s.Open {
 		return prompt + thought
 	}
 	if thought != "" && strings.HasSuffix(prompt, "\n") && f.Channels == nil {

@@ -222,8 +222,9 @@ func (c *compiler) otherwise(t jsonschema.Types) regex.Expr {
 		{jsonschema.Number, `-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`},
 		{jsonschema.Boolean, `true|false|True|TRUE|False|FALSE`},
 		{jsonschema.Null, `null`},
-		{jsonschema.Object, `\{[^]*`},
-		{jsonschema.Array, `\[[^]*`},
+		// What begins with a brace and no key, or a bracket and no value, is a text: "{name}", "[draft]".
+		{jsonschema.Object, `\{[ \t\r\n]*(?:["'}]|[^,)\]}:=]*[:=])[^]*`},
+		{jsonschema.Array, `\[[ \t\r\n]*(?:["'\]\[{(0-9+._-]|true|false|null|True|False|None)[^]*`},
 	} {
 		if t&x.t != 0 {
 			texts = append(texts, parse(x.pattern))

@@ -122,6 +122,15 @@ func TestReadAsTheGrammarMeans(t *testing.T) {
 			s, text := v.(string)
 			return v == true || ok && len(list) == 0 || text && len(s) <= 5
 		},
+		`{"anyOf":[{"type":"string","maxLength":6,"pattern":"^[{}\\[\\]\"':= a1tru]*$"},` +
+			`{"type":"array","items":{"const":1},"maxItems":1},{"type":"object","properties":{"a":{"const":1}},` +
+			`"required":["a"],"additionalProperties":false}]}`: func(v any) bool {
+			list, isList := v.([]any)
+			object, isObject := v.(map[string]any)
+			s, text := v.(string)
+			return isList && (len(list) == 0 || len(list) == 1 && list[0] == 1.0) ||
+				isObject && len(object) == 1 && object["a"] == 1.0 || text && len(s) <= 6
+		},
 	} {
 		for i := range toolcall.Forms {
 			f := &toolcall.Forms[i]

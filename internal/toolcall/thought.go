@@ -3,20 +3,25 @@ package toolcall
 import (
 	"bytes"
 	"slices"
-
-	"github.com/uma-serve/uma-serve/internal/thinktags"
 )
 
 // Thought reads calls in a thought. A model may end its turn with calls and never close the thought before them: these
-// are its calls, and the thought ends where they begin. Calls with a text behind them, or with the end of the thought,
-// are part of the thought: the model only thinks of them.
+// are its calls, and the thought ends where they begin. Calls with a text behind them in their line, or with the end of
+// the thought, are part of the thought: the model only thinks of them. A text in the lines behind them is the answer's
+// if the turn ends with it.
 type Thought struct {
-	p     *Parser
-	raw   []byte // read and not given back: the end of it is p's undecided text
-	out   []byte
-	calls []Call // complete, with nothing but white space behind them
-	open  Call
+	p      *Parser
+	raw    []byte // read and not given back: the end of it is p's undecided text
+	out    []byte
+	calls  []Call // complete, with nothing but behind after them
+	open   Call
+	behind []byte // the text after calls
+	marked int    // bytes of raw before what p has not decided, when p last reported text
 }
+
+// maxBehind bounds the text after calls that is kept until the turn or the thought ends: calls with more of it are part
+// of the thought.
+const maxBehind = 1 << 10
 
 // NewThought starts a thought, or several of one turn.
 func NewThought(spec *Spec, tools *Tools) *Thought {
@@ -44,14 +49,24 @@ func (t *Thought) follow(events []Event) {
 	for i := range events {
 		switch e := &events[i]; e.Kind {
 		case Start:
+			if len(bytes.TrimSpace(t.behind)) > 0 {
+				t.drop()
+				t.give(t.marked)
+			}
 			t.open = Call{ID: e.ID, Name: e.Name}
 		case Arguments:
 			t.open.Arguments += string(e.Text)
 		case End:
-			t.calls = append(t.calls, t.open)
+			t.calls, t.behind = append(t.calls, t.open), t.behind[:0]
 		case Text, Malformed:
-			if len(bytes.TrimSpace(e.Text)) > 0 {
-				t.calls = t.calls[:0]
+			t.marked = len(t.raw) - len(t.p.buf)
+			if len(t.calls) == 0 {
+				break
+			}
+			t.behind = append(t.behind, e.Text...)
+			line, _, _ := bytes.Cut(t.behind, []byte("\n"))
+			if len(bytes.TrimSpace(line)) > 0 || e.Kind == Malformed || len(t.behind) > maxBehind {
+				t.drop()
 			}
 		}
 	}
@@ -60,22 +75,21 @@ func (t *Thought) follow(events []Event) {
 	}
 }
 
+// drop makes the calls part of the thought.
+func (t *Thought) drop() { t.calls, t.behind = t.calls[:0], t.behind[:0] }
+
 // give gives the first n bytes of raw back as thought, without the fences of markers.
 func (t *Thought) give(n int) {
 	if n <= 0 {
 		return
 	}
-	for i := 0; i < n; i++ {
-		switch c := t.raw[i]; {
-		case c == thinktags.HiddenFence: // a control token is not shown
-			for i < n && t.raw[i] != thinktags.FenceEnd {
-				i++
-			}
-		case !isFence(c):
+	for _, c := range t.raw[:n] {
+		if !isFence(c) {
 			t.out = append(t.out, c)
 		}
 	}
 	t.raw = t.raw[:copy(t.raw, t.raw[n:])]
+	t.marked = max(0, t.marked-n)
 }
 
 // Close ends the thought, the model having closed it. It returns the rest of its text.
@@ -89,11 +103,12 @@ func (t *Thought) Close() []byte {
 func (t *Thought) reset() {
 	t.p = NewParser(t.p.spec, t.p.tools, t.p.opt)
 	t.p.shown = true
-	t.calls = t.calls[:0]
+	t.marked = 0
+	t.drop()
 }
 
 // Finish ends the turn, which ends in the thought if anything is undecided. cut: its limit of tokens has ended it. It
-// returns the rest of the thought, and the events of the calls with which the turn ends.
+// returns the rest of the thought, and the events of the calls and the text with which the turn ends.
 func (t *Thought) Finish(cut bool) (thought []byte, events []Event) {
 	t.out = t.out[:0]
 	if len(t.raw) == 0 {
@@ -114,6 +129,14 @@ func (t *Thought) Finish(cut bool) (thought []byte, events []Event) {
 		t.follow(events)
 	}
 	events = nil
+	said := len(bytes.TrimSpace(t.behind)) > 0
+	switch {
+	case said && (cut || unfinished):
+		t.drop()
+		t.give(t.marked)
+	case said: // it stands first, because a turn may end with its first call
+		events = append(events, Event{Kind: Text, Index: -1, Text: slices.Clone(t.behind)})
+	}
 	for i, c := range t.calls {
 		events = append(events, Event{Kind: Start, Index: i, ID: c.ID, Name: c.Name},
 			Event{Kind: Arguments, Index: i, Text: []byte(c.Arguments)}, Event{Kind: End, Index: i})

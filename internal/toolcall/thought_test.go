@@ -14,6 +14,8 @@ func TestCallsInThought(t *testing.T) {
 		{"hermes", "Need ls.\n" + hermes, "Need ls.\n", "call bash {\"command\": \"ls\"}\n"},
 		{"hermes", hermes + "\n" + now + "\n", "", "call bash {\"command\": \"ls\"}\ncall now {}\n"},
 		{"hermes", "As in " + hermes + " or so.", "As in " + hermes + " or so.", ""},
+		{"hermes", "As in " + hermes + "\nor so.", "As in ", "text \"\\nor so.\"\ncall bash {\"command\": \"ls\"}\n"},
+		{"hermes", "As in " + hermes + "\nor " + now, "As in " + hermes + "\nor ", "call now {}\n"},
 		{"hermes", "As in " + hermes + " or " + now, "As in " + hermes + " or ", "call now {}\n"},
 		{"hermes", "The <tool_call> element is <b>", "The <tool_call> element is <b>", ""},
 		{"hermes", "a < b <tool_call>x</tool_call> é", "a < b <tool_call>x</tool_call> é", ""},

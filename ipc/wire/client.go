@@ -93,7 +93,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	}
 	dst = appendFormat(appendTools(dst, r, def), &r.Format)
 	if r.Continue != ContinueLast && (def == nil || r.Continue != def.Continue) {
-		dst = strconv.AppendBool(append(dst, `,"continue_final_message":`...), r.Continue == ContinueOn)
+		dst = append(append(dst, `,"continue_final_message":`...), continueTexts[r.Continue]...)
 	}
 	if r.NoOpening && (def == nil || !def.NoOpening) {
 		dst = append(dst, `,"add_generation_prompt":false`...)

@@ -65,12 +65,7 @@ var requestFields = []field{
 	{name: "stream",
 		read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
 	{name: "continue_final_message", read: func(d *decoder, name string, v *fastjson.Value) error {
-		on := false
-		err := d.boolean(name, v, &on)
-		if d.req.Continue = ContinueOff; on {
-			d.req.Continue = ContinueOn
-		}
-		return err
+		return readContinue(d, name, v)
 	}},
 	{name: "add_generation_prompt", read: func(d *decoder, name string, v *fastjson.Value) error {
 		opening := false

@@ -336,19 +336,50 @@ func (d *decoder) finishTurn() error {
 			last.Content = text.String()
 		}
 	}
-	if r.Continue != ContinueOn {
+	const field = "continue_final_message"
+	if r.Continue == ContinueLast || r.Continue == ContinueOff {
 		return nil
 	}
-	switch {
+	if !d.messages {
+		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field, continueTexts[r.Continue])
+	}
+	switch last := &r.Messages[len(r.Messages)-1]; {
 	case d.opening:
-		return fmt.Errorf("fields %q and %q are both true: an answer continues the last message or opens a new one",
-			"continue_final_message", "add_generation_prompt")
-	case !d.messages:
-		return fmt.Errorf("field %q is true without messages; a prompt is always continued", "continue_final_message")
-	case r.Messages[len(r.Messages)-1].Role != "assistant":
-		return fmt.Errorf("field %q is true, but the last message is not an assistant's", "continue_final_message")
+		return fmt.Errorf("fields %q and %q are both set: an answer continues the last message or opens a new one",
+			field, "add_generation_prompt")
+	case last.Role != "assistant":
+		return fmt.Errorf("field %q is %s, but the last message is not an assistant's", field,
+			continueTexts[r.Continue])
+	case r.Continue == ContinueThought && (last.ReasoningContent == "" || last.Content != ""):
+		return fmt.Errorf("field %q is %s, but the last message has no thought or has content behind it", field,
+			continueTexts[r.Continue])
 	}
 	return nil
+}
+
+// continueTexts are the values of continue_final_message.
+var continueTexts = [...]string{ContinueOn: "true", ContinueOff: "false", ContinueThought: `"reasoning_content"`,
+	ContinueContent: `"content"`}
+
+// readContinue reads continue_final_message: as vLLM has it, and with the names that llama-server takes besides.
+func readContinue(d *decoder, name string, v *fastjson.Value) error {
+	if v.Type() == fastjson.TypeString {
+		switch string(v.GetStringBytes()) {
+		case "reasoning_content":
+			d.req.Continue = ContinueThought
+		case "content":
+			d.req.Continue = ContinueContent
+		default:
+			return fmt.Errorf("field %q must be true, false, \"content\" or \"reasoning_content\"", name)
+		}
+		return nil
+	}
+	on := false
+	err := d.boolean(name, v, &on)
+	if d.req.Continue = ContinueOff; on {
+		d.req.Continue = ContinueOn
+	}
+	return err
 }
 
 // number is the text of a JSON number, valid until the next call.

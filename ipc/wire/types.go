@@ -137,6 +137,8 @@ const (
 	ContinueLast Continue = iota // if it is an assistant's
 	ContinueOn                   // it must be one
 	ContinueOff
+	ContinueThought // its thought is continued: it has no content
+	ContinueContent // its thought is closed
 )
 
 // DefaultDryBreaks are llama-server's.
