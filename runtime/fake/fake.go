@@ -34,7 +34,7 @@ type Cost struct {
 
 // Script makes the engine answer: when a sequence ends with After and a beginning of Emit, the next token is the next
 // one of Emit, and after all of Emit the end of the turn. The last occurrence of After counts. Markers ("<think>") in
-// both are single tokens.
+// both are single tokens; one that may not come there is spelled.
 type Script struct {
 	After string // default "<|im_start|>assistant\n"
 	Emit  string
@@ -115,11 +115,11 @@ type Engine struct {
 }
 
 type wanted struct {
-	sum   uint64
-	force runtime.Token // NoToken = noise
-	done  bool          // the logits are computed
-	made  bool          // the hidden state is computed
-	bits  int8          // what the row was computed for
+	sum            uint64
+	force, spelled runtime.Token // NoToken = noise; see scripted
+	done           bool          // the logits are computed
+	made           bool          // the hidden state is computed
+	bits           int8          // what the row was computed for
 }
 
 type failure struct {
@@ -384,8 +384,9 @@ func (e *Engine) output(i int, w wanted) {
 		e.rows = append(e.rows, -1)
 		return
 	}
-	if w.force = runtime.NoToken; w.bits&runtime.RowLogits != 0 {
-		w.force = e.scripted(&e.seqs[e.batch.Seq[i]])
+	w.force, w.spelled = runtime.NoToken, runtime.NoToken
+	if w.bits&runtime.RowLogits != 0 {
+		w.force, w.spelled = e.scripted(&e.seqs[e.batch.Seq[i]])
 	}
 	e.rows = append(e.rows, int32(len(e.want)))
 	e.want = append(e.want, w)
@@ -443,6 +444,9 @@ func (e *Engine) fill(row []float32, w *wanted) {
 	switch {
 	case w.force != runtime.NoToken:
 		row[w.force] += forced + forbidden
+		if w.spelled != runtime.NoToken && w.spelled != w.force {
+			row[w.spelled] += forced / 2
+		}
 	case e.cfg.EndEvery > 0 && mix(h)%uint64(e.cfg.EndEvery) == 0:
 		row[tokenIMEnd] += forced + forbidden
 	}

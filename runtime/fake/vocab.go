@@ -64,25 +64,36 @@ func (v *vocab) ChatTemplate() string       { return v.template }
 
 func (v *vocab) Tokenize(dst []runtime.Token, text string, _, parseSpecial bool) ([]runtime.Token, error) {
 	dst = slices.Grow(dst, len(text))
-next:
 	for len(text) > 0 {
-		if parseSpecial && text[0] == '<' {
-			for t, m := range v.markers {
-				if strings.HasPrefix(text, m) {
-					dst, text = append(dst, runtime.Token(t)), text[len(m):]
-					continue next
-				}
-			}
-			for t, m := range v.extra {
-				if strings.HasPrefix(text, m) {
-					dst, text = append(dst, firstExtra+runtime.Token(t)), text[len(m):]
-					continue next
-				}
-			}
-		}
-		dst, text = append(dst, firstByte+runtime.Token(text[0])), text[1:]
+		t, n := v.first(text, parseSpecial)
+		dst, text = append(dst, t), text[n:]
 	}
 	return dst, nil
+}
+
+// first returns the first token of a text that is not empty, and its length.
+func (v *vocab) first(text string, parseSpecial bool) (t runtime.Token, n int) {
+	if parseSpecial && text[0] == '<' {
+		for t, m := range v.markers {
+			if strings.HasPrefix(text, m) {
+				return runtime.Token(t), len(m)
+			}
+		}
+		for t, m := range v.extra {
+			if strings.HasPrefix(text, m) {
+				return firstExtra + runtime.Token(t), len(m)
+			}
+		}
+	}
+	return firstByte + runtime.Token(text[0]), 1
+}
+
+// written is the text of a script that makes t the next token.
+func (v *vocab) written(t runtime.Token) string {
+	if i := t - firstByte; i >= 0 && int(i) < len(v.bytes) {
+		return string(v.bytes[i : i+1])
+	}
+	return v.Text(t)
 }
 
 func (v *vocab) Piece(t runtime.Token) []byte {
@@ -114,30 +125,47 @@ func (v *vocab) Find(text string) runtime.Token {
 	return runtime.NoToken
 }
 
-// script is a Script in tokens.
-type script struct{ after, emit []runtime.Token }
+// script is a Script whose After is in tokens.
+type script struct {
+	after []runtime.Token
+	emit  string
+}
 
 func newScript(v *vocab, s Script) script {
 	if s.After == "" {
 		s.After = markers[tokenIMStart] + "assistant\n"
 	}
 	after, _ := v.Tokenize(nil, s.After, false, true)
-	emit, _ := v.Tokenize(nil, s.Emit, false, true)
-	return script{after, append(emit, tokenIMEnd)}
+	return script{after, s.Emit}
 }
 
-// scripted returns the next token of the first script that matches q, or NoToken.
-func (e *Engine) scripted(q *sequence) runtime.Token {
+// scripted returns the next token of the first script that matches q, or NoToken. spelled is the first byte of the
+// marker that tok is.
+func (e *Engine) scripted(q *sequence) (tok, spelled runtime.Token) {
 	for i := range e.script {
 		s := &e.script[i]
 		// Try the shortest beginning of emit first: the last occurrence of after wins.
-		for n := 0; n < len(s.emit) && n+len(s.after) <= len(q.cells); n++ {
-			if e.endsWith(q.cells, s.emit[:n]) && e.endsWith(q.cells[:len(q.cells)-n], s.after) {
-				return s.emit[n]
+		for n := 0; n <= len(s.emit) && n+len(s.after) <= len(q.cells); n++ {
+			if !e.endsWith(q.cells[:len(q.cells)-n], s.after) {
+				continue
+			}
+			rest, ok := s.emit, true
+			for _, c := range q.cells[len(q.cells)-n:] {
+				if rest, ok = strings.CutPrefix(rest, e.vocab.written(e.cells[c].token)); !ok {
+					break
+				}
+			}
+			switch {
+			case !ok:
+			case rest == "":
+				return tokenIMEnd, runtime.NoToken
+			default:
+				tok, _ = e.vocab.first(rest, true)
+				return tok, firstByte + runtime.Token(rest[0])
 			}
 		}
 	}
-	return runtime.NoToken
+	return runtime.NoToken, runtime.NoToken
 }
 
 func (e *Engine) endsWith(cells []int32, tokens []runtime.Token) bool {
