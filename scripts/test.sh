@@ -19,11 +19,20 @@ left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-(serve|bench|sim|cli)|bench|s
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
 left_out+='|sim$|sim/(cluster|blis|workload|latency)$|internal/(chattmpl|toolcall)$)'
 
-# Packages that are raced below run only there, but for tests that measure allocations or are too slow to be raced.
-# Without the engine tests wait more than they compute: twice as many packages at a time as usual.
+# Packages whose tests link one of this module's, by the build at hand.
+linking() {
+	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
+		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p" | sort -u
+}
+engine=$(linking runtime/llama)
+
+# Packages that are raced, or link the engine, run below only, but for tests that measure allocations or are too slow to
+# be raced. Without the engine tests wait more than they compute: twice as many packages at a time as usual.
 many=$(($(getconf _NPROCESSORS_ONLN) * 2))
 step "without cgo: CGO_ENABLED=0 go test of what is not raced"
 export CGO_ENABLED=0
+here=$(go list ./... | grep -E "$left_out" | grep -vxF "$engine")
+checked=$(linking internal/invariants | grep -xF "$here") # they run with their invariants
 daemon=$(go list ./daemon)
 # Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute
 # each.
@@ -33,8 +42,13 @@ slow+='|PublishedOutputs)$'
 failed=''
 tests -run "$slow" "$daemon" &
 one=$!
-tests -p "$many" $(go list ./... | grep -E "$left_out") ./kvsnap/snapshot || failed=1
+first='/(jsonschema|jinja|uma-cli|chattmpl|grammar)$' # they take longest
+rest=$(grep -vxF "$checked" <<<"$here")
+tests -p "$many" $(grep -E "$first" <<<"$rest") $(grep -vE "$first" <<<"$rest") || failed=1
+tests -p "$many" -tags invariants $checked || failed=1
 wait "$one" || failed=1
+# Invariants allocate, and a cluster with them is slow.
+tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
 tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
 tests -run '^TestCrashesUnderLoad$' ./daemon/front || failed=1
 [ -z "$failed" ]
@@ -69,12 +83,6 @@ wait "$one" || failed=1
 wait "$two" || failed=1
 [ -z "$failed" ]
 
-# Packages whose tests link llama.cpp, and those left out above that hold invariants: the others are the same programs
-# as before.
-linking() {
-	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
-		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p"
-}
 step "the real engine, end to end"
 tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS}
 # Of the daemon's tests those that need the engine: the others ran above.
@@ -82,8 +90,7 @@ real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*
 	paste -sd'|' -)
 tests -tags "$tags" -run "^($real)\$" "$daemon" &
 one=$!
-tests -tags "$tags" $({ linking runtime/llama; linking internal/invariants | grep -E "$left_out"; } | sort -u |
-	grep -vxF "$daemon") || failed=1
+tests -tags "$tags" $(grep -vxF "$daemon" <<<"$engine") || failed=1
 wait "$one" || failed=1
 [ -z "$failed" ]
 

@@ -257,7 +257,7 @@ func TestObjectAndChoices(t *testing.T) {
 // TestStop: compiling ends with ErrStopped soon after Stop says so, wherever it is.
 func TestStop(t *testing.T) {
 	var alts []string
-	for i := range 8 {
+	for i := range 4 {
 		alts = append(alts,
 			fmt.Sprintf(`{"type":"object","properties":{"a":{"pattern":"^[a-z]{%d,9}x?[%d-9]*"},"b":{"$ref":"#"}}}`, i,
 				i))
@@ -274,8 +274,8 @@ func TestStop(t *testing.T) {
 	if all < 100 {
 		t.Fatalf("asked %d times", all)
 	}
-	for i := range 20 {
-		asked, most = 0, all*i/20
+	for i := range 10 {
+		asked, most = 0, all*i/10
 		_, err := Compile(schema, Options{}, Limits{Grammar: grammar.Limits{Stop: stop}})
 		if !errors.Is(err, grammar.ErrStopped) || asked > most+1 {
 			t.Errorf("stopped at question %d of %d: %v after %d", most, all, err, asked)
