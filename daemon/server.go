@@ -149,7 +149,7 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		}
 	}
 	if err = s.checkListeners(); err == nil && p.engine == nil && p.router == nil { // a front checks each model's
-		err = cfg.CheckCacheDir()
+		err = cfg.CheckHere()
 	}
 	if err != nil {
 		ipc.CloseAll(s.listeners)

@@ -143,7 +143,7 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 		return nil, err
 	}
 	for _, m := range f.models {
-		if err := m.cfg.CheckCacheDir(); err != nil {
+		if err := m.cfg.CheckHere(); err != nil {
 			f.door.Close()
 			return nil, err
 		}

@@ -341,7 +341,8 @@ func (d *decoder) finishTurn() error {
 		return nil
 	}
 	if !d.messages {
-		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field, continueTexts[r.Continue])
+		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field,
+			continueTexts[r.Continue])
 	}
 	switch last := &r.Messages[len(r.Messages)-1]; {
 	case d.opening:
