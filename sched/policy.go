@@ -146,6 +146,7 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if n > b.left {
 		n, why = b.left, ReasonPrefillBatch
 	}
+	// Every other request without a slice keeps a cell for its next token.
 	spare := b.cells - (b.unserved - 1)
 	if n > spare {
 		n, why = spare, ReasonPrefillCells

@@ -137,10 +137,10 @@ func (p *uma) fill(b *batcher) {
 	}
 }
 
-// reserve is how many prompt tokens a step with room for prompts offers at least.
+// reserve returns the fewest prompt tokens that a step with room for prompts offers.
 func (p *uma) reserve() int { return min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)) }
 
-// reserved is how many rows of this step are kept free of answers for prompts.
+// reserved returns the number of rows that answers leave to prompts in this step.
 func (p *uma) reserved() int {
 	n := 0
 	for _, r := range p.pre {
