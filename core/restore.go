@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// RestoreMin is how many tokens more than the pool a store must have to be worth the wait.
+	// RestoreMin is the number of tokens that a store must have beyond those in the pool for a restore.
 	RestoreMin = 32
 	// maxRestores bounds the restores of prefixes at one time; each needs a sequence id.
 	maxRestores = 8
@@ -65,10 +65,11 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	if r.asked {
 		return false
 	}
-	r.asked = true // once per start: what is restored may be evicted again before r starts
+	r.asked = true // once per start: restored cells may be evicted before r starts, and it must not wait for ever
 	want := r.Tokens[:len(r.Tokens)-1]
+	// Tokens that a running request is about to compute need no restore.
 	here := m.Len + m.Ahead
-	for _, re := range c.restores { // nothing is restored twice
+	for _, re := range c.restores { // join a restore of the same cells
 		n := kvsnap.CommonPrefix(re.tokens, want)
 		if re.ns == r.Owner && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
@@ -151,7 +152,7 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 			c.op(Op{Kind: SkipPart, Restore: re.id})
 			return false
 		}
-		// A sequence that shares what the pool has before the part.
+		// A sequence that shares the cells that the pool has before the part.
 		got, err := c.tree.Acquire(kvsnap.Instant(now),
 			&kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], NoWait: true})
 		if err != nil {
@@ -215,7 +216,7 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 	}
 }
 
-// endRestore makes what was restored a cached prefix and starts the waiting requests. The caller removes re from
+// endRestore makes the restored cells a cached prefix and starts the waiting requests. The caller removes re from
 // c.restores.
 func (c *Core) endRestore(now Instant, re *restore) {
 	c.op(Op{Kind: CloseFetch, Restore: re.id})
@@ -242,7 +243,7 @@ func (c *Core) endRestore(now Instant, re *restore) {
 			r.restored, r.restoredIn = re.tier, now.Sub(re.begin)
 		}
 		if !r.deferred {
-			r.asked = re.over && re.done == re.have // it is queued, and asks again unless the store had nothing
+			r.asked = re.over && re.done == re.have // still queued: it asks again unless the store had nothing
 			continue
 		}
 		r.deferred = false
@@ -252,8 +253,8 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	c.lookAhead = len(c.queued) > 0
 }
 
-// endRestores ends the restores of prefixes, or with thoughts set all: their cells are needed. A thought's begins
-// again when its request starts.
+// endRestores ends the restores of prefixes, or all of them with thoughts, because requests need the cells. The restore
+// of a thought begins again when its request starts.
 func (c *Core) endRestores(now Instant, thoughts bool) {
 	c.restores = slices.DeleteFunc(c.restores, func(re *restore) bool {
 		if ends := re.thought == nil && !re.ahead || thoughts; !ends {
@@ -264,5 +265,5 @@ func (c *Core) endRestores(now Instant, thoughts bool) {
 	})
 }
 
-// cost is the expected time of copying n tokens' cells.
+// cost returns the expected time of copying n tokens' cells.
 func (c *Core) cost(n int) time.Duration { return time.Duration(c.copyCost * float64(n)) }
