@@ -48,8 +48,8 @@ const (
 	priceSamples = 3
 	// priceWeight is the weight of the newest restore: the mean is that of about the last five.
 	priceWeight = 0.2
-	// priceMargin is by how much restoring must be slower than computing to be refused: a restore mostly waits, while
-	// every token that is computed delays the other requests.
+	// priceMargin is the factor over the time of computing from which on a restore is refused: a restore mostly waits,
+	// while every token that is computed delays the other requests.
 	priceMargin = 2
 	// priceTrial: every so many decisions against a store a restore is made all the same. Else a store that was slow
 	// once would never be measured again.
