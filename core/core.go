@@ -256,6 +256,7 @@ func (c *Core) Handle(now Instant, in Input) {
 			kind = sched.EvResume
 		}
 		c.tell(sched.Event{Kind: kind, Req: r.ID})
+		// No other request may wait for the prompt of one whose client does not read.
 		if r.seq != NoSeq {
 			c.wake(c.tree.Stall(r.seq, in.Kind == Pause))
 		}

@@ -88,6 +88,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Owner, want, here+RestoreMin)
 	fetch := Op{Kind: Fetch, From: m.Len}
+	// A preempted request's thought, and the answer behind it, are stored apart from prefixes (offload.go): they may
+	// reach further.
 	if end := min(r.thought.until, len(want)); r.thought.from <= m.Len && end >= here+RestoreMin && (!ok || end > n) {
 		n, tier, ok = end, r.thought.tier, true
 		fetch.Req, fetch.From, fetch.First = r.ID, r.thought.boundary(m.Len, c.cfg.PartTokens), r.thought.to
@@ -147,6 +149,7 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 	if re.seq == NoSeq {
 		c.marks = append(append(c.marks[:0], re.tokens...), 0)
 		m := c.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: c.marks, NoWait: true})
+		// The pool has the part by now.
 		if re.p1 <= m.Len {
 			re.state = awaited
 			c.op(Op{Kind: SkipPart, Restore: re.id})

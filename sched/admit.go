@@ -125,6 +125,7 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 		return true
 	}
 	interactive, background := may(Interactive), may(Background)
+	// The wait for an interactive target is bounded, so that background requests do not starve.
 	if background && s.risk && s.now.Sub(s.byClass[Background].servedAt) < s.cfg.BackgroundEvery {
 		s.plan.Waiting[Background] = ReasonWaitEndangered
 		background = false
@@ -194,6 +195,7 @@ func (s *Scheduler) makeRoom(r *request) bool {
 	}
 	for i := len(s.running); i > left; i-- {
 		v := s.last(func(o *request) bool { return o.preemptFor != ReasonNone })
+		// The marks are removed in any case; requests are preempted only if all of them together make room.
 		why := v.preemptFor
 		v.preemptFor = ReasonNone
 		v.user.leaving--

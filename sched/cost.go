@@ -437,6 +437,7 @@ func (m *costModel) observeAlone(rows, ms float64) {
 		a.ms, a.rows = ms, rows
 		return
 	}
+	// The limit keeps one step during which the machine slept from spoiling the mean.
 	a.ms += mul(costAlone, min(ms, 4*a.ms)-a.ms)
 	a.rows += mul(costAlone, rows-a.rows)
 }
@@ -576,6 +577,7 @@ func (m *costModel) jump(ratio float64) bool {
 	if m.streak > -costStreak && m.streak < costStreak {
 		return false
 	}
+	// By the ratio nearest to 1: an outlier within the streak must not set the scale.
 	m.scale(m.nearest)
 	m.streak, m.lastError = 0, 0
 	return true

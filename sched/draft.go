@@ -142,6 +142,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		with, withTook := best(p, mul(r.worth(), chance), chance, price, r.draft)
 		saves := mul(with, took/value) - withTook // by the step with its guesses, ms
 		switch pays := mul(with-value, took) > mul(guessMargin, mul(value, withTook-took)); {
+		// The trial for which the draft model caught up.
 		case r.lag <= draftNewest && r.trying:
 			r.feeding, r.trying = false, false
 			c.draft(r, chance)
@@ -152,6 +153,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		case r.lag <= draftNewest:
 			r.feeding = false
 			continue
+		// Continue the catch-up: the time spent on it would be lost.
 		case r.feeding:
 		case pays:
 			if r.saved += saves; r.saved >= mul(s.catchUp(r), float64(int(1)<<r.futile)) {
@@ -164,6 +166,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		}
 		used = used || c.drafted || r.feeding
 	}
+	// Trials are for a draft model that is not used: guesses in use show themselves how often they come true.
 	if used {
 		d.since, d.every = 0, trialFirst
 		return

@@ -77,6 +77,7 @@ func (b *batcher) decode(r *request, why Reason) {
 // skipped longest ago goes first. Thoughts that progress in step request forks at the same tokens; in the order of the
 // batch the last ones would never get any.
 func (b *batcher) chooseForks() {
+	// Each running request keeps a row and a cell for its next token.
 	s, room := b.s, min(b.left, b.cells)-b.runnable
 	s.due = s.due[:0]
 	for _, r := range s.running {

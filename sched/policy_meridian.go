@@ -159,6 +159,7 @@ func (s *Scheduler) yieldsRow(r *request) bool {
 func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (waiting []*request) {
 	return p.inTurn(b, p.think, rows, ReasonThink, ReasonThinkFloor, func(i int, r *request) bool {
 		switch {
+		// No answer of the step has a target that a row could break.
 		case !bounded:
 			return true
 		case b.s.cost.steps < learnedSteps:

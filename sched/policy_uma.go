@@ -229,6 +229,7 @@ func (p *uma) plain(n int) float64 {
 }
 
 func (p *uma) observe(plan *Plan, took time.Duration) {
+	// Rows of guesses are no answers: such a step is no measure of answers alone.
 	if plan.PrefillTokens == 0 && plan.GuessedTokens > 0 {
 		return
 	}
@@ -242,6 +243,7 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 		p.answers.add(float64(plan.DecodeTokens), 0.2)
 		return
 	}
+	// Cells bounded it, so it is no measure of the budget.
 	if plan.Reason == ReasonCells {
 		return
 	}

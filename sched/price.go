@@ -96,6 +96,7 @@ func (p *Prices) Restore(store, n int, compute time.Duration) Price {
 // again takes compute; 0 = unknown.
 func (p *Prices) Copy(store, n int, copying, compute time.Duration) Price {
 	d := Price{WayCopy, p.Predict(store, n), compute}
+	// As in Restore, one of priceTrial decisions is made against the prediction.
 	if d.Restore > 0 && p.refuses(store, d.Restore+copying, compute) && p.stores[store].refused > 0 {
 		d.Way = WayDiscard
 	}

@@ -206,6 +206,7 @@ func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
 	class, _ := s.policy.lane(e.Class, e.Owner)
 	f := &s.forecast
 	f.jobs = f.jobs[:0]
+	// Prompts of lower classes go behind e, so they delay nothing.
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
 			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0,

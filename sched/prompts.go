@@ -153,7 +153,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 		p.protected = max(0, p.protected-1)
 	}
 	f.report()
-	if f.total > 0 && f.budget.left > 0 && f.stopped != ReasonPrefillFloor { // which is meant to be late
+	if f.total > 0 && f.budget.left > 0 && f.stopped != ReasonPrefillFloor { // a floor chunk is late on purpose
 		p.s.plan.Bound = p.bound(&f.budget)
 	}
 }
@@ -274,6 +274,7 @@ func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason)
 		return max(n, least), reason
 	case f.p.held >= f.p.cfg.MaxHeld && n < f.minChunk:
 		return least, ReasonPrefillFloor
+	// Prompts that are held continue only with a chunk that is worth the step.
 	case f.p.held > 0 && n < least:
 		return 0, reason
 	}

@@ -51,6 +51,7 @@ func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
 	if waiting < togetherLeast || left == 0 || s.cost.prompts == 0 {
 		return false
 	}
+	// The answers leave the prompts enough of each step to begin one by one.
 	if s.cost.upper(rows) < mul(1-togetherShare, target) {
 		return false
 	}

@@ -287,6 +287,7 @@ func (c *Controller) byTaken(now, span time.Duration) Decision {
 		c.taken = 0
 	}
 	switch {
+	// The processors may be taken by an engine that computes while this one waits.
 	case down < c.threads && float64(c.took) < computing*float64(span):
 		c.freeSince = -1
 		return c.same()
@@ -322,6 +323,7 @@ func (c *Controller) fit(processors float64) int {
 func (c *Controller) byWaits(now, span time.Duration) Decision {
 	if c.disturbed() && c.threads > 1 && span <= stale {
 		fewer := 1
+		// The share of their time that threads wait is the share of threads without a processor.
 		if l := c.load.Waited; l > 0 {
 			fewer = max(1, int(l*float64(c.threads)+0.5))
 		}
