@@ -98,6 +98,7 @@ func (c *Core) offerDraft(r *Request, e *sched.Event, most int) {
 	if sl := c.slot(r); sl != nil {
 		lag -= sl.n
 	} else {
+		// takeSlot can take the sequences and cells of idle requests.
 		taken := true
 		for i := range d.slots {
 			switch sl := &d.slots[i]; {

@@ -196,6 +196,7 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 			switch {
 			case re.done == len(re.tokens):
 				d.State = PartsOver
+			// As in partAtHand: the stores have lost the rest, so the request must not wait for it again.
 			case d.State == PartsOver:
 				re.thought.thought.ingests = maxIngests
 			}

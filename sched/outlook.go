@@ -36,6 +36,7 @@ func (s *Scheduler) Outlook() Outlook {
 			continue
 		}
 		answers.slice(SliceDecode, r.computed, 1)
+		// Without a token in this batch it is due by its newest one; Target has the answers with one.
 		if target := s.dueAfter(r); r.lastStep != s.step && target > 0 && r.emitted {
 			if due := r.lastEmit.Add(target); o.Due == 0 || due < o.Due {
 				o.Due = due

@@ -289,6 +289,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 				}
 			}
 		}
+		// A forced round is a trial of the draft model: it is made although it seems not to pay.
 		if round := s.draftRound(b, p); round.rows > 0 && (round.rate >= rate || round.forced) {
 			if !s.guessFits(round.batch, round.draft, round.rows, p) {
 				return false
