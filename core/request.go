@@ -79,9 +79,9 @@ type Request struct {
 	// Without Config.CanRemoveRange none are.
 	Speculate int
 
-	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is
-	// complete with it. More: a forced token follows in another Token at once, and the scheduler hears of them
-	// together; they are computed in one slice, without a row between them.
+	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
+	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in
+	// one slice, without a row between them.
 	Last, More bool
 
 	// Owned by core; methods return some of these.
