@@ -47,7 +47,7 @@ type Message struct {
 	Extra            map[string]any  // further fields (tool_calls, name), JSON-like values
 }
 
-// Input is what one rendering gets.
+// Input has the variables of one rendering.
 type Input struct {
 	Messages            []Message
 	Tools               []toolcall.Tool // that the model may call
@@ -66,7 +66,8 @@ type Input struct {
 type Template struct {
 	tmpl   *jinja.Template
 	source string
-	// noTools is what stands for "no tools": nil, or an empty list where the template loops over it without asking.
+	// noTools is the value of the tools variable of a request without tools: nil, or an empty list where the template
+	// loops over it without a test.
 	noTools any
 	// parts: the template loops over a message's content as a list of typed parts and shows nothing of a plain
 	// string, so contents are handed over as [{"type": "text", "text": …}].
@@ -76,7 +77,7 @@ type Template struct {
 	tools     Tools
 	thoughts  thoughts
 	roles     roles
-	rewrites  [kinds]bool // texts that are not found in what it renders
+	rewrites  [kinds]bool // kinds of messages whose texts the template rewrites: holds never finds them
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when

@@ -111,10 +111,10 @@ func fast(root, system string, allowed []int) []int {
 // Hybrid reports whether the process may use cores of several kinds.
 func (t *Topology) Hybrid() bool { return len(t.Fast) < len(t.Allowed) }
 
-// Threads is how many compute threads suit the processors: one for each fast core, because two threads of one core
-// share its vector units, and all threads would wait for one on a slow core. On machines with few CPUs (a virtual
-// machine with two hardware threads of one core) at least two where there are two. Quotas are rounded down: above its
-// quota, a cgroup stands still for the rest of a period of 100 ms.
+// Threads returns the number of compute threads that suits the processors: one for each fast core, because two threads
+// of one core share its vector units, and all threads would wait for one on a slow core. On machines with few CPUs (a
+// virtual machine with two hardware threads of one core) at least two where there are two. Quotas are rounded down:
+// above its quota, a cgroup stands still for the rest of a period of 100 ms.
 func (t *Topology) Threads() int {
 	usable := t.Usable()
 	n := t.FastCores
@@ -124,7 +124,7 @@ func (t *Topology) Threads() int {
 	return max(n, min(2, usable), 1)
 }
 
-// Usable is how many CPUs can be used at the same time: those allowed, within the quota. At least 1.
+// Usable returns the number of CPUs that can be used at the same time: those allowed, within the quota. At least 1.
 func (t *Topology) Usable() int {
 	n := max(1, len(t.Allowed))
 	if t.Quota > 0 {

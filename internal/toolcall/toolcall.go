@@ -15,7 +15,7 @@ type Tool struct {
 	Strict      bool   // the arguments must be held to Parameters
 }
 
-// Mode is whether the model must call a tool.
+// Mode is the choice of tools (tool_choice): free, none, or a call that is required.
 type Mode uint8
 
 const (
