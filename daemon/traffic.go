@@ -31,7 +31,7 @@ func traffic(plan *sched.Plan, copied int, info *runtime.ModelInfo, caps *runtim
 	}
 }
 
-// bandwidth is what info says of the newest step's traffic; nil before the first step.
+// bandwidth returns the newest step's traffic for info; nil before the first step.
 func (s *Server) bandwidth() *wire.InfoBandwidth {
 	t, predicted, measured := s.metrics.Bandwidth()
 	if t == (metrics.Traffic{}) {
