@@ -22,8 +22,9 @@ const (
 	roleCall = " to=functions.now<|channel|>commentary json<|message|>{}"
 )
 
-// headedTests are what a model of gpt-oss's format writes, whose answer is held to a grammar, and with what its thought
-// begins: where the grammar leaves something else, the fake engine writes noise, which may think again.
+// headedTests are outputs of a model of gpt-oss's format while a grammar constrains its answer, and the beginning of
+// the thought that is expected. Where the grammar forbids the scripted output, the fake engine writes noise, which may
+// think again.
 var headedTests = []struct{ name, emit, think string }{
 	{"an answer in words", hm + another + inWords, "Hm."},
 	{"no thought", inWords, ""},
@@ -118,7 +119,7 @@ func TestHeadedCallsAreForced(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestHeadedForms: the same for the form of an answer.
+// TestHeadedForms: the same for an answer that is constrained by a schema.
 func TestHeadedForms(t *testing.T) {
 	r := headedServer(t)
 	for i, c := range headedTests {

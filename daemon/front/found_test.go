@@ -208,7 +208,7 @@ func TestStreamThatWaitsForMemoryKeepsItsStatus(t *testing.T) {
 	}
 }
 
-// passed is how many connections were passed, the last one included.
+// passed returns the number of connections that were passed, the last one included.
 func (r *running) passed() (n uint64) {
 	r.call(func() { n = r.loop.Stats().Passed.Load() })
 	return n
