@@ -62,10 +62,10 @@ func (s *LineSplitter) End() (line []byte) {
 // Partial reports whether a line has begun and not ended.
 func (s *LineSplitter) Partial() bool { return !s.done && len(s.buf) > 0 }
 
-// Buffered is how many bytes of memory the splitter holds.
+// Buffered returns the bytes of memory that the splitter holds.
 func (s *LineSplitter) Buffered() int { return cap(s.buf) }
 
-// LineKind is what a line asks for.
+// LineKind is the type of a line in the newline protocol.
 type LineKind uint8
 
 const (
@@ -74,7 +74,7 @@ const (
 	LineMetrics                 // "metrics" or "/metrics": one line of JSON, then close
 )
 
-// ParseLine says what a line asks for. A RequestError says why a prompt cannot be served.
+// ParseLine returns the type of a line. A RequestError says why a prompt cannot be served.
 func ParseLine(line []byte) (LineKind, error) {
 	switch {
 	case len(bytes.TrimSpace(line)) == 0:
@@ -91,7 +91,7 @@ func ParseLine(line []byte) (LineKind, error) {
 	return LinePrompt, nil
 }
 
-// AppendErrorLine appends an error the way the newline protocol tells it: one line.
+// AppendErrorLine appends an error in the newline protocol: one line.
 func AppendErrorLine(dst []byte, e *Error) []byte {
 	dst = append(append(append(dst, "error: "...), e.Code...), ": "...)
 	dst = append(dst, strings.NewReplacer("\n", " ", "\r", " ").Replace(e.Message)...)
@@ -101,7 +101,7 @@ func AppendErrorLine(dst []byte, e *Error) []byte {
 	return append(dst, '\n')
 }
 
-// invalidUTF8 is the index of the first byte that is not part of valid UTF-8, len(b) if there is none.
+// invalidUTF8 returns the index of the first byte that is not part of valid UTF-8, len(b) if there is none.
 func invalidUTF8(b []byte) int {
 	for i := 0; i < len(b); {
 		r, n := utf8.DecodeRune(b[i:])
