@@ -39,9 +39,9 @@ func NeedsModel(method, path string) bool {
 // Asleep is a model that is not loaded.
 type Asleep struct {
 	Name  string
-	Names func(string) bool // whether a name is the model's
+	Names func(string) bool // reports whether a name is the model's
 	Facts *api.Facts
-	Since time.Time // when the daemon started
+	Since time.Time // start of the daemon
 }
 
 // Serve answers a request that does not need the model loaded, as an engine process would.

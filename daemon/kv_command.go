@@ -144,7 +144,7 @@ func (s *stores) kvDo(q wire.KVQuestion, uid uint32, operator bool) (done *wire.
 		drop.part, drop.partP0 = &part.Key, part.P0
 		if s.remote != nil {
 			s.remote.offers.end(func(o *offer) bool { return o.ns == uint32(part.Namespace) })
-			s.remote.offers.lose() // what remains is offered from the pool
+			s.remote.offers.lose() // the values that remain are offered from the pool
 		}
 	case wire.KVPin:
 		what, err = "pinned, with the parts before it; not evicted", s.cache.Pin(part.Key, true)
