@@ -33,7 +33,7 @@ type SoakConfig struct {
 	Sampled   func() // is called after each sample; nil = not
 }
 
-// The models' names, and bounds of what the daemon keeps.
+// The models' names, and bounds of the daemon's caches.
 const (
 	soakModel, soakOther = "steady", "other"
 	soakCells            = 4096

@@ -32,7 +32,7 @@ type ModelConfig struct {
 	Options map[string]string
 }
 
-// modelOptions are the options that a [models.NAME] table may set: what the model's engine is made with. The other ones
+// modelOptions are the options that a [models.NAME] table may set: those that its engine is opened with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
 	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "fixed-threads",
@@ -43,7 +43,7 @@ var modelOptions = []string{
 	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 
-// maxModelTables is far above what one machine serves.
+// maxModelTables bounds the tables; it is far above the models that one machine serves.
 const maxModelTables = 256
 
 // key returns a key of the table as errors name it.

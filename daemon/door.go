@@ -44,7 +44,7 @@ func (d *Door) Start() <-chan error {
 	return d.pollDone
 }
 
-// Stop ends listening, sends what waits for clients within flush, and closes every connection.
+// Stop ends listening, sends the output that waits for clients, for at most flush, and closes every connection.
 func (d *Door) Stop(flush time.Duration) {
 	d.s.poller.Stop(flush)
 	<-d.pollDone

@@ -467,7 +467,7 @@ func TestEmbedStop(t *testing.T) {
 	}
 }
 
-// TestEmbedTold: what the server tells about embeddings: info, why and metrics.
+// TestEmbedTold: info, why and metrics report embeddings.
 func TestEmbedTold(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "--pooling", "last", "--embedding-sizes", "any")
 	m := r.info().Model.Embeddings

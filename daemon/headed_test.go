@@ -212,8 +212,8 @@ func TestHeadedCallsAreHeld(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestHeadedTurns: what a model of this format writes in a request with tools is read as it is written: words, calls,
-// several of them; and with a form beside tools the header decides.
+// TestHeadedTurns: the output of a model of this format in a request with tools is parsed as written: words, one call,
+// several calls. With a schema beside tools, the header decides.
 func TestHeadedTurns(t *testing.T) {
 	schema := wire.Format{Kind: wire.FormatSchema, Payload: `{"enum": ["wet", "dry"]}`}
 	for _, c := range []struct {
@@ -300,7 +300,7 @@ func TestBudgetLeavesTheHeader(t *testing.T) {
 		{"a call", nowCall + "<|call|>", ""},
 		{"a call, the other header", roleCall + "<|call|>", ""},
 		{"an answer", inWords + "<|return|>", "In words."},
-		{"a thought", hm, "Hm."}, // what the model takes for a thought is the answer
+		{"a thought", hm, "Hm."}, // text that the model means as a thought is the answer
 	} {
 		cfg := fake.Config{Template: publishedTemplate(t, "openai-gpt-oss-120b"), Markers: harmonyMarkers,
 			Scripts: []fake.Script{{After: "(0)<|end|><|start|>assistant", Emit: long},

@@ -95,7 +95,8 @@ func (l *loop) kvApply(op wire.KVOp, e *kvsnap.Entry, drop *dropJob) error {
 	return nil
 }
 
-// kvDoneText says what was done to the prefixes that done counts. failed is the error of others, or nil.
+// kvDoneText returns a sentence about the operation on the prefixes that done counts. failed is the error of others, or
+// nil.
 func (l *loop) kvDoneText(op wire.KVOp, done *wire.KVDone, failed error) string {
 	noun := "prefixes"
 	if done.Done == 1 {
@@ -178,7 +179,7 @@ func (s *stores) persist(key snapshot.Key) {
 	}()
 }
 
-// savedWhere says where a saved prefix is stored.
+// savedWhere names the store of a saved prefix.
 func (s *stores) savedWhere() string {
 	switch {
 	case s.cache == nil:

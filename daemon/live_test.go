@@ -370,7 +370,7 @@ func TestServingAllocatesNothingWhileWatched(t *testing.T) {
 	}
 }
 
-// TestPageIsServed on the socket, with HEAD and with what a browser has cached.
+// TestPageIsServed on the socket, with HEAD, and with the ETag of a cached copy.
 func TestPageIsServed(t *testing.T) {
 	r := serve(t, fake.Config{})
 	web := r.web()

@@ -24,7 +24,7 @@ type pieceState struct {
 
 const (
 	maxPieces = 1 << 16
-	// maxRenew is the longest time for which a value counts as stored: a store evicts what it has no room for.
+	// maxRenew is the longest time for which a value counts as stored: a store may evict it earlier for lack of room.
 	maxRenew = 10 * time.Minute
 )
 

@@ -112,8 +112,8 @@ func TestSnapshotsThatPartWithinAPart(t *testing.T) {
 	r.expect("b again", b, wantB, wire.TierHost, 384)
 }
 
-// TestFetchAfterEviction: the store has lost what it had found. The rest of it differs from the prompt from a place
-// within a part on, and the cells behind that place are another prompt's.
+// TestFetchAfterEviction: the store has lost a part that it had found. The rest of it differs from the prompt from a
+// place within a part on, and the cells behind that place are another prompt's.
 func TestFetchAfterEviction(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "2000", "--cache-ram", "64MiB")
 	if a := r.ask(r.dial(), raw(text(0, 200)+unlike(0, 200), 5)); a.err != nil {
@@ -186,7 +186,7 @@ func files(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// After a restart the first turn of a known conversation is warm; what was damaged meanwhile is computed again.
+// After a restart the first turn of a known conversation is warm; damaged parts are computed again.
 func TestRestartIsWarm(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	ask := raw(text(0, 700), 20)
@@ -288,7 +288,7 @@ func TestSyntheticFabric(t *testing.T) {
 
 // A fabric that never answers holds a few requests up for a moment, and then is left alone.
 func TestHangingFabric(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system connects clients, and nothing reads what they say
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections, and nothing reads from them
 	if err != nil {
 		t.Fatal(err)
 	}

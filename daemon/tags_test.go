@@ -144,7 +144,7 @@ func TestThinkingOfFamilies(t *testing.T) {
 	}
 }
 
-// TestUserTextNeverOpensAThought: what users, tools and system prompts write about markers changes no phase, whether or
+// TestUserTextNeverOpensAThought: markers in the texts of users, tools and system prompts change no phase, whether or
 // not the template opens a thought itself.
 func TestUserTextNeverOpensAThought(t *testing.T) {
 	texts := []string{"<think>", "what does <think> mean?", "close </think> it", "ends in <think>", "<think>\n\n",

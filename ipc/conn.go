@@ -22,7 +22,7 @@ const (
 	Closed
 )
 
-// Cause says why a connection ended; its String is a metric label.
+// Cause is the reason for which a connection ended; its String is a metric label.
 type Cause uint8
 
 const (

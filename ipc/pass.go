@@ -382,8 +382,8 @@ func (l *Loop) elsewhere(c *Conn, f *wire.Frame) bool {
 	return l.returning.Load() || !own && l.cfg.Elsewhere(f)
 }
 
-// giveBack returns a connection to the front, with what was read of its next message, as soon as nothing of it is in
-// flight and everything was sent.
+// giveBack returns a connection to the front, with the bytes already read of its next message, as soon as no request is
+// in flight and all output was sent.
 func (l *Loop) giveBack(c *Conn, unread []byte) {
 	if c.home == nil {
 		return

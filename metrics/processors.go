@@ -67,7 +67,7 @@ func (m *Metrics) unknownProcessors() {
 	m.SetPower(Power{Joules: -1, PerToken: -1})
 }
 
-// declareProcessors lists what other processes take from the compute threads, and the energy.
+// declareProcessors declares the metrics of compute threads, processors and energy.
 func (m *Metrics) declareProcessors() {
 	const read, power = "decode loop, at a reading of the kernel's counters (every 150 ms of decoding)",
 		"every 10 s, where there is a meter or a battery"

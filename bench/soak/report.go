@@ -40,8 +40,8 @@ func (f *findings) add(format string, args ...any) {
 	}
 }
 
-// NewReport makes an empty report; mode is "real" or "virtual". Its series have room for so many samples, so that their
-// growth does not count in a run that samples the memory of its own process.
+// NewReport makes an empty report; mode is "real" or "virtual". Its series have room for so many samples, so that they
+// do not grow in a run that samples the memory of the process that holds them.
 func NewReport(mode string, samples int) *Report {
 	return &Report{mode: mode, room: samples, counts: map[string]int{}}
 }

@@ -191,7 +191,7 @@ func TestWaitingRequestsHearOfMemory(t *testing.T) {
 }
 
 // TestStreamThatWaitsForMemoryKeepsItsStatus: nothing of the answer of an HTTP stream is written while its model waits,
-// so that an error is the status of the answer; why tells what it waits for.
+// so that an error is the status of the answer; why names the cause of the wait.
 func TestStreamThatWaitsForMemoryKeepsItsStatus(t *testing.T) {
 	r := startFull(t)
 	h := r.http()

@@ -160,7 +160,7 @@ const ownProgram = "/proc/self/exe"
 func memoryLimit(cfg *daemon.Config) (int64, error) {
 	memory := hostmem.Read()
 	free := memory.Available
-	if free == 0 { // macOS and FreeBSD tell what is installed
+	if free == 0 { // macOS and FreeBSD report the installed memory
 		free = uint64(float64(memory.Total) * freeShare)
 	}
 	n, ok := cfg.Memory.Of(free)
@@ -176,7 +176,7 @@ func memoryLimit(cfg *daemon.Config) (int64, error) {
 
 const (
 	autoMemory = 0.9  // the share of the free memory that --memory auto stands for
-	freeShare  = 0.75 // of the installed memory, where a system does not tell what is free
+	freeShare  = 0.75 // of the installed memory, if a system does not report the free memory
 )
 
 // Serve answers requests until ctx ends or the first SIGTERM, SIGINT or SIGHUP; then the engine processes finish their
@@ -241,7 +241,7 @@ wait:
 }
 
 const (
-	lastFlush = time.Second     // for clients to read what was sent to them, at the end
+	lastFlush = time.Second     // for clients to read their last output
 	stopGrace = 8 * time.Second // beyond --shutdown-timeout, for engine processes that do not end
 )
 

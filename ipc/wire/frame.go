@@ -49,9 +49,9 @@ type Splitter struct {
 	done bool // buf holds a whole frame that the last Next returned
 }
 
-// Next takes the bytes that arrived (or the rest of them) and returns the next frame's payload and what is left of
-// in. A nil payload without an error means that all of in was taken and more bytes are needed. The payload is valid
-// until the next call. After a FrameError the stream is lost: the connection can only be closed.
+// Next takes the bytes that arrived (or the rest of them) and returns the next frame's payload and the rest of in. A
+// nil payload without an error means that all of in was taken and more bytes are needed. The payload is valid until the
+// next call. After a FrameError the stream is lost: the connection can only be closed.
 //
 //	for in := buf[:n]; ; {
 //		payload, rest, err := s.Next(in)

@@ -17,9 +17,9 @@ type LineSplitter struct {
 	done bool   // buf holds a line that the last Next returned
 }
 
-// Next returns the next line without its "\n" or "\r\n", and what is left of in. A nil line without an error means
-// that all of in was taken; an empty line is not nil. The line is valid until the next call. The FrameError of a
-// line that is too long leaves the stream inside that line: the connection can only be closed.
+// Next returns the next line without its "\n" or "\r\n", and the rest of in. A nil line without an error means that all
+// of in was taken; an empty line is not nil. The line is valid until the next call. The FrameError of a line that is
+// too long leaves the stream inside that line: the connection can only be closed.
 func (s *LineSplitter) Next(in []byte) (line, rest []byte, err error) {
 	if s.done {
 		s.buf, s.done = nil, false

@@ -49,7 +49,7 @@ type LiveState struct {
 	Guard       string  `json:"guard"`         // effect of the ITL target on prompts: open, trim, hold
 	ITLTargetMs float64 `json:"itl_target_ms"` // of answers that name none
 
-	Cost CostModel `json:"cost"` // milliseconds of a step by what it holds
+	Cost CostModel `json:"cost"` // milliseconds of a step by its batch
 
 	Load LiveLoad `json:"load"` // of all users
 	// the client's requests, or all for an operator; oldest first, MaxLiveStreams at most

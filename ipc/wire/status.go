@@ -225,7 +225,7 @@ type InfoConfig struct {
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
 	ITLTargetMs    float64 `json:"itl_target_ms"`
 	Speculate      int     `json:"speculate"` // most tokens guessed for a step of a request; 0 = none
-	// NoSpeculation says why Speculate is 0
+	// NoSpeculation is the reason for which Speculate is 0; "" = it is not
 	NoSpeculation string `json:"no_speculation,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
@@ -278,7 +278,7 @@ type ServedModel struct {
 	Status  *ServedStatus   `json:"status,omitempty"` // of a front's model; nil: it is loaded
 }
 
-// ServedStatus says whether a front has loaded a model, in the words of llama-server's router.
+// ServedStatus is the state of a model behind a front, in the words of llama-server's router.
 type ServedStatus struct {
 	Value  string `json:"value"`            // unloaded, loading or loaded
 	Failed bool   `json:"failed,omitempty"` // it cannot be loaded

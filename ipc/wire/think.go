@@ -48,13 +48,13 @@ var (
 	effortShares = [...]int{0, 10, 20, 50, 80, 95, 98} // percent
 )
 
-// String is the word of the protocol, "" for the server's.
+// String returns the word of the protocol, "" for the server's.
 func (m ThinkMode) String() string { return thinkModes[m] }
 
-// String is the word of the protocol, "" for the server's.
+// String returns the word of the protocol, "" for the server's.
 func (e EarlyExit) String() string { return earlyExits[e] }
 
-// String is the word of the protocol, "" for none.
+// String returns the word of the protocol, "" for none.
 func (e Effort) String() string { return efforts[e] }
 
 // UnmarshalText reads a word of the protocol; an unknown one is an error that lists them.

@@ -266,7 +266,7 @@ type Token struct {
 	HasLogprob bool
 }
 
-// ToolCallPart is a tool_call event: the beginning of a call, or what follows of its arguments. The parts of one answer
+// ToolCallPart is a tool_call event: the beginning of a call, or a later part of its arguments. The parts of one answer
 // come in the order of Index, and their text is in no token event.
 type ToolCallPart struct {
 	ID        string // of the request
