@@ -112,8 +112,8 @@ func TestSnapshotsThatPartWithinAPart(t *testing.T) {
 	r.expect("b again", b, wantB, wire.TierHost, 384)
 }
 
-// TestFetchAfterEviction: the store has lost a part that it had found. The rest of it differs from the prompt from a
-// place within a part on, and the cells behind that place are another prompt's.
+// TestFetchAfterEviction: the store has lost a part that it had found. The snapshot that is left differs from the
+// prompt from a place within a part on: the cells behind that place are another prompt's.
 func TestFetchAfterEviction(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "2000", "--cache-ram", "64MiB")
 	if a := r.ask(r.dial(), raw(text(0, 200)+unlike(0, 200), 5)); a.err != nil {

@@ -463,8 +463,8 @@ func (l *Loop) routeFirst(c *Conn, p wire.Protocol, in []byte, owned, end bool) 
 	return true
 }
 
-// Settled frees the copies of the bytes that were passed with connections, as soon as their engine processes have taken
-// them. The front calls it now and then. Loop only.
+// Settled frees the copies of bytes that were passed with connections, where the engine processes have taken them. The
+// front calls it now and then. Loop only.
 func (l *Loop) Settled() {
 	for slot, c := range l.passed {
 		if c.travels != nil && c.away.table.Get(slot).Phase != connstate.Idle {

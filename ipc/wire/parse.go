@@ -167,8 +167,9 @@ type given struct {
 	value *fastjson.Value
 }
 
-// again records that field i was read under key, and compares it with an earlier occurrence under one of its names: a
-// different value is an error, the same value under another name is skipped. Ignored fields are skipped too.
+// again records that field i was read under key, and compares it with an earlier occurrence under one of its names: the
+// same name twice or a different value is an error, the same value under another name is skipped. Ignored fields are
+// skipped too.
 func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err error) {
 	f := &fields[i]
 	for _, g := range d.given {
