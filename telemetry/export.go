@@ -126,7 +126,7 @@ func (e *Exporter) Close(ctx context.Context) error {
 	case <-ctx.Done(): // Shutdown below ends the goroutine's wait for room
 	}
 	err := errors.Join(e.traces.Shutdown(ctx), e.meters.Shutdown(ctx))
-	if err != nil { // what still waits is lost, and no export will count it
+	if err != nil { // the spans that still wait are lost, and no export will count them
 		e.dropped.Add(uint64(len(e.queue)))
 		e.spans.failed.Store(e.spans.made.Load() - e.spans.exported.Load())
 	}

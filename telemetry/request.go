@@ -2,8 +2,8 @@ package telemetry
 
 import "time"
 
-// Request is what a trace says of one request. The decode loop owns it until Exporter.Ended. A nil *Request records
-// nothing.
+// Request collects the facts about one request for its trace. The decode loop owns it until Exporter.Ended. A nil
+// *Request records nothing.
 type Request struct {
 	parent parentSpan
 

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Config says where telemetry goes, and how much of it.
+// Config has the destination and the amount of telemetry.
 type Config struct {
 	Endpoint string        // see ParseEndpoint
 	Interval time.Duration // between two exports of the metrics
