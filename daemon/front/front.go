@@ -4,11 +4,23 @@
 //
 // The front passes the connection, not the bytes: it looks at a connection's first request, finds the model, and hands
 // the descriptor to that model's process, which reads and writes it from then on. A connection whose next request is
-// for another model, or is a question about all of them, comes back. The front keeps a descriptor of every connection
+// for another model, or concerns several of them, comes back. The front keeps a descriptor of every connection
 // that it has passed. When an engine process ends by itself, it tells the clients from there, in their own protocol: a
 // table in shared memory (package connstate) says what each of them is owed.
 //
 // All state belongs to the poller's goroutine; files, processes and answers that take time are waited for beside it.
+//
+// # Where things are
+//
+//	route.go     which process serves a connection: model, name, alias
+//	found.go     models of this machine without a table [models.NAME]
+//	model.go     the life of a model: which one is loaded and unloaded, what its process gets
+//	memory.go    which models wait for memory, and which ones make room
+//	progress.go  what requests hear before their model's process runs
+//	crash.go     what the clients of a process that has crashed are told
+//	lease.go     the table of device leases; taking one back from a process that has ended
+//	process.go   environment and supervision of engine processes
+//	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
 import (
