@@ -1,7 +1,3 @@
-// Package daemon is the server: configuration, decode loop, HTTP APIs, start and shutdown.
-//
-// It has three main goroutines: the poller (package ipc) owns the sockets, intake renders and tokenizes, and the decode
-// loop owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
 package daemon
 
 import (

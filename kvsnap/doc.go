@@ -50,4 +50,12 @@
 //
 // A namespace is the peer's uid, set by the server. One namespace never sees another's cells, and a miss's Reason does
 // not reveal them. With Config.ShareSystem, every namespace sees the leading Shareable tokens of all sequences.
+//
+// # Where things are
+//
+//	tree_match.go    what a prompt shares; Beyond: what another text has behind a history (speculation)
+//	tree_run.go      running sequences: Acquire, Progress, Retain, Park
+//	tree_evict.go    what is offered for eviction
+//	tree_offload.go  the place of a finished thought that was copied out
+//	tree_check.go    the invariants
 package kvsnap

@@ -9,6 +9,18 @@
 // a table in shared memory (package connstate) has the state of each client's answer.
 //
 // All state belongs to the poller's goroutine; other goroutines wait for files, processes and answers that take time.
+//
+// # Where things are
+//
+//	route.go     which process serves a connection: model, name, alias
+//	found.go     models of this machine without a table [models.NAME]
+//	model.go     the life of a model: which one is loaded and unloaded, what its process gets
+//	memory.go    which models wait for memory, and which ones make room
+//	progress.go  what requests hear before their model's process runs
+//	crash.go     what the clients of a process that has crashed are told
+//	lease.go     the table of device leases; taking one back from a process that has ended
+//	process.go   environment and supervision of engine processes
+//	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
 import (

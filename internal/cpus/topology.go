@@ -1,5 +1,6 @@
 // Package cpus reads what the kernel says about processors: which ones this process may use, how fast they are, how
-// much of them other processes take, and the energy they use. It decides nothing (package sched/threads does).
+// much of them other processes take, and the energy they use. It decides nothing about running steps (package
+// sched/threads does); topology.go has the number of threads at the start, and their cores.
 //
 // Files that are missing, unreadable or malformed count as not known. At most maxFile bytes of a file are read.
 package cpus

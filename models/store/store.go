@@ -7,6 +7,8 @@
 //
 // Finding (Scan) reads folders, manifests and the first bytes of files. A model's header is read when a list of models
 // (Catalog.List) or the engine needs it.
+//
+// name.go has the names of a model, places.go the folders, resolve.go what a name means.
 package store
 
 import (
