@@ -25,7 +25,8 @@ comma := ,
 
 # llama.cpp: that of engine.lock, or what ENGINE names, built by its own cmake with CMAKE_ARGS (docs/engines.md).
 # These goals do not link it.
-WITHOUT_ENGINE := help clean run uma-cli uma-sim deb tarball deb-check engine-bump backend-cuda backend-vulkan cuda-compile
+WITHOUT_ENGINE := help clean run uma-cli uma-sim deb tarball deb-check engine-bump backend-cuda backend-vulkan \
+	cuda-compile
 ifneq ($(filter-out $(WITHOUT_ENGINE),$(or $(MAKECMDGOALS),build)),)
 ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
 $(if $(ENGINE_MK),,$(error llama.cpp is not built: see above))
