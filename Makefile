@@ -18,9 +18,14 @@ MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
 export CGO_CXXFLAGS := -O3 $(MARCH_FLAG)
 
+# TAGS=otlp builds the export to OpenTelemetry in, which is half of the program; packages have it.
+TAGS ?=
+export TAGS
+comma := ,
+
 # llama.cpp: that of engine.lock, or what ENGINE names, built by its own cmake with CMAKE_ARGS (docs/engines.md).
 # These goals do not link it.
-WITHOUT_ENGINE := help clean uma-cli uma-sim deb tarball deb-check engine-bump backend-cuda backend-vulkan cuda-compile
+WITHOUT_ENGINE := help clean run uma-cli uma-sim deb tarball deb-check engine-bump backend-cuda backend-vulkan cuda-compile
 ifneq ($(filter-out $(WITHOUT_ENGINE),$(or $(MAKECMDGOALS),build)),)
 ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
 $(if $(ENGINE_MK),,$(error llama.cpp is not built: see above))
@@ -29,7 +34,7 @@ export CGO_CPPFLAGS := $(ENGINE_CPPFLAGS)
 export CGO_CXXFLAGS += $(ENGINE_CXXFLAGS)
 export CGO_LDFLAGS  := $(ENGINE_LDFLAGS)
 export ENGINE_TAGS
-export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS))
+export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS)$(if $(TAGS),$(comma)$(TAGS)))
 endif
 
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
@@ -48,7 +53,7 @@ $(COMMANDS):
 
 run: export ASK ?=
 run: export MODEL ?=
-run: uma-serve uma-cli ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL=FILE; ARGS="-t 4 …"
+run: ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL=FILE; ARGS="-t 4 …"
 	@scripts/run.sh "$$ASK" $(ARGS)
 
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm

@@ -23,17 +23,17 @@ type Instant int64
 const Never = Instant(1<<63 - 1)
 
 const (
-	// Patience is how long after it began to wait a step without visible answers is due.
+	// Patience is the time from the begin of its wait after which a step without visible answers is due.
 	Patience = 50 * time.Millisecond
-	// BackgroundFactor is how many times as long background work waits until it is due.
+	// BackgroundFactor multiplies the time until background work is due.
 	BackgroundFactor = 4
-	// MaxPassedOver is how long after its due time a step without visible answers may be passed over for answers that
-	// its shortest step would make late.
+	// MaxPassedOver is the longest time after its due time for which a step without visible answers yields to answers
+	// that its shortest step would make late.
 	MaxPassedOver = 500 * time.Millisecond
 	// Turn is the longest step while another engine waits that has no visible answers.
 	Turn = 200 * time.Millisecond
-	// Forgotten is how long after its due time the answer of an engine that neither waits nor computes counts: its
-	// process does not come to its step, and holding prompts for it would smooth nothing.
+	// Forgotten is the time after its due time for which the answer of an engine that neither waits nor computes still
+	// counts. Later, its process is taken not to reach its step, and holding prompts for it would smooth nothing.
 	Forgotten = time.Second
 
 	// A step takes at most enoughSteps times what the others' answers take, or enoughShare of the tightest target if
@@ -47,7 +47,7 @@ const (
 	lateShare  = 0.5
 )
 
-// Claim is what one engine says of its next step. Times are bounded by Next and Limit, so a claim may hold any values.
+// Claim describes one engine's next step to the others. It is not trusted: Next and Limit bound its times.
 type Claim struct {
 	Waits      bool          // for the lease
 	Computes   bool          // it holds the lease

@@ -14,13 +14,13 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// BusyConfig says how daemons are measured beside a process that takes a processor.
+// BusyConfig configures the measurement of daemons beside a process that takes a processor.
 type BusyConfig struct {
 	Streams []int         // answers at the same time
 	Tokens  int           // of each answer; a stream asks for the next one at once
 	Phase   time.Duration // of each measurement: undisturbed, disturbed, after
 	Rounds  int
-	// Disturb starts the process, and returns how to end it.
+	// Disturb starts the process, and returns the function that ends it.
 	Disturb func() (end func(), err error)
 	Log     io.Writer // progress lines; nil = none
 }
@@ -94,7 +94,7 @@ func (r busyRound) String() string {
 		quantile(r.busy.gaps, 0.95), r.back.Seconds())
 }
 
-// speed is what the tokens of a phase came to.
+// speed is the token rate of a phase, and its inter-token times.
 type speed struct {
 	rate float64   // tokens per second, of all streams
 	gaps []float64 // between two tokens of an answer, ms
@@ -116,7 +116,7 @@ func busyRow(name string, streams int, rounds []busyRound) Busy {
 	return b
 }
 
-// idleCost is the median of the rounds' undisturbed speeds relative to those of last.
+// idleCost returns the median of the rounds' undisturbed speeds relative to those of last.
 func idleCost(rounds, last []busyRound) float64 {
 	var ratios []float64
 	for i := range rounds {
@@ -143,7 +143,7 @@ type stamp struct {
 	later bool          // there was one before
 }
 
-// warm is how long streams run before the first phase of a round.
+// warm is the time for which streams run before the first phase of a round.
 const warm = time.Second
 
 // round lets n streams answer through the three phases.
@@ -228,7 +228,7 @@ func (cfg *BusyConfig) stream(socket string, i, round int, start time.Time, stop
 	}
 }
 
-// speedOf is the speed in [from, to).
+// speedOf returns the speed in [from, to).
 func speedOf(all []stamp, from, to time.Duration) (s speed) {
 	n := 0
 	for _, t := range all {
@@ -244,7 +244,7 @@ func speedOf(all []stamp, from, to time.Duration) (s speed) {
 	return s
 }
 
-// backAfter is how long after freed the tokens per second reach rate.
+// backAfter returns the time from freed until the tokens per second, over half a second, reach rate.
 func backAfter(all []stamp, freed, until time.Duration, rate float64) time.Duration {
 	const step, over = 250 * time.Millisecond, 500 * time.Millisecond
 	for at := freed; at+over <= until; at += step {

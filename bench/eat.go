@@ -27,10 +27,10 @@ type EATConfig struct {
 	// budgets in tokens.
 	Deltas, Lambdas []float64
 	Caps            []int
-	// Check are problems that no threshold is chosen by: each signal is tried on them with the threshold that the
+	// Check are problems by which no threshold is chosen: each signal is tried on them with the threshold that the
 	// other problems chose. None: no check.
 	Check []heldout.Problem
-	// Loss is how much of the accuracy a threshold may cost on the problems that choose it.
+	// Loss is the accuracy (0…1) that a threshold may cost on the problems that choose it.
 	Loss float64
 	// Serve starts the daemon with further options and returns its socket; stop ends it.
 	Serve func(options ...string) (socket string, stop func() error, err error)
@@ -52,14 +52,14 @@ type EATPoint struct {
 	Score EvalScore `json:"score"`
 }
 
-// EATCheck is what a signal saved on the problems of EATConfig.Check.
+// EATCheck compares a signal with free thinking on the problems of EATConfig.Check.
 type EATCheck struct {
 	Kind  string    `json:"kind"`  // "eat", "rpdi"
 	Value float64   `json:"value"` // the threshold that the other problems chose
 	Free  EvalScore `json:"free"`  // as the model decides
 	Score EvalScore `json:"score"`
-	// Saved is the part of the think tokens that were not needed, Gained the difference in accuracy; both with their
-	// 95 % interval.
+	// Saved is the fraction of think tokens that were saved, Gained the difference in accuracy; both with 95 %
+	// intervals.
 	Saved      float64    `json:"saved"`
 	SavedCI95  [2]float64 `json:"saved_ci95"`
 	Gained     float64    `json:"gained"`
@@ -159,7 +159,7 @@ func RunEAT(ctx context.Context, cfg EATConfig) (*EATReport, error) {
 	return out, nil
 }
 
-// meridianFlags are the daemon's options for those of [meridian].
+// meridianFlags returns the daemon's flags for options of [meridian].
 func meridianFlags(options []string, more ...string) []string {
 	var flags []string
 	for _, o := range slices.Concat(options, more) {
@@ -168,7 +168,7 @@ func meridianFlags(options []string, more ...string) []string {
 	return flags
 }
 
-// resamples is how often a bootstrap draws.
+// resamples is the number of resamples of a bootstrap.
 const resamples = 10_000
 
 // compare fills in the differences of two runs over the same problems, each asked repeat times. The intervals are of a

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// EqualConfig says how two daemons are compared when equal clients ask at the same moment.
+// EqualConfig configures the comparison of two daemons when equal clients send requests at the same moment.
 type EqualConfig struct {
 	Clients, Prompt, Tokens int // each prompt and answer, in tokens
 	Rounds                  int // pairs; the order alternates
@@ -14,7 +14,7 @@ type EqualConfig struct {
 	Log                     io.Writer
 }
 
-// Equal is what equal clients had of one daemon: medians over the rounds.
+// Equal is the result of one daemon under equal clients: medians over the rounds.
 type Equal struct {
 	Name         string  `json:"name"`
 	DoneMs       float64 `json:"done_ms"`             // until the last token of all
@@ -71,7 +71,7 @@ func RunEqual(cfg EqualConfig) ([2]Equal, error) {
 	return out, nil
 }
 
-// equalOf is a burst whose tokens arrived at these times, in ns since its start.
+// equalOf returns the result of a burst whose tokens arrived at these times, in ns since its start.
 func equalOf(times [][]int64) (e Equal) {
 	var gaps []float64
 	for _, ts := range times {

@@ -22,7 +22,7 @@ type EvalConfig struct {
 	Socket      string
 	Problems    []heldout.Problem
 	Concurrency int     // questions in flight, at least 1
-	Repeat      int     // how often each is asked, at least 1; more than once makes sense with a temperature
+	Repeat      int     // times that each is asked, at least 1; more than once makes sense with a temperature
 	Temperature float32 // 0 = greedy
 	Seed        uint64  // the k-th question of the run is sampled with Seed + k
 	MaxTokens   int     // of an answer with its thinking; one that is cut off is wrong
@@ -53,7 +53,7 @@ type EvalMiss struct {
 	heldout.Problem
 	Got    string `json:"got"`
 	Think  string `json:"think"`
-	Reason string `json:"reason"` // why it ended
+	Reason string `json:"reason"` // reason of its end
 }
 
 // EvalReport is an examination's result.

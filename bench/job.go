@@ -11,8 +11,8 @@ type ClientJob struct {
 	Streams, Connections, Tokens, Prompt, Round int
 	// Text is the prompt of every stream; "" = texts of about Prompt tokens, one for each stream and round.
 	Text string
-	// Bound is how many of the streams, the first ones, answer in JSON of a schema. Such a stream may have fewer times
-	// than tokens: a character of several tokens is one event.
+	// Bound is the number of streams, counted from the first, whose answers are JSON of a schema. Such a stream may
+	// have fewer times than tokens: a character of several tokens is one event.
 	Bound int
 }
 

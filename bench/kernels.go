@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// KernelsConfig says how two sets of kernels are compared.
+// KernelsConfig configures the comparison of two sets of kernels.
 type KernelsConfig struct {
 	Prompt int                     // tokens of a prompt, one step; 0 = none
 	Rows   []int                   // sequences that decode one token each
@@ -33,7 +33,7 @@ type Kernels struct {
 	Ms      float64 `json:"ms"`       // a step, median
 	StockMs float64 `json:"stock_ms"` // with ggml's kernels and repacked weights
 	Ratio   float64 `json:"ratio"`    // StockMs / Ms, median of the rounds' ratios
-	// PlainMs is how long reading the model's file took, median of the same rounds; 0 = not measured. A step of one row
+	// PlainMs is the time to read the model's file, median of the same rounds; 0 = not measured. A step of one row
 	// reads most of the file (not all embeddings) and cannot be much faster, so StockMs / PlainMs is about the best
 	// Ratio.
 	PlainMs float64 `json:"plain_ms,omitempty"`
@@ -137,7 +137,7 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 
 var processStart = time.Now()
 
-// now is a clock that counts what steps are measured in.
+// now returns the time by the clock that measures steps: wall time, or with CPU the process's processor time.
 func (c *KernelsConfig) now() time.Duration {
 	if !c.CPU {
 		return time.Since(processStart)
@@ -167,7 +167,7 @@ type LongContext struct {
 	StepMs      float64 `json:"step_ms"`       // a decoded token behind them, median
 	BytesRead   float64 `json:"bytes_read"`    // of weights and cells by such a step
 	GBPerSecond float64 `json:"gb_per_second"` // BytesRead / StepMs
-	// PlainGBPerSecond is how fast the model's file was read with nothing computed, between the steps, median.
+	// PlainGBPerSecond is the rate of reading the model's file between the steps, without computing, median.
 	PlainGBPerSecond float64 `json:"plain_gb_per_second"`
 }
 

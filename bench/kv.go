@@ -35,7 +35,7 @@ type KVRow struct {
 	Row      string  `json:"row"`
 	What     string  `json:"what"`
 	Measured string  `json:"measured"`
-	Against  string  `json:"against"` // what the ratio is to; "" = nothing
+	Against  string  `json:"against"` // the denominator of the ratio; "" = there is none
 	Value    float64 `json:"value"`
 	Required string  `json:"required"`
 	Met      bool    `json:"met"`

@@ -15,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// ManyModelsConfig says how a front is measured that serves more models than its memory has room for, asked in turn.
+// ManyModelsConfig configures the measurement of a front with more models than its memory has room for, asked in turn.
 type ManyModelsConfig struct {
 	File   string // of every model
 	Models int
@@ -55,10 +55,10 @@ type ManyModels struct {
 	Holds      bool    `json:"holds"`
 }
 
-// frontGrowth is what the front's resident set may vary by: Go's heap between two collections.
+// frontGrowth is the allowed growth of the front's resident set, in bytes: Go's heap between two collections.
 const frontGrowth = 8 << 20
 
-// judge says whether the limit held, every request was answered, and nothing was left.
+// judge checks that the limit held, every request was answered, and nothing was left.
 func (m *ManyModels) judge() {
 	m.Holds = m.Refused == 0 && m.Crashes == 0 && m.CountedBytes <= m.LimitBytes && m.RSSBytes <= m.LimitBytes &&
 		m.Loads == m.Unloads+m.Loaded && m.Loads > m.Models && m.FrontLateBytes <= m.FrontEarlyBytes+frontGrowth
@@ -241,7 +241,7 @@ func (r *manyModelsRun) settle() (err error) {
 	return err
 }
 
-// servedModels is what the front tells of each model.
+// servedModels returns the front's info about each model.
 func servedModels(p *daemonproc.Proc) ([]wire.InfoServed, error) {
 	text, err := p.Ask("info")
 	if err != nil {
@@ -257,7 +257,7 @@ func servedModels(p *daemonproc.Proc) ([]wire.InfoServed, error) {
 	return in.Models, nil
 }
 
-// counted is the memory that the front counts for the models that have a process, or get one.
+// counted returns the memory that the front counts for the models that have a process, or get one.
 func counted(p *daemonproc.Proc) (n int64, err error) {
 	models, err := servedModels(p)
 	for _, m := range models {

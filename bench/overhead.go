@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// OverheadConfig says how the daemon is compared with the bare decode loop.
+// OverheadConfig configures the comparison of the daemon with the bare decode loop.
 type OverheadConfig struct {
 	Streams []int // concurrent generations
 	Prompt  int   // tokens
@@ -27,7 +27,7 @@ type OverheadConfig struct {
 	Rounds  int   // pairs of (bare, served) per stream count; the order alternates
 	Socket  string
 	Idle    func() bool // reports whether the daemon is idle, so that the bare loop may use the engine
-	// Client does a job and returns when each token of each stream arrived, in ns since one common start. It should
+	// Client does a job and returns the arrival of each token of each stream, in ns since one common start. It should
 	// run in a separate process, as clients do: see RunClient.
 	Client func(ClientJob) ([][]int64, error)
 	Log    io.Writer // progress lines; nil = none

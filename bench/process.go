@@ -23,7 +23,7 @@ type Idle struct {
 
 // RunIdle watches p for window without connections, then with n idle ones.
 func RunIdle(p *daemonproc.Proc, n int, window time.Duration) (without, with Idle, err error) {
-	// One answer first: what the first request allocates permanently is not the connections' cost.
+	// One answer first: memory that the first request allocates permanently is no cost of the connections.
 	if _, err := ask(p.Socket, "warm-up", 8); err != nil {
 		return without, with, err
 	}
@@ -63,7 +63,7 @@ func watch(p *daemonproc.Proc, n int, window time.Duration) (Idle, error) {
 type Memory struct {
 	Requests []int   `json:"requests"`
 	RSSBytes []int64 `json:"rss_bytes"`
-	// Drift is how far the resident set lies from its value at the end of the warm-up, at most, as a fraction.
+	// Drift is the largest deviation of the resident set from its value at the end of the warm-up, as a fraction.
 	Drift float64 `json:"drift"`
 }
 
@@ -129,7 +129,7 @@ func flood(socket string, n, workers, salt int) error {
 	return errors.Join(errs...)
 }
 
-// ask sends one request on a new connection and returns how many tokens came.
+// ask sends one request on a new connection and returns the number of tokens of its answer.
 func ask(socket, text string, tokens int) (int, error) {
 	c, err := dial(socket)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *conn) ask(text string, tokens int) (int, error) {
 	return c.askRequest(&r)
 }
 
-// askRequest sends r and returns how many tokens came until its end.
+// askRequest sends r and returns the number of tokens of its answer.
 func (c *conn) askRequest(r *wire.Request) (int, error) {
 	if err := c.send(r); err != nil {
 		return 0, err

@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// PromptConfig says how the daemon's prompt speed is compared with the bare decode loop's.
+// PromptConfig configures the comparison of the daemon's prompt speed with the bare decode loop's.
 type PromptConfig struct {
 	Tokens []int // of a prompt, exactly
 	Rounds int   // pairs of (bare, served) per length; the order alternates

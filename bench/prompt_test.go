@@ -35,8 +35,8 @@ func computing(eng *Watched, compute func(n int) int) func(ClientJob) ([][]int64
 	}
 }
 
-// A prompt has as many tokens as asked for on both sides, another text each time, and what is measured is what was
-// computed.
+// A prompt has as many tokens as asked for on both sides, another text each time, and only computed tokens are
+// measured.
 func TestRunPrompt(t *testing.T) {
 	eng := Watch(watched{fake.New(fake.Config{Options: runtime.Options{ContextTokens: 1024, Batch: 40}})})
 	defer eng.Close()

@@ -16,13 +16,13 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// SoakConfig says how long a front with two models is soaked, and in what.
+// SoakConfig configures a soak test of a front with two models.
 type SoakConfig struct {
 	Length    time.Duration
 	Sample    time.Duration // between two samples
 	PerMinute float64       // events, on average
 	Stuck     time.Duration // without an event of a running request: it is stuck
-	Fault     time.Duration // how long a fault lasts on average
+	Fault     time.Duration // mean duration of a fault
 	Seed      uint64
 	Model     string   // file of the model that is always loaded
 	Other     string   // file of the model that is loaded when it is asked
@@ -33,7 +33,7 @@ type SoakConfig struct {
 	Sampled   func() // is called after each sample; nil = not
 }
 
-// The models' names, and bounds of what the daemon keeps.
+// The models' names, and bounds of the daemon's caches.
 const (
 	soakModel, soakOther = "steady", "other"
 	soakCells            = 4096
@@ -61,10 +61,10 @@ type soakRun struct {
 
 	fault  sync.Mutex // one fault at a time
 	frozen frozen
-	idle   idle // what an idle daemon holds
+	idle   idle // resources of the idle daemon before the mixture
 }
 
-// RunSoak plays a mixed load on a daemon and judges what was sampled meanwhile.
+// RunSoak plays a mixed load on a daemon and judges the samples that it takes meanwhile.
 func RunSoak(ctx context.Context, cfg SoakConfig) (*soak.Result, error) {
 	dir, err := os.MkdirTemp("", "uma-soak")
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *soakRun) prepare(dir string) (args []string, err error) {
 	return append(args, "--fabric", r.store.url()), nil
 }
 
-// run plays the mixture, drains the daemon and looks at what is left.
+// run plays the mixture, drains the daemon and checks that nothing is left.
 func (r *soakRun) run(ctx context.Context) error {
 	if err := r.rest(ctx); err != nil {
 		return err
@@ -177,5 +177,5 @@ func (r *soakRun) cpu() error {
 	return err
 }
 
-// info is what the daemon tells.
+// info returns the daemon's answer to info.
 func (r *soakRun) info() (in wire.Info, err error) { return in, r.told("info", &in) }

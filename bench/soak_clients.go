@@ -40,7 +40,7 @@ func (r *soakRun) question(rng *rand.Rand, model string) *wire.Request {
 	return &q
 }
 
-// reading says what is done with an answer.
+// reading describes the way in which a client reads an answer.
 type reading struct {
 	timed bool                   // its latencies count
 	free  bool                   // it may be any, and it may be refused

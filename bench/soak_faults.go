@@ -15,10 +15,10 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 
-// soakFolder is where the model that is always loaded has its snapshots.
+// soakFolder returns the snapshot folder of the model that is always loaded.
 func (r *soakRun) soakFolder() string { return filepath.Join(r.cache, soakModel) }
 
-// lasting is how long a fault lasts.
+// lasting draws the duration of a fault, 0.5 to 1.5 times its mean.
 func (r *soakRun) lasting(rng *rand.Rand) time.Duration {
 	return time.Duration((0.5 + rng.Float64()) * float64(r.Fault))
 }
@@ -49,7 +49,7 @@ func (r *soakRun) diskFault(rng *rand.Rand) error {
 	return nil
 }
 
-// snapshotsIn are the whole snapshots of a folder.
+// snapshotsIn returns the complete snapshots of a folder.
 func snapshotsIn(folder string) (files []string, err error) {
 	names, err := os.ReadDir(folder)
 	for _, n := range names {
@@ -99,14 +99,14 @@ func (r *soakRun) fabricFault(rng *rand.Rand) error {
 	return r.store.start()
 }
 
-// frozen are processes that stand still.
+// frozen records that processes are stopped (SIGSTOP).
 type frozen struct {
 	mu    sync.Mutex
-	times int // that processes have stood still
+	times int // that processes were stopped
 	now   bool
 }
 
-// during reports whether processes stood still at any time since times was before.
+// during reports whether processes were stopped at any time since count returned before.
 func (f *frozen) during(before int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +127,7 @@ func (f *frozen) count() int {
 	return f.times
 }
 
-// clockJump lets one process of the daemon, or all of them, stand still: when they go on, their clocks have jumped, as
+// clockJump stops one process of the daemon, or all of them, for a while: when they go on, their clocks have jumped, as
 // after a machine's sleep.
 func (r *soakRun) clockJump(rng *rand.Rand) error {
 	r.fault.Lock()

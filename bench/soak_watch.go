@@ -71,7 +71,7 @@ func (r *soakRun) told(what string, v any) error {
 	return nil
 }
 
-// pids are the processes by their names in soakProcesses; those that do not run are left out.
+// pids returns the processes by their names in soakProcesses; those that do not run are left out.
 func (r *soakRun) pids(in *wire.Info) map[string]int {
 	pids := map[string]int{"front": r.p.Cmd.Process.Pid}
 	for _, m := range in.Models {
@@ -85,7 +85,7 @@ func (r *soakRun) pids(in *wire.Info) map[string]int {
 // gone reports whether err says that a process has ended meanwhile.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
-// sample adds one value to each series, and adds up the books.
+// sample adds one value to each series, and checks the daemon's counters (books).
 func (r *soakRun) sample() error {
 	at := time.Since(r.begin)
 	in, err := r.info()
@@ -120,7 +120,7 @@ func (r *soakRun) sample() error {
 	return nil
 }
 
-// books samples what the daemon counts, and reports where it does not add up.
+// books samples the daemon's counters, and reports those that do not add up.
 func (r *soakRun) books(at time.Duration, in *wire.Info) error {
 	var kv wire.KVReport
 	var m struct {
@@ -188,19 +188,19 @@ func skipGone(err error) error {
 	return err
 }
 
-// idle is what an idle daemon holds, by process.
+// idle has the open descriptors and the goroutines of an idle daemon, by process.
 type idle struct {
 	descriptors map[string]int
 	goroutines  map[string]int
 }
 
-// holds reads what the daemon holds; the error says what is under way.
+// holds reads the daemon's descriptors and goroutines; an error says that the daemon is not idle.
 func (r *soakRun) holds() (out idle, err error) {
 	in, err := r.info()
 	if err != nil {
 		return out, err
 	}
-	if in.Live.Sessions > 1 { // the one that asks
+	if in.Live.Sessions > 1 { // the connection of this question
 		return out, fmt.Errorf("%d connections", in.Live.Sessions)
 	}
 	out = idle{map[string]int{}, map[string]int{}}
@@ -244,7 +244,8 @@ func (r *soakRun) settled(within time.Duration, ok func(*idle) error) (out idle,
 	}
 }
 
-// rest warms the daemon up with an event of each kind that is no fault, and remembers what it then holds.
+// rest warms the daemon up with an event of each kind that is no fault, and records the resources of the idle daemon
+// afterwards.
 func (r *soakRun) rest(ctx context.Context) (err error) {
 	r.begin = time.Now()
 	rng := rand.New(rand.NewPCG(r.Seed, 3))
@@ -258,7 +259,8 @@ func (r *soakRun) rest(ctx context.Context) (err error) {
 	return err
 }
 
-// drained reports what is left when every client has gone. Goroutines may differ by those of the fabric's connections.
+// drained reports resources that are left when every client has gone. Goroutines may differ by those of the fabric's
+// connections.
 func (r *soakRun) drained() error {
 	_, err := r.settled(r.Stuck, func(now *idle) error {
 		for name, n := range now.descriptors {
@@ -289,8 +291,8 @@ func (r *soakRun) drained() error {
 	return err
 }
 
-// filesAfter reports what is left in the snapshot folders after the daemon's end: complete snapshots, and no more bytes
-// than --cache-disk allows.
+// filesAfter checks the snapshot folders after the daemon's end: only complete snapshots, and no more bytes than
+// --cache-disk allows.
 func (r *soakRun) filesAfter() error {
 	models, err := os.ReadDir(r.cache)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// SpeculateConfig says how answers with speculation are compared with answers without it, on one daemon without a
-// prefix cache, which must be idle otherwise.
+// SpeculateConfig configures the comparison of answers with and without speculation, on one daemon without a prefix
+// cache, which must be idle otherwise.
 type SpeculateConfig struct {
 	Socket  string
 	Streams int
@@ -155,7 +155,7 @@ func (cfg *SpeculateConfig) ask(begin time.Time, seed uint64, speculate bool) (a
 	}
 }
 
-// sameArrival is within what time tokens are of one step: the daemon writes them together.
+// sameArrival is the longest time between the arrivals of one step's tokens, which the daemon writes together.
 const sameArrival = time.Millisecond / 2
 
 // summary returns the tokens a second of all streams, from the first token to the last, and the 95th percentile of the
@@ -178,7 +178,7 @@ func summary(streams []guessedAnswer) (rate, p95 float64) {
 	return float64(n-len(streams)) / (last - first).Seconds(), p95
 }
 
-// differentTokens are n different ordinary tokens of a generated model.
+// differentTokens returns n different ordinary tokens of a generated model.
 func differentTokens(rng *rand.Rand, n, vocab int) []int32 {
 	const ordinary = 300 // those before are bytes and markers
 	out := make([]int32, n)
@@ -188,12 +188,12 @@ func differentTokens(rng *rand.Rand, n, vocab int) []int32 {
 	return out
 }
 
-// editEvery is how many tokens of the text lie between two changes.
+// editEvery is the distance between two changes, in tokens of the text.
 const editEvery = 20
 
-// editText returns a prompt with a text of n tokens and changes to it, and the changed text. A model that says what
-// mostly followed its newest token writes the changed text from its second token on: the text is in the prompt twice,
-// each change three times with the token before and the one behind.
+// editText returns a prompt with a text of n tokens and changes to it, and the changed text. A model that repeats the
+// token that most often followed its newest one writes the changed text from its second token on: the text is in the
+// prompt twice, each change three times with the token before and the one behind.
 func editText(rng *rand.Rand, n, vocab int) (prompt, changed []int32) {
 	edits := n / editEvery
 	all := differentTokens(rng, n+4*edits+3, vocab)

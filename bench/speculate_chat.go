@@ -55,7 +55,7 @@ func (s *NAME) Articles() []string {
 }
 `
 
-// chatQuestion is what a published model is asked: to repeat a program with another name, or to tell a story.
+// chatQuestion returns a question for a published model: to repeat a program with another name, or to tell a story.
 func chatQuestion(rng *rand.Rand, edit bool) string {
 	pick := func(words string) string {
 		all := strings.Fields(words)

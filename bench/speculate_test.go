@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestEditText: what mostly followed a token of the prompt is what follows it in the changed text.
+// TestEditText: the token that most often follows a token in the prompt also follows it in the changed text.
 func TestEditText(t *testing.T) {
 	prompt, changed := editText(rand.New(rand.NewPCG(1, 2)), 401, 49_152)
 	followers := map[int32]map[int32]int{}

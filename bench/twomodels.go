@@ -14,8 +14,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// TwoModelsConfig says how two models behind one front are measured: an answer of the first one beside a storm of
-// prompts for the second.
+// TwoModelsConfig configures the measurement of two models behind one front: an answer of the first one beside a storm
+// of prompts for the second.
 type TwoModelsConfig struct {
 	Chat, Prompts string        // model files
 	TargetMs      float64       // ITL target of the answer
@@ -44,10 +44,10 @@ type TwoModels struct {
 	MeetsRatio bool    `json:"meets_ratio"`
 }
 
-// MinPromptRatio is what the prompts of the second model keep of their speed alone.
+// MinPromptRatio is the least prompt throughput of the second model in the storm, relative to its throughput alone.
 const MinPromptRatio = 0.55
 
-// Judge compares a side with what is asked of it.
+// Judge compares a side with its requirements.
 func (s *TwoModels) Judge(targetMs float64) {
 	s.TargetMs, s.MeetsChat, s.MeetsRatio = targetMs, s.Chat.P95 <= targetMs, s.Ratio >= MinPromptRatio
 }
@@ -100,7 +100,7 @@ func (cfg *TwoModelsConfig) side(arbiter bool) (out TwoModels, err error) {
 	return out, err
 }
 
-// loadAverage is the first number of /proc/loadavg, "" where there is none.
+// loadAverage returns the first number of /proc/loadavg, "" where there is none.
 func loadAverage() string {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *twoModelsRun) take() (out []float64) {
 	return out
 }
 
-// text is a prompt that begins like no other.
+// text returns a prompt that begins like no other.
 func (s *twoModelsRun) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func askOf(c *conn, model, text string, n int) error {
 }
 
 // storm submits prompts for the second model for length, and returns how many of their tokens were computed in a
-// second, by the model's own count, and how many of its steps were cut for the chat.
+// second, by the model's own count, and the number of its steps that were cut for the chat.
 func (s *twoModelsRun) storm(length time.Duration) (perSecond, yields float64, err error) {
 	var clients sync.WaitGroup
 	stop := make(chan struct{})
@@ -312,7 +312,7 @@ func (s *twoModelsRun) chat() (stop func() error, err error) {
 			return err
 		default:
 		}
-		c.Close() // which cancels the answer
+		c.Close() // cancels the answer
 		<-ended
 		return nil
 	}, nil

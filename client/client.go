@@ -22,7 +22,7 @@ var (
 	ErrNoDaemon = errors.New("no uma-serve daemon answers")
 	// ErrClosed reports that the connection ended before the answer did, or that Client.Close was called.
 	ErrClosed = errors.New("the connection to the daemon is closed")
-	// ErrStreamClosed is what Stream.Next returns after Stream.Close.
+	// ErrStreamClosed is the error of Stream.Next after Stream.Close.
 	ErrStreamClosed = errors.New("the stream is closed")
 )
 
@@ -49,7 +49,7 @@ type Client struct {
 		leader  *Stream
 		streams map[string]*Stream // by id, from the request to the end event
 		uid     uint64             // the last generated id
-		err     error              // why the connection is unusable; nil = it works
+		err     error              // the error that made the connection unusable; nil = it works
 	}
 
 	w struct {
@@ -138,7 +138,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Err returns why the connection is unusable, or nil while it works.
+// Err returns the error that made the connection unusable, or nil while it works.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,8 +245,8 @@ func (c *Client) send(ctx context.Context, appendFrame func([]byte) []byte) erro
 	return err
 }
 
-// lastWords returns why the daemon has closed the connection: the error that it sent before (E_LIMIT_SESSIONS, say), or
-// ErrClosed. A goroutine that is reading already finds that error itself.
+// lastWords returns the reason why the daemon has closed the connection: the error that it sent before (such as
+// E_LIMIT_SESSIONS), or ErrClosed. A goroutine that is reading already finds that error itself.
 func (c *Client) lastWords() error {
 	select {
 	case <-c.reading:

@@ -291,8 +291,8 @@ func TestConnectionLost(t *testing.T) {
 	}
 }
 
-// TestConnectionRefused: a daemon that has no room says so and closes; the refusal is what the caller sees, also
-// when its own write came too late.
+// TestConnectionRefused: a daemon that has no room says so and closes; the caller gets the refusal, also when its own
+// write came too late.
 func TestConnectionRefused(t *testing.T) {
 	s := (&clienttest.Server{Greet: func(c *clienttest.Conn) bool {
 		c.Error(wire.Error{Code: wire.SessionLimit, Message: "4096 connections are open; --max-sessions is 4096"})

@@ -25,13 +25,13 @@ type Stream struct {
 	parser wire.Parser // owned by the goroutine in Next
 	ev     wire.Event  // the event that Next returned last; its slices point into parser
 	frame  []byte      // the pending frame that is being parsed
-	end    error       // what every further Next returns; nil while the answer runs
+	end    error       // the error of every further Next; nil while the answer runs
 	whole  bool        // ev is the end event
 
 	// Guarded by c.mu.
 	pending   []byte // frames another stream's goroutine read for this one: length (4 bytes), payload
 	given     int    // pending[:given] is delivered
-	cancelled error  // why the stream was given up: ctx's cause or ErrStreamClosed. Invariant: pending stays empty.
+	cancelled error  // the cause of cancellation: ctx's or ErrStreamClosed. Invariant: pending stays empty.
 }
 
 func newStream(c *Client, ctx context.Context) *Stream {

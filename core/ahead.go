@@ -12,13 +12,13 @@ import (
 const (
 	// maxAhead bounds the restores that read ahead: each holds the parts that its source reads at a time.
 	maxAhead = 2
-	// aheadQueue is how many of the oldest queued requests are looked at.
+	// aheadQueue is the number of requests, the oldest of the queue, whose cells are read ahead.
 	aheadQueue = 4
-	// maxLooks is how often the stores are asked for one of them.
+	// maxLooks is the limit on look-ups in the stores for one queued request.
 	maxLooks = 4
 )
 
-// lookup is what the pool has of r's history.
+// lookup returns the prompt by which r is looked up in the prefix tree, and the longest match of it in the pool.
 func (c *Core) lookup(r *Request) (kvsnap.Prompt, kvsnap.Match) {
 	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined,
 		Apart: r.Kind == Embed}
@@ -28,9 +28,9 @@ func (c *Core) lookup(r *Request) (kvsnap.Prompt, kvsnap.Match) {
 	return p, c.tree.Lookup(&p)
 }
 
-// residency returns how many leading tokens of r's prompt need not be computed, and how long restoring those of them
-// takes that only a store has. What a fabric has is not known, nor how long an unmeasured store takes: these count as
-// computed.
+// residency returns the number of leading tokens of r's prompt that need not be computed, and the predicted time to
+// restore those that only a store has. A fabric is not asked here, and a store that was never measured has no
+// prediction: their cells count as cells to compute.
 func (c *Core) residency(r *Request) (n int, took time.Duration) {
 	if len(r.Tokens) == 0 && c.cfg.Tokens != nil {
 		c.cfg.Tokens(r)
@@ -84,15 +84,16 @@ func (c *Core) readAhead(now Instant) {
 			reading++
 			c.note(Note{Kind: ReadAhead, Request: r, Tier: r.restoring.tier, N: len(r.restoring.tokens) - m.Len})
 		} else if r.restoring == nil {
-			r.asked = false // its start asks again: what it lacks may be on its way out of the pool
+			r.asked = false // asked again at its start: the cells may be about to be copied out of the pool
 		}
 	}
 }
 
-// waitFor defers r until the restore of its cells has ended.
+// waitFor defers r until the restore of its cells has ended. The time that a restore read ahead is not part of its
+// measured time, because no request waited for it.
 func (c *Core) waitFor(now Instant, r *Request) {
 	re := r.restoring
-	if re.ahead { // what was read before costs no wait
+	if re.ahead { // measured from here: see above
 		re.ahead, re.begin = false, now
 		if re.first > 0 {
 			re.first = now

@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// How long cells may be copied before a decode, in both directions: it delays the next token while answers run, and the
-// handling of inputs while none does. Evictions may exceed it by copyTime.
+// Time budgets for copying cells before a decode, in both directions: copies delay the next token while answers run,
+// and the handling of inputs while none does. Evictions may exceed it by copyTime.
 const (
 	copyTime     = 2 * time.Millisecond
 	copyIdleTime = 5 * time.Millisecond
@@ -51,7 +51,7 @@ func (c *Core) restoring() bool {
 // moving reports whether move has more to do at once.
 func (c *Core) moving() bool { return len(c.thoughts) > 0 || c.restoring() || c.mayCopyCached() }
 
-// copyCached copies some of the oldest prefix that waits for it.
+// copyCached copies a part of the oldest cached prefix in c.copies.
 func (c *Core) copyCached() {
 	entry := c.copies[0]
 	more := false
@@ -68,8 +68,8 @@ func (c *Core) copyCached() {
 	}
 }
 
-// offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. The
-// rest will be computed again.
+// offload copies the cells that cached prefixes lose, from the head on, as far as the time before the next decode
+// allows. The rest will be computed again: an eviction must not delay the running answers.
 func (c *Core) offload(victims []kvsnap.Victim) {
 	if !c.cfg.CanRemoveRange {
 		return

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// MaxSequences is how many sequence ids an engine can have: llama.cpp's LLAMA_MAX_SEQ.
+	// MaxSequences is the largest number of sequence ids of an engine: llama.cpp's LLAMA_MAX_SEQ.
 	MaxSequences = 256
 	// scratchSequences of them belong to no request: one for snapshots, one for a thought that is copied back, the
 	// others for the probe forks of one step.
 	scratchSequences = 6
-	// MaxForks is how many probe forks a step may carry.
+	// MaxForks is the limit on probe forks in a step.
 	MaxForks = scratchSequences - 2
 )
 
-// Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request
-// that may run.
+// Sequences returns the number of sequence ids to open an engine with: with cached prefixes all, because each prefix
+// occupies one, else one for each request that may run.
 func Sequences(running int, cached bool) int {
 	if cached {
 		return MaxSequences
@@ -34,7 +34,7 @@ func Sequences(running int, cached bool) int {
 	return min(MaxSequences, running+scratchSequences)
 }
 
-// MaxRunning returns how many requests may run at once on an engine with so many sequence ids.
+// MaxRunning returns the limit on running requests for an engine with so many sequence ids.
 func MaxRunning(sequences int) int { return sequences - scratchSequences }
 
 // What --think-evict does with a finished thought's cells.
@@ -209,7 +209,7 @@ func (c *Core) Avoidable() uint64 { return c.avoidable }
 // Request returns a live request, nil when it has ended.
 func (c *Core) Request(id ID) *Request { return c.requests[id] }
 
-// Live is the number of requests that have not ended.
+// Live returns the number of requests that have not ended.
 func (c *Core) Live() int { return len(c.requests) }
 
 // Handle takes one input. Inputs for requests that have ended are normal and are ignored.
@@ -256,6 +256,7 @@ func (c *Core) Handle(now Instant, in Input) {
 			kind = sched.EvResume
 		}
 		c.tell(sched.Event{Kind: kind, Req: r.ID})
+		// No other request may wait for the prompt of one whose client does not read.
 		if r.seq != NoSeq {
 			c.wake(c.tree.Stall(r.seq, in.Kind == Pause))
 		}
@@ -284,6 +285,7 @@ func (c *Core) arrive(r *Request) {
 	}
 	var cached int
 	var restore time.Duration
+	// Only the forecast for a strict request needs them.
 	if r.Strict {
 		cached, restore = c.residency(r)
 	}
@@ -301,7 +303,7 @@ func (c *Core) arrive(r *Request) {
 	}
 }
 
-// fillQueuedFor sets in each EvArrive how long its request has waited for this Step.
+// fillQueuedFor sets in each EvArrive the time that its request has waited for this Step.
 func (c *Core) fillQueuedFor(now Instant) {
 	for i := range c.events {
 		if e := &c.events[i]; e.Kind == sched.EvArrive {
@@ -313,7 +315,8 @@ func (c *Core) fillQueuedFor(now Instant) {
 	c.arrived = false
 }
 
-// fillGivenUp sets in each EvFinish and EvCancel how many cells nothing but its request holds now.
+// fillGivenUp sets in each EvFinish and EvCancel the number of cells that only its request holds now. Others may have
+// begun to share some since the event was made.
 func (c *Core) fillGivenUp() {
 	for i := range c.events {
 		e := &c.events[i]
@@ -348,6 +351,7 @@ func (c *Core) Next(now Instant) *Step {
 		}
 		c.events = c.events[:0]
 		c.apply(now)
+		// Without a batch the caller may sleep after this Next, so events that apply has made must be told now.
 		if !c.plan.Again && (len(c.plan.Batch) > 0 || len(c.events) == 0) {
 			break
 		}
@@ -365,7 +369,8 @@ func (c *Core) Next(now Instant) *Step {
 		c.readAhead(now)
 	}
 	if len(c.plan.Batch) == 0 {
-		// The scheduler hears of what a release freed before the caller sleeps: nothing else would wake it.
+		// The scheduler must learn of cells that a release freed before the caller sleeps: a request that waits for
+		// them would sleep until an unrelated input came.
 		c.tellCells(now)
 		out.Idle = len(out.Ops) == 0 && len(c.events) == 0 && !c.moving()
 		out.WakeAt = c.plan.WakeAt
@@ -386,7 +391,7 @@ func (c *Core) apply(now Instant) {
 		}
 		r := c.requests[rel.Req]
 		switch {
-		case r == nil: // its own token ended it
+		case r == nil: // ended by its own token, in Token or NoToken
 		case !rel.Final:
 			c.note(Note{Kind: Preempted, Request: r})
 		case r.cancelled:
@@ -439,6 +444,8 @@ func (c *Core) note(n Note) { c.step.Notes = append(c.step.Notes, n) }
 // plan's rows are the ones that Batch.Add returns.
 func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
+	// A step that is given up leaves part of its batch in the cells: on a memory that cannot drop ranges every step
+	// runs to its end.
 	if late := c.plan.Bound; c.cfg.CanRemoveRange && late.Decide > 0 {
 		b.Bound = runtime.Bound{Decide: late.Decide, Limit: late.Limit, Expected: c.plan.Predicted}
 	}
@@ -491,6 +498,7 @@ func (c *Core) Done(now Instant, res *Result) {
 		case res.Outcome == sched.StepOK:
 			c.grown(r, s.Start+s.N-s.Guessed)
 			c.guessed(r, s)
+		// After StepKVFull nothing was computed.
 		case res.Outcome != sched.StepKVFull:
 			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted,
 			// and a failed step ends all of its requests.
@@ -501,8 +509,8 @@ func (c *Core) Done(now Instant, res *Result) {
 	}
 }
 
-// Resident is how many cells are in use while the newest Step's batch is computed, those of cached prefixes included.
-// Ask before its Done.
+// Resident returns the number of cells in use while the newest Step's batch is computed, those of cached prefixes
+// included. It is valid until the Step's Done.
 func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.plan.Tokens }
 
 // grown tells the tree that a step has computed r's history up to n tokens, each span in its tier: after a preemption a

@@ -1,8 +1,8 @@
 package core
 
 // Cuts remove tokens from the middle of a running sequence: the oldest part of a full context (Config.ContextShift),
-// and finished thoughts when cells run out (DropThoughts). Both change what the model attends to, so both are off by
-// default. Only cells behind shared ones are cut.
+// and finished thoughts when cells run out (DropThoughts). Both change the tokens that the model attends to, so both
+// are off by default. Cells that other sequences share are never cut.
 
 // shorten removes tokens from r's history if a rule says so, and returns how many.
 func (c *Core) shorten(r *Request) int {
@@ -11,7 +11,7 @@ func (c *Core) shorten(r *Request) int {
 		from := max(r.Keep, r.computed-c.tree.Own(r.seq)) // behind what is shared
 		n := (len(r.Tokens) - from) / 2
 		if n < 1 || !c.cutTokens(r, from, n) {
-			return 0 // the scheduler ends it: its next token has no cell
+			return 0 // the scheduler ends it, because its next token has no cell
 		}
 		c.note(Note{Kind: Shifted, Request: r, N: n})
 		return n
@@ -47,7 +47,7 @@ func (c *Core) cutTokens(r *Request, from, n int) bool {
 	c.ended(ended)
 	r.computed -= n
 	r.cut += n
-	r.thought = offload{} // its positions are others
-	r.Chat = false        // no next turn begins with the rest
+	r.thought = offload{} // its stored copy has the old positions
+	r.Chat = false        // the next turn's prompt begins with the uncut history
 	return true
 }

@@ -27,8 +27,8 @@ type DraftConfig struct {
 	Sequences int // its ids are 0 … Sequences-1
 	Cells     int // KV cells of all
 	Batch     int // most tokens of one Decode
-	// Tokens is how many tokens, from 0 on, both vocabularies have. Others stand as token 0 in what the draft model
-	// reads, and a guess of another one is not made.
+	// Tokens is the number of token ids, from 0 on, that both vocabularies share. The draft model reads other tokens as
+	// token 0, and never guesses them.
 	Tokens int
 	Cost   float64 // see sched.Config.DraftCost
 }
@@ -52,7 +52,8 @@ func (d *DraftConfig) Validate() error {
 	return nil
 }
 
-// draftIdle is after how many steps without use a request may lose its sequence of the draft model to another one.
+// draftIdle is the number of steps without use after which a request may lose its sequence of the draft model to
+// another one.
 const draftIdle = 32
 
 // drafts is the draft model's memory and its part of the newest step.
@@ -77,7 +78,7 @@ type draftSlot struct {
 	feed, guesses int
 }
 
-// slot is r's sequence of the draft model, nil when it has none.
+// slot returns r's sequence of the draft model, nil when it has none.
 func (c *Core) slot(r *Request) *draftSlot {
 	if r.guess.slot == 0 {
 		return nil
@@ -85,7 +86,8 @@ func (c *Core) slot(r *Request) *draftSlot {
 	return &c.drafts.slots[r.guess.slot-1]
 }
 
-// offerDraft fills in e how many tokens the draft model can guess behind r's newest token.
+// offerDraft sets e.Draft, the number of tokens that the draft model can guess behind r's newest token, and e.Lag. It
+// offers none where no sequence or no cells could be found for r.
 func (c *Core) offerDraft(r *Request, e *sched.Event, most int) {
 	d := &c.drafts
 	if d.off || len(d.slots) == 0 {
@@ -96,6 +98,7 @@ func (c *Core) offerDraft(r *Request, e *sched.Event, most int) {
 	if sl := c.slot(r); sl != nil {
 		lag -= sl.n
 	} else {
+		// takeSlot can take the sequences and cells of idle requests.
 		taken := true
 		for i := range d.slots {
 			switch sl := &d.slots[i]; {
@@ -117,7 +120,7 @@ func (c *Core) offerDraft(r *Request, e *sched.Event, most int) {
 
 func (c *Core) idle(sl *draftSlot) bool { return sl.at+draftIdle < c.drafts.steps }
 
-// settleDraft keeps of what the draft model guessed for r what came true.
+// settleDraft keeps the cells of r's draft guesses that came true and removes the others.
 func (c *Core) settleDraft(r *Request) {
 	sl, g := c.slot(r), &r.guess.draft
 	if sl == nil || sl.ahead == 0 {
@@ -152,8 +155,8 @@ func (c *Core) freeSlot(i int) {
 	*sl = draftSlot{}
 }
 
-// placeDrafts gives each request of the batch that the draft model computes something for a sequence and cells. Where
-// there are none left, the draft model does nothing for it in this step.
+// placeDrafts gives a draft sequence and cells to each request of the batch for which the draft model is to compute. A
+// request that finds none left is computed without a draft in this step.
 func (c *Core) placeDrafts() {
 	d := &c.drafts
 	d.round, d.took = 0, 0
@@ -243,7 +246,7 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 	return b.Len() > 0
 }
 
-// draftToken is t, or token 0 if the draft model does not have it.
+// draftToken returns t, or token 0 if the draft model does not have it.
 func (c *Core) draftToken(t Token) Token {
 	if int(t) >= c.cfg.Draft.Tokens {
 		return 0
@@ -251,7 +254,7 @@ func (c *Core) draftToken(t Token) Token {
 	return t
 }
 
-// Drafted takes how long the newest FillDraft's batch took, and the most probable token of each of its rows with
+// Drafted takes the duration of the newest FillDraft's batch, and the most probable token of each of its rows with
 // logits, in their order.
 func (c *Core) Drafted(took time.Duration, tokens []Token) {
 	d := &c.drafts
@@ -284,7 +287,8 @@ func (c *Core) Drafted(took time.Duration, tokens []Token) {
 	}
 }
 
-// DraftFailed says that the newest FillDraft's batch could not be decoded. The draft model is not asked again.
+// DraftFailed reports that the newest FillDraft's batch could not be decoded. The draft model is not used again, and
+// answers continue without it.
 func (c *Core) DraftFailed() {
 	c.cfg.Trace.numbers("draft_failed")
 	d := &c.drafts
@@ -294,7 +298,7 @@ func (c *Core) DraftFailed() {
 		if sl.r == nil {
 			continue
 		}
-		// What it has of the batch is unknown.
+		// The failed batch may be in its cells in part.
 		c.op(Op{Kind: DraftRemove, Dst: Seq(i), To: -1})
 		sl.r.guess.slot = 0
 		*sl = draftSlot{}

@@ -17,7 +17,7 @@ func (noThinking) ProbeDue() (tokens []Token, ok bool)              { return nil
 func (noThinking) OnProbe(float64)                                  {}
 func (noThinking) ProbeFailed()                                     {}
 
-// thoughtless fills what a text to embed has no use for.
+// thoughtless fills the fields of generation that a text to embed leaves empty.
 func (r *Request) thoughtless() {
 	if r.Kind == Embed && r.Control == nil {
 		r.Control, r.MaxTokens = noThinking{}, 1 // for the scheduler: its last row is answered
@@ -35,8 +35,8 @@ func (r *Request) fillTexts(b *runtime.Batch, s *sched.Slice) {
 	}
 }
 
-// dropText frees the cells of a text that has ended or is preempted: no other request begins with it, and what its
-// embedding is made of must come from one computation.
+// dropText frees the cells of a text that has ended or is preempted. Cached cells would be of no use: no other request
+// begins with the text, and its embedding needs the rows of one computation, which cells do not hold.
 func (c *Core) dropText(r *Request, final bool) {
 	if r.had = 0; !final {
 		r.had = r.computed

@@ -14,21 +14,22 @@ import (
 // drawn from the row, and with the state of the sampling chain, that it would have been drawn from without speculation.
 // The cells of guesses that were wrong are removed before the next step.
 
-// MaxGuess is the most tokens that a step computes of one request on the guess that they follow.
+// MaxGuess is the limit on guessed tokens of one request in a step.
 const MaxGuess = 16
 
 const (
-	// indexStep is how many tokens of a prompt are indexed with one generated token: some 20 µs.
+	// indexStep is the number of prompt tokens that are indexed per generated token: some 20 µs.
 	indexStep = 4096
-	// indexAhead is how many generated tokens an index has room for beside the prompt. A longer text loses its oldest.
+	// indexAhead is the room of an index for generated tokens, beside the prompt. A longer text drops its oldest tokens
+	// from the index.
 	indexAhead = 2048
 	// Indexes of all requests take maxIndexBytes at most; requests beyond that are guessed from other texts only.
 	maxIndexBytes = 64 << 20
-	// spareIndexes is how many indexes of ended requests are kept.
+	// spareIndexes is the number of indexes of ended requests that are kept for reuse.
 	spareIndexes = 8
 )
 
-// guess is what core guesses to follow a request's history.
+// guess is the state of speculation for one request: the tokens guessed to follow its history, and their outcome.
 type guess struct {
 	text   guessed // from a text
 	grade  int
@@ -73,7 +74,7 @@ func (g *guessed) compare(tokens []Token) {
 	}
 }
 
-// inStep are the guesses whose rows are in the newest step.
+// inStep returns the guesses whose rows are in the newest step.
 func (g *guess) inStep() *guessed {
 	if g.drafted {
 		return &g.draft
@@ -81,7 +82,7 @@ func (g *guess) inStep() *guessed {
 	return &g.text
 }
 
-// tokens are the draft model's guesses, or those from a text.
+// tokens returns the draft model's guesses, or those from a text.
 func (g *guess) tokens(drafted bool) *[MaxGuess]Token {
 	if drafted {
 		return &g.draft.tokens
@@ -89,7 +90,7 @@ func (g *guess) tokens(drafted bool) *[MaxGuess]Token {
 	return &g.text.tokens
 }
 
-// stepSource is the source of inStep.
+// stepSource returns the source of the guesses that inStep returns.
 func (g *guess) stepSource() spec.Source {
 	if g.drafted {
 		return spec.Draft
@@ -122,8 +123,8 @@ func (c *Guesses) add(g *guess) {
 	c.Accepted[phase][g.stepSource()] += g.kept
 }
 
-// NextRow returns how many rows behind Slice.Row the row of the request's next token is, after a Token that was
-// guessed; 0 = its next row is in a later step.
+// NextRow returns the offset from Slice.Row to the row of the request's next token, after a Token that was guessed; 0 =
+// its next row is in a later step.
 func (r *Request) NextRow() int { return r.guess.next }
 
 // guessed notes which guesses of r the step s has computed.
@@ -131,7 +132,7 @@ func (c *Core) guessed(r *Request, s *sched.Slice) {
 	g := &r.guess
 	g.rows, g.base, g.kept, g.next = s.Guessed, r.computed, 0, 0
 	if g.drafted = s.Drafted; !g.drafted {
-		g.draft.n = 0 // those of a step that failed
+		g.draft.n = 0 // guesses of a step that failed have no outcome
 	}
 	if s.Guessed > 0 {
 		g.thinking = r.Control.Phase() == meridian.ThinkDecode
@@ -171,13 +172,13 @@ func (c *Core) goesOn(r *Request) bool {
 	return true
 }
 
-// offer fills in e what became of r's newest guesses, and makes the next ones.
+// offer sets in e the outcome of r's newest guesses, and makes the next ones.
 func (c *Core) offer(r *Request, e *sched.Event) {
 	g := &r.guess
 	e.Accepted, e.Right, e.Wrong = g.kept, g.text.right, g.text.wrong
 	e.DraftRight, e.DraftWrong = g.draft.right, g.draft.wrong
 	if e.Cut > 0 {
-		c.dropDraft(r) // its positions are others now
+		c.dropDraft(r) // the draft model's positions no longer match
 	}
 	c.settleDraft(r)
 	g.text.begin(len(r.Tokens))
@@ -209,7 +210,7 @@ func (c *Core) otherText(r *Request, cut bool) []Token {
 	g := &r.guess
 	n := r.Generated()
 	if cut || r.cut > 0 {
-		return nil // its positions are not those of a text
+		return nil // positions no longer match those of other texts
 	}
 	if g.tried && g.other == NoSeq && bits.OnesCount(uint(n)) != 1 {
 		return nil
@@ -224,7 +225,7 @@ func (c *Core) otherText(r *Request, cut bool) []Token {
 	return rest
 }
 
-// indexed brings r's index up to date and reports whether it is.
+// indexed extends r's index by indexStep tokens and reports whether it covers the whole history.
 func (c *Core) indexed(r *Request) bool {
 	g := &r.guess
 	if g.index == nil {

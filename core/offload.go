@@ -12,19 +12,20 @@ import (
 // runs again they are copied back in their place.
 
 const (
-	// maxIngests is how often a request waits for its thought since it was preempted. Then what stands behind it is
+	// maxIngests is the limit on waits of a preempted request for its thought. Then the cells from the thought on are
 	// computed again.
 	maxIngests = 4
 	// minThought is the shortest thought, in tokens, that is worth a batch.
 	minThought = 16
-	// maxIngestWait is how many steps a thought waits for room. Then its request queues again, before new ones.
+	// maxIngestWait is the limit, in steps, on the wait of a thought for room. Then its request queues again, before
+	// new ones.
 	maxIngestWait = 64
 )
 
-// thoughtEnded notes where the thought is that r has just finished, and plans to copy it out.
+// thoughtEnded records the span of the thought that r has just finished, and plans to copy it out.
 func (c *Core) thoughtEnded(r *Request) {
 	if r.cut > 0 {
-		return // its positions are no longer those of its tokens
+		return // a cut moved its cells: its positions no longer match its tokens
 	}
 	from, to := c.tree.Thought(r.seq)
 	r.thought = offload{from: from, to: to, sent: from}
@@ -33,18 +34,18 @@ func (c *Core) thoughtEnded(r *Request) {
 	}
 }
 
-// offload is a request's finished thought [from, to), and what is outside the pool of it.
+// offload is a request's finished thought, positions [from, to), with the state of its copy outside the pool.
 type offload struct {
 	from, to int
-	sent     int  // copied out up to here; behind to it is the answer, where that was evicted
+	sent     int  // copied out up to here; positions from to on are of the answer, where that was evicted
 	stored   bool // tier has all of it
 	until    int  // tier has the positions [from, until); 0 = none
 	tier     Tier
 	ingests  int // how often it was copied back since the request was preempted
 }
 
-// copyThoughts copies out the oldest thought that waits for it, or as much of it as there is time for. It gives up one
-// whose positions are others after a cut, or whose end was evicted meanwhile and is computed again.
+// copyThoughts copies out the oldest thought in c.thoughts, or as much of it as there is time for. It drops a thought
+// whose positions moved by a cut, or whose end was evicted meanwhile and must be computed again.
 func (c *Core) copyThoughts() {
 	r := c.thoughts[0]
 	o := &r.thought
@@ -71,9 +72,9 @@ func (c *Core) copyThoughts() {
 	}
 }
 
-// offloadTail copies out what a preempted request loses of the answer behind its thought, as far as the time before
-// the next decode allows: the stores of prefixes cannot take it without the thought before it. It does so once; what
-// is evicted of a longer answer later is computed again.
+// offloadTail copies out the cells of the answer behind an offloaded thought when a preempted request loses them, as
+// far as the time before the next decode allows. The stores of prefixes cannot take them, because a part there needs
+// all parts before it. It does so once; cells of the answer that are evicted later are computed again.
 func (c *Core) offloadTail(v *kvsnap.Victim) {
 	r := c.requests[ID(v.Req)]
 	if r == nil || !r.thought.stored || r.thought.sent > r.thought.to || r.cut > 0 {
@@ -94,7 +95,7 @@ func (c *Core) offloadTail(v *kvsnap.Victim) {
 	}
 }
 
-// boundary is where the part begins that has position pos, or the one behind the last.
+// boundary returns the position at which the stored part with position pos begins, or would begin behind the last part.
 func (o *offload) boundary(pos, part int) int {
 	if pos >= o.to {
 		return o.to + (pos-o.to)/part*part
@@ -102,7 +103,7 @@ func (o *offload) boundary(pos, part int) int {
 	return o.from + (pos-o.from)/part*part
 }
 
-// offloaded records that a tier has what was sent last of the thought of a request.
+// offloaded records that a tier has stored the parts of r's thought that were sent so far.
 func (c *Core) offloaded(r *Request, tier Tier) {
 	if o := &r.thought; o.to > 0 && o.sent >= o.to && r.cut == 0 {
 		o.stored, o.until, o.tier = true, o.sent, tier
@@ -143,14 +144,14 @@ func (c *Core) ingestParts(now Instant, re *restore) (ended bool) {
 	if c.ingesting == nil {
 		req := uint64(re.thought.ID)
 		if from, to, away := c.tree.Away(req); !away || from != re.have || to != len(re.tokens) {
-			c.endRestore(now, re) // it was evicted or dropped meanwhile
+			c.endRestore(now, re) // evicted or dropped meanwhile
 			return true
 		}
-		c.tree.Hold(req, true) // or its answer would make room for its thought
+		c.tree.Hold(req, true) // else the eviction that makes room could take the answer behind the thought
 		if c.ledger.Room() < n+c.running() {
 			c.tree.Hold(req, false)
 			if re.waited++; len(c.plan.Batch) > 0 && re.waited < maxIngestWait {
-				return false // running requests end, or make way
+				return false // running requests will end or be preempted
 			}
 			c.endRestore(now, re)
 			return true
@@ -163,7 +164,7 @@ func (c *Core) ingestParts(now Instant, re *restore) (ended bool) {
 		return false
 	}
 	if re.p0 != re.done || re.p1 > len(re.tokens) {
-		c.endRestore(now, re) // other cells than it asked for
+		c.endRestore(now, re) // not the positions that were asked for
 		return true
 	}
 	to := re.p1
@@ -179,10 +180,10 @@ func (c *Core) ingestParts(now Instant, re *restore) (ended bool) {
 	return false
 }
 
-// ingestSeq is the scratch sequence of thoughts on their way back.
+// ingestSeq returns the scratch sequence for thoughts that are copied back.
 func (c *Core) ingestSeq() Seq { return c.tree.ScratchSeq(scratchSequences - 1) }
 
-// running is how many requests have a sequence and have not ended.
+// running returns the number of requests that have a sequence and have not ended.
 func (c *Core) running() (n int) {
 	for _, r := range c.slots {
 		if r != nil && !r.ended {
@@ -192,7 +193,8 @@ func (c *Core) running() (n int) {
 	return n
 }
 
-// ingested ends a restore of a thought: with all of it its cells are in their place again, else they stay offloaded.
+// ingested ends the restore of a thought. A complete one is in the pool again; an incomplete one is removed and stays
+// offloaded.
 func (c *Core) ingested(now Instant, re *restore) {
 	r := re.thought
 	if c.ingesting == re {

@@ -9,8 +9,8 @@ import (
 // millisecond even for large models, and 16 streams then evict every fourth step.
 const evictCells = 64
 
-// makeRoom frees cells until n are free, as far as cached prefixes and chats that have ended have them: the scheduler
-// counts the cells of the latter as free from their Release on.
+// makeRoom evicts cached prefixes until n cells are free. Chats that linger become cached prefixes first if the others
+// do not suffice: the scheduler counts their cells as free from their Release on.
 func (c *Core) makeRoom(now Instant, n int) {
 	n += c.ledger.Reserved()
 	if c.ledger.Free() >= n {
@@ -19,11 +19,11 @@ func (c *Core) makeRoom(now Instant, n int) {
 	if cells := c.ledger.Cells(); cells.Free+cells.Cached < n {
 		c.settleHistories(now)
 	}
-	// More than needed now: requests mostly need one cell a step each, and every eviction copies.
+	// More than needed now: requests mostly need one cell a step each, and every eviction costs copies.
 	_, victims, actions := c.tree.EvictAhead(n-c.ledger.Free(), evictCells)
 	c.offload(victims)
 	c.do(actions)
-	c.lookAhead = len(c.queued) > 0 // what was resident may be gone
+	c.lookAhead = len(c.queued) > 0 // cells that a queued request would have shared may be gone
 }
 
 // pressed reports whether cells are about to run out: requests can have fewer than an eighth of the pool.
@@ -45,16 +45,18 @@ func (c *Core) reclaim(now Instant, n int) {
 			}
 		}
 	}
-	c.tellCells(now) // so that the scheduler looks again
+	c.tellCells(now) // the next Step then tries the request again
 }
 
-// tellCells tells the scheduler how many cells the ledger has for requests, if that has changed.
+// tellCells tells the scheduler the number of cells that the ledger has for requests, if it has changed.
 func (c *Core) tellCells(now Instant) {
 	if len(c.lingering)+len(c.restores) > 0 && c.ledger.Room() < len(c.slots)+evictCells {
-		// Lingering chats and restores must not cause a preemption.
+		// Cells for a next turn or a queued request are worth less than those of a running request: lingering chats and
+		// restores must not cause a preemption.
 		c.settleHistories(now)
 		c.endRestores(now, false)
 	}
+	// Each running request needs a cell for its next token; a thought that is copied back comes after them.
 	if c.ingesting != nil && c.ledger.Room() < c.running() {
 		c.endRestores(now, true)
 	}

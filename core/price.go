@@ -7,10 +7,10 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Whether stored cells are restored or computed again, and evicted ones copied out, is sched.Prices' decision; this is
-// what it is asked, and what it learns from.
+// sched.Prices decides whether stored cells are restored or computed again, and whether evicted ones are copied out.
+// This file asks it, and feeds it the measured restores.
 
-// storeOf is sched.Prices' number of a tier outside the pool.
+// storeOf returns the index of a tier outside the pool in sched.Prices.
 func storeOf(t Tier) int { return int(t - Host) }
 
 // worthRestoring decides whether r waits for the tokens beyond position here of the first n, which a tier has, or
@@ -24,7 +24,7 @@ func (c *Core) worthRestoring(r *Request, tier Tier, from, here, n int) bool {
 	return p.Way != sched.WayCompute
 }
 
-// worthCopying decides whether what a victim of an eviction loses is copied to memory.
+// worthCopying decides whether the cells that an eviction takes are copied to memory.
 func (c *Core) worthCopying(v *kvsnap.Victim) bool {
 	n := v.To - v.From
 	if !c.cfg.ByPrice || c.cfg.Stores == nil || n < 1 {
@@ -42,7 +42,8 @@ func (c *Core) restoreTook(now Instant, re *restore) {
 	}
 }
 
-// patience is how long each token of a fetch is worth waiting for: as long as computing it takes; 0 = unknown.
+// patience returns the time that a fetch may take per token: the predicted time to compute the token instead; 0 =
+// unknown.
 func (c *Core) patience(from, n int) time.Duration {
 	if !c.cfg.ByPrice || n <= from {
 		return 0

@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// operations is how many random operations TestRandomOperations makes: 100,000 in a test run, ten million by hand
+// operations is the number of random operations of TestRandomOperations: 100,000 in a test run, ten million by hand
 // (-operations 10000000).
 var operations = flag.Int("operations", 100_000, "random operations of TestRandomOperations")
 
@@ -39,7 +39,7 @@ type life struct {
 	counts    map[string]int
 }
 
-// shape is what a life takes over from an engine. Lives of one seed and shape are the same life on whatever they run.
+// shape holds the limits of the engine for a life. Lives of one seed and shape are the same on every engine.
 type shape struct{ cells, sequences, batch, vocab int }
 
 func shapeOf(e runtime.Engine) *shape {
@@ -99,8 +99,8 @@ func newLife(seed uint64, s *shape) (*life, error) {
 	return l, nil
 }
 
-// says is what the model of these tests says after tokens. Prompts are of the lower half of the vocabulary and answers
-// of the upper half, so that what is shared does not depend on what a model says.
+// says returns the token that the model of these tests generates after tokens. Prompts use the lower half of the
+// vocabulary and answers the upper half, so that shared prefixes do not depend on the model.
 func (l *life) says(tokens []Token) Token {
 	h := uint32(2166136261)
 	for _, t := range tokens {
@@ -474,8 +474,8 @@ func onEngine(t *testing.T, seed uint64, n int, s *shape, eng, alone runtime.Eng
 	}
 }
 
-// solo is what an engine with nothing else in it says behind each beginning of tokens that has at least prompt of them,
-// but for the whole.
+// solo returns the most probable next token, on an engine without other sequences, after each proper prefix of tokens
+// that has at least prompt tokens.
 func solo(t *testing.T, e runtime.Engine, tokens []Token, prompt int) (out []Token) {
 	t.Helper()
 	e.SeqRemove(0, 0, -1)

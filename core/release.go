@@ -13,7 +13,7 @@ import (
 func (c *Core) release(now Instant, rel *sched.Release) {
 	r := c.slots[rel.Seq]
 	if r == nil && rel.Final {
-		return // it was cancelled before it got a sequence
+		return // cancelled before core gave it a sequence
 	}
 	if r == nil || r.ID != rel.Req {
 		panic(fmt.Sprintf("core: request %d releases slot %d, which it does not have", rel.Req, rel.Seq))
@@ -23,7 +23,7 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 	case r.Kind == Embed:
 		c.dropText(r, rel.Final)
 	case rel.Reason == sched.ReasonFailed:
-		// The cells' content after a failed decode is unknown.
+		// The content of the cells after a failed decode is unknown, so they must not become a cached prefix.
 		c.ended(c.tree.Release(r.seq))
 		r.seq = NoSeq
 	case rel.Final && r.Chat:
@@ -42,7 +42,7 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 	r.computed = 0
 }
 
-// retain ends r's sequence and keeps what it has of history as a cached prefix.
+// retain ends r's sequence and keeps its cells of history as a cached prefix.
 func (c *Core) retain(now Instant, r *Request, history []Token) {
 	c.kept(r, c.tree.Retain(kvsnap.Instant(now), r.seq, history))
 }
@@ -57,7 +57,7 @@ func (c *Core) park(now Instant, r *Request, rel *sched.Release) {
 	}
 }
 
-// kept notes that the tree has made r's sequence a cached prefix.
+// kept records that the tree has made r's sequence a cached prefix.
 func (c *Core) kept(r *Request, e kvsnap.Released) {
 	r.seq = NoSeq
 	c.ended(e)

@@ -79,9 +79,9 @@ type Request struct {
 	// Without Config.CanRemoveRange none are.
 	Speculate int
 
-	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is
-	// complete with it. More: a forced token follows in another Token at once, and the scheduler hears of them
-	// together; they are computed in one slice, without a row between them.
+	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
+	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in
+	// one slice, without a row between them.
 	Last, More bool
 
 	// Owned by core; methods return some of these.
@@ -99,7 +99,7 @@ type Request struct {
 	looks     int      // how often the stores were asked for cells to read ahead
 	deferred  bool     // its start waits for restoring
 	restored  Tier     // where restored cells came from
-	// how long the restore that it waited for took; 0 once it has started again
+	// duration of the restore that it waited for; 0 once it has started again
 	restoredIn time.Duration
 	started    bool // it has had a sequence
 	// times of the first token and the newest, for Lines
@@ -109,8 +109,8 @@ type Request struct {
 	// its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
 	thinkFrom, thinkTo int
 	cut                int     // tokens removed from its history
-	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
-	fork               Seq     // its scratch sequence in a step that carries a fork of it
+	forkTokens         []Token // the rows of the newest probe that it requested; owned by Control
+	fork               Seq     // its scratch sequence in a step with a fork of it
 	guess              guess
 }
 
@@ -126,10 +126,10 @@ type Thinking interface {
 	ProbeFailed()
 }
 
-// Generated returns how many tokens the request has generated.
+// Generated returns the number of tokens that the request has generated.
 func (r *Request) Generated() int { return len(r.Tokens) + r.cut - r.Prompt }
 
-// Computed returns how many tokens of its history are in its sequence.
+// Computed returns the number of tokens of its history that are in its sequence.
 func (r *Request) Computed() int { return r.computed }
 
 // Seq returns its sequence in the engine, NoSeq while it has none.
@@ -152,7 +152,7 @@ const (
 	NumTiers
 )
 
-// String is the tier's name on the wire and in metrics.
+// String returns the tier's name on the wire and in metrics.
 func (t Tier) String() string { return [...]string{"device", "host", "disk", "fabric"}[t] }
 
 // InputKind says what happened.
@@ -314,7 +314,7 @@ const (
 	Verified
 )
 
-// Note is one of them.
+// Note is an event for callers that count or log.
 type Note struct {
 	Kind    NoteKind
 	Request *Request
@@ -331,7 +331,7 @@ type Note struct {
 	Thinking bool
 }
 
-// Step is what to do until the next Next.
+// Step is the decision of one Next, for the caller to carry out: see the package comment.
 type Step struct {
 	Ops       []Op
 	Ends      []End
@@ -375,8 +375,8 @@ type Copied struct {
 type Result struct {
 	Outcome sched.Outcome // of Decode; ignored without a batch
 	Took    time.Duration // of Decode
-	// Copies answers each CopyIn. CopyTook is how long all CopyIn and CopyOut took, CopyTokens how many tokens they
-	// moved.
+	// Copies answers each CopyIn. CopyTook is the duration of all CopyIn and CopyOut, CopyTokens the number of tokens
+	// that they moved.
 	Copies     []Copied
 	CopyTook   time.Duration
 	CopyTokens int
@@ -384,10 +384,11 @@ type Result struct {
 	CopyFailed bool
 }
 
-// Stores says what is stored outside the pool. Handle and Next ask it, between two steps; only Ops change it.
+// Stores lists the cells that are stored outside the pool. Handle and Next ask it, between two steps; only Ops change
+// it.
 type Stores interface {
-	// Find returns the nearest tier that has at least least leading tokens of tokens for ns, and how many it has. What
-	// a fabric has is not known before it is asked: Find may then return all.
+	// Find returns the nearest tier that has at least least leading tokens of tokens for ns, and their number. The
+	// contents of a fabric are not known before it is asked: Find may then return all.
 	Find(ns uint32, tokens []Token, least int) (n int, tier Tier, ok bool)
 	// Missing returns the position from which on the local tiers lack cells of tokens; len(tokens) when they have all.
 	Missing(ns uint32, tokens []Token) int

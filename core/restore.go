@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// RestoreMin is how many tokens more than the pool a store must have to be worth the wait.
+	// RestoreMin is the number of tokens that a store must have beyond those in the pool for a restore.
 	RestoreMin = 32
 	// maxRestores bounds the restores of prefixes at one time; each needs a sequence id.
 	maxRestores = 8
@@ -65,10 +65,11 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	if r.asked {
 		return false
 	}
-	r.asked = true // once per start: what is restored may be evicted again before r starts
+	r.asked = true // once per start: restored cells may be evicted before r starts, and it must not wait for ever
 	want := r.Tokens[:len(r.Tokens)-1]
+	// Tokens that a running request is about to compute need no restore.
 	here := m.Len + m.Ahead
-	for _, re := range c.restores { // nothing is restored twice
+	for _, re := range c.restores { // join a restore of the same cells
 		n := kvsnap.CommonPrefix(re.tokens, want)
 		if re.ns == r.Owner && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
@@ -87,6 +88,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Owner, want, here+RestoreMin)
 	fetch := Op{Kind: Fetch, From: m.Len}
+	// A preempted request's thought, and the answer behind it, are stored apart from prefixes (offload.go): they may
+	// reach further.
 	if end := min(r.thought.until, len(want)); r.thought.from <= m.Len && end >= here+RestoreMin && (!ok || end > n) {
 		n, tier, ok = end, r.thought.tier, true
 		fetch.Req, fetch.From, fetch.First = r.ID, r.thought.boundary(m.Len, c.cfg.PartTokens), r.thought.to
@@ -146,12 +149,13 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 	if re.seq == NoSeq {
 		c.marks = append(append(c.marks[:0], re.tokens...), 0)
 		m := c.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: c.marks, NoWait: true})
+		// The pool has the part by now.
 		if re.p1 <= m.Len {
 			re.state = awaited
 			c.op(Op{Kind: SkipPart, Restore: re.id})
 			return false
 		}
-		// A sequence that shares what the pool has before the part.
+		// A sequence that shares the cells that the pool has before the part.
 		got, err := c.tree.Acquire(kvsnap.Instant(now),
 			&kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], NoWait: true})
 		if err != nil {
@@ -192,6 +196,7 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 			switch {
 			case re.done == len(re.tokens):
 				d.State = PartsOver
+			// As in partAtHand: the stores have lost the rest, so the request must not wait for it again.
 			case d.State == PartsOver:
 				re.thought.thought.ingests = maxIngests
 			}
@@ -215,7 +220,7 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 	}
 }
 
-// endRestore makes what was restored a cached prefix and starts the waiting requests. The caller removes re from
+// endRestore makes the restored cells a cached prefix and starts the waiting requests. The caller removes re from
 // c.restores.
 func (c *Core) endRestore(now Instant, re *restore) {
 	c.op(Op{Kind: CloseFetch, Restore: re.id})
@@ -242,7 +247,7 @@ func (c *Core) endRestore(now Instant, re *restore) {
 			r.restored, r.restoredIn = re.tier, now.Sub(re.begin)
 		}
 		if !r.deferred {
-			r.asked = re.over && re.done == re.have // it is queued, and asks again unless the store had nothing
+			r.asked = re.over && re.done == re.have // still queued: it asks again unless the store had nothing
 			continue
 		}
 		r.deferred = false
@@ -252,8 +257,8 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	c.lookAhead = len(c.queued) > 0
 }
 
-// endRestores ends the restores of prefixes, or with thoughts set all: their cells are needed. A thought's begins
-// again when its request starts.
+// endRestores ends the restores of prefixes, or all of them with thoughts, because requests need the cells. The restore
+// of a thought begins again when its request starts.
 func (c *Core) endRestores(now Instant, thoughts bool) {
 	c.restores = slices.DeleteFunc(c.restores, func(re *restore) bool {
 		if ends := re.thought == nil && !re.ahead || thoughts; !ends {
@@ -264,5 +269,5 @@ func (c *Core) endRestores(now Instant, thoughts bool) {
 	})
 }
 
-// cost is the expected time of copying n tokens' cells.
+// cost returns the expected time of copying n tokens' cells.
 func (c *Core) cost(n int) time.Duration { return time.Duration(c.copyCost * float64(n)) }

@@ -6,14 +6,15 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Said is what a token adds to its request's output. Think and Answer are whole characters, valid until the next call.
+// Said is the output that one token adds to its request. Think and Answer are whole characters, valid until the next
+// call.
 type Said struct {
 	Think, Answer []byte
 	Event         meridian.Event
 	Reason        meridian.Reason // with ForceBudget
 	InThink       bool            // the token was drawn while the request thought
 	Visible       bool            // the token is part of the visible answer
-	Released      []byte          // what it adds to the answer before stop strings and whole characters are seen to
+	Released      []byte          // its text of the answer, before stop strings and incomplete characters are held back
 	End           EndKind         // NotEnded, Stopped or Length
 	StopText      string          // the stop string that ended it
 	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a
@@ -58,6 +59,8 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		c.keepGuesses(r)
 		e.Forced = len(r.Tokens) - 1 - r.computed
 		e.Cut = c.shorten(r)
+		// A probe or a cut ends the rows of this step, also behind a guess that came true: the next token is then not
+		// drawn from the row behind it.
 		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
 			c.offer(r, &e)
 			c.tell(e)
@@ -184,7 +187,7 @@ func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byt
 	return answer, false
 }
 
-// phaseChanged records where the thought is, and decides about its cells when it ends.
+// phaseChanged records the span of the thought, and decides about its cells when it ends.
 func (c *Core) phaseChanged(r *Request, m *meridian.Step) {
 	if m.Event.Has(meridian.EnterThink) && r.thinkFrom == 0 {
 		r.thinkFrom = len(r.Tokens)
@@ -196,7 +199,7 @@ func (c *Core) phaseChanged(r *Request, m *meridian.Step) {
 	}
 }
 
-// wantProbe is how many rows of a fork r wants in the step that carries its next row, 0 = none.
+// wantProbe returns the number of rows of the probe that r requests beside its next row, 0 = none.
 func (c *Core) wantProbe(r *Request) int {
 	tokens, due := r.Control.ProbeDue()
 	if !due {

@@ -43,7 +43,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 		panic("core: " + err.Error() + ": fewer ids were reserved than requests may run")
 	}
 	if got.Waiting {
-		// It waits once per start: the other request may be preempted, and two must not wait for each other.
+		// r waits once per start: the other request may be preempted, and two must not wait for each other.
 		r.joined, r.waiting = true, true
 		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonJoining})
 		return
@@ -116,13 +116,13 @@ func (c *Core) wake(ids []uint64) {
 	}
 }
 
-// TierOf is the use of the cells that r computes now.
+// TierOf returns the tier of the cells that r computes now.
 func (c *Core) TierOf(r *Request) blocks.Tier {
 	tier, _ := r.span(r.computed)
 	return tier
 }
 
-// span is the use of the cell at position pos of r's history, and where the span of that use ends.
+// span returns the tier of the cell at position pos of r's history, and the end of the span of that tier.
 func (r *Request) span(pos int) (tier blocks.Tier, end int) {
 	const open = 1 << 62
 	t := &r.thought

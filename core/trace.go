@@ -100,7 +100,7 @@ func (t *Trace) config(c *Config) {
 	t.end()
 }
 
-// tracedRequest is what the core reads of a request that arrives.
+// tracedRequest has the fields of an arriving Request that core reads.
 type tracedRequest struct {
 	ID         ID      `json:"id"`
 	Owner      uint32  `json:"owner"`

@@ -84,9 +84,9 @@ func TestChangingHeaderKeepsThePrefix(t *testing.T) {
 	}
 }
 
-// gpt-oss shows a thought before a call until the next answer: what comes back with the result is what was generated,
-// and only the result is computed. (The template writes a call's recipient before its channel. A call that the model
-// writes the other way round is computed again, some 15 tokens; its thought is not.)
+// gpt-oss shows a thought before a call until the next answer: the history that a client sends with the result equals
+// the generated tokens, so only the result is computed. (The template writes a call's recipient before its channel. A
+// call that the model writes the other way round is computed again, some 15 tokens; its thought is not.)
 func TestThoughtsBeforeCallsStayCached(t *testing.T) {
 	const call = " to=functions.now<|channel|>commentary json<|message|>{\"zone\": \"utc\"}"
 	thought := "<|channel|>analysis<|message|>" + strings.TrimSpace(strings.Repeat("I need the time. ", 20))

@@ -39,9 +39,9 @@ func NeedsModel(method, path string) bool {
 // Asleep is a model that is not loaded.
 type Asleep struct {
 	Name  string
-	Names func(string) bool // whether a name is the model's
+	Names func(string) bool // reports whether a name is the model's
 	Facts *api.Facts
-	Since time.Time // when the daemon started
+	Since time.Time // start of the daemon
 }
 
 // Serve answers a request that does not need the model loaded, as an engine process would.
@@ -53,7 +53,7 @@ func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger)
 // sleeping is the api.Backend of a model that is not loaded.
 type sleeping struct{ *Asleep }
 
-// asleep is the error of what needs the model. No request leads to it: the front has a model loaded for those.
+// asleep returns the error of requests that need the model. None leads to it: the front loads the model for those.
 func asleep() *api.Error {
 	return &api.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send the " +
 		"request again"}

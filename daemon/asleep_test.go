@@ -40,7 +40,8 @@ func count(of ...bool) (n int) {
 	return n
 }
 
-// TestFactsOfAFileAreThoseOfTheModel: what a front tells of a model's file is what its process tells when it is loaded.
+// TestFactsOfAFileAreThoseOfTheModel: the facts that a front reports from a model's file equal those that its process
+// reports once it is loaded.
 func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 	path := ggufgen.Cached(t, ggufgen.TinyWide())
 	c, err := load(t, []string{"-m", path, "-c", "512", "--parallel", "3", "--max-tokens", "7", "--pooling", "mean"},
@@ -101,7 +102,7 @@ func TestQuestionsWaitForTheModel(t *testing.T) {
 	for range questions {
 		got := waitfor.Recv(t, "an answer", replies)
 		want := http.StatusOK
-		if got.path == "/infill" { // which this model cannot
+		if got.path == "/infill" { // this model cannot fill in the middle
 			want = http.StatusNotImplemented
 		}
 		if got.status != want {

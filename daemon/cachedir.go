@@ -1,15 +1,22 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
+	"github.com/uma-serve/uma-serve/telemetry"
 )
 
-// CheckCacheDir reports why --cache-dir cannot be used, so that a daemon with a wrong one does not start: who asks for
-// snapshots that survive a restart would find out only after the restart that they were not kept.
-func (c *Config) CheckCacheDir() error {
+// CheckHere reports which option cannot be honoured by this program or on this machine, so that a daemon with such a
+// one does not start: who asks for snapshots that survive a restart, or for traces, would find out only later that
+// there are none.
+func (c *Config) CheckHere() error {
+	if c.Telemetry != "" && !telemetry.Built {
+		return errors.New("--telemetry-endpoint: this uma-serve is built without OTLP; make TAGS=otlp builds it in, " +
+			"and the packages have it")
+	}
 	if c.CacheDir == "" || c.NoPrefixCache {
 		return nil
 	}

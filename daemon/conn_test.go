@@ -240,7 +240,7 @@ func TestSlowlorisOverHTTP(t *testing.T) {
 // loading is a Server whose model loads until load is called.
 type loading struct {
 	*running
-	signals chan error // what Serve returned
+	signals chan error // result of Serve
 	load    func(error)
 }
 

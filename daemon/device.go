@@ -22,10 +22,10 @@ type device struct {
 	lease  *lease.Lease
 	limit  time.Duration // of a step, as the core was told last; 0 = none
 	wait   lease.Wait    // of this turn
-	warned time.Time     // when a step without the lease was last logged
+	warned time.Time     // time of the last warning about a step without the lease
 }
 
-// warnEvery is how often steps without the lease are logged.
+// warnEvery is the shortest time between two warnings about steps without the lease.
 const warnEvery = 10 * time.Second
 
 // beginTurn takes the lease of the engine's devices if there is something to compute, and tells the core how long a
@@ -42,7 +42,7 @@ func (l *loop) beginTurn(now time.Time) time.Time {
 	if d.wait.Took > 0 {
 		now = time.Now()
 		l.m.DeviceWait.Observe(d.wait.Took)
-		l.takeCommands(now) // what came meanwhile
+		l.takeCommands(now) // commands that arrived during the wait
 	}
 	if !d.wait.OK && now.Sub(d.warned) >= warnEvery {
 		d.warned = now
@@ -61,8 +61,8 @@ func (l *loop) beginTurn(now time.Time) time.Time {
 	return now
 }
 
-// endTurn passes the lease on, after it has told the other engines when this one's answers are due. from is when the
-// answers of the newest batch had their newest tokens: the end of its decode, or its begin where nothing came of it.
+// endTurn passes the lease on, after it has told the other engines when this one's answers are due. from is the time of
+// the newest tokens of the batch's answers: the end of its decode, or its start if the decode gave no tokens.
 func (l *loop) endTurn(from time.Time) {
 	d := l.device
 	if d == nil {
@@ -73,7 +73,7 @@ func (l *loop) endTurn(from time.Time) {
 	d.wait = lease.Wait{OK: true}
 }
 
-// claim is the scheduler's outlook on the axis of the table.
+// claim returns the scheduler's outlook, with its times converted to the clock of the lease table.
 func (l *loop) claim(from time.Time) arbiter.Claim {
 	o := l.core.Scheduler().Outlook()
 	c := arbiter.Claim{Due: arbiter.Never, Target: o.Target, Step: o.Step, Least: o.Least, Background: o.Background}
@@ -106,7 +106,7 @@ func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
 	}
 }
 
-// deviceWait is what a request's steps have waited for other models.
+// deviceWait sums up the times for which a request's steps waited for the device lease while another model held it.
 type deviceWait struct {
 	first, last time.Time
 	took        time.Duration
@@ -154,7 +154,7 @@ func (l *loop) takeSeat(t *lease.Table, seat lease.Seat) {
 	})
 }
 
-// info is the device's part of info.
+// info returns the device's part of the info report.
 func (d *device) info(m *metrics.Metrics) *wire.InfoLease {
 	st := &d.lease.Stats
 	in := &wire.InfoLease{Grants: st.Grants.Load(), Contended: st.Contended.Load(),
@@ -166,7 +166,7 @@ func (d *device) info(m *metrics.Metrics) *wire.InfoLease {
 	return in
 }
 
-// DeviceName is the name of a device of the table of leases.
+// DeviceName returns the name of a device in the lease table.
 func DeviceName(i int) string {
 	if i == 0 {
 		return "cpu"

@@ -18,16 +18,16 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
-// Door is what a front has of a daemon: the listening sockets, the poller, the HTTP server, who may ask, and the
-// counters of connections. It has no model.
+// Door is the part of a Server that a front uses: listening sockets, poller, HTTP server, access control and connection
+// counters. It has no model.
 type Door struct {
 	s        *Server
 	httpDone <-chan struct{}
 	pollDone chan error
 }
 
-// OpenDoor binds the sockets. h answers what the front answers over the framed protocol, routes over HTTP; r decides
-// about everything else.
+// OpenDoor binds the sockets. r decides which process serves a connection; of the requests that the front answers
+// itself, h serves those of the framed protocol and routes those over HTTP.
 func OpenDoor(cfg *Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes http.Handler) (*Door, error) {
 	s, err := newServer(cfg, log, parts{handler: h, router: r, routes: routes})
 	if err != nil {
@@ -36,7 +36,7 @@ func OpenDoor(cfg *Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes
 	return &Door{s: s}, nil
 }
 
-// Start begins to serve. The channel has the poller's error when it ends before Stop.
+// Start begins to serve. The channel receives the poller's error if the poller ends before Stop.
 func (d *Door) Start() <-chan error {
 	d.pollDone = make(chan error, 1)
 	go func() { d.pollDone <- d.s.poller.Run() }()
@@ -44,7 +44,7 @@ func (d *Door) Start() <-chan error {
 	return d.pollDone
 }
 
-// Stop ends listening, sends what waits for clients within flush, and closes every connection.
+// Stop ends listening, sends the output that waits for clients, for at most flush, and closes every connection.
 func (d *Door) Stop(flush time.Duration) {
 	d.s.poller.Stop(flush)
 	<-d.pollDone
@@ -60,16 +60,16 @@ func (d *Door) Stop(flush time.Duration) {
 // Close gives up a Door that was not started.
 func (d *Door) Close() { ipc.CloseAll(d.s.listeners) }
 
-// Loop is the poller.
+// Loop returns the poller.
 func (d *Door) Loop() *ipc.Loop { return d.s.poller }
 
-// Metrics are the front's own: connections, refusals, memory.
+// Metrics returns the front's own metrics: connections, refusals, memory.
 func (d *Door) Metrics() *metrics.Metrics { return d.s.metrics }
 
-// Drain refuses, from now on, what the front answers for itself.
+// Drain refuses, from now on, the requests that the front answers itself.
 func (d *Door) Drain() { d.s.draining.Store(true) }
 
-// StartOf is what an engine process with this configuration is told of the daemon.
+// StartOf returns the start message for an engine process with this configuration: options, sockets and API keys.
 func (d *Door) StartOf(c *Config) (EngineStart, error) {
 	config, sources, err := c.passOn()
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *Door) StartOf(c *Config) (EngineStart, error) {
 	return st, nil
 }
 
-// Keys are the digests of --api-keys, nil without, after another look at the file.
+// Keys rereads the file of --api-keys if it has changed and returns the digests of its keys; nil without the option.
 func (d *Door) Keys() json.RawMessage {
 	if d.s.access.keys == nil {
 		return nil
@@ -103,7 +103,7 @@ func (d *Door) May(r *http.Request, peer ipc.Peer) bool {
 	return refused == nil
 }
 
-// OwnerOf is the user, or the owner of the API key, that an HTTP request is from.
+// OwnerOf returns the uid of the user, or the number of the API key's owner, that sent an HTTP request.
 func (d *Door) OwnerOf(r *http.Request, peer ipc.Peer) uint32 {
 	if of, refused := d.s.access.client(r, peer); refused == nil {
 		return of.UID
@@ -120,10 +120,10 @@ func (d *Door) Admits(peer ipc.Peer) bool {
 // Dump appends metrics, a JSON document, to --metrics-file as a line, or writes them to the log.
 func (d *Door) Dump(doc []byte) { dumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log) }
 
-// Info is what the front tells of itself.
+// Info returns the front's own info report.
 func (d *Door) Info() wire.Info { return d.s.info() }
 
-// Owner is the name of the owner of an API key that has this number, "" for a user.
+// Owner returns the name of the API key owner with this number; "" if uid is a user's.
 func (d *Door) Owner(uid uint32) string { return d.s.access.ownerName(uid) }
 
 // Privileged reports whether a user may look at all requests and prefixes.
@@ -137,7 +137,7 @@ func (d *Door) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 // Rejected counts a framed request that the front answers with e.
 func (d *Door) Rejected(e *wire.Error) { d.s.metrics.Rejected(string(e.Code)) }
 
-// Scrape is the front's own metrics in Prometheus's text format.
+// Scrape returns the front's own metrics in Prometheus's text format.
 func (d *Door) Scrape() []byte {
 	w := &keptResponse{header: http.Header{}}
 	d.s.metrics.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
@@ -145,7 +145,7 @@ func (d *Door) Scrape() []byte {
 	return w.body
 }
 
-// Rendered is an error as an HTTP API answers with it.
+// Rendered returns the HTTP response with which an API reports e.
 func Rendered(form connstate.API, e *wire.Error) (status int, header http.Header, body []byte) {
 	w := &keptResponse{header: http.Header{}}
 	out := (&api.Server{}).NewWriter(w)
@@ -160,7 +160,7 @@ func Rendered(form connstate.API, e *wire.Error) (status int, header http.Header
 	return w.status, w.header, w.body
 }
 
-// keptResponse is a http.ResponseWriter that keeps what is written.
+// keptResponse is an http.ResponseWriter that stores the response.
 type keptResponse struct {
 	status int
 	header http.Header
@@ -174,10 +174,10 @@ func (w *keptResponse) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// JSONText is a text as JSON has it.
+// JSONText returns s as a JSON string.
 func JSONText(s string) []byte { return mustJSON(s) }
 
-// Health is what the front tells of itself: it has no model.
+// Health returns the front's own health report, which covers no model.
 func (d *Door) Health() wire.Health { return d.s.health() }
 
 // OllamaVersion is the version of ollama whose API is served.
@@ -186,7 +186,7 @@ const OllamaVersion = ollama.APIVersion
 // Greet answers GET / of ollama's clients; next answers the others.
 func Greet(next http.HandlerFunc) http.HandlerFunc { return ollama.Greet(next) }
 
-// EventOf is an error of package wire as a client is told.
+// EventOf returns err as the error event that a client gets.
 func EventOf(err error) *wire.Error {
 	e := wire.Error(*api.AsError(err))
 	return &e

@@ -19,18 +19,19 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// The draft model (--draft-model): a second engine in the process that guesses the next tokens of answers. Package
-// sched decides in each step what it computes, package core keeps its sequences; here it is opened, checked and run.
+// The draft model (--draft-model): a second engine in the process that guesses the next tokens of answers. In each
+// step, package sched decides which guesses it computes, and package core keeps its sequences; here it is opened,
+// checked and run.
 
 const (
 	defaultDraftCtxSize = 8192 // --draft-ctx-size
-	// draftSequences is the most requests that the draft model guesses for at once.
+	// draftSequences is the most requests for which the draft model guesses at once.
 	draftSequences = 16
-	// draftBatch is the most tokens of one of its Decodes.
+	// draftBatch is the largest batch of one of its Decodes, in tokens.
 	draftBatch = 512
 )
 
-// draftModel is an open draft model. It belongs to the decode loop once that runs, but for what info reads.
+// draftModel is an open draft model. The decode loop owns it once it runs, except for the fields that info reads.
 type draftModel struct {
 	eng    runtime.Engine
 	argmax runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
@@ -43,7 +44,7 @@ type draftModel struct {
 	failed atomic.Bool
 }
 
-// draftCells is the size of the draft model's KV cache, in tokens.
+// draftCells returns the size of the draft model's KV cache, in tokens.
 func (c *Config) draftCells(path string) int {
 	n := c.DraftCtxSize
 	if c.CtxSize > 0 {
@@ -55,7 +56,7 @@ func (c *Config) draftCells(path string) int {
 	return n
 }
 
-// draftOptions is what the engine of the draft model is opened with.
+// draftOptions returns the options with which the draft model's engine is opened.
 func (c *Config) draftOptions() runtime.Options {
 	return runtime.Options{
 		ModelPath: c.DraftModel, ContextTokens: c.draftCells(c.DraftModel), Batch: min(draftBatch, c.BatchSize),
@@ -65,8 +66,8 @@ func (c *Config) draftOptions() runtime.Options {
 	}
 }
 
-// draftNeed is the memory that the draft model takes; nothing without one, or where its file cannot be read: the engine
-// says what is wrong with it.
+// draftNeed returns the memory that the draft model takes; none without one, or if its file cannot be read, which the
+// engine reports later.
 func (c *Config) draftNeed(p gguf.Processor) (n gguf.Need) {
 	if c.DraftModel == "" || c.noDraft() != "" {
 		return n
@@ -83,7 +84,7 @@ func (c *Config) draftNeed(p gguf.Processor) (n gguf.Need) {
 	return n
 }
 
-// noDraft returns why the options leave a draft model without use, "" if they do not.
+// noDraft returns the reason why the options leave a draft model unused, "" if it is used.
 func (c *Config) noDraft() string {
 	if n, err := c.speculation(); err == nil && n == 0 {
 		return "--speculate is off"
@@ -114,7 +115,7 @@ func (c *Config) locateDraft(ctx context.Context, log *slog.Logger) error {
 		c.DraftModel = m.Path()
 		return nil
 	case errors.Is(err, store.ErrName), strings.HasSuffix(strings.ToLower(c.DraftModel), ".gguf"):
-		return nil // a path; its reader says what is wrong with it
+		return nil // a path: opening the file reports any error
 	}
 	return fmt.Errorf("--draft-model: %w; uma-cli models lists what there is, uma-cli pull downloads a model", err)
 }
@@ -160,7 +161,7 @@ func (d *draftModel) fit(eng runtime.Engine, path string) error {
 	return nil
 }
 
-// core is the core's configuration of the draft model.
+// core returns the core's configuration of the draft model.
 func (d *draftModel) core() core.DraftConfig {
 	if d == nil {
 		return core.DraftConfig{}
@@ -193,7 +194,7 @@ func (d *draftModel) guess(c *core.Core) {
 	}
 }
 
-// best is the token with the largest logit of a row.
+// best returns the token with the largest logit of a row.
 func (d *draftModel) best(row int) core.Token {
 	if d.argmax == nil {
 		best, _ := sampler.Argmax(d.eng.Logits(row))
@@ -216,7 +217,7 @@ func (d *draftModel) close() {
 	}
 }
 
-// bytes is the memory of d: weights, their repacked copy and KV cells.
+// bytes returns the memory of d in bytes: weights, their repacked copy and KV cells.
 func (d *draftModel) bytes() int64 {
 	if d == nil {
 		return 0
@@ -225,7 +226,7 @@ func (d *draftModel) bytes() int64 {
 	return int64(m.Bytes+m.RepackedBytes) + int64(m.KVBytesPerToken)*int64(d.eng.Capabilities().ContextTokens)
 }
 
-// info is the draft model's part of info; nil without one.
+// info returns the draft model's part of the info report; nil without one.
 func (d *draftModel) info() *wire.InfoDraft {
 	if d == nil {
 		return nil

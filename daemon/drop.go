@@ -75,7 +75,7 @@ func (s *stores) dropPrefix(d *dropJob, ns uint32, tokens []runtime.Token) {
 	d.keys = s.remote.keys(d.keys, ns, tokens, shared)
 	s.remote.pieces.forget(d.keys[from:]...)
 	s.remote.offers.end(func(o *offer) bool { return o.ns == ns && kvsnap.CommonPrefix(o.tokens, tokens) > shared })
-	s.remote.offers.lose() // what remains is offered from the pool
+	s.remote.offers.lose() // the values that remain are offered from the pool
 }
 
 // drop deletes d's copies and adds their number to done. It runs on a goroutine other than the loop's.

@@ -52,7 +52,7 @@ func dumpMetrics(line []byte, file string, log *slog.Logger) {
 	}
 }
 
-// stateDump is what a broken invariant leaves in a file, besides the trace.
+// stateDump is the JSON document that is written to a file after a broken invariant, besides the trace.
 type stateDump struct {
 	Panic   string          `json:"panic"`
 	Stack   string          `json:"stack"`
@@ -88,8 +88,8 @@ func (l *loop) dumpState() {
 	panic(p)
 }
 
-// stateFolder is where states are dumped: a folder that the sandbox of an engine process leaves open, unlike that of
-// temporary files.
+// stateFolder returns the folder for state dumps. The sandbox lets an engine process write there, but not to the folder
+// of temporary files.
 func stateFolder() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -16,22 +16,24 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Embeddings, up to the decode loop: what the model can do, and how a request is read. embed_loop.go has the rest.
+// Embeddings, up to the decode loop: the model's capabilities, and the tokenization of a request. embed_loop.go has the
+// rest.
 
-// embedder is how the loaded model makes embeddings.
+// embedder describes the embeddings and the ranking of the loaded model. It does not change after newEmbedder.
 type embedder struct {
 	pooling runtime.Pooling
-	refusal string           // why it makes none; "" = it does
+	refusal string           // reason why it makes no embeddings; "" = it does
 	longest int              // tokens of a text
 	width   int              // values of an embedding
-	sizes   []int            // shorter ones that the model was trained for
-	any     bool             // all shorter ones are
-	end     []runtime.Token  // what the tokenizer adds behind a text
-	rank    *runtime.Ranking // how it ranks; nil: noRank says why not
+	sizes   []int            // smaller sizes that the model was trained for
+	any     bool             // it was trained for all smaller sizes
+	end     []runtime.Token  // tokens that the tokenizer appends to a text
+	rank    *runtime.Ranking // nil: it ranks nothing, for the reason in noRank
 	noRank  string
 }
 
-// newEmbedder reads what the engine, the file and the options say. The error names an option.
+// newEmbedder combines the properties of the engine and of the model's file with the options. The error names an
+// option.
 func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 	info, caps, v := eng.Model(), eng.Capabilities(), eng.Vocab()
 	e := &embedder{pooling: info.Pooling, longest: caps.ContextTokens, width: info.Embedding}
@@ -59,7 +61,7 @@ func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 	if n := slices.Max(append(e.sizes, 0)); n > e.width {
 		return nil, fmt.Errorf("--embedding-sizes has %d; this model's embeddings have %d values", n, e.width)
 	}
-	// The tokens of a text with and without what begins and ends a sequence.
+	// The tokens of a text with and without the special tokens that begin and end a sequence.
 	with, err1 := v.Tokenize(nil, "a", true, false)
 	bare, err2 := v.Tokenize(nil, "a", false, false)
 	if err := errors.Join(err1, err2); err != nil {
@@ -74,7 +76,7 @@ func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 	return e, nil
 }
 
-// embeddingSizes is --embedding-sizes: numbers, or all.
+// embeddingSizes returns the value of --embedding-sizes: numbers, or all.
 func (c *Config) embeddingSizes() (sizes []int, all bool, err error) {
 	if c.EmbeddingSizes == "" || c.EmbeddingSizes == "any" {
 		return nil, c.EmbeddingSizes == "any", nil
@@ -91,7 +93,7 @@ func (c *Config) embeddingSizes() (sizes []int, all bool, err error) {
 	return sizes, false, nil
 }
 
-// check returns why w cannot be served, nil if it can.
+// check returns the error with which w is refused, nil if it can be served.
 func (e *embedder) check(w *wire.Embed) *wire.Error {
 	bad := func(format string, args ...any) *wire.Error {
 		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
@@ -116,7 +118,7 @@ func (e *embedder) check(w *wire.Embed) *wire.Error {
 	}
 }
 
-// values is how many values an embedding for w has.
+// values returns the number of values in each result for w: 1 for a score, else the size of an embedding.
 func (e *embedder) values(w *wire.Embed) int {
 	if w.Query != nil {
 		return 1
@@ -130,7 +132,7 @@ func (e *embedder) values(w *wire.Embed) int {
 // input is one text of a request for embeddings.
 type input struct {
 	tokens []runtime.Token
-	cut    bool // they are the beginning of what was sent
+	cut    bool // tokens were cut to the longest text
 }
 
 // textPart is the length of the parts in which long texts are tokenized, in bytes: a part takes 8 ms or so.
@@ -139,7 +141,8 @@ const textPart = 32 << 10
 // errGivenUp: a request was cancelled while its texts were tokenized.
 var errGivenUp = errors.New("cancelled")
 
-// cancelledEarly is the error of a request that was cancelled while its texts were tokenized; the client gets its eos.
+// cancelledEarly returns the error of a request that was cancelled while its texts were tokenized; the client gets its
+// eos.
 func cancelledEarly() *wire.Error {
 	return &wire.Error{Code: wire.BadRequest, Message: "the request was cancelled"}
 }
@@ -173,7 +176,7 @@ func (m *model) textTokens(text string, special bool, pace func(bytes int) (goOn
 		}
 		last := n == len(text)
 		if at := len(tokens) - len(end); first && !last && at >= 0 && slices.Equal(tokens[at:], end) {
-			tokens = tokens[:at] // what ends a sequence follows the last part
+			tokens = tokens[:at] // the tokens that end a sequence follow the last part
 		} else if first {
 			end = nil
 		}
@@ -187,8 +190,8 @@ func (m *model) textTokens(text string, special bool, pace func(bytes int) (goOn
 	}
 }
 
-// readTexts tokenizes the inputs, in parts. It calls between after each, and ends without a result when that returns
-// false.
+// readTexts tokenizes the inputs, in parts. It calls between after each part, and ends without a result when between
+// returns false.
 func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []input, bad *wire.Error) {
 	refuse := func(format string, args ...any) ([]input, *wire.Error) {
 		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
@@ -246,8 +249,8 @@ func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
 		embed: &embedding{w: w}}, nil)
 }
 
-// prepareEmbed turns a parsed request for embeddings into one that the decode loop can run. It calls between now and
-// then, and gives up when that returns false.
+// prepareEmbed turns a parsed request for embeddings into one that the decode loop can run. It calls between after each
+// part of a text, and gives up when between returns false.
 func (s *Server) prepareEmbed(r *request, between func() (goOn bool)) (bad *wire.Error) {
 	m, w := s.model.Load(), r.embed.w
 	if bad = m.embed.check(w); bad != nil {

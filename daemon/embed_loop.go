@@ -15,19 +15,20 @@ import (
 // a part. The loop hands them over a few at a time, so that one client's thousand texts fill neither the scheduler's
 // queue nor its sequences, and other users' requests start between them.
 
-// embedding is what a request for embeddings has besides its request. Owned by the decode loop from cmdArrive on.
+// embedding is the state of a request for embeddings: its texts and their progress. Owned by the decode loop from
+// cmdArrive on.
 type embedding struct {
 	w     *wire.Embed
 	texts []input
 
-	next    int // the text that goes to the core next
+	next    int // index of the text that goes to the core next
 	open    int // parts that are not forgotten
-	blocked int // of these: whose output waits for the client to read
+	blocked int // those of open whose output waits for the client to read
 	tokens  int // of texts that are done
 	over    bool
-	failure *wire.Error // why it ends; nil: it was cancelled, or all texts are done
+	failure *wire.Error // the error that ends it; nil: it was cancelled, or all texts are done
 
-	// slowest is the part that took longest so far: why tells its decisions.
+	// slowest is the part that took longest so far. A why report has its decisions.
 	slowest struct {
 		id    sched.ReqID
 		index int
@@ -35,7 +36,7 @@ type embedding struct {
 	}
 }
 
-// part is what a text's request has besides its request.
+// part is the state of one text's request: the embeddings request that it belongs to, and its rows.
 type part struct {
 	of     *request
 	index  int
@@ -43,7 +44,7 @@ type part struct {
 	sent   int             // rows that were sent
 }
 
-// client is the request as its client knows it: of a text, the request for embeddings that it belongs to.
+// client returns the request that the client sent: for a text, the request for embeddings that it belongs to.
 func (r *request) client() *request {
 	if r.part != nil {
 		return r.part.of
@@ -186,7 +187,7 @@ func (l *loop) endPart(p *request) {
 	}
 }
 
-// forgetPart is the end of a part, and with the last one of its request.
+// forgetPart removes a part that has ended, and with the last part its request.
 func (l *loop) forgetPart(p *request) {
 	delete(l.requests, p.ID)
 	r := p.part.of
@@ -234,7 +235,7 @@ func (l *loop) failEmbed(r *request, why *wire.Error) {
 	}
 }
 
-// partEnded is the end of a part by the core: cancelled, refused or failed.
+// partEnded handles a part that the core has ended: cancelled, refused or failed.
 func (l *loop) partEnded(p *request, end *core.End) {
 	if end.Kind != core.Cancelled {
 		e := wire.Error{Code: wire.QueueLimit, RetryAfter: end.RetryAfter,
@@ -265,7 +266,8 @@ func (l *loop) abandonParts() {
 	l.embeds = nil
 }
 
-// whyEmbed says which of the scheduler's requests tells most about r, a request for embeddings, and why that one.
+// whyEmbed returns the scheduler's request whose decisions stand for r, a request for embeddings, in a why report, and
+// the text that explains the choice: the part that took longest, or else the first that runs.
 func (l *loop) whyEmbed(r *request) (id sched.ReqID, text string) {
 	e := r.embed
 	id, index, what := e.slowest.id, e.slowest.index, "took longest"

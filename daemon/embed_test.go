@@ -25,7 +25,7 @@ func (r *running) embed(e *client.EmbedRequest) *client.Embeddings {
 	return got
 }
 
-// hidden is what a fresh engine of this configuration says about each token of a text alone in it.
+// hidden returns the hidden states of each token of a text, computed alone by a fresh engine of this configuration.
 func hidden(t *testing.T, cfg fake.Config, text string) (rows [][]float64) {
 	t.Helper()
 	tokens, err := fake.New(cfg).Vocab().Tokenize(nil, text, true, false)
@@ -35,7 +35,7 @@ func hidden(t *testing.T, cfg fake.Config, text string) (rows [][]float64) {
 	return hiddenOf(t, cfg, tokens)
 }
 
-// hiddenOf is the same of tokens.
+// hiddenOf is hidden for a text that is given as tokens.
 func hiddenOf(t *testing.T, cfg fake.Config, tokens []runtime.Token) (rows [][]float64) {
 	t.Helper()
 	cfg.Options = runtime.Options{ContextTokens: 8192, Batch: 8192, MicroBatch: 8192, Sequences: 1}
@@ -57,7 +57,7 @@ func hiddenOf(t *testing.T, cfg fake.Config, tokens []runtime.Token) (rows [][]f
 	return rows
 }
 
-// pooled is one embedding of rows, of length 1, in float64.
+// pooled returns the embedding of rows, of length 1, in float64.
 func pooled(rows [][]float64, kind runtime.Pooling) []float64 {
 	out := make([]float64, len(rows[0]))
 	switch kind {
@@ -94,7 +94,7 @@ func closeTo(t *testing.T, what string, got []float32, want []float64) {
 	}
 }
 
-// texts are of 1 … many tokens: longer ones than a step takes.
+// texts returns n texts of 1 to 1,500 tokens; some are longer than a step takes.
 func texts(n int) (out []string) {
 	for i := range n {
 		out = append(out, text(i, 1+i*i*37%1500))
@@ -467,7 +467,7 @@ func TestEmbedStop(t *testing.T) {
 	}
 }
 
-// TestEmbedTold: what the server tells about embeddings: info, why and metrics.
+// TestEmbedTold: info, why and metrics report embeddings.
 func TestEmbedTold(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "--pooling", "last", "--embedding-sizes", "any")
 	m := r.info().Model.Embeddings

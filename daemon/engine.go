@@ -26,15 +26,15 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil
-// engine is a process without a front.
+// engine is the connection of an engine process to its front, which passes it client connections, API keys and model
+// names. A nil engine is a process without a front.
 type engine struct {
 	start EngineStart
 	link  *ipc.Link // set by attach, before the poller runs
 	keys  passedKeys
 	names atomic.Pointer[[]string] // of EngineStart or the newest LinkNames
-	box   *wire.InfoSandbox        // what confines the process
-	told  atomic.Int64             // when the front last heard of a load, in Unix nanoseconds
+	box   *wire.InfoSandbox        // confinement of the process; nil without the sandbox
+	told  atomic.Int64             // time of the last load progress sent to the front, Unix ns
 	drain func()                   // ends the log, for an end without return
 	why   atomic.Pointer[string]   // of LinkUnload; nil before
 
@@ -49,9 +49,9 @@ type passedKeys struct{ p atomic.Pointer[apikeys.Keys] }
 func (k *passedKeys) Keys() *apikeys.Keys   { return k.p.Load() }
 func (k *passedKeys) Loaded() *apikeys.Keys { return k.p.Load() }
 
-// RunEngine is the life of an engine process: it reads what its front asks for from the descriptor EngineLinkFD, loads
-// the model and serves the connections that the front passes. withLog is told of the process's log before the engine
-// opens. What the front is told is no error here: the front says it.
+// RunEngine runs an engine process until it ends: it reads the front's start message from the descriptor EngineLinkFD,
+// loads the model and serves the connections that the front passes. withLog gets the process's log before the engine
+// opens. An error that was sent to the front is not returned: the front reports it.
 func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(*slog.Logger)) error {
 	m, err := ipc.ReadLinkMessage(EngineLinkFD)
 	if err != nil || m.Kind != LinkStart {
@@ -124,10 +124,10 @@ func (e *engine) failed(err error) {
 	}
 }
 
-// lastWords is how long the end of the process waits for a reader of stderr.
+// lastWords is the longest time for which the ending process waits until its last log lines are written to stderr.
 const lastWords = time.Second
 
-// preferAsVictim lets a system without memory end an engine process before its front, which can start it again.
+// preferAsVictim makes the kernel's OOM killer prefer an engine process to its front, which can start it again.
 func preferAsVictim(log *slog.Logger) {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0); err != nil {
 		log.Debug("the kernel may end the front before an engine process when memory runs out", "error", err)
@@ -220,7 +220,7 @@ func (s *Server) stop() {
 	}
 }
 
-// unloading is why the front has asked for an unload; "" when it has not.
+// unloading returns the reason for which the front has asked for an unload; "" if it has not.
 func (e *engine) unloading() string {
 	if e != nil {
 		if why := e.why.Load(); why != nil {
@@ -270,7 +270,7 @@ func (e *engine) tell(st EngineStatus) {
 	}
 }
 
-// tellEvery is how often the front hears of a load's progress.
+// tellEvery is the shortest time between two reports of a load's progress to the front.
 const tellEvery = 100 * time.Millisecond
 
 // loading tells the front how much of the model is read.
@@ -338,8 +338,8 @@ func (a *asking) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController find what the writer can do.
+// Unwrap lets http.ResponseController find the methods of the underlying writer.
 func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Flush is for handlers that ask the writer itself.
+// Flush serves handlers that use the writer as an http.Flusher.
 func (a *asking) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }

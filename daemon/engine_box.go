@@ -9,27 +9,29 @@ import (
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 )
 
-// What an engine process opens besides its model: what the engine and Go's runtime ask the system for.
+// systemFiles are the files and folders that the engine and Go's runtime read, besides the model.
 var systemFiles = []string{
 	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/pressure", "/proc/sys/vm",
 	"/sys/devices/system", "/sys/devices/cpu_core", "/sys/devices/cpu_atom",
 	"/sys/fs/cgroup", "/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
 }
 
-// deviceFiles are what the drivers of graphics processors need, where a backend for one lies beside the program.
+// deviceFiles are the files and folders that GPU drivers open. The sandbox allows them if a GPU backend is installed
+// beside the program.
 var deviceFiles = []string{
 	"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",
 	"/dev/nvidia-caps", "/dev/dri", "/dev/kfd", "/dev/shm",
 }
 
-// policy is what an engine process with this configuration needs. It makes the folders that are missing.
+// policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
 func (e *engine) policy(cfg *Config) sandbox.Policy {
 	p := cfg.SandboxPolicy()
 	p.Supervise = func(fd int) error { return e.link.Send(LinkSupervise, 0, fd) }
 	return p
 }
 
-// SandboxPolicy is what an engine process with this configuration, whose Model is a file, needs.
+// SandboxPolicy returns the file and network access that an engine process with this configuration needs. Model must be
+// a file. It creates the folders that are missing.
 func (c *Config) SandboxPolicy() sandbox.Policy {
 	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"},
 		List: []string{backendDir()}}
@@ -41,7 +43,7 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 		p.Read = append(p.Read, c.ChatTemplate)
 	}
 	folder := func(dir string) {
-		if os.MkdirAll(dir, 0o700) == nil { // else its user says what is wrong with it
+		if os.MkdirAll(dir, 0o700) == nil { // otherwise the code that uses it reports the error
 			p.Write = append(p.Write, dir)
 		}
 	}
@@ -76,7 +78,7 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 	return p
 }
 
-// modelFiles are the files of a model, in order: all parts of one that is split. It lists no folder, which an engine
+// modelFiles returns the files of a model, in order: all parts of a split one. It lists no folder, because an engine
 // process may not.
 func modelFiles(path string) []string {
 	files := []string{path}
@@ -84,7 +86,7 @@ func modelFiles(path string) []string {
 	for n := 2; split && no == 1 && n <= count; n++ {
 		part := gguf.PartName(prefix, n, count)
 		if _, err := os.Stat(part); err != nil {
-			break // the file's reader says what is wrong
+			break // opening the file reports the error
 		}
 		files = append(files, part)
 	}

@@ -14,16 +14,16 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// What is told of a model that is not loaded: its file's header has it. The answers are made of api.Facts by the same
-// code as a loaded model's.
+// Facts about a model that is not loaded come from its file's header. The answers are made from api.Facts by the same
+// code as those about a loaded model.
 
-// fileOf is what answers tell of a model's file.
+// fileOf returns the facts about a model's file that API answers have.
 func fileOf(h *store.Header) api.File {
 	return api.File{Type: h.FileType, Digest: h.Digest, Bytes: h.Bytes, Modified: h.Modified}
 }
 
-// ListedFacts are the facts that lists of models have, by the header of the file at path, as package store has read it.
-// Of a header that cannot be read, the file's size, time and digest are known all the same.
+// ListedFacts returns the facts for lists of models, from the header of the file at path as package store has read it.
+// If the header is unreadable, the file's size, time and digest are still known.
 func (c *Config) ListedFacts(path string, h *store.Header) *api.Facts {
 	f := &api.Facts{Asleep: true, File: fileOf(h)}
 	f.Model.Path = path
@@ -33,7 +33,7 @@ func (c *Config) ListedFacts(path string, h *store.Header) *api.Facts {
 	return f
 }
 
-// FileFacts are all facts about the model at path that is not loaded, by its header and the options.
+// FileFacts returns all facts about the model at path, which is not loaded, from its header and the options.
 func (c *Config) FileFacts(path string) (*api.Facts, error) {
 	info, err := gguf.Inspect(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Config) FileFacts(path string) (*api.Facts, error) {
 	return f, nil
 }
 
-// cells is the size of the KV cache that the model is served with.
+// cells returns the size of the KV cache with which the model is served, in cells.
 func (c *Config) cells(info *gguf.Info) int {
 	switch {
 	case c.CtxSize == 0:
@@ -91,7 +91,7 @@ func (c *Config) cells(info *gguf.Info) int {
 	return int(info.Context())
 }
 
-// modelInfo is what the engine would tell of a model, as far as its header has it.
+// modelInfo returns the ModelInfo that the engine would report for a model, as far as its header has the facts.
 func (c *Config) modelInfo(path string, info *gguf.Info) runtime.ModelInfo {
 	name := info.Name
 	if name == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// forcedCall is a call as an API gave it: parts is how many texts its arguments came in.
+// forcedCall is a call as an API gave it: parts is the number of texts in which its arguments came.
 type forcedCall struct {
 	id, name, arguments, reason string
 	parts                       int

@@ -44,7 +44,7 @@ type form struct {
 	// For why and the metrics.
 	work     int           // steps of the newest mask, not charged yet
 	maskTook time.Duration // duration of the newest mask; 0 = in the metrics already
-	masks    atomic.Int64  // how many; the mask worker counts them during a decode, when why may read them
+	masks    atomic.Int64  // number of masks; the mask worker counts during a decode, when why may read it
 	masksNs  atomic.Int64
 	forced   int // tokens accepted without a row
 }

@@ -37,8 +37,8 @@ func (m *remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 in
 	return p, frame, at, nil
 }
 
-// frameTier is the tier on the frame of cells. MRDN has none for prompts, which are evicted first: they get the one
-// that is first of those that it has.
+// frameTier returns the MRDN tier of a frame. MRDN has no tier for prompts, which are evicted first: they get
+// ThinkComplete, the first to be evicted of its tiers.
 func frameTier(t blocks.Tier) mrdn.Tier {
 	switch t {
 	case blocks.ThinkActive:
@@ -49,7 +49,8 @@ func frameTier(t blocks.Tier) mrdn.Tier {
 	return mrdn.ThinkComplete
 }
 
-// sealer returns what completes a frame on the offloader's goroutine: it compresses the KV bytes where that pays.
+// sealer returns the function that completes a frame on the offloader's goroutine: it compresses the KV bytes if that
+// saves enough.
 func (m *remote) sealer(p mrdn.Prologue, at int, tier mrdn.Tier) func([]byte) ([]byte, error) {
 	return func(frame []byte) ([]byte, error) {
 		if small := m.zip.compress(frame[at:]); small != nil {
@@ -147,5 +148,5 @@ func (m *remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 	return kv, nil
 }
 
-// blocksOf is how many of the ledger's blocks n tokens are.
+// blocksOf returns the number of the ledger's blocks that n tokens fill, at least 1.
 func (m *remote) blocksOf(n int) int { return max(1, n/m.l.cfg.KVBlockTokens) }

@@ -13,19 +13,20 @@ import (
 )
 
 // A model whose messages have headers (gpt-oss) says in a header whether it thinks, answers or calls a tool. There, the
-// grammar of an answer is one of the whole turn: it holds the headers too, but not the texts of thoughts, which it does
-// not read.
+// grammar of an answer covers the whole turn: the headers too, but not the texts of thoughts, which are not fed to it.
 
-// noThought is a byte that the grammar of a turn reads before a message that must not be a thought. No token has it.
+// noThought is a byte that is fed to the grammar of a turn before a message that must not be a thought. No token has
+// it.
 const noThought = string(thinktags.FenceEnd)
 
-// headedTurn is the grammar of a turn from the end of a message on: thoughts, then answer, which has its header.
+// headedTurn returns the grammar of a turn from the end of a message on: thoughts, then answer, which includes its
+// header.
 func headedTurn(b *grammar.Builder, h *meridian.Headers, answer grammar.Node) grammar.Node {
 	return b.Seq(b.Repeat(b.Literal(h.End+h.Turn+h.Thought), 0, grammar.Unbounded),
 		b.Literal(h.End), b.Optional(b.Literal(noThought)), b.Literal(h.Turn), answer)
 }
 
-// messageEnd is what the grammar of a turn reads at the end of a message.
+// messageEnd returns the text that is fed to the grammar of a turn at the end of a message.
 func messageEnd(h *meridian.Headers, mayThink bool) string {
 	if mayThink {
 		return h.End
@@ -33,8 +34,9 @@ func messageEnd(h *meridian.Headers, mayThink bool) string {
 	return h.End + noThought
 }
 
-// headedStart is what the grammar of a turn reads of the prompt. answer is the text with which the answer's message
-// begins, calls that the answer is calls: they begin with another message.
+// headedStart returns the text that is fed to the grammar of a turn for the end of the prompt. answer is the text with
+// which the answer's message begins. calls: the answer consists of tool calls, which begin a message with another
+// header.
 func headedStart(h *meridian.Headers, ctl *meridian.Control, begin meridian.Begin, answer string, calls bool) string {
 	switch {
 	case begin.Header:
@@ -47,8 +49,8 @@ func headedStart(h *meridian.Headers, ctl *meridian.Control, begin meridian.Begi
 	return messageEnd(h, false) + h.Turn + h.Answer + answer
 }
 
-// leaveText is what the grammar of a turn reads for a marker that ends the text of a message. A model may begin the
-// next message without an end.
+// leaveText returns the text that is fed to the grammar of a turn for a marker that ends the text of a message. A model
+// may begin the next message without an end marker; the text then includes one.
 func leaveText(h *meridian.Headers, marker []byte, mayThink bool) []byte {
 	text := messageEnd(h, mayThink)
 	switch {
@@ -60,7 +62,8 @@ func leaveText(h *meridian.Headers, marker []byte, mayThink bool) []byte {
 	return []byte(text)
 }
 
-// headPiece is what a grammar reads for a token of a header.
+// headPiece returns the text of a header's token as it is fed to grammars: markers between fences (package thinktags),
+// other tokens as their piece.
 func (l *loop) headPiece(r *request, tok core.Token) []byte {
 	piece := l.tags.Headers().Piece(tok)
 	if piece == nil && r.callForm != nil {
@@ -72,7 +75,8 @@ func (l *loop) headPiece(r *request, tok core.Token) []byte {
 	return piece
 }
 
-// followHeader begins to constrain a call of r that the header of a message names. It follows each token.
+// followHeader begins to constrain a call of r once the header of a message shows that it is one. The loop calls it
+// after each token.
 func (l *loop) followHeader(r *request, tok core.Token) {
 	if !r.ctl.InHeader() {
 		r.header, r.refused = r.header[:0], false
@@ -92,7 +96,7 @@ func (l *loop) followHeader(r *request, tok core.Token) {
 	}
 	m := grammar.NewMatcher(r.callGrammar.grammar, r.callGrammar.vocab)
 	if m.AcceptBytes(r.header) != nil {
-		r.refused = true // a header that the grammar does not have: the call is read without being held
+		r.refused = true // the grammar does not have this header: the call is parsed, but not constrained
 		return
 	}
 	r.form = &form{compiled: r.callGrammar, calls: true, passing: true, headed: true, prefix: "a call", m: m}

@@ -22,8 +22,9 @@ const (
 	roleCall = " to=functions.now<|channel|>commentary json<|message|>{}"
 )
 
-// headedTests are what a model of gpt-oss's format writes, whose answer is held to a grammar, and with what its thought
-// begins: where the grammar leaves something else, the fake engine writes noise, which may think again.
+// headedTests are outputs of a model of gpt-oss's format while a grammar constrains its answer, and the beginning of
+// the thought that is expected. Where the grammar forbids the scripted output, the fake engine writes noise, which may
+// think again.
 var headedTests = []struct{ name, emit, think string }{
 	{"an answer in words", hm + another + inWords, "Hm."},
 	{"no thought", inWords, ""},
@@ -118,7 +119,7 @@ func TestHeadedCallsAreForced(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestHeadedForms: the same for the form of an answer.
+// TestHeadedForms: the same for an answer that is constrained by a schema.
 func TestHeadedForms(t *testing.T) {
 	r := headedServer(t)
 	for i, c := range headedTests {
@@ -211,8 +212,8 @@ func TestHeadedCallsAreHeld(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestHeadedTurns: what a model of this format writes in a request with tools is read as it is written: words, calls,
-// several of them; and with a form beside tools the header decides.
+// TestHeadedTurns: the output of a model of this format in a request with tools is parsed as written: words, one call,
+// several calls. With a schema beside tools, the header decides.
 func TestHeadedTurns(t *testing.T) {
 	schema := wire.Format{Kind: wire.FormatSchema, Payload: `{"enum": ["wet", "dry"]}`}
 	for _, c := range []struct {
@@ -299,7 +300,7 @@ func TestBudgetLeavesTheHeader(t *testing.T) {
 		{"a call", nowCall + "<|call|>", ""},
 		{"a call, the other header", roleCall + "<|call|>", ""},
 		{"an answer", inWords + "<|return|>", "In words."},
-		{"a thought", hm, "Hm."}, // what the model takes for a thought is the answer
+		{"a thought", hm, "Hm."}, // text that the model means as a thought is the answer
 	} {
 		cfg := fake.Config{Template: publishedTemplate(t, "openai-gpt-oss-120b"), Markers: harmonyMarkers,
 			Scripts: []fake.Script{{After: "(0)<|end|><|start|>assistant", Emit: long},

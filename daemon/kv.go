@@ -67,7 +67,7 @@ func (l *loop) carryOut(ops []core.Op) {
 	}
 }
 
-// missText says why no more of a prompt was cached; "" if all of it was.
+// missText returns the reason why no more of a prompt was cached; "" if all of it was.
 func missText(m *kvsnap.Match, prompt int) string {
 	switch m.Reason {
 	case kvsnap.ReasonFull:

@@ -95,7 +95,8 @@ func (l *loop) kvApply(op wire.KVOp, e *kvsnap.Entry, drop *dropJob) error {
 	return nil
 }
 
-// kvDoneText says what was done to the prefixes that done counts. failed is the error of others, or nil.
+// kvDoneText returns a sentence about the operation on the prefixes that done counts. failed is the error of others, or
+// nil.
 func (l *loop) kvDoneText(op wire.KVOp, done *wire.KVDone, failed error) string {
 	noun := "prefixes"
 	if done.Done == 1 {
@@ -144,7 +145,7 @@ func (s *stores) kvDo(q wire.KVQuestion, uid uint32, operator bool) (done *wire.
 		drop.part, drop.partP0 = &part.Key, part.P0
 		if s.remote != nil {
 			s.remote.offers.end(func(o *offer) bool { return o.ns == uint32(part.Namespace) })
-			s.remote.offers.lose() // what remains is offered from the pool
+			s.remote.offers.lose() // the values that remain are offered from the pool
 		}
 	case wire.KVPin:
 		what, err = "pinned, with the parts before it; not evicted", s.cache.Pin(part.Key, true)
@@ -178,7 +179,7 @@ func (s *stores) persist(key snapshot.Key) {
 	}()
 }
 
-// savedWhere says where a saved prefix is stored.
+// savedWhere names the store of a saved prefix.
 func (s *stores) savedWhere() string {
 	switch {
 	case s.cache == nil:

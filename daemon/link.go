@@ -15,8 +15,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// What a front (package daemon/front) and its engine processes tell each other, beside the connections that package ipc
-// passes. Bodies are JSON.
+// Messages between a front (package daemon/front) and its engine processes, besides those with which package ipc passes
+// connections. Bodies are JSON unless a comment says otherwise.
 const (
 	// LinkStart is the first message of a front: an EngineStart.
 	LinkStart = ipc.LinkUser + iota
@@ -28,9 +28,11 @@ const (
 	LinkStop
 	// LinkNames replaces EngineStart.Names: a list of names.
 	LinkNames
-	// LinkSupervise carries the descriptor of package sandbox's questions.
+	// LinkSupervise passes the descriptor on which the front answers the kernel's questions about system calls (package
+	// sandbox).
 	LinkSupervise
-	// LinkStatus is an engine process's: an EngineStatus, while it loads and when it is ready or has failed.
+	// LinkStatus is sent by an engine process: an EngineStatus, while the model loads and when it is ready or has
+	// failed.
 	LinkStatus
 )
 
@@ -44,12 +46,12 @@ const (
 // EngineArg is the first argument of an engine process; the second one is the model's name, for ps.
 const EngineArg = "engine-process"
 
-// EngineStart is what an engine process is started with.
+// EngineStart is the first message from a front to an engine process: configuration, names and listeners.
 type EngineStart struct {
 	Config  json.RawMessage   `json:"config"`
 	Sources map[string]string `json:"sources"` // of the options, by name
 	Model   string            `json:"model"`   // the name in logs and metrics
-	Names   []string          `json:"names"`   // what requests may call the model
+	Names   []string          `json:"names"`   // by which requests may select the model
 	Default bool              `json:"default"` // requests that name no model are for this one
 	Any     bool              `json:"any"`     // every name is this model's
 	// FileName: answers have the name that the model's file has, as without a front.
@@ -63,7 +65,7 @@ type EngineStart struct {
 	Seat      *lease.Seat         `json:"seat,omitempty"` // in the table of leases; nil: the process takes no lease
 }
 
-// EngineStatus is what an engine process tells of itself.
+// EngineStatus is a status report from an engine process to its front.
 type EngineStatus struct {
 	State    string  `json:"state"` // loading, ready or failed
 	Progress float64 `json:"progress,omitempty"`
@@ -85,7 +87,7 @@ const (
 	EngineFailed  = "failed"
 )
 
-// passOn is c as an engine process gets it.
+// passOn returns c as JSON for an engine process, with the source of each option.
 func (c *Config) passOn() (config json.RawMessage, sources map[string]string, err error) {
 	if config, err = json.Marshal(c); err != nil {
 		return nil, nil, fmt.Errorf("pass on the configuration: %w", err)
@@ -103,8 +105,8 @@ func passedConfig(config json.RawMessage, sources map[string]string) (*Config, e
 	return c, nil
 }
 
-// FrontServes reports whether a front answers an HTTP request itself: questions about all models and about the daemon,
-// about what a model's file tells, and about a stored response, a stream or an answer without its model's name.
+// FrontServes reports whether a front answers an HTTP request itself: one about all models or about the daemon, about
+// facts from a model's file, or about a stored response, a stream or an answer without its model's name.
 func FrontServes(method string, u *url.URL) bool {
 	switch u.Path {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
@@ -122,8 +124,8 @@ func FrontServes(method string, u *url.URL) bool {
 		strings.HasPrefix(u.Path, page.Prefix)
 }
 
-// ModelOf is the name of the model that an HTTP request asks, as far as its body has come: a member "model" of the
-// body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
+// ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
+// of the body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	if u.RawQuery != "" {
 		q := u.Query()
@@ -135,13 +137,13 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 		}
 	}
 	name, found, ended = wire.Member(body, "model")
-	if !found && ended && u.Path == "/api/show" { // what ollama called it before
+	if !found && ended && u.Path == "/api/show" { // the member's former name in ollama's API
 		name, found, _ = wire.Member(body, "name")
 	}
 	return name, found, ended
 }
 
-// FormOf is the form of errors of the API that a path belongs to.
+// FormOf returns the form of errors of the API that a path belongs to.
 func FormOf(path string) connstate.API {
 	switch {
 	case strings.HasPrefix(path, "/v1/messages"):

@@ -20,7 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// TestStepRing: what is put comes out once and in order while both ends work, and what finds no room is counted.
+// TestStepRing: records come out once and in order while both ends work, and records that find no room are counted.
 func TestStepRing(t *testing.T) {
 	const n = 100_000
 	r := new(stepRing)
@@ -207,7 +207,7 @@ func (r *running) eventsOf(web *http.Client, ok func(wire.Live) bool) (hello wir
 	return hello
 }
 
-// paced is an engine's Advance that lets n steps end, then as many as more asks for, and all of them after release,
+// paced returns an engine's Advance that lets n steps end, then as many as more allows, and all of them after release,
 // which the end of the test calls too.
 func paced(t *testing.T, n int) (advance func(time.Duration), more func(n int), release func()) {
 	steps := make(chan struct{}, 1<<16)
@@ -370,7 +370,7 @@ func TestServingAllocatesNothingWhileWatched(t *testing.T) {
 	}
 }
 
-// TestPageIsServed on the socket, with HEAD and with what a browser has cached.
+// TestPageIsServed on the socket, with HEAD, and with the ETag of a cached copy.
 func TestPageIsServed(t *testing.T) {
 	r := serve(t, fake.Config{})
 	web := r.web()
@@ -414,8 +414,8 @@ func TestPageIsServed(t *testing.T) {
 	}
 }
 
-// BenchmarkLiveSample is what one sample costs beside the loop: 64 requests, 300 runs of cells, one operator's view.
-// There are two in a second.
+// BenchmarkLiveSample measures one sample on the sampler's goroutine: 64 requests, 300 runs of cells, one operator's
+// view. There are two samples in a second.
 func BenchmarkLiveSample(b *testing.B) {
 	ring, shot := new(stepRing), &liveSnapshot{total: 1 << 17, free: 1000}
 	for i := range 64 {
@@ -441,7 +441,7 @@ func BenchmarkLiveSample(b *testing.B) {
 	}
 }
 
-// BenchmarkLiveShot is what a sample costs the decode loop, with cached prefixes in the pool.
+// BenchmarkLiveShot measures the decode loop's part of a sample, with cached prefixes in the pool.
 func BenchmarkLiveShot(b *testing.B) {
 	tree, err := kvsnap.New(kvsnap.Config{Cells: 1 << 16, Sequences: 200})
 	if err != nil {

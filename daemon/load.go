@@ -76,7 +76,7 @@ func (s *Server) checkMemory(path string) error {
 	return s.cfg.checkMemory(path, int64(hostmem.Read().Available), s.cfg.processor())
 }
 
-// processor is this machine's, with the kernels that the options allow.
+// processor returns this machine's processor, with the kernels that the options allow.
 func (c *Config) processor() gguf.Processor {
 	p := gguf.ThisProcessor()
 	p.Kernels = p.Kernels && c.Kernels != "ggml"
@@ -134,8 +134,8 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	return fmt.Errorf("%s, and %s are available: %s", text, size(available), advice)
 }
 
-// need is the memory that the model takes with so many cells, the name of its weights in anonymous memory in an error,
-// and the option that avoids them.
+// need returns the memory that the model takes with so many cells, the name of its weights in anonymous memory for an
+// error message, and the option that avoids them.
 func (c *Config) need(info *gguf.Info, cells int64, p gguf.Processor) (n gguf.Need, what, without string, err error) {
 	var r gguf.Repacking
 	if !c.NoRepack {
@@ -204,7 +204,8 @@ func hasDeviceBackend() bool {
 	return len(found) > 0
 }
 
-// backendDir is where the engine looks for libraries of devices.
+// backendDir returns the folder in which the engine looks for backend libraries: $UMA_BACKEND_DIR, else that of the
+// program.
 func backendDir() string {
 	dir := os.Getenv("UMA_BACKEND_DIR")
 	if exe, err := os.Executable(); dir == "" && err == nil {

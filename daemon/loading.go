@@ -14,11 +14,11 @@ func (s *Server) refuseAll(e *wire.Error) {
 	s.refuseJobs(append(s.room.close(e), s.forms.close()...), e)
 }
 
-// opening is the load of the model, for those who wait for its end.
+// opening lets goroutines wait for the end of the model's load.
 type opening struct {
 	once    sync.Once
 	done    chan struct{} // closed when the model is loaded, or will not be
-	failure *wire.Error   // why not; constant once done is closed
+	failure *wire.Error   // the error of the load, nil without one; constant once done is closed
 }
 
 func newOpening() *opening { return &opening{done: make(chan struct{})} }

@@ -30,10 +30,10 @@ type model struct {
 	template     *chattmpl.Template // nil: it does not compile
 	source       string             // origin of template, for logs and info
 	templateText string
-	thinking     *chattmpl.Switch // how template turns thinking on and off; nil without template
-	calls        *toolcall.Spec   // how the model writes tool calls; nil without template
+	thinking     *chattmpl.Switch // variables of template that turn thinking on and off; nil without template
+	calls        *toolcall.Spec   // syntax of the model's tool calls; nil without template
 	think        *meridian.Config
-	noChat       error // why template is nil
+	noChat       error // the reason for a nil template
 	markers      *markers
 	spelledEnd   string // ends a turn, and is no token of the vocabulary; "": none
 	tokens       *tokenCache
@@ -41,7 +41,7 @@ type model struct {
 	infillers    []runtime.Token            // markers before prefix, suffix and middle; nil: no fill-in-the-middle
 	breaks       func() sampler.Breakers    // DRY's default breakers, computed on first use
 	grammar      func() *grammar.Vocabulary // the vocabulary of grammars, computed on first use
-	file         func() api.File            // what the model's file tells, read on first use
+	file         func() api.File            // facts about the model's file, read on first use
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {

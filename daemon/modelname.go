@@ -83,7 +83,7 @@ func (c *Config) find(catalog *store.Catalog) (*store.Model, error) {
 	return m, err
 }
 
-// mayDownload says why the model of --hf-repo cannot be downloaded.
+// mayDownload returns the reason why the model of --hf-repo cannot be downloaded, nil if it can.
 func (c *Config) mayDownload() error {
 	switch {
 	case c.Offline:

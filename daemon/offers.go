@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Prefixes are pushed to the fabric when they are copied out of the pool, once. What the fabric lacks later is offered
-// to it again: a push was given up or found no room, the store has forgotten or evicted a value, or an earlier process
+// Prefixes are pushed to the fabric when they are copied out of the pool, once. A value that the fabric lacks later is
+// pushed again: its push was given up or found no room, the store has lost or evicted it, or an earlier process
 // computed it without this fabric.
 //
 //   - When a request uses a prefix, its values are renewed, so that they do not expire. Those that the fabric lacks are
@@ -22,7 +22,8 @@ import (
 // Pushing again needs the cells: from the pool, else from host memory or disk if the pool has free cells for a part.
 // The loop takes them while nothing runs.
 
-// offers is what the fabric is to be offered. Its methods are safe from any goroutine.
+// offers queues prefixes of which the fabric lacks values, so that they are pushed again. Its methods are safe from any
+// goroutine.
 type offers struct {
 	mu     sync.Mutex
 	queue  []*offer
@@ -34,16 +35,16 @@ type offers struct {
 type offer struct {
 	ns      uint32
 	tokens  []runtime.Token
-	missing []int // where the missing pieces begin, ascending
+	missing []int // first positions of the missing pieces, ascending
 
-	// Of the parts that the pool lacks, owned by the loop: nil until it has begun, and how many tokens they have in
-	// common with the prefix.
+	// Owned by the loop: the restore of the parts that the pool lacks, nil until it has begun, and the number of tokens
+	// that they have in common with the prefix.
 	stored  *snapshot.Restore
 	matched int
 	done    func(error) // called once at its end; nil = nothing to call
 }
 
-// maxOffers bounds the queue; what is beyond it is offered with everything in the pool.
+// maxOffers bounds the queue. When it overflows, everything in the pool is offered later instead.
 const maxOffers = 64
 
 func newOffers() *offers { return &offers{closed: make(chan struct{})} }
@@ -120,7 +121,7 @@ func (f *offers) close() {
 	f.end(func(*offer) bool { return true })
 }
 
-// use renews the values of a prefix that a request uses, and has those pushed again that the fabric lacks.
+// use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
 func (m *remote) use(ns uint32, tokens []runtime.Token) {
 	whole := len(tokens) / m.piece * m.piece
 	if whole == 0 || !m.l.caps.CanRemoveRange {
@@ -173,8 +174,8 @@ func (m *remote) renew(o *offer) {
 	}
 }
 
-// offerSome pushes again some of what the fabric lacks. The loop calls it while nothing runs; it reports whether to
-// call it again at once.
+// offerSome pushes some of the values that the fabric lacks. The loop calls it while nothing runs; it reports whether
+// to call it again at once.
 func (s *stores) offerSome() (more bool) {
 	m := s.remote
 	if m == nil || !m.offers.due() || m.out.Stats().QueuedItems > 0 || m.paused() {
@@ -206,7 +207,7 @@ func (s *stores) offerPool() {
 	}
 }
 
-// offerBatch is how many pieces are pushed again before the loop looks for requests: a few milliseconds' copies.
+// offerBatch is the number of pieces that are pushed before the loop looks for requests: a few milliseconds of copying.
 const offerBatch = 8
 
 // pushAgain pushes some of the missing pieces of o. over: nothing remains that can be pushed. waiting: a part is being

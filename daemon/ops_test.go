@@ -263,8 +263,8 @@ func (b *books) check() {
 	}
 }
 
-// Ten thousand random operations on each kind of memory: after each, the books agree with themselves and with the
-// engine, and what they call free is what the engine has room for, to the cell.
+// Ten thousand random operations on each kind of memory: after each, the ledger agrees with itself and with the engine,
+// and its free cells equal those of the engine exactly.
 func TestTenThousandOperations(t *testing.T) {
 	options := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 128, Sequences: 16, Threads: 1}
 	open := func(cfg ggufgen.Config) func(t *testing.T) runtime.Engine {

@@ -27,7 +27,8 @@ type outputMessage struct {
 	Calls                          []struct{ Name, Arguments, ID string }
 }
 
-// publishedOutput is what a model wrote, and what is to be read of it.
+// publishedOutput is a model's published output, the request that it answers, and the message that must be parsed from
+// it.
 type publishedOutput struct {
 	Template, Output string
 	Messages         []outputMessage
@@ -84,7 +85,7 @@ func publishedOutputs(t *testing.T) (outputs map[string][]publishedOutput, templ
 	}
 }
 
-// request is the request that o answers; n makes its question different from others.
+// request returns the request that o answers; n makes its question different from others.
 func (o *publishedOutput) request(n int) wire.Request {
 	q := wire.DefaultRequest()
 	q.Sampling.Temperature, q.ParallelToolCalls = 0, o.Parallel
@@ -123,10 +124,10 @@ func (o *publishedOutput) request(n int) wire.Request {
 	return q
 }
 
-// outputMarkers are what vocabularies have as control tokens.
+// outputMarkers matches the markers that vocabularies have as control tokens.
 var outputMarkers = regexp.MustCompile(`<[|｜][^<>\s]{1,40}[|｜]>|<\|"\|>|<\|[a-z_]+>|<[a-z_]+\|>`)
 
-// outputTokens is how many tokens text has: the markers, and the bytes between.
+// outputTokens returns the number of tokens of text: one for each marker, and one for each byte between markers.
 func outputTokens(text string, markers []string) (n int) {
 	for ; text != ""; n++ {
 		size := 1
@@ -146,7 +147,7 @@ func templateHas(template string, o *publishedOutput) bool {
 		func(m string) bool { return !strings.Contains(template, m) })
 }
 
-// opensThought is an output that begins with a thought.
+// opensThought matches an output that begins with a thought.
 var opensThought = regexp.MustCompile(`^<[^<>]*think`)
 
 // sameArguments reports whether two texts are the same JSON value, or both none.
@@ -161,7 +162,8 @@ func sameArguments(a, b string) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// fault is what is wrong with an answer; "" for nothing. Of an answer that is continued, the new part counts.
+// fault returns the difference between an answer and the expected message, "" if there is none. Of a continued answer,
+// only the new part counts.
 func (o *publishedOutput) fault(got called) string {
 	last := o.Messages[len(o.Messages)-1]
 	trim := func(s string) string { return strings.TrimSpace(s) }
@@ -248,7 +250,7 @@ func TestPublishedOutputs(t *testing.T) {
 					if q.Stream = stream; o.on {
 						q.Think.Mode = wire.ThinkOn
 					}
-					q.MaxTokens = len(o.Output) + 50 // noise, if the prompt is another one
+					q.MaxTokens = len(o.Output) + 50 // the engine writes noise if the prompt is not the scripted one
 					if o.Partial {
 						q.MaxTokens = outputTokens(o.Output, cfg.Markers)
 					}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pieces is what this process knows of the values in a fabric. Its methods are safe from any goroutine.
+// pieces caches which values the fabric has, so that none is pushed twice. Its methods are safe from any goroutine.
 type pieces struct {
 	mu    sync.Mutex
 	known map[string]pieceState // by key
@@ -17,18 +17,18 @@ type pieces struct {
 // pieceState is one value. Its key is in pieces.known while its push is queued or running, and after.
 type pieceState struct {
 	ns     uint32
-	stored time.Time // when the fabric was last known to have it; zero while it is pushed, or its presence asked for
+	stored time.Time // last confirmation by the fabric; zero while its push or renewal is under way
 	queued bool      // its push is queued or running
-	pulled bool      // it was pulled since, so that its time to live is unknown
+	pulled bool      // it was pulled since, and its remaining time to live is unknown
 }
 
 const (
 	maxPieces = 1 << 16
-	// maxRenew is the longest time for which a value counts as stored: a store evicts what it has no room for.
+	// maxRenew is the longest time for which a value counts as stored: a store may evict it earlier for lack of room.
 	maxRenew = 10 * time.Minute
 )
 
-// newPieces knows nothing. ttl is the fabric's; 0 = none.
+// newPieces returns an empty cache. ttl is the fabric's time to live of a value; 0 = none.
 func newPieces(ttl time.Duration) *pieces {
 	p := &pieces{known: map[string]pieceState{}, renewEvery: maxRenew}
 	if ttl > 0 {

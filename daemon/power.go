@@ -8,11 +8,11 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
-// powerEvery is how often energy and battery are read, outside of the decode loop: a battery may take milliseconds to
-// answer.
+// powerEvery is the time between two readings of energy and battery. They happen outside of the decode loop, because
+// reading a battery may take milliseconds.
 const powerEvery = 10 * time.Second
 
-// powerSource is what watchPower reads; cpus.Power, or a test's.
+// powerSource provides the readings for watchPower: cpus.Power, or a test's.
 type powerSource interface {
 	Metered() bool
 	HasBattery() bool
@@ -22,9 +22,9 @@ type powerSource interface {
 
 var _ powerSource = (*cpus.Power)(nil)
 
-// quietThreads is how many compute threads --power quiet uses: half of them. Decoding waits for memory more than for
-// arithmetic, so that half of the cores give more than half of the speed, and each further one costs more energy per
-// token.
+// quietThreads returns the number of compute threads for --power quiet: half of most. Decoding waits for memory more
+// than for arithmetic, so half of the cores give more than half of the speed, and each further one costs more energy
+// per token.
 func quietThreads(most int) int { return max(1, most/2) }
 
 // watchPower tells the decode loop how many threads --power allows: now, and where there is a battery or a meter every

@@ -35,7 +35,7 @@ func (p *pricing) decision(arrived time.Time) wire.Decision {
 
 func (p *pricing) text() string {
 	have := fmt.Sprintf("%d tokens of its prompt that the %s tier has", p.tokens, p.tier)
-	if p.tier == core.Fabric { // what it has is not known before it is asked
+	if p.tier == core.Fabric { // its contents are unknown before a pull
 		have = fmt.Sprintf("%d tokens of its prompt that the fabric may have", p.tokens)
 	}
 	switch restore, compute := p.price.Restore, p.price.Compute; {

@@ -22,13 +22,13 @@ type processors struct {
 	draft  *draftModel          // nil: there is none
 	ctl    *threads.Controller
 	read   func(ids []int) threads.Counters
-	stop   func() // closes what read reads
+	stop   func() // closes the files of read
 	bind   []int  // the CPUs that the loop's thread runs on; none: those that the kernel chooses
 	ids    []int
 	most   int
 	epoch  time.Time
 	next   time.Time // of the next reading
-	told   time.Time // when a change was last logged
+	told   time.Time // of the last log line about a change
 	silent int       // changes since then
 
 	// wanted is the most threads that --power allows now. The server writes it.

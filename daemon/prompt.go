@@ -25,7 +25,7 @@ type prompt struct {
 	continued bool // text ends within the last message
 	render    renderInput
 	changes   []chattmpl.Change // of the conversation
-	begin     meridian.Begin    // whether text ends inside a thought; never for a raw prompt
+	begin     meridian.Begin    // state at the end of text: in a thought, in a header; zero for a raw prompt
 }
 
 // readPrompt renders and tokenizes owner's request.

@@ -15,7 +15,7 @@ import (
 )
 
 // pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it
-// asks for several ahead.
+// pulls several ahead.
 type pull struct {
 	m      *remote
 	ns     uint32
@@ -24,7 +24,8 @@ type pull struct {
 	step   int // tokens of a piece
 	cut    int // of a thought: a piece ends here, and the last one may be shorter; 0 = a prefix, in whole pieces
 	p0     int // first position of the next piece
-	// patience is how long each token is worth waiting for; 0 = unknown: a piece is waited for until pullTimeout.
+	// patience is the longest wait for a piece per token of it, because computing a token takes no longer; 0 = unknown:
+	// a pull ends at pullTimeout.
 	patience time.Duration
 	came     bool   // the first piece has come
 	last     []byte // buffer of the Part that Next returned last
@@ -57,7 +58,7 @@ func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, no
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: core.PartTokensOf(m.l.cellBytes), cut: cut, p0: p0}
 }
 
-// end is the end of the piece that begins at p0; ok is false when there is none.
+// end returns the end of the piece that begins at p0; ok is false when there is none.
 func (p *pull) end(p0 int) (p1 int, ok bool) {
 	p1 = p0 + p.step
 	if p.cut > 0 {
@@ -68,7 +69,7 @@ func (p *pull) end(p0 int) (p1 int, ok bool) {
 	return p1, p0 < p1 && p1 <= len(p.tokens)
 }
 
-// limit is how long the last of n tokens may take to come: computing them does not take longer.
+// limit returns the timeout of a pull that ends n tokens ahead: after that time, computing them would have been faster.
 func (p *pull) limit(n int) time.Duration {
 	if p.patience <= 0 {
 		return pullTimeout

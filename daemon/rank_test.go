@@ -15,8 +15,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// rankers are models that rank: an encoder of the first row with a head of two layers, and a decoder with a template,
-// of the last row with two labels.
+// rankers returns models that rank: an encoder of the first row with a head of two layers, and a decoder with a
+// template, of the last row with two labels.
 func rankers() map[string]fake.Config {
 	weights := func(n int) (w []float32) {
 		for i := range n {
@@ -35,7 +35,7 @@ func rankers() map[string]fake.Config {
 	}
 }
 
-// pairOf is the pair's tokens, made by hand.
+// pairOf returns the pair's tokens, assembled by hand.
 func pairOf(t *testing.T, cfg fake.Config, query, document string) (tokens []runtime.Token) {
 	t.Helper()
 	v := fake.New(cfg).Vocab()
@@ -59,7 +59,7 @@ func pairOf(t *testing.T, cfg fake.Config, query, document string) (tokens []run
 	return append(tokens, r.End...)
 }
 
-// scoreOf is what the head makes of a pair in an engine that computes nothing else.
+// scoreOf returns the score of a pair, computed here from the hidden states of an engine that computes nothing else.
 func scoreOf(t *testing.T, cfg fake.Config, tokens []runtime.Token) float64 {
 	t.Helper()
 	rows := hiddenOf(t, cfg, tokens)
@@ -174,7 +174,7 @@ func TestRank(t *testing.T) {
 			if !cfg.Encoder { // which has no cells
 				r.settled()
 			}
-			// It makes no embeddings, and info says what it does.
+			// It makes no embeddings, and info describes its ranking.
 			status, _, answer := post(t, r.web(), "/v1/embeddings", `{"input":"x"}`)
 			if status != 501 || !strings.Contains(string(answer), "POST /rerank") {
 				t.Errorf("an embedding: %d %s", status, answer)

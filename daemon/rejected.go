@@ -11,8 +11,8 @@ import (
 )
 
 // counted counts in requests_rejected_total each error that next answers with: by the code that an API refused with, or
-// where no API did, by the status. Errors that a stream of events told are counted where they come from (relayed), and
-// /health asks for nothing that could be refused.
+// where no API did, by the status. Errors within an event stream are counted at their source (relayed), and /health
+// asks for nothing that could be refused.
 func (s *Server) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/health") {
@@ -46,13 +46,13 @@ func (o *outcome) WriteHeader(status int) {
 	o.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController find what the writer can do.
+// Unwrap lets http.ResponseController find the methods of the underlying writer.
 func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
-// Flush is for handlers that ask the writer itself.
+// Flush serves handlers that use the writer as an http.Flusher.
 func (o *outcome) Flush() { _ = http.NewResponseController(o.ResponseWriter).Flush() }
 
-// Refused is how an API names the code of its error (api.Writer).
+// Refused records the code of the error with which an API answers. api.Writer calls it.
 func (o *outcome) Refused(c wire.Code) { o.code = c }
 
 // relayed notes that an error of ctx's HTTP request is counted already.
@@ -62,7 +62,7 @@ func relayed(ctx context.Context) {
 	}
 }
 
-// codeOf is the code of an HTTP answer whose error has none, as that of an unknown path or method.
+// codeOf returns the code of an HTTP answer whose error has none, as that of an unknown path or method.
 func codeOf(status int) wire.Code {
 	if status < http.StatusInternalServerError {
 		return wire.BadRequest

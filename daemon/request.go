@@ -50,7 +50,7 @@ type request struct {
 	continued   bool           // the prompt ends within the last message
 	chat        bool           // built from messages: its answer is kept to render the prefix of the next turn
 	messages    []wire.Message // of a chat
-	notes       []wire.Note    // what was changed in its conversation
+	notes       []wire.Note    // changes to its conversation
 	render      renderInput    // template variables and tools of a chat
 	callForm    *toolcall.Spec // syntax of tool calls in its answer; nil without tools
 
@@ -85,8 +85,8 @@ type request struct {
 
 	// Set by the first start.
 	cached int            // prompt tokens found in the cache
-	tier   wire.CacheTier // where
-	miss   string         // why not more
+	tier   wire.CacheTier // slowest tier that they came from
+	miss   string         // reason why no more were found
 
 	missingLogged bool // the missing-signals message was logged
 }

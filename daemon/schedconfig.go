@@ -32,7 +32,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	return s
 }
 
-// engineOptions is what the engine of the model at path is opened with.
+// engineOptions returns the options with which the engine of the model at path is opened.
 func (c *Config) engineOptions(path string) runtime.Options {
 	return runtime.Options{
 		ModelPath: path, ContextTokens: c.contextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
@@ -42,13 +42,13 @@ func (c *Config) engineOptions(path string) runtime.Options {
 	}
 }
 
-// encoderCells is the ledger of an engine without KV memory: its cells are of no bytes, and as many as there can be
-// texts of full length at once, with the one that the scheduler keeps for a next token.
+// encoderCells returns the number of cells in the ledger of an engine without KV memory: enough for --parallel texts of
+// full length, each with the cell that the scheduler reserves for a next token. These cells take no memory.
 func (c *Config) encoderCells(caps runtime.Capabilities) int {
 	return c.Parallel * (caps.ContextTokens + 1)
 }
 
-// policyOptions are the scheduling options that the configured policy uses.
+// policyOptions returns the scheduling options that the configured policy uses.
 func (c *Config) policyOptions() []wire.PolicyOption {
 	target := policyOption("itl-target-ms", c.Meridian.ITLTargetMs)
 	batch := policyOption("batch-size", float64(c.BatchSize))

@@ -1,7 +1,3 @@
-// Package daemon is the server: configuration, decode loop, HTTP APIs, start and shutdown.
-//
-// It has three main goroutines: the poller (package ipc) owns the sockets, intake renders and tokenizes, and the decode
-// loop owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
 package daemon
 
 import (
@@ -78,7 +74,7 @@ type job struct {
 	r *request
 	w *wire.Request
 
-	parked time.Time   // when it was last parked for a build
+	parked time.Time   // time at which it was last parked for a build
 	wait   formWait    // all of its waits together
 	built  []*compiled // results of the builds that it waited for
 }
@@ -101,7 +97,8 @@ func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error 
 	return s.Serve(ctx, open)
 }
 
-// parts are what differs between a daemon of one process, a front and an engine process behind it.
+// parts has the differences between a single-process daemon, a front and an engine process behind one. Zero fields have
+// the defaults of a single process.
 type parts struct {
 	handler ipc.Handler  // nil: the Server
 	router  ipc.Router   // of a front
@@ -110,7 +107,7 @@ type parts struct {
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
-	price    *bool                            // whether cells are priced; nil = on a real engine
+	price    *bool                            // price cells; nil = if the engine is not the fake one
 	prefer   func() error                     // for the decode loop's thread; nil: cpus.Prefer
 }
 
@@ -149,7 +146,7 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		}
 	}
 	if err = s.checkListeners(); err == nil && p.engine == nil && p.router == nil { // a front checks each model's
-		err = cfg.CheckCacheDir()
+		err = cfg.CheckHere()
 	}
 	if err != nil {
 		ipc.CloseAll(s.listeners)
@@ -241,7 +238,7 @@ func (s *Server) bindMetrics() {
 		s.metrics.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {
-		if r != kvsnap.ReasonFull { // which is no miss
+		if r != kvsnap.ReasonFull { // ReasonFull is no miss
 			s.metrics.CacheMisses.Declare(r.String())
 		}
 	}
@@ -303,7 +300,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
-		s.poller.Stop(flush) // sends what is in the send rings
+		s.poller.Stop(flush) // sends the contents of the send rings
 		<-pollerDone
 		ctx, cancel := context.WithTimeout(context.Background(), flush) // for HTTP responses
 		if s.http.Shutdown(ctx) != nil {
@@ -449,7 +446,7 @@ func (s *Server) notifySignals() {
 	signal.Notify(s.signals, stop...)
 }
 
-// socket is where the daemon's Unix socket lies.
+// socket returns the path of the daemon's Unix socket.
 func (s *Server) socket() string {
 	if e := s.parts.engine; e != nil {
 		return e.start.Socket
@@ -545,7 +542,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	if err := s.checkMemory(path); err != nil {
 		return nil, err
 	}
-	draft, err := s.openDraft(open, quit) // it is small: what is wrong with it is known before the model is read
+	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func (r *running) dial() *client.Client {
 	return c
 }
 
-// answer is what a request came to.
+// answer is the result of a request.
 type answer struct {
 	think, text string
 	tokens      int
@@ -196,7 +196,7 @@ func collect(st *client.Stream) (a answer) {
 	}
 }
 
-// code is the error code a request failed with, "" if it did not.
+// code returns the error code a request failed with, "" if it did not.
 func (a answer) code() wire.Code {
 	var e *client.ServerError
 	if errors.As(a.err, &e) {

@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// stallAfter is how long a daemon with work may make no progress before health says "stalled". The batch size bounds a
-// step: half a minute is far beyond any step of a usable model.
+// stallAfter is the time without progress after which health says "stalled" for a daemon with work. The batch size
+// bounds a step: half a minute is far beyond any step of a usable model.
 const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {

@@ -27,7 +27,7 @@ type stores struct {
 	// thoughts stores finished thoughts, in the fabric or in memory; nil unless --think-evict is offload. batch is the
 	// unfinished batch.
 	thoughts *remote
-	memory   memory // where thoughts is in memory: its size, at most room bytes
+	memory   memory // the store of thoughts, if it is in memory, of at most room bytes
 	room     int64
 	batch    thoughtBatch
 	sources  map[core.RestoreID]*source

@@ -19,9 +19,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// What leaves the pool and comes back. The answers are held against those of a daemon that computes everything.
+// Cells that leave the pool and come back. The answers must equal those of a daemon that computes everything.
 
-// solo is what a daemon without any cache answers.
+// solo returns the answer of a daemon without any cache.
 func solo(t *testing.T, edit func(*wire.Request)) answer {
 	t.Helper()
 	r := serve(t, fake.Config{}, "--no-prefix-cache", "-c", "8192")
@@ -46,7 +46,8 @@ func (r *running) expect(what string, edit func(*wire.Request), want answer, tie
 	r.settled()
 }
 
-// evictAll drops what the pool has, as if others had needed its cells, and leaves the stores alone.
+// evictAll evicts all cached prefixes from the pool, as if other requests had needed the cells, and leaves the stores
+// alone.
 func (r *running) evictAll() {
 	r.t.Helper()
 	r.settled()
@@ -98,7 +99,7 @@ func (l *loop) vocabTokens(s string) []kvsnap.Token {
 	return toks
 }
 
-// Prompts that begin alike and part within a copied part are both kept whole.
+// Prompts that begin alike and differ from a place within a copied part on are both kept whole.
 func TestSnapshotsThatPartWithinAPart(t *testing.T) {
 	a, b := raw(text(0, 200)+unlike(0, 200), 5), raw(text(0, 200)+unlike(1, 200), 5)
 	r := serve(t, fake.Config{}, "-c", "2000", "--cache-ram", "64MiB")
@@ -111,8 +112,8 @@ func TestSnapshotsThatPartWithinAPart(t *testing.T) {
 	r.expect("b again", b, wantB, wire.TierHost, 384)
 }
 
-// TestFetchAfterEviction: the store has lost what it had found. What is left of it parts from the prompt within a part,
-// and the cells behind that place are another prompt's.
+// TestFetchAfterEviction: the store has lost a part that it had found. The snapshot that is left differs from the
+// prompt from a place within a part on: the cells behind that place are another prompt's.
 func TestFetchAfterEviction(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "2000", "--cache-ram", "64MiB")
 	if a := r.ask(r.dial(), raw(text(0, 200)+unlike(0, 200), 5)); a.err != nil {
@@ -170,7 +171,7 @@ func TestRestoreIsShared(t *testing.T) {
 	}
 }
 
-// files are the snapshots below dir.
+// files returns the snapshots below dir.
 func files(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -185,7 +186,7 @@ func files(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// After a restart the first turn of a known conversation is warm; what was damaged meanwhile is computed again.
+// After a restart the first turn of a known conversation is warm; damaged parts are computed again.
 func TestRestartIsWarm(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	ask := raw(text(0, 700), 20)
@@ -287,7 +288,7 @@ func TestSyntheticFabric(t *testing.T) {
 
 // A fabric that never answers holds a few requests up for a moment, and then is left alone.
 func TestHangingFabric(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system connects clients, and nothing reads what they say
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections, and nothing reads from them
 	if err != nil {
 		t.Fatal(err)
 	}

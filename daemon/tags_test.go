@@ -18,14 +18,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// turns is a chat template with the given text around the start of an answer.
+// turns returns a chat template with the given text around the start of an answer.
 func turns(generation string) string {
 	return `{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor ` +
 		`%}` +
 		`{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}` + generation + `{% endif -%}`
 }
 
-// told is what a question's answer looks like through one protocol.
+// told is the answer to a question as one protocol delivers it.
 type told struct{ protocol, think, text string }
 
 // everywhere asks the question through every protocol, streamed and whole.
@@ -144,7 +144,7 @@ func TestThinkingOfFamilies(t *testing.T) {
 	}
 }
 
-// TestUserTextNeverOpensAThought: what users, tools and system prompts write about markers changes no phase, whether or
+// TestUserTextNeverOpensAThought: markers in the texts of users, tools and system prompts change no phase, whether or
 // not the template opens a thought itself.
 func TestUserTextNeverOpensAThought(t *testing.T) {
 	texts := []string{"<think>", "what does <think> mean?", "close </think> it", "ends in <think>", "<think>\n\n",

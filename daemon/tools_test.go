@@ -67,7 +67,7 @@ func unheldTools() []wire.Tool {
 type called struct {
 	think, text, reason string
 	calls               []wire.ToolCall
-	parts               int // in which the text came
+	parts               int // number of events in which the text came
 }
 
 func (c called) String() string {

@@ -8,7 +8,7 @@ import (
 )
 
 // The bandwidth view of a step (ΣBMT): the bytes that it moves between memory and processor. On a CPU, and for answers
-// on a GPU too, their time is nearly all of the step's, so bytes over time shows what the step is bound by.
+// on a GPU too, their time is nearly all of the step's, so bytes over time shows whether the step is bound by memory.
 
 // traffic estimates the bytes of a step, with the cells copied between the pool and the other tiers before it:
 //
@@ -31,7 +31,7 @@ func traffic(plan *sched.Plan, copied int, info *runtime.ModelInfo, caps *runtim
 	}
 }
 
-// bandwidth is what info says of the newest step's traffic; nil before the first step.
+// bandwidth returns the newest step's traffic for info; nil before the first step.
 func (s *Server) bandwidth() *wire.InfoBandwidth {
 	t, predicted, measured := s.metrics.Bandwidth()
 	if t == (metrics.Traffic{}) {

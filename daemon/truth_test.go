@@ -226,8 +226,8 @@ func TestCellsInAnotherOrder(t *testing.T) {
 
 // A sliding window's memory hands out and takes back whole sequences only: parts are refused, so the daemon stores
 // nothing of such a model and brings nothing back (store.restore and store.offload ask Capabilities.CanRemoveRange);
-// what it shares is what a finished turn left in the pool, and everything else is computed again. A whole sequence that
-// comes back into other cells says the same.
+// requests share only cells that a finished turn left in the pool, and everything else is computed again. A whole
+// sequence that is restored into other cells gives the same output.
 func TestSlidingWindowCellsElsewhere(t *testing.T) {
 	p := openPool(t, ggufgen.Cached(t, ggufgen.TinySWA()), "auto")
 	if p.Capabilities().CanRemoveRange {

@@ -16,23 +16,23 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// The answers to why: the decisions about a request. The decode loop owns them. It answers between two steps; when a
-// step takes long, the answer is made beside it.
+// The answers to why: the decisions about a request. The decode loop owns them and answers between two steps; during a
+// long step, another goroutine answers.
 
-// inquiry is what ask wants to know, or to have done.
+// inquiry is a question about the decode loop's state, or an operation on it.
 type inquiry struct {
 	c  *ipc.Conn
 	id string
 	// reads: answer only reads the loop's state, so that it may run while the loop decodes, waits or sleeps.
 	reads bool
-	// answer returns the frame to send; nil: it answers later itself.
+	// answer returns the frame to send; nil: answer sends it later itself.
 	answer func(l *loop, now time.Time) []byte
 
 	answered atomic.Bool
 }
 
-// askBeside is how long a question waits for the end of a step before it is answered beside it. Most steps are shorter,
-// and between two of them the loop knows of everything that was sent before the question.
+// askBeside is the time for which a question waits for the end of a step before it is answered during the step. Most
+// steps are shorter, and between two of them the loop has taken everything that was sent before the question.
 const askBeside = 50 * time.Millisecond
 
 // ask has the decode loop answer q between two steps.
@@ -66,7 +66,7 @@ func (q *inquiry) refuse(e *wire.Error) {
 	reply(q.c, wire.AppendError(nil, e))
 }
 
-// answerBeside answers a question that the loop has not come to, as soon as the loop computes, waits or sleeps.
+// answerBeside answers a question that the loop has not answered yet, as soon as the loop computes, waits or sleeps.
 func (l *loop) answerBeside(q *inquiry) {
 	if q.answered.Load() {
 		return
@@ -109,8 +109,8 @@ type finishedRequest struct {
 	force  meridian.Force // Reason is NoReason if its thinking was not ended early
 	calls  []malformedCall
 	about  sched.ReqID // of a request for embeddings: the text whose decisions are reported
-	note   string      // and what is said of it
-	notes  []wire.Note // what was changed in its conversation
+	note   string      // a sentence about that text
+	notes  []wire.Note // changes to its conversation
 }
 
 // remember keeps the summary of an ended request for why.
@@ -183,7 +183,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 	return rep
 }
 
-// whyArriving describes a request that the loop has not taken yet. Of r it reads what does not change from then on.
+// whyArriving describes a request that the loop has not taken yet. It reads only fields of r that no longer change.
 func (r *request) whyArriving(now time.Time) wire.WhyRequest {
 	age := wire.Ms(now.Sub(r.arrived))
 	return wire.WhyRequest{Request: r.wireID, UID: r.Owner, Class: className(r.Class), State: "queued", AgeMs: age,
@@ -212,7 +212,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	return w
 }
 
-// notesOf is what was changed in w's conversation: by its API, and for the chat template.
+// notesOf returns the changes to w's conversation: by its API, and for the chat template.
 func notesOf(w *wire.Request, changes []chattmpl.Change) []wire.Note {
 	notes := slices.Clone(w.Notes)
 	for _, c := range changes {
@@ -221,7 +221,7 @@ func notesOf(w *wire.Request, changes []chattmpl.Change) []wire.Note {
 	return notes
 }
 
-// explain puts notes before the decisions; "" is none.
+// explain inserts note, unless it is "", and notes before the decisions.
 func explain(w *wire.WhyRequest, note string, notes []wire.Note) {
 	for i, n := range notes {
 		w.Decisions = slices.Insert(w.Decisions, i, wire.Decision{Times: n.Times, Reason: n.Reason, Text: n.Text})
@@ -231,7 +231,7 @@ func explain(w *wire.WhyRequest, note string, notes []wire.Note) {
 	}
 }
 
-// whySignals is what why says of the early-exit signals of a thought; nil if none was measured.
+// whySignals returns the early-exit signals of a thought for why; nil if none was measured.
 func whySignals(s *meridian.Signals, tokens int) *wire.WhySignals {
 	if tokens == 0 || !s.EAT && !s.RPDI {
 		return nil
@@ -244,7 +244,7 @@ func whySignals(s *meridian.Signals, tokens int) *wire.WhySignals {
 	return w
 }
 
-// forcedDecision is the entry for thinking that was ended early: the reason and the measurements behind it.
+// forcedDecision returns the entry for thinking that was ended early: the reason and the measurements behind it.
 func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 	at := wire.Ms(time.Duration(f.DecidedAt) - arrived)
 	text := fmt.Sprintf("Its thinking was ended after %d tokens: %s", f.Tokens, f.Reason)
@@ -255,9 +255,9 @@ func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions fills w.Decisions, in the order of time: the waits for its grammars and for other models, what was decided
-// about its stored cells, the
-// scheduler's decisions about a request, an early end of its thinking, and its malformed calls.
+// decisions fills w.Decisions, in the order of time: the waits for its grammars and for other models, the decisions
+// about its stored cells, the scheduler's decisions about a request, an early end of its thinking, and its malformed
+// calls.
 func (l *loop) decisions(
 	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, device deviceWait, price *pricing,
 	f *meridian.Force, calls []malformedCall,

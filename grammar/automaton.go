@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// cont is what may follow a terminal: the stacks of places at which the program goes on, as a tree whose branches share
-// what is below. Equal conts are one pointer.
+// cont is a continuation after a terminal: the stacks of places at which the program goes on, as a tree whose branches
+// share their lower parts. Equal conts are one pointer.
 type cont struct {
 	id     uint32
 	end    bool    // the text may end here
@@ -516,5 +516,5 @@ func (a *automaton) only(s *state) (byte, *state) {
 	return at, next
 }
 
-// maxTried is how many bytes that may begin a text are tried for whether they do.
+// maxTried bounds the bytes that are tried one by one to find the only one that continues a text.
 const maxTried = 8

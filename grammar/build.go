@@ -25,7 +25,7 @@ func (g *Grammar) renew() {
 	g.gen++
 }
 
-// opcode is what a place in the program does.
+// opcode is the instruction at a place in the program.
 type opcode uint8
 
 const (

@@ -23,7 +23,7 @@ type Matcher struct {
 	err     error
 }
 
-// place is where a Matcher was: before a step that Rollback can take back.
+// place is a state of a Matcher that Rollback can return to.
 type place struct {
 	gen  int
 	at   *state
@@ -65,7 +65,7 @@ func (m *Matcher) ready() bool {
 	return m.err == nil
 }
 
-// followed is how many bytes of a text that was accepted before may take Limits.Work to follow again.
+// followed is the number of bytes after which following an accepted text again gets a new budget of Limits.Work.
 const followed = 256
 
 // exceeded reports whether the question at hand exceeded a limit. If it lacked room, and had not all of it (fresh), it

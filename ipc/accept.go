@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Refusal says why a connection was refused; its String is a metric label.
+// Refusal is the reason for which a connection was refused; its String is a metric label.
 type Refusal uint8
 
 const (

@@ -14,13 +14,13 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The benchmarks behind docs/adr/0002. Those named Netpoll are the design that was not taken: one goroutine for each
-// connection over Go's own poller, with a second one that writes, since a write must not block the decode loop.
+// The benchmarks behind docs/adr/0002. Those named Netpoll measure the rejected design: one goroutine for each
+// connection over Go's own poller, with a second one that writes, because a write must not block the decode loop.
 
 var tokenFrame = wire.AppendToken(nil, &wire.Token{ID: "6f1c2d3e", Text: []byte(" world"), TokenID: 1917,
 	Phase: wire.Output})
 
-// BenchmarkRoundTrip is a health question and its answer.
+// BenchmarkRoundTrip measures a health question and its answer.
 func BenchmarkRoundTrip(b *testing.B) {
 	h := newRecorder()
 	l := serve(b, Config{}, &quiet{recorder: h})
@@ -37,7 +37,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// quiet answers without writing anything down.
+// quiet is a recorder that answers without recording.
 type quiet struct{ *recorder }
 
 var healthAnswer = wire.AppendReport(nil, wire.KindHealth, "1", []byte("{}"))
@@ -45,7 +45,7 @@ var healthAnswer = wire.AppendReport(nil, wire.KindHealth, "1", []byte("{}"))
 func (q *quiet) EndThink(*Conn, string)       {}
 func (q *quiet) Admin(c *Conn, _ *wire.Frame) { c.Reply(healthAnswer) }
 
-// tickConns are n connections with a request in flight, and their clients' descriptors, in blocking mode.
+// tickConns returns n connections with a request in flight, and their clients' descriptors, in blocking mode.
 func tickConns(b *testing.B, n int) (conns []*Conn, clients []int) {
 	h := newRecorder()
 	l := serve(b, Config{}, h)
@@ -71,7 +71,7 @@ func tickConns(b *testing.B, n int) (conns []*Conn, clients []int) {
 }
 
 // BenchmarkTick measures a decode step's work for its connections: Send and Flush for each; no client waits in read.
-// The clients read outside of the measured time. frames is how many frames each gets in a step.
+// The clients read outside of the measured time. frames is the number of frames that each gets in a step.
 func BenchmarkTick(b *testing.B) {
 	for _, n := range []int{1, 4, 16} {
 		for _, frames := range []int{1, 4} {
@@ -108,9 +108,9 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// BenchmarkNetpollTick is BenchmarkTick for the other design: a frame is copied and handed to the connection's
-// writer goroutine. The measured time is that of the handing over alone; the writers then compete with the
-// decode for the processors, which is what this cannot show and the decode pays.
+// BenchmarkNetpollTick is BenchmarkTick for the other design: a frame is copied and handed to the connection's writer
+// goroutine. The measured time is that of handing over alone. The writers then compete with the decode for the
+// processors; this cost is not measured.
 func BenchmarkNetpollTick(b *testing.B) {
 	for _, n := range []int{1, 4, 16} {
 		b.Run(fmt.Sprintf("conns=%d", n), func(b *testing.B) {
@@ -154,7 +154,7 @@ func BenchmarkNetpollTick(b *testing.B) {
 	}
 }
 
-// cost is what the whole process spent, its clients' reading included.
+// cost measures the processor time and context switches of the whole process, its clients' reading included.
 type cost struct{ before unix.Rusage }
 
 func startCost() *cost {
@@ -163,8 +163,8 @@ func startCost() *cost {
 	return c
 }
 
-// report tells, for each connection and step, how long the decode loop was kept, the processor time of all threads,
-// and how often a thread went to sleep and had to be woken.
+// report reports, for each connection and step, the time that the decode loop spent, the processor time of all threads,
+// and the number of times that a thread slept and had to be woken.
 func (c *cost) report(b *testing.B, kept time.Duration, steps, conns int) {
 	var after unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &after)
@@ -220,7 +220,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleConnections prints what 1,000 idle connections hold in Go memory, for both designs.
+// BenchmarkIdleConnections prints the Go memory that 1,000 idle connections hold, for both designs.
 func BenchmarkIdleConnections(b *testing.B) {
 	const n = 1000
 	raiseNoFile(b, 2*n+200)
@@ -243,7 +243,7 @@ func BenchmarkIdleConnections(b *testing.B) {
 	})
 }
 
-// netpollServer is the design that was not taken, as small as it can be.
+// netpollServer is a minimal implementation of the rejected design.
 type netpollServer struct{ accepted chan *netpollConn }
 
 type netpollConn struct {

@@ -22,7 +22,7 @@ const (
 	Closed
 )
 
-// Cause says why a connection ended; its String is a metric label.
+// Cause is the reason for which a connection ended; its String is a metric label.
 type Cause uint8
 
 const (
@@ -73,7 +73,7 @@ type Conn struct {
 
 	// Of a connection that a front has passed; constant.
 	home  *Link           // nil: this process has accepted it
-	state *connstate.Slot // what the front is to know if this process ends; nil without home
+	state *connstate.Slot // state for the front, for the case that this process ends; nil without home
 
 	mu sync.Mutex
 	// ---- under mu ----
@@ -103,7 +103,7 @@ type Conn struct {
 	cause    Cause // valid when closing is not stayOpen
 	noticed  bool  // on the Loop's list of noticed connections
 	away     *Link // a front: the engine process that has the connection; nil: this one. Written by the Loop alone
-	cut      bool  // what was sent ends inside a frame, as state says
+	cut      bool  // the bytes sent so far end inside a frame, as state says
 
 	// ---- owned by the Loop ----
 

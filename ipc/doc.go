@@ -42,4 +42,19 @@
 // its requests. The kernel distinguishes the two cases (EPOLLRDHUP and EPOLLHUP; EV_EOF on the read filter and on the
 // write filter). net/http does not, so httpConn hides the first case from it. Over TCP both look the same, and the end
 // of the stream cancels.
+//
+// # Locks
+//
+// They are taken in this order: httpConn.mu, shares.mu, Conn.mu, Loop.mu. A Conn's connstate records are changed under
+// its mutex. The Handler is called without any of them.
+//
+// # Where things are
+//
+//	poller_*.go   epoll and kqueue
+//	accept.go     which client gets a connection; shares.go which one is displaced for it
+//	rx.go         reading: how long a message may take
+//	conn.go       sending
+//	http.go       connections of net/http
+//	pass.go, http_pass.go, link.go   how a connection gets from a front to an engine process and back
+//	inner.go      connections of the daemon to itself
 package ipc

@@ -296,7 +296,7 @@ func (c *httpConn) rejoin(unread []byte, choose func(*Conn) *Link) error {
 	return nil
 }
 
-// held is whose session the connection is.
+// held returns the holder of the session that the connection counts as.
 func (c *httpConn) held() holder {
 	c.mu.Lock()
 	defer c.mu.Unlock()

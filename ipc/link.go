@@ -12,14 +12,15 @@ import (
 	"github.com/uma-serve/uma-serve/internal/connstate"
 )
 
-// LinkKind is what a message between a front and an engine process says.
+// LinkKind is the type of a message between a front and an engine process.
 type LinkKind uint8
 
 // The kinds that the Loops of both processes handle. Kinds from LinkUser on are the processes' own.
 const (
-	// front → engine: a connection, with its descriptor; the body is its peer (pass_peer.go) and what was read of it
+	// front → engine: a connection, with its descriptor; the body is its peer (pass_peer.go) and the bytes already read
+	// from it
 	linkConn LinkKind = iota + 1
-	// engine → front: the connection's next message is not the engine's; the body is what was read of it
+	// engine → front: the connection's next message is for another process; the body is the bytes already read from it
 	linkBack
 	linkGone     // engine → front: the connection has ended
 	linkDisplace // front → engine: the connection makes way for another user's
@@ -35,7 +36,7 @@ type LinkMessage struct {
 	Body []byte
 	FD   int // -1: none came with it. The receiver owns it
 
-	lost bool // one was sent, and this process had no room for it
+	lost bool // a descriptor was sent, and this process could not open another one
 }
 
 // A link is a stream socket. A message is a header, whose first byte carries the descriptor if there is one, and a
@@ -71,15 +72,15 @@ type Link struct {
 	down  bool
 }
 
-// outgoing is what the socket has not taken yet.
+// outgoing is a message, or the rest of one, that the socket has not taken yet.
 type outgoing struct {
 	bytes []byte
 	fd    int // a duplicate, sent with the first byte; -1: none, or sent
 }
 
-// AddLink makes the Loop read fd, a stream socket that it owns from now on: on hears of every message that is not about
-// a connection, and downed of the end of the other process. table has the states of the connections that are passed
-// over the Link. Loop only, or before Run.
+// AddLink makes the Loop read fd, a stream socket that it owns from now on: on is called with every message that is not
+// about a connection, and downed when the other process has ended. table has the states of the connections that are
+// passed over the Link. Loop only, or before Run.
 func (l *Loop) AddLink(fd int, table *connstate.Table, on func(LinkMessage), downed func(error)) (*Link, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("add link: %w", err)
@@ -92,8 +93,8 @@ func (l *Loop) AddLink(fd int, table *connstate.Table, on func(LinkMessage), dow
 	return k, nil
 }
 
-// Send sends a message. It does not wait: what the socket does not take is sent later. fd is -1 or a descriptor, which
-// stays the caller's.
+// Send sends a message. It does not wait: bytes that the socket does not take are sent later. fd is -1 or a descriptor,
+// which stays the caller's.
 func (k *Link) Send(kind LinkKind, conn uint32, fd int, body ...[]byte) error {
 	n := 0
 	for _, b := range body {
@@ -176,7 +177,7 @@ func (k *Link) arm(on bool) error {
 	return nil
 }
 
-// flush sends what waits. Loop only.
+// flush sends the messages that wait. Loop only.
 func (k *Link) flush() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,7 +201,7 @@ func (k *Link) flush() error {
 	return k.arm(false)
 }
 
-// readLink handles what the poller reported of a Link. more: it has read something.
+// readLink handles the poller's report r about a Link. more: it has read something.
 func (l *Loop) readLink(k *Link, r readiness) (more bool) {
 	if r&canWrite != 0 {
 		if err := k.flush(); err != nil {
@@ -223,7 +224,7 @@ func (l *Loop) readLink(k *Link, r readiness) (more bool) {
 		l.dropLink(k, io.EOF)
 		return false
 	}
-	in := append(k.in, l.buf[:n]...) // what follows from a message may use the read buffer
+	in := append(k.in, l.buf[:n]...) // handling a message may use the read buffer
 	k.in = nil
 	for {
 		rest, ok, err := l.linkMessage(k, in)
@@ -279,7 +280,7 @@ func (l *Loop) linkMessage(k *Link, in []byte) (rest []byte, ok bool, err error)
 	return rest, true, err
 }
 
-// dropLink ends a Link: the other process has ended, or is to be ended because it sends what it must not.
+// dropLink ends a Link: the other process has ended, or has sent an invalid message.
 func (l *Loop) dropLink(k *Link, err error) {
 	k.mu.Lock()
 	if k.down {

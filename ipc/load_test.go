@@ -57,7 +57,7 @@ func TestFloodDoesNotStarve(t *testing.T) {
 	h.wait(t, `request flood-799 "x"`)
 }
 
-// TestChunks: how a client's bytes are cut into writes, and what is read together, changes nothing.
+// TestChunks: the result does not depend on how a client's bytes are cut into writes, or read together.
 func TestChunks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newRecorder()
@@ -148,7 +148,7 @@ func rawClients(t testing.TB, path string, n int) (fds []int) {
 	return fds
 }
 
-// memoryInUse is what Go holds for live objects and stacks.
+// memoryInUse returns the bytes of Go's heap in use and of stacks, after a collection.
 func memoryInUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -185,7 +185,7 @@ func TestThousandIdle(t *testing.T) {
 	}
 }
 
-// exhaust opens files until the process may open no more, and returns what gives them back.
+// exhaust opens files until the process may open no more, and returns the function that closes them.
 func exhaust(t *testing.T) (release func()) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
@@ -341,7 +341,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// What a client sends after it was told to go, or after a broken frame, changes nothing.
+// Bytes that a client sends after its connection was refused, or after a broken frame, have no effect.
 func TestGarbage(t *testing.T) {
 	l, _ := echoServer(t, Config{MaxFrameBytes: 4096})
 	for _, garbage := range [][]byte{

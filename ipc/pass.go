@@ -11,11 +11,11 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Verdict is what a Router says of a connection's next message.
+// Verdict is a Router's decision about a connection's next message.
 type Verdict uint8
 
 const (
-	// NeedMore: the bytes do not tell yet; the Router is asked again when more have come.
+	// NeedMore: the bytes do not suffice; the Router is asked again when more have arrived.
 	NeedMore Verdict = iota
 	// Serve: this process answers the message, by the Loop's Handler or its HTTP server.
 	Serve
@@ -28,12 +28,12 @@ const (
 // Router decides which process serves a connection. It makes the Loop the front of other processes. All methods run on
 // the Loop's goroutine and must not block.
 type Router interface {
-	// Route is asked with the next message of c: the payload of a frame, or the bytes from the start of an HTTP request
-	// or of a line on, as many as have come. end: no more will come. The bytes are valid during the call. k is set with
-	// Pass.
+	// Route decides about the next message of c: the payload of a frame, or the bytes from the start of an HTTP request
+	// or of a line on, as many as have arrived. end: no more will come. The bytes are valid during the call. k is set
+	// with Pass.
 	Route(c *Conn, p wire.Protocol, message []byte, end bool) (v Verdict, k *Link)
-	// Left says that a connection has ended that was passed or waits, and from where it was passed; k is nil while it
-	// waits.
+	// Left is called when a connection that was passed or waits has left: k is the Link over which it was passed, nil
+	// while it waits.
 	Left(c *Conn, k *Link)
 }
 
@@ -82,8 +82,9 @@ func (l *Loop) peek(c *Conn) bool {
 // busy reports whether an answer of this process to c is outstanding.
 func (c *Conn) busy() bool { return !c.idle() }
 
-// route asks the Router where a connection goes whose next message begins with in. done: this process does not go on
-// with it now. unread is what the connection's next reader needs: message with its frame's header, and what follows.
+// route asks the Router where a connection goes whose next message is message. done: this process does not go on with
+// it now. unread returns the bytes for the connection's next reader: message with its frame's header, and everything
+// after it.
 func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread func() []byte) (done bool) {
 	v, k := l.cfg.Router.Route(c, p, message, end)
 	switch v {
@@ -97,7 +98,7 @@ func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread 
 	return v != NeedMore || !end
 }
 
-// hold keeps a connection until the Router knows where it goes. Of its client only the end is noticed.
+// hold keeps a connection until the Router knows where it goes. Meanwhile, only the client's disconnect is noticed.
 func (l *Loop) hold(c *Conn, unread []byte) {
 	c.due, c.awaiting = 0, false
 	c.waits = true
@@ -143,7 +144,7 @@ func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 	}
 	k.table.Reset(c.slot)
 	if err := k.Send(linkConn, c.slot, c.fd, appendPassed(nil, &c.peer), unread); err != nil {
-		// The engine process has just ended; what follows for its other connections follows for this one.
+		// The engine process has just ended; this connection is handled like its other ones.
 		l.stats.IOErrors.Add(1)
 	}
 	c.mu.Lock()
@@ -189,7 +190,7 @@ func (l *Loop) resumeWith(c *Conn, unread []byte) {
 	}
 }
 
-// returned handles what an engine process says of a connection that it has.
+// returned handles an engine process's message about a connection that was passed to it.
 func (l *Loop) returned(k *Link, m LinkMessage) error {
 	c := l.passed[m.Conn]
 	if c == nil || c.away != k || m.FD >= 0 {
@@ -231,7 +232,7 @@ func (l *Loop) returned(k *Link, m LinkMessage) error {
 }
 
 // Orphans ends or takes back the connections of an engine process that has ended, before its Link's table is closed:
-// last is asked for what each client is told, and whether its connection stays, which needs a stream that is at a
+// last returns the last output for a client, and whether its connection stays, which needs a stream that is at a
 // boundary in both directions. Loop only.
 func (l *Loop) Orphans(k *Link, last func(c *Conn, s connstate.State, ids []string) (say []byte, stays bool)) (n int) {
 	requests := k.table.Requests()
@@ -301,8 +302,8 @@ func (l *Loop) freeSlot(c *Conn) {
 	}
 }
 
-// PassNew passes a connection that this process makes itself, in a client's name, and returns its other end: what the
-// client would be answered by that engine process. Loop only. It is no session.
+// PassNew passes a connection that this process makes itself, in a client's name, and returns its other end. The engine
+// process answers there as it would answer the client. The connection does not count as a session. Loop only.
 func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -316,7 +317,7 @@ func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
 	return ours, nil
 }
 
-// connless is the number of connections that are in no table: nothing is told when they end.
+// connless is the number of connections that are in no table: their end is not reported.
 const connless = 1<<32 - 1
 
 // ---- The engine's side ----
@@ -381,8 +382,8 @@ func (l *Loop) elsewhere(c *Conn, f *wire.Frame) bool {
 	return l.returning.Load() || !own && l.cfg.Elsewhere(f)
 }
 
-// giveBack returns a connection to the front, with what was read of its next message, as soon as nothing of it is in
-// flight and everything was sent.
+// giveBack returns a connection to the front, with the bytes already read of its next message, as soon as no request is
+// in flight and all output was sent.
 func (l *Loop) giveBack(c *Conn, unread []byte) {
 	if c.home == nil {
 		return
@@ -421,7 +422,7 @@ func (l *Loop) ReturnIdle() { l.Do(l.returnAll) }
 func (l *Loop) returnAll() {
 	l.returning.Store(true)
 	for _, c := range l.conns {
-		if c.between() && c.idle() && !c.ending() { // what has begun is answered first
+		if c.between() && c.idle() && !c.ending() { // a request that has begun is answered first
 			l.giveBack(c, nil)
 		}
 	}
@@ -431,7 +432,7 @@ func (l *Loop) returnAll() {
 // Returned reports whether no connection of the front is left in this process. Safe from any goroutine.
 func (l *Loop) Returned() bool { return l.stats.Sessions.Load() == 0 }
 
-// opened is the state of a connection that has shown its protocol.
+// opened returns the state of a connection that has shown its protocol.
 func opened(p wire.Protocol) connstate.State {
 	if p == wire.Newline {
 		return connstate.State{Phase: connstate.Lines}
@@ -462,8 +463,8 @@ func (l *Loop) routeFirst(c *Conn, p wire.Protocol, in []byte, owned, end bool) 
 	return true
 }
 
-// Settled lets go of the copies of what was passed with connections that their engine processes have taken. The front
-// calls it now and then. Loop only.
+// Settled frees the copies of bytes that were passed with connections, where the engine processes have taken them. The
+// front calls it now and then. Loop only.
 func (l *Loop) Settled() {
 	for slot, c := range l.passed {
 		if c.travels != nil && c.away.table.Get(slot).Phase != connstate.Idle {
@@ -472,26 +473,26 @@ func (l *Loop) Settled() {
 	}
 }
 
-// Pend marks that an answer to a question of c is being found out elsewhere: nothing more is read of c until done is
-// called, from any goroutine. Loop only.
+// Pend marks that another goroutine computes an answer for c: nothing more is read from c until done is called, which
+// is safe from any goroutine. Loop only.
 func (c *Conn) Pend() (done func()) {
 	const id = "\x00" // no client's
 	c.begin(id)
 	return func() { c.Done(id) }
 }
 
-// Routing is what a Router remembers of a message that has come in part.
+// Routing is a Router's state of a message that is incomplete or waits.
 type Routing struct {
-	Seen  int // bytes that it has looked at
-	Whole int // bytes with which the message is whole, where that is known
+	Seen  int // bytes that it has examined
+	Whole int // length of the whole message in bytes, where that is known
 
-	// The framed request that waits, if its client wants to hear of progress: its id, since when, how often it was
-	// told.
+	// The framed request that waits, if its client wants to hear of progress: its id, the start of the wait, and the
+	// number of progress events sent.
 	Request string
 	Since   time.Time
 	Told    int
 
-	// The HTTP request that waits, if its client may ask for its stream: the stream's id, whose it is, and the path.
+	// The HTTP request that waits, if its client may ask for its stream: the stream's id, its owner, and the path.
 	Stream string
 	Owner  uint32
 	Path   string
@@ -500,7 +501,7 @@ type Routing struct {
 // Admit notes whether --listen-mode lets the user of c ask over TCP, for the process that c is passed to. Loop only.
 func (c *Conn) Admit(ok bool) { c.peer.Admitted = ok }
 
-// PassedTo is how many connections the process behind a Link has. Loop only.
+// PassedTo returns the number of connections that the process behind k has. Loop only.
 func (l *Loop) PassedTo(k *Link) (n int) {
 	for _, c := range l.passed {
 		if c.away == k {
@@ -510,7 +511,7 @@ func (l *Loop) PassedTo(k *Link) (n int) {
 	return n
 }
 
-// Drain reads what a process that has ended has left on its Link, and ends the Link. Loop only.
+// Drain reads the messages that a process that has ended left on its Link, and ends the Link. Loop only.
 func (k *Link) Drain() {
 	for !k.down {
 		if more := k.loop.readLink(k, canRead); !more && !k.down {

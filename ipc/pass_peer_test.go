@@ -19,8 +19,8 @@ var passedPeers = map[string]Peer{
 		Unknown: errors.New("no such socket\nat all")},
 }
 
-// TestPassedPeer: what the engine process learns of a peer is what the front knows, and what was read of the connection
-// stays as it is.
+// TestPassedPeer: the engine process gets all facts that the front has about a peer, and the bytes read from the
+// connection stays as it is.
 func TestPassedPeer(t *testing.T) {
 	for name, want := range passedPeers {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@
 //     acquires a sequence again.
 //  5. Start the woken requests in the order given.
 //
-// Tree.Ledger says how many cells requests can have. The example shows each call in its place.
+// Tree.Ledger counts the cells that requests can be given. The example shows each call in its place.
 //
 // # What is kept
 //
@@ -39,15 +39,23 @@
 // # Tiers
 //
 // A running request's prompt is in tier Prefix, its thinking in ThinkActive, then ThinkComplete, its answer in
-// OutputCritical. Park keeps the tiers; Retain makes all cells Prefix. So no cell of an answer that a preempted
-// request will continue is evicted while idle prefixes or the ends of other requests' thoughts are there, or thoughts
-// that were copied out: Offloadable lets EvictCells take the finished thought in the middle of a parked prefix. It is
-// away then (Away), and nothing behind it can be shared. Before its request acquires a sequence again, Hold the
-// prefix, make room, copy the thought into a scratch sequence, and Ingest it. If that fails, what stands behind it is
-// dropped.
+// OutputCritical. Park keeps the tiers; Retain makes all cells Prefix. So no cell of an answer that a preempted request
+// will continue is evicted while idle prefixes or the ends of other requests' thoughts are there, or thoughts that were
+// copied out: Offloadable lets EvictCells take the finished thought in the middle of a parked prefix. It is away then
+// (Away), and nothing behind it can be shared. Before its request acquires a sequence again, Hold the prefix, make
+// room, copy the thought into a scratch sequence, and Ingest it. Else the next Acquire of the request drops the cells
+// behind the thought.
 //
 // # Namespaces
 //
 // A namespace is the peer's uid, set by the server. One namespace never sees another's cells, and a miss's Reason does
 // not reveal them. With Config.ShareSystem, every namespace sees the leading Shareable tokens of all sequences.
+//
+// # Where things are
+//
+//	tree_match.go    what a prompt shares; Beyond: what another text has behind a history (speculation)
+//	tree_run.go      running sequences: Acquire, Progress, Retain, Park
+//	tree_evict.go    what is offered for eviction
+//	tree_offload.go  the place of a finished thought that was copied out
+//	tree_check.go    the invariants
 package kvsnap

@@ -2,7 +2,7 @@ package kvsnap
 
 import "math/bits"
 
-// blockTokens is how many tokens one count of the sketch stands for.
+// blockTokens is the length of a block, in tokens: the unit that the sketch counts.
 const blockTokens = 16
 
 // sketch estimates how often each block of tokens was requested lately. It is a count-min sketch with conservative
@@ -44,6 +44,7 @@ func (s *sketch) estimate(key uint64) int {
 
 func (s *sketch) add(key uint64) {
 	least := s.estimate(key)
+	// Only the least counters grow (conservative update): the larger ones also count colliding blocks.
 	if least < sketchMax {
 		for i := range s.rows {
 			if c := s.slot(i, key); int(*c) == least {

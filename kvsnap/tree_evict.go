@@ -8,9 +8,9 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// worth returns how often the cells of node i were requested lately, by a TinyLFU sketch, times the cost of computing
-// one of them again. The ledger makes it the node's value (blocks.Ledger.Touch): prompts that are sent once evict each
-// other, not a conversation.
+// worth returns the number of recent requests for the cells of node i, by the TinyLFU sketch, times the cost of
+// computing one of them again. The ledger makes it the node's value (blocks.Ledger.Touch): prompts that are sent once
+// evict each other, not a conversation.
 func (t *Tree) worth(i int32) float64 {
 	n := &t.nodes[i]
 	hashes := t.seqs[n.holder].hashes
@@ -74,8 +74,8 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 }
 
 // firstToGo returns the node that is first in the eviction order, and a cached prefix that holds it, of those whose
-// eviction frees cells and strands none: the ends of cached prefixes, and the thoughts that Offloadable named. NoSeq
-// when there is none.
+// eviction frees cells and strands none: the ends of cached prefixes, and the thoughts that Offloadable named. A node
+// with children is skipped, because later tokens attend to its cells. NoSeq when there is none.
 func (t *Tree) firstToGo() (best Seq, node int32) {
 	best = NoSeq
 	offer := func(s Seq, i int32) {
@@ -109,8 +109,8 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 	return t.EvictAhead(n, n)
 }
 
-// EvictAhead is EvictCells, and goes on up to most cells while what goes next is no answer's: fewer, larger evictions
-// cost less, but no answer is evicted ahead of need.
+// EvictAhead frees n cells as EvictCells does, and then up to most cells while no cell of an answer would go: fewer,
+// larger evictions cost less, but no answer is evicted ahead of need.
 func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []Action) {
 	t.generation++
 	t.actions, t.victims = t.actions[:0], t.victims[:0]
@@ -121,7 +121,7 @@ func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []A
 		}
 		node := &t.nodes[i]
 		if node.span.Tier() == blocks.OutputCritical {
-			most = n // nor what stands before it
+			most = n // nor the cells before the answer
 		}
 		want := max(n, most)
 		if freed >= want {
@@ -138,13 +138,14 @@ func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []A
 			from = node.start
 		}
 		if p := node.parent; from == node.start && p != root && t.away(p) {
-			from = t.nodes[p].start // nothing stands behind the offloaded thought any more
+			from = t.nodes[p].start // nothing is left behind the offloaded thought
 		}
+		// A head that is not worth caching goes too, and a memory that cannot remove ranges drops whole sequences only.
 		if from < t.cfg.KeepMin || t.cfg.WholeOnly {
 			from = 0
 		}
 		before, victim := t.ledger.Free(), node.span
-		for o := range t.seqs { // every cached prefix that ends in this node
+		for o := range t.seqs { // every cached prefix that ends in this node holds its cells
 			if t.seqs[o].state == cached && t.seqs[o].tip == i && t.seqs[o].tip != root {
 				t.evictTail(Seq(o), from, &victim)
 			}
@@ -214,6 +215,7 @@ func (t *Tree) Pin(entry uint64) error {
 		return nil
 	}
 	ids, cells := 1, t.length(s)
+	// Shared cells count once for each prefix, so cells is an upper bound.
 	for o := range t.seqs {
 		if t.seqs[o].state == cached && t.seqs[o].pinned {
 			ids++

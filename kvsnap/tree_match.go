@@ -15,7 +15,7 @@ func CommonPrefix(a, b []Token) int {
 	return i
 }
 
-// visible returns how many leading tokens of s the namespace may share.
+// visible returns the number of leading tokens of s that the namespace may share.
 func (t *Tree) visible(s Seq, ns uint32) int {
 	q := &t.seqs[s]
 	switch {
@@ -91,6 +91,7 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 	for c := t.nodes[i].first; c >= 0; c = t.nodes[c].next {
 		n := &t.nodes[c]
+		// Nothing is matched beyond an offloaded thought: later tokens attend to its cells.
 		if n.matchNo != t.matchNo || n.start >= most || t.away(c) {
 			continue
 		}
@@ -165,13 +166,14 @@ func (t *Tree) matchWhole(p *Prompt, most int) Match {
 	return m
 }
 
-// beyondCheck is how many tokens Beyond compares in a sequence that it found earlier.
+// beyondCheck is the number of tokens, up to the end of text, that Beyond compares in a sequence that it found earlier.
 const beyondCheck = 32
 
-// Beyond returns what follows text, the history of running sequence self, in another text of the namespace, and the
-// sequence that has it: near, where an earlier call found one and text has grown by what it returned, else the one with
-// the most tokens behind text. It returns nil and NoSeq if there is none. The tokens need not have cells any more. They
-// are valid until the next call of a method that changes the tree, and must not be changed.
+// Beyond returns the tokens that follow text, the history of running sequence self, in another sequence of the
+// namespace, and that sequence. near names the sequence of an earlier call, whose tokens text has grown by; with NoSeq
+// all are tried, and the one with the most tokens behind text wins. Beyond returns nil and NoSeq if there is none. The
+// tokens need not have cells any more. They are valid until the next call of a method that changes the tree, and must
+// not be changed.
 func (t *Tree) Beyond(self Seq, ns uint32, text []Token, near Seq) (rest []Token, from Seq) {
 	n := len(text)
 	fits := func(s Seq) bool {

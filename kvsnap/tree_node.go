@@ -26,13 +26,13 @@ type node struct {
 	via     Seq
 }
 
-// refs is the number of sequences that hold the node.
+// refs returns the number of sequences that hold the node.
 func (n *node) refs() int { return n.span.Holders().All }
 
-// runs is how many of them run a request.
+// runs returns the number of running requests among the holders.
 func (n *node) runs() int { return n.span.Holders().Running }
 
-// pins is how many of them are pinned.
+// pins returns the number of pinned or held prefixes among the holders.
 func (n *node) pins() int { return n.span.Holders().Pinned }
 
 // addToPath adds h to the holders of the nodes from i up to, not including, stop.

@@ -2,9 +2,10 @@ package kvsnap
 
 import "github.com/uma-serve/uma-serve/meridian/blocks"
 
-// A preempted request will not step soon. Its finished thought stands in the middle of what Park keeps for it, and
-// can be evicted alone once it was copied out (Offloadable): the cells behind it stay where they are. Its node stays
-// in the tree without cells, and nothing is matched beyond it, until Ingest gives it cells again.
+// A preempted request computes nothing for a while. Its finished thought is in the middle of the prefix that Park keeps
+// for it, and can be evicted alone once it was copied out (Offloadable): the cells behind the thought keep their
+// positions. The node of the thought stays in the tree without cells, and nothing is matched beyond it, until Ingest
+// gives it cells again.
 
 // Thought returns the positions [from, to) of the finished thought that sequence s alone holds; to is 0 when there is
 // none.
@@ -65,7 +66,7 @@ func (t *Tree) thoughtNode(s Seq) int32 {
 	}
 	i := t.nodeAt(s, q.awayTo)
 	if n := &t.nodes[i]; n.start != q.awayFrom || n.end != q.awayTo || n.refs() > 1 {
-		return root // a full arena has joined it with its neighbours
+		return root // reserve has joined it with its neighbours, because the arena was full
 	}
 	return i
 }
@@ -107,7 +108,8 @@ func (t *Tree) Hold(req uint64, hold bool) {
 	t.verify()
 }
 
-// holdPath counts s as a holder that keeps its cells from eviction, or no longer, unless it is one for another reason.
+// holdPath adds s to, or with hold false removes it from, the holders that keep cells from eviction. A pinned s is one
+// of them already.
 func (t *Tree) holdPath(s Seq, hold bool) {
 	if t.seqs[s].pinned {
 		return
@@ -145,8 +147,8 @@ func (t *Tree) evictThought(s Seq, i int32) (freed int) {
 	return freed
 }
 
-// closeGap drops what stands behind the offloaded thought of s, which is not copied back, and returns how many cells
-// of an answer it held.
+// closeGap drops the cells of s behind an offloaded thought that was not copied back: no request can continue with a
+// gap in its cells. It returns the number of cells of an answer among them.
 func (t *Tree) closeGap(s Seq) (answer int) {
 	keep := t.Whole(s)
 	q := &t.seqs[s]
@@ -168,7 +170,7 @@ func (t *Tree) closeGap(s Seq) (answer int) {
 	return answer
 }
 
-// clip makes the record of a cached prefix that of its first keep tokens.
+// clip cuts the record of a cached prefix to its first keep tokens.
 func (q *sequence) clip(keep int) {
 	q.tokens = q.tokens[:keep:keep]
 	q.hashes = q.hashes[:keep/blockTokens]

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// state is what a sequence id is used for.
+// state is the use of a sequence id.
 type state uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	cached
 )
 
-// noLimit means that every token of the sequence is as computed.
+// noLimit is sequence.limit while no Cut has changed the sequence.
 const noLimit = math.MaxInt
 
 // sequence is the record of one sequence id.
@@ -160,10 +160,10 @@ func (t *Tree) Lookup(p *Prompt) Match {
 	return m
 }
 
-// Acquire gives a request a sequence and the cells it can share, or says which request to wait for. A waiting request
-// holds nothing; call Cancel when it ends before it is woken. Acquire first and make room for the rest with EvictCells
-// afterwards: eviction then leaves the shared cells alone. What Park kept for the request becomes an ordinary cached
-// prefix.
+// Acquire gives a request a sequence and the cells that it can share, or names the request to wait for. A waiting
+// request holds nothing; call Cancel when it ends before it is woken. Acquire first and make room for the rest with
+// EvictCells afterwards: eviction then leaves the shared cells alone. The prefix that Park kept for the request becomes
+// an ordinary one.
 //
 // It fails with ErrNoSequence, or when the prompt has no tokens.
 func (t *Tree) Acquire(now Instant, p *Prompt) (Acquired, error) {
@@ -219,6 +219,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	}
 	q.tokens, q.limit, q.ns, q.req, q.used = p.Tokens, noLimit, p.NS, p.Req, now
 	if p.Apart {
+		// No cell of it may be shared: see sequence.limit.
 		q.limit = 0
 	}
 	q.shareable = max(0, min(p.Shareable, len(p.Tokens)))
@@ -271,7 +272,8 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 		ErrNoSequence, t.stats.Runs, t.stats.Entries)
 }
 
-// takeOver turns cached prefix s into a running request's sequence that begins with the prefix's first keep tokens.
+// takeOver turns cached prefix s into a running request's sequence that begins with the prefix's first keep tokens. It
+// is used where no other id is free, and with memories that cannot share cells between sequences.
 func (t *Tree) takeOver(s Seq, keep int) {
 	q := &t.seqs[s]
 	if keep < t.length(s) {
@@ -302,8 +304,8 @@ func (t *Tree) Cancel(req uint64) []Action {
 	return t.actions
 }
 
-// unpark makes what Park kept for a request an ordinary cached prefix, as far as it has no gap. It returns how many
-// cells of the answer behind a gap are lost.
+// unpark makes the prefix that Park kept for a request an ordinary cached prefix, up to an offloaded thought. It
+// returns the number of cells of the answer that are lost behind one.
 func (t *Tree) unpark(req uint64) (answer int) {
 	s := t.Parked(req)
 	if s == NoSeq {
@@ -503,6 +505,7 @@ func (t *Tree) keep(now Instant, s Seq, history []Token, parked bool) Released {
 	wake := t.wakeUp(s, noLimit)
 	computed := t.length(s)
 	keep := min(CommonPrefix(q.tokens[:computed], history), q.limit)
+	// A memory that cannot remove ranges cannot keep part of a sequence.
 	if keep < t.cfg.KeepMin || t.cfg.WholeOnly && keep < computed {
 		t.drop(s)
 		return Released{Actions: t.actions, Wake: wake}

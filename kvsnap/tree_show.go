@@ -69,7 +69,7 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 	return dst
 }
 
-// why describes the state of a sequence to an operator.
+// why returns the state of a sequence in words, for Entry.Why.
 func (t *Tree) why(s Seq) string {
 	q := &t.seqs[s]
 	n := &t.nodes[q.tip]

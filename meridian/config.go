@@ -64,7 +64,7 @@ type Config struct {
 	RPDIIndicatorAlpha         float64 `toml:"rpdi_indicator_alpha"`
 	RPDIIndicatorThreshold     float64 `toml:"rpdi_indicator_threshold"`
 
-	// ForceGraceTokens is how long a pending close waits for the end of a line or sentence, in think tokens.
+	// ForceGraceTokens is the limit, in think tokens, on the wait of a pending close for the end of a line or sentence.
 	ForceGraceTokens int `toml:"force_grace_tokens"`
 	// ForceAtBlankLine has a close that a signal decided wait for a blank line: for models that conclude at the end of
 	// a paragraph, and do not answer well from the middle of one.

@@ -14,8 +14,8 @@ func TestContinue(t *testing.T) {
 			}
 			opening := "<|im_start|>" + c.prompt
 			begin := tags.Begin(opening, false)
-			for _, x := range []Started{{Thought: "a thought", Open: true}, {Thought: "a thought"}, {Content: "an answer"},
-				{Thought: "a thought", Content: "an answer"}} {
+			for _, x := range []Started{{Thought: "a thought", Open: true}, {Thought: "a thought"},
+				{Content: "an answer"}, {Thought: "a thought", Content: "an answer"}} {
 				if x.Open && begin.Closed {
 					continue // the request is not to think
 				}

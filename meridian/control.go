@@ -20,15 +20,15 @@ const (
 	cueing
 )
 
-// closeState is how far a forced close of the current block has come. It only moves down this list, and returns to
+// closeState is the stage of a forced close of the current think block. It only moves down this list, and returns to
 // closeNone when the block ends.
 type closeState uint8
 
 const (
 	closeNone      closeState = iota
 	closeRequested            // a client said end_think before the block began
-	closeDecided              // pending: it waits for a boundary, or for Control.stop
-	closeDue                  // pending: it waits for no boundary
+	closeDecided              // pending: waits for a boundary, or for Control.stop
+	closeDue                  // pending: no longer waits for a boundary
 	closeForced               // Next has returned its first token; if that was lost, Next returns it again at once
 	closeDelivered            // its first token arrived and ForceBudget was reported
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// model is what would be sampled next; i counts the tokens it was asked for.
+// model returns the token that would be sampled next; i counts the calls.
 type model func(i int) runtime.Token
 
 // session runs a control as the decode loop does.
@@ -27,7 +27,7 @@ type session struct {
 	transcript
 	forces, exits int
 	helped        bool                                  // the model had begun the tag that was forced
-	mangle        func(tok runtime.Token) runtime.Token // what a lossy loop makes of a forced token
+	mangle        func(tok runtime.Token) runtime.Token // the token that a lossy loop returns for a forced one
 	stats         func() runtime.RowStats
 	probe         func() (entropy float64, ok bool)
 	probed        [][]runtime.Token // the forks' tokens
@@ -504,7 +504,7 @@ func TestEndInsideThinkingOfABoundAnswer(t *testing.T) {
 	}
 }
 
-// incomplete is whether text ends inside a character, by the standard library.
+// incomplete reports whether text ends inside a character, by the standard library.
 func incomplete(text []byte) bool {
 	for i := 1; i <= min(utf8.UTFMax, len(text)); i++ {
 		if end := text[len(text)-i:]; utf8.RuneStart(end[0]) {

@@ -11,6 +11,7 @@
 //   - [EAT], [RPDI] and [Indicator] are the signals.
 //   - [Control] combines router, signals and forced tokens for one request. The decode loop calls it.
 //   - [Registry] counts the requests that are being followed.
+//   - [Config] has the server's defaults; ipc/wire/think.go what a request may set.
 //
 // Package blocks, below, is the block manager: the ledger of KV cells and the order in which they are evicted.
 //

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// family is what a kind of models writes: tokens are those that a published vocabulary has as tokens.
+// familyCase is an output of a model family. tokens lists the markers that are single tokens in a published vocabulary.
 type familyCase struct {
 	name, template string
 	tokens         []string

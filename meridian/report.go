@@ -78,7 +78,8 @@ type Summary struct {
 	Signals Signals
 }
 
-// Signals are what the early-exit signals measured in a request's thinking, and what each of them would have done.
+// Signals has the measurements of the early-exit signals in a request's thinking, and the effect that each would have
+// had.
 type Signals struct {
 	EAT, RPDI bool    // measured: by Options.EarlyExit or Config.WatchSignals
 	Probes    int     // EAT probes
@@ -87,7 +88,7 @@ type Signals struct {
 	Index     float64 // the newest of RPDI or the indicator, as configured
 
 	// Think tokens at which a signal first asked for the end of the thinking; 0 = it never did. A signal that may act
-	// ends the thinking there, so that the others may not have been heard.
+	// ends the thinking there, so the others can have no later value.
 	Converged, Stalled, Overthinking int
 }
 

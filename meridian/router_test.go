@@ -195,7 +195,7 @@ func splitAt(text string, cut func(i int) bool) (pieces []string) {
 	return pieces
 }
 
-// divide is what the router must make of a text, found by looking at it as a whole.
+// divide returns the thinking and the answer into which the router must split a text, found from the text as a whole.
 func divide(text string, m Markers, blocks int) (think, answer string) {
 	first := func(s string, texts []string) (at, size int) {
 		at = -1

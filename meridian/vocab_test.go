@@ -109,7 +109,8 @@ func mustControl(cfg Config, tags *Tags, opt Options, prompt []runtime.Token) *C
 	return c
 }
 
-// beginAfter is where decoding begins after a prompt of these tokens, with every marker in its last turn counted.
+// beginAfter returns the state in which decoding begins after a prompt of these tokens, with every marker in its last
+// turn counted.
 func beginAfter(tags *Tags, prompt []runtime.Token) Begin {
 	if tags == nil {
 		return Begin{}
@@ -121,7 +122,7 @@ func beginAfter(tags *Tags, prompt []runtime.Token) Begin {
 	return tags.Begin(text.String(), true)
 }
 
-// transcript is what a sequence of tokens showed.
+// transcript is the visible output of a sequence of tokens.
 type transcript struct {
 	think, answer bytes.Buffer
 	events        []Event

@@ -23,11 +23,11 @@ type decl struct {
 	label string
 	kind  kind
 	unit  string // of the JSON value; Prometheus is in base units
-	help  string // what it means, a sentence without the full stop
-	where string // where it is measured
+	help  string // its meaning, a sentence without the full stop
+	where string // place of the measurement
 
 	value  func() float64 // in the JSON's unit
-	scale  float64        // what the value is multiplied with for Prometheus; 0 = 1
+	scale  float64        // factor on the value for Prometheus; 0 = 1
 	whole  bool           // value is an integer
 	null   bool           // a negative value is null in JSON and 0 in Prometheus
 	exact  bool           // value is small: six significant digits instead of three after the point

@@ -2,15 +2,15 @@ package metrics
 
 import "time"
 
-// Processors is what the decode loop knows of its compute threads and of the processors they run on, after a reading of
-// the kernel's counters. Negative values are not known.
+// Processors describes the compute threads of the decode loop and the processors they run on, from a reading of the
+// kernel's counters. Negative values are not known.
 type Processors struct {
 	Threads       int           // that steps use
 	Most          int           // that they use undisturbed
 	Taken         float64       // processors that other processes use
 	Waited        float64       // share of the compute threads' time in which they waited for a processor
-	Stalled       time.Duration // in which a task of the machine waited for a processor
-	Throttled     time.Duration // in which a quota stopped the process
+	Stalled       time.Duration // time in which a task of the machine waited for a processor
+	Throttled     time.Duration // time in which a quota stopped the process
 	Switches      int64         // times that a thread of the process lost its processor
 	BarrierSleeps uint64        // times that a compute thread slept at a barrier
 }
@@ -42,7 +42,7 @@ func (m *Metrics) SetProcessors(p Processors) {
 	g.sleeps.v.Store(p.BarrierSleeps)
 }
 
-// orUnknown is d in milliseconds, -1 when it is not known.
+// orUnknown returns d in milliseconds, -1 when it is not known.
 func orUnknown(d time.Duration) float64 {
 	if d < 0 {
 		return -1
@@ -67,7 +67,7 @@ func (m *Metrics) unknownProcessors() {
 	m.SetPower(Power{Joules: -1, PerToken: -1})
 }
 
-// declareProcessors lists what other processes take from the compute threads, and the energy.
+// declareProcessors declares the metrics of compute threads, processors and energy.
 func (m *Metrics) declareProcessors() {
 	const read, power = "decode loop, at a reading of the kernel's counters (every 150 ms of decoding)",
 		"every 10 s, where there is a meter or a battery"

@@ -56,7 +56,8 @@ type asker struct {
 	tmpl *chattmpl.Template
 }
 
-// continued is what follows prompt, up to the text stop or the end of the generation, without that end's token.
+// continued returns the greedy continuation of prompt up to the text stop or the end of the generation, without the
+// token of that end.
 func (a *asker) continued(prompt, stop string) string {
 	a.t.Helper()
 	v := a.eng.Vocab()

@@ -103,9 +103,9 @@ type ModelInfo struct {
 	Description  string `json:"description"` // llama.cpp's one-line summary, "llama 135M Q8_0"
 	Parameters   uint64 `json:"parameters"`
 	Bytes        uint64 `json:"bytes"` // tensor data
-	// RepackedBytes is what the engine keeps of the tensor data a second time, rearranged for the processor's vector
-	// instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine does not
-	// say.
+	// RepackedBytes is the size of the tensor data that the engine keeps a second time, rearranged for the processor's
+	// vector instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine
+	// does not report it.
 	RepackedBytes uint64 `json:"repacked_bytes"`
 	TrainContext  int    `json:"n_ctx_train"`
 	// Positions are the rows of the table of learned positions, the most that one sequence can have; 0 = no such table.
@@ -120,7 +120,7 @@ type ModelInfo struct {
 	KVBytesPerToken int    `json:"kv_bytes_per_token"` // one cell, all layers, K and V
 	SlidingWindow   int    `json:"sliding_window"`     // tokens, 0 = none
 	Recurrent       bool   `json:"recurrent"`
-	// Pooling is how the file says that a text's embedding is made of its rows; "" = it does not say.
+	// Pooling is the pooling kind in the file; "" = the file has none.
 	Pooling Pooling `json:"pooling"`
 	// Encoder: the model reads a text in both directions, whole and in one Decode. It has no KV memory and generates
 	// nothing; Capabilities.ContextTokens is its longest text.
@@ -256,7 +256,7 @@ type Engine interface {
 	Close() error
 }
 
-// Pooling is how the embedding of a text is made of the hidden states of its rows.
+// Pooling is the kind of pooling: the function from the hidden states of a text's rows to its embedding.
 type Pooling string
 
 const (
@@ -291,8 +291,8 @@ type ThreadSetter interface {
 	// ComputeThreads appends the kernel's ids of the live threads of the process that have computed; none where they
 	// are not known. It is safe from any goroutine.
 	ComputeThreads(dst []int) []int
-	// BarrierSleeps is how often a compute thread of the process has slept at a barrier, because another one did not
-	// arrive; 0 where barriers only spin. It is safe from any goroutine.
+	// BarrierSleeps returns the number of times that compute threads of the process have slept at a barrier, because
+	// another thread was late; 0 where barriers only spin. It is safe from any goroutine.
 	BarrierSleeps() uint64
 }
 

@@ -1,6 +1,6 @@
 package runtime
 
-// Ranking is how a model reads a pair of a query and a document, and makes a score of it.
+// Ranking is a model's input format for a pair of query and document, with the classifier that computes its score.
 type Ranking struct {
 	// Template is the pair as text with "{query}" and "{document}" in it; its markers are single tokens. "" where the
 	// pair is the tokens Begin, query, Between, document and End.

@@ -2,7 +2,7 @@ package runtime
 
 import "fmt"
 
-// VocabSlack is how many tokens one vocabulary may have more than another one of the same tokens, as llama.cpp has it
+// VocabSlack is the largest difference in size between two vocabularies that count as the same, as in llama.cpp
 // (SPEC_VOCAB_MAX_SIZE_DIFFERENCE): models of one family are padded to different sizes.
 const VocabSlack = 128
 

@@ -181,8 +181,8 @@ func reference(p Params, vocab VocabFacts, history []int32, generated int, logit
 	return probs
 }
 
-// constrained is what MinTokens, AllowedTokens, BadWords and DRY leave, by their definitions; the last generated tokens
-// of history were sampled, the others are the prompt.
+// constrained returns the candidates that MinTokens, AllowedTokens, BadWords and DRY leave, by their definitions. The
+// last generated tokens of history were sampled, the others are the prompt.
 func constrained[T any](
 	p Params, vocab VocabFacts, history []int32, generated int, toks []T, of func(*T) (int32, *float64),
 ) []T {

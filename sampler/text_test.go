@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// decoded is what a TextStream without stop strings makes of bytes.
+// decoded returns the text that a TextStream without stop strings makes of bytes.
 func decoded(b []byte) string { return string([]rune(string(b))) }
 
 // wantText is the text up to the stop string that is complete first, and that stop string.
@@ -61,8 +61,8 @@ func streamed(t *testing.T, pieces [][]byte, stops []string) (string, string) {
 	return string(out), s.Stopped()
 }
 
-// mustHold is how many bytes of the decoded input have to be held back, those of an unfinished character counted as
-// what they decode to.
+// mustHold returns the number of bytes of the decoded input that must be held back. An unfinished character counts with
+// the length of its replacement.
 func mustHold(in []byte, stops []string) int {
 	unfinished := 0
 	for n := 1; n < utf8.UTFMax && n <= len(in); n++ {

@@ -2,10 +2,10 @@ package sched
 
 import "fmt"
 
-// room is how many more cells requests can have now.
+// room returns the number of KV cells that requests can still be given, after this Step's releases.
 func (s *Scheduler) room() int { return s.cells + s.freed - s.lost }
 
-// owned is how many cells the running requests would give up if all of them made way.
+// owned returns the number of cells that the running requests would free together if all of them were preempted.
 func (s *Scheduler) owned() (n int) {
 	for _, r := range s.running {
 		n += r.own()
@@ -13,7 +13,7 @@ func (s *Scheduler) owned() (n int) {
 	return n
 }
 
-// capacity is how many cells running requests may own in all.
+// capacity returns the number of cells that running requests can own in all: the free ones and their own.
 func (s *Scheduler) capacity() int { return s.room() + s.owned() }
 
 // preemptForCells preempts requests of lowest rank until every other running request has the cells of its least slice,
@@ -21,7 +21,7 @@ func (s *Scheduler) capacity() int { return s.room() + s.owned() }
 // not change no request is preempted for one that was preempted for it.
 func (s *Scheduler) preemptForCells() {
 	if len(s.running) == 0 {
-		s.lost = 0 // the engine's cells may be free again
+		s.lost = 0 // no request holds cells: the engine may have all of them
 	}
 	for len(s.running) > 0 {
 		need := 0
@@ -36,13 +36,15 @@ func (s *Scheduler) preemptForCells() {
 		}
 		if len(s.running) == 1 {
 			r := s.running[0]
+			// The engine had no cells for its smallest slice, and there is nothing left to preempt.
 			if s.kvTokens > 0 && s.kvTokens <= r.least() {
 				s.lost = 0
 				s.finaliseUntold(r, ReasonKVFull)
 				return
 			}
 			if short := need - s.cells - s.freed; short > 0 {
-				// Pinned prefixes, or cells shared with requests that were just preempted, are in its way.
+				// Pinned prefixes, or cells shared with requests that were just preempted, hold its cells.
+				// The caller was asked once (Plan.Reclaim), and the cells did not come.
 				if s.asked {
 					s.asked = false
 					s.finaliseUntold(r, ReasonKVFull)
@@ -52,7 +54,8 @@ func (s *Scheduler) preemptForCells() {
 				s.plan.Reclaim, s.plan.Again = short, true
 				return
 			}
-			// The only request tries what the ledger has, a few tokens more each time.
+			// The ledger has cells that the engine seemed to lack after StepKVFull. With nothing left to preempt the
+			// request tries them, 64 at a time.
 			s.lost = max(0, s.cells+s.freed-64)
 			return
 		}
@@ -91,6 +94,7 @@ func (s *Scheduler) admit() {
 		r := s.first(class)
 		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
 			s.plan.Waiting[class] = why
+			// No request will end and free cells, so cached prefixes must.
 			if len(s.running) == 0 {
 				s.plan.Reclaim = s.lacks(r)
 			}
@@ -101,7 +105,7 @@ func (s *Scheduler) admit() {
 		}
 		s.start(r)
 		if overdue {
-			r.yielded = true // or the interactive ones it went before would send it back at once
+			r.yielded = true // else the interactive requests that it overtook would preempt it at once
 		}
 	}
 }
@@ -121,6 +125,7 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 		return true
 	}
 	interactive, background := may(Interactive), may(Background)
+	// The wait for an interactive target is bounded, so that background requests do not starve.
 	if background && s.risk && s.now.Sub(s.byClass[Background].servedAt) < s.cfg.BackgroundEvery {
 		s.plan.Waiting[Background] = ReasonWaitEndangered
 		background = false
@@ -153,13 +158,14 @@ func (s *Scheduler) blocked(r *request) Reason {
 	return ReasonNone
 }
 
-// lacks is how many cells r lacks to run alone: those that cached prefixes keep from it, because arrive let it in only
-// if its history fits into the pool.
+// lacks returns the number of cells that are missing for r to run alone. Cached prefixes hold them: arrive accepts only
+// requests whose history fits into the whole pool.
 func (s *Scheduler) lacks(r *request) int {
 	return max(0, r.history()+min(1, r.growth())-r.hint-s.cells-s.freed-s.owned())
 }
 
-// shortage is how many cells must become free before r may start.
+// shortage returns the number of cells that must become free before r may start; ≤ 0 = it may. Each running request
+// keeps Config.DecodeReserve cells to grow into.
 func (s *Scheduler) shortage(r *request) int {
 	reserve := max(0, s.cfg.DecodeReserve)
 	n := r.footprint(reserve) - s.room()
@@ -184,10 +190,12 @@ func (s *Scheduler) makeRoom(r *request) bool {
 		v.user.leaving++
 		left--
 		short -= v.footprint(reserve)
+		// A request that runs alone needs no reserve, as in blocked.
 		enough = left > 0 && short <= 0 || left == 0 && s.lacks(r) == 0
 	}
 	for i := len(s.running); i > left; i-- {
 		v := s.last(func(o *request) bool { return o.preemptFor != ReasonNone })
+		// The marks are removed in any case; requests are preempted only if all of them together make room.
 		why := v.preemptFor
 		v.preemptFor = ReasonNone
 		v.user.leaving--
@@ -215,10 +223,11 @@ func (s *Scheduler) preemptable(o, r *request) Reason {
 	return ReasonNone
 }
 
-// start gives r a sequence. With Config.Prefix the caller then says what of its history is cached.
+// start gives r a sequence. With Config.Prefix the caller then answers with EvStarted (how much of its history is
+// cached) or EvDefer.
 func (s *Scheduler) start(r *request) {
 	if len(s.running) == 0 {
-		s.lost = 0 // also when the last request has just made way for r
+		s.lost = 0 // as in preemptForCells, when the last one was preempted for r
 	}
 	s.unqueue(r)
 	f := r.flow
@@ -230,6 +239,8 @@ func (s *Scheduler) start(r *request) {
 	}
 	r.user.running++
 	r.startedAt = s.now
+	// Else a request that starts would count as the least recently served one and go before those that wait for their
+	// turn.
 	r.lastStep, r.lastTurn = s.step, s.turn
 	r.state = Prefill
 	r.seq = s.takeSeq()
@@ -271,7 +282,7 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 	r.starting = false
 	s.starting--
 	r.computed, r.shared, r.hint, r.spared, r.restore = e.Cached, e.Shared, 0, 0, 0
-	// Cached tokens are not charged.
+	// Flows are charged for tokens that are computed, not for cached ones.
 	was := r.owed()
 	r.charged = max(r.charged, r.computed)
 	r.flow.pending -= was - r.owed()

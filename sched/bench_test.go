@@ -53,7 +53,7 @@ func (st *steady) step() Plan {
 	return plan
 }
 
-// BenchmarkStep is what a decode step costs before the engine is called. It does not measure arrivals and ends.
+// BenchmarkStep measures the scheduler's part of a decode step, without arrivals and ends of requests.
 func BenchmarkStep(b *testing.B) {
 	for _, policy := range Policies() {
 		for _, n := range []int{1, 16, 256} {

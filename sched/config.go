@@ -30,14 +30,15 @@ type ClassLimits struct {
 	MaxQueue   int // requests that wait for their first one
 }
 
-// Config is what a Scheduler is built with. Fields without a default must be set; Validate says what is wrong.
+// Config holds the limits and targets of a Scheduler. Fields without a default must be set; Validate reports the first
+// that is out of range.
 type Config struct {
 	// Policy names the rule by which a step is filled; Policies lists the names.
 	Policy string
 	// Prefix: the caller shares and restores cached prefixes and answers each start (Plan.Start). False: requests start
 	// at once, and every history is computed from index 0.
 	Prefix bool
-	// MaxRunning is how many requests hold a sequence at once, 1…4096. Sequence ids are 0…MaxRunning-1.
+	// MaxRunning is the limit on requests that hold a sequence at once, 1…4096. Sequence ids are 0…MaxRunning-1.
 	MaxRunning int
 	// Cells is the size of the KV pool (n_ctx) in tokens, ≥ 2. Too large a value shows as StepKVFull.
 	Cells int
@@ -50,9 +51,9 @@ type Config struct {
 	// Forks is the most slices of kind SliceProbe in a step, 0…4096: the caller's scratch sequences. 0 = no limit but
 	// MaxBatch and Cells.
 	Forks int
-	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once
-	// is rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most waiting
-	// requests is rejected (see share.go), even if it was accepted before.
+	// MaxQueue is the limit on requests that wait for their first sequence after a Step. 0 = none: what cannot start at
+	// once is rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most
+	// waiting requests is rejected (see share.go), even if it was accepted before.
 	MaxQueue int
 	// Limits bound each class, indexed by Class.
 	Limits [NumClasses]ClassLimits
@@ -81,38 +82,38 @@ type Config struct {
 	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set
 	// no ITL target (Event.TargetITL). 0 = no guard.
 	Guard time.Duration
-	// MaxHeld is how many steps in a row the guard may hold prompts. 0 = DefaultMaxHeld.
+	// MaxHeld is the limit on consecutive steps without prompt tokens while the guard holds prompts. 0 =
+	// DefaultMaxHeld.
 	MaxHeld int
 
-	// DecodeReserve is how many cells are kept for each running answer to grow into when a request starts. Smaller =
-	// more requests at once, more preemptions. 0 = DefaultDecodeReserve, -1 = none.
+	// DecodeReserve is the number of cells that each running answer keeps to grow into when another request starts.
+	// Smaller = more requests at once, more preemptions. 0 = DefaultDecodeReserve, -1 = none.
 	DecodeReserve int
-	// BackgroundEvery is how long background requests can wait behind interactive ones before one of them goes first.
-	// 0 = DefaultBackgroundEvery.
+	// BackgroundEvery is the longest time that background requests wait behind interactive ones; then one of them
+	// starts first. 0 = DefaultBackgroundEvery.
 	BackgroundEvery time.Duration
-	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another request
-	// waits for them. 0 = DefaultPauseGrace.
+	// PauseGrace is the time for which a request whose client does not read keeps its sequence and cells while another
+	// request waits for them. 0 = DefaultPauseGrace.
 	PauseGrace time.Duration
 
-	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a request
-	// of a user that runs more is preempted (see share.go). 0 = 1 s.
+	// ShareGrace is the time that a request waits for a sequence while its user runs fewer than its share; then a
+	// request of a user that runs more is preempted (see share.go). 0 = 1 s.
 	ShareGrace time.Duration
 
 	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under the policies
 	// that predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
 	ITLTarget time.Duration
-	// ThinkFloor is how long, under meridian, a thinking request can be left without a token to protect answers, and a
-	// background answer to protect interactive ones.
-	// 0 = DefaultThinkFloor.
+	// ThinkFloor is, under meridian, the longest gap between two tokens of a thinking request that yields to answers,
+	// and of a background answer that yields to interactive ones. 0 = DefaultThinkFloor.
 	ThinkFloor time.Duration
-	// ThinkMultiplier is how many thinking requests get a token for each place of an answer under meridian_static, and
-	// under meridian until its cost model has learned. ≥ 1; 0 = DefaultThinkMultiplier.
+	// ThinkMultiplier is the number of thinking requests that get a token per answer in a step: under meridian_static,
+	// and under meridian until its cost model has learned. ≥ 1; 0 = DefaultThinkMultiplier.
 	ThinkMultiplier float64
-	// OutputSlots is how many answers get a token in a step of meridian_static. 0 = the fewest with which
+	// OutputSlots is the limit on answers that get a token in a step of meridian_static. 0 = the fewest with which
 	// OutputSlots × (1 + ThinkMultiplier) reaches MaxRunning.
 	OutputSlots int
-	// ReadingRate is how many tokens a second a reader reads, under pascal: an answer that is ahead of it may be left
-	// out of a step. 0 = DefaultReadingRate.
+	// ReadingRate is the assumed reading speed in tokens/s, under pascal: an answer that is ahead of its reader may be
+	// left out of a step. 0 = DefaultReadingRate.
 	ReadingRate float64
 	// Cost is the initial state of the cost model: Scheduler.Cost of an earlier run with the same model on the same
 	// machine. The zero value and an inconsistent one mean that nothing is known.
@@ -120,8 +121,8 @@ type Config struct {
 
 	// DraftBatch is the most tokens of one Decode of the draft model; 0 = there is none.
 	DraftBatch int
-	// DraftCost is what is assumed of the time of a step of the draft model before it is measured, as a share of the
-	// model's. 0 = DefaultDraftCost.
+	// DraftCost is the duration of a draft model's step relative to the model's, assumed until the first ones are
+	// measured. 0 = DefaultDraftCost.
 	DraftCost float64
 }
 

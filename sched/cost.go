@@ -29,7 +29,8 @@ func (c Cost) Predict(prefill, decode int, attended, read float64) time.Duration
 	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended + c.E*read) * 1e6)
 }
 
-// CostState is what the cost model has learned of the machine: save it for Config.Cost of a later run.
+// CostState is a snapshot of the cost model: the coefficients, their uncertainty and the error record. Save it for
+// Config.Cost of a later run.
 type CostState struct {
 	Cost
 	// Cov is the covariance of the coefficients in the model's own units, the upper triangle by rows.
@@ -52,7 +53,7 @@ func (c *CostState) numbers() [24]*float64 {
 	return p
 }
 
-// load is what a batch computes, as Cost counts it. more is the number of Decodes beyond the first: the draft model
+// load counts the work of a batch in the terms of Cost. more is the number of Decodes beyond the first: the draft model
 // computes its guesses one after the other.
 type load struct{ prefill, decode, attended, read, more float64 }
 
@@ -73,7 +74,7 @@ func (l *load) extend(kind SliceKind, start, n int) {
 	l.read += float64(n)
 }
 
-// attended is the number of cells that n rows from position start on attend to.
+// attended returns the number of cells that n rows from position start on attend to.
 func attended(start, n int) float64 {
 	return mul(float64(n), float64(start)) + float64(n)*float64(n+1)*0.5
 }
@@ -150,7 +151,7 @@ const (
 	// measured 0.53 ms in 2,000 steps of 7 or 8 tokens, and 1.1 ms among the next prompt's 123.
 	costBend   = 1.0  // standard deviation of what a token beyond twice the recent chunks costs, relative to the others
 	costRecent = 0.98 // the largest chunk counts half after 35 steps with prompts
-	// How large the recent chunks were is not saved: they may have been the smallest.
+	// The size of recent chunks is not saved: a restored model assumes that they had at most so many tokens.
 	costRestored = 16
 
 	costAlone = 1. / 16 // weight of the newest step of answers alone
@@ -238,7 +239,7 @@ func features(l load) [terms]float64 {
 		l.attended * (1. / cellUnit), l.read * (1. / cellUnit)}
 }
 
-// dot is the sum of the products, each rounded.
+// dot returns the sum of the products, each rounded.
 func dot(a, x *[terms]float64) float64 {
 	return mul(a[0], x[0]) + mul(a[1], x[1]) + mul(a[2], x[2]) + mul(a[3], x[3]) + mul(a[4], x[4])
 }
@@ -249,8 +250,8 @@ func (m *costModel) predict(l load) float64 {
 	return dot(&m.theta, &x)
 }
 
-// another is what a row of an answer at position at adds if the batch has that answer's row before it: the two share
-// what they read.
+// another returns the extra milliseconds of one more row, at position at, when the batch already has the same answer's
+// previous row: the reads of its cells are shared.
 func (m *costModel) another(at int) float64 {
 	return mul(m.theta[2], 1./rowUnit) + mul(m.theta[3], float64(at+1)*(1./cellUnit)) + mul(m.theta[4], 1./cellUnit)
 }
@@ -271,8 +272,8 @@ func (m *costModel) upper(l load) float64 {
 	return mul(dot(&m.theta, &x), m.margin()) + math.Sqrt(v+mul(bend, bend))
 }
 
-// bend is the standard deviation in milliseconds of what so many prompt tokens take, because they are far more than the
-// newest steps had.
+// bend returns the additional standard deviation in milliseconds of a chunk that is far larger than those of the newest
+// steps.
 func (m *costModel) bend(prefill float64) float64 {
 	if m.recent == 0 {
 		return 0 // the coefficients themselves are uncertain
@@ -280,13 +281,13 @@ func (m *costModel) bend(prefill float64) float64 {
 	return mul(mul(costBend, m.theta[1]), max(prefill-2*m.recent, 0)*(1./promptUnit))
 }
 
-// nextError is the relative error that the next shared step is expected to have because the last one had one: what
-// disturbs a step, such as a neighbour's use of memory, seldom ends with it.
+// nextError returns the relative error expected of the next shared step, given that of the last one: a disturbance,
+// such as another process's use of memory bandwidth, seldom ends with the step.
 func (m *costModel) nextError() float64 {
 	return float64(m.lastError * min(max(m.autocov/m.variance, 0), costCarry))
 }
 
-// margin is what 95 of 100 shared steps take at most, relative to the prediction, after the last step's error.
+// margin returns the factor over the prediction within which 95 of 100 shared steps stay, given the last step's error.
 func (m *costModel) margin() float64 { return max(1, float64(m.ratio*(1+m.nextError()))) }
 
 // likely returns upper without the noise: about half of the steps take longer. It is for steps that no answer waits
@@ -303,7 +304,7 @@ func (m *costModel) fits(limit float64, base load, start, most int) int {
 	return m.chunk(limit, base, start, most, m.upper)
 }
 
-// fitsLikely is fits with likely in place of upper.
+// fitsLikely returns what fits does, with likely in place of upper.
 func (m *costModel) fitsLikely(limit float64, base load, start, most int) int {
 	return m.chunk(limit, base, start, most, m.likely)
 }
@@ -359,6 +360,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 	if known {
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
+			// A quantile by stochastic approximation: ratio rests where costQuantile of the steps stay below upper.
 			step := costRatioStep + 4/float64(m.prompts+20)
 			if ms > m.upper(l) {
 				m.ratio *= 1 + costRatioStep*costQuantile
@@ -400,6 +402,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) (slow bool)
 		if m.cov[i][i] < least[i] {
 			m.uncorrelated(i, least[i])
 		}
+		// A coefficient of 0 drifts too, or it could never become positive again.
 		d := costDrift * max(m.theta[i], costPrior.mean[i]/64)
 		m.cov[i][i] += mul(d, d)
 	}
@@ -434,13 +437,15 @@ func (m *costModel) observeAlone(rows, ms float64) {
 		a.ms, a.rows = ms, rows
 		return
 	}
+	// The limit keeps one step during which the machine slept from spoiling the mean.
 	a.ms += mul(costAlone, min(ms, 4*a.ms)-a.ms)
 	a.rows += mul(costAlone, rows-a.rows)
 }
 
-// answers returns the time in milliseconds that answers alone take, as it was measured last. After thousands of steps
-// with prompts the prediction may be 1.7 times as long: what they all take is then taken to be what any step takes.
-// What their contexts have grown by since is not counted, because the prediction of that is wrong in the same way.
+// answers returns the time in milliseconds of a step of answers alone, as measured last. After thousands of steps with
+// prompts the prediction may be 1.7 times as long, because the fit cannot tell the fixed time of a step from the time
+// that all of those steps had in common. Growth of the contexts since that measurement is not counted: its prediction
+// has the same error.
 func (m *costModel) answers(l load) float64 {
 	ms := m.predict(l)
 	if a := &m.alone; a.rows > 0 {
@@ -449,8 +454,8 @@ func (m *costModel) answers(l load) float64 {
 	return ms
 }
 
-// notNegative makes negative coefficients 0, one after the other, and the others what they are then expected to be:
-// cutting alone would leave in the others what those had taken from them, and each step would add to that.
+// notNegative sets negative coefficients to 0, one after the other, and moves the others to their expectation given
+// that. Clipping alone would leave in the others the error that made one negative, and each step would add to it.
 func (m *costModel) notNegative() {
 	cov := m.cov // of the coefficients that are not 0 yet, given that the others are
 	for range terms {
@@ -572,6 +577,7 @@ func (m *costModel) jump(ratio float64) bool {
 	if m.streak > -costStreak && m.streak < costStreak {
 		return false
 	}
+	// By the ratio nearest to 1: an outlier within the streak must not set the scale.
 	m.scale(m.nearest)
 	m.streak, m.lastError = 0, 0
 	return true

@@ -14,8 +14,8 @@ const (
 	threadsPower = 0.85
 	// threadsDoubt is the standard deviation of the scaled coefficients, relative to them.
 	threadsDoubt = 0.25
-	// calmKept is how long the state from before a slower spell is kept. A disturbance is noticed, and
-	// EvThreads sent, within some tenths of a second.
+	// calmKept is the time for which the state from before a run of slow steps is kept, in ns. A disturbance is
+	// noticed, and EvThreads sent, within some tenths of a second.
 	calmKept = Instant(1e9)
 	// MaxThreads is the most compute threads that the scheduler is told of.
 	MaxThreads = 1 << 16
@@ -27,7 +27,7 @@ type threadCosts struct {
 	first int // those of Config: Scheduler.Cost is of them
 	kept  map[int]*costModel
 
-	// calm is the model from before the newest spell of steps that took longer than predicted, until calmUntil.
+	// calm is the model from before the newest run of steps that took longer than predicted, until calmUntil.
 	calm      costModel
 	calmUntil Instant
 }
@@ -38,6 +38,8 @@ func (s *Scheduler) onThreads(e *Event) {
 	if e.Threads < 1 || e.Threads > MaxThreads {
 		panic(fmt.Sprintf("sched: EvThreads with %d threads; they must be 1…%d", e.Threads, MaxThreads))
 	}
+	// Steps beside other processes were not the machine's own speed: with them the model of this number of threads
+	// would be several times too slow when it is used again.
 	if e.Disturbed && s.now < t.calmUntil {
 		s.cost = t.calm
 		s.cost.lastError = 0
@@ -54,6 +56,7 @@ func (s *Scheduler) onThreads(e *Event) {
 	left.streak, left.lastError = 0, 0
 	if next := t.kept[e.Threads]; next != nil {
 		s.cost = *next
+		// The record changes its key, so that a switch between two numbers allocates nothing.
 		*next = left
 		t.kept[t.now] = next
 		delete(t.kept, e.Threads)
@@ -68,7 +71,8 @@ func (s *Scheduler) onThreads(e *Event) {
 	t.now = e.Threads
 }
 
-// observeCost lets the cost model learn from a step. It keeps the state from before a spell of slow steps.
+// observeCost lets the cost model learn from a step. It keeps the state from before a run of slow steps: EvThreads may
+// say later that other processes caused them, and then they must not count.
 func (s *Scheduler) observeCost(e *Event) {
 	t := &s.threads
 	if s.now >= t.calmUntil && s.cost.streak <= 0 {
@@ -88,7 +92,7 @@ func (s *Scheduler) missedCost(limit time.Duration) {
 	}
 }
 
-// settledCost is the model of the first number of threads, with what it has learned.
+// settledCost returns the model of the number of threads that was in use first.
 func (s *Scheduler) settledCost() *costModel {
 	if m := s.threads.kept[s.threads.first]; m != nil {
 		return m

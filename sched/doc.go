@@ -128,4 +128,21 @@
 // use it, and its bounds. Add its name to policyNames and newPolicy. The random workloads of the tests run every
 // policy; write its bounds into engine.bounds, and its behaviour as scripts in testdata (go test ./sched -rewrite
 // prints the plans).
+//
+// # Where things are
+//
+//	scheduler.go     Step: the order of its decisions
+//	event.go         what each event changes
+//	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
+//	admit.go         which request starts, and which one is preempted when cells run out
+//	promise.go       targets, strict requests, background requests beside targets
+//	policy_NAME.go   a policy: which tokens are in the next batch
+//	prompts.go       how many prompt tokens a step computes beside answers, also those of other engines (within)
+//	solo.go          the length of steps that no answer waits for
+//	together.go      when prompts that arrived together wait for each other's first token
+//	speculate.go     how many guessed tokens a step computes; draft.go has those of a draft model
+//	cost.go          how long a step takes; cost_threads.go after a change of the number of threads
+//	price.go         whether stored cells are restored or computed, evicted ones copied or discarded
+//	outlook.go       what other engines on the device hear
+//	threads/         how many compute threads a step uses
 package sched

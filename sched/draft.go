@@ -36,7 +36,8 @@ const (
 	draftChance = 0.7
 )
 
-// drafts is what the scheduler knows about the draft model.
+// drafts is the scheduler's state of the draft model: its cost model, its part of the newest batch, and the budget of
+// trials.
 type drafts struct {
 	cost  costModel
 	load  load    // what it computes before the newest batch; the zero value is nothing
@@ -65,7 +66,7 @@ func (d *drafts) predict(l load) float64 {
 	return d.cost.predict(l)
 }
 
-// upper is what predict stays below in about 95 of 100 cases.
+// upper returns the time in milliseconds that l stays below in about 95 of 100 cases.
 func (d *drafts) upper(l load) float64 {
 	if l.none() {
 		return 0
@@ -73,7 +74,7 @@ func (d *drafts) upper(l load) float64 {
 	return d.cost.upper(l)
 }
 
-// assume gives m coefficients of which nothing is known but their share of other ones.
+// assume sets m's coefficients to a share of other's, each with a standard deviation of half its value.
 func (m *costModel) assume(other *costModel, share float64) {
 	for i := range m.theta {
 		m.theta[i] = min(mul(other.theta[i], share), 1e9)
@@ -82,8 +83,8 @@ func (m *costModel) assume(other *costModel, share float64) {
 	m.bound()
 }
 
-// fed adds to l that the draft model computes n tokens of r's history from the first one that it lacks on. With guess
-// the row of the last one is the first guess's.
+// fed returns l with n more tokens of r's history, from the first one that the draft model lacks on. With guess the
+// last of them is a row: its output is the first guess.
 func (l load) fed(r *request, n int, guess bool) load {
 	if n == 0 {
 		return l
@@ -99,7 +100,8 @@ func (l load) fed(r *request, n int, guess bool) load {
 	return l
 }
 
-// guess adds the row of r's next guess behind n guesses; the first one's is the row of its newest token.
+// guess returns l with the row of r's next guess behind n guesses. The first guess is the output of the history's last
+// token, computed with those before it that the draft model lacks.
 func (l load) guess(r *request, n int) load {
 	if n == 0 {
 		return l.fed(r, r.lag, true)
@@ -140,6 +142,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		with, withTook := best(p, mul(r.worth(), chance), chance, price, r.draft)
 		saves := mul(with, took/value) - withTook // by the step with its guesses, ms
 		switch pays := mul(with-value, took) > mul(guessMargin, mul(value, withTook-took)); {
+		// The trial for which the draft model caught up.
 		case r.lag <= draftNewest && r.trying:
 			r.feeding, r.trying = false, false
 			c.draft(r, chance)
@@ -150,6 +153,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		case r.lag <= draftNewest:
 			r.feeding = false
 			continue
+		// Continue the catch-up: the time spent on it would be lost.
 		case r.feeding:
 		case pays:
 			if r.saved += saves; r.saved >= mul(s.catchUp(r), float64(int(1)<<r.futile)) {
@@ -162,6 +166,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		}
 		used = used || c.drafted || r.feeding
 	}
+	// Trials are for a draft model that is not used: guesses in use show themselves how often they come true.
 	if used {
 		d.since, d.every = 0, trialFirst
 		return
@@ -186,24 +191,24 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 	trial.forced = min(trialRows, r.draft)
 }
 
-// draft makes c's guesses the draft model's.
+// draft lets the draft model make c's guesses.
 func (c *guessRow) draft(r *request, chance float64) {
 	c.drafted, c.chance, c.value = true, chance, mul(r.worth(), chance)
 }
 
-// draftRow is the time of one guess of the draft model for r in a round of n guesses.
+// draftRow returns the time in milliseconds of one guess of the draft model for r in a round of n guesses.
 func (s *Scheduler) draftRow(r *request, n int) float64 {
 	fixed := s.drafts.cost.predict(load{})
 	return s.drafts.cost.predict(load{}.guess(r, 1)) - fixed + fixed/float64(n)
 }
 
-// catchUp is the time in which the draft model computes what it lacks of r's history.
+// catchUp returns the time in milliseconds that the draft model takes for the tokens of r's history that it lacks.
 func (s *Scheduler) catchUp(r *request) float64 {
 	return s.drafts.cost.predict(load{}.fed(r, r.lag, false))
 }
 
-// best returns the value and the time of the step with as many guesses of one request as yield most per millisecond,
-// of most that can be had: the first one's value, the chance of each and the time of each are given.
+// best returns the value and the time of the step with the number of guesses of one request, at most most, that yields
+// most per millisecond. first is the value of the first guess, chance the probability and price the time of each.
 func best(p *guessStep, first, chance, price float64, most int) (value, took float64) {
 	value, took = p.value, p.step
 	for v, t := value, took; most > 0; most-- {

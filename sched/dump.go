@@ -7,7 +7,7 @@ import (
 
 var classNames = [NumClasses]string{"interactive", "background"}
 
-// String is the class's name, as clients and metrics spell it.
+// String returns the class's name, as clients and metrics spell it.
 func (c Class) String() string {
 	if c < NumClasses {
 		return classNames[c]
@@ -17,7 +17,7 @@ func (c Class) String() string {
 
 var stateNames = [...]string{"queued", "prefill", "think", "output", "done", "failed"}
 
-// String is the state's name in lower case.
+// String returns the state's name in lower case.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -27,7 +27,7 @@ func (s State) String() string {
 
 var outcomeNames = [...]string{"ok", "aborted", "kvfull", "failed", "late"}
 
-// String is the outcome's name in a trace.
+// String returns the outcome's name in a trace.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -37,7 +37,7 @@ func (o Outcome) String() string {
 
 var sliceNames = [...]string{"prefill", "decode", "probe"}
 
-// String is the kind's name in a trace.
+// String returns the kind's name in a trace.
 func (k SliceKind) String() string {
 	if int(k) < len(sliceNames) {
 		return sliceNames[k]
@@ -45,7 +45,7 @@ func (k SliceKind) String() string {
 	return "slice" + strconv.Itoa(int(k))
 }
 
-// String is Append's text.
+// String returns the text that Append writes.
 func (p *Plan) String() string { return string(p.Append(nil, "")) }
 
 // Append appends the plan as lines of text, each after the prefix: one line for the step, then one for every

@@ -169,7 +169,7 @@ func (s *Scheduler) arrive(e *Event) {
 	s.enqueue(r)
 }
 
-// wholeLimit is the longest prompt that a step can compute at once.
+// wholeLimit returns the length in tokens of the longest prompt that a step can compute at once.
 func (s *Scheduler) wholeLimit(e *Event) int {
 	if e.EveryRow {
 		return min(s.cfg.MaxBatch, s.cfg.EveryRows)
@@ -219,6 +219,7 @@ func (s *Scheduler) outcome(e *Event) {
 				}
 				continue
 			}
+			// Guesses count when EvToken or EvFinish says that they came true (Accepted).
 			r.computed += sl.N - sl.Guessed
 			r.guessed, r.drafted = sl.Guessed, sl.Drafted
 			s.charge(r)
@@ -227,9 +228,11 @@ func (s *Scheduler) outcome(e *Event) {
 				s.owedToken++
 			}
 		}
+		// Forget the shortage slowly: the engine may have its cells again, or another step may meet it.
 		if s.good++; s.good >= 64 {
 			s.good, s.lost = 0, s.lost/2
 		}
+	// Nothing to undo: only StepOK counts what a batch computes.
 	case StepAborted:
 	case StepLate:
 		s.tooLate(e)
@@ -256,6 +259,7 @@ func (s *Scheduler) tooLate(e *Event) {
 	}
 	s.lateCredit -= lateEvery
 	s.missedCost(s.plan.Bound.Limit)
+	// The time is lost to the prompts, whose pace forecasts use.
 	s.rate.observe(0, float64(e.Took)+s.overhead.value+float64(s.waited))
 	for i, r := range s.batch {
 		if r != nil && s.plan.Batch[i].Kind == SlicePrefill {

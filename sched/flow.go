@@ -129,7 +129,7 @@ func (s *Scheduler) closeFlow(f *flow) {
 	}
 }
 
-// virtualNow is the least virtual time among the flows of a class that have members. It never goes back.
+// virtualNow returns the least virtual time among the flows of a class that have members. It never goes back.
 func (s *Scheduler) virtualNow(class Class) int64 {
 	c := &s.byClass[class]
 	least, any := int64(0), false
@@ -204,6 +204,7 @@ func (s *Scheduler) insert(r, after *request) {
 		r.next.prev = r
 	}
 	c := &s.byClass[f.class]
+	// Config.BackgroundEvery counts the time since the class was served while it had something to serve.
 	if c.queued == 0 {
 		c.servedAt = s.now
 	}

@@ -1,6 +1,6 @@
 package sched
 
-// logSize is how many decisions a request remembers, and endedSize how many ended requests are remembered.
+// logSize is the number of decisions in a request's log, endedSize the number of ended requests whose logs are kept.
 const (
 	logSize   = 16
 	endedSize = 64

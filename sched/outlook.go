@@ -2,17 +2,17 @@ package sched
 
 import "time"
 
-// Outlook is what other engines on the same device are told of this one: when its answers are due, and how long a step
-// of them takes. The zero value is that of a scheduler without answers.
+// Outlook describes this engine's answers to the other engines on the same device: when they are due, and the duration
+// of a step of them. The zero value is that of a scheduler without answers.
 type Outlook struct {
 	// Target is the tightest ITL target of the answers that get a token in the newest plan's batch: their next tokens
 	// are due so long after its end. 0 = there are none.
 	Target time.Duration
-	// Due is when the most urgent answer that gets none in it is due; 0 = each gets one.
+	// Due is the deadline of the most urgent answer that gets no token in that batch; 0 = each gets one.
 	Due Instant
-	// Step is how long a batch of the answers alone takes, in 95 of 100 cases; 0 = there are none.
+	// Step is the duration that a batch of the answers alone stays below in 95 of 100 cases; 0 = there are none.
 	Step time.Duration
-	// Least is how long the shortest batch takes: Step, or the smallest chunk of a prompt.
+	// Least is the duration of the shortest useful batch: Step, or that of the smallest chunk of a prompt.
 	Least time.Duration
 	// Background: no running request is interactive.
 	Background bool
@@ -36,6 +36,7 @@ func (s *Scheduler) Outlook() Outlook {
 			continue
 		}
 		answers.slice(SliceDecode, r.computed, 1)
+		// Without a token in this batch it is due by its newest one; Target has the answers with one.
 		if target := s.dueAfter(r); r.lastStep != s.step && target > 0 && r.emitted {
 			if due := r.lastEmit.Add(target); o.Due == 0 || due < o.Due {
 				o.Due = due
@@ -60,7 +61,7 @@ func (s *Scheduler) Outlook() Outlook {
 	return o
 }
 
-// dueAfter is the longest time between two tokens of r; 0 = none is promised.
+// dueAfter returns the longest gap between two tokens of r; 0 = r has no target.
 func (s *Scheduler) dueAfter(r *request) time.Duration {
 	if r.phase == Think {
 		return max(s.cfg.ThinkFloor, s.itlTarget(r))
@@ -68,8 +69,8 @@ func (s *Scheduler) dueAfter(r *request) time.Duration {
 	return s.itlTarget(r)
 }
 
-// othersLeave is how many of at most most prompt tokens from position start on fit beside base into the time that other
-// engines leave (EvLimit): for policies that do not predict. It is at least Config.MinPrefill.
+// othersLeave returns the largest chunk of at most most prompt tokens from position start on that fits beside base into
+// the time that other engines leave (EvLimit); at least Config.MinPrefill. It is for policies that do not predict.
 func (s *Scheduler) othersLeave(base load, start, most int) int {
 	if s.limit == 0 {
 		return most

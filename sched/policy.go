@@ -77,6 +77,7 @@ func (b *batcher) decode(r *request, why Reason) {
 // skipped longest ago goes first. Thoughts that progress in step request forks at the same tokens; in the order of the
 // batch the last ones would never get any.
 func (b *batcher) chooseForks() {
+	// Each running request keeps a row and a cell for its next token.
 	s, room := b.s, min(b.left, b.cells)-b.runnable
 	s.due = s.due[:0]
 	for _, r := range s.running {
@@ -146,6 +147,7 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if n > b.left {
 		n, why = b.left, ReasonPrefillBatch
 	}
+	// Every other request without a slice keeps a cell for its next token.
 	spare := b.cells - (b.unserved - 1)
 	if n > spare {
 		n, why = spare, ReasonPrefillCells

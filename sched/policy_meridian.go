@@ -53,15 +53,17 @@ func newMeridian(s *Scheduler) *meridian { return &meridian{newPredictive(s)} }
 // thinkShare is the part of the time left under the target that thinking requests may take while prompts wait.
 const thinkShare = 0.5
 
-// learnedSteps is how many steps the cost model must have seen before it decides about rows of thinking requests.
+// learnedSteps is the number of steps after which the cost model decides about rows of thinking requests.
 const learnedSteps = 8
 
 func (p *meridian) fill(b *batcher) {
 	s := b.s
 	p.split()
 	s.plan.Reason = ReasonNone
+	// Rows are kept for prompts, or answers that fill the batch would stop them.
 	b.keep = p.reserved()
 	rows := p.cfg.MaxBatch - b.keep
+	// Rule 1, and rule 4 while no answer runs.
 	answers, why := p.out, ReasonDecode
 	var yielding []*request
 	if len(answers) == 0 {
@@ -74,6 +76,7 @@ func (p *meridian) fill(b *batcher) {
 	yielding = p.inTurn(b, yielding, rows, ReasonDecode, ReasonDecode, func(_ int, r *request) bool {
 		return p.rowFits(b, r, budget.most)
 	})
+	// While rows are left, the target is why these got none. Without rows they may get those that prompts leave.
 	if s.plan.Tokens < rows && b.left > 0 {
 		for _, r := range yielding {
 			p.skip(b, r, ReasonWaitEndangered)
@@ -82,6 +85,7 @@ func (p *meridian) fill(b *batcher) {
 		yielding = nil
 	}
 	var waiting []*request
+	// Rule 2.
 	if len(p.out) > 0 {
 		share := 1.0
 		if len(p.pre) > 0 {
@@ -90,6 +94,7 @@ func (p *meridian) fill(b *batcher) {
 		now := s.cost.upper(b.load)
 		waiting = p.thoughts(b, rows, now+mul(share, max(0, budget.ms-now)), budget.bounded)
 	}
+	// Rules 3 to 6.
 	p.prompts(b, budget)
 	// The rows that prompts left.
 	if n := min(len(unserved), b.left); n > 0 {
@@ -154,6 +159,7 @@ func (s *Scheduler) yieldsRow(r *request) bool {
 func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (waiting []*request) {
 	return p.inTurn(b, p.think, rows, ReasonThink, ReasonThinkFloor, func(i int, r *request) bool {
 		switch {
+		// No answer of the step has a target that a row could break.
 		case !bounded:
 			return true
 		case b.s.cost.steps < learnedSteps:

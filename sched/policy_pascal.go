@@ -34,6 +34,7 @@ func (p *pascal) fill(b *batcher) {
 	rows := p.cfg.MaxBatch - b.keep
 	// The answers that cannot wait a step move to the front.
 	ms, n := math.Inf(1), len(p.out)
+	// Rule 2: an answer yields only where there is other work.
 	if len(p.think)+len(p.pre) > 0 {
 		n = 0
 		for i, r := range p.out {
@@ -60,6 +61,7 @@ func (p *pascal) fill(b *batcher) {
 		b.decodeAll(behind, rows, ReasonDecode)
 	}
 	answers := behind
+	// Thinking requests are on the way to their answers: the target applies to them, as under meridian.
 	if len(p.out) == 0 {
 		answers = p.think
 	}

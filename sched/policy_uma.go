@@ -137,10 +137,10 @@ func (p *uma) fill(b *batcher) {
 	}
 }
 
-// reserve is how many prompt tokens a step with room for prompts offers at least.
+// reserve returns the fewest prompt tokens that a step with room for prompts offers.
 func (p *uma) reserve() int { return min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)) }
 
-// reserved is how many rows of this step are kept free of answers for prompts.
+// reserved returns the number of rows that answers leave to prompts in this step.
 func (p *uma) reserved() int {
 	n := 0
 	for _, r := range p.pre {
@@ -229,6 +229,7 @@ func (p *uma) plain(n int) float64 {
 }
 
 func (p *uma) observe(plan *Plan, took time.Duration) {
+	// Rows of guesses are no answers: such a step is no measure of answers alone.
 	if plan.PrefillTokens == 0 && plan.GuessedTokens > 0 {
 		return
 	}
@@ -242,6 +243,7 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 		p.answers.add(float64(plan.DecodeTokens), 0.2)
 		return
 	}
+	// Cells bounded it, so it is no measure of the budget.
 	if plan.Reason == ReasonCells {
 		return
 	}

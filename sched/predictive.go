@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// predictive is what the policies with an ITL target have in common: the target of each answer, how much of a prompt
-// fits into the rest of a step (prompts.go), and which prompt goes first.
+// predictive is the common part of the policies with an ITL target: the target of each answer, the size of prompt
+// chunks in the rest of a step (prompts.go), and the order of prompts.
 type predictive struct {
 	s               *Scheduler
 	cfg             *Config
 	out, think, pre []*request // scratch: the running requests of this step, by phase
 	held            int        // steps in a row in which prompts were held
-	turn            int        // steps that served prompts, of several, since the least recently served one went first
-	hasTurn         bool       // it goes first in this step
+	turn            int        // steps that served one of several prompts since the least recently served went first
+	hasTurn         bool       // the least recently served prompt goes first in this step
 	protected       int        // steps that protected first tokens, less the steps since that did not
 	infeasible      bool       // the newest ITL target cannot be met
 	group           together
@@ -27,13 +27,14 @@ func newPredictive(s *Scheduler) predictive {
 }
 
 const (
-	// infeasibleSlack is how much longer than answers alone a step may take when even these miss the target: holding
+	// infeasibleSlack is the limit on a step, relative to answers alone, when even these miss the target: holding
 	// prompts then would stop them and smooth nothing.
 	infeasibleSlack = 1.5
-	// floorSlack is how much longer than the target the smallest chunk of a held prompt may make a step because of its
-	// context, unless that is one token: behind a long one MinPrefill tokens alone can take twice the target.
+	// floorSlack is the limit on a step with the smallest chunk of a held prompt, relative to the target. The chunk
+	// shrinks to meet it, down to one token: behind a long context MinPrefill tokens alone can take twice the target.
 	floorSlack = 1.1
-	// infeasibleClear is the share of the target that answers alone have to come back under.
+	// infeasibleClear is the share of the target below which answers alone make it feasible again; below 1, so that
+	// times around the target do not switch the state in every step.
 	infeasibleClear = 0.9
 	// A step takes at most enoughSteps times what answers alone were measured to take, or enoughShare of the target if
 	// that is more: a longer one gains prompts little, and arrivals wait for its end. A step that gives a prompt its
@@ -46,17 +47,17 @@ const (
 	firstTokens  = 5
 	maxProtected = 12
 	urgentSteps  = 2
-	// restSlack is how many times Config.SoloBudget a step may take that completes all prompts: a few tokens left over
-	// would wait beside answers.
+	// restSlack is the limit on a step that completes all prompts, relative to Config.SoloBudget: a few tokens left
+	// over would wait beside answers.
 	restSlack = 1.25
 	// One step in lateEvery may be given up, which costs prompts 5 % of their time at most, lateMost of them in a row,
 	// because disturbances seldom come alone. Where the machine has become slower, the next steps teach the cost model.
 	lateEvery = 32
 	lateMost  = 4
-	// lateSlower is how many times as long as usual the step of answers alone may take that follows one which is given
-	// up: what slowed that down often lasts.
+	// lateSlower is the slowdown assumed for the step of answers alone that follows a step that was given up: the cause
+	// often lasts.
 	lateSlower = 1.5
-	// fairSlack is how many tokens an owner may be ahead of the others before its prompts go behind theirs.
+	// fairSlack is the lead in computed tokens from which on an owner's prompts go behind those of the others.
 	fairSlack = 2048
 )
 
@@ -84,6 +85,7 @@ func (p *predictive) split() {
 
 // skip records that nothing is computed for r in this step, for the first reason that is given.
 func (p *predictive) skip(b *batcher, r *request, why Reason) {
+	// unserved reserves a cell for each request: one that is counted twice would let a later slice exceed the batch.
 	if r.lastSkip == p.s.step {
 		return
 	}
@@ -105,7 +107,7 @@ func (p *predictive) finish(b *batcher) {
 	}
 }
 
-// reserved is how many rows of this step are kept free of answers for prompts.
+// reserved returns the number of rows that answers leave to prompts in this step.
 func (p *predictive) reserved() int {
 	most, n := min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)), 0
 	for _, r := range p.pre {

@@ -9,7 +9,7 @@ import "time"
 // NumStores is the number of stores outside the pool: memory, disk, fabric, by core's order.
 const NumStores = 3
 
-// Way is what is done about cells outside the pool.
+// Way is a decision about cells outside the pool, or about to leave it.
 type Way uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 
 var wayNames = [numWays]string{"none", "restore", "trial", "compute", "copy", "discard"}
 
-// String is the way's label in metrics.
+// String returns the way's label in metrics.
 func (w Way) String() string { return wayNames[w] }
 
 // Price is a decision and its predictions.
@@ -35,7 +35,7 @@ type Price struct {
 // Prices predicts restores from what they took. The zero value has seen none.
 type Prices struct{ stores [NumStores]storePrice }
 
-// storePrice is what restores from one store took.
+// storePrice is the record of restores from one store.
 type storePrice struct {
 	seen    int
 	first   float64 // ns from the beginning to the first part, mean of the newest
@@ -44,14 +44,15 @@ type storePrice struct {
 }
 
 const (
-	// priceSamples is how many restores from a store are needed for a prediction.
+	// priceSamples is the number of restores from a store that a prediction needs.
 	priceSamples = 3
 	// priceWeight is the weight of the newest restore: the mean is that of about the last five.
 	priceWeight = 0.2
-	// priceMargin is by how much restoring must be slower than computing to be refused: a restore mostly waits, while
-	// every token that is computed delays the other requests.
+	// priceMargin is the factor over the time of computing from which on a restore is refused: a restore mostly waits,
+	// while every token that is computed delays the other requests.
 	priceMargin = 2
-	// priceTrial is how many decisions against a store are followed by a restore all the same.
+	// priceTrial: every so many decisions against a store a restore is made all the same. Else a store that was slow
+	// once would never be measured again.
 	priceTrial = 16
 )
 
@@ -95,6 +96,7 @@ func (p *Prices) Restore(store, n int, compute time.Duration) Price {
 // again takes compute; 0 = unknown.
 func (p *Prices) Copy(store, n int, copying, compute time.Duration) Price {
 	d := Price{WayCopy, p.Predict(store, n), compute}
+	// As in Restore, one of priceTrial decisions is made against the prediction.
 	if d.Restore > 0 && p.refuses(store, d.Restore+copying, compute) && p.stores[store].refused > 0 {
 		d.Way = WayDiscard
 	}

@@ -16,13 +16,13 @@ import (
 // undatedTarget is the TTFT target that orders requests without one.
 const undatedTarget = 10 * time.Second
 
-// promiseMargin is what a forecast is multiplied by before it is compared with a strict target: a promise is kept in
-// 95 of 100 cases, and forecasts are means.
+// promiseMargin multiplies a forecast before it is compared with a strict target: a promise is kept in 95 of 100 cases,
+// and forecasts are means.
 const promiseMargin = 1.6
 
-// dueAt is when an arrival's first token is due. Without a target it does not depend on Event.QueuedFor, so that these
-// requests stay in the order in which they came. A request with a target that is not strict
-// goes behind the promises that are due within undatedTarget.
+// dueAt returns the deadline of an arrival's first token, by which it is queued. Without a target it does not depend on
+// Event.QueuedFor, so that these requests stay in the order in which they came. A request with a target that is not
+// strict goes behind the promises that are due within undatedTarget.
 func (s *Scheduler) dueAt(e *Event) Instant {
 	undated := s.now.Add(undatedTarget)
 	if e.TargetTTFT <= 0 || !s.byTarget {
@@ -143,6 +143,7 @@ func (s *Scheduler) breaches(e *Event) breach {
 			return breach{t.reason, t.target, step}
 		}
 	}
+	// A promise that is broken without e too is no reason to reject e.
 	if target := s.tightestPromise(); s.answerStep(e, target) > target && s.answerStep(nil, target) <= target {
 		return breach{ReasonMissesITL, target, 0}
 	}
@@ -159,7 +160,7 @@ func (s *Scheduler) breaches(e *Event) breach {
 	return breach{}
 }
 
-// tightestPromise is the least ITL target that a strict request has been promised.
+// tightestPromise returns the least ITL target that a strict request has been promised.
 func (s *Scheduler) tightestPromise() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, r := range s.requests {
@@ -170,9 +171,9 @@ func (s *Scheduler) tightestPromise() time.Duration {
 	return least
 }
 
-// answerStep is how long a step of the running answers and that of e, if there is one, takes in 95 of 100 cases; 0 =
-// nothing was learned. Of the background answers that yield to a target, it has as many as give each its token within
-// Config.ThinkFloor, the longest ones.
+// answerStep returns the duration that a step of the running answers, and of e's if e is not nil, stays below in 95 of
+// 100 cases; 0 = nothing was learned. Of the background answers that yield to a target, it has as many as give each its
+// token within Config.ThinkFloor, the longest ones.
 func (s *Scheduler) answerStep(e *Event, target time.Duration) time.Duration {
 	if s.cost.steps < learnedSteps {
 		return 0
@@ -205,6 +206,7 @@ func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
 	class, _ := s.policy.lane(e.Class, e.Owner)
 	f := &s.forecast
 	f.jobs = f.jobs[:0]
+	// Prompts of lower classes go behind e, so they delay nothing.
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
 			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0,
@@ -264,6 +266,7 @@ func (s *Scheduler) sequenceTimes(jobs []job) {
 		for len(s.running) > ends && (free < 0 || cells < 0 && mean > 0) {
 			ends++
 			free++
+			// Which request ends first is not known, so each end frees the mean.
 			cells += mean
 		}
 		if free < 0 {
@@ -276,8 +279,8 @@ func (s *Scheduler) sequenceTimes(jobs []job) {
 	}
 }
 
-// turnoverGap is the mean time between two ends of requests while others wait, in ns. Before any was measured the
-// running requests are taken to generate all that they may.
+// turnoverGap returns the mean time between two ends of requests while others wait, in ns. Before any was measured the
+// running requests are assumed to reach their token limits.
 func (s *Scheduler) turnoverGap() float64 {
 	if s.turnover.gap.any || len(s.running) == 0 {
 		return s.turnover.gap.value
@@ -292,7 +295,7 @@ func (s *Scheduler) turnoverGap() float64 {
 	return s.cost.predict(l) * 1e6 * float64(left) / float64(n*n)
 }
 
-// promptPace is the time that a prompt token takes, in ns: at the pace of recent steps, or by the cost model if nothing
+// promptPace returns the time of a prompt token in ns: at the pace of recent steps, or by the cost model if nothing
 // runs.
 func (s *Scheduler) promptPace() float64 {
 	if s.rate.tokens.any && (len(s.running) > 0 || s.cost.prompts == 0) {
@@ -307,10 +310,11 @@ func (s *Scheduler) promptPace() float64 {
 	return s.cost.predict(l) * 1e6 / n
 }
 
-// toCompute is how many tokens of its prompt or history r is expected to compute until its next token: one at least.
+// toCompute returns the number of tokens of its history that r is expected to compute before its next token, at least
+// 1. Tokens that running requests or a store probably have are left out.
 func (r *request) toCompute() int { return max(1, r.left()-max(r.hint, r.spared)) }
 
-// promised is the deadline of a promise that r has been given and that is still open; never = none.
+// promised returns the deadline of the promise of r's first token while it is open; never = none.
 func (r *request) promised() Instant {
 	if r.strict && r.generated == 0 {
 		return r.deadline

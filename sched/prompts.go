@@ -12,8 +12,8 @@ type stepBudget struct {
 	// protectFirstTokens: an answer has just begun. Its first words are waited for, so prompts make way.
 	protectFirstTokens bool
 	others             bool // the answers of other engines bound it (EvLimit)
-	// left is how much time there is until the first of the answers' next tokens is late, alone how long a step of the
-	// answers alone takes in 95 of 100 cases; in ms. 0 = not known, or the target cannot be met.
+	// left is the time until the first of the answers' next tokens is late, alone the duration of a step of the answers
+	// alone that 95 of 100 stay below; in ms. 0 = not known, or the target cannot be met.
 	left, alone float64
 }
 
@@ -26,7 +26,7 @@ func (b stepBudget) within(limit float64) stepBudget {
 	return b
 }
 
-// limitMs is EvLimit's limit less what lies between two batches, in ms; 0 = none.
+// limitMs returns EvLimit's limit less the overhead between two batches, in ms; 0 = none.
 func (s *Scheduler) limitMs() float64 {
 	if s.limit == 0 {
 		return 0
@@ -39,7 +39,7 @@ func (p *predictive) budget(b *batcher, answers []*request) stepBudget {
 	return p.ownBudget(b, answers).within(p.s.limitMs())
 }
 
-// ownBudget is budget without the answers of other engines.
+// ownBudget returns the budget without the answers of other engines.
 func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	const far = time.Duration(1<<63 - 1)
 	target, left, begun := far, far, false
@@ -70,8 +70,9 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	case plain < infeasibleClear*t:
 		p.infeasible = false
 	}
-	// The margin is part of the bound that chunks are measured by.
+	// Chunks are sized by upper, which includes the margin, so the limit below must include it too.
 	plain *= p.s.cost.margin()
+	// Rule 7 of meridian.
 	if p.infeasible {
 		ms = max(ms, infeasibleSlack*plain)
 	}
@@ -85,9 +86,9 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	return budget
 }
 
-// bound is when a step of answers and prompts is better given up: when there is just time left for a step of the
-// answers alone. What the prompts have computed in it is lost, so it is done at most once in lateEvery such steps, up
-// to lateMost times in a row.
+// bound returns the times at which a step of answers and prompts is given up: while there is just time left for a step
+// of the answers alone. What the prompts have computed in it is lost, so it is done at most once in lateEvery such
+// steps, up to lateMost times in a row.
 func (p *predictive) bound(budget *stepBudget) Bound {
 	s := p.s
 	s.lateCredit = min(s.lateCredit+1, lateMost*lateEvery)
@@ -152,7 +153,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 		p.protected = max(0, p.protected-1)
 	}
 	f.report()
-	if f.total > 0 && f.budget.left > 0 && f.stopped != ReasonPrefillFloor { // which is meant to be late
+	if f.total > 0 && f.budget.left > 0 && f.stopped != ReasonPrefillFloor { // a floor chunk is late on purpose
 		p.s.plan.Bound = p.bound(&f.budget)
 	}
 }
@@ -214,6 +215,8 @@ func (f *promptFill) add(r *request) (more bool) {
 	}
 	got := f.b.prefill(r, n, reason)
 	f.total += got
+	// The budget cut this chunk, so the next prompt has none either. Where cells or rows cut it (got < n), another
+	// prompt may still fit.
 	if got < most && got == n || reason == ReasonPrefillFloor {
 		f.stopped = reason
 		return false
@@ -233,9 +236,11 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 	if least := min(f.minChunk, most); n < least && f.total == 0 {
 		n = max(n, f.fits(f.budget.most, r, least)) // only what the target leaves makes the smallest chunk smaller
 	}
+	// A step may take the whole target where it ends the wait for a first token.
 	if n < most && most == r.left() && awaitsFirstToken(r) && f.fits(f.budget.most, r, most) == most {
 		n = most
 	}
+	// Rule 5 of meridian: the first words of the answers that have just begun go before this prompt.
 	if f.protect && !(awaitsFirstToken(r) && r.left() <= urgentSteps*n) {
 		n = 0
 	}
@@ -269,6 +274,7 @@ func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason)
 		return max(n, least), reason
 	case f.p.held >= f.p.cfg.MaxHeld && n < f.minChunk:
 		return least, ReasonPrefillFloor
+	// Prompts that are held continue only with a chunk that is worth the step.
 	case f.p.held > 0 && n < least:
 		return 0, reason
 	}

@@ -253,7 +253,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonEmbedded: {"embedded", "It ended because the embedding of its text was complete."},
 }
 
-// String is the metric label: short, snake_case, stable.
+// String returns the metric label: short, snake_case, stable.
 func (r Reason) String() string {
 	if r < numReasons && reasonText[r].label != "" {
 		return reasonText[r].label

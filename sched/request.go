@@ -106,13 +106,13 @@ type request struct {
 
 const never = Instant(math.MaxInt64)
 
-// history is the number of tokens that must be in the KV pool before the next one can be sampled.
+// history returns the number of tokens that must be in the KV pool before the next one can be sampled.
 func (r *request) history() int { return r.prompt + r.generated }
 
-// left is the number of them that still have to be computed, ≥ 1 while it runs.
+// left returns the number of tokens of the history that still have to be computed, ≥ 1 while r runs.
 func (r *request) left() int { return r.history() - r.computed }
 
-// least is how many tokens of it a step computes at least.
+// least returns the length of its smallest slice: one token, or all that is left of a prompt that cannot be cut.
 func (r *request) least() int {
 	if r.whole {
 		return max(1, r.left())
@@ -120,15 +120,15 @@ func (r *request) least() int {
 	return 1
 }
 
-// own is the number of cells that become free when it makes way.
+// own returns the number of cells that a preemption of r frees.
 func (r *request) own() int { return r.computed - r.shared }
 
-// footprint is the number of own cells that it will hold soon: its history and a little growth.
+// footprint returns the number of own cells that r will hold soon: its history and a little growth.
 func (r *request) footprint(reserve int) int {
 	return r.history() - max(r.shared, r.hint) + min(reserve, r.growth())
 }
 
-// growth is the number of cells that its answer will hold at most beside its history.
+// growth returns the most cells that the rest of r's answer can need.
 func (r *request) growth() int {
 	if r.fill {
 		return 0
@@ -136,12 +136,12 @@ func (r *request) growth() int {
 	return r.max - r.generated
 }
 
-// owed is the number of tokens of its prompt that its flow will still be charged for.
+// owed returns the number of tokens of r's prompt that its flow will still be charged for.
 func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
 
 func (r *request) decoding() bool { return r.state == Think || r.state == Output }
 
-// claim is what the block manager is told of a running request when it decides which one gives up its cells.
+// claim describes a running request to the block manager, which decides by claims which request gives up its cells.
 func (s *Scheduler) claim(r *request) blocks.Claim {
 	c := blocks.Claim{Resting: r.paused, Background: r.flow.class == Background, Tier: blocks.Prefix}
 	switch {
@@ -214,13 +214,14 @@ func (s *Scheduler) takeSeq() int32 {
 	return -1
 }
 
-// leave takes r's sequence away, with which it gives up so many cells, and adds the Release to the plan.
+// leave takes r's sequence away, which frees gives cells, and adds the Release to the plan.
 func (s *Scheduler) leave(r *request, why Reason, final bool, gives int) {
 	rel := Release{Req: r.id, Seq: r.seq, Reason: why, Final: final}
 	if s.cfg.Prefix && !final {
 		if rel.Phase = Prefill; r.generated > 0 {
 			rel.Phase = r.phase
 		}
+		// The caller turns its cells into a cached prefix first; only then its ledger says how many of them are free.
 		s.plan.Again = true
 	}
 	s.plan.Release = append(s.plan.Release, rel)
@@ -234,7 +235,7 @@ func (s *Scheduler) leave(r *request, why Reason, final bool, gives int) {
 	}
 }
 
-// vacate takes r out of the running requests. It gives up so many cells.
+// vacate takes r out of the running requests, which frees gives cells.
 func (s *Scheduler) vacate(r *request, gives int) {
 	s.seqs[r.seq] = false
 	r.seq = -1
@@ -262,7 +263,7 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	}
 }
 
-// givenUp is how many cells requests can have once r has ended, as its last event says.
+// givenUp returns the number of cells that the end of r frees, as its last event says.
 func (s *Scheduler) givenUp(r *request, e *Event) int {
 	switch {
 	case e.Cells < 0 || e.Cells > s.cfg.Cells:
@@ -274,14 +275,14 @@ func (s *Scheduler) givenUp(r *request, e *Event) int {
 	return e.Cells
 }
 
-// finaliseUntold ends r for good by the scheduler's decision. What it gives up is an estimate, because other
-// sequences may share its cells by now: no batch is decided before the caller has said what there is.
+// finaliseUntold ends r for good by the scheduler's decision. The number of cells that it frees is an estimate, because
+// other sequences may share them by now: no batch is decided before the next EvCells.
 func (s *Scheduler) finaliseUntold(r *request, why Reason) {
 	s.plan.Again = s.plan.Again || s.cfg.Prefix
 	s.finalise(r, why, r.own())
 }
 
-// finalise ends r for good. It gives up so many cells.
+// finalise ends r for good, which frees gives cells.
 func (s *Scheduler) finalise(r *request, why Reason, gives int) {
 	wasRunning := r.seq >= 0
 	s.ended.note(r, s.now, why)
@@ -331,9 +332,10 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	s.requeue(r)
 }
 
-// fallBack ranks the requests that were preempted for cells in this Step behind those that the block manager spared
-// for their claims, so that an answer is not preempted later for a thought that was preempted for it. Its place in
-// the Step is behind every preemption: a request that has left in the same Step too costs no other one its rank.
+// fallBack ranks the requests that were preempted for cells in this Step behind those that the block manager spared for
+// their claims, so that an answer is not preempted later for a thought that was preempted for it. It runs after all
+// preemptions of the Step, because a spared request that was preempted in the same Step must not lower another one's
+// rank.
 func (s *Scheduler) fallBack() {
 	for _, r := range s.victims {
 		rank := r.rank

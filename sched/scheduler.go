@@ -39,10 +39,11 @@ type Scheduler struct {
 	owedStep  bool
 	owedToken int // rows of a successful step that no event has answered yet
 
-	// cells is how many cells requests could have when this Step began; freed is how many they gave up in it. The
-	// caller's ledger says (EvCells), or without Config.Prefix the tokens that running requests have computed.
+	// cells is the number of cells that requests could be given when this Step began: EvCells, or without Config.Prefix
+	// the pool less the tokens that running requests have computed. freed is the number given up within this Step.
 	cells, freed int
-	// lost is how many cells the engine seems to lack: learned from StepKVFull, halved now and then.
+	// lost is the number of cells of the ledger that the engine seems to lack: learned from StepKVFull, halved after
+	// every 64 steps that succeeded.
 	lost     int
 	good     int // StepOK outcomes since lost was last halved
 	kvTokens int // tokens of the previous batch, if its outcome was StepKVFull; else 0
@@ -154,6 +155,8 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 		s.apply(&in[i])
 	}
 	s.reconcile()
+	// The order counts: running requests have their cells before others start, and rejectExcess comes after admit,
+	// because a request that starts at once needs no place in the queue.
 	s.risk = s.endangered()
 	s.preemptForCells()
 	s.admit()
@@ -263,7 +266,7 @@ func (s *Scheduler) wakeAt() Instant {
 	return at
 }
 
-// guard is what fill did for the ITL target.
+// guard records how fill enforced the ITL target in this Step.
 type guard struct {
 	state      GuardState
 	infeasible bool
@@ -275,12 +278,12 @@ type guard struct {
 // not part of it: EvLimit and the time since the newest token have them.
 func (s *Scheduler) observeGap(took time.Duration) {
 	gap := max(0, float64(s.now.Sub(s.began)-took-s.waited))
-	// The cut leaves out restores, and machines that slept.
+	// The limit keeps a restore between two steps, or a machine that slept, from raising the mean.
 	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
 }
 
-// Cost returns what the cost model has learned, for Config.Cost of a later run: of the number of threads that the first
-// EvThreads named, whatever is in use now.
+// Cost returns the state of the cost model for Config.Cost of a later run. It is that of the number of threads that the
+// first EvThreads named, because the next start begins with as many, whatever is in use now.
 func (s *Scheduler) Cost() CostState { return s.settledCost().state() }
 
 // Stats returns the gauges after the newest Step.

@@ -89,7 +89,7 @@ type script struct {
 	unavailable int
 }
 
-// cells is how many cells requests can have.
+// cells returns the number of cells that requests can be given.
 func (sc *script) cells() int {
 	n := sc.s.cfg.Cells - sc.unavailable
 	for _, own := range sc.own {

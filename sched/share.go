@@ -148,6 +148,7 @@ func (s *Scheduler) pickExcess(why Reason, waiting func(*user) (int, *request)) 
 			v, most = r, n
 		}
 	}
+	// It was accepted in an earlier Step, so it is told that another user's request took its place.
 	if v.bornAt != s.step {
 		why = ReasonDisplaced
 	}
@@ -161,7 +162,7 @@ type excess struct {
 	why Reason
 }
 
-// share is how many sequences each user with live requests may have while others wait, at least 1.
+// share returns the number of sequences that each user with live requests may hold while others wait, at least 1.
 func (s *Scheduler) share() int { return max(1, s.cfg.MaxRunning/max(1, len(s.users))) }
 
 // first returns the request of a class that is tried next: the one that fairFirst chooses, unless a promised one is due
@@ -181,7 +182,8 @@ func (s *Scheduler) first(class Class) *request {
 	return best
 }
 
-// stillDue is when r is due beside promises: one that has missed its target, or was not promised it, counts as without.
+// stillDue returns the deadline of r as promises count it. A request that has missed its target without a promise
+// counts as one without a target.
 func (s *Scheduler) stillDue(r *request) Instant {
 	if r.due < s.now && r.promised() == never {
 		return max(r.due, r.arrivedAt.Add(undatedTarget))
@@ -274,8 +276,8 @@ func (s *Scheduler) shareOwed(r *request) bool {
 		(waited >= aheadGraces*s.cfg.ShareGrace || r.flow.vt-s.virtualNow(r.flow.class) <= fairSlack)
 }
 
-// aheadGraces is how many times Config.ShareGrace a request waits for its share when its user is ahead of the others by
-// more than fairSlack tokens.
+// aheadGraces × Config.ShareGrace is the wait of a request for its share when its user is ahead of the others by more
+// than fairSlack tokens.
 const aheadGraces = 5
 
 // dueBefore reports whether a is owed a sequence and its user runs fewer than b's; then b's class does not precede a's.
@@ -294,13 +296,14 @@ func (s *Scheduler) overShare(o, r *request) bool {
 	case u.running-u.leaving > s.share(), s.overCells(u):
 		return true
 	case u.running-u.leaving == 1 && s.cfg.Prefix && o.own() > s.capacity()/len(s.users):
-		// The only request of its user: it continues from its cached prefix, and has had time to progress.
+		// The only request of its user. It continues from its cached prefix; without Config.Prefix it would compute
+		// everything again and might never end.
 		return s.now.Sub(o.startedAt) >= aloneGraces*s.cfg.ShareGrace
 	}
 	return false
 }
 
-// aloneGraces is how many times Config.ShareGrace a user's only running request runs before it is preempted for a
+// aloneGraces × Config.ShareGrace is the time that a user's only running request gets before it is preempted for a
 // share.
 const aloneGraces = 8
 

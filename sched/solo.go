@@ -30,8 +30,8 @@ func (s *Scheduler) soloFits(start, most int) int {
 // 11.9, 128 11.1, 512 10.6.
 const soloTokens = 512
 
-// soloMs is how long such a step may take: Config.SoloBudget, and where soloTokens take longer, up to Config.SoloLimit.
-// base is in the batch already; the first prompt is at position start.
+// soloMs returns the limit on such a step in milliseconds: Config.SoloBudget, or where soloTokens take longer, their
+// time up to Config.SoloLimit. base is in the batch already; the first prompt is at position start.
 func (s *Scheduler) soloMs(base load, start int) float64 {
 	ms := float64(s.cfg.SoloBudget) / 1e6
 	if limit := float64(s.cfg.SoloLimit) / 1e6; limit > ms {

@@ -35,14 +35,14 @@ const (
 	ownWeight = 2
 	ownMemory = 12
 	allMemory = 128
-	// chanceDoubt is how many standard deviations below its record a chance is taken to be. With 0, four streams whose
-	// guesses come true in 95 of 100 cases have 0.96 of the tokens/s (simulated); with 1, those of 50 have 0.9.
+	// chanceDoubt is the number of standard deviations by which a recorded chance is lowered. With 0, four streams
+	// whose guesses come true in 95 of 100 cases have 0.96 of the tokens/s (simulated); with 1, those of 50 have 0.9.
 	chanceDoubt = 0.5
 	// Before the first comparison a guess comes true in half of the cases.
 	firstChance, firstWeight = 0.5, 2
-	// backgroundWorth is what a token of a background request is worth, one of an interactive request being 1.
+	// backgroundWorth is the weight of a background request's token; that of an interactive request is 1.
 	backgroundWorth = 0.5
-	// guessMargin is how much more than the rest of the step a row has to yield: the price is an estimate.
+	// guessMargin is the yield that a row needs, relative to the rest of the step: the price is an estimate.
 	guessMargin = 1.05
 	// After trialFirst steps with guesses of at least goodChance that are not worth their rows, trialRows are computed:
 	// the price may be an error of the cost model. The interval doubles up to trialEvery.
@@ -57,7 +57,7 @@ const (
 	alike = 12
 )
 
-// record is how often guesses came true, with exponential forgetting.
+// record counts the guesses that came true, of those compared, with exponential forgetting.
 type record struct{ right, total float64 }
 
 func (c *record) add(right int, wrong bool, memory float64) {
@@ -80,7 +80,7 @@ func phaseIndex(p State) int {
 	return 0
 }
 
-// guesses is what the scheduler knows about guesses in general.
+// guesses is the state of speculation over all requests: acceptance, and trials of the price of a row.
 type guesses struct {
 	all      trust
 	open     []guessRow // scratch of speculate
@@ -114,12 +114,12 @@ type guessStep struct {
 	room  int     // the most
 }
 
-// fast is how many tokens' worth a further row has to yield per millisecond.
+// fast returns the yield in tokens per millisecond from which on a further row pays.
 func (p *guessStep) fast() float64 { return mul(guessMargin, p.value/p.step) }
 
 func newGuesses(running int) guesses { return guesses{open: make([]guessRow, 0, running)} }
 
-// chance is how likely each guess of a grade comes true for r, given those before it.
+// chance returns the probability that a guess of a grade comes true for r, given that those before it have.
 func (s *Scheduler) chance(r *request, grade int) float64 {
 	p, _ := s.record(r, grade)
 	return p
@@ -191,6 +191,7 @@ func (s *Scheduler) speculate(b *batcher) {
 		return
 	}
 	why := ReasonDraftUnlikely
+	// These bound the step before any price is compared.
 	switch {
 	case s.promptsWait():
 		why, p.room = ReasonDraftPrompts, 0
@@ -211,6 +212,7 @@ func (s *Scheduler) speculate(b *batcher) {
 	}
 	taken := ReasonDraft
 	switch p.room = limited; {
+	// Only where the price of the rows was the reason: a trial cannot make room or time.
 	case p.added == 0 && why == ReasonDraftUnlikely && s.trialDue():
 		s.guessTrial(b, &p, trialRows)
 		taken, g.trial = ReasonDraftTrial, p.added > 0
@@ -287,6 +289,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 				}
 			}
 		}
+		// A forced round is a trial of the draft model: it is made although it seems not to pay.
 		if round := s.draftRound(b, p); round.rows > 0 && (round.rate >= rate || round.forced) {
 			if !s.guessFits(round.batch, round.draft, round.rows, p) {
 				return false
@@ -306,7 +309,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 	return true
 }
 
-// worth is what a token of r is worth.
+// worth returns the weight of one token of r in the yield of a step.
 func (r *request) worth() float64 {
 	if r.flow.class == Background {
 		return backgroundWorth
@@ -324,8 +327,8 @@ func (s *Scheduler) promptsWait() bool {
 	return false
 }
 
-// guessLimit is the time in milliseconds that the ITL targets of the batch's answers leave for the step, and the
-// answers of other engines (EvLimit).
+// guessLimit returns the time in milliseconds that the ITL targets of the batch's answers, and the answers of other
+// engines (EvLimit), leave for the step.
 func (s *Scheduler) guessLimit(b *batcher) float64 {
 	if others := s.limitMs(); others > 0 {
 		return min(others, s.ownGuessLimit(b))
@@ -356,7 +359,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 		return math.Inf(1)
 	}
 	limit, plain := float64(left)/1e6-mul(s.overhead.value, 1e-6), s.cost.predict(b.load)
-	if plain > limit { // where the tokens alone miss the target, fewer steps are all that helps
+	if plain > limit { // missed without guesses too: then only more tokens per step help
 		return mul(infeasibleSlack, mul(plain, s.cost.margin()))
 	}
 	return limit
@@ -373,7 +376,7 @@ func (s *Scheduler) guessFits(batch, draft load, rows int, p *guessStep) bool {
 	return s.cost.upper(batch) <= left
 }
 
-// withGuess is the batch's load with one more row of c's request.
+// withGuess returns the batch's load with one more row of c's request.
 func (s *Scheduler) withGuess(b *batcher, c *guessRow) load {
 	l, sl := b.load, &s.plan.Batch[c.i]
 	l.extend(SliceDecode, sl.Start+sl.N, 1)
@@ -432,8 +435,8 @@ func (s *Scheduler) guessTrial(b *batcher, p *guessStep, most int) {
 	}
 }
 
-// learnPrice is told how long the newest batch took. A trial that was cheaper than expected is repeated in the step
-// after the next.
+// learnPrice compares the time of the newest batch with its prediction. A trial that was cheaper than expected is
+// repeated in the step after the next.
 func (s *Scheduler) learnPrice(took time.Duration) {
 	g, p := &s.guesses, &s.plan
 	g.most = max(g.most, p.GuessedTokens)
@@ -469,8 +472,8 @@ func (s *Scheduler) renumber() {
 type Guessing struct {
 	Why   Reason  // the newest decision; ReasonNone = there was none
 	Since Instant // when the decisions for that reason began
-	// Chance is how likely a guess of the newest grade comes true, in its phase; one of the draft model where that is
-	// what Why is about.
+	// Chance is the probability that a guess of the newest grade comes true in the request's phase, or one of the draft
+	// model where Why is about that.
 	Chance float64
 }
 

@@ -12,8 +12,8 @@ const (
 	togetherShare = 0.75
 	// togetherLeast is the fewest prompts that wait for each other.
 	togetherLeast = 4
-	// togetherFor is how long a prompt waits for others at most, and all of them take by the cost model. It waits once:
-	// when its group has ended without it, it waits for no other.
+	// togetherFor limits the wait of a prompt for others, with the time that all of them take by the cost model. A
+	// prompt waits once: when its group has ended without it, it waits for no other.
 	togetherFor = 2500 * time.Millisecond
 	// togetherSteps × Config.MaxRunning is the same in steps.
 	togetherSteps = 4
@@ -51,6 +51,7 @@ func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
 	if waiting < togetherLeast || left == 0 || s.cost.prompts == 0 {
 		return false
 	}
+	// The answers leave the prompts enough of each step to begin one by one.
 	if s.cost.upper(rows) < mul(1-togetherShare, target) {
 		return false
 	}

@@ -22,7 +22,7 @@ const (
 	Interactive Class = iota
 	Background
 
-	// NumClasses is how many there are, for arrays indexed by Class.
+	// NumClasses is the number of classes, for arrays indexed by Class.
 	NumClasses
 )
 
@@ -96,7 +96,7 @@ const (
 	EvCells
 )
 
-// Outcome is what Decode did with a plan's batch.
+// Outcome is the result of Decode for a plan's batch.
 type Outcome uint8
 
 const (
@@ -213,12 +213,13 @@ type Slice struct {
 	// Row is the batch index of the logits row of the history's last token, or -1 when the slice does not end the
 	// history. The Guessed tokens stand behind that one, and each of them has a row too.
 	Row int
-	// Guessed is how many of the N tokens are guesses of the caller for what comes behind the history (Event.Offer).
+	// Guessed is the number of the N tokens that are guesses of the caller for the tokens after the history
+	// (Event.Offer).
 	Guessed int
 	// Drafted: the Guessed tokens are the draft model's (Event.Draft), which guesses them before Decode.
 	Drafted bool
-	// Feed is how many tokens of the history the draft model computes before Decode, from the first one that it lacks
-	// on: all of them with Drafted.
+	// Feed is the number of history tokens that the draft model computes before Decode, from the first one that it
+	// lacks on: all of them with Drafted.
 	Feed   int
 	Kind   SliceKind
 	Reason Reason
@@ -254,8 +255,8 @@ type Rejection struct {
 	Target, Predicted time.Duration
 }
 
-// Plan is what to do until the next Step, in this order: Release, Reject, Start, then decode Batch. Its slices belong
-// to the scheduler and are valid until the next Step.
+// Plan is the decision of one Step. Carry it out in this order: Release, Reject, Start, then decode Batch. Its slices
+// belong to the scheduler and are valid until the next Step.
 type Plan struct {
 	Release []Release
 	Reject  []Rejection
@@ -264,8 +265,8 @@ type Plan struct {
 	// Again: the batch is empty because it is not decided yet. Carry out Release and Start, then call Step at once with
 	// the answers to Start and, if it changed, EvCells. Only with Config.Prefix.
 	Again bool
-	// Reclaim is how many more cells the only request that could run needs: unpin prefixes. If Again is set too and the
-	// cells do not come, the request fails.
+	// Reclaim is the number of cells that the only request that could run still needs: unpin prefixes. If Again is set
+	// too and the cells do not come, the request fails.
 	Reclaim int
 	WakeAt  Instant // call Step again at this later time even without an event; 0 = only on an event
 
@@ -290,7 +291,7 @@ type Bound struct {
 	Limit  time.Duration // it is given up if it is going to take longer
 }
 
-// GuardState is what the ITL target does to prompts.
+// GuardState is the effect of the ITL target on prompts.
 type GuardState uint8
 
 const (

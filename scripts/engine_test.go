@@ -162,7 +162,8 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// names are what a build on the tree may call it by: the sum of its sources, or its commit where they are unchanged.
+// names returns the names by which a build may identify the tree: the sum of its sources, or its commit where they are
+// unchanged.
 func names(t *testing.T, tree string) (names []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "./engine-sum.sh", tree).Output()

@@ -34,7 +34,7 @@ fi
 built=build/package/$arch
 mkdir -p dist
 echo "building for $arch in $built: the first time llama.cpp is compiled, five minutes on two cores"
-CGO_ENABLED=1 make build BIN="$built/bin" MARCH="$march" VERSION="$version"
+CGO_ENABLED=1 make build TAGS=otlp BIN="$built/bin" MARCH="$march" VERSION="$version"
 # Completions and manual pages are written by programs of this machine.
 native=$built/bin
 if [ -n "${GOARCH:-}" ]; then

@@ -4,14 +4,17 @@
 #
 # MODEL is builtin, a GGUF file, a model that `uma-cli models` lists, or a name of models.lock. Without it and without
 # -m it is qwen2.5-coder-0.5b of models.lock where that can be fetched, the same from the hub where only that can be
-# reached, else the built-in model.
+# reached, else the built-in model. It is fetched while the programs are built, and so is what Go builds them from.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 ask=${1:-}
 [ $# -gt 0 ] && shift
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uma-run.XXXXXX")
-pid=
+pid= fetcher= modules=
 stop() {
+	for p in $fetcher $modules; do
+		kill "$p" 2>/dev/null && wait "$p" 2>/dev/null
+	done
 	[ -n "$pid" ] && kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null
 	rm -rf "$dir"
 }
@@ -23,12 +26,31 @@ model=${MODEL:-}
 for option in "$@"; do
 	case $option in -m* | --model | --model=* | --models*) given=1 ;; esac
 done
+name=''
 if [ -n "${given:-}${UMA_MODEL:-}" ]; then
 	model=''
 elif [ -z "$model" ] || scripts/models-fetch.sh | grep -qxF "$model"; then
 	name=${model:-qwen2.5-coder-0.5b}
-	model=$(WHY="$dir/why" scripts/models-fetch.sh "$name")
-	case $? in
+	WHY="$dir/why" scripts/models-fetch.sh "$name" >"$dir/model" 2>"$dir/fetching" &
+	fetcher=$!
+fi
+if [ ! -x bin/uma-serve ]; then
+	CGO_ENABLED=0 "${GO:-go}" list -deps ./cmd/uma-serve ./cmd/uma-cli >/dev/null 2>&1 &
+	modules=$!
+fi
+# The variables of the command line reach this make by MAKEFLAGS.
+"${MAKE:-make}" --no-print-directory uma-serve uma-cli || exit
+if [ -n "$name" ]; then
+	told=''
+	while kill -0 "$fetcher" 2>/dev/null; do
+		line=$(grep '^fetching\|^waiting' "$dir/fetching" | tail -n 1)
+		[ "$line" = "$told" ] || echo "$line" >&2
+		told=$line
+		sleep 0.2
+	done
+	wait "$fetcher"
+	code=$? fetcher='' model=$(cat "$dir/model")
+	case $code in
 	0) ;;
 	130) exit 130 ;;
 	*)

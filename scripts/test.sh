@@ -66,7 +66,7 @@ step "build"
 make build
 
 # -tags takes the place of the engine's tags, which make has in GOFLAGS.
-raced=invariants
+raced=invariants${TAGS:+,$TAGS}
 step "race detector and invariants"
 # The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need is
 # compiled first, once.

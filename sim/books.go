@@ -6,7 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// Books is what a server with batch formation uma holds at a moment.
+// Books counts the requests, cells, stored parts and thoughts of a server with batch formation uma at a moment.
 type Books struct {
 	Requests int // that have not ended
 	Waiting  int // of them: those without a place in a batch

@@ -159,7 +159,7 @@ var (
 	LatencyModels   = []string{"blackbox", "roofline", "crossmodel", "trained-roofline", "calibrated"}
 )
 
-// DefaultConfig is what the flags default to.
+// DefaultConfig returns the defaults of the flags.
 func DefaultConfig() Config {
 	return Config{
 		Seed: 42, Scheduler: "fcfs", PriorityPolicy: "constant", BatchFormation: "vllm",

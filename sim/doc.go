@@ -19,6 +19,8 @@
 // one device, by the rules of package arbiter. The measurements are a [Report]; [Config.Collect] decides whether it has
 // a line per request or only aggregates in constant memory.
 //
+// stores.go has the tiers below the pool, thoughtstore.go finished thoughts outside of it.
+//
 // Determinism: nothing here reads a clock, depends on a map's order or uses a global random source. The same
 // configuration and workload give the same bytes.
 package sim

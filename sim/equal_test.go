@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// burst is what 16 equal clients had that asked at the same moment.
+// burst is the result of 16 equal clients that ask at the same moment.
 type burst struct{ done, lastFirst, itl float64 } // ms; the ITL is the 95th percentile
 
 // bursts lets 16 clients ask at the same moment, four times, some ms apart: prompts of 64 tokens, answers of 128.

@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Fault is what is wrong with a tier below the pool.
+// Fault is a fault of a tier below the pool.
 type Fault uint8
 
 const (
@@ -18,10 +18,10 @@ const (
 	Hanging       // reads take hangs times as long
 )
 
-// hangs is how much slower a tier is that hangs.
+// hangs is the factor by which a tier that hangs is slower.
 const hangs = 1000
 
-// Fail sets what is wrong with a tier of TierNames from now on (batch formation uma).
+// Fail sets the fault of a tier of TierNames from now on (batch formation uma).
 func (e *Engine) Fail(tier int, f Fault) error {
 	u, ok := e.formation.(*uma)
 	if !ok || u.stores == nil || tier < tierDisk || tier > tierFabric {

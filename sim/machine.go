@@ -27,7 +27,7 @@ type Turns struct {
 	Limited   int64 `json:"limited"` // of Steps: those whose time the answers of other engines limited
 }
 
-// device is what the engines of a machine take turns on: package arbiter on the virtual clock.
+// device is the lease that the engines of a machine take in turn: package arbiter on the virtual clock.
 type device struct {
 	engines []*Engine
 	claims  []arbiter.Claim // by engine

@@ -81,7 +81,7 @@ func newProcessors(cfg *Config, c *core.Core) *processors {
 		Fixed: cfg.FixedThreads})}
 }
 
-// processes are how many run at a time.
+// processes returns the number of other processes that run at a time.
 func (p *processors) processes(us int64) (n int) {
 	for _, b := range p.cfg.Busy {
 		if at := float64(us) / 1000; at >= b.FromMs && at < b.ToMs {

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/uma-serve/uma-serve/sim/blis"
 
-// State is where a request is, as a report names it.
+// State is a request's state, as a report names it.
 type State uint8
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// Report is what one simulation measured.
+// Report has the measurements of one simulation.
 type Report struct {
 	Config   Config
 	Metrics  *Metrics

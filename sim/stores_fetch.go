@@ -109,7 +109,8 @@ func (t *stores) arrive(c *core.Core, now int64) {
 	}
 }
 
-// next is when the next part will be ready, or the copy of a thought complete; false when none is awaited.
+// next returns the time at which the next part will be ready, or the copy of a thought complete; false when none is
+// awaited.
 func (t *stores) next() (at int64, ok bool) {
 	if t == nil {
 		return 0, false

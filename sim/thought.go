@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// thinkModel is what all thoughts of a server share.
+// thinkModel is the model and configuration that all thoughts of a server share.
 type thinkModel struct {
 	*thinking.Model
 	cfg meridian.Config
@@ -88,8 +88,8 @@ func (t *thought) draw(now int64) {
 	t.next = tok
 }
 
-// output is how many tokens the request generates. The answer behind a thought that was closed by force is as long as
-// it would have been.
+// output returns the number of tokens that the request generates. A forced close of its thought does not change the
+// length of the answer.
 func (t *thought) output() int { return max(1, t.spec.Output-t.saved) }
 
 func (t *thought) Phase() meridian.Phase {

@@ -8,7 +8,7 @@ import (
 )
 
 // thoughts are the finished thoughts outside the pool (--think-evict offload), beside the prefixes: at most a quarter
-// of the host tier's tokens, the oldest gone first. With a fabric they are there, without a bound.
+// of the host tier's tokens, the oldest dropped first. With a fabric they are in the fabric, without a bound.
 type thoughts struct {
 	list   []*outside
 	tokens int64
@@ -30,7 +30,7 @@ func (t *thoughts) arrive(tell func(core.ID), now int64) {
 	t.sent = slices.Delete(t.sent, 0, n)
 }
 
-// next is when the next batch is complete.
+// next returns the time at which the next batch is complete.
 func (t *thoughts) next() (at int64, ok bool) {
 	if len(t.sent) == 0 {
 		return 0, false
@@ -38,7 +38,7 @@ func (t *thoughts) next() (at int64, ok bool) {
 	return t.sent[0].at, true
 }
 
-// outside is one of them.
+// outside is a finished thought outside the pool.
 type outside struct {
 	req    core.ID
 	parts  []*index.Node // P0 and P1 alone count
@@ -102,7 +102,7 @@ func (t *stores) fetchThought(op *core.Op, now int64) {
 	}
 }
 
-// thoughtTier is where thoughts are.
+// thoughtTier returns the tier of thoughts.
 func (t *stores) thoughtTier() core.Tier {
 	if t.fabric {
 		return core.Fabric

@@ -19,7 +19,7 @@ func NewTiers(cfg *Config) *Tiers {
 // Arrive tells core of the parts that are ready at now, microseconds. Call it before each core.Next.
 func (t *Tiers) Arrive(c *core.Core, now int64) { t.arrive(c, now) }
 
-// Next is when the next part will be ready; false when none is awaited.
+// Next returns the time at which the next part will be ready; false when none is awaited.
 func (t *Tiers) Next() (at int64, ok bool) { return t.next() }
 
 // Carry carries op out at now, if it is one of a copy, and adds to res what core is to be told.

@@ -57,7 +57,8 @@ type served struct {
 	core.Request
 	r *request // nil once it has ended
 	t thought
-	// given is how many tokens of its answer its prompt has: 1 when another server has computed that.
+	// given is the number of tokens of its answer that its prompt contains: 1 when another server has computed the
+	// first token.
 	given  int
 	paused bool // its client does not read
 

@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// load is what the plan's batch computes, as the daemon's cost model counts it.
+// load fills b with the work of the plan's batch, as the daemon's cost model counts it.
 func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.step.Plan.Batch), u.step.Plan.PrefillTokens,
 		u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens+u.step.Plan.GuessedTokens

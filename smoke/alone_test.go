@@ -38,9 +38,9 @@ func (s said) text() string {
 	return b.String()
 }
 
-// tie is how near two tokens' log-probabilities are, at most, where ggml's own products and attention may choose
-// either: the last bits of its logits depend on who shares a step and on where cells lie, and Q8_0 rounds what goes
-// into each matrix to 8 bits, so that a last bit may become 1/127 of a block's largest value.
+// tie is the largest difference of two tokens' log-probabilities at which ggml's own products and attention may choose
+// either. The last bits of its logits depend on the other rows of a step and on the positions of cells in the pool.
+// Q8_0 rounds the inputs of each matrix to 8 bits, so that a last bit can become 1/127 of a block's largest value.
 const tie = 0.05
 
 // likeAlone says what is wrong with the n tokens that a request got among others, beside those that it got alone. With

@@ -114,7 +114,7 @@ func (c *crashing) onlySnapshotsAreLeft() {
 	}
 }
 
-// served is what the front tells of a model.
+// served returns the front's report of a model.
 func (c *crashing) served(name string) wire.InfoServed {
 	in := c.info()
 	i := slices.IndexFunc(in.Models, func(m wire.InfoServed) bool { return m.Name == name })

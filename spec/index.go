@@ -9,13 +9,14 @@ package spec
 type Token = int32
 
 const (
-	// MaxWindow is how many of the newest tokens of a text are searched. An Index of them takes 12 bytes a token.
+	// MaxWindow is the number of tokens, the newest of a text, that are searched. An Index of them takes 12 bytes a
+	// token.
 	MaxWindow = 1 << 16
 	// MinMatch is the fewest tokens before the guessed ones that must agree.
 	MinMatch = 2
-	// maxMatch is how many tokens are compared at most; a longer match is not more likely to go on.
+	// maxMatch is the limit on the tokens that are compared; a longer match is not more likely to go on.
 	maxMatch = 32
-	// maxTries is how many earlier places are compared: the newest ones of three equal tokens.
+	// maxTries is the number of earlier places that are compared: the newest ones of three equal tokens.
 	maxTries = 16
 	// settled is the length from which on a match that goes on is kept without a search for a longer one.
 	settled = 8

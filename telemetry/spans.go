@@ -1,3 +1,5 @@
+//go:build otlp
+
 package telemetry
 
 import (
@@ -9,67 +11,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
-
-// Request is what a trace says of one request. The decode loop owns it until Exporter.Ended. A nil *Request records
-// nothing.
-type Request struct {
-	parent trace.SpanContext
-
-	ID    string // the client's
-	Class string // interactive, background
-	Ended string // an eos event's reason, or an error code
-	Error string // message of an error; "" = the request ended with an eos
-
-	// Times; zero = it did not come to that. Think is the opening of the first thought, Thought the end of the newest
-	// one.
-	Arrived, Started, First, Think, Thought, Answer, Last, End time.Time
-
-	PromptTokens, CachedTokens, ThinkTokens, CompletionTokens int
-	CacheTier                                                 string
-
-	parts   []Part
-	dropped int
-}
-
-// Part is a phase of a request that comes several times.
-type Part struct {
-	Name     string // prefill.chunk, restore, preempted
-	From, To time.Time
-	Tokens   int
-	Tier     string // of a restore
-}
-
-// maxParts bounds the parts of a trace: a long prompt beside answers has hundreds of chunks.
-const maxParts = 128
-
-// Add adds a part. It does not allocate once the slice has grown; parts beyond the 128th are counted.
-func (r *Request) Add(p Part) {
-	switch {
-	case r == nil:
-	case len(r.parts) == maxParts:
-		r.dropped++
-	default:
-		r.parts = append(r.parts, p)
-	}
-}
-
-// Resumed ends the newest preemption at t.
-func (r *Request) Resumed(t time.Time) {
-	if r == nil {
-		return
-	}
-	for i := len(r.parts) - 1; i >= 0; i-- {
-		if p := &r.parts[i]; p.Name == preempted && p.To.IsZero() {
-			p.To = t
-			return
-		}
-	}
-}
-
-// Preempted begins a preemption at t.
-func (r *Request) Preempted(t time.Time) { r.Add(Part{Name: preempted, From: t}) }
-
-const preempted = "preempted"
 
 // emit makes the spans of a request.
 func (e *Exporter) emit(r *Request) {

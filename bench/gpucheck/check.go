@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config says what is examined and with which programs.
+// Config selects the models and programs of an examination.
 type Config struct {
 	Bin     string   // folder of uma-serve and of the libraries of back ends
 	Backend string   // "cuda", "vulkan", or "cpu": the processor in the accelerator's place
@@ -27,7 +27,7 @@ type Config struct {
 	Log     io.Writer
 }
 
-// values are what a step found, by name.
+// values are the results of a step, by name.
 type values map[string]any
 
 // Step is one examination. Without Error it passed.
@@ -50,7 +50,7 @@ type Report struct {
 	Steps   []Step  `json:"steps"`
 }
 
-// Failed is how many steps did not pass.
+// Failed returns the number of steps that did not pass.
 func (r *Report) Failed() (n int) {
 	for _, s := range r.Steps {
 		if s.Error != "" {
@@ -65,7 +65,7 @@ type run struct {
 	*Config
 	ctx    context.Context
 	report *Report
-	// saved is called after each step: what is known outlives a machine that is taken away.
+	// saved is called after each step, so that the results so far survive the loss of the machine.
 	saved func(*Report)
 
 	// The start of a server is not part of a step, but of its model's.
@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg Config, saved func(*Report)) *Report {
 	return r.report
 }
 
-// step runs fn within a limit and records what it found. It reports whether fn succeeded.
+// step runs fn within a limit and records its results. It reports whether fn succeeded.
 func (r *run) step(name, model, server string, limit time.Duration,
 	fn func(ctx context.Context, values values) error) bool {
 	found := values{}

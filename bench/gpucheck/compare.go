@@ -9,8 +9,8 @@ import (
 type Agreement struct {
 	Answers int `json:"answers"`
 	Equal   int `json:"equal"`     // token for token
-	Near    int `json:"near_ties"` // parted where the first side held both tokens for nearly as probable
-	// Different: parted although the first side's token was more probable than the other's by more than the limit.
+	Near    int `json:"near_ties"` // differ at a near tie: both tokens were nearly as probable for the first side
+	// Different: they differ although the first side's token was more probable than the other's by more than the limit.
 	Different int     `json:"different"`
 	WorstGap  float64 `json:"worst_gap"` // between the two tokens where answers parted, in nats
 	// Drift is the greatest difference between the two sides' log-probabilities of the chosen tokens, in nats, over the
@@ -19,8 +19,8 @@ type Agreement struct {
 }
 
 // agree compares answers to the same prompts. Where two part, the gap is the first side's log-probability of its token
-// less that of the other's; limit is what may pass for a near tie. A token that is not among the first side's
-// candidates is at least as far as the last of them.
+// less that of the other's; limit is the largest gap of a near tie, in nats. A token that is not among the first side's
+// candidates has an infinite gap.
 func agree(first, other []answer, limit float64) (out Agreement) {
 	for i, a := range first {
 		out.Answers++
@@ -54,7 +54,7 @@ func agree(first, other []answer, limit float64) (out Agreement) {
 	return out
 }
 
-// logprob is the log-probability that a gave a token at a position, if it is among the candidates.
+// logprob returns the log-probability that a gave a token at a position, if it is among the candidates.
 func logprob(a answer, position, token int) (float64, bool) {
 	if position >= len(a.probs) {
 		return 0, false
@@ -66,7 +66,8 @@ func logprob(a answer, position, token int) (float64, bool) {
 	return a.probs[position][i].Logprob, true
 }
 
-// gapAt is how much more probable a's token at a position is than another token; infinite where a has no candidates.
+// gapAt returns the log-probability of a's token at a position minus that of another token, in nats; infinite if one of
+// them is not among a's candidates.
 func gapAt(a answer, position, token int) float64 {
 	own, ok := logprob(a, position, a.tokens[position])
 	if !ok {
@@ -75,7 +76,7 @@ func gapAt(a answer, position, token int) float64 {
 	if its, ok := logprob(a, position, token); ok {
 		return own - its
 	}
-	return math.Inf(1) // less probable than every candidate: how much less is not known
+	return math.Inf(1) // less probable than every candidate, by an unknown gap
 }
 
 // latency are the times of a group of streams.
@@ -107,7 +108,7 @@ func latencyOf(all []answer) (l latency) {
 	return l
 }
 
-// quantile is the smallest of x that is not below a share q of them; 0 for none. It sorts x.
+// quantile returns the smallest of x that is not below a share q of them; 0 for none. It sorts x.
 func quantile(x []float64, q float64) float64 {
 	if len(x) == 0 {
 		return 0

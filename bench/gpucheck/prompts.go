@@ -1,6 +1,6 @@
 package gpucheck
 
-// prompts are what both sides are asked: facts, code, lists, numbers, other languages.
+// prompts are sent to both sides: facts, code, lists, numbers, other languages.
 var prompts = []string{
 	"The capital of France is",
 	"Water boils at a temperature of",

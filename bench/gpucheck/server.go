@@ -87,7 +87,7 @@ func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, 
 	}
 }
 
-// lockedBuffer collects what a process prints.
+// lockedBuffer collects the output of a process.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -166,7 +166,7 @@ type candidate struct {
 	Logprob float64 `json:"logprob"`
 }
 
-// answer is what came, with the times of arrival since the request was sent.
+// answer is a streamed answer, with the tokens' arrivals since the request was sent.
 type answer struct {
 	tokens []int
 	times  []time.Duration

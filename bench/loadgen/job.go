@@ -37,20 +37,20 @@ type Job struct {
 // Record is the result of a request. Times are ns since the start of the run.
 type Record struct {
 	Index int   `json:"index"` // in Job.Requests
-	Due   int64 `json:"due"`   // when it should have been sent
+	Due   int64 `json:"due"`   // the time at which it should have been sent
 	Sent  int64 `json:"sent"`
 	End   int64 `json:"end"`
 
-	Think   []int64 `json:"think,omitempty"`   // when each token of thought came
-	Output  []int64 `json:"output,omitempty"`  // when each token of the answer came
-	Visible int64   `json:"visible,omitempty"` // when the first text of the answer came; 0 = never
+	Think   []int64 `json:"think,omitempty"`   // arrivals of the tokens of thought
+	Output  []int64 `json:"output,omitempty"`  // arrivals of the tokens of the answer
+	Visible int64   `json:"visible,omitempty"` // arrival of the first text of the answer; 0 = never
 
 	PromptTokens     int    `json:"prompt_tokens,omitempty"` // as the server reports, 0 = unknown
 	CachedTokens     int    `json:"cached_tokens,omitempty"`
 	CompletionTokens int    `json:"completion_tokens,omitempty"`
 	ThinkTokens      int    `json:"think_tokens,omitempty"`
 	ThinkEnded       string `json:"think_ended,omitempty"` // wire.ThinkEnds
-	Reason           string `json:"reason,omitempty"`      // why the answer ended
+	Reason           string `json:"reason,omitempty"`      // reason of the answer's end
 	Right            bool   `json:"right,omitempty"`       // of a graded request
 	Graded           bool   `json:"graded,omitempty"`
 
@@ -61,7 +61,7 @@ type Record struct {
 	text strings.Builder // of the answer, when a grader or a later turn needs it
 }
 
-// First is when the first token came, 0 if none did.
+// First returns the arrival of the first token, 0 if there was none.
 func (r *Record) First() int64 {
 	switch {
 	case len(r.Think) > 0 && (len(r.Output) == 0 || r.Think[0] <= r.Output[0]):
@@ -72,10 +72,10 @@ func (r *Record) First() int64 {
 	return 0
 }
 
-// Thought is the number of thinking tokens: the server's count, or else the client's.
+// Thought returns the number of thinking tokens: the server's count, or else the client's.
 func (r *Record) Thought() int { return max(r.ThinkTokens, len(r.Think)) }
 
-// Answered is the number of tokens of the answer.
+// Answered returns the number of tokens of the answer.
 func (r *Record) Answered() int {
 	if n := r.CompletionTokens - r.ThinkTokens; r.CompletionTokens > 0 && n >= 0 {
 		return n

@@ -60,7 +60,7 @@ type framed struct {
 	parse wire.Parser
 	buf   []byte
 	rest  []byte // read, not yet split
-	at    int64  // when it was read
+	at    int64  // the time at which it was read
 	out   []byte
 	ev    wire.Event
 }

@@ -20,10 +20,11 @@ type Tokenizer struct {
 	Encode func(text string) []int32
 }
 
-// controlTokens is how many control tokens follow the vocabulary of Llama 3; two of them end a text.
+// controlTokens is the number of control tokens that follow the vocabulary of Llama 3. Two of them end a text:
+// endOfText and endOfTurn are their offsets from the first control token.
 const (
 	controlTokens = 256
-	endOfText     = 1 // behind the last piece
+	endOfText     = 1 // <|end_of_text|>
 	endOfTurn     = 9
 )
 
@@ -63,8 +64,8 @@ func Llama3(dir string) (*Tokenizer, error) {
 		Encode: b.encode}, lines.Err()
 }
 
-// byteAlphabet is how byte-level BPE writes bytes as printable characters: those that are printable in Latin-1 as
-// themselves, the others as U+0100 and up in their order.
+// byteAlphabet returns the bytes by the printable characters as which byte-level BPE writes them: bytes that are
+// printable in Latin-1 as themselves, the others as U+0100 and up in their order.
 func byteAlphabet() map[rune]byte {
 	out := map[rune]byte{}
 	next := rune(256)
@@ -82,7 +83,7 @@ func byteAlphabet() map[rune]byte {
 type bpe struct {
 	ids      map[string]int32
 	ranks    map[[2]string]int32
-	words    map[string][]int32 // what was encoded before
+	words    map[string][]int32 // cache of encoded words
 	alphabet map[rune]byte
 }
 
@@ -98,7 +99,7 @@ func newBPE(merges []string) *bpe {
 	return b
 }
 
-// raw is the bytes that a piece stands for.
+// raw returns the bytes that a piece stands for.
 func (b *bpe) raw(piece string) string {
 	out := make([]byte, 0, len(piece))
 	for _, r := range piece {
@@ -149,9 +150,10 @@ func (b *bpe) word(w string) []int32 {
 	return ids
 }
 
-// wordLength is the length of the first word of text, as the pre-tokenizer of Llama 3 cuts it: contractions; letters
-// with one leading character that is no letter, digit or line end; up to three digits; other characters with a leading
-// space and trailing line ends; line ends with leading white space; white space without the last one before a word.
+// wordLength returns the length of the first word of text, as the pre-tokenizer of Llama 3 cuts it: contractions;
+// letters with one leading character that is no letter, digit or line end; up to three digits; other characters with a
+// leading space and trailing line ends; line ends with leading white space; white space without the last one before a
+// word.
 func wordLength(text string) int {
 	first, n := utf8.DecodeRuneInString(text)
 	at := func(i int) (rune, int) {
@@ -238,7 +240,7 @@ func wordLength(text string) int {
 	return max(end, n)
 }
 
-// OfVocab is the vocabulary of an open model.
+// OfVocab returns a Tokenizer with the vocabulary of an open model.
 func OfVocab(v runtime.Vocab) *Tokenizer {
 	t := &Tokenizer{Pieces: make([][]byte, v.Size())}
 	for id := range t.Pieces {

@@ -64,7 +64,7 @@ func Read(path string) ([]Case, error) {
 	return out, lines.Err()
 }
 
-// Outcome is what became of one case. Err is why it does not pass.
+// Outcome is the result of one case: its errors, nil if it passes, and its times.
 type Outcome struct {
 	Name         string
 	Compile      error // the schema was refused
@@ -79,7 +79,7 @@ func (o *Outcome) Passes() bool {
 	return o.Compile == nil && o.Validation == nil && o.Invalidation == nil
 }
 
-// Options says how schemas are compiled.
+// Options are the settings with which schemas are compiled.
 type Options struct {
 	Schema jsonschema.Options
 	Limits jsonschema.Limits
@@ -141,7 +141,7 @@ func run(c *Case, t *Tokenizer, v *grammar.Vocabulary, o Options) (out Outcome) 
 	return out
 }
 
-// Text is the bytes of tokens.
+// Text returns the bytes of tokens.
 func (t *Tokenizer) Text(tokens []int32) []byte {
 	var out []byte
 	for _, id := range tokens {
@@ -167,8 +167,8 @@ func (o *Outcome) follow(m *grammar.Matcher, tokens []int32) (at int, ok bool) {
 	return len(tokens), m.MayEnd()
 }
 
-// Dumps writes a JSON value as Python's json.dumps(value, ensure_ascii=False) does, which is what MaskBench tokenizes:
-// a space behind commas and colons, members in their order.
+// Dumps writes a JSON value as Python's json.dumps(value, ensure_ascii=False) does, as MaskBench tokenizes it: a space
+// behind commas and colons, members in their order.
 func Dumps(data []byte) (string, error) {
 	var p fastjson.Parser
 	v, err := p.ParseBytes(data)
@@ -294,7 +294,7 @@ func spread(ds []time.Duration) Spread {
 		Max: us(ds[len(ds)-1])}
 }
 
-// Reason is the short form of a refusal, for counting: the keyword, and what is wrong with it.
+// Reason returns the short form of a refusal, for counting: the keyword, and its defect.
 func Reason(err error) string {
 	if e, ok := errors.AsType[*jsonschema.Error](err); ok {
 		return fmt.Sprintf("%s: %v: %s", e.Keyword, e.Kind, e.Reason)

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// StaticBudget is the baseline static-budget's limit of thought, tokens.
+// StaticBudget is the thinking budget of the baseline static-budget, in tokens.
 const StaticBudget = 2048
 
 // Side is one configuration under test: the options of uma-serve and of its requests.
@@ -23,7 +23,7 @@ type Side struct {
 	EarlyExit   string   // their think.early_exit; "" = the server's
 }
 
-// SidesHelp says what ParseSide reads.
+// SidesHelp describes the syntax of ParseSide.
 const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static)\n" +
 	"with @MS for an inter-token target, budget=TOKENS, eat=VARIANCE, rpdi=RATIO. Each may have options behind it:\n" +
 	":early-exit=WORD, :think-budget=TOKENS (sent with every reasoning request), or any key of uma-serve's\n" +
@@ -72,7 +72,7 @@ func number(text string, least float64) (float64, error) {
 	return f, nil
 }
 
-// thresholds are what eat=… and rpdi=… set.
+// thresholds are the keys of [meridian] that eat=… and rpdi=… set.
 var thresholds = map[string]string{"eat": "eat_ema_variance_threshold", "rpdi": "rpdi_threshold"}
 
 func parseHead(name string) (s Side, err error) {

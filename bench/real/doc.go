@@ -1,5 +1,5 @@
-// Package real checks what a published model answers: uma-serve beside llama-server of the same llama.cpp, over their
-// sockets. Generated models, which the other tests use, have no text to be right or wrong about.
+// Package real checks the answers of a published model: uma-serve's beside those of llama-server of the same llama.cpp,
+// over their sockets. Generated models, which the other tests use, have no text to be right or wrong about.
 //
 // Both servers compute with other kernels, so sums differ in their last bits and greedy texts part where two tokens are
 // almost equally likely. A parting is judged by the gap between the two tokens in each server's log-probabilities; the
@@ -18,12 +18,12 @@ type Check struct {
 	OK      bool     `json:"ok"`
 	Skipped bool     `json:"skipped,omitempty"` // the model has nothing to check; Summary says why
 	Summary string   `json:"summary"`
-	Failed  []string `json:"failed,omitempty"` // what was wrong, at most maxFailures
+	Failed  []string `json:"failed,omitempty"` // failures, at most maxFailures
 	Seconds float64  `json:"seconds"`
 	Details any      `json:"details,omitempty"`
 }
 
-// maxFailures is how many failures a check names.
+// maxFailures is the most failures that a check names.
 const maxFailures = 10
 
 // Fail notes a failure.
@@ -34,7 +34,7 @@ func (c *Check) Fail(format string, args ...any) {
 	}
 }
 
-// Report is what the checks of one model showed.
+// Report is the result of all checks of one model.
 type Report struct {
 	Model  string  `json:"model"`
 	Ours   string  `json:"ours"`   // version of uma-serve
@@ -69,7 +69,7 @@ func (r *Report) Markdown(w io.Writer, head bool) {
 	}
 }
 
-// Failures writes what failed, a line each.
+// Failures writes the failures, a line each.
 func (r *Report) Failures(w io.Writer) {
 	for _, c := range r.Checks {
 		for _, f := range c.Failed {

@@ -14,8 +14,8 @@ type Compare struct {
 	Ours, Theirs *Server
 	Tokens       int     // of an answer, at most
 	Near         float64 // the largest gap of a near tie, in nats
-	// Control is Theirs with another arithmetic, or nil. What they differ by is rounding, which the first controlled
-	// prompts measure: see Greedy.judge.
+	// Control is Theirs with another arithmetic, or nil. Their differences are rounding, measured on the first
+	// controlled prompts: see Greedy.judge.
 	Control     *Server
 	Concurrency int // answers in flight
 }
@@ -31,13 +31,13 @@ type Parting struct {
 	Near   bool    `json:"near"`
 }
 
-// controlled is how many prompts measure what llama-server differs from itself by.
+// controlled is the number of prompts on which Theirs is compared with Control.
 const controlled = 50
 
 // unknownGap is the gap where one answer has no token.
 const unknownGap = 1e9
 
-// Greedy is what a comparison found.
+// Greedy is the result of a comparison.
 type Greedy struct {
 	Prompts   int `json:"prompts"`
 	Equal     int `json:"equal"`     // prompts without a parting
@@ -51,13 +51,14 @@ type Greedy struct {
 	MeanDelta float64 `json:"mean_logprob_difference"`
 	P99Delta  float64 `json:"p99_logprob_difference"`
 	MaxDelta  float64 `json:"max_logprob_difference"`
-	// NearGap is the largest gap that counts as a near tie, in nats; Control is llama-server beside itself.
+	// NearGap is the largest gap that counts as a near tie, in nats; Control is the comparison of Compare.Control with
+	// Theirs.
 	NearGap float64 `json:"near_gap"`
 	Control *Greedy `json:"control,omitempty"`
 }
 
-// judge counts which prompts part at near ties alone. A gap is the difference of two log-probabilities: rounding
-// explains twice what the control's differ by.
+// judge counts which prompts part at near ties alone. A gap is the difference of two log-probabilities, so rounding
+// explains a gap of twice the control's largest difference.
 func (g *Greedy) judge(near float64) {
 	if g.Control != nil {
 		near = max(near, 2*g.Control.MaxDelta)
@@ -131,8 +132,9 @@ func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
 	return out, nil
 }
 
-// compare reads ours beside theirs from their token at on. It returns how many tokens are equal and what parts behind
-// them; nil: nothing. An answer that ends has no token there, so its end is judged by the other's alternatives alone.
+// compare reads ours beside theirs from their token at on. It returns the number of equal tokens and the parting behind
+// them; nil: there is none. An answer that ends has no token there, so its end is judged by the other's alternatives
+// alone.
 func (c *Compare) compare(ours, theirs *Completion, at int, deltas *[]float64) (int, *Parting) {
 	rest := theirs.Probs[at:]
 	for i := range min(len(ours.Probs), len(rest)) {

@@ -77,7 +77,8 @@ type Token struct {
 	Bare bool `json:"-"`
 }
 
-// logprob is the log-probability of id at t's place: known is false if it is below all of Top, whose least is returned.
+// logprob returns the log-probability of id at t's place: known is false if it is below all of Top, whose least is
+// returned.
 func (t *Token) logprob(id int32) (lp float64, known bool) {
 	if id == t.ID {
 		return t.Logprob, true
@@ -106,7 +107,7 @@ type Completion struct {
 	} `json:"timings"`
 }
 
-// topTokens is how many alternatives of each token are asked for: a near tie has both tokens among them.
+// topTokens is the number of alternatives that are requested for each token: a near tie has both tokens among them.
 const topTokens = 10
 
 // Complete continues prompt greedily by at most n tokens.
@@ -134,7 +135,8 @@ func (c *Completion) align() {
 	c.Probs = probs
 }
 
-// Tokenize is the tokens of text; special adds what the model wants before it, and reads control tokens in text.
+// Tokenize returns the tokens of text; special adds the tokens that the model expects before it, and parses control
+// tokens in text.
 func (s *Server) Tokenize(ctx context.Context, text string, special bool) ([]int32, error) {
 	var t struct {
 		Tokens []int32 `json:"tokens"`
@@ -144,7 +146,7 @@ func (s *Server) Tokenize(ctx context.Context, text string, special bool) ([]int
 	return t.Tokens, err
 }
 
-// Chat is the text that the model's template makes of one user message, up to the beginning of the answer.
+// Chat returns the text that the model's template makes of one user message, up to the beginning of the answer.
 func (s *Server) Chat(ctx context.Context, user string) (string, error) {
 	var t struct {
 		Prompt string `json:"prompt"`
@@ -236,7 +238,7 @@ func (p *Process) Stop() {
 	os.RemoveAll(p.dir)
 }
 
-// Build is what the server says it is built from; "" if it says nothing.
+// Build returns the build that the server reports; "" if it reports none.
 func (s *Server) Build(ctx context.Context) string {
 	var props struct {
 		Build string `json:"build_info"`

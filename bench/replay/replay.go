@@ -116,8 +116,8 @@ func Run(cfg Config) (*report.Report, error) {
 	return out, nil
 }
 
-// copyRatio is how many tokens' cells are copied from host memory in the time of computing one: some hundreds with
-// small models (1,024 tokens in 3 ms instead of seconds), fewer with large cells.
+// copyRatio is the number of tokens whose cells are copied from host memory in the time of computing one token: some
+// hundreds with small models (1,024 tokens in 3 ms instead of seconds), fewer with large cells.
 const copyRatio = 100
 
 func evicted(r *synthetic.Report) map[string]int {

@@ -145,9 +145,9 @@ func TestDrawsAreObeyed(t *testing.T) {
 	}
 }
 
-// TestWhatShips: the replay has what the daemon has. Thoughts end as converged, stalled and overthinking; background
-// requests wait for the others; prompts share what others computed; a pool that is too small evicts prefixes first and
-// no answer.
+// TestWhatShips: the replay covers the daemon's features. Thoughts end as converged, stalled and overthinking;
+// background requests wait for the others; prompts share what others computed; a pool that is too small evicts prefixes
+// first and no answer.
 func TestWhatShips(t *testing.T) {
 	for _, policy := range []string{"uma", "meridian"} {
 		o := workload.DefaultOptions()

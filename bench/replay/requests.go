@@ -10,8 +10,8 @@ import (
 	simload "github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// charsPerToken is how many bytes of a text count as a token. Texts that begin with the same tokens share their cells,
-// as in the daemon.
+// charsPerToken is the number of bytes of a text that count as a token. Texts that begin with the same tokens share
+// their cells, as in the daemon.
 const charsPerToken = 4
 
 // replayable refuses workloads that depend on more of a server's answers than their end.

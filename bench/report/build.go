@@ -20,7 +20,7 @@ type Run struct {
 	ServerCPU time.Duration // 0 = not known
 	// EvictedBlocks are KV blocks that were evicted because another request needed them, by tier; nil = not known.
 	EvictedBlocks map[string]int
-	Mark          time.Duration // when the disturbance began, 0 = none
+	Mark          time.Duration // start of the disturbance, 0 = none
 	Prefill       float64       // prompt tokens a second since then, by the server's count; NaN or 0 = not known
 }
 
@@ -171,7 +171,7 @@ func (r *Report) Measure(runs []Run) {
 			whole := part{rec.Output, rec.Sent, rec.End}
 			if q.Measured && run.Mark > 0 && len(rec.Output) > 0 && rec.Sent < int64(run.Mark) &&
 				rec.End > int64(run.Mark) {
-				// The disturbance is what the workload is about: the stream before it is a separate group.
+				// The workload measures the effect of the disturbance: the stream before it is a separate group.
 				var before part
 				before, whole = whole.divide(int64(run.Mark))
 				alone := name + ", before"

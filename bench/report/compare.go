@@ -18,7 +18,7 @@ type Verdict struct {
 	Noise    bool    // the interval contains 0: repeats of one server differ as much
 }
 
-// String is the difference with its interval and flag.
+// String returns the difference with its interval and flag.
 func (v Verdict) String() string {
 	if v.Flag == "n/a" {
 		return "n/a"
@@ -63,10 +63,10 @@ func (d *Document) verdict(baseline string, m Metric) Verdict {
 	return v
 }
 
-// Regressions are the compared metrics in which the report under test is worse than a baseline by more than failOver
-// percent. With repeats, the whole interval must be on the wrong side: variation between runs is not a
-// regression. Where the baseline is 0, anything is (an eviction of an answer, where there was none), and so is a metric
-// that has gone missing, and an error where there was none.
+// Regressions lists the compared metrics in which the report under test is worse than a baseline by more than failOver
+// percent. With repeats, the whole interval must be on the wrong side: variation between runs is not a regression. If
+// the baseline is 0, any worse value counts (such as an eviction of an answer), as do a metric that is missing now and
+// an error where there was none.
 func (d *Document) Regressions(failOver float64) (out []string) {
 	u := d.Reports[d.UnderTest]
 	for _, name := range d.baselines() {
@@ -103,12 +103,13 @@ func (d *Document) Regressions(failOver float64) (out []string) {
 	return out
 }
 
-// fewEvents is how many thoughts or blocks a count may differ by whatever the percentage.
+// fewEvents is the difference between two counts of thoughts or blocks that is ignored, whatever the percentage.
 const fewEvents = 2
 
-// Changes are the numbers in which the report under test differs from a baseline by more than limit percent, for the
-// better or the worse: all metrics, and how thoughts ended and which blocks were evicted. Of two replays of one
-// workload each is a change of the code. The error says that the reports are not of the same replay.
+// Changes lists the numbers in which the report under test differs from a baseline by more than limit percent, for the
+// better or the worse: all metrics, the ends of thoughts by reason, and the evicted blocks by tier. Between two replays
+// of one workload, each of them comes from a change of the code. The error says that the reports are not of the same
+// replay.
 func (d *Document) Changes(limit float64) (out []string, err error) {
 	u := d.Reports[d.UnderTest]
 	for _, name := range d.baselines() {

@@ -104,7 +104,7 @@ type Group struct {
 	Measured  bool   `json:"in_percentiles"`
 	Requests  int    `json:"n_requests"`
 	Errors    int    `json:"n_errors"`
-	Skipped   string `json:"skipped,omitempty"` // why none was answered
+	Skipped   string `json:"skipped,omitempty"` // reason why none was answered
 	TTFTp50   Num    `json:"ttft_p50_ms"`
 	TTFTp95   Num    `json:"ttft_p95_ms"`
 	ITLp50    Num    `json:"output_itl_p50_ms"`
@@ -161,11 +161,11 @@ type Report struct {
 	Accuracy       *Accuracy           `json:"accuracy"`
 	CI95           map[string]Interval `json:"ci95"`
 	Repeats        []map[string]Num    `json:"repeats"` // the metrics of each
-	Errors         map[string]int      `json:"errors"`  // what they said, and how often
+	Errors         map[string]int      `json:"errors"`  // number of errors by message
 	Groups         []Group             `json:"groups"`
 
 	ITLOverTime []Point `json:"itl_over_time"` // x: seconds since the start; high is the longest there
-	MarkS       Num     `json:"mark_s"`        // when the disturbance began
+	MarkS       Num     `json:"mark_s"`        // start of the disturbance
 	TTFTByX     []Curve `json:"ttft_by_x"`     // x: tokens of prefix or prompt
 	ITLQuantile []Num   `json:"itl_quantiles"` // ms, at 0, 1, … 100 %
 	TTFTQuant   []Num   `json:"ttft_quantiles"`
@@ -174,7 +174,7 @@ type Report struct {
 	Notes       []string    `json:"notes"`
 }
 
-// Value is a metric, NaN when it is not known.
+// Value returns a metric, NaN when it is not known.
 func (r *Report) Value(key string) float64 {
 	if v, ok := r.Values[key]; ok {
 		return float64(v)
@@ -182,7 +182,7 @@ func (r *Report) Value(key string) float64 {
 	return math.NaN()
 }
 
-// samples are a metric's values over the repeats.
+// samples returns a metric's values over the repeats.
 func (r *Report) samples(key string) (xs []float64) {
 	for _, m := range r.Repeats {
 		if v, ok := m[key]; ok && v.known() {
@@ -216,7 +216,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON is the inverse.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (r *Report) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, (*plainReport)(r)); err != nil {
 		return err
@@ -330,7 +330,7 @@ func New(reports []*Report, underTest string) (*Document, error) {
 	return d, nil
 }
 
-// baselines are what the report under test is compared with.
+// baselines returns the names of the reports with which the report under test is compared.
 func (d *Document) baselines() (names []string) {
 	u := d.Reports[d.UnderTest]
 	for _, name := range d.names() {
@@ -341,7 +341,7 @@ func (d *Document) baselines() (names []string) {
 	return names
 }
 
-// names are all reports in order.
+// names returns the names of all reports in order.
 func (d *Document) names() []string {
 	if len(d.order) == 0 {
 		for name := range d.Reports {
@@ -352,7 +352,7 @@ func (d *Document) names() []string {
 	return d.order
 }
 
-// deltaPct is NaN without a baseline.
+// deltaPct returns the difference between v and baseline in percent, NaN without a baseline.
 func deltaPct(baseline, v float64) float64 {
 	if !(baseline > 0) || math.IsInf(baseline, 0) || math.IsNaN(v) || math.IsInf(v, 0) {
 		return math.NaN()
@@ -360,7 +360,7 @@ func deltaPct(baseline, v float64) float64 {
 	return (v - baseline) / baseline * 100
 }
 
-// JSON is v with sorted keys and an indent of four.
+// JSON returns v as JSON with sorted keys and an indent of four.
 func JSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// nan is what is not known.
+// nan is an unknown value, null in JSON.
 var nan = Num(math.NaN())
 
-// Percentile of xs in any order, p in 0…100: linear between the two nearest ranks, k = (n-1)·p/100 (NumPy's default,
-// Hyndman and Fan's type 7). NaN of nothing.
+// Percentile returns the p-th percentile of xs in any order, p in 0…100: linear between the two nearest ranks, k =
+// (n-1)·p/100 (NumPy's default, Hyndman and Fan's type 7); NaN of no values.
 func Percentile(xs []float64, p float64) float64 {
 	return quantile(slices.Sorted(slices.Values(xs)), p)
 }
 
-// quantile is Percentile of sorted values.
+// quantile is Percentile for sorted values.
 func quantile(sorted []float64, p float64) float64 {
 	n := len(sorted)
 	if n == 0 {
@@ -31,7 +31,7 @@ func quantile(sorted []float64, p float64) float64 {
 	return sorted[i] + (k-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// mean is NaN of nothing.
+// mean returns the mean of xs, NaN of no values.
 func mean(xs []float64) float64 {
 	if len(xs) == 0 {
 		return math.NaN()
@@ -47,7 +47,7 @@ type Interval struct {
 	N    int `json:"n"`
 }
 
-// interval is Student's: mean ± t(0.975, n-1)·s/√n. Repeats without a value are left out.
+// interval returns Student's interval: mean ± t(0.975, n-1)·s/√n. Repeats without a value are left out.
 func interval(xs []float64) Interval {
 	xs = finite(xs)
 	out := Interval{Num(mean(xs)), Num(math.NaN()), Num(math.NaN()), len(xs)}
@@ -63,7 +63,7 @@ func tQuantile(df float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.Quantile(.975)
 }
 
-// welch is the 95 % interval of mean(b) - mean(a) without assuming that both scatter alike (Welch 1947, with
+// welch returns the 95 % interval of mean(b) - mean(a) without assuming that both scatter alike (Welch 1947, with
 // Satterthwaite's degrees of freedom). ok is false when either has fewer than two values.
 func welch(a, b []float64) (low, high float64, ok bool) {
 	a, b = finite(a), finite(b)
@@ -91,7 +91,7 @@ func finite(xs []float64) (out []float64) {
 	return out
 }
 
-// wilson is the 95 % score interval of k successes in n trials (Wilson 1927).
+// wilson returns the 95 % score interval of k successes in n trials (Wilson 1927).
 func wilson(k, n int) (low, high float64) {
 	const z = 1.959964
 	p, m := float64(k)/float64(n), float64(n)

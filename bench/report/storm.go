@@ -25,7 +25,7 @@ type Storm struct {
 	TargetMs        Num    `json:"itl_target_ms"` // null = the server's own
 	Alone           Gaps   `json:"alone"`
 	Storm           Gaps   `json:"storm"`
-	Fifth           []Num  `json:"fifth_tokens_ms"`     // how long each newcomer waited for its 5th token in the storm
+	Fifth           []Num  `json:"fifth_tokens_ms"`     // time to the 5th token of each newcomer in the storm
 	SoloFifthMs     Num    `json:"solo_fifth_token_ms"` // median beside the chats alone
 	FifthMs         Num    `json:"fifth_token_ms"`      // median in the storm
 	PromptTokensSec Num    `json:"prompt_tokens_per_second"`

@@ -18,7 +18,7 @@ type day struct {
 	after map[int64]followed // by the number of the request before
 }
 
-// followed is what comes after a request.
+// followed describes the requests that a client sends after one has ended.
 type followed struct {
 	rounds int // further ones
 	grows  bool
@@ -54,10 +54,11 @@ func (d *day) Next(r *workload.Request) bool {
 	return true
 }
 
-// questions are how many different questions clients ask, agents how many different tasks agents have.
+// questions is the number of different questions that clients ask, agents the number of different tasks that agents
+// have.
 const questions, agents = 64, 16
 
-// question is a request whose tokens are those of its question, behind a common system prompt.
+// question returns a request whose tokens are those of its question, behind a common system prompt.
 func (d *day) question(rng *rand.Rand, ev *Event) workload.Request {
 	q := rng.IntN(questions)
 	r := workload.Request{Arrival: ev.At.Microseconds(), Client: ev.Kind.String(), Prefix: "system", PrefixLen: 48,
@@ -121,7 +122,7 @@ func (d *day) Ended(r *workload.Request, how workload.Outcome, now int64, next *
 	ev := Event{At: time.Duration(now+1+f.rng.Int64N((3*time.Second).Microseconds())) * time.Microsecond}
 	fresh := d.question(f.rng, &ev)
 	switch *next = *r; {
-	case f.grows: // the answer, and the result of a tool or what the user says next
+	case f.grows: // the answer, and a tool's result or the user's next message
 		next.Input += r.Output + 12
 	case !f.again:
 		*next = fresh

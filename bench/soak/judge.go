@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Rule is how a series is judged.
+// Rule is the criterion by which a series passes or fails.
 type Rule uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	// counts.
 	FlatLimit  = 25.0
 	FlatChance = 0.01
-	// leastPoints and leastHours are what a trend needs: over less, its value per hour is noise.
+	// leastPoints and leastHours are the minimum for a trend: with less, its value per hour is noise.
 	leastPoints = 20
 	leastHours  = 0.5
 	// mostPoints bounds the pairs of values that a trend compares.
@@ -42,13 +42,13 @@ type Series struct {
 	Values []float64
 }
 
-// Trend is what the values of a series do after the warm-up.
+// Trend is the linear trend of a series after the warm-up.
 type Trend struct {
 	Points  int
 	Hours   float64 // from the first value to the last
 	Median  float64
 	PerHour float64 // percent of Median an hour, by Theil and Sen: the median slope of all pairs of values
-	Chance  float64 // that an order of values has such a trend by accident, by Mann and Kendall (one-sided: upwards)
+	Chance  float64 // p-value of the trend, by Mann and Kendall (one-sided: upwards)
 }
 
 // Known reports whether there are enough values over enough time.
@@ -103,7 +103,7 @@ func thin(xs, ys []float64) (x, y []float64) {
 	return x, y
 }
 
-// kendall is the chance of a sum of signs of at least s among the pairs of ys in random order: Kendall's normal
+// kendall returns the chance of a sum of signs of at least s among the pairs of ys in random order: Kendall's normal
 // approximation with continuity correction and with the variance for ties (M. G. Kendall, Rank Correlation Methods).
 func kendall(s int, ys []float64) float64 {
 	n := float64(len(ys))
@@ -125,7 +125,7 @@ func kendall(s int, ys []float64) float64 {
 	return 1 - distuv.UnitNormal.CDF(z)
 }
 
-// middle is the median, NaN of nothing.
+// middle returns the median, NaN of no values.
 func middle(xs []float64) float64 {
 	if len(xs) == 0 {
 		return math.NaN()
@@ -134,7 +134,7 @@ func middle(xs []float64) float64 {
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
-// judge says what is wrong with a series; "" = nothing, or too little is known.
+// judge returns the reason why a series fails; "" = it passes, or too little is known.
 func (s *Series) judge(t *Trend) string {
 	switch {
 	case !t.Known():

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Kind is what happens at a moment of the day.
+// Kind is the type of an event.
 type Kind uint8
 
 const (
@@ -13,13 +13,13 @@ const (
 	Agent                   // rounds of a conversation with a tool
 	Cancel                  // a question that is cancelled during its answer
 	SlowReader              // a client that stops reading for a while
-	Restart                 // a client that ends without a word, comes again and asks again
+	Restart                 // a client that disconnects without a message, reconnects and sends its request again
 	Storm                   // many prompts at once, of two classes
 	Switch                  // questions to the other model, which is loaded for them and unloaded later
 	DiskFault               // snapshots are damaged, deleted, or their folder is gone for a while
 	FabricFault             // the store on the network hangs, or restarts empty
 	ClockJump               // processes of the daemon stand still: for them time jumps
-	Kinds                   // how many there are
+	Kinds                   // number of kinds
 )
 
 var kindNames = [Kinds]string{"chat", "agent", "cancel", "slow reader", "client restart", "storm", "model switch",
@@ -27,11 +27,11 @@ var kindNames = [Kinds]string{"chat", "agent", "cancel", "slow reader", "client 
 
 func (k Kind) String() string { return kindNames[k] }
 
-// deck is how often each kind occurs in a hundred events.
+// deck is the number of events of each kind in a hundred.
 var deck = [Kinds]int{Chat: 52, Agent: 14, Cancel: 9, SlowReader: 6, Restart: 6, Storm: 4, Switch: 4, DiskFault: 2,
 	FabricFault: 2, ClockJump: 1}
 
-// Event is one moment of the day.
+// Event is one event of the day.
 type Event struct {
 	At   time.Duration // since the start
 	Kind Kind
@@ -45,7 +45,7 @@ type Mixture struct {
 	rng   *rand.Rand
 	gap   time.Duration // mean
 	until time.Duration // of the warm-up
-	times float64       // how many times as often events come until then
+	times float64       // factor on the rate of events until then
 	at    time.Duration
 	cards []Kind
 }
@@ -61,11 +61,11 @@ func NewMixture(seed uint64, perMinute float64) *Mixture {
 	return m
 }
 
-// WarmUpTimes is how many times as often events come in a warm-up: the pool, the host tier and the other caches are
-// full when it ends, so that a trend after it is no cache that fills.
+// WarmUpTimes is the factor on the rate of events in a warm-up: the pool, the host tier and the other caches are full
+// when it ends, so that a later trend is not that of a cache that fills.
 const WarmUpTimes = 4
 
-// WarmUp makes the events until then come times as often.
+// WarmUp multiplies the rate of the events before until by times.
 func (m *Mixture) WarmUp(until time.Duration, times float64) { m.until, m.times = until, times }
 
 func (m *Mixture) shuffle() {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Report is what a run has seen. Its methods may be called by several goroutines until Finish.
+// Report collects the samples, events and failures of a run. Its methods may be called by several goroutines until
+// Finish.
 type Report struct {
 	mu     sync.Mutex
 	mode   string
@@ -39,8 +40,8 @@ func (f *findings) add(format string, args ...any) {
 	}
 }
 
-// NewReport makes an empty report; mode is "real" or "virtual". Its series have room for so many samples: a run that
-// looks at the memory of the process that keeps them does not see them grow.
+// NewReport makes an empty report; mode is "real" or "virtual". Its series have room for so many samples, so that they
+// do not grow in a run that samples the memory of the process that holds them.
 func NewReport(mode string, samples int) *Report {
 	return &Report{mode: mode, room: samples, counts: map[string]int{}}
 }
@@ -65,10 +66,10 @@ func (r *Report) Wrong(format string, args ...any) { r.add(&r.wrong, format, arg
 // Stuck reports a request without progress.
 func (r *Report) Stuck(format string, args ...any) { r.add(&r.stuck, format, args...) }
 
-// Broken reports books that do not add up, or an error where none may be.
+// Broken reports counters that do not add up, or an unexpected error.
 func (r *Report) Broken(format string, args ...any) { r.add(&r.broken, format, args...) }
 
-// Leaked reports what is left after the drain.
+// Leaked reports resources that are left after the drain.
 func (r *Report) Leaked(format string, args ...any) { r.add(&r.leaked, format, args...) }
 
 func (r *Report) add(f *findings, format string, args ...any) {
@@ -102,7 +103,7 @@ type Result struct {
 	Failures []string       `json:"failures"` // empty = passed
 }
 
-// Row is a series in figures. What is not known is null.
+// Row is a series in figures. Unknown values are null.
 type Row struct {
 	Name    string   `json:"name"`
 	Unit    string   `json:"unit"`
@@ -225,7 +226,7 @@ func (r *Result) Write(w io.Writer) error {
 	return err
 }
 
-// number is a figure with three digits that say something; – = not known.
+// number returns v with three significant digits; – = not known.
 func number(v *float64) string {
 	switch {
 	case v == nil:

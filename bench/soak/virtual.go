@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// VirtualConfig says how long the mixture is played on the core in virtual time, and how densely.
+// VirtualConfig has the length and the density of a mixture that is played on the core in virtual time.
 type VirtualConfig struct {
 	Length    time.Duration
 	Sample    time.Duration // between two samples, a multiple of a second

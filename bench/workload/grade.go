@@ -20,7 +20,7 @@ func (r *Request) Right(text string) bool {
 	}
 }
 
-// Boxed is what the last \boxed{…} of a text holds.
+// Boxed returns the content of the last \boxed{…} of a text.
 func Boxed(text string) (string, bool) {
 	i := strings.LastIndex(text, `\boxed{`)
 	if i < 0 {

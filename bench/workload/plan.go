@@ -41,7 +41,7 @@ type Request struct {
 	Output int  `json:"output"`          // tokens of the answer
 	Exact  bool `json:"exact,omitempty"` // the answer has exactly that length: the end of generation is ignored
 
-	At    time.Duration `json:"at_ns"` // open loop: when it is sent, since the start
+	At    time.Duration `json:"at_ns"` // open loop: time of sending, since the start
 	After int           `json:"after"` // index of the request that must have ended before; -1 = none
 	Pause time.Duration `json:"pause_ns,omitempty"`
 	// Until: it is not started later than that, and cancelled when it still runs then; 0 = no limit.
@@ -50,8 +50,8 @@ type Request struct {
 	Background bool   `json:"background,omitempty"` // may wait for others
 	Via        string `json:"via,omitempty"`        // protocol, see Protocols; "" = the target's own
 	X          int    `json:"x,omitempty"`          // the abscissa of its group: tokens of prefix, of context
-	Answer     string `json:"answer,omitempty"`     // what is right, "" = not known
-	Grader     string `json:"grader,omitempty"`     // how Answer is compared: "exact" or "math"
+	Answer     string `json:"answer,omitempty"`     // the right answer, "" = not known
+	Grader     string `json:"grader,omitempty"`     // comparison with Answer: "exact" or "math"
 }
 
 // Protocols are those of uma-serve that the workload ipc compares. The ones that begin with "admin" request the
@@ -64,11 +64,11 @@ type Plan struct {
 	Requests []Request
 	Rate     float64       // requests a second of the open loop; 0 = it has none
 	Workers  int           // > 0: closed loop
-	Mark     time.Duration // when the disturbance starts that the workload is about; 0 = none
+	Mark     time.Duration // start of the disturbance whose effect the workload measures; 0 = none
 	Prompts  []int         // sizes the prompts were made with, tokens; for the record
 }
 
-// Options say what workload to make. Zero fields have DefaultOptions' values only there.
+// Options are the parameters of New. Zero fields are used as they are: defaults come from DefaultOptions alone.
 type Options struct {
 	Seed           uint64
 	Rate           float64       // requests a second
@@ -105,7 +105,7 @@ type Options struct {
 // DefaultSeed is the reference workload's.
 const DefaultSeed = 0xC0FFEE
 
-// DefaultOptions are the reference workload's; for the others, what a laptop can do in a minute.
+// DefaultOptions returns the reference workload's options; those of the other workloads suit a laptop and one minute.
 func DefaultOptions() Options {
 	return Options{Seed: DefaultSeed, Rate: 8, Duration: 30 * time.Second, ReasoningRatio: 0.4, Scale: 1, Streams: 2,
 		Clients: 4, Prompt: 1500,
@@ -219,7 +219,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// count is how many requests a workload of arrivals has.
+// count returns the number of requests of an open-loop workload.
 func (o *Options) count() int {
 	if o.Requests > 0 {
 		return o.Requests
@@ -227,7 +227,7 @@ func (o *Options) count() int {
 	return int(o.Duration.Seconds() * o.Rate)
 }
 
-// scaled is n tokens by the factor, at least 1.
+// scaled returns n tokens times Scale, at least 1.
 func (o *Options) scaled(n int) int { return max(1, int(math.Round(float64(n)*o.Scale))) }
 
 // backgroundSalt keeps the draws of BackgroundRatio apart from all others.
@@ -258,7 +258,7 @@ func (o *Options) arrange(rs []Request) *Plan {
 	return p
 }
 
-// check verifies what the plan's readers rely on.
+// check verifies the properties that the plan's readers rely on.
 func (p *Plan) check() error {
 	if len(p.Requests) == 0 {
 		return fmt.Errorf("workload %s has no requests", p.Name)

@@ -31,17 +31,17 @@ func completeDefaults(cmd *cobra.Command) {
 	}
 }
 
-// must is for errors that only a mistake in this program can cause.
+// must panics on errors that only a mistake in this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// askTimeout is how long completion and the version command wait for the daemon. Tests give it more time.
+// askTimeout is the longest time for which completion and the version command wait for the daemon. Tests raise it.
 var askTimeout = time.Second
 
-// completeTargets are the names that kv's commands take, from the daemon.
+// completeTargets completes the names that kv's commands take, with those of the daemon.
 func completeTargets(dial dialer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -68,7 +68,7 @@ func completeTargets(dial dialer) cobra.CompletionFunc {
 	}
 }
 
-// completeRequests are the ids that why takes, from the daemon.
+// completeRequests completes the ids that why takes, with those of the daemon.
 func completeRequests(dial dialer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

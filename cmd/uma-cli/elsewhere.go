@@ -1,6 +1,6 @@
 package main
 
-// elsewhere says what to do here instead of commands that other tools have: ollama, docker, llama.cpp, LM Studio.
+// elsewhere has advice for commands that only other tools have, by command: ollama, docker, llama.cpp, LM Studio.
 var elsewhere = map[string]string{}
 
 func init() {

@@ -24,7 +24,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// embedding is what embed asks and how it shows the answer.
+// embedding has the flags of embed: those of the request, and those of the output.
 type embedding struct {
 	files      []string
 	lines      bool
@@ -82,7 +82,7 @@ Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 13
 	return cmd
 }
 
-// texts are what is to be embedded.
+// texts returns the texts to embed: the arguments and the files, or standard input if there are neither.
 func (q *embedding) texts(args []string, stdin io.Reader) ([]string, error) {
 	list := append([]string(nil), args...)
 	read := func(name string, r io.Reader) error {

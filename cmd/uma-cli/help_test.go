@@ -15,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/gguf"
 )
 
-// TestVersionFlags: --version and -v are what version is.
+// TestVersionFlags: --version and -v do the same as version.
 func TestVersionFlags(t *testing.T) {
 	server := (&clienttest.Server{}).Start(t)
 	want, err := program(t, server.Path, "version").Output()

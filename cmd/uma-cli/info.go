@@ -25,7 +25,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("the daemon did not answer within %v", d))
 }
 
-// query asks the daemon one question and prints the answer: the JSON as it came, or the text that show makes of it.
+// query sends the daemon one question and prints the answer: the JSON as it came, or the text that show returns.
 func query[T any](
 	cmd *cobra.Command, dial dialer, asJSON bool, q client.Question, show func(*ui.Terminal, *T) (string, error),
 ) error {
@@ -240,7 +240,7 @@ func infoTable(in *wire.Info) *ui.Table {
 	return &t
 }
 
-// threadsText is how many compute threads steps use, and why they are fewer than all.
+// threadsText returns the number of compute threads that steps use, and the reason if it is less than all.
 func threadsText(all int, in *wire.InfoThreads) string {
 	if in == nil || in.Now == all {
 		return fmt.Sprintf("%d threads", all)
@@ -253,7 +253,7 @@ func threadsText(all int, in *wire.InfoThreads) string {
 	return fmt.Sprintf("%d of %d threads: %s", in.Now, all, why)
 }
 
-// powerText is what --power does, and the energy of a token.
+// powerText returns the effect of --power, and the energy of a token.
 func powerText(p *wire.InfoPower) string {
 	text := clean(p.Mode)
 	if p.Quiet {
@@ -268,7 +268,7 @@ func powerText(p *wire.InfoPower) string {
 	return text
 }
 
-// kernelsText says whose products of weights and attention run on the processor.
+// kernelsText names the CPU kernels for matrix products and attention: ggml's or our own.
 func kernelsText(name string) string {
 	if name == "ggml" {
 		return "ggml's"
@@ -276,7 +276,7 @@ func kernelsText(name string) string {
 	return "uma-serve's, " + name
 }
 
-// policyOptions names what the policy was told, a time as a time.
+// policyOptions lists the options of the policy with their values, times with a unit.
 func policyOptions(options []wire.PolicyOption) string {
 	var b strings.Builder
 	for i, o := range options {

@@ -48,7 +48,7 @@ func execute(args []string) error {
 	return root.ExecuteContext(context.Background())
 }
 
-// report says what went wrong and what to do about it, and returns the exit status.
+// report prints the error and a remedy, and returns the exit status.
 func report(err error, errOut *ui.Terminal) int {
 	var status exitStatus
 	var usage usageError

@@ -30,8 +30,8 @@ func newModel() *cobra.Command {
 	return cmd
 }
 
-// inspection is what `model inspect --json` prints: the file's facts, and what they mean for a KV cache and this
-// machine.
+// inspection is the output of `model inspect --json`: the file's facts, the sizes of a KV cache for it, and this
+// machine's memory.
 type inspection struct {
 	gguf.Info
 	KV     *kvFacts       `json:"kv"` // null when the types do not fit the model
@@ -40,13 +40,13 @@ type inspection struct {
 	Memory hostmem.Memory `json:"memory"`
 }
 
-// draftFacts are what a draft model adds to the memory.
+// draftFacts is the memory that a draft model adds, and its agreement with the model.
 type draftFacts struct {
 	Path       string `json:"path"`
 	Name       string `json:"name"`
 	Tokens     int64  `json:"n_ctx"`
 	TotalBytes int64  `json:"total_bytes"` // weights, their repacked copy, KV cells; part of the contexts' totals
-	// Differs says how its vocabulary is not the model's; "" = size, tokenizer and special tokens agree.
+	// Differs is the difference between its vocabulary and the model's; "" = size, tokenizer and special tokens agree.
 	Differs string `json:"differs,omitempty"`
 }
 
@@ -126,7 +126,8 @@ func newModelInspect() *cobra.Command {
 	return cmd
 }
 
-// inspectDraft says what the draft model in a file adds with a cache of so many tokens, and whether it fits the model.
+// inspectDraft returns the facts and the memory of the draft model in a file, with a cache of so many tokens, and
+// checks whether it fits the model.
 func inspectDraft(model *gguf.Info, path string, tokens int64, repack bool) (*draftFacts, gguf.Need, error) {
 	info, err := gguf.Inspect(path)
 	if err != nil {
@@ -152,7 +153,8 @@ func inspectDraft(model *gguf.Info, path string, tokens int64, repack bool) (*dr
 	return d, need, err
 }
 
-// kvSizes says what contexts of some sizes need, up to the one the model was trained with. extra is needed beside.
+// kvSizes returns the memory for contexts of several sizes, up to the one the model was trained with. extra is added to
+// each.
 func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, extra gguf.Need,
 	total uint64) (*kvFacts, error) {
 	perToken, err := info.KVBytesPerToken(typeK, typeV)
@@ -274,7 +276,7 @@ func layerText(in *gguf.Info) string {
 		spread(in.Heads), spread(in.KVHeads))
 }
 
-// spread is a number, or the range of numbers that differ by layer.
+// spread returns a number, or the range of numbers that differ by layer, as text.
 func spread(list []int64) string {
 	if len(list) == 0 {
 		return "–"

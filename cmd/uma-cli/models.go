@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
-// modelsDir adds the flag of the own models directory to a command and returns what opens it.
+// modelsDir adds the flag of the own models directory to a command and returns the function that opens the store.
 func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	var dir string
 	cmd.Flags().StringVar(&dir, "models-dir", "",
@@ -25,13 +25,13 @@ func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	return func() *store.Store {
 		of := cmp.Or(dir, os.Getenv("UMA_MODELS_DIR"))
 		if of == "" {
-			of, _ = configfile.Option(os.Environ(), "models-dir") // the daemon says what is wrong with its file
+			of, _ = configfile.Option(os.Environ(), "models-dir") // the daemon reports errors in its file
 		}
 		return store.New(of, os.Getenv)
 	}
 }
 
-// catalog is what is on this machine, as `models --json` prints it.
+// catalog is the output of `models --json`: the models on this machine.
 type catalog struct {
 	Models   []store.Entry   `json:"models"`
 	Problems []store.Problem `json:"problems"`
@@ -101,7 +101,7 @@ A model that shares its name with another one, or has no valid name, can be serv
 	return cmd
 }
 
-// fewProblems is how many problems the list shows.
+// fewProblems is the most problems that the list shows.
 const fewProblems = 3
 
 func modelsText(out *ui.Terminal, c *catalog) string {
@@ -134,7 +134,7 @@ func modelsText(out *ui.Terminal, c *catalog) string {
 	return ui.FitLines(b.String(), width)
 }
 
-// modelRow is a model in the list; of one that cannot be served, its name and why.
+// modelRow returns a model's row in the list; for one that cannot be served, its name and the reason.
 func modelRow(out *ui.Terminal, e *store.Entry) []string {
 	name := clean(e.Name)
 	if len(e.Aliases) > 0 {
@@ -161,7 +161,7 @@ func modelRow(out *ui.Terminal, e *store.Entry) []string {
 		context, fits, from}
 }
 
-// completeNames are the names of models, for a shell.
+// completeNames completes the names of models.
 func completeNames(open func() *store.Store) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

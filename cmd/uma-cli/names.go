@@ -18,13 +18,13 @@ import (
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
-// shownModel is what `show --json` prints.
+// shownModel is the output of `show --json`.
 type shownModel struct {
 	store.Entry
 	store.Details
 	License      string `json:"license"`       // of the GGUF file
 	ChatTemplate string `json:"chat_template"` // of the GGUF file, in Jinja
-	// Warning says what of Details could not be read.
+	// Warning says which part of Details could not be read.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func find(cmd *cobra.Command, s *store.Store, name string) (*store.Catalog, *sto
 	return nil, nil, err
 }
 
-// fewLines is how many lines of a template or a licence a terminal shows.
+// fewLines is the most lines of a template or a licence that a terminal shows.
 const fewLines = 12
 
 func shownText(out *ui.Terminal, m *shownModel) string {

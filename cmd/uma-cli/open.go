@@ -58,7 +58,7 @@ func openPage(cmd *cobra.Command, dial dialer, listen string, noBrowser bool) er
 		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen",
 			addr)
 	}
-	c, err := dial(cmd.Context()) // a daemon that does not answer is told before a browser shows it
+	c, err := dial(cmd.Context()) // reports a daemon that does not answer before a browser is started
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func openPage(cmd *cobra.Command, dial dialer, listen string, noBrowser bool) er
 	return awaitEnd(cmd.Context(), p.PageURL(), served)
 }
 
-// browserAddress is what a browser is started with. A key must not be on a command line, which every user can read:
-// then it is a file of this user's that leads to url, until remove.
+// browserAddress returns the address to start a browser with. A key (secret) must not be on a command line, which every
+// user can read: the address is then that of a file, readable by this user alone, that leads to url. remove deletes it.
 func browserAddress(url string, secret bool) (address string, remove func(), err error) {
 	if !secret {
 		return url, func() {}, nil

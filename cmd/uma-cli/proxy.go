@@ -106,7 +106,7 @@ func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error 
 	return runBeside(args, p.Env())
 }
 
-// awaitEnd says where a proxy listens and waits for a signal.
+// awaitEnd prints the address of a proxy and waits for a signal.
 func awaitEnd(ctx context.Context, url string, served <-chan error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -21,14 +21,14 @@ type pullView struct {
 	bar *progressbar.ProgressBar // of the file that is pulled; nil where nothing may move
 
 	shown pull.Progress // the last progress that was taken
-	at    time.Time     // when
-	line  time.Time     // when the last line was written
+	at    time.Time     // of shown
+	line  time.Time     // time of the last line
 	speed float64       // bytes a second; the bar's own speed counts what was here before
 }
 
 const (
 	linePause = 10 * time.Second // between two lines
-	speedTime = 5 * time.Second  // over which the speed is averaged
+	speedTime = 5 * time.Second  // time over which the speed is averaged
 	barWidth  = 20               // columns, fewer in narrow windows
 	barName   = 28               // columns of a file's name behind a bar
 )

@@ -55,13 +55,13 @@ Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon �
 	return cmd
 }
 
-// question is what run asks and how it shows the answer.
+// question has the flags of run: those of the request, and those of the output.
 type question struct {
 	ask.Options
 	show, noStream bool
 }
 
-// ask asks words, and what comes on a pipe, and prints the answer.
+// ask sends words, and the text on standard input if that is no terminal, and prints the answer.
 func (q *question) ask(ctx context.Context, dial dialer, words []string) error {
 	o := &q.Options
 	o.Words, o.Stream = words, !q.noStream

@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/client/clienttest"
 )
 
-// screen is what a terminal of a size shows: as much of a VT100 as the line editor needs.
+// screen emulates a terminal's screen: as much of a VT100 as the line editor needs.
 type screen struct {
 	cells    [][]rune
 	row, col int
@@ -89,7 +89,7 @@ func (s *screen) control(arg string, verb rune) {
 
 func (s *screen) line(row int) string { return strings.TrimRight(string(s.cells[row]), " ") }
 
-// TestPromptAtTheBottom: once the window is full, the prompt and what was said before it are still to be seen.
+// TestPromptAtTheBottom: once the window is full, the prompt and the conversation before it are still visible.
 func TestPromptAtTheBottom(t *testing.T) {
 	server := (&clienttest.Server{Answer: answers}).Start(t)
 	c := openConsole(t, program(t, server.Path))

@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// reading is a daemon whose prompts take as long as the test wants.
+// reading returns a daemon whose prompts take as long as the test wants.
 func reading(release <-chan struct{}) *clienttest.Server {
 	return &clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		if r.Progress {
@@ -25,7 +25,7 @@ func reading(release <-chan struct{}) *clienttest.Server {
 	}}
 }
 
-// screenOf is what a window of 30 rows and 100 columns shows now.
+// screenOf returns the rows of a window of 30 rows and 100 columns as they are now.
 func (c *console) screenOf() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func TestSpinnerOnTerminal(t *testing.T) {
 	}
 }
 
-// TestNoSpinnerInPipe: what goes to a pipe has nothing of it.
+// TestNoSpinnerInPipe: output to a pipe has no spinner.
 func TestNoSpinnerInPipe(t *testing.T) {
 	release := make(chan struct{})
 	close(release)

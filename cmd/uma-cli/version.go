@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
-// buildFacts is what `version --json` prints.
+// buildFacts is the output of `version --json`.
 type buildFacts struct {
 	Version  string       `json:"version"`
 	Commit   string       `json:"commit,omitempty"`

@@ -105,7 +105,7 @@ func newRoot() *cobra.Command {
 			signal.Ignore(syscall.SIGPIPE)
 			lines, log := cfg.Logger(os.Stderr)
 			defer lines.Close(lastWords)
-			slog.SetDefault(log) // what a library logs by itself must not block either
+			slog.SetDefault(log) // logging by a library must not block either
 			for _, w := range cfg.Warnings {
 				log.Warn(w)
 			}
@@ -181,7 +181,7 @@ func completeModel(cfg *daemon.Config) cobra.CompletionFunc {
 	}
 }
 
-// runEngine is an engine process of a front.
+// runEngine runs an engine process of a front.
 func runEngine() (status int) {
 	signal.Ignore(syscall.SIGPIPE)
 	err := daemon.RunEngine(context.Background(), os.Stderr, llama.Open, llama.SetLogger)
@@ -192,7 +192,7 @@ func runEngine() (status int) {
 	return 1
 }
 
-// lastWords is how long the end of the process waits for a reader of stderr.
+// lastWords is the longest time for which the ending process waits until its last log lines are written to stderr.
 const lastWords = time.Second
 
 // usageError is a mistake on the command line, in the environment or in the config file: exit status 2.

@@ -105,7 +105,7 @@ func fitRecordings(traces []*sched.Trace, say func(format string, args ...any)) 
 	return fitted, nil
 }
 
-// sayErrors tells how far steps that were not fitted lie from the model.
+// sayErrors prints the model's errors for steps that were not fitted.
 func sayErrors(say func(format string, args ...any), name string, fitted *latency.Fitted, samples []latency.Sample) {
 	var errs []float64
 	var took, predicted float64

@@ -14,7 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// outputFlags say what becomes of one run.
+// outputFlags select the output of one run.
 type outputFlags struct {
 	json      bool
 	aggregate bool

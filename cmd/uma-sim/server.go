@@ -25,7 +25,7 @@ type serverFlags struct {
 	vllm   string
 	cost   string
 	busy   []string   // --busy
-	flags  sim.Config // what the flags say; only those that were given count over --config
+	flags  sim.Config // the flags' values; only those that were given override --config
 	mend   bool       // --no-overlap defaults to true: what is planned must be possible
 	target bool       // --itl-target-ms is the verb's own
 	warn   func(format string, args ...any)

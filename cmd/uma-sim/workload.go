@@ -14,7 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// workloadFlags are what the simulated server is asked to do.
+// workloadFlags are the flags that describe the simulated server's workload.
 type workloadFlags struct {
 	fs       *pflag.FlagSet
 	trace    string
@@ -93,7 +93,7 @@ func (w *workloadFlags) prepare() (err error) {
 	return err
 }
 
-// source makes the workload anew. rate ≤ 0 leaves the rate as the flags say.
+// source returns the workload from its start. rate ≤ 0: the rate of the flags.
 func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error) {
 	if rate <= 0 {
 		rate = w.d.Rate

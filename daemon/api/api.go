@@ -82,7 +82,7 @@ type Prompt struct {
 
 // Facts are properties of the loaded model, or of the file of one that is not loaded. They do not change.
 type Facts struct {
-	File     File // what the model's file tells; zero where it cannot be read
+	File     File // facts about the model's file; zero if it cannot be read
 	Asleep   bool // the model is not loaded
 	Model    wire.InfoModel
 	Context  int     // size of the KV cache, shared by all requests, in tokens

@@ -7,7 +7,7 @@ import (
 )
 
 // Names are the names that the fields of a request have in a body of an API, by those that they have in a request. Of a
-// member of an element it is what follows the element: "tools.function.parameters" may be ".input_schema".
+// member of an element it is the text that follows the element: "tools.function.parameters" may be ".input_schema".
 type Names map[string]string
 
 // fieldName finds the names of fields in the errors of package wire: a field, its element, a member of that.

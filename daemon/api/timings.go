@@ -97,13 +97,13 @@ func ProgressOf(p *wire.Progress) *Progress {
 	return &Progress{p.Total, p.Cached, p.Processed, milliseconds(p.Elapsed)}
 }
 
-// Telemetry is what a body asks to be told of a streamed answer.
+// Telemetry has the options of a body for progress and timings within a streamed answer.
 type Telemetry struct {
 	PerToken bool `json:"timings_per_token"` // a Meter's timings in each chunk after the first
 	Progress bool `json:"-"`                 // "return_progress": chunks with the prompt's progress
 }
 
-// Of completes the telemetry from a body's request, and has it send what a Meter needs.
+// Of completes the telemetry from a body's request, and makes the request send the events that a Meter needs.
 func (t *Telemetry) Of(r *wire.Request) {
 	t.Progress = r.Progress
 	if t.PerToken {

@@ -61,13 +61,13 @@ func (c *Config) validateFront() error {
 	return errors.Join(errs...)
 }
 
-// MarshalText is the text that was set.
+// MarshalText returns the text that was set.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.text), nil }
 
 // UnmarshalText reads a size.
 func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
-// ModelLabel is the name of the model of a configuration without [models.NAME] tables.
+// ModelLabel returns the name of the model of a configuration without [models.NAME] tables.
 func (c *Config) ModelLabel() string {
 	switch {
 	case c.HFRepo != "":
@@ -83,16 +83,16 @@ func (c *Config) ModelLabel() string {
 	return base
 }
 
-// Alone is c without its [models.NAME] tables: the configuration of the engine that serves --model.
+// Alone returns c without its [models.NAME] tables: the configuration of the engine that serves --model.
 func (c *Config) Alone() *Config {
 	out := *c
 	out.Models = nil
 	return &out
 }
 
-// ForEngine is c as an engine process gets it: the model is a file, which may be downloaded first (--hf-repo), and the
-// host tier has a size, a part of the limit of all engine processes together. alone: the configuration names no other
-// model.
+// ForEngine returns the configuration for an engine process: the model is a file, which may be downloaded first
+// (--hf-repo), and the host tier has a fixed size, a part of limit, the memory of all engine processes together. alone:
+// the configuration names no other model.
 func (c *Config) ForEngine(ctx context.Context, limit int64, alone bool, log *slog.Logger) (*Config, error) {
 	out := *c
 	if err := out.locateFile(ctx, log); err != nil {
@@ -121,7 +121,7 @@ func (c *Config) locateFile(ctx context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// hostTier is --cache-ram of an engine process whose Model is a file, in bytes.
+// hostTier returns --cache-ram of an engine process whose Model is a file, in bytes.
 func (c *Config) hostTier(limit int64, alone bool) int64 {
 	if n, ok := c.CacheRAM.Of(uint64(max(limit, 0))); ok {
 		return n
@@ -134,24 +134,25 @@ func (c *Config) hostTier(limit int64, alone bool) int64 {
 	return limit / autoHostTiers
 }
 
-// With --cache-ram auto each of several engine processes has this part of --memory for its host tier, and one that is
-// alone this part of what its model leaves.
+// Divisors for --cache-ram auto: each of several engine processes gets --memory / autoHostTiers for its host tier; a
+// single one gets the memory that its model leaves / autoHostTierAlone.
 const (
 	autoHostTiers     = 16
 	autoHostTierAlone = 4
 )
 
-// processBytes is what an engine process takes beside weights, KV cells and host tier: Go's heap, the engine's buffers.
+// processBytes is the memory of an engine process besides weights, KV cells and host tier, in bytes: Go's heap and the
+// engine's buffers.
 const processBytes = 128 << 20
 
-// Estimate is the memory that an engine process with this configuration, of ForEngine, takes: weights, their repacked
-// copy, KV cells, host tier and the process itself.
+// Estimate returns the memory in bytes that an engine process takes with this configuration, which ForEngine made:
+// weights, their repacked copy, KV cells, host tier and the process itself.
 func (c *Config) Estimate() (int64, error) {
 	n, err := c.modelBytes()
 	return n + c.CacheRAM.Bytes + processBytes, err
 }
 
-// modelBytes is the memory of weights, their repacked copy and KV cells, of the draft model too.
+// modelBytes returns the memory of weights, their repacked copy and KV cells in bytes, the draft model's included.
 func (c *Config) modelBytes() (int64, error) {
 	info, err := gguf.Inspect(c.Model)
 	if err != nil {
@@ -172,8 +173,8 @@ func (c *Config) modelBytes() (int64, error) {
 	return int64(n.Total() + c.draftNeed(c.processor()).Total()), nil
 }
 
-// ForFound is the configuration of the engine that serves a model of this machine that has no table: c without what is
-// meant for --model. It has no folder for snapshots: each would take as much as --cache-disk.
+// ForFound returns the configuration of the engine that serves a model of this machine without a table: c without the
+// options that are meant for --model. It has no folder for snapshots: each would take as much as --cache-disk.
 func (c *Config) ForFound(name, path string) (*Config, error) {
 	out, err := c.ForModel(&ModelConfig{Name: name, Model: path, IdleUnload: -1})
 	if err == nil {

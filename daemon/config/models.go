@@ -32,7 +32,7 @@ type ModelConfig struct {
 	Options map[string]string
 }
 
-// modelOptions are the options that a [models.NAME] table may set: what the model's engine is made with. The other ones
+// modelOptions are the options that a [models.NAME] table may set: those that its engine is opened with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
 	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "fixed-threads",
@@ -43,13 +43,13 @@ var modelOptions = []string{
 	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 
-// maxModelTables is far above what one machine serves.
+// maxModelTables bounds the tables; it is far above the models that one machine serves.
 const maxModelTables = 256
 
-// key is a key of the table as errors name it.
+// key returns a key of the table as errors name it.
 func (m *ModelConfig) key(name string) string { return "models." + m.Name + "." + name }
 
-// names are what requests may call the model.
+// names returns the names by which requests may select the model: its own, then its aliases.
 func (m *ModelConfig) names() []string { return append([]string{m.Name}, m.Aliases...) }
 
 // ModelNamed returns the table whose name or alias is text, without regard to case; nil when there is none.
@@ -132,7 +132,7 @@ func noteValue(note func([]string), key []string, value *unstable.Node) {
 	}
 }
 
-// keyOf is a dotted key of TOML.
+// keyOf returns the parts of a dotted TOML key.
 func keyOf(parts unstable.Iterator) (key []string) {
 	for parts.Next() {
 		key = append(key, string(parts.Node().Data))
@@ -222,7 +222,7 @@ func (m *ModelConfig) set(options *pflag.FlagSet, key string, v any) error {
 	return errors.New("must be a single value")
 }
 
-// checkModels says what is wrong with the options of the [models.NAME] tables.
+// checkModels checks the options of the [models.NAME] tables.
 func (c *Config) checkModels() error {
 	var errs []error
 	for i := range c.Models {
@@ -232,8 +232,8 @@ func (c *Config) checkModels() error {
 	return errors.Join(errs...)
 }
 
-// ForModel is the configuration of the engine that serves m: c with m's model and options. As everywhere, the command
-// line and the environment override the file, m's table included; the table overrides the rest of the file.
+// ForModel returns the configuration of the engine that serves m: c with m's model and options. As everywhere, the
+// command line and the environment override the file, m's table included; the table overrides the rest of the file.
 func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 	options, out, _ := NewFlagSet()
 	*out = *c
@@ -310,7 +310,7 @@ func (m *ModelConfig) write(b *bytes.Buffer, options *pflag.FlagSet) {
 	}
 }
 
-// tableKey is a model's name as a key of TOML.
+// tableKey returns a model's name as a TOML key.
 func tableKey(name string) string {
 	if strings.ContainsAny(name, "./:") {
 		return "'" + name + "'"
@@ -318,7 +318,7 @@ func tableKey(name string) string {
 	return name
 }
 
-// modelsSample is the part of the sample file about the tables.
+// modelsSample returns the part of the sample file about the tables.
 func modelsSample() string {
 	var b strings.Builder
 	b.WriteString(`

@@ -18,7 +18,7 @@ import (
 // The answers to health, info, metrics, kv and why cover all engine processes. Each process is asked over a connection
 // that the front makes in the asker's name: it answers as it would answer the client itself.
 
-// answerWithin is how long the front waits for the engine processes' answers; one that is late is left out.
+// answerWithin is the longest time for which the front waits for the engine processes' answers; a late one is left out.
 const answerWithin = 2 * time.Second
 
 // Admin answers a question of the framed or the newline protocol.
@@ -107,7 +107,7 @@ func (f *Front) reach(peer ipc.Peer) (list []asked) {
 	return list
 }
 
-// inOrder are the models, the default one first.
+// inOrder returns the models, the default one first.
 func (f *Front) inOrder() []*served {
 	out := []*served{f.def}
 	for _, m := range f.models {
@@ -175,8 +175,8 @@ func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []part) ([]byte, *wir
 	return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the question %q is not known", q.Kind)}
 }
 
-// health is told of the default model, which clients without a model's name ask: other models load on demand.
-// Poller's goroutine.
+// health returns the state of the default model, which requests without a model's name use: other models load on
+// demand. Poller's goroutine.
 func (f *Front) health() wire.Health {
 	in := f.door.Health()
 	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: in.UptimeMs, Listen: in.Listen,
@@ -214,7 +214,7 @@ func (f *Front) health() wire.Health {
 	return h
 }
 
-// info is the default process's, with the models beside it.
+// info returns the default model's report, with the list of all models.
 func (f *Front) info(parts []part) []byte {
 	own := f.door.Info()
 	in := own
@@ -244,7 +244,7 @@ func (f *Front) info(parts []part) []byte {
 	return mustJSON(in)
 }
 
-// view is what is told of a model.
+// view returns the model's entry in info.
 func (m *served) view() wire.InfoServed {
 	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
 		State: m.state.String(), MemoryBytes: m.need,
@@ -259,8 +259,8 @@ func (m *served) view() wire.InfoServed {
 	return s
 }
 
-// metrics is the default process's document, with the front's counts of connections, and beside it those of all models
-// by name, and what the front counts.
+// metrics returns the default process's document, with the front's counts of connections, the documents of all models
+// by name, and the front's counters.
 func (f *Front) metrics(parts []part) []byte {
 	type document map[string]json.RawMessage
 	read := func(body []byte) (d document) {
@@ -309,7 +309,7 @@ func (f *Front) dumpMetrics() {
 	f.door.Dump(f.metrics(parts()))
 }
 
-// why is all processes' requests, newest first, and those that wait for a model.
+// why returns the requests of all processes, newest first, and those that wait for a model.
 func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 	rep := wire.WhyReport{Requests: []wire.WhyRequest{}}
 	for _, p := range parts {
@@ -335,7 +335,7 @@ func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 	return mustJSON(rep)
 }
 
-// waits tells of a connection that waits for the model.
+// waits describes a connection that waits for the model.
 func (m *served) waits(peer ipc.Peer) wire.WhyRequest {
 	age := wire.Ms(time.Since(m.since))
 	d := wire.Decision{LastMs: age, Times: 1}
@@ -344,7 +344,7 @@ func (m *served) waits(peer ipc.Peer) wire.WhyRequest {
 		Decisions: []wire.Decision{d}}
 }
 
-// kv is the first process's report, with all of them beside it.
+// kv returns the first process's report, with the reports of all processes by model.
 func kv(parts []part) ([]byte, *wire.Error) {
 	var rep *wire.KVReport
 	all := map[string]*wire.KVReport{}
@@ -371,7 +371,7 @@ func kv(parts []part) ([]byte, *wire.Error) {
 	return mustJSON(top), nil
 }
 
-// kvDone is what all processes have done to entries; an error when none of them has such an entry.
+// kvDone returns the sum of an operation's results over all processes; an error when none of them has such an entry.
 func kvDone(q *wire.KVQuestion, parts []part) ([]byte, *wire.Error) {
 	sum := wire.KVDone{Op: q.Op.String(), Target: q.Target}
 	var failed *wire.Error

@@ -17,7 +17,7 @@ import (
 func TestClosedConnectionKeepsNoModelBusy(t *testing.T) {
 	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"slow"}, nil, "--idle-unload", "300ms")
 	const forever = `{"model":"slow","prompt":"tell on","ignore_eos":true,"stream":true}`
-	part := func(h *httpClient) { // of an answer that does not end
+	part := func(h *httpClient) { // reads part of an answer that does not end
 		h.t.Helper()
 		h.send("POST", "/completion", forever)
 		if line, err := h.in.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
@@ -84,7 +84,7 @@ func TestClosedConnectionKeepsNoModelBusy(t *testing.T) {
 	}
 }
 
-// inFlight is how many answers a model's process owes, by what the front sees; 0 without a process.
+// inFlight returns the number of answers that a model's process owes, as the front sees it; 0 without a process.
 func (r *running) inFlight(name string) (n int) {
 	r.call(func() {
 		if m := r.find(name); m.proc != nil {

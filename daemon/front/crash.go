@@ -13,12 +13,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// retryAfterCrash is when a client may ask again: an engine process is back as soon as its file is mapped.
+// retryAfterCrash is the retry_after of errors after a crash: an engine process is back as soon as its file is mapped.
 const retryAfterCrash = time.Second
 
-// lastWords returns what the clients of an engine process that has ended are told, each in its protocol and at the
-// place where its answer was cut: an error event for each request in flight, a whole response where none had begun.
-// Where a frame or an event was cut nothing can be said, and the connection just ends.
+// lastWords returns the function that makes the last output to a client of an engine process that has ended, in the
+// client's protocol and for the place where its answer was cut: an error event for each request in flight, or a whole
+// response if none had begun. Behind a cut frame or event no error can follow, and the connection just ends.
 func (f *Front) lastWords(m *served, p *process) func(*ipc.Conn, connstate.State, []string) ([]byte, bool) {
 	e := wire.Error{Code: wire.EngineCrashed, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
 		"the engine process of model %s has ended by itself, and this answer with it; it is being started again",
@@ -58,7 +58,7 @@ func (f *Front) lastWords(m *served, p *process) func(*ipc.Conn, connstate.State
 	}
 }
 
-// response is a whole HTTP response that says e, and that the connection ends.
+// response returns a whole HTTP response with the error e, which announces the connection's end.
 func (f *Front) response(form connstate.API, e *wire.Error) []byte {
 	status, header, body := daemon.Rendered(form, e)
 	var b bytes.Buffer
@@ -71,7 +71,7 @@ func (f *Front) response(form connstate.API, e *wire.Error) []byte {
 	return b.Bytes()
 }
 
-// lastEvent is the end of a stream whose answer failed, in the form of its API.
+// lastEvent returns the end of a stream whose answer failed, in the form of its API.
 func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
 	_, _, body := daemon.Rendered(st.API, e)
 	body = bytes.TrimSpace(body)
@@ -88,7 +88,7 @@ func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
 	return fmt.Appendf(nil, "data: %s\n\n", body)
 }
 
-// chunk is b as the last part of a body.
+// chunk returns b as the last part of a body.
 func chunk(b []byte, chunked bool) []byte {
 	if !chunked {
 		return b

@@ -17,11 +17,11 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// What the front tells of a model that is not loaded: facts, from its file's header. A question for them does not load
-// it, and does not keep a loaded one from being idle.
+// The front answers questions about a model that is not loaded with facts from its file's header. Such a question does
+// not load the model, and does not count as a use of a loaded one.
 
-// inquire says where a question about a model goes that does not need it loaded: to its process where there is one, as
-// that knows more, else it is answered here. Poller's goroutine.
+// inquire routes a question that does not need its model loaded: to the model's process if that is ready, because it
+// knows more; otherwise this process answers. Poller's goroutine.
 func (f *Front) inquire(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 	if f.draining {
 		return ipc.Serve, nil
@@ -39,8 +39,8 @@ func (f *Front) inquire(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 	return ipc.Pass, m.proc.link
 }
 
-// serveOther answers what no engine process gets: facts about a model that is not loaded, and the refusal of what needs
-// one that there is not, or that cannot be loaded.
+// serveOther answers the HTTP requests that go to no engine process: questions about a model that is not loaded, and
+// requests that are refused because their model does not exist or cannot be loaded.
 func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -68,13 +68,13 @@ func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 	a.Serve(w, r, f.log)
 }
 
-// withBody is a request whose body was read.
+// withBody returns r with a body that was read already.
 func withBody(r *http.Request, body []byte) *http.Request {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return r
 }
 
-// asleep is the model of a name as if it were not loaded.
+// asleep returns the model of a name as one that is not loaded, even if it is.
 func (f *Front) asleep(r *http.Request, name string) (*daemon.Asleep, *wire.Error) {
 	f.known(r.Context(), name)
 	a := &daemon.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
@@ -110,7 +110,7 @@ func (f *Front) asleep(r *http.Request, name string) (*daemon.Asleep, *wire.Erro
 	return a, nil
 }
 
-// known looks at the folders again if that may find the model of a name.
+// known scans the folders again if that may find the model of a name.
 func (f *Front) known(ctx context.Context, name string) {
 	look := false
 	f.call(func() { _, look = f.resolve(name) })
@@ -119,7 +119,7 @@ func (f *Front) known(ctx context.Context, name string) {
 	}
 }
 
-// own reports whether a name is the model's own, and not one that means it for want of another.
+// own reports whether a name is the model's, rather than an unknown name for which the default model serves.
 func (f *Front) own(m *served, name string) bool {
 	if f.configured(name) == m {
 		return true
@@ -131,7 +131,7 @@ func (f *Front) own(m *served, name string) bool {
 // describes reports whether the answer to a path needs the facts of a model.
 func describes(path string) bool { return path == "/props" || path == "/slots" || path == "/api/show" }
 
-// fileFacts are what was read of a model's file while it had a size and a time.
+// fileFacts caches the facts from a model's file, valid while the file's size and time stay the same.
 type fileFacts struct {
 	mu       sync.Mutex
 	size     int64
@@ -160,8 +160,8 @@ func (m *served) fileFacts(path string) (*api.Facts, error) {
 	return k.facts, k.err
 }
 
-// entitle notes the name that the model's file has: where one model is served without a table, answers name it so, and
-// requests may. Poller's goroutine.
+// entitle records the name in the header of the model's file. If one model is served without a table, answers have this
+// name, and requests may use it. Poller's goroutine.
 func (m *served) entitle(title string) {
 	if m.f.any && m == m.f.def && title != "" && m.title != title {
 		m.title = title
@@ -174,7 +174,7 @@ func (m *served) titled(name string) bool {
 	return m.title != "" && strings.EqualFold(strings.TrimSuffix(name, ":latest"), m.title)
 }
 
-// label is the model's name in answers.
+// label returns the model's name in answers.
 func (m *served) label() string {
 	if m.title != "" {
 		return m.title

@@ -31,14 +31,14 @@ func real(t *testing.T) func(*daemon.Config) {
 	}
 }
 
-// loads is how often models were loaded, in all.
+// loads returns the number of loads of all models so far.
 func (r *running) loads() (n int) {
 	r.call(func() { n = r.counts.loads })
 	return n
 }
 
-// TestQuestionsLoadNothing: what ollama list, Zed and Open WebUI ask of eight models where memory has room for two, and
-// paths that no model is needed for, load none but the default one, and leave that where it is.
+// TestQuestionsLoadNothing: requests of ollama list, Zed and Open WebUI about eight models, of which memory has room
+// for two, and paths that need no model load none but the default one, which stays loaded.
 func TestQuestionsLoadNothing(t *testing.T) {
 	names := []string{"slow", "two", "three", "four", "five", "six", "seven", "eight"}
 	r := start(t, Options{}, names, real(t), "--memory", "200b", "-c", "512")
@@ -161,7 +161,7 @@ func TestQuestionsLoadNothing(t *testing.T) {
 	if n := r.loads(); n != 1 {
 		t.Errorf("%d loads", n)
 	}
-	// What needs the model loads it and waits.
+	// A request that needs the model loads it and waits.
 	if status, text := h.post("/tokenize", `{"model":"two","content":"x"}`); status != http.StatusOK || r.loads() != 2 {
 		t.Errorf("tokenize: %d %s, %d loads", status, text, r.loads())
 	}
@@ -281,7 +281,7 @@ func TestStreamsReachEveryModel(t *testing.T) {
 	}
 	waitfor.True(t, "the stream is found", func() bool { return lookedUp(`"conversation_id":"a","is_done":false`) })
 	again := r.http()
-	if status, text := again.do("GET", "/v1/models", ""); status != http.StatusOK { // it is the front's connection
+	if status, text := again.do("GET", "/v1/models", ""); status != http.StatusOK { // the front answers it
 		t.Fatalf("%d %s", status, text)
 	}
 	again.send("GET", "/v1/stream?conv_id=a", "")

@@ -18,10 +18,11 @@ import (
 )
 
 // Models that are on this machine and have no table [models.NAME] are served under their names, as uma-cli models lists
-// them. The folders are looked at beside the poller's goroutine: when a request names a model that is not known, and
-// for a list of models.
+// them. The folders are scanned on another goroutine than the poller's: when a request names a model that is not known,
+// and for a list of models.
 
-// catalogFresh is how long a look at the folders holds: a name that it did not find is not looked for again before.
+// catalogFresh is the time for which the result of a scan holds: only after it, a name that was not found is looked up
+// again.
 const catalogFresh = 2 * time.Second
 
 // maxName bounds the names that are remembered, in bytes.
@@ -30,26 +31,26 @@ const maxName = 256
 // maxUnknown is the most names that are remembered as unknown.
 const maxUnknown = 1024
 
-// maxCalled is the most names that a model's process is told to take for its model's, beside those of its table.
+// maxCalled is the most names besides those of its table that a model's process accepts for its model.
 const maxCalled = 256
 
-// found is what is on this machine. Its fields belong to the poller's goroutine.
+// found caches the scan for models of this machine. Its fields belong to the poller's goroutine.
 type found struct {
 	store    *store.Store   // constant; nil with --serve-found=false
 	catalog  *store.Catalog // nil before the first look
-	at       time.Time      // of the look
+	at       time.Time      // of the newest scan
 	looking  bool
-	resuming bool             // requests that waited for a look are asked about again: it has been made
-	waiting  []*ipc.Conn      // for a look
+	resuming bool             // the requests that waited for the scan are being routed, and must not start another one
+	waiting  []*ipc.Conn      // for a scan
 	unknown  map[string]error // names that the catalog does not have, maxUnknown at most
 }
 
-// stale reports whether another look may find what the catalog does not have.
+// stale reports whether another scan may find models that the catalog lacks.
 func (d *found) stale() bool {
 	return d.store != nil && !d.resuming && (d.catalog == nil || time.Since(d.at) > catalogFresh)
 }
 
-// resolve is the model of a request's name, nil for none. look: the folders must be looked at first.
+// resolve returns the model of a request's name, nil for none. look: the folders must be scanned first.
 func (f *Front) resolve(name string) (m *served, look bool) {
 	if m = f.configured(name); m != nil {
 		return m, false
@@ -69,7 +70,7 @@ func (f *Front) resolve(name string) (m *served, look bool) {
 	return nil, false
 }
 
-// onDisk is the model of this machine with a name, by the last look. The error says why there is none.
+// onDisk returns the model of this machine with that name, by the last scan. The error says why there is none.
 func (f *Front) onDisk(name string) (*served, error) {
 	d := &f.found
 	if d.catalog == nil {
@@ -100,7 +101,7 @@ func (f *Front) onDisk(name string) (*served, error) {
 	return m, nil
 }
 
-// serving is the model that has the same file already.
+// serving returns the model that is already served from the same file, nil if there is none.
 func (f *Front) serving(of *store.Model) *served {
 	for _, m := range f.models {
 		if m.file == of.Path() {
@@ -119,7 +120,7 @@ func (f *Front) serving(of *store.Model) *served {
 	return nil
 }
 
-// fileOf is the file of a model, "" while it is not known.
+// fileOf returns the file of a model, "" while it is not known.
 func (f *Front) fileOf(m *served) string {
 	switch {
 	case m.file != "":
@@ -137,7 +138,7 @@ func (f *Front) fileOf(m *served) string {
 	return m.file
 }
 
-// scan looks at the folders again, unless that is being done, and goes on with what waits for it.
+// scan scans the folders, unless a scan is under way; the connections that wait for its result go on then.
 func (f *Front) scan() {
 	if f.found.store == nil || f.found.looking {
 		return
@@ -155,7 +156,7 @@ func (f *Front) scan() {
 	})
 }
 
-// scanned takes over what a look has found.
+// scanned takes over the result of a scan.
 func (f *Front) scanned(c *store.Catalog) {
 	f.found.catalog, f.found.at, f.found.unknown = c, time.Now(), map[string]error{}
 	f.found.resuming = true
@@ -178,8 +179,8 @@ func (f *Front) scanned(c *store.Catalog) {
 	f.found.resuming = false
 }
 
-// fresh is a catalog that is not older than catalogFresh, for a list of models; nil with --serve-found=false. Not on
-// the poller's goroutine.
+// fresh returns a catalog that is not older than catalogFresh, for a list of models; nil with --serve-found=false. Not
+// on the poller's goroutine.
 func (f *Front) fresh(ctx context.Context) (c *store.Catalog) {
 	if f.found.store == nil {
 		return nil
@@ -200,7 +201,7 @@ func (f *Front) fresh(ctx context.Context) (c *store.Catalog) {
 	return c
 }
 
-// listed are the models of a catalog that requests can name and that have no table. Not on the poller's goroutine.
+// listed returns the models of a catalog that requests can name and that have no table. Not on the poller's goroutine.
 func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 	if c == nil {
 		return nil
@@ -236,7 +237,8 @@ func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 	return out
 }
 
-// calledBy notes a name by which the model is asked, for its process: a connection that has it stays there.
+// calledBy records a name that a request uses for the model and tells its process, which then keeps connections with
+// that name.
 func (m *served) calledBy(name string) {
 	fold := strings.ToLower(name)
 	own := slices.ContainsFunc(m.names(), func(n string) bool { return strings.EqualFold(n, name) })
@@ -250,7 +252,7 @@ func (m *served) calledBy(name string) {
 	m.tellNames()
 }
 
-// names are those that are always the model's.
+// names returns the names that always mean the model.
 func (m *served) names() []string {
 	out := append([]string{m.name}, m.aliases...)
 	if m.title != "" {
@@ -259,7 +261,7 @@ func (m *served) names() []string {
 	return out
 }
 
-// allNames are names, and those by which the model was asked.
+// allNames returns names and the names recorded by calledBy.
 func (m *served) allNames() []string {
 	out := m.names()
 	for name := range m.called {
@@ -275,7 +277,7 @@ func (m *served) tellNames() {
 	}
 }
 
-// unknownModel is the answer to a name that is none.
+// unknownModel returns the error for a name that no model has.
 func (f *Front) unknownModel(name string) *wire.Error {
 	if _, err := f.onDisk(name); err != nil && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrName) {
 		return &wire.Error{Code: wire.ModelNotFound, Message: clierr.Text(err)}

@@ -191,7 +191,7 @@ func TestWaitingRequestsHearOfMemory(t *testing.T) {
 }
 
 // TestStreamThatWaitsForMemoryKeepsItsStatus: nothing of the answer of an HTTP stream is written while its model waits,
-// so that an error is the status of the answer; why tells what it waits for.
+// so that an error is the status of the answer; why names the cause of the wait.
 func TestStreamThatWaitsForMemoryKeepsItsStatus(t *testing.T) {
 	r := startFull(t)
 	h := r.http()
@@ -208,7 +208,7 @@ func TestStreamThatWaitsForMemoryKeepsItsStatus(t *testing.T) {
 	}
 }
 
-// passed is how many connections were passed, the last one included.
+// passed returns the number of connections that were passed, the last one included.
 func (r *running) passed() (n uint64) {
 	r.call(func() { n = r.loop.Stats().Passed.Load() })
 	return n

@@ -1,14 +1,26 @@
 // Package front is the process that owns the listening sockets, the clients' identities, the models' names and the
-// memory, and has one engine process for each loaded model. An engine process is the same program (daemon.RunEngine):
-// today's daemon behind connections that it gets instead of accepting them.
+// memory, and has one engine process for each loaded model. An engine process is the same program (daemon.RunEngine): a
+// daemon that is passed its connections instead of accepting them.
 //
 // The front passes the connection, not the bytes: it looks at a connection's first request, finds the model, and hands
 // the descriptor to that model's process, which reads and writes it from then on. A connection whose next request is
-// for another model, or is a question about all of them, comes back. The front keeps a descriptor of every connection
-// that it has passed. When an engine process ends by itself, it tells the clients from there, in their own protocol: a
-// table in shared memory (package connstate) says what each of them is owed.
+// for another model, or concerns all of them, comes back. The front keeps a descriptor of every connection that it has
+// passed. When an engine process ends by itself, the front sends each of its clients an error in the client's protocol:
+// a table in shared memory (package connstate) has the state of each client's answer.
 //
-// All state belongs to the poller's goroutine; files, processes and answers that take time are waited for beside it.
+// All state belongs to the poller's goroutine; other goroutines wait for files, processes and answers that take time.
+//
+// # Where things are
+//
+//	route.go     which process serves a connection: model, name, alias
+//	found.go     models of this machine without a table [models.NAME]
+//	model.go     the life of a model: which one is loaded and unloaded, what its process gets
+//	memory.go    which models wait for memory, and which ones make room
+//	progress.go  what requests hear before their model's process runs
+//	crash.go     what the clients of a process that has crashed are told
+//	lease.go     the table of device leases; taking one back from a process that has ended
+//	process.go   environment and supervision of engine processes
+//	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
 import (
@@ -33,7 +45,7 @@ import (
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
-// Options are what tests replace. Zero values mean the real thing.
+// Options are the parts that tests replace. The zero value has the defaults.
 type Options struct {
 	// Program and Args start an engine process; the default is this program with daemon.EngineArg.
 	Program string
@@ -44,7 +56,7 @@ type Options struct {
 	Estimate func(*daemon.Config) (int64, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
-	// Tick is how often idle times and what waits are looked at; default 1 s.
+	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
 	Tick time.Duration
 }
 
@@ -62,13 +74,13 @@ type Front struct {
 
 	models []*served
 	names  map[string]*served // by lower-cased name or alias
-	def    *served            // that requests without a name ask
+	def    *served            // of requests without a name
 	any    bool               // one model is configured, without a table
 	// lenient: a name that means no model of this machine means the default one, as without a front
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
 
-	headers *store.Store // of what the files of models tell
+	headers *store.Store // the headers of models' files
 
 	leases *lease.Table // of the devices that models share; nil: there can be one model only, or --arbiter=false
 
@@ -78,7 +90,7 @@ type Front struct {
 	signals chan os.Signal
 	dumps   chan os.Signal // SIGUSR1
 	gone    chan struct{}  // an engine process has ended; capacity 1
-	fatal   chan error     // why the front cannot serve; capacity 1
+	fatal   chan error     // the error that ends the front; capacity 1
 
 	// Owned by the poller's goroutine.
 	limit    int64     // of the memory of all engine processes
@@ -143,7 +155,7 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 		return nil, err
 	}
 	for _, m := range f.models {
-		if err := m.cfg.CheckCacheDir(); err != nil {
+		if err := m.cfg.CheckHere(); err != nil {
 			f.door.Close()
 			return nil, err
 		}
@@ -152,15 +164,15 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 	return f, nil
 }
 
-// ownProgram is the program that runs, on Linux. An upgrade may have put another one in its place meanwhile, whose
-// engine processes do not understand this front.
+// ownProgram is the path of the running program on Linux. An upgrade may have replaced the file at its original path by
+// a version whose engine processes do not understand this front.
 const ownProgram = "/proc/self/exe"
 
-// memoryLimit is --memory in bytes.
+// memoryLimit returns --memory in bytes.
 func memoryLimit(cfg *daemon.Config) (int64, error) {
 	memory := hostmem.Read()
 	free := memory.Available
-	if free == 0 { // macOS and FreeBSD tell what is installed
+	if free == 0 { // macOS and FreeBSD report the installed memory
 		free = uint64(float64(memory.Total) * freeShare)
 	}
 	n, ok := cfg.Memory.Of(free)
@@ -176,7 +188,7 @@ func memoryLimit(cfg *daemon.Config) (int64, error) {
 
 const (
 	autoMemory = 0.9  // the share of the free memory that --memory auto stands for
-	freeShare  = 0.75 // of the installed memory, where a system does not tell what is free
+	freeShare  = 0.75 // of the installed memory, if a system does not report the free memory
 )
 
 // Serve answers requests until ctx ends or the first SIGTERM, SIGINT or SIGHUP; then the engine processes finish their
@@ -241,7 +253,7 @@ wait:
 }
 
 const (
-	lastFlush = time.Second     // for clients to read what was sent to them, at the end
+	lastFlush = time.Second     // for clients to read their last output
 	stopGrace = 8 * time.Second // beyond --shutdown-timeout, for engine processes that do not end
 )
 
@@ -281,7 +293,7 @@ func (f *Front) shutDown() {
 	}
 }
 
-// processes is how many engine processes there are.
+// processes returns the number of engine processes.
 func (f *Front) processes() (n int) {
 	f.call(func() {
 		for _, m := range f.models {
@@ -303,7 +315,7 @@ func (f *Front) call(fn func()) bool {
 	return true
 }
 
-// tick looks at what time alone changes.
+// tick does the periodic work: API keys, idle models, waiting requests.
 func (f *Front) tick() {
 	now := time.Now()
 	if keys := f.door.Keys(); keys != nil && string(keys) != f.keys {
@@ -373,7 +385,7 @@ func (f *Front) findModels(ctx context.Context) error {
 	return nil
 }
 
-// configured is the model of a name that the configuration has; without a name, the default one.
+// configured returns the model of a name in the configuration; without a name, the default one.
 func (f *Front) configured(name string) *served {
 	if name == "" {
 		return f.def
@@ -391,7 +403,7 @@ func (f *Front) configured(name string) *served {
 	return nil
 }
 
-// find is the model of a name by what is known now; nil when there is none.
+// find returns the model of a name without another scan; nil when there is none.
 func (f *Front) find(name string) *served {
 	m, _ := f.resolve(name)
 	return m

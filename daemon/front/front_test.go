@@ -63,7 +63,7 @@ func engineLog() io.Writer {
 
 // openFake makes an engine whose behaviour the model's name tells: "slow" steps take 5 ms, those of "turns" count the
 // processes that compute at once, "stuck" ones never end, "gated" is loaded when a file NAME.open is there, "broken"
-// cannot be loaded, "hostile" tries what it must not.
+// cannot be loaded, "hostile" tries to leave the sandbox.
 func openFake(o runtime.Options) (runtime.Engine, error) {
 	name := filepath.Base(o.ModelPath)
 	cfg := fake.Config{Options: o, Scripts: []fake.Script{
@@ -95,7 +95,7 @@ func openFake(o runtime.Options) (runtime.Engine, error) {
 	return fake.New(cfg), nil
 }
 
-// attack tries to leave the sandbox and says what became of it.
+// attack tries to leave the sandbox and returns the results.
 func attack() string {
 	var out []string
 	try := func(what string, err error) { out = append(out, fmt.Sprintf("%s: %v", what, err)) }
@@ -233,7 +233,7 @@ func (r *running) dial() *client.Client {
 	return c
 }
 
-// request is a framed question to a model.
+// request returns a framed request to a model.
 func request(model string, edit func(*wire.Request)) *wire.Request {
 	q := wire.DefaultRequest()
 	q.Model, q.Sampling.Temperature = model, 0
@@ -266,7 +266,7 @@ func whole(c *client.Client, q *wire.Request) (string, error) {
 	}
 }
 
-// code is the protocol's code of an error, "" if it has none.
+// code returns the protocol's code of an error, "" if it has none.
 func code(err error) wire.Code {
 	var e *client.ServerError
 	if errors.As(err, &e) {
@@ -275,14 +275,14 @@ func code(err error) wire.Code {
 	return ""
 }
 
-// endless is a request whose answer does not end by itself.
+// endless returns a request whose answer does not end by itself.
 func endless(model string) *wire.Request {
 	return request(model, func(q *wire.Request) {
 		q.Messages, q.Prompt, q.Stream, q.Sampling.IgnoreEOS = nil, "tell on", true, true
 	})
 }
 
-// pid is the engine process of a model, 0 when there is none that is ready.
+// pid returns the process id of a model's engine process, 0 when none is ready.
 func (r *running) pid(name string) (pid int) {
 	r.call(func() {
 		if m := r.find(name); m.proc != nil && m.state == ready {
@@ -298,7 +298,7 @@ func (r *running) awaitReady(name string) int {
 	return r.pid(name)
 }
 
-// descriptors is how many files this process has open.
+// descriptors returns the number of open file descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	d, err := os.ReadDir("/proc/self/fd")

@@ -177,7 +177,7 @@ func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
 	f.serveOwner(w, r, func(a *httpAnswer) bool { return a.status != http.StatusNotFound })
 }
 
-// serveOwner passes on the answer of the engine process that has what a request is about, or else that of any.
+// serveOwner passes on the answer of the engine process that has the object of a request, or else that of any.
 func (f *Front) serveOwner(w http.ResponseWriter, r *http.Request, has func(*httpAnswer) bool) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

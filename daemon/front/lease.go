@@ -48,10 +48,10 @@ func (f *Front) closeLeases() {
 	}
 }
 
-// degradedFor is how long health tells of a step without the lease.
+// degradedFor is the time for which health reports a step without the lease.
 const degradedFor = 10 * time.Second
 
-// arbiter is what health says of the devices; nil where no leases are taken. Poller's goroutine.
+// arbiter returns the devices' part of health; nil where no leases are taken. Poller's goroutine.
 func (f *Front) arbiter() *wire.HealthArbiter {
 	if f.leases == nil {
 		return nil

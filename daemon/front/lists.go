@@ -14,8 +14,8 @@ import (
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
-// The lists of models have what the files' headers tell, whether the models are loaded or not. Package store remembers
-// what it has read as long as a file stays as it is.
+// The lists of models have the facts of the files' headers, whether the models are loaded or not. Package store caches
+// a header as long as its file does not change.
 
 // listing is a model of a list.
 type listing struct {
@@ -23,7 +23,7 @@ type listing struct {
 	aliases []string
 	path    string // "" while the file is not known
 	cfg     *daemon.Config
-	digest  string // where the model's place tells it
+	digest  string // if the file's location names it
 	facts   *api.Facts
 
 	created time.Time
@@ -32,7 +32,7 @@ type listing struct {
 	expires time.Time // of a loaded model; zero: never
 }
 
-// list is all models that a request can name, loaded or not: the default one first. Not on the poller's goroutine.
+// list returns all models that a request can name, loaded or not, the default one first. Not on the poller's goroutine.
 func (f *Front) list(ctx context.Context) []*listing {
 	var out []*listing
 	found := f.listed(f.fresh(ctx))
@@ -74,7 +74,7 @@ func (f *Front) list(ctx context.Context) []*listing {
 	return kept
 }
 
-// of adds what the front knows of the model. Poller's goroutine.
+// of adds the state that the front has of the model. Poller's goroutine.
 func (l *listing) of(m *served) {
 	l.state, l.status = m.state, m.status
 	if m.idle > 0 && !m.pinned {
@@ -82,7 +82,7 @@ func (l *listing) of(m *served) {
 	}
 }
 
-// describe adds what the model's file tells; false: it is no model.
+// describe adds the facts of the model's file; false: the file is no model.
 func (f *Front) describe(l *listing) bool {
 	l.facts = &api.Facts{Asleep: true}
 	l.facts.Model.Path = l.name // tells it from others whose file is not known either
@@ -104,7 +104,7 @@ func (f *Front) describe(l *listing) bool {
 	return true
 }
 
-// model is the listing in OpenAI's form.
+// model returns the listing in OpenAI's form.
 func (l *listing) model() wire.ServedModel {
 	return wire.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
 		Meta: l.facts.Meta(), Aliases: l.aliases,
@@ -142,7 +142,7 @@ func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 	f.door.Fail(w, r, unknown)
 }
 
-// ollama is the list in the form of ollama's API.
+// ollama returns the list in the form of ollama's API.
 func (f *Front) ollama(list []*listing) (out []ollama.Served) {
 	for _, l := range list {
 		out = append(out, ollama.Served{Name: l.name, Facts: l.facts, Since: f.began, Expires: l.expires})
@@ -164,7 +164,7 @@ func (f *Front) servePS(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, ollama.Running(f.ollama(loaded), time.Now()))
 }
 
-// openHeaders is where headers are remembered: with the models of the machine, where those are served.
+// openHeaders returns the store that caches headers: that of the machine's models if those are served, else a new one.
 func (f *Front) openHeaders() *store.Store {
 	if f.found.store != nil {
 		return f.found.store

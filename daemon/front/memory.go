@@ -13,7 +13,7 @@ import (
 // ended: weights, KV cells and host tier, whether they are touched or not. Models that wait for memory are served in
 // the order in which they were asked, so that a large one is not passed over for ever.
 
-// look notes when a loaded model was last asked, and unloads it when that is long ago.
+// look updates the time of a loaded model's last use, and unloads the model if it has been idle for too long.
 func (f *Front) look(m *served, now time.Time) {
 	if m.proc == nil {
 		return
@@ -45,7 +45,7 @@ func (f *Front) admit() {
 	}
 }
 
-// pinnedBeside is the memory of the pinned models other than m, which never leave.
+// pinnedBeside returns the memory of the pinned models other than m, which are never unloaded.
 func (f *Front) pinnedBeside(m *served) (n int64) {
 	for _, o := range f.models {
 		if o != m && o.pinned {
@@ -67,11 +67,12 @@ func (f *Front) tooLarge(m *served) error {
 
 func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
 
-// answerFirst is how long a model may wait while the others answer before one of those has to leave: its running
-// answers are finished, and its next requests wait in turn.
+// answerFirst is the time for which a model waits for busy ones to become idle. After it, one of those is unloaded when
+// its running answers are finished, and its next requests wait in turn.
 const answerFirst = 2 * time.Second
 
-// makeRoom unloads what was asked least recently, as much as m needs and no more than is not leaving already.
+// makeRoom unloads the least recently used models, idle ones first, until m fits. Models that are already being
+// unloaded count as room.
 func (f *Front) makeRoom(m *served) {
 	now := time.Now()
 	short := f.used + m.need - f.limit
@@ -105,7 +106,7 @@ func (f *Front) makeRoom(m *served) {
 		short -= o.need
 		f.unload(o, "memory for "+m.name)
 	}
-	if short > 0 && !f.eager { // what answers now is looked at again soon
+	if short > 0 && !f.eager { // the busy models are checked again soon
 		f.eager = true
 		time.AfterFunc(roomEvery, func() {
 			f.loop.Do(func() {
@@ -116,5 +117,5 @@ func (f *Front) makeRoom(m *served) {
 	}
 }
 
-// roomEvery is how often the front looks for room while a model waits for some.
+// roomEvery is the interval at which the front looks for memory while a model waits for it.
 const roomEvery = 20 * time.Millisecond

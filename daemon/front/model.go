@@ -43,22 +43,22 @@ type served struct {
 	state    state
 	need     int64 // memory, in bytes; 0 until it is known
 	since    time.Time
-	used     time.Time // when a request was last seen
-	begun    uint32    // of the table, when used was set
+	used     time.Time // of the newest request
+	begun    uint32    // the table's count of begun requests when used was set
 	status   daemon.EngineStatus
 	proc     *process
 	waiting  []*ipc.Conn // in the order in which they came
 	crashes  []time.Time // of the last minute
 	seat     *lease.Seat // of its process in the table of leases; nil: it takes no lease
-	wasReady bool        // it could be loaded
-	down     *wire.Error // why it is not loaded again, with state down
+	wasReady bool        // it was ready before
+	down     *wire.Error // with state down: the error that its requests get
 	retryAt  time.Time   // with down: until then; zero: never
 
 	loads, unloads, crashed int
 	denied                  int // system calls that its processes were refused
 }
 
-// state is where a model is in its life.
+// state is the stage of a model's life cycle, from unloaded to ready and back.
 type state uint8
 
 const (
@@ -75,7 +75,7 @@ func (s state) String() string {
 	return [...]string{"unloaded", "waiting", "loading", "loading", "ready", "unloading", "down"}[s]
 }
 
-// served is the word of llama-server's router for s.
+// served returns the word of llama-server's router for s.
 func (s state) served() string {
 	switch s {
 	case queued, starting, loading:
@@ -100,7 +100,7 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 
 func (p *process) kill() { _ = p.cmd.Process.Kill() } // fails when it has ended
 
-// conns is how many connections its process has.
+// conns returns the number of connections of its process.
 func (m *served) conns() int {
 	if m.proc == nil {
 		return 0
@@ -119,7 +119,7 @@ func (m *served) live() bool {
 	return m.state == queued || m.state == starting || m.state == loading || m.state == ready
 }
 
-// touch notes that the model was asked.
+// touch records a request for the model.
 func (m *served) touch() { m.used = time.Now() }
 
 // crashLimit crashes within crashWindow keep a model down.
@@ -128,10 +128,10 @@ const (
 	crashWindow = time.Minute
 )
 
-// failedFor is how long a model whose file could not be loaded is not tried again.
+// failedFor is the time for which a model whose file could not be loaded is not loaded again.
 const failedFor = 5 * time.Second
 
-// want asks that a model be loaded.
+// want queues a model to be loaded, unless it is loaded or down.
 func (f *Front) want(m *served) {
 	if m.state == down && !m.retryAt.IsZero() && !time.Now().Before(m.retryAt) {
 		m.state, m.down = unloaded, nil
@@ -162,7 +162,7 @@ func (f *Front) want(m *served) {
 			}
 			m.located, m.need = cfg, max(need, 1)
 			if m == f.def && f.cfg.Memory.Auto {
-				// Its weights are mapped and can be paged. What does not fit is for its process to refuse, as without a
+				// Its weights are mapped and can be paged. If it does not fit, its process refuses it, as without a
 				// front.
 				f.limit = max(f.limit, m.need)
 			}
@@ -223,7 +223,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 	}
 	cmd.Stderr = f.opts.Stderr
 	cmd.Env = engineEnvironment(os.Environ())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C at a terminal is the front's to pass on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
 	if err := cmd.Start(); err != nil {
 		unix.Close(ours)
 		table.Close()
@@ -240,8 +240,8 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 	return p, ours, nil
 }
 
-// traced is the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first one of
-// the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
+// traced returns the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first
+// one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
 func (m *served) traced() *daemon.Config {
 	cfg := *m.located
 	if cfg.Trace == "" {
@@ -259,7 +259,7 @@ func (m *served) traced() *daemon.Config {
 	return &cfg
 }
 
-// fileName is a model's name as that of a file.
+// fileName returns a model's name without the characters that a file name cannot have.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == ':' || r < ' ' {
@@ -269,10 +269,10 @@ func fileName(name string) string {
 	}, name)
 }
 
-// spareSlots are for connections that are closed and still counted by an engine process.
+// spareSlots is the number of extra slots in a table, for closed connections that an engine process still counts.
 const spareSlots = 256
 
-// started goes on with a process that runs, or could not be made.
+// started takes over a process that spawn has started, or the error with which it could not.
 func (f *Front) started(m *served, p *process, fd int, err error) {
 	if err == nil {
 		p.link, err = f.loop.AddLink(fd, p.table, func(msg ipc.LinkMessage) { f.hear(m, p, msg) },
@@ -331,7 +331,7 @@ func (f *Front) refuseWaiting(m *served, e *wire.Error) {
 		m.retryAt = time.Now().Add(failedFor)
 	}
 	for _, c := range waiting {
-		f.loop.Resume(c) // and finds the model down
+		f.loop.Resume(c) // Route then finds the model down
 	}
 }
 
@@ -402,8 +402,8 @@ func (f *Front) fail(m *served, err error) {
 	f.refuseWaiting(m, m.down)
 }
 
-// failed notes why the model cannot be loaded. The front ends when it is the one that the command line names, and was
-// never loaded: a wrong path is an error of the start, as without a front.
+// failed records the error with which the model cannot be loaded. If it is the model of the command line and was never
+// loaded, the front ends: a wrong path is an error of the start, as without a front.
 func (m *served) failed(err error) {
 	f := m.f
 	if e := (*wire.RequestError)(nil); errors.As(err, &e) {
@@ -438,21 +438,21 @@ func (f *Front) unload(m *served, why string) {
 	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1, []byte(why)) // fails when it has just ended, which linkDown says
 }
 
-// linkDown is the end of the link to an engine process: of the process, or of what it may say.
+// linkDown handles the end of the link to an engine process: the process has ended, or has sent an invalid message.
 func (f *Front) linkDown(m *served, p *process, err error) {
 	p.dead = true
 	told := f.loop.Orphans(p.link, f.lastWords(m, p))
 	f.counts.told += told
 	if !p.leaving {
-		p.kill() // a process that has sent what is no message
+		p.kill() // it may still run after an invalid message
 		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told,
 			"link", err)
 	}
 }
 
-// ended goes on when an engine process has ended.
+// ended handles the end of an engine process.
 func (f *Front) ended(m *served, p *process, werr error) {
-	if !p.dead { // its last messages are still to be read, unless it has left none
+	if !p.dead { // its last messages may not have been read yet
 		p.link.Drain()
 	}
 	p.table.Close()

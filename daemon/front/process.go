@@ -8,8 +8,9 @@ import (
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 )
 
-// engineEnvironment is the environment of engine processes: options come to them over the link, the sockets and the
-// watchdog of systemd are the front's, and secrets are nothing for a process that reads strangers' files.
+// engineEnvironment returns the environment for engine processes: without options, which they get over the link,
+// without systemd's sockets and watchdog, which are the front's, and without secrets, because an engine process parses
+// untrusted files.
 func engineEnvironment(environ []string) (out []string) {
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
@@ -31,7 +32,7 @@ func engineEnvironment(environ []string) (out []string) {
 	return out
 }
 
-// supervise answers the kernel's questions about a confined process, and logs what it is refused.
+// supervise answers the kernel's questions about a confined process, and logs the calls that are refused.
 func (f *Front) supervise(m *served, p *process, fd int) {
 	policy, pid := m.located.SandboxPolicy(), p.pid()
 	policy.Read = append(policy.Read, procOf(pid))
@@ -59,8 +60,8 @@ func (f *Front) supervise(m *served, p *process, fd int) {
 	}()
 }
 
-// maxLogged is how many different refused calls of a process are logged by their names.
+// maxLogged is the most different refused calls of a process that are logged by name.
 const maxLogged = 64
 
-// procOf is the folder of a process.
+// procOf returns the folder of a process.
 func procOf(pid int) string { return "/proc/" + strconv.Itoa(pid) }

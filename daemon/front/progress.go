@@ -9,15 +9,15 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// What requests that wait for a model are told. Once its process runs, the process has their connections and tells them
-// itself (daemon/loading.go); before, the front tells the framed ones. An HTTP request is told nothing before its
-// process runs: the head of its answer is the process's to write.
+// Progress for requests that wait for a model. Once its process runs, the process has their connections and sends
+// progress itself (daemon/loading.go); before, the front sends it to the framed ones. An HTTP request gets none before
+// its process runs, because that process writes the head of the answer.
 
-// maxTold progress events are sent to a connection that waits. They are far less than a socket takes without a reader:
-// nothing of them may be left when the connection is passed.
+// maxTold is the most progress events that are sent to a connection that waits. A socket takes far more without a
+// reader, so that none of them is left to send when the connection is passed.
 const maxTold = 100
 
-// note remembers a framed request that waits, if it is to hear of progress.
+// note records a framed request that waits, if it wants progress events.
 func note(c *ipc.Conn, payload []byte) {
 	c.Routing = ipc.Routing{}
 	def := wire.DefaultRequest()
@@ -40,7 +40,7 @@ func (m *served) tellWaiting(now time.Time) {
 	}
 }
 
-// waitsFor is why requests wait for the model: the reason of the decision and its text.
+// waitsFor returns the reason for which requests wait for the model, and its text, as in a decision of why.
 func (m *served) waitsFor() (reason, text string) {
 	switch m.state {
 	case queued:

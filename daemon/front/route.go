@@ -67,7 +67,7 @@ func (r router) Left(c *ipc.Conn, k *ipc.Link) {
 	}
 }
 
-// dispatch says where a request for a model goes.
+// dispatch routes a request for a model.
 func (f *Front) dispatch(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 	if f.draining {
 		return ipc.Serve, nil
@@ -95,7 +95,7 @@ func (f *Front) dispatch(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 	return ipc.Wait, nil
 }
 
-// refusal is why a request for a model is answered here; nil: it need not be.
+// refusal returns the error with which the front answers a request for a model; nil: an engine process can serve it.
 func (f *Front) refusal(name string) *wire.Error {
 	m := f.find(name)
 	switch {
@@ -114,10 +114,10 @@ func shuttingDown() *wire.Error {
 	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
 }
 
-// maxHead is the longest head of an HTTP request that is looked at; net/http refuses a longer one.
+// maxHead is the longest head of an HTTP request that is parsed here, in bytes; net/http refuses a longer one.
 const maxHead = 64 << 10
 
-// routeHTTP says where an HTTP request goes, as far as it has come.
+// routeHTTP routes an HTTP request, of which message is the part that has arrived.
 func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) {
 	headEnd := endOfHead(message)
 	if headEnd < 0 {
@@ -133,10 +133,10 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message)))
 	if err != nil || daemon.FrontServes(r.Method, r.URL) {
-		return ipc.Serve, nil // net/http says what is wrong
+		return ipc.Serve, nil // net/http reports the error
 	}
 	peer := c.Peer()
-	if !f.door.May(r, peer) { // who may not ask does not make models load
+	if !f.door.May(r, peer) { // a client without access does not load a model
 		return ipc.Serve, nil
 	}
 	body, rest := readBody(r)
@@ -155,7 +155,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	}
 	c.Routing.Seen, c.Routing.Whole = 0, 0
 	if m := f.find(name); r.URL.Path == daemon.LivePath && m != nil && !m.live() {
-		return ipc.Serve, nil // to watch a model does not load it
+		return ipc.Serve, nil // watching a model does not load it
 	}
 	if peer.TCP() {
 		c.Admit(f.door.Admits(peer))
@@ -171,7 +171,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	return v, k
 }
 
-// readBody returns what has come of a request's body, and io.ErrUnexpectedEOF when that is not all.
+// readBody returns the part of a request's body that has arrived, and io.ErrUnexpectedEOF if it is not complete.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -180,7 +180,8 @@ func readBody(r *http.Request) ([]byte, error) {
 	return b, err
 }
 
-// endOfHead is where the head of an HTTP request ends; -1: it has not come whole. net/http takes bare line feeds, too.
+// endOfHead returns the offset behind the head of an HTTP request; -1: it is not complete. Lines may end with bare line
+// feeds, as net/http allows.
 func endOfHead(message []byte) int {
 	at := 0
 	for {
@@ -199,10 +200,10 @@ func endOfHead(message []byte) int {
 	}
 }
 
-// handler is the Front as ipc.Handler: what the front answers by itself over the framed protocol.
+// handler is the Front as ipc.Handler: it answers the framed requests that go to no engine process.
 type handler struct{ f *Front }
 
-// Request is one that no engine process gets: Route has found why.
+// Request refuses a request that Route has sent to no engine process.
 func (h handler) Request(c *ipc.Conn, r *wire.Request) {
 	e := h.f.refusal(r.Model)
 	if e == nil {
@@ -214,12 +215,12 @@ func (h handler) Request(c *ipc.Conn, r *wire.Request) {
 	c.Done(r.ID)
 }
 
-// Embed is one that no engine process gets.
+// Embed refuses like Request.
 func (h handler) Embed(c *ipc.Conn, w *wire.Embed) {
 	h.Request(c, &wire.Request{ID: w.ID, Model: w.Model})
 }
 
-// Line is one that no engine process gets.
+// Line refuses like Request.
 func (h handler) Line(c *ipc.Conn, _ string) {
 	e := h.f.refusal("")
 	if e == nil {

@@ -53,7 +53,7 @@ func single(t *testing.T, model string, args ...string) string {
 	return cfg.Socket
 }
 
-// over is a client of a Unix socket.
+// over returns a client of a Unix socket.
 func over(t *testing.T, socket string) *http.Client {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -62,8 +62,9 @@ func over(t *testing.T, socket string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: waitfor.Limit}
 }
 
-// TestScriptsThroughTheFront asks what the scripts of every API ask of a daemon of one process and of a front with an
-// engine process, and expects the same answers. What a model says is not compared, nor what both know of themselves.
+// TestScriptsThroughTheFront sends the requests of every API's scripts to a daemon of one process and to a front with
+// an engine process, and expects the same answers. The model's text is not compared, nor are the servers' facts about
+// themselves.
 func TestScriptsThroughTheFront(t *testing.T) {
 	b, err := os.ReadFile(ggufgen.Cached(t, ggufgen.TinyWide()))
 	if err != nil {
@@ -131,8 +132,8 @@ func ofFront(path string) bool {
 		strings.HasPrefix(path, "/models/")
 }
 
-// shape is what an answer consists of: the names of its fields and the kinds of their values. Of a stream it has the
-// names of the events.
+// shape returns the structure of an answer: the names of its fields and the kinds of their values; for a stream, the
+// names of its events.
 func shape(media, text string) string {
 	if media == "text/event-stream" {
 		names := map[string]bool{}

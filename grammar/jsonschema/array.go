@@ -14,7 +14,7 @@ type array struct {
 	unique   bool
 }
 
-// contains is how many items, wherever they are, are of a kind.
+// contains bounds the number of items of an array, at any index, that are one of items.
 type contains struct {
 	items    ref
 	min, max int
@@ -30,7 +30,7 @@ func (a *array) isAny() bool {
 	return len(a.prefix) == 0 && a.rest == anything && a.min == 0 && a.max < 0 && len(a.contains) == 0 && !a.unique
 }
 
-// item is what the item at i must be.
+// item returns the set of values of the item at index i.
 func (a *array) item(i int) ref {
 	if i < len(a.prefix) {
 		return a.prefix[i]
@@ -38,7 +38,7 @@ func (a *array) item(i int) ref {
 	return a.rest
 }
 
-// smaller is the smaller of two maxima.
+// smaller returns the smaller of two maxima, of which each can be unbounded.
 func smaller(a, b int) int {
 	if a < 0 || b >= 0 && b < a {
 		return b

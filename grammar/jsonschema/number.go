@@ -172,7 +172,7 @@ func (n *numbers) largeIntegers() regex.Expr {
 		n.exponent)
 }
 
-// zeroFraction is what an integer may have behind its digits.
+// zeroFraction returns the optional fraction of an integer: a point and zeros.
 func (n *numbers) zeroFraction() regex.Expr {
 	return n.s.Optional(n.s.Concat(n.s.Byte('.'), n.s.Byte('0'), n.zeros))
 }

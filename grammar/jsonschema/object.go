@@ -24,7 +24,7 @@ type property struct {
 	required bool
 }
 
-// class is what the members have whose names match and that are no property.
+// class holds the set of values of the members whose names match names and that are no property.
 type class struct {
 	names regex.Expr // decoded
 	value ref
@@ -55,7 +55,7 @@ func (o *object) add(p property) {
 	o.props = append(o.props, p)
 }
 
-// lookup is what a member called name must be, and whether it is required.
+// lookup returns the set of values of a member called name, and whether the member is required.
 func (c *compiler) lookup(o *object, name string) (ref, bool) {
 	if i, ok := o.index[name]; ok {
 		return o.props[i].value, o.props[i].required

@@ -1,6 +1,6 @@
 package jsonschema
 
-// schemaSet is what the schema at p allows: what its type says, cut down by each keyword.
+// schemaSet returns the values that the schema at p allows: those of its type, restricted by each keyword.
 func (c *compiler) schemaSet(p *place) *set {
 	if p.v.kind == boolValue {
 		if p.v.truth {
@@ -12,7 +12,7 @@ func (c *compiler) schemaSet(p *place) *set {
 		return c.invalid(p, "", "a schema is an object or a boolean, not %s", p.v.kind)
 	}
 	if r := p.v.get("$ref"); r != nil && p.res.draft != unknownDraft && p.res.draft <= draft7 {
-		return c.reference(p, "$ref", r) // before draft 2019-09 its siblings count for nothing
+		return c.reference(p, "$ref", r) // before draft 2019-09 the keywords beside $ref are ignored
 	}
 	if p.res.draft == unknownDraft {
 		return c.refuse(p, "$schema", "the meta-schema is not known; name a draft of json-schema.org, or leave it out")
@@ -67,7 +67,7 @@ func init() { // a variable would be an initialisation cycle: applying a keyword
 	add("unevaluatedItems", (*compiler).unevaluatedItems)
 }
 
-// typed is what type allows.
+// typed returns the values that the keyword type allows.
 func (c *compiler) typed(p *place) *set {
 	v := p.v.get("type")
 	if v == nil {
@@ -186,7 +186,7 @@ func (c *compiler) enum(p *place, v *value, out *set) *set {
 	return c.intersect(p, out, c.union(p, all, compound))
 }
 
-// reference is what the schema that v names allows.
+// reference returns the values that the schema named by v allows.
 func (c *compiler) reference(p *place, keyword string, v *value) *set {
 	if v.kind != stringValue {
 		return c.invalid(p, keyword, "want a URI reference, have %s", v.kind)

@@ -6,7 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// set is what a schema allows, by type: the union of its parts. A set is never changed once it is made.
+// set is a set of JSON values, by type: the union of its parts. A set is never changed once it is made.
 type set struct {
 	null    bool
 	no, yes bool // false, true

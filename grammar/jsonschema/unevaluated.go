@@ -2,7 +2,7 @@ package jsonschema
 
 import "github.com/uma-serve/uma-serve/grammar/regex"
 
-// evaluated is what of an object or array other keywords look at, as unevaluatedProperties and unevaluatedItems ask.
+// evaluated records the members or items that other keywords evaluate, for unevaluatedProperties and unevaluatedItems.
 type evaluated struct {
 	names    []string
 	patterns []regex.Expr

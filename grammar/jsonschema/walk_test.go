@@ -215,7 +215,7 @@ func TestWalksOfCases(t *testing.T) {
 	}
 }
 
-// maxFailed is after how many walks without an end a schema is left alone.
+// maxFailed is the number of walks without an end after which a schema is left alone.
 const maxFailed = 20
 
 var walks = flag.Int("walks", 60, "random texts of each class of schemas in TestWalksOfMaskBench")

@@ -296,7 +296,7 @@ func (s *Set) alive(e Expr) bool {
 	return false
 }
 
-// told is what the form of e and what is known of its parts say about its liveness.
+// told returns the liveness of e as far as its kind and the liveness of its parts decide it, without a search.
 func (s *Set) told(e Expr) liveness {
 	n := &s.nodes[e]
 	if n.live != unknown {

@@ -62,7 +62,7 @@ const (
 	ECMA Flavour = iota
 	// ECMAExact is ECMA where \s has all of ECMA-262's white space.
 	ECMAExact
-	// Whole is what guided_regex and its like take: RE2 and Python syntax, matched against the whole text.
+	// Whole is RE2 and Python syntax, matched against the whole text, as guided_regex and similar fields have it.
 	Whole
 )
 

@@ -2,8 +2,8 @@ package regex
 
 import "math/bits"
 
-// multiple is what is left of a numeral that must be a multiple of n/10^scale. rem is the value of the digits read so
-// far, the point left out, modulo n; frac counts the digits after the point.
+// multiple is the state of reading a numeral that must be a multiple of n/10^scale. rem is the value of the digits read
+// so far, the point left out, modulo n; frac counts the digits after the point.
 type multiple struct {
 	n, rem      uint64
 	scale, frac int8

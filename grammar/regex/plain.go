@@ -9,7 +9,7 @@ const (
 	// Plain is every character that stands for itself in a JSON string, without DEL, U+2028 and U+2029, which the dot
 	// of patterns leaves out too. It includes Word.
 	Plain
-	// NumClasses is how many there are.
+	// NumClasses is the number of classes.
 	NumClasses
 )
 
@@ -36,7 +36,7 @@ func (c Class) Length(p []byte) (int, bool) {
 	return n, u == 0
 }
 
-// place is where in the encoding of a character a text is: 0 between two.
+// place is a position within the UTF-8 encoding of a character; 0 is between two characters.
 type place uint8
 
 const (
@@ -151,7 +151,7 @@ type memoKey struct {
 	c Class
 }
 
-// formAbsorbs is what the form of e tells.
+// formAbsorbs returns the part of Absorbs that follows from the kind of e and its parts, without a search.
 func (s *Set) formAbsorbs(e Expr, c Class) int {
 	switch n := s.nodes[e]; n.kind {
 	case kConcat:

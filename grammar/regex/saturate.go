@@ -81,10 +81,10 @@ func (s *Set) bounded(e Expr) (other Expr, most int) {
 	return 0, -1
 }
 
-// span is how far the ends of an expression's texts are, in bytes; -1 is not known.
+// span bounds the lengths of an expression's texts, in bytes; -1 is unknown.
 type span struct {
-	least int // the length of its shortest text, or more
-	ends  int // every beginning of a text can be completed with so many, or fewer
+	least int // at least the length of its shortest text
+	ends  int // every beginning of a text can be completed with at most so many bytes
 }
 
 // span returns the span of e. Alternatives of a beginning may die; those that are left complete it.

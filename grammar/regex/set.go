@@ -102,7 +102,7 @@ func NewSet(l Limits) *Set {
 // Err returns the first limit that was exceeded, or nil. It wraps ErrLimit.
 func (s *Set) Err() error { return s.err }
 
-// stopEvery is after how many new expressions StopWhen's function is asked; it is also asked at each row.
+// stopEvery is the number of new expressions after which StopWhen's function is asked; it is also asked at each row.
 const stopEvery = 256
 
 // StopWhen has every question and constructor fail with ErrStopped once stop, which is asked now and then, reports

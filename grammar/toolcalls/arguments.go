@@ -156,7 +156,7 @@ func escaped(name string, escape bool) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(name)
 }
 
-// value is what v may be in the way w.
+// value adds the grammar of v's values in the notation of w.
 func (c *compiler) value(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argument, name string, depth int,
 ) grammar.Node {
 	of := jsonschema.Types(w.Types)
@@ -233,7 +233,7 @@ func (c *compiler) otherwise(t jsonschema.Types) regex.Expr {
 	return s.Or(texts...)
 }
 
-// python is what v may be as Python writes it, where that differs from JSON.
+// python adds the grammar of v's values in Python's notation, which differs from JSON's for literals and strings.
 func (c *compiler) python(v *jsonschema.Argument) grammar.Node {
 	var alts []grammar.Node
 	if no, yes := v.Booleans(); no || yes {

@@ -84,7 +84,8 @@ func (h *Holder) Free() (list []Free) {
 	return list
 }
 
-// failed is what becomes of an error of t's schema.
+// failed handles an error of t's schema: a schema that is too large or not supported is left out (Free), unless the
+// tool is strict or the Holder is not loose.
 func (h *Holder) failed(t *toolcall.Tool, err error) error {
 	var schema *jsonschema.Error
 	if !errors.As(err, &schema) && !errors.Is(err, grammar.ErrLimit) && !errors.Is(err, regex.ErrLimit) {
@@ -97,9 +98,9 @@ func (h *Holder) failed(t *toolcall.Tool, err error) error {
 	return errAgain
 }
 
-// unnamed is what becomes of an error of the whole grammar. Where it is too large, or a schema leaves nothing, the
-// longest schema is left out, then two more, then four: a grammar of hundreds of tools is not built hundreds of
-// times.
+// unnamed handles an error of the whole grammar, which names no tool. If the grammar is too large, or a schema leaves
+// nothing, it leaves out the longest schema, then two more, then four, so that a grammar of hundreds of tools is not
+// built hundreds of times.
 func (h *Holder) unnamed(err error) error {
 	if !h.loose || !errors.Is(err, grammar.ErrLimit) && !errors.Is(err, regex.ErrLimit) &&
 		!errors.Is(err, grammar.ErrEmpty) {
@@ -171,7 +172,7 @@ func (c *compiler) parts(list []toolcall.Part) []grammar.Node {
 // cannot write it without end.
 const maxIndent = 20
 
-// white is what models write between the parts of a call.
+// white returns the grammar of the white space between the parts of a call, as models write it.
 func (c *compiler) white() grammar.Node {
 	if c.space == 0 {
 		c.space = c.pattern(fmt.Sprintf(`(?: ?|\n{1,2}[ \t]{0,%d})`, maxIndent))

@@ -82,7 +82,7 @@ next:
 	return out
 }
 
-// routed is what a router hands on of a message with its header.
+// routed returns the text of a message with its header as a router passes it on.
 func (v *vocabulary) routed(s *toolcall.Spec, text []byte) []byte {
 	f := s.Form()
 	end := v.read(s, "<|message|>")
@@ -112,7 +112,7 @@ var tools = []toolcall.Tool{
 	{Name: "now", Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`)},
 }
 
-// arguments are what the schemas of tools allow.
+// arguments holds the parameters of the tools' schemas.
 type arguments struct {
 	Location *string
 	Unit     *string

@@ -24,8 +24,8 @@ type Store struct {
 	when time.Time   // of that attempt
 }
 
-// settle is how long after its last change a file is read again although its size and time look the same: two writes
-// within the clock's resolution have the same time. pause is the shortest time between two such attempts.
+// settle is the age of a file's last change below which the file is read again although its size and time are the same:
+// two writes within the clock's resolution have the same time. pause is the shortest time between two such attempts.
 const (
 	settle = 2 * time.Second
 	pause  = 50 * time.Millisecond

@@ -19,7 +19,7 @@ const nearTie = 0.02
 // unlisted stands for the gap to a token that is not among the three best: too large to be known.
 const unlisted = 1e6
 
-// sameEmbedding is how far a number of a normalised embedding may be from llama-server's.
+// sameEmbedding is the largest difference between an element of a normalised embedding and llama-server's.
 const sameEmbedding = 0.01
 
 const generated = 12 // tokens of each answer
@@ -66,7 +66,7 @@ func (c *cell) text() string {
 // kinds are the columns of the table, in order.
 var kinds = []string{"prompts", "chunks", "two at a time", "prefix", "fork", "resumed", "restart"}
 
-// result is what was found out about one model.
+// result has the findings about one model.
 type result struct {
 	File, Arch, Memory, Refused, Note string
 	Cells                             map[string]*cell
@@ -217,7 +217,7 @@ func (t *trial) prompts() [][]int32 {
 	return all
 }
 
-// inSteps is what one daemon is asked: everything but what takes another daemon.
+// inSteps makes the requests to one daemon: all but those that need another daemon.
 func (t *trial) inSteps() {
 	all := t.prompts()
 	for _, p := range all {

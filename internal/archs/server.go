@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 )
 
-// startTimeout is what a server may take to load a model of a few megabytes beside other busy processes.
+// startTimeout is the limit on a server's start with a model of a few megabytes, beside other busy processes.
 const startTimeout = 3 * time.Minute
 
 // server answers llama-server's API.
@@ -31,7 +31,7 @@ type server struct {
 	ended func() bool
 }
 
-// answer is what is compared of a completion.
+// answer has the compared fields of a completion.
 type answer struct {
 	Tokens []int32 `json:"tokens"`
 	Probs  []struct {
@@ -213,7 +213,7 @@ func (s *server) begin(prompt []int32, tokens int) (drop func(), err error) {
 	return nil, fmt.Errorf("the stream ended before its first token: HTTP %d", r.StatusCode)
 }
 
-// facts are what uma-serve says of its model.
+// facts has the fields of uma-serve's info about its model.
 type facts struct {
 	Model struct {
 		Architecture string `json:"architecture"`

@@ -24,7 +24,8 @@ const (
 // fileFormat is the "format" of a saved conversation; the number changes when old readers must refuse a new file.
 const fileFormat = "uma-serve conversation 1"
 
-// savedConversation is what /save writes. Unknown fields are ignored on reading, so that later versions may add some.
+// savedConversation is the file format of /save. Unknown fields are ignored on reading, so that later versions may add
+// some.
 type savedConversation struct {
 	Format   string         `json:"format"`
 	Model    string         `json:"model,omitempty"`

@@ -184,7 +184,7 @@ func (r *Renderer) output(text string) error {
 	return r.Out.Text(text)
 }
 
-// endKeyHint is from how many tokens of hidden thinking on the status line says how to end it.
+// endKeyHint is the number of tokens of hidden thinking from which on the status line names the key that ends it.
 const endKeyHint = 64
 
 // Empty reports whether no part of an answer has come yet.

@@ -14,7 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// Settings are what a chat sends along with its messages. The zero value is not useful; see DefaultSettings.
+// Settings are the parameters that a chat sends with its messages. The zero value is not useful; see DefaultSettings.
 type Settings struct {
 	Sampling     sampler.Params
 	MaxTokens    int // 0 = the server's limit

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// row is what a terminal of one row shows after carriage returns and "clear to the end of the row".
+// row returns the content of a terminal of one row after carriage returns and "clear to the end of the row".
 func row(s string) string {
 	var cells []rune
 	at := 0

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// between is what stands between the texts of two messages that become one.
+// between separates the texts of two messages that are merged into one.
 const between = "\n\n"
 
 // noResult is the result of a call that has none, where the template must have one.

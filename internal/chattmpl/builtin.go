@@ -12,7 +12,7 @@ import (
 //go:embed builtin/*.jinja
 var builtin embed.FS
 
-// DefaultBuiltin is what a model without a template gets when its vocabulary is none of the known ones.
+// DefaultBuiltin is the template of a model that has none and whose vocabulary is not recognised.
 const DefaultBuiltin = "chatml"
 
 // MaxTemplateBytes bounds a template read from a file.

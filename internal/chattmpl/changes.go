@@ -1,6 +1,6 @@
 package chattmpl
 
-// Change is what was changed in a conversation so that the template renders all of it.
+// Change is a change of a conversation that makes the template render all of it.
 type Change struct {
 	Reason string // short and stable
 	Text   string // a sentence

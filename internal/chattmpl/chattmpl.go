@@ -9,6 +9,9 @@
 //
 // Nothing here guesses: a template that cannot run is an error naming its line, not a reason to format the
 // conversation some other way.
+//
+// builtin.go has the built-in templates, switch.go finds a template's switch for thinking, tools.go the form of its
+// tool calls, holds.go and changes.go which shapes of conversation it cannot render and what is changed for it.
 package chattmpl
 
 import (
@@ -47,7 +50,7 @@ type Message struct {
 	Extra            map[string]any  // further fields (tool_calls, name), JSON-like values
 }
 
-// Input is what one rendering gets.
+// Input has the variables of one rendering.
 type Input struct {
 	Messages            []Message
 	Tools               []toolcall.Tool // that the model may call
@@ -66,7 +69,8 @@ type Input struct {
 type Template struct {
 	tmpl   *jinja.Template
 	source string
-	// noTools is what stands for "no tools": nil, or an empty list where the template loops over it without asking.
+	// noTools is the value of the tools variable of a request without tools: nil, or an empty list where the template
+	// loops over it without a test.
 	noTools any
 	// parts: the template loops over a message's content as a list of typed parts and shows nothing of a plain
 	// string, so contents are handed over as [{"type": "text", "text": …}].
@@ -76,7 +80,7 @@ type Template struct {
 	tools     Tools
 	thoughts  thoughts
 	roles     roles
-	rewrites  [kinds]bool // texts that are not found in what it renders
+	rewrites  [kinds]bool // kinds of messages whose texts the template rewrites: holds never finds them
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when

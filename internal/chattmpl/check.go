@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/thinktags"
 )
 
-// Report is what a template does, found by rendering small conversations with it.
+// Report has the properties of a template, found by rendering small conversations with it.
 type Report struct {
 	// PrefixStable: what was rendered and generated up to turn N is, byte for byte, the beginning of what is
 	// rendered for turn N+1 (answers without thinking). Only then can the KV cells of past turns all be kept.

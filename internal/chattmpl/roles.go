@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
-// kind is what a message is to the order in which a template takes messages.
+// kind classifies a message for the order in which a template takes messages.
 type kind uint8
 
 const (
@@ -23,9 +23,9 @@ const (
 	kinds
 )
 
-// roles is what a template does with messages of the roles that do not alternate, found by rendering small
-// conversations: whether it renders each text, in its place. The zero value is a template that takes only a system
-// message in the first user's message, then user and assistant in turn, and calls with their results.
+// roles are the orders of roles that a template accepts, found by rendering small conversations: an accepted one has
+// each text rendered, in its place. The zero value is a template that takes only a system message in the first user's
+// message, then user and assistant in turn, and calls with their results.
 type roles struct {
 	after     [kinds][kinds]bool // after[a][b]: it takes b directly behind a
 	later     [kinds]bool        // later[a]: it takes a system message behind a, whatever follows

@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
-// thoughts is how the template reads the past thinking of a message, found by rendering it.
+// thoughts names the field in which the template reads the past thinking of a message, found by rendering it.
 type thoughts struct {
 	name  string // of the message's field
 	parts bool   // instead, a part of type "thinking" in its content

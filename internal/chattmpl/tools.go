@@ -11,11 +11,11 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
-// Tools is what a template does with tools, found by rendering a small conversation with a call and reading the call
-// back (toolcall.Form). The zero value is a template that knows nothing of tools.
+// Tools has a template's properties about tools, found by rendering a small conversation with a call and parsing the
+// rendered call (toolcall.Form). The zero value is a template without tools.
 type Tools struct {
 	Form *toolcall.Form // how the model writes calls; not nil
-	// Found is how Form was found: "rendered", "derived" from an unknown rendering, "signs" in the template's text,
+	// Found is the source of Form: "rendered", "derived" from an unknown rendering, "signs" in the template's text,
 	// "vocabulary": its tokens (AskVocabulary), "unread": the template renders calls in a form that is not known, or
 	// "none": the template knows no tools.
 	Found   string
@@ -38,7 +38,7 @@ type Tools struct {
 	fill     bool        // it fails with schemas that lack descriptions: they get empty ones
 }
 
-// contentForm is how a message with calls and no text is handed over.
+// contentForm is the content of a message with calls and no text, as the template gets it.
 type contentForm uint8
 
 const (
@@ -232,7 +232,7 @@ func (t *Template) toolVariables() []string {
 	return names
 }
 
-// commonPrefix is how long a and b are the same, up to the marker within which they part.
+// commonPrefix returns the length of the common prefix of a and b. If they part within a marker, it ends before that.
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

@@ -19,7 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/memfile"
 )
 
-// Phase is what a connection is doing.
+// Phase is the state of a connection.
 type Phase uint8
 
 const (
@@ -338,7 +338,7 @@ func (s *Slot) Release() {
 	}
 }
 
-// Get is what was set; the zero State for nil.
+// Get returns the State that was set last; the zero State for a nil Slot.
 func (s *Slot) Get() State {
 	if s == nil {
 		return State{}

@@ -20,13 +20,13 @@ type Counters struct {
 	Busy time.Duration
 	// Own is the CPU time of this process.
 	Own time.Duration
-	// Ran and Waited are how long the compute threads ran, and how long they were ready to run and had no CPU.
+	// Ran is the time that the compute threads ran, Waited the time that they were ready to run and had no CPU.
 	Ran, Waited time.Duration
-	// Switches is how often a thread of this process lost its CPU before it gave it up.
+	// Switches is the number of involuntary context switches of this process's threads.
 	Switches int64
-	// Stalled is for how long some task of the machine waited for a CPU (pressure stall information).
+	// Stalled is the time in which some task of the machine waited for a CPU (pressure stall information).
 	Stalled time.Duration
-	// Throttled is for how long the cgroup's threads stood still because of its quota.
+	// Throttled is the time in which the cgroup's threads were stopped by its quota.
 	Throttled time.Duration
 }
 

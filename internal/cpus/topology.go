@@ -1,5 +1,6 @@
 // Package cpus reads what the kernel says about processors: which ones this process may use, how fast they are, how
-// much of them other processes take, and the energy they use. It decides nothing (package sched/threads does).
+// much of them other processes take, and the energy they use. It decides nothing about running steps (package
+// sched/threads does); topology.go has the number of threads at the start, and their cores.
 //
 // Files that are missing, unreadable or malformed count as not known. At most maxFile bytes of a file are read.
 package cpus
@@ -111,10 +112,10 @@ func fast(root, system string, allowed []int) []int {
 // Hybrid reports whether the process may use cores of several kinds.
 func (t *Topology) Hybrid() bool { return len(t.Fast) < len(t.Allowed) }
 
-// Threads is how many compute threads suit the processors: one for each fast core, because two threads of one core
-// share its vector units, and all threads would wait for one on a slow core. On machines with few CPUs (a virtual
-// machine with two hardware threads of one core) at least two where there are two. Quotas are rounded down: above its
-// quota, a cgroup stands still for the rest of a period of 100 ms.
+// Threads returns the number of compute threads that suits the processors: one for each fast core, because two threads
+// of one core share its vector units, and all threads would wait for one on a slow core. On machines with few CPUs (a
+// virtual machine with two hardware threads of one core) at least two where there are two. Quotas are rounded down:
+// above its quota, a cgroup stands still for the rest of a period of 100 ms.
 func (t *Topology) Threads() int {
 	usable := t.Usable()
 	n := t.FastCores
@@ -124,7 +125,7 @@ func (t *Topology) Threads() int {
 	return max(n, min(2, usable), 1)
 }
 
-// Usable is how many CPUs can be used at the same time: those allowed, within the quota. At least 1.
+// Usable returns the number of CPUs that can be used at the same time: those allowed, within the quota. At least 1.
 func (t *Topology) Usable() int {
 	n := max(1, len(t.Allowed))
 	if t.Quota > 0 {

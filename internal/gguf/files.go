@@ -161,7 +161,7 @@ var fileTypes = map[int64]string{
 	29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
 }
 
-// fileType is how the weights are quantised by and large: as the file says, else the type of most bytes.
+// fileType returns the dominant quantisation of the weights: the one in the header, else the type with most bytes.
 func (h *header) fileType(mix []Quantisation) string {
 	if n, ok := h.kv["general.file_type"].(int64); ok && fileTypes[n] != "" {
 		return fileTypes[n]

@@ -13,6 +13,9 @@
 // gigabyte, an honest 138 MiB model 0.28 s (0.05 s here).
 //
 // internal/gguffile writes GGUF files.
+//
+// checks.go has the files that are refused before llama.cpp sees them, memory.go how much memory a model needs, with
+// the weights that ggml repacks (repack.go).
 package gguf
 
 import (

@@ -10,7 +10,8 @@ const DefaultContext = 4096
 // tokens, and llama.cpp cuts the batch to a smaller context.
 const MinContext = 64
 
-// Headroom is what stands beside weights and KV cells: compute buffers, the daemon, the rest of the system.
+// Headroom is the memory, in bytes, left beside weights and KV cells: compute buffers, the daemon, the rest of the
+// system.
 const Headroom = 512 << 20
 
 // Context is the context that the model is served with where none is asked for: beyond what it was trained on its

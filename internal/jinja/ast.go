@@ -132,7 +132,8 @@ type param struct {
 	value expr // default, or nil
 }
 
-// target is what set and for assign to: a name of the innermost scope, a namespace's attribute, or several targets.
+// target is the left-hand side of set and for: a name of the innermost scope, a namespace's attribute, or several
+// targets.
 type target struct {
 	slot  int
 	space *nameExpr // not nil: space.attr

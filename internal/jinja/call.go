@@ -13,7 +13,7 @@ type callArgs struct {
 
 var noArgs = &callArgs{}
 
-// byName is where each named argument is.
+// byName returns the index of each named argument.
 func (a *callArgs) byName() map[string]int {
 	if a.names == nil {
 		return nil

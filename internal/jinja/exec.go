@@ -6,7 +6,7 @@ const (
 	frameBytes = 96 // a scope, a loop or a function, without its values
 )
 
-// flow is how a body ended.
+// flow is the kind of a body's end.
 type flow uint8
 
 const (
@@ -168,7 +168,7 @@ func (s *state) assign(f *frame, t target, v any) {
 	}
 }
 
-// assigned is what assign put into f, as a value.
+// assigned returns the values that assign has stored in f, as one value.
 func assigned(f *frame, t target) any {
 	if t.tuple == nil {
 		return f.slots[t.slot]

@@ -1,6 +1,6 @@
 package jinja
 
-// filter is what follows "|": v is what stands before it.
+// filter implements a filter; v is the value to the left of "|".
 type filter func(s *state, v any, a *callArgs) any
 
 var filters map[string]filter

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// spec is how one value is laid out: Python's format specification, of which a % format is another spelling.
+// spec is the format specification of one value, as in Python. A % format is another notation of it.
 type spec struct {
 	fill      string
 	align     byte // '<', '>', '^', '=' or 0 for the kind's own

@@ -67,7 +67,7 @@ func (f *formatter) format(text string, depth int) string {
 	}
 }
 
-// field is what stands between braces.
+// field returns the text of the replacement field t, the part between braces.
 func (f *formatter) field(t string, depth int) string {
 	s := f.s
 	end := 0

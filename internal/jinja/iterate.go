@@ -67,7 +67,7 @@ func over(count int, at func(i int) any) iterator {
 	}
 }
 
-// iterate is what a loop over v sees.
+// iterate returns an iterator over the items of v.
 func iterate(s *state, v any) iterator {
 	switch v := v.(type) {
 	case *generator:

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// method is what v.name(…) calls.
+// method implements v.name(…).
 type method func(s *state, v any, a *callArgs) any
 
 // mutators are Python's methods that change their object; the sandbox chat templates run in hides them.

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxDigits is how many decimal digits an integer may have when it is read or printed; Python's own limit.
+// maxDigits is the limit on decimal digits of an integer that is read or printed; Python's own limit.
 const maxDigits = 4300
 
 // maxBits bounds what is computed with.

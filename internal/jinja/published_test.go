@@ -89,7 +89,7 @@ func published(t testing.TB) map[string]string {
 
 type outcome struct{ Out, Refused, Error *string }
 
-// golden is what Jinja2 makes of each published template with each conversation.
+// golden returns the output of Jinja2 for each published template with each conversation.
 func golden(t testing.TB) map[string]map[string]outcome {
 	var all map[string]map[string]outcome
 	if err := json.Unmarshal(unzip(t, "testdata/published/golden.json.gz"), &all); err != nil {

@@ -28,7 +28,7 @@ type frame struct {
 	parent *frame
 }
 
-// unset is what a slot holds before the first assignment, and what bind returns for an argument not given.
+// unset is the value of a slot before the first assignment, and of an argument that was not given to bind.
 type missing struct{}
 
 var unset any = missing{}
@@ -134,7 +134,7 @@ func (s *state) marked(text string) any {
 	return text
 }
 
-// show is what a value prints as.
+// show returns the text that a value prints as.
 func (s *state) show(v any) string {
 	if s.autoescape {
 		return string(escape(s, v))

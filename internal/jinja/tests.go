@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// test is what may follow "is".
+// test implements a test; v is the value to the left of "is".
 type test func(s *state, v any, a *callArgs) bool
 
 var tests map[string]test

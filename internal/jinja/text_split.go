@@ -151,7 +151,7 @@ func splitBlanks(s *state, t string, most int, fromRight bool) (parts []string) 
 	return parts
 }
 
-// lineEnd is what ends a line for splitlines.
+// lineEnd reports whether r ends a line for splitlines.
 func lineEnd(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
 }

@@ -44,13 +44,13 @@ type function struct {
 	call func(s *state, a *callArgs) any
 }
 
-// cycler is what cycler(…) makes, joiner (a function) what joiner(…) makes.
+// cycler is the object that cycler(…) returns. joiner(…) returns a function.
 type cycler struct {
 	items Tuple
 	at    int
 }
 
-// dictView is what keys(), values() and items() return: not a list, and printed as what it is.
+// dictView is the result of keys(), values() and items(): not a list, and printed as a view.
 type dictView struct {
 	of   *Dict
 	kind string // "keys", "values" or "items"
@@ -66,7 +66,7 @@ func (v dictView) at(i int) any {
 	return Tuple{v.of.keys[i], v.of.vals[i]}
 }
 
-// group is what groupby makes: a pair whose parts have names.
+// group is an item of groupby's result: a pair whose parts have names.
 type group struct {
 	grouper any
 	list    []any

@@ -43,7 +43,7 @@ type wrapper struct {
 	long, hyphens bool
 }
 
-// blank is what textwrap takes for white space.
+// blank reports whether r is white space for textwrap.
 func blank(r rune) bool { return strings.ContainsRune("\t\n\v\f\r ", r) }
 
 // chunks are the pieces of a line that may not be broken further: words, blanks, and parts of words up to a hyphen.
@@ -57,7 +57,7 @@ func (w *wrapper) chunks(line string) (list []string) {
 	}
 	letter := func(i int) bool { return isWord(at(i)) && !unicode.IsDigit(at(i)) && at(i) != '_' }
 	punctuated := func(i int) bool { return i >= 0 && (isWord(at(i)) || strings.ContainsRune(`!"'&.,?`, at(i))) }
-	// dashes is where a run of two or more hyphens before a word ends, or 0.
+	// dashes returns the end of a run of two or more hyphens before a word, or 0.
 	dashes := func(i int) int {
 		j := i
 		for at(j) == '-' {

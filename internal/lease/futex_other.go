@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// poll is how often a word is looked at on systems without futexes.
+// poll is the interval at which a word is read on systems without futexes.
 const poll = 200 * time.Microsecond
 
 // futexWait sleeps until the word has changed from old, or d has passed.

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// HoldLimit is how long an engine waits for one step of another.
+	// HoldLimit is the longest wait of an engine for one step of another.
 	HoldLimit = 2 * time.Second
-	// WaitLimit is how long it waits in all.
+	// WaitLimit is the longest wait of an engine for the lease in all.
 	WaitLimit = 10 * time.Second
-	// offFor is how long the engine goes on without waiting after maxTimeouts waits in a row that came to nothing, or
-	// one of WaitLimit: what holds the lease does not work by the rules.
+	// offFor is the time for which the engine does not wait at all after maxTimeouts timeouts in a row, or one of
+	// WaitLimit: the holder of the lease does not keep the rules.
 	offFor      = 10 * time.Second
 	maxTimeouts = 3
-	// recheck is how often an engine that waits looks at the table although it was not woken.
+	// recheck is the interval at which a waiting engine reads the table although it was not woken.
 	recheck = 50 * time.Millisecond
 )
 
@@ -36,7 +36,7 @@ type Stats struct {
 	Repaired     atomic.Uint64 // leases that no process of the table held
 }
 
-// Without is how many steps were computed without a lease.
+// Without returns the number of steps computed without a lease.
 func (s *Stats) Without() uint64 {
 	return s.HoldTimeouts.Load() + s.WaitTimeouts.Load() + s.Skipped.Load()
 }
@@ -220,8 +220,8 @@ func (l *Lease) giveUp(d int, wait Wait) Wait {
 	return wait
 }
 
-// Limit is how long a step that begins now may take, so that the others' answers are in time; ok is false when nothing
-// limits it.
+// Limit returns the longest duration of a step that begins now, so that the others' answers are in time; ok is false
+// when nothing limits it.
 func (l *Lease) Limit(now time.Time) (limit time.Duration, ok bool) {
 	var claims [MaxEngines]arbiter.Claim
 	n := l.t.claims(&claims, l.devices)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// page is what the helpers share beside the table.
+// page is the memory that the helpers share beside the table.
 type page struct {
 	inside     atomic.Int64 // helpers that hold the lease
 	violations atomic.Int64

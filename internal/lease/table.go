@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// MaxDevices is how many devices the table has: 0 is the processor, the others are GPUs.
+	// MaxDevices is the number of devices in the table: 0 is the processor, the others are GPUs.
 	MaxDevices = 16
-	// MaxEngines is how many engine processes it has room for.
+	// MaxEngines is the number of engine processes that the table has room for.
 	MaxEngines = 64
 	// MaxNameBytes is the longest name of an engine that the table holds; longer ones are cut.
 	MaxNameBytes = 64
@@ -83,7 +83,7 @@ type Table struct {
 	file *os.File
 	raw  []byte
 
-	// offset is what the process's monotonic clock, since base, lacks to the system's.
+	// offset is the system's monotonic time minus the process's monotonic time since base.
 	base   time.Time
 	offset arbiter.Instant
 	gens   uint32 // the front's: the newest generation
@@ -304,7 +304,7 @@ func (t *Table) wake(i int) {
 	futexWake(&s.wake)
 }
 
-// View is what the table says of a device, for reports.
+// View describes a device's lease, for reports.
 type View struct {
 	Device  int
 	Holder  string // the engine's name; "" = the device is free
@@ -341,8 +341,8 @@ func (t *Table) Views() (out []View) {
 	return out
 }
 
-// Without is how many steps the engine of a seat says that it has computed without a lease, and how long ago the newest
-// one began.
+// Without returns the number of steps that the engine of a seat reports having computed without holding the lease, and
+// the time since the newest of them began.
 func (t *Table) Without(seat Seat) (steps uint64, ago time.Duration) {
 	if !t.known(seat) {
 		return 0, 0

@@ -26,8 +26,8 @@ type History interface {
 	Write(line string) (int, error)
 }
 
-// terminal is what an Editor needs of a console. read returns errPaused, errResized and errContinued for
-// events that are not failures.
+// terminal is an Editor's interface to a console. read returns errPaused, errResized and errContinued for events that
+// are not failures.
 type terminal interface {
 	begin() error
 	end()

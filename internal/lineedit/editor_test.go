@@ -152,7 +152,7 @@ func (w *window) control(arg string, verb byte) {
 
 func (w *window) line(i int) string { return strings.TrimRight(strings.Join(w.cells[i], ""), " ") }
 
-// shown is what the window shows, without the empty rows at its end.
+// shown returns the text of the window, without the empty rows at its end.
 func (w *window) shown() string {
 	var all []string
 	for i := range w.cells {

@@ -46,7 +46,8 @@ func (d *decoder) next(buf []byte, paused bool) (key, int) {
 	return key{name: "text", text: valid(string(buf[:n]))}, n
 }
 
-// textLength is how much of buf is text, up to a byte that ends it. An incomplete character is left.
+// textLength returns the length of the text at the beginning of buf, up to a byte that ends it. An incomplete character
+// is left out.
 func textLength(buf []byte, paused bool, ends func(byte) bool) int {
 	n := 0
 	for n < len(buf) && !ends(buf[n]) {

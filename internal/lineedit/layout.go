@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
-// tabWidth is how far apart tab stops are, in columns.
+// tabWidth is the distance of tab stops, in columns.
 const tabWidth = 4
 
 // layout is a text set in rows of a window.
@@ -17,7 +17,7 @@ type layout struct {
 	widths []int    // of rows, in columns
 	starts []int    // the byte of the text each row begins with
 	row    int      // the cursor's row
-	head   string   // what stands before the cursor in its row: writing it puts the cursor where the terminal has it
+	head   string   // the text before the cursor in its row: writing it moves the terminal's cursor there
 	col    int      // the width of head
 }
 

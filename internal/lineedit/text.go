@@ -8,7 +8,7 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// text is what is being edited.
+// text is the text in the editor, with its cursor.
 type text struct {
 	s  string
 	at int // Invariant: the cursor's byte offset, at the beginning of a rune or len(s).
@@ -30,7 +30,7 @@ func (t *text) insert(s string) {
 	t.at += len(s)
 }
 
-// before is where the cluster before the cursor begins.
+// before returns the byte offset at which the grapheme cluster before the cursor begins.
 func (t *text) before() int {
 	from := strings.LastIndexByte(t.s[:t.at], '\n') + 1
 	if from == t.at {
@@ -46,7 +46,7 @@ func (t *text) before() int {
 	return from
 }
 
-// after is where the cluster at the cursor ends.
+// after returns the byte offset at which the grapheme cluster at the cursor ends.
 func (t *text) after() int {
 	if t.at == len(t.s) {
 		return t.at

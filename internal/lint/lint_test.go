@@ -18,7 +18,7 @@ import (
 
 const module = "github.com/uma-serve/uma-serve"
 
-// rule is what a folder may import of ours.
+// rule lists the packages of this module that a folder may import.
 type rule struct {
 	dir     string
 	allowed []string // exactly these packages

@@ -224,14 +224,14 @@ var insteadOf = map[string]string{
 	"testing": "only tests import it",
 }
 
-// pureTime is what a pure package may use of package time: durations, times that come as arguments, and no clock.
+// pureTime lists the names of package time for pure packages: durations, times that come as arguments, and no clock.
 var pureTime = []string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour",
 	"ParseDuration", "Time"}
 
-// pureFmt is what a pure package may not use of package fmt: it writes and reads outside.
+// notPureFmt lists the names of package fmt that a pure package may not use: they write and read outside.
 var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"}
 
-// confined are folders that handle what strangers wrote, or only show something: they reach nothing outside.
+// confined are folders that process untrusted input, or only render something: they reach nothing outside.
 var confined = map[string]string{
 	"internal/jinja":       "a template of a downloaded model must have nothing to reach for",
 	"internal/chattmpl":    "a template of a downloaded model must have nothing to reach for",

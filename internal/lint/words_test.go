@@ -91,8 +91,8 @@ func TestUsersReadPlainEnglish(t *testing.T) {
 			t.Error(wrong)
 		}
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "examples/*", "contrib/*",
-		"contrib/*/*", "contrib/*/*/*",
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/lab/*.md", "models/*.md",
+		"examples/*", "contrib/*", "contrib/*/*", "contrib/*/*/*",
 		"cmd/*/testdata/help/*.txt", "internal/chat/testdata/*.txt"} {
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
@@ -160,7 +160,8 @@ func form(name, text string) (wrong []string) {
 // TestDocumentsHaveOneForm: prose ends at 120 columns, and ADRs have the same sections.
 func TestDocumentsHaveOneForm(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "examples/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/lab/*.md", "models/*.md",
+		"examples/*.md"} {
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// workflow is what is checked of a file in .github/workflows.
+// workflow has the checked fields of a file in .github/workflows.
 type workflow struct {
 	Name string         `yaml:"name"`
 	On   map[string]any `yaml:"on"`

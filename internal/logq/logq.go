@@ -20,9 +20,9 @@ import (
 type Options struct {
 	// QueueBytes bounds the lines that wait to be written. Default 256 KiB.
 	QueueBytes int
-	// Burst is how many lines of one level and message are written per Window. Further lines are counted, and one line
-	// at the end of the window gives their number. Defaults 8 and 10 s. Lines below slog.LevelInfo are not limited:
-	// they are written only at a log level that asks for all of them.
+	// Burst is the limit on lines of one level and message per Window. Further lines are counted, and one line at the
+	// end of the window gives their number. Defaults 8 and 10 s. Lines below slog.LevelInfo are not limited: they are
+	// written only at a log level that asks for all of them.
 	Burst  int
 	Window time.Duration
 	// Now is the clock. Default time.Now.

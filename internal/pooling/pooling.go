@@ -69,7 +69,7 @@ func (p *Pooler) AppendTo(dst []float32) []float32 {
 	return dst
 }
 
-// maxMagnitude is what the largest magnitude becomes with norm 0, as in llama.cpp (common_embd_normalize).
+// maxMagnitude is the largest magnitude of an embedding with norm 0, as in llama.cpp (common_embd_normalize).
 const maxMagnitude = 32760
 
 // Normalize scales v as llama-server's embd_normalize says: -1 not at all, 0 so that the largest magnitude is 32760, 1

@@ -95,8 +95,8 @@ func (p *Proxy) closeFinder() {
 	}
 }
 
-// PageURL is what a browser opens. Where the kernel does not tell users it holds the key, which the answer turns into a
-// cookie and takes out of the address.
+// PageURL returns the address of the page. On systems whose kernel does not tell a client's user, the address contains
+// the key, which the server moves into a cookie.
 func (p *Proxy) PageURL() string {
 	if p.key == "" {
 		return p.URL() + "/"
@@ -104,7 +104,7 @@ func (p *Proxy) PageURL() string {
 	return p.URL() + "/?key=" + p.key
 }
 
-// URL is where the proxy listens, http://ADDRESS:PORT.
+// URL returns the address of the proxy, http://ADDRESS:PORT.
 func (p *Proxy) URL() string { return "http://" + p.ln.Addr().String() }
 
 // Env are the environment variables by which client libraries and programs find the proxy.

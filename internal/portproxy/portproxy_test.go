@@ -18,7 +18,7 @@ import (
 
 var anyPort = netip.MustParseAddrPort("127.0.0.1:0")
 
-// daemon is what the proxy forwards to, without a socket.
+// daemon is the proxy's backend in these tests, without a socket.
 type daemon struct{ handle http.HandlerFunc }
 
 func (d daemon) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -14,24 +14,24 @@ import (
 	"strings"
 )
 
-// Policy is what the process needs.
+// Policy lists the files and calls that the process needs.
 type Policy struct {
 	List  []string // folders whose names it may read
 	Read  []string // files and folders to read; those that are missing are left out
 	Write []string // files and folders to read, write and create in
 	// Network allows connections: a store of prefixes on another machine needs them.
 	Network bool
-	// Supervise gives the descriptor of the kernel's questions to the supervisor, before anything is asked. nil:
-	// refused calls fail without a word.
+	// Supervise passes the descriptor of the kernel's notifications to the supervisor, before the first one. nil:
+	// refused calls fail without a report.
 	Supervise func(fd int) error
 }
 
-// State is what confines the process.
+// State lists the confinements in force.
 type State struct {
 	Landlock   int // the version of the kernel's interface in use; 0 = none
 	Seccomp    bool
 	NoNewPrivs bool
-	Missing    []string // what does not hold, and why
+	Missing    []string // confinements not in force, with the reason
 }
 
 // Denial is a system call that was refused.

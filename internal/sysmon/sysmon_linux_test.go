@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
-// woke is how often each thread has slept and been woken.
+// woke returns the number of times that each thread has slept and been woken.
 func woke(t *testing.T) map[int]int {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")

@@ -30,7 +30,7 @@ type event struct {
 
 const slowest = 8 // packages that are named at the end
 
-// place is where in a test's source a message comes from.
+// place matches the source position before a test's message.
 var place = regexp.MustCompile(`^\s+\w+\.go:\d+: `)
 
 // report returns an error when it cannot read in; whether tests failed is go test's exit status.

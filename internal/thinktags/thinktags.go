@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Family is how some models separate thinking from the answer.
+// Family has the markers by which a family of models separates thinking from the answer.
 type Family struct {
 	Name  string   // as docs/templates.md lists it
 	Open  []string // open a thought; the first is the one that is forced
 	Close []string // end it; the first is the one that is forced, unless Force is set
-	Force string   // what is forced to end a thought, where that is more than a marker; "" is Close[0]
-	// ForceCall is what is forced instead before a call of a tool, where Force begins a text; "" is Force.
+	Force string   // the text forced to end a thought, where that is more than a marker; "" is Close[0]
+	// ForceCall is the text forced instead before a call of a tool, where Force begins a text; "" is Force.
 	ForceCall string
 
 	// Hidden are markers of the answer that are never shown, such as the token that opens it.
@@ -190,8 +190,8 @@ func InTemplate(text string) (Family, bool) {
 
 const maxElementBytes = 64
 
-// wordOf is which of words an element's name is, alone or as its first or last part ("mm:think", "think_v2"); -1 where
-// it is none.
+// wordOf returns the index in words of an element's name, or of its first or last part ("mm:think", "think_v2"); -1
+// where it has none of them.
 func wordOf(name string) int {
 	for i := range len(name) {
 		if c := name[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == ':' ||

@@ -17,16 +17,16 @@ type Args struct {
 	Nested  *Nested
 }
 
-// Nested is how the values of style AsNested are written: {key: value, …} and [value, …].
+// Nested is the notation of values of style AsNested: {key: value, …} and [value, …].
 type Nested struct {
 	KeyOpen, KeyClose string // around a key
 	Separator         string
 	Quote             string // around a string without escapes; "": strings, and other scalars, are JSON or Python
 }
 
-// Value is how a notation writes values of some types. What a parser makes of the text depends on the types that the
-// tool's schema allows (param.read), so a grammar must leave out the texts that would be read as another type: see
-// Told and Lone.
+// Value is the notation of values of some types. What a parser makes of the text depends on the types that the tool's
+// schema allows (param.read), so a grammar must leave out the texts that would be read as another type: see Told and
+// Lone.
 type Value struct {
 	Types types // JSON types, as jsonschema.Types
 	Style Style
@@ -42,7 +42,7 @@ type Value struct {
 	Lone string
 }
 
-// Style is how a value is written.
+// Style is the kind of notation of a value.
 type Style uint8
 
 const (

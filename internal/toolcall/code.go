@@ -9,7 +9,7 @@ type codeBlock struct {
 	last   byte // of the text
 }
 
-// linePart is what of a line has been read.
+// linePart is the state of reading a line.
 type linePart uint8
 
 const (

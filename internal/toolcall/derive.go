@@ -52,7 +52,7 @@ type deriver struct {
 	tagged [][3]string
 }
 
-// end is where the last call that was found ends.
+// end returns the end of the last call found.
 func (d *deriver) end() int {
 	if len(d.spans) == 0 {
 		return 0

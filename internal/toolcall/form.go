@@ -1,7 +1,7 @@
 package toolcall
 
-// Form is how a family of models writes calls. A list of texts holds alternatives: all are read, the first is written.
-// White space between the parts is free.
+// Form is the notation in which a family of models writes calls. A list of texts holds alternatives: all are read, the
+// first is written. White space between the parts is free.
 //
 //	Open Before name Middle arguments After … Close
 type Form struct {
@@ -47,7 +47,7 @@ type Form struct {
 	layout layout // of Laid
 }
 
-// Notation is how the arguments are written.
+// Notation is the kind of notation of a call's arguments.
 type Notation uint8
 
 const (
@@ -64,7 +64,7 @@ type Keys struct {
 	Name, Arguments, ID []string
 }
 
-// Params is how a parameter is written: Open key Middle value Close.
+// Params is the notation of a parameter: Open key Middle value Close.
 type Params struct {
 	Open, Middle, Close []string
 	// Attr is between the key and an attribute that tells the value's type, which Middle follows: "true" or "string"

@@ -37,7 +37,7 @@ const (
 // maxNesting bounds nested containers of arguments.
 const maxNesting = 128
 
-// verdict is what a byte did to a value.
+// verdict is the effect of a byte on the value that is read.
 type verdict uint8
 
 const (

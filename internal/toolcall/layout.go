@@ -24,7 +24,7 @@ const (
 	gaps
 )
 
-// layout is how a form is written, as far as it leaves a choice: what a model's template writes.
+// layout has the choices that a form leaves open, such as white space, as a model's template makes them.
 type layout struct {
 	space [gaps]string
 	bare  bool // a call of a form that has an opening stands without it

@@ -63,7 +63,7 @@ func (p *Parser) nestedValue(out, text []byte, m param, depth int) []byte {
 	return append(out, '}')
 }
 
-// items is what the entries of a list of this schema may be.
+// items returns the param of the entries of a list with this schema.
 func (r *resolver) items(raw json.RawMessage) param {
 	if found := r.itemsOf(raw, 0); found != nil {
 		return r.param(found, 0)

@@ -84,7 +84,7 @@ type Parser struct {
 	out    []byte
 }
 
-// state is what the parser reads next.
+// state names the part of a text that the parser reads next.
 type state uint8
 
 const (
@@ -356,8 +356,8 @@ func (p *Parser) run() {
 	}
 }
 
-// limit is where the text ends that may be read: a call has MaxBytes. It does not depend on how much came with one
-// Push.
+// limit returns the end of the text that may be read: a call has at most MaxBytes. It does not depend on the amount of
+// text that came with one Push.
 func (p *Parser) limit() int {
 	if !p.Busy() {
 		return len(p.buf)

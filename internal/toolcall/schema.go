@@ -97,16 +97,16 @@ func (t *Tools) param(tool int, name []byte) param {
 	return param{types: anyType}
 }
 
-// param is what a value may be, as far as that decides how its text is read.
+// param has the properties of a value's schema that decide how its text is parsed.
 type param struct {
 	types types
-	// words are the strings that it may be, if closed; otherwise it may be any, if types has strings.
+	// words are the allowed strings, if closed; otherwise any string is allowed, if types has strings.
 	words  []string
 	closed bool
 	raw    json.RawMessage // of a property: its schema
 }
 
-// meet is what both a and b allow; the types of a where they contradict each other.
+// meet returns the param of the values that both a and b allow; the types of a where they contradict each other.
 func (a param) meet(b param) param {
 	out := a
 	if a.types&b.types != 0 {
@@ -122,7 +122,7 @@ func (a param) meet(b param) param {
 	return out
 }
 
-// join is what a or b allow.
+// join returns the param of the values that a or b allows.
 func (a param) join(b param) param {
 	switch {
 	case a.types&typeString == 0:

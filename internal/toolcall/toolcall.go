@@ -4,6 +4,9 @@
 // forms are data (Forms); one parser reads them all. Detect finds a model's form by rendering a known call with its
 // chat template and reading it back. Text is what a grammar must hold a call to, as data.
 //
+// forms.go is the table of forms, parser.go decides which part of an answer is a call, part.go is the text of a call as
+// a grammar holds it.
+//
 // The package is pure. It knows neither the wire protocol nor the scheduler; its Tool, Choice and Event are values.
 package toolcall
 
@@ -15,7 +18,7 @@ type Tool struct {
 	Strict      bool   // the arguments must be held to Parameters
 }
 
-// Mode is whether the model must call a tool.
+// Mode is the choice of tools (tool_choice): free, none, or a call that is required.
 type Mode uint8
 
 const (

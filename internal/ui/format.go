@@ -135,10 +135,10 @@ func (t *Table) Row(label, format string, a ...any) {
 // Gap adds an empty line.
 func (t *Table) Gap() { t.rows = append(t.rows, [2]string{}) }
 
-// Len is how many rows there are.
+// Len returns the number of rows.
 func (t *Table) Len() int { return len(t.rows) }
 
-// String is the aligned rows, each ended by a newline, every label passed through style (nil = as it is).
+// String returns the aligned rows, each ended by a newline, every label passed through style (nil = as it is).
 func (t *Table) String(style func(string) string) string {
 	width := 0
 	for _, r := range t.rows {
@@ -159,10 +159,10 @@ func (t *Table) String(style func(string) string) string {
 	return b.String()
 }
 
-// Width is how many columns of a terminal s takes.
+// Width returns the number of terminal columns that s takes.
 func Width(s string) int { return uniseg.StringWidth(s) }
 
-// Fit is s, cut to width columns, the last of them "…", if it is wider. Escapes of colours are not counted.
+// Fit returns s, cut to width columns, the last of them "…", if it is wider. Escapes of colours are not counted.
 func Fit(s string, width int) string {
 	if plainWidth(s) <= width {
 		return s
@@ -230,7 +230,8 @@ type Column struct {
 	Keep int // of columns that do not fit into the window, those with the least Keep are left out
 }
 
-// lastColumn is how many columns of the window the last column of Columns gets before others are left out for it.
+// lastColumn is the least width, in columns of the window, of the last column of Columns: others are left out to keep
+// it.
 const lastColumn = 16
 
 // Columns sets rows in columns under their heads, the heads in dim, within width columns of the window (0 = any width).

@@ -139,5 +139,5 @@ func stop(pid int, how syscall.Signal) {
 	}
 }
 
-// stopTime is how long a stop may take to reach the program.
+// stopTime is the longest time until a stop reaches the program.
 const stopTime = 100 * time.Millisecond

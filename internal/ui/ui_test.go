@@ -14,7 +14,7 @@ func terminal(tty, colored bool) (*Terminal, *bytes.Buffer) {
 	return New(&b, tty, colored, func() int { return 20 }), &b
 }
 
-// screen is what a terminal of one line shows after carriage returns and backspaces.
+// screen returns the content of a terminal of one line after carriage returns and backspaces.
 func screen(s string) string {
 	var line []rune
 	at := 0

@@ -24,7 +24,8 @@ const (
 	maxHead   = 8  // bytes of a line that tell what it is
 )
 
-// begin is where our own text has left the cursor. An answer begins outside fences.
+// begin starts an answer with the cursor in column col, where our own text has left it. An answer begins outside
+// fences.
 func (w *wrap) begin(col int) {
 	*w = wrap{col: col, from: col, word: w.word[:0], head: w.head[:0]}
 }
@@ -106,7 +107,7 @@ func (w *wrap) push(s string, width int) string {
 	return string(out)
 }
 
-// column is where the cursor stands behind our own text s, which may be styled, from a column on.
+// column returns the column of the cursor after our own text s, which may be styled, from a column on.
 func column(s string, from int) int {
 	if i := strings.LastIndexByte(s, '\n'); i >= 0 {
 		s, from = s[i+1:], 0

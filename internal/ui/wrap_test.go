@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// wrapped is what a terminal of so many columns shows of text with line breaks, CSI nD and CSI K. A character in the
-// last column leaves the cursor there, as terminals do; the next one begins a line.
+// wrapped returns the lines of a terminal of so many columns after text with line breaks, CSI nD and CSI K. A character
+// in the last column leaves the cursor there, as terminals do; the next one begins a line.
 func wrapped(s string, columns int) (lines []string) {
 	var line []string // of one cell each, "" behind a wide one
 	at := 0

@@ -80,7 +80,7 @@ func (g *Guard) all(origin string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && a.Unmap().IsLoopback()
 }
 
-// preflightSeconds is how long a browser may remember the answer to a preflight request.
+// preflightSeconds is the time, in seconds, for which a browser may cache the answer to a preflight request.
 const preflightSeconds = 600
 
 // CheckHostName says what is wrong with a name for New's hosts.

@@ -269,7 +269,7 @@ func AppendAdmin(dst []byte, k Kind, id string) []byte {
 	return EndFrame(append(dst, '}'), start)
 }
 
-// EventKind is what an event of the server tells.
+// EventKind is the type of a server's event.
 type EventKind uint8
 
 const (

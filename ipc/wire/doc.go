@@ -30,4 +30,11 @@
 // surrogates, bounded depth, bounded number of values. fastjson, which builds the tree afterwards, accepts more than
 // JSON (NaN, raw control characters, "1-2"), spends about 100 bytes on each value and formats the unparsed tail of
 // its input once per level; behind the scanner none of this can be reached.
+//
+// # Where things are
+//
+//	fields.go     the fields of a request and their ranges; fields_refused.go those that are refused or ignored
+//	think.go      what a request may set about thinking
+//	tools.go      tools of a request; format.go the form of its answer
+//	inspect.go, status.go   the answers of why, kv, info and health
 package wire

@@ -17,7 +17,7 @@ const (
 	MaxNormalize   = 64   // "normalize": the p of a p-norm
 	// MaxEmbedValues bounds the numbers of an answer, all embeddings together: 64 MiB as float32.
 	MaxEmbedValues = 1 << 24
-	// MaxDimensions bounds "dimensions"; the model's width is what really limits it.
+	// MaxDimensions bounds "dimensions" while a request is parsed; the effective limit is the model's width.
 	MaxDimensions = 1 << 20
 )
 
@@ -50,10 +50,10 @@ type Embed struct {
 // EmbedInput is a text, or its tokens.
 type EmbedInput struct {
 	Text   string
-	Tokens []int32 // nil = Text; they are read as they are, without what begins or ends a sequence
+	Tokens []int32 // nil = Text; used as they are, no special tokens are added
 }
 
-// DefaultEmbed is what a request that names only its id and its input asks for.
+// DefaultEmbed returns an embed request with the defaults of all fields except id and input.
 func DefaultEmbed() Embed { return Embed{Normalize: NormalizeL2} }
 
 // Embedding is an embedding event: of a whole input, or with pooling "none" of one of its tokens.
@@ -159,7 +159,7 @@ func (d *decoder) input(name string, v *fastjson.Value) (err error) {
 	return err
 }
 
-// finishEmbed checks what holds between the fields of an embed request.
+// finishEmbed checks the constraints between the fields of an embed request.
 func (d *decoder) finishEmbed() error {
 	e := &d.embed
 	switch {
@@ -181,7 +181,7 @@ func (d *decoder) finishEmbed() error {
 	return nil
 }
 
-// finishRank checks what a query does not go together with.
+// finishRank refuses the fields that a query excludes.
 func (d *decoder) finishRank() error {
 	e := &d.embed
 	if all := d.text + len(*e.Query)*len(e.Inputs); d.p.MaxPromptBytes > 0 && all > d.p.MaxPromptBytes {

@@ -84,7 +84,7 @@ func TestEncodeEvents(t *testing.T) {
 	}
 }
 
-// encoded is what encoding/json makes of s without HTML escaping.
+// encoded returns s as encoding/json writes it without HTML escaping.
 func encoded(t testing.TB, s string) string {
 	t.Helper()
 	var b bytes.Buffer

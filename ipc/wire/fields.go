@@ -20,7 +20,7 @@ import (
 // docs/protocol.md has these three kinds in three tables, which a test holds against this one.
 type field struct {
 	name    string
-	aliases []string // what other servers call it
+	aliases []string // names in other servers' APIs
 	read    func(d *decoder, name string, v *fastjson.Value) error
 
 	refused bool

@@ -10,7 +10,7 @@ import (
 // MaxFormatChoices bounds the texts of a FormatChoice.
 const MaxFormatChoices = 1024
 
-// FormatKind is how the form of an answer is given.
+// FormatKind is the type of the constraint on an answer's form.
 type FormatKind uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	FormatGrammar                   // text of the grammar Payload, in llama.cpp's GBNF
 )
 
-// String is the word of structured_outputs for k.
+// String returns the word of structured_outputs for k.
 func (k FormatKind) String() string {
 	return [...]string{"none", "json_object", "json", "regex", "choice", "grammar"}[k]
 }
@@ -40,7 +40,7 @@ func (f *Format) same(o *Format) bool {
 	return f.Kind == o.Kind && f.Payload == o.Payload && slices.Equal(f.Choices, o.Choices)
 }
 
-// formatFields are the spellings of a request's Format. Two of them may say the same.
+// formatFields are the fields that set a request's Format. Two of them may be sent if they agree.
 var formatFields = []field{
 	{name: "response_format", read: readResponseFormat},
 	{name: "json_schema", read: readSchema},
@@ -64,7 +64,7 @@ var formatFields = []field{
 	{name: "guided_json_object", read: readAnyObject},
 }
 
-// setFormat notes what one field says of the answer's form.
+// setFormat sets the answer's form as the field name asks for it, unless another field asks for a different one.
 func (d *decoder) setFormat(name string, f Format) error {
 	if d.formatBy != "" && !d.req.Format.same(&f) {
 		return fmt.Errorf("fields %q and %q ask for different forms of the answer; send one of them", d.formatBy, name)

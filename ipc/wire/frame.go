@@ -15,7 +15,7 @@ const (
 	MaxEventBytes = 1 << 30
 )
 
-// bufferStep is what a splitter allocates for the first bytes of a partial frame. It grows by doubling as bytes
+// bufferStep is the initial size of a splitter's buffer for a partial frame, in bytes. The buffer doubles as bytes
 // arrive, so a peer pays for memory with bytes sent, never with a length announced.
 const bufferStep = 512
 
@@ -49,9 +49,9 @@ type Splitter struct {
 	done bool // buf holds a whole frame that the last Next returned
 }
 
-// Next takes the bytes that arrived (or the rest of them) and returns the next frame's payload and what is left of
-// in. A nil payload without an error means that all of in was taken and more bytes are needed. The payload is valid
-// until the next call. After a FrameError the stream is lost: the connection can only be closed.
+// Next takes the bytes that arrived (or the rest of them) and returns the next frame's payload and the rest of in. A
+// nil payload without an error means that all of in was taken and more bytes are needed. The payload is valid until the
+// next call. After a FrameError the stream is lost: the connection can only be closed.
 //
 //	for in := buf[:n]; ; {
 //		payload, rest, err := s.Next(in)
@@ -132,8 +132,8 @@ func (s *Splitter) length(header []byte) (int, error) {
 	return int(n), nil
 }
 
-// Missing is how many bytes the frame that has begun still needs, at least: inside the header its own missing bytes,
-// after it all of them. It is 0 between frames.
+// Missing returns the least number of bytes that the frame in progress still needs: within the header, the rest of the
+// header; after it, the rest of the frame. It is 0 between frames.
 func (s *Splitter) Missing() int {
 	switch {
 	case s.buf == nil || s.done:
@@ -144,7 +144,7 @@ func (s *Splitter) Missing() int {
 	return headerBytes + int(binary.LittleEndian.Uint32(s.buf)) - len(s.buf)
 }
 
-// Buffered is how many bytes of memory the splitter holds.
+// Buffered returns the bytes of memory that the splitter holds.
 func (s *Splitter) Buffered() int { return cap(s.buf) }
 
 // End is called when the peer has sent its last byte: an error says that it ended inside a frame.

@@ -228,7 +228,7 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 		KVDone{Op: "drop", Target: "12", Done: 1, Tokens: 640, Bytes: 7864320, Text: "Dropped prefix 12."}
 }
 
-// TestReportsRoundTrip: what the server writes is what a client reads.
+// TestReportsRoundTrip: a client reads the values that the server has written.
 func TestReportsRoundTrip(t *testing.T) {
 	why, kv, done := sampleReports()
 	kv.Tiers = append(kv.Tiers, KVTier{Tier: TierNone})

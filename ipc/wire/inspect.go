@@ -23,7 +23,7 @@ type WhyQuestion struct {
 	Last    int // 1…MaxLast; 0 with Request
 }
 
-// KVOp is what is to be done with a cached prefix.
+// KVOp is an operation on cached prefixes.
 type KVOp uint8
 
 const (
@@ -36,13 +36,13 @@ const (
 
 var kvOps = []string{"show", "drop", "pin", "unpin", "save"}
 
-// String is the word of the protocol.
+// String returns the word of the protocol.
 func (o KVOp) String() string { return kvOps[o] }
 
 // MaxTargetBytes bounds kv's target.
 const MaxTargetBytes = 128
 
-// KVQuestion asks what the KV cache holds (KVShow), or for something to be done with Target: the name of an entry, or
+// KVQuestion asks for the contents of the KV cache (KVShow), or for an operation on Target: the name of an entry, or
 // "all".
 type KVQuestion struct {
 	Tree   bool // with KVShow: the tree as text too
@@ -50,7 +50,7 @@ type KVQuestion struct {
 	Target string // "" with KVShow
 }
 
-// Ms is a duration as the reports have it: milliseconds to the microsecond.
+// Ms returns a duration as reports have it: in milliseconds, rounded to the microsecond.
 func Ms(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e3 }
 
 // WhyReport answers a why question: newest request first.
@@ -60,7 +60,7 @@ type WhyReport struct {
 
 // WhyRequest is the life of one request so far.
 type WhyRequest struct {
-	Model   string   `json:"model,omitempty"` // where a front has several
+	Model   string   `json:"model,omitempty"` // behind a front with several models
 	Request string   `json:"request"`         // the client's id; "" on the newline protocol
 	Number  uint64   `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
 	UID     uint32   `json:"uid"`
@@ -72,10 +72,10 @@ type WhyRequest struct {
 	TookMs  float64  `json:"took_ms"` // from its arrival to its end; 0 while it lives
 	TTFTMs  float64  `json:"ttft_ms"` // 0 before the first token
 	Usage   WhyUsage `json:"usage"`
-	Form    *WhyForm `json:"form,omitempty"` // what its answer is held to
-	// what the early-exit signals measured in its thinking; nil: none was measured
+	Form    *WhyForm `json:"form,omitempty"` // the constraint on its answer; nil: none
+	// the early-exit signals of its thinking; nil: none was measured
 	Signals *WhySignals `json:"signals,omitempty"`
-	// Drafts is what became of the tokens that were drafted for it; nil: none are
+	// Drafts are the guesses for it (speculation); nil: none are made
 	Drafts    *WhyDrafts `json:"drafts,omitempty"`
 	Decisions []Decision `json:"decisions"`         // oldest first
 	Dropped   int        `json:"dropped_decisions"` // older ones that are not remembered
@@ -104,7 +104,7 @@ type WhySignals struct {
 	Overthinking int     `json:"overthinking_at"`
 }
 
-// WhyForm is what holding an answer to a form took and saved so far.
+// WhyForm is the cost of constraining an answer so far, and the rows that forced tokens saved.
 type WhyForm struct {
 	Form         string  `json:"form"`          // json_object, json, regex, choice, grammar
 	CompileMs    float64 `json:"compile_ms"`    // 0 = it was compiled for an earlier request
@@ -113,13 +113,13 @@ type WhyForm struct {
 	ForcedTokens int     `json:"forced_tokens"` // taken without a row, because there was no choice
 }
 
-// WhyDrafts is what became of the tokens that were guessed for a request (speculation).
+// WhyDrafts describes the guesses for a request (speculation): the newest decision, and the counts so far.
 type WhyDrafts struct {
 	Most    int             `json:"most"`               // for a step
 	Reason  string          `json:"reason,omitempty"`   // of the newest decision; "" = there was none yet
 	Text    string          `json:"text,omitempty"`     // a sentence
-	SinceMs float64         `json:"since_ms,omitempty"` // when the decisions for that reason began, since the arrival
-	Chance  float64         `json:"chance,omitempty"`   // that the next guess comes true
+	SinceMs float64         `json:"since_ms,omitempty"` // start of the decisions for that reason, since the arrival
+	Chance  float64         `json:"chance,omitempty"`   // probability that the next guess is accepted
 	Counts  []WhyDraftCount `json:"counts"`
 }
 
@@ -128,11 +128,10 @@ type WhyDraftCount struct {
 	Phase    string `json:"phase"`    // think, output
 	Source   string `json:"source"`   // own: the request's text; other: another text of its user
 	Drafted  int    `json:"drafted"`  // computed
-	Accepted int    `json:"accepted"` // of them: came true
+	Accepted int    `json:"accepted"` // of Drafted: the sampled token was the guess
 }
 
-// Decision is one thing that was decided about a request. The same one made again in the steps that follow is told
-// once, with how often.
+// Decision is a decision about a request. The same decision in consecutive steps is one entry, with a count.
 type Decision struct {
 	AtMs   float64 `json:"at_ms"`            // since the request arrived
 	LastMs float64 `json:"last_ms"`          // of the newest of Times; AtMs when there is one
@@ -176,10 +175,10 @@ type KVCells struct {
 	Free   int `json:"free"`
 }
 
-// KVTier is what one tier holds and what happened to it.
+// KVTier is the contents of one tier and its counters.
 type KVTier struct {
 	Tier      CacheTier `json:"tier"`
-	Off       string    `json:"off,omitempty"` // why there is none
+	Off       string    `json:"off,omitempty"` // reason why there is no such tier; "" = there is
 	Entries   int       `json:"entries"`
 	Tokens    int64     `json:"tokens"`
 	Bytes     int64     `json:"bytes"`
@@ -191,19 +190,19 @@ type KVTier struct {
 	PagesOut  uint64    `json:"pages_out"`            // tokens stored here
 	RestoreMs float64   `json:"restore_ms"`           // mean of restores from here
 	Errors    uint64    `json:"errors"`               // operations that failed
-	Damaged   uint64    `json:"damaged"`              // copies that were not what they said, and are not used
+	Damaged   uint64    `json:"damaged"`              // copies that failed verification and are not used
 	LastError string    `json:"last_error,omitempty"` // the newest of both
 	Paused    bool      `json:"paused,omitempty"`     // it failed too often and is left alone for a while
 }
 
 // KVEntry is a running sequence or a cached prefix.
 type KVEntry struct {
-	Name     string    `json:"name"` // what drop, pin, unpin and save take
+	Name     string    `json:"name"` // argument of drop, pin, unpin and save
 	Kind     string    `json:"kind"` // request, prefix
 	Tier     CacheTier `json:"tier"`
 	Class    string    `json:"class"`             // think_complete, think_active, output_critical, prefix
 	Request  string    `json:"request,omitempty"` // the client's id of a running request
-	Number   uint64    `json:"number,omitempty"`  // the server's of the request that runs or left it
+	Number   uint64    `json:"number,omitempty"`  // the server's number of the request that runs or left the prefix
 	UID      uint32    `json:"uid"`
 	Owner    string    `json:"owner,omitempty"` // of an API key, where UID is its number
 	Seq      int       `json:"seq"`             // -1: not on the device
@@ -217,22 +216,22 @@ type KVEntry struct {
 	Hits     int       `json:"hits"`
 	Turns    int       `json:"turns"`
 	Pinned   bool      `json:"pinned"`
-	Worth    float64   `json:"worth"` // what is worth least is evicted first
+	Worth    float64   `json:"worth"` // the entry with the lowest value is evicted first
 	Hash     string    `json:"hash,omitempty"`
 	Why      string    `json:"why"`
 }
 
-// KVDone answers a kv question that asked for something to be done.
+// KVDone answers a kv question that asked for an operation.
 type KVDone struct {
 	Op     string `json:"op"`
 	Target string `json:"target"`
-	Done   int    `json:"done"` // to how many entries
+	Done   int    `json:"done"` // number of entries
 	Tokens int    `json:"tokens"`
 	Bytes  int64  `json:"bytes"` // freed, kept or written
 	Text   string `json:"text"`  // a sentence
 }
 
-// CostModel is what a step takes, as info has it and as uma-sim's --cost-model reads it:
+// CostModel predicts the duration of a step. info reports it, and uma-sim's --cost-model reads it:
 //
 //	milliseconds = A + B·prompt tokens + C·rows of answers + D·attended cells + E·cells read
 type CostModel struct {
@@ -248,16 +247,16 @@ type CostModel struct {
 // AppendWhy appends the answer to a why question; id is the question's.
 func AppendWhy(dst []byte, id string, r *WhyReport) []byte { return appendJSON(dst, KindWhy, id, r) }
 
-// AppendKV appends the answer to a kv question that asked what there is.
+// AppendKV appends the answer to a kv question that asked for the contents.
 func AppendKV(dst []byte, id string, r *KVReport) []byte { return appendJSON(dst, KindKV, id, r) }
 
-// AppendKVDone appends the answer to a kv question that asked for something to be done.
+// AppendKVDone appends the answer to a kv question that asked for an operation.
 func AppendKVDone(dst []byte, id string, r *KVDone) []byte { return appendJSON(dst, KindKV, id, r) }
 
 func appendJSON(dst []byte, k Kind, id string, report any) []byte {
 	body, err := json.Marshal(report)
 	if err != nil {
-		// Only a number that is not finite can do this.
+		// Only a number that is not finite makes encoding/json fail here.
 		panic(fmt.Sprintf("wire: %s report %+v: %v", k, report, err))
 	}
 	return AppendReport(dst, k, id, body)
@@ -331,7 +330,7 @@ func (d *decoder) question(key string, v *fastjson.Value) (err error) {
 	return err
 }
 
-// name reads what something is called: as clients write ids, a string or an integer.
+// name reads an id or a name: a string or an integer, as clients write ids.
 func (d *decoder) name(key string, v *fastjson.Value, limit int) (string, error) {
 	must := fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", limit)
 	switch v.Type() {
@@ -350,7 +349,7 @@ func (d *decoder) name(key string, v *fastjson.Value, limit int) (string, error)
 	return "", wrongType(key, v, must)
 }
 
-// finishQuestion checks what holds between the fields of a question.
+// finishQuestion checks the constraints between the fields of a question.
 func (d *decoder) finishQuestion() error {
 	switch w, k := &d.why, &d.kv; {
 	case w.Request != "" && w.Last != 0:

@@ -17,9 +17,9 @@ type LineSplitter struct {
 	done bool   // buf holds a line that the last Next returned
 }
 
-// Next returns the next line without its "\n" or "\r\n", and what is left of in. A nil line without an error means
-// that all of in was taken; an empty line is not nil. The line is valid until the next call. The FrameError of a
-// line that is too long leaves the stream inside that line: the connection can only be closed.
+// Next returns the next line without its "\n" or "\r\n", and the rest of in. A nil line without an error means that all
+// of in was taken; an empty line is not nil. The line is valid until the next call. The FrameError of a line that is
+// too long leaves the stream inside that line: the connection can only be closed.
 func (s *LineSplitter) Next(in []byte) (line, rest []byte, err error) {
 	if s.done {
 		s.buf, s.done = nil, false
@@ -62,10 +62,10 @@ func (s *LineSplitter) End() (line []byte) {
 // Partial reports whether a line has begun and not ended.
 func (s *LineSplitter) Partial() bool { return !s.done && len(s.buf) > 0 }
 
-// Buffered is how many bytes of memory the splitter holds.
+// Buffered returns the bytes of memory that the splitter holds.
 func (s *LineSplitter) Buffered() int { return cap(s.buf) }
 
-// LineKind is what a line asks for.
+// LineKind is the type of a line in the newline protocol.
 type LineKind uint8
 
 const (
@@ -74,7 +74,7 @@ const (
 	LineMetrics                 // "metrics" or "/metrics": one line of JSON, then close
 )
 
-// ParseLine says what a line asks for. A RequestError says why a prompt cannot be served.
+// ParseLine returns the type of a line. A RequestError says why a prompt cannot be served.
 func ParseLine(line []byte) (LineKind, error) {
 	switch {
 	case len(bytes.TrimSpace(line)) == 0:
@@ -91,7 +91,7 @@ func ParseLine(line []byte) (LineKind, error) {
 	return LinePrompt, nil
 }
 
-// AppendErrorLine appends an error the way the newline protocol tells it: one line.
+// AppendErrorLine appends an error in the newline protocol: one line.
 func AppendErrorLine(dst []byte, e *Error) []byte {
 	dst = append(append(append(dst, "error: "...), e.Code...), ": "...)
 	dst = append(dst, strings.NewReplacer("\n", " ", "\r", " ").Replace(e.Message)...)
@@ -101,7 +101,7 @@ func AppendErrorLine(dst []byte, e *Error) []byte {
 	return append(dst, '\n')
 }
 
-// invalidUTF8 is the index of the first byte that is not part of valid UTF-8, len(b) if there is none.
+// invalidUTF8 returns the index of the first byte that is not part of valid UTF-8, len(b) if there is none.
 func invalidUTF8(b []byte) int {
 	for i := 0; i < len(b); {
 		r, n := utf8.DecodeRune(b[i:])

@@ -16,7 +16,7 @@ type Live struct {
 	AtMs   float64    `json:"at_ms"`                  // since the model was loaded, as all times here
 	Steps  []LiveStep `json:"steps,omitempty"`        // since the last event, oldest first
 	Missed uint64     `json:"missed_steps,omitempty"` // steps that are not in Steps: there were too many
-	State  *LiveState `json:"state,omitempty"`        // absent: it is what the last event had
+	State  *LiveState `json:"state,omitempty"`        // absent: unchanged since the last event
 }
 
 // LiveStep is a decode step, or as many short ones in a row as take LiveMergeMs together: end and duration in ms,
@@ -41,7 +41,7 @@ const LiveMergeMs = 8
 // MaxLiveStreams is the most requests that a LiveState lists.
 const MaxLiveStreams = 64
 
-// LiveState is what the server is doing.
+// LiveState is a snapshot of the server's load and KV pool.
 type LiveState struct {
 	Status   string  `json:"status"`        // as in Health: loading, ok, stalled, draining
 	Progress float64 `json:"load_progress"` // of the model's load, 0…1
@@ -49,7 +49,7 @@ type LiveState struct {
 	Guard       string  `json:"guard"`         // effect of the ITL target on prompts: open, trim, hold
 	ITLTargetMs float64 `json:"itl_target_ms"` // of answers that name none
 
-	Cost CostModel `json:"cost"` // milliseconds of a step by what it holds
+	Cost CostModel `json:"cost"` // milliseconds of a step by its batch
 
 	Load LiveLoad `json:"load"` // of all users
 	// the client's requests, or all for an operator; oldest first, MaxLiveStreams at most
@@ -68,7 +68,7 @@ type LiveLoad struct {
 	Output   int    `json:"output"`
 	Paused   int    `json:"paused"`            // of all these: their client does not read
 	Parked   int    `json:"parked"`            // of Queued: preempted
-	Waiting  string `json:"waiting,omitempty"` // why the first of the queue waits: a reason as in Decision
+	Waiting  string `json:"waiting,omitempty"` // reason, as in Decision, for which the first of the queue waits
 	Users    int    `json:"users"`             // with live requests
 	Sessions int    `json:"sessions"`          // connections
 }
@@ -105,7 +105,7 @@ type LivePool struct {
 	Parts []LivePart `json:"parts"`
 }
 
-// LivePart is what one owner holds in one way.
+// LivePart is the number of cells that one owner holds for one request, tier and use.
 type LivePart struct {
 	UID     int64  `json:"uid"`              // -1: other users, together
 	Request uint64 `json:"number,omitempty"` // a running request's number

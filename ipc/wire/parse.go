@@ -30,14 +30,14 @@ const (
 	MaxTemplateArgsBytes = 16 << 10
 )
 
-// DefaultRequest is what a request that names only its id and its prompt asks for. The sampling defaults are
+// DefaultRequest returns a request with the defaults of all fields except id and prompt. The sampling defaults are
 // llama-server's.
 func DefaultRequest() Request {
 	return Request{Stream: true, ParallelToolCalls: true, Sampling: sampler.DefaultParams()}
 }
 
 // Parser parses the messages of any number of connections, one after the other. It keeps its memory between calls,
-// but not what an unusually large message needed.
+// except that of an unusually large message.
 type Parser struct {
 	// MaxPromptBytes bounds the text of prompt, or of all messages together. 0 = only the frame does.
 	MaxPromptBytes int
@@ -74,7 +74,7 @@ func (p *Parser) release(payload []byte) {
 	p.scan.b, p.scan.mended = nil, nil
 }
 
-// scannedID is the id of a message that could not be parsed, if it is a plain one.
+// scannedID returns the id of a message that could not be parsed, if the scanner has found a valid one.
 func (p *Parser) scannedID(payload []byte) string {
 	b := payload[p.scan.id.start:p.scan.id.end]
 	if len(b) >= 2 && b[0] == '"' {
@@ -90,7 +90,7 @@ func (p *Parser) scannedID(payload []byte) string {
 	return string(b)
 }
 
-// Parse reads one frame's payload. What the client leaves out of a request is taken from def, whose slices the
+// Parse reads one frame's payload. Fields that the client leaves out of a request are taken from def, whose slices the
 // request may share. A RequestError, the only kind of error, says which field is wrong and what it may be.
 func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 	root, bad := p.tree(payload)
@@ -146,10 +146,10 @@ type decoder struct {
 	logprobsBool, byNumber bool
 	opening                bool        // add_generation_prompt is true
 	references             []reference // to tools, in the order of the messages
-	joints                 []int       // where the parts of the newest message's content are joined, as offsets in it
+	joints                 []int       // offsets in the newest message's content at which its parts are joined
 	stages                 []int       // of samplers; nil: not given
 
-	formatBy string   // the field that said the form of the answer
+	formatBy string   // the field that has set the form of the answer
 	allowed  []string // tools of tool_choice "allowed_tools"; nil: all
 	hosted   bool     // a tool that other servers run was left out
 
@@ -160,15 +160,16 @@ type decoder struct {
 	asked []string // fields of a question so far
 }
 
-// given is a field that was read, under which name.
+// given is a field that was read, with the name that the client used.
 type given struct {
 	field int
 	key   string
 	value *fastjson.Value
 }
 
-// again is what to say of field i, which may have been read under key or another of its names: ok when it has not, skip
-// when both hold the same value.
+// again records that field i was read under key, and compares it with an earlier occurrence under one of its names: the
+// same name twice or a different value is an error, the same value under another name is skipped. Ignored fields are
+// skipped too.
 func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err error) {
 	f := &fields[i]
 	for _, g := range d.given {
@@ -268,7 +269,7 @@ func allowedKinds(name string) string {
 	return `"metrics", "health" or "info", or absent in a request`
 }
 
-// finish checks what holds between fields.
+// finish checks the constraints between fields.
 func (d *decoder) finish() error {
 	r := &d.req
 	switch {
@@ -319,8 +320,8 @@ func (d *decoder) finish() error {
 	return d.finishThink()
 }
 
-// finishTurn checks how the conversation is to end. The parts of an assistant's message that the answer continues are
-// joined by empty lines, as llama-server does.
+// finishTurn checks the end of the conversation: its last message, and whether the answer continues it. The parts of an
+// assistant's message that the answer continues are joined by empty lines, as llama-server does.
 func (d *decoder) finishTurn() error {
 	r := &d.req
 	if d.messages && r.Continue != ContinueOff {
@@ -341,7 +342,8 @@ func (d *decoder) finishTurn() error {
 		return nil
 	}
 	if !d.messages {
-		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field, continueTexts[r.Continue])
+		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field,
+			continueTexts[r.Continue])
 	}
 	switch last := &r.Messages[len(r.Messages)-1]; {
 	case d.opening:
@@ -382,7 +384,7 @@ func readContinue(d *decoder, name string, v *fastjson.Value) error {
 	return err
 }
 
-// number is the text of a JSON number, valid until the next call.
+// number returns the text of a JSON number, valid until the next call.
 func (d *decoder) number(v *fastjson.Value) string {
 	d.p.scratch = v.MarshalTo(d.p.scratch[:0])
 	return unsafe.String(unsafe.SliceData(d.p.scratch), len(d.p.scratch))
@@ -479,7 +481,7 @@ func typeName(v *fastjson.Value) string {
 	return "a " + v.Type().String()
 }
 
-// quoted shows a client's string in a message, shortened.
+// quoted returns a client's string for an error message, quoted and shortened.
 func quoted(b []byte) string {
 	if len(b) > 40 {
 		return strconv.Quote(string(bytes.ToValidUTF8(b[:40], nil))) + "…"
@@ -487,7 +489,7 @@ func quoted(b []byte) string {
 	return strconv.Quote(string(b))
 }
 
-// isInteger: an optional minus and decimal digits, as the scanner lets them pass.
+// isInteger reports whether b, a number that the scanner has accepted, has only digits after an optional minus.
 func isInteger(b []byte) bool {
 	b = bytes.TrimPrefix(b, []byte{'-'})
 	for _, c := range b {
@@ -498,7 +500,7 @@ func isInteger(b []byte) bool {
 	return len(b) > 0
 }
 
-// validID: an id is shown in logs and terminals, so it has no control characters.
+// validID reports whether b can be an id. Ids are shown in logs and terminals, so control characters are invalid.
 func validID(b []byte) bool {
 	for _, c := range b {
 		if c < 0x20 || c == 0x7f {

@@ -411,8 +411,8 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,` +
 			`"add_generation_prompt":true}`, "a", BadRequest, `fields "continue_final_message" and ` +
 			`"add_generation_prompt" are both set`},
-		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":"thought"}`, "a", BadRequest,
-			`field "continue_final_message" must be true, false, "content" or "reasoning_content"`},
+		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":"thought"}`, "a",
+			BadRequest, `field "continue_final_message" must be true, false, "content" or "reasoning_content"`},
 		{`{"id":"a","messages":[{"role":"assistant","content":"x","reasoning_content":"y"}],` +
 			`"continue_final_message":"reasoning_content"}`, "a", BadRequest, `field "continue_final_message" is ` +
 			`"reasoning_content", but the last message has no thought or has content behind it`},

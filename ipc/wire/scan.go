@@ -16,8 +16,8 @@ const (
 type span struct{ start, end int }
 
 // scanner checks that a payload is one JSON text, without recursion and, unless it has to mend a text, without
-// allocating. It also notes where some top-level values lie: the id to answer even a message that cannot be parsed,
-// and those that are kept as the peer wrote them.
+// allocating. It also records the positions of some top-level values: the id, to answer even a message that cannot be
+// parsed, and those that are kept as the peer wrote them.
 type scanner struct {
 	b      []byte
 	i      int
@@ -31,7 +31,7 @@ type scanner struct {
 	soft   string // the first defect that leaves the structure readable
 }
 
-// scan returns "" or what is wrong with b and where.
+// scan returns "", or the defect of b and its position.
 func (s *scanner) scan(b []byte) string {
 	*s = scanner{b: b}
 	if !utf8.Valid(b) {
@@ -43,7 +43,7 @@ func (s *scanner) scan(b []byte) string {
 	return s.soft
 }
 
-// structure walks the text. want says what may come next.
+// structure walks the text. want is the set of tokens that may come next.
 func (s *scanner) structure() string {
 	const (
 		value = iota
@@ -160,7 +160,7 @@ func (s *scanner) structure() string {
 	}
 }
 
-// valueEnd is where the value that begins at start ends: the white space before s.i is not part of it.
+// valueEnd returns the end of the value that begins at start: the white space before s.i is not part of it.
 func (s *scanner) valueEnd(start int) int {
 	e := s.i
 	for e > start && isSpace(s.b[e-1]) {
@@ -268,8 +268,7 @@ func (s *scanner) mend(at int) {
 	copy(s.mended[at:], `\ufffd`)
 }
 
-// escape returns the length of the escape sequence at b[0] and whether it is half of a surrogate pair, or what is
-// wrong with it.
+// escape returns the length of the escape sequence at b[0] and whether it is half of a surrogate pair, or its defect.
 func escape(b []byte) (n int, half bool, bad string) {
 	if len(b) < 2 {
 		return 0, false, "the string has no end"

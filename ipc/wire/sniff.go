@@ -2,7 +2,7 @@ package wire
 
 import "bytes"
 
-// Protocol is what a connection speaks.
+// Protocol is the protocol of a connection.
 type Protocol uint8
 
 const (
@@ -28,7 +28,7 @@ func (p Protocol) String() string {
 // then refuses in words a client understands.
 var httpStarts = [...]string{"GET ", "POST", "HEAD", "PUT ", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI "}
 
-// Sniff tells from the first bytes of a connection what it speaks. Four bytes always decide: a frame is shorter than
+// Sniff determines the protocol of a connection from its first bytes. Four bytes always decide: a frame is shorter than
 // 16 MiB, so its fourth byte is 0; HTTP starts with a method; anything else is text. With fewer bytes only a NUL
 // decides, since text has none and a short frame has two.
 //
@@ -55,6 +55,6 @@ func Sniff(first []byte, noMore bool) Protocol {
 	return Newline
 }
 
-// SniffGraceMs is how long a caller of Sniff waits for the fourth byte. A client that writes a frame's header byte
-// by byte slower than that is taken for a typist.
+// SniffGraceMs is the time for which a caller of Sniff waits for the fourth byte, in ms. A client that writes a frame's
+// header byte by byte and slower than that is taken for one that sends text.
 const SniffGraceMs = 100

@@ -20,7 +20,8 @@ type Health struct {
 	// Models are the states of a front's models by name (see InfoServed), or "stalled"; absent where one process serves
 	// one model.
 	Models map[string]string `json:"models,omitempty"`
-	// Arbiter is how a front's models share their devices; nil where one process serves one model.
+	// Arbiter is the state of the arbiter that shares devices between a front's models; nil where one process serves
+	// one model.
 	Arbiter *HealthArbiter `json:"arbiter,omitempty"`
 	// StalledSince is the time of the last progress (RFC 3339, UTC), and StalledMs how long ago that was. Both are zero
 	// unless Status is stalled.
@@ -28,15 +29,16 @@ type Health struct {
 	StalledMs    int64  `json:"stalled_ms,omitempty"`
 }
 
-// HealthArbiter is how the models of a front share their devices. Status is "ok", or "degraded" when a model has
-// computed a step without the lease of its device in the last 10 seconds; Text says which, and why.
+// HealthArbiter is the state of the arbiter, through which the models of a front share their devices. Status is "ok",
+// or "degraded" when a model has computed a step without the lease of its device in the last 10 seconds; Text says
+// which, and why.
 type HealthArbiter struct {
 	Status  string      `json:"status"`
 	Text    string      `json:"text,omitempty"`
 	Devices []DeviceUse `json:"devices"`
 }
 
-// DeviceUse is which model computes on a device at the moment, and which wait for it.
+// DeviceUse names the model that holds the lease of a device at the moment, and the models that wait for it.
 type DeviceUse struct {
 	Device  string   `json:"device"`           // cpu, gpu0, …
 	Holder  string   `json:"holder,omitempty"` // a model's name; absent = the device is free
@@ -70,7 +72,7 @@ type Info struct {
 	Sandbox *InfoSandbox `json:"sandbox,omitempty"`
 	Lease   *InfoLease   `json:"lease,omitempty"` // likewise
 	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields
-	// above are then those of the default model's process, but for what the front has: sockets, connections.
+	// above are then those of the default model's process, except sockets and connections, which are the front's.
 	Models []InfoServed `json:"models,omitempty"`
 }
 
@@ -85,7 +87,7 @@ type InfoDraft struct {
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
 }
 
-// InfoThreads is how many compute threads steps use.
+// InfoThreads is the number of compute threads that steps use, with the reason for it.
 type InfoThreads struct {
 	Now  int `json:"now"`
 	Most int `json:"most"` // while no other process takes a processor
@@ -95,7 +97,7 @@ type InfoThreads struct {
 	Taken  *float64 `json:"cpus_taken"` // processors that other processes use; nil = not known
 }
 
-// InfoPower is the energy that answers cost, and what is done about it.
+// InfoPower is the energy that answers cost, and the effect of --power.
 type InfoPower struct {
 	Mode           string   `json:"mode"`  // --power
 	Quiet          bool     `json:"quiet"` // fewer threads are used
@@ -104,8 +106,8 @@ type InfoPower struct {
 	JoulesPerToken *float64 `json:"joules_per_token"` // nil = not known
 }
 
-// InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time: what
-// the cost model predicts, and what was measured.
+// InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time, as
+// predicted by the cost model and as measured.
 type InfoBandwidth struct {
 	Weights      int64   `json:"weights"`
 	KV           int64   `json:"kv"`     // cells attended to and written
@@ -115,16 +117,17 @@ type InfoBandwidth struct {
 	MeasuredGBs  float64 `json:"measured_gbps"`
 }
 
-// InfoSandbox is what confines an engine process.
+// InfoSandbox is the confinement of an engine process by the kernel.
 type InfoSandbox struct {
 	// the version of the kernel's interface in use; 0 = the process may open any file of its user
 	Landlock   int      `json:"landlock_abi"`
 	Seccomp    bool     `json:"seccomp"` // it can start no program and open no connection
 	NoNewPrivs bool     `json:"no_new_privs"`
-	Missing    []string `json:"missing,omitempty"` // what does not hold, and why
+	Missing    []string `json:"missing,omitempty"` // restrictions that are not in force, with the reasons
 }
 
-// InfoLease is how an engine process shares its devices with others: each step takes the lease of all of them.
+// InfoLease counts the leases of an engine process that shares its devices with others. Each step takes the lease of
+// all of them.
 type InfoLease struct {
 	Devices   []string `json:"devices"` // that it computes on: cpu, gpu0, …
 	Grants    uint64   `json:"grants"`  // steps that took the lease
@@ -149,7 +152,7 @@ type InfoServed struct {
 	Progress float64 `json:"load_progress,omitempty"`
 	Error    string  `json:"error,omitempty"`
 	PID      int     `json:"pid,omitempty"` // of its engine process
-	// MemoryBytes is what the ledger counts for it, loaded or not: weights, KV cells, host tier.
+	// MemoryBytes is the model's entry in the memory ledger, loaded or not: weights, KV cells, host tier.
 	MemoryBytes int64   `json:"memory_bytes"`
 	Connections int     `json:"connections"` // that its engine process has
 	InFlight    int     `json:"in_flight"`
@@ -166,8 +169,8 @@ type InfoListener struct {
 	Network  string `json:"network"`  // unix or tcp
 	Address  string `json:"address"`  // the path, or the address and port
 	Accepted uint64 `json:"accepted"` // connections so far
-	// Users is how the clients of a TCP address are told apart: "uid" by the kernel, "key" by their API keys, "uid,
-	// key" by both. It is "uid" for the Unix socket.
+	// Users is the identification of clients at a TCP address: "uid" by the kernel, "key" by their API keys, "uid, key"
+	// by both. It is "uid" for the Unix socket.
 	Users string `json:"users"`
 	// Mode is the mode of a TCP address, --listen-mode; "" for the Unix socket.
 	Mode string `json:"mode,omitempty"`
@@ -186,7 +189,7 @@ type InfoModel struct {
 	runtime.ModelInfo
 	ChatTemplate   bool     `json:"chat_template"`
 	TemplateSource string   `json:"chat_template_source"`     // the model's own, a file, or a built-in one and why
-	NoChat         string   `json:"no_chat_reason,omitempty"` // why there is no chat; "" when there is
+	NoChat         string   `json:"no_chat_reason,omitempty"` // reason for the lack of chat; "" = there is chat
 	Thinks         bool     `json:"think_tags"`
 	ThinkMarkers   string   `json:"think_markers"` // the family in docs/templates.md; "" when the family is unknown
 	ThinkSwitch    []string `json:"think_switch"`  // the template variables that turn thinking on and off
@@ -196,18 +199,18 @@ type InfoModel struct {
 	Ranking      *InfoRanking    `json:"ranking,omitempty"` // nil where the model ranks no documents
 }
 
-// InfoEmbeddings is how the model makes embeddings.
+// InfoEmbeddings describes the embeddings of the model.
 type InfoEmbeddings struct {
 	Values  int             `json:"values"`          // of an embedding
 	Pooling runtime.Pooling `json:"pooling"`         // --pooling, else the file's
 	Longest int             `json:"longest_text"`    // tokens
-	Sizes   []int           `json:"sizes,omitempty"` // shorter ones that the model was trained for (--embedding-sizes)
+	Sizes   []int           `json:"sizes,omitempty"` // smaller ones that the model was trained for (--embedding-sizes)
 	AnySize bool            `json:"any_size,omitempty"`
 }
 
-// InfoRanking is how the model ranks documents.
+// InfoRanking describes the model's ranking of documents.
 type InfoRanking struct {
-	Longest int `json:"longest_pair"` // tokens of a query and a document, with what is around them
+	Longest int `json:"longest_pair"` // tokens of a query, a document and the template around them
 }
 
 // InfoConfig is the part of the daemon's configuration that concerns clients.
@@ -222,7 +225,7 @@ type InfoConfig struct {
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
 	ITLTargetMs    float64 `json:"itl_target_ms"`
 	Speculate      int     `json:"speculate"` // most tokens guessed for a step of a request; 0 = none
-	// NoSpeculation says why Speculate is 0
+	// NoSpeculation is the reason for which Speculate is 0; "" = it is not
 	NoSpeculation string `json:"no_speculation,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
@@ -268,14 +271,14 @@ type ServedModels struct {
 type ServedModel struct {
 	ID      string          `json:"id"`
 	Object  string          `json:"object"`   // "model"
-	Created int64           `json:"created"`  // when the daemon started, in seconds since 1970
+	Created int64           `json:"created"`  // start of the daemon, in seconds since 1970
 	OwnedBy string          `json:"owned_by"` // "uma-serve"
 	Meta    ServedModelMeta `json:"meta"`
 	Aliases []string        `json:"aliases,omitempty"`
 	Status  *ServedStatus   `json:"status,omitempty"` // of a front's model; nil: it is loaded
 }
 
-// ServedStatus says whether a front has loaded a model, in the words of llama-server's router.
+// ServedStatus is the state of a model behind a front, in the words of llama-server's router.
 type ServedStatus struct {
 	Value  string `json:"value"`            // unloaded, loading or loaded
 	Failed bool   `json:"failed,omitempty"` // it cannot be loaded

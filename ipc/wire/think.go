@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// ThinkMode is whether a request thinks.
+// ThinkMode selects whether a request thinks.
 type ThinkMode uint8
 
 const (
@@ -17,7 +17,7 @@ const (
 	ThinkOn                       // also where the model would not
 )
 
-// EarlyExit is which signals may end thinking before its budget.
+// EarlyExit selects the signals that may end thinking before its budget.
 type EarlyExit uint8
 
 const (
@@ -48,13 +48,13 @@ var (
 	effortShares = [...]int{0, 10, 20, 50, 80, 95, 98} // percent
 )
 
-// String is the word of the protocol, "" for the server's.
+// String returns the word of the protocol, "" for the server's.
 func (m ThinkMode) String() string { return thinkModes[m] }
 
-// String is the word of the protocol, "" for the server's.
+// String returns the word of the protocol, "" for the server's.
 func (e EarlyExit) String() string { return earlyExits[e] }
 
-// String is the word of the protocol, "" for none.
+// String returns the word of the protocol, "" for none.
 func (e Effort) String() string { return efforts[e] }
 
 // UnmarshalText reads a word of the protocol; an unknown one is an error that lists them.
@@ -93,11 +93,11 @@ type Think struct {
 // MaxAnswerCueBytes bounds think.answer_cue.
 const MaxAnswerCueBytes = 256
 
-// NoBudget is what Budget and SoftBudget say where the request names none.
+// NoBudget is the result of Budget and SoftBudget if the request names none.
 const NoBudget = -1
 
-// Budget is the most tokens of thought a request asks for that may generate maxTokens in all: 0 = none, NoBudget =
-// not named.
+// Budget returns the most tokens of thought that a request asks for if it may generate maxTokens in all: 0 = none,
+// NoBudget = not named.
 func (t *Think) Budget(maxTokens int) int {
 	switch {
 	case t.Mode == ThinkOff:
@@ -110,7 +110,8 @@ func (t *Think) Budget(maxTokens int) int {
 	return NoBudget
 }
 
-// SoftBudget is from how many tokens of thought on the request wants it ended softly: 0 = never, NoBudget = not named.
+// SoftBudget returns the number of tokens of thought from which on the request wants it ended softly: 0 = never,
+// NoBudget = not named.
 func (t *Think) SoftBudget() int {
 	switch {
 	case t.SoftBudgetTokens < 0:
@@ -121,11 +122,11 @@ func (t *Think) SoftBudget() int {
 	return t.SoftBudgetTokens
 }
 
-// thinkSpoken is which fields of a request have already said something about its thinking, so that two that
-// disagree are told of each other.
+// thinkSpoken has the names of the fields that have set the mode and the budget of a request's thinking, for the error
+// about a field that disagrees; "" = none yet.
 type thinkSpoken struct{ mode, budget string }
 
-// thinkFields are the spellings by which clients of other servers ask.
+// thinkFields are the fields about thinking: our own object and the spellings of other servers.
 var thinkFields = []field{
 	{name: "think", read: readThink},
 	{name: "reasoning_effort", read: (*decoder).effort},
@@ -250,8 +251,9 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 	})
 }
 
-// readTemplateArgs takes what templates are asked about thinking, under any template's name for it: the server tells
-// the model's own template in its own words. Other arguments go to the template, as they are.
+// readTemplateArgs reads chat_template_kwargs. Arguments about thinking, by any template's names, set the request's
+// thinking options, which the server passes on by the names of the model's own template. Other arguments go to the
+// template unchanged.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
 	raw := d.payload[d.p.scan.templateArgs.start:d.p.scan.templateArgs.end]
 	others := false
@@ -285,7 +287,7 @@ func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
 	return nil
 }
 
-// templateEffort is effort with the words by which templates say none.
+// templateEffort reads an effort, also in the words with which templates turn thinking off.
 func (d *decoder) templateEffort(name string, v *fastjson.Value) error {
 	switch string(v.GetStringBytes()) {
 	case "no_think", "off", "disabled":
@@ -365,7 +367,7 @@ func (d *decoder) word(name string, v *fastjson.Value, words []string) (int, err
 	return 0, fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
 }
 
-// finishThink checks what holds between the fields about thinking.
+// finishThink checks the constraints between the fields about thinking.
 func (d *decoder) finishThink() error {
 	t := &d.req.Think
 	switch {
@@ -375,9 +377,9 @@ func (d *decoder) finishThink() error {
 	case t.BudgetTokens > 0 && t.SoftBudgetTokens > t.BudgetTokens:
 		return fmt.Errorf("field %q is %d; it must not be above the budget of %d tokens", "think.soft_budget_tokens",
 			t.SoftBudgetTokens, t.BudgetTokens)
-	case d.think.mode != "" && t.Mode == ThinkOff: // over a default's budget
+	case d.think.mode != "" && t.Mode == ThinkOff: // overrides a default's budget
 		t.BudgetTokens, t.Effort = 0, EffortDefault
-	case d.think.budget != "" && t.Mode == ThinkOff: // over a default that is off
+	case d.think.budget != "" && t.Mode == ThinkOff: // overrides a default that is off
 		t.Mode = ThinkDefault
 	}
 	return nil

@@ -31,12 +31,12 @@ func (t *Tool) Callable() bool { return !t.Deferred || t.Referenced }
 
 // ToolCall is one call of a tool: the model's, or an earlier one in a conversation.
 type ToolCall struct {
-	ID        string // what the result refers to; "" where a conversation has none
+	ID        string // id to which the result refers; "" if the conversation has none
 	Name      string
 	Arguments string // JSON text, as the model wrote it
 }
 
-// ToolMode is whether the model may, must or must not call a tool.
+// ToolMode selects whether the model may, must or must not call a tool.
 type ToolMode uint8
 
 const (
@@ -222,8 +222,8 @@ func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
 	return err
 }
 
-// allowedTools reads the choice among some of the tools; the others are not offered: what the model does not see it
-// does not call.
+// allowedTools reads the choice among some of the tools. The others are not offered, because the model does not call a
+// tool that it does not see.
 func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 	d.allowed = []string{}
 	read := func(field, key string, v *fastjson.Value) error {
@@ -259,7 +259,7 @@ func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 	return d.members(name+".allowed_tools", inner, "an object with mode and tools", read)
 }
 
-// finishTools checks what holds between the tools and the rest of a request.
+// finishTools checks the constraints between the tools and the rest of a request.
 func (d *decoder) finishTools() error {
 	r := &d.req
 	switch {
@@ -294,8 +294,8 @@ type reference struct {
 	name    string
 }
 
-// ToolReference is the text for a part that refers to a tool whose definition the model has seen already, or which is
-// not offered.
+// ToolReference returns the text for a part that refers to a tool whose definition the model has seen already, or which
+// is not offered.
 func ToolReference(name string) string { return "The tool " + short(name) + " is available." }
 
 // placeTools puts the definition of each deferred tool where the conversation first refers to it.
@@ -305,7 +305,7 @@ func (d *decoder) placeTools() {
 	for i := range r.Tools {
 		t := &r.Tools[i]
 		if r.ToolChoice.Mode == ToolNamed && r.ToolChoice.Name == t.Name {
-			t.Deferred = false // the model cannot be made to call what it has not seen
+			t.Deferred = false // the model cannot be made to call a tool that it has not seen
 		}
 		head = head || !t.Deferred
 	}
@@ -436,7 +436,7 @@ func appendValue(dst []byte, v *fastjson.Value) []byte {
 	return v.MarshalTo(dst) // a number as it was written, true, false, null
 }
 
-// appendTools appends what a request says about tools.
+// appendTools appends a request's fields about tools.
 func appendTools(dst []byte, r, def *Request) []byte {
 	for i := range r.Tools {
 		t := &r.Tools[i]

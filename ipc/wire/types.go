@@ -15,7 +15,7 @@ type Message struct {
 	ReasoningContent string     // past thinking, where a client sends it back (also read from "reasoning")
 	Name             string     // of the speaker, or of the tool whose result this is; "" = not said
 	ToolCalls        []ToolCall // an assistant's calls; Content may be empty beside them
-	ToolCallID       string     // with Role "tool": which call this is the result of; "" = not said
+	ToolCallID       string     // with Role "tool": the id of the call that this is the result of; "" = not said
 }
 
 // Priority is the class a client asks for.
@@ -26,7 +26,7 @@ const (
 	PriorityBackground
 )
 
-// Note is what was changed in a conversation before it was rendered.
+// Note describes a change to a conversation before it was rendered.
 type Note struct {
 	Reason string // short and stable
 	Text   string // a sentence
@@ -53,24 +53,24 @@ func (list *Notes) Add(n Note) {
 	*list = append(*list, n)
 }
 
-// LeftOut is the text that stands in a conversation for a part of a kind that this server cannot read, and its note.
+// LeftOut returns the text that replaces a part of a kind that this server cannot read in a conversation, and its note.
 func LeftOut(kind string) (text string, n Note) {
 	kind = short(kind)
 	return "[" + kind + " left out: this server reads text]", Note{Reason: "part_left_out", Times: 1,
 		Text: "A part of type " + kind + " was left out of the conversation: this server reads text."}
 }
 
-// ToolLeftOut is the note of a tool that other servers run and this one does not offer.
+// ToolLeftOut returns the note of a tool that other servers run and this one does not offer.
 func ToolLeftOut(kind string) Note {
 	return Note{Reason: "tool_left_out", Times: 1,
 		Text: "A tool of type " + short(kind) + " was left out: this server runs no tools."}
 }
 
-// short is the beginning of a client's word.
+// short returns the beginning of a client's word, at most MaxNameBytes.
 func short(kind string) string { return strings.ToValidUTF8(kind[:min(len(kind), MaxNameBytes)], "") }
 
-// Request is one generation request of the framed protocol, complete: what the client left out has the server's
-// default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
+// Request is one generation request of the framed protocol, complete: fields that the client left out have the server's
+// defaults. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
 	ID           string  // 1…128 bytes, unique among the connection's requests in flight
 	Model        string  // the name of the model that is asked; "" = the default one
@@ -88,7 +88,7 @@ type Request struct {
 	FillOnly       bool          // max_tokens 0: the prompt is computed and cached, no token is generated
 	Sampling       sampler.Params
 
-	// What the vocabulary makes of these is added to Sampling by the server.
+	// The server converts these to tokens and adds them to Sampling.
 	TextBias  []TextBias // of logit_bias: by text instead of token id
 	BadWords  []string   // each 1…256 bytes
 	DryBreaks []string   // nil = DefaultDryBreaks
@@ -102,7 +102,7 @@ type Request struct {
 	// How the rendering of Messages ends.
 	Continue     Continue
 	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
-	Notes        Notes  // what an API has changed in Messages, for why; no field of the protocol
+	Notes        Notes  // changes that an API has made to Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
 	Stop     []string // in the client's order; each 1…256 bytes
@@ -130,7 +130,7 @@ type TextBias struct {
 	Bias float32
 }
 
-// Continue is whether the last message, an assistant's, is continued or closed.
+// Continue selects whether the last message, an assistant's, is continued or closed.
 type Continue uint8
 
 const (
@@ -144,7 +144,7 @@ const (
 // DefaultDryBreaks are llama-server's.
 var DefaultDryBreaks = []string{"\n", ":", "\"", "*"}
 
-// Kind is what a client frame asks for.
+// Kind is the type of a client frame.
 type Kind uint8
 
 const (
@@ -159,7 +159,7 @@ const (
 	KindEmbed         // {"event":"embed","id":…,"input":…}
 )
 
-// String is the value of "type" or "event" that asks for k.
+// String returns the value of "type" or "event" that asks for k.
 func (k Kind) String() string {
 	switch k {
 	case KindRequest:
@@ -223,7 +223,7 @@ var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout,
 	QueueLimit, ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, ModelNotFound, ModelTooLarge, EngineCrashed,
 	NotSupported, InternalFailure}
 
-// Reason is why a generation ended, the "reason" of an eos event.
+// Reason is the cause of a generation's end, the "reason" of an eos event.
 type Reason string
 
 const (
@@ -266,17 +266,17 @@ type Token struct {
 	HasLogprob bool
 }
 
-// ToolCallPart is a tool_call event: the beginning of a call, or what follows of its arguments. The parts of one answer
+// ToolCallPart is a tool_call event: the beginning of a call, or a later part of its arguments. The parts of one answer
 // come in the order of Index, and their text is in no token event.
 type ToolCallPart struct {
 	ID        string // of the request
 	Index     int    // of the call in its answer, from 0
 	CallID    string // of the call, with its first part; "" later
 	Name      string // of the tool, with its first part; "" later
-	Arguments []byte // what this part adds to the JSON text of the arguments
+	Arguments []byte // text that this part adds to the JSON of the arguments
 }
 
-// CacheTier is where the cached part of a prompt came from.
+// CacheTier is a tier of the prefix cache, as the source of the cached part of a prompt.
 type CacheTier string
 
 const (
@@ -290,7 +290,7 @@ const (
 // CacheTiers are all tiers that hold something, the fastest first.
 var CacheTiers = []CacheTier{TierDevice, TierHost, TierDisk, TierFabric}
 
-// String is the word of the protocol.
+// String returns the word of the protocol.
 func (t CacheTier) String() string {
 	if t == TierNone {
 		return "none"
@@ -320,17 +320,17 @@ type Usage struct {
 	CompletionTokens int
 	ThinkTokens      int       // of CompletionTokens
 	CacheTier        CacheTier // the slowest that CachedTokens came from
-	CacheMiss        string    // where and why the rest was not cached: "diverged at token 812: …"; "" = nothing to say
+	CacheMiss        string    // place and reason at which the cached part ends: "diverged at token 812: …"; "" = none
 	DraftedTokens    int       // guessed and computed before they were sampled
-	AcceptedTokens   int       // of DraftedTokens: came true
+	AcceptedTokens   int       // of DraftedTokens: the sampled token was the guess
 }
 
-// ThinkSummary is how a request's thinking went; the zero value is one that never thought.
+// ThinkSummary sums up a request's thinking; the zero value means that it never thought.
 type ThinkSummary struct {
 	Tokens int           // without the tags
 	Time   time.Duration // from the opening to the closing tag
 	Ended  string        // one of ThinkEnds
-	Probes int           // how often it was measured whether the answer is settled
+	Probes int           // EAT probes: measurements of whether the answer is settled
 }
 
 // ThinkEnds are the values of an eos event's think.ended: how thinking ended.
@@ -360,7 +360,7 @@ type EOS struct {
 	Metadata  []byte // echoed
 }
 
-// TokensPerSecond is the decode speed: the tokens after the first over the time they took, 0 for fewer than two.
+// TokensPerSecond returns the decode speed: the tokens after the first over the time they took, 0 for fewer than two.
 func (e *EOS) TokensPerSecond() float64 {
 	if e.Usage.CompletionTokens < 2 || e.Timings.Decode <= 0 {
 		return 0
@@ -379,7 +379,7 @@ type Error struct {
 	Predicted  time.Duration // with QueueLimit, of a strict target that would be missed; 0 = not sent
 }
 
-// Progress tells how much of a prompt is computed.
+// Progress is a progress event: the computed part of a prompt, and the place in the queue.
 type Progress struct {
 	ID        string
 	Processed int
@@ -391,5 +391,5 @@ type Progress struct {
 	// Waiting is the reason of the decision (see Decision) for which a request waits for its model; "" once it has one.
 	// Total is 0 as long as it waits.
 	Waiting string
-	Loaded  float64 // with Waiting: how much of the model is loaded, 0…1
+	Loaded  float64 // with Waiting: loaded fraction of the model, 0…1
 }

@@ -58,7 +58,7 @@ func BenchmarkLookup1024(b *testing.B) {
 	}
 }
 
-// BenchmarkPut is what the decode loop pays for handing over a part of 256 tokens, eviction included.
+// BenchmarkPut measures the decode loop's cost of handing over a part of 256 tokens, eviction included.
 func BenchmarkPut(b *testing.B) {
 	c := benchCache(b, false)
 	b.ReportAllocs()
@@ -94,7 +94,7 @@ func drain(b *testing.B, c *Cache, chat []Token) {
 	}
 }
 
-// BenchmarkFetchHost is what the cache adds to a restore of 1,024 tokens from memory (23.6 MB): no byte is copied.
+// BenchmarkFetchHost measures the cache's share of a restore of 1,024 tokens from memory (23.6 MB). No byte is copied.
 func BenchmarkFetchHost(b *testing.B) {
 	c := benchCache(b, false)
 	chat := text(0, 1024)

@@ -196,6 +196,7 @@ func (c *Cache) put(p *part, prefix []Token) (evicted []*Buffer, err error) {
 		return nil, ErrClosed
 	}
 	n := &p.node
+	// It is stored already: the caller releases the second copy.
 	if old := c.mu.index.Get(n.Key); old != nil && of(old).buf != nil {
 		c.touch(old)
 		return []*Buffer{p.buf}, nil

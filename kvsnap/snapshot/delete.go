@@ -56,6 +56,7 @@ func (c *Cache) DeleteNamespaces(ctx context.Context, want func(Namespace) bool)
 			all = append(all, n)
 		}
 	}
+	// Each part before those that continue it, as deleteParts needs them.
 	slices.SortFunc(all, func(a, b *index.Node) int { return a.P0 - b.P0 })
 	var damaged *job
 	if c.o.Dir != "" && c.diskErr == nil {

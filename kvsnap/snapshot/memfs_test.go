@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// errPower is what every call answers after the power went.
+// errPower is returned by every call after the power failure.
 var errPower = errors.New("no power")
 
 // memFS is a file system that can fail and lose power. What was not synced may be lost: contents without File.Sync,

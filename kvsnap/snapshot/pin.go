@@ -26,6 +26,7 @@ func (c *Cache) Pin(key Key, pin bool) error {
 	for ; n != nil; n = n.Parent {
 		chain = append(chain, of(n))
 	}
+	// Parts that several pins share count once.
 	all := map[*part]bool{}
 	add := func(parts []*part) {
 		for _, q := range parts {

@@ -253,6 +253,7 @@ func (c *Cache) finish(rd *read, buf *Buffer, err error) (notify []func(), bufs 
 		}
 		buf, err = p.buf.ref(), nil
 	case err != nil:
+	// A part that was read is likely to be read again: it enters the host tier if there is room.
 	case c.mu.index.Get(p.node.Key) == &p.node:
 		evicted, roomErr := c.makeRoom(buf.size())
 		bufs = append(bufs, evicted...)

@@ -225,6 +225,7 @@ func (c *Cache) evictDisk() error {
 		return ErrNoRoom
 	}
 	p := of(v)
+	// Before the lock is released, or a look-up could find a part whose file is being removed.
 	c.mu.disk.Remove(&v.Disk)
 	c.mu.stats.evictions[Disk]++
 	if p.buf == nil {

@@ -1,9 +1,9 @@
 package blocks
 
-// Claim is what a running request needs its cells for. When cells run out, the order of the claims decides which
+// Claim describes the use of a running request's cells. When cells run out, the order of the claims decides which
 // request is preempted.
 type Claim struct {
-	Resting    bool // it will not step soon: its client does not read
+	Resting    bool // it is paused: its client does not read
 	Background bool // its priority class
 	Tier       Tier // of the cells that it computes: Prefix (its prompt), ThinkActive or OutputCritical
 }

@@ -26,10 +26,10 @@ type Span struct {
 	used    int64   // time of the last use, in nanoseconds of the caller's clock
 }
 
-// Cells is how many cells of the pool the span has: its length, or 0 while it is offloaded.
+// Cells returns the number of cells of the pool in the span: its length, or 0 while it is offloaded.
 func (s *Span) Cells() int { return s.cells }
 
-// Len is the length of the span, wherever its cells are.
+// Len returns the length of the span in cells, in the pool or offloaded.
 func (s *Span) Len() int { return s.cells + s.away }
 
 // Location is the place of a span's cells.

@@ -58,7 +58,7 @@ type GuardConfig struct {
 	Timeout time.Duration
 	// Failures is the number of failures in a row that open the breaker. Default 3.
 	Failures int
-	// MinPause is how long the breaker stays open first. Each failed attempt to close it doubles the pause, up to
+	// MinPause is the first pause of the open breaker. Each failed attempt to close it doubles the pause, up to
 	// MaxPause. Defaults 1 s and 60 s.
 	MinPause, MaxPause time.Duration
 	// MaxBytes is the largest value, pushed or pulled. Default 1 GiB.

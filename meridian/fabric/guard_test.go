@@ -32,7 +32,7 @@ func (s *script) note(list *[]string, what string) {
 	*list = append(*list, what)
 }
 
-// seen is what was pushed so far.
+// seen returns the pushes so far, as key=value.
 func (s *script) seen() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ type OffloadConfig struct {
 	QueuePulls int
 	// QueueRenewals bounds the keys of queued renewals. Default 65,536.
 	QueueRenewals int
-	// RetryFor is how long after its first failure a push is tried again that failed because the fabric does not answer
-	// or is not asked (see [Retryable]). Default 2 min.
+	// RetryFor is the time after its first failure for which a push is tried again if the fabric did not answer or was
+	// not asked (see [Retryable]). Default 2 min.
 	RetryFor time.Duration
 	// MinPause is the time from a failed push to the next attempt. It doubles up to MaxPause while all attempts fail.
 	// Defaults 1 s and 30 s.

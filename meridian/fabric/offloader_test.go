@@ -224,7 +224,7 @@ func TestOffloaderCloseInTime(t *testing.T) {
 	})
 }
 
-// BenchmarkTryPush is what the decode loop pays.
+// BenchmarkTryPush measures the decode loop's cost of a push.
 func BenchmarkTryPush(b *testing.B) {
 	o := NewOffloader(&script{before: silent}, OffloadConfig{Threshold: 1 << 30, QueueItems: 1 << 30,
 		QueueBytes: 1 << 50})

@@ -69,7 +69,7 @@ const (
 	ThinkComplete Tier = iota
 	ThinkActive
 	OutputCritical
-	// Tiers is how many there are.
+	// Tiers is the number of tiers.
 	Tiers
 )
 

@@ -22,4 +22,6 @@
 // requests and redirects go to known hosts over https (http only on loopback, or to an endpoint that the user
 // configured), and a token is sent to the host it belongs to alone. The hash in the listing decides whether a file is
 // whole.
+//
+// web.go has the known hosts, quant.go which quantisation is pulled, transfer.go when a file is whole.
 package pull

@@ -24,7 +24,7 @@ var (
 	ErrFile        = errors.New("file error")
 )
 
-// Error is why a pull ended.
+// Error is the failure of a pull, with its cause and a remedy in words.
 type Error struct {
 	Kind error  // one of the errors above
 	What string // what happened, with the name, the host or the file

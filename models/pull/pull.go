@@ -20,7 +20,7 @@ const (
 	MaxConnections     = 32
 )
 
-// Config is what a Puller works with. FromEnv fills in what the environment says.
+// Config has the sources, limits and observer of a Puller. FromEnv fills in the environment's values.
 type Config struct {
 	Offline     bool     // every pull is refused
 	Memory      uint64   // bytes that a model may take, for the choice of a quantisation; 0 = unknown
@@ -38,11 +38,12 @@ type Config struct {
 	space   func(dir string) (uint64, error)                                     // nil = freeSpace
 }
 
-// Observer is told what a pull does. Its functions are called from one goroutine at a time; nil ones are not called.
+// Observer receives the events of a pull. Its functions are called from one goroutine at a time; nil ones are not
+// called.
 type Observer struct {
-	Chosen   func(Choice)   // what is pulled, before the first byte
+	Chosen   func(Choice)   // the choice, before the first byte
 	Progress func(Progress) // ten times a second
-	Note     func(string)   // a sentence: what is retried, what is waited for
+	Note     func(string)   // a sentence about a retry or a wait
 }
 
 // serial is o for many goroutines: its functions are called one after the other.
@@ -64,7 +65,7 @@ func locked[T any](mu *sync.Mutex, f func(T), arg T) {
 	f(arg)
 }
 
-// Choice is what a name was resolved to.
+// Choice is the model and the files that a name was resolved to.
 type Choice struct {
 	Name  string   // the model, in its short form
 	Files []string // their names in the source
@@ -73,12 +74,12 @@ type Choice struct {
 	Left  []string // files that belong to the model and are left out, with the reason
 }
 
-// Progress is how far one file is.
+// Progress is the state of one file's download.
 type Progress struct {
 	File   string
 	Number int   // from 1
 	Of     int   // files
-	Done   int64 // bytes that are here, those of pulls before too
+	Done   int64 // bytes on the disk, those of earlier pulls included
 	Total  int64 // bytes
 	Shared bool  // another process downloads the file; this one waits for it
 }
@@ -133,13 +134,13 @@ func New(cfg Config) (*Puller, error) {
 
 // source is one kind of server.
 type source interface {
-	plan(ctx context.Context) (*plan, error) // asks what a name stands for
+	plan(ctx context.Context) (*plan, error) // resolves the name
 	login() doer                             // of requests to the address of a file
-	explain(err error) error                 // says what a refusal of the server means here
+	explain(err error) error                 // turns a refusal of the server into an *Error
 	rules() *web
 }
 
-// plan is what a name was resolved to.
+// plan is a Choice with the addresses and checksums of its files.
 type plan struct {
 	Choice
 	files  []remote

@@ -27,7 +27,7 @@ type Record struct {
 // maxRecordBytes bounds a Record: a licence and a template are texts of some 100 kB at most.
 const maxRecordBytes = 4 << 20
 
-// RecordPath is where the Record of a file is.
+// RecordPath returns the path of the Record of a file.
 func RecordPath(file string) string { return file + ".json" }
 
 // ReadRecord reads the Record of a file. The error is the file system's or of JSON.

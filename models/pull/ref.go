@@ -37,7 +37,7 @@ var (
 	hostRE = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(:[0-9]{1,5})?$`)
 )
 
-// forms is what a name may look like, for errors.
+// forms lists the forms of a name, for errors.
 const forms = "a name is qwen3:8b or owner/name:tag (ollama's registry), HOST/owner/name:tag (another registry), " +
 	"or hf.co/owner/repository, with :QUANTISATION, @REVISION or /FILE.gguf after it"
 
@@ -221,8 +221,8 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// folder is where the model's files are in the models folder, with slashes: the host, the owner and the repository, so
-// that a path says its name.
+// folder returns the path of the model's files within the models folder, with slashes: host, owner and repository, so
+// that a path tells the model's name.
 func (r Ref) folder() string {
 	if r.Hub {
 		return path.Join(hubFolder, r.Repo)

@@ -28,14 +28,14 @@ const (
 	maxTextBytes     = 1 << 20 // of a layer that is kept in the Record
 )
 
-// manifestTypes is what a registry is asked for: one image, not an index of them.
+// manifestTypes is the Accept header of requests for a manifest: one image, not an index of them.
 const manifestTypes = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
 
 // ollamaHosts are the hosts to which ollama's registry redirects downloads: its own, and the storage that its
 // maintainers name for allow lists (ollama/ollama#4307).
 var ollamaHosts = []string{"ollama.ai", "ollama.com", "r2.cloudflarestorage.com"}
 
-// manifest is what a tag stands for.
+// manifest lists the layers of a tag.
 type manifest struct {
 	MediaType string  `json:"mediaType"`
 	Layers    []layer `json:"layers"`

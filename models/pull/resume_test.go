@@ -25,7 +25,7 @@ func oneFile(model []byte) *pulltest.Server {
 
 const oneFilePath = "hf.co/owner/name/name-Q4_K_M.gguf"
 
-// copyFolder is what a killed process leaves: the files as they are.
+// copyFolder copies the files as a killed process leaves them.
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {

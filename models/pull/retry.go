@@ -22,8 +22,8 @@ func backoff(n int) time.Duration {
 	return d + rand.N(d/4)
 }
 
-// retryAfter is how long the server says to wait: Retry-After in seconds or as a date (RFC 9110), else the reset of an
-// exhausted RateLimit, as the hub sends it (draft-ietf-httpapi-ratelimit-headers): "api";r=0;t=55.
+// retryAfter returns the wait that the server asks for: Retry-After in seconds or as a date (RFC 9110), else the reset
+// of an exhausted RateLimit, as the hub sends it (draft-ietf-httpapi-ratelimit-headers): "api";r=0;t=55.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	seconds := func(text string) time.Duration {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)

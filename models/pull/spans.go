@@ -39,7 +39,7 @@ func (l spans) total() (n int64) {
 	return n
 }
 
-// prefix is where the bytes from 0 on end.
+// prefix returns the length of the span that begins at 0.
 func (l spans) prefix() int64 {
 	if len(l) == 0 || l[0][0] > 0 {
 		return 0

@@ -43,15 +43,15 @@ func (s sum) new(size int64) hash.Hash {
 	return sha256.New()
 }
 
-// state is what FILE.gguf.state holds while FILE.gguf is downloaded.
+// state is the content of FILE.gguf.state while FILE.gguf is downloaded.
 //
 // Invariant: the bytes in Spans were on the disk before the state was written, and Hashed is at most Spans.prefix().
 type state struct {
 	Version int    `json:"version"` // stateVersion
-	URL     string `json:"url"`     // where the file comes from, for people
+	URL     string `json:"url"`     // source of the file, for people
 	Sum     string `json:"sum"`     // of the whole file; another one means another file
 	Size    int64  `json:"size"`    // bytes
-	Spans   spans  `json:"spans"`   // bytes that are here
+	Spans   spans  `json:"spans"`   // byte ranges on the disk
 	Hashed  int64  `json:"hashed"`  // bytes that Hash covers
 	Hash    []byte `json:"hash"`    // the hash after Hashed bytes, as package hash marshals it
 }
@@ -139,7 +139,7 @@ func restoreHash(s state, of sum) (hash.Hash, int64) {
 	return of.new(s.Size), 0
 }
 
-// saveHash is what restoreHash reads; nil when the hash cannot be saved.
+// saveHash returns the state of h for restoreHash; nil when the hash cannot be saved.
 func saveHash(h hash.Hash) []byte {
 	if m, ok := h.(encoding.BinaryMarshaler); ok {
 		if b, err := m.MarshalBinary(); err == nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Details are what a place knows of a model beside its GGUF files.
+// Details are the properties of a model that a place keeps beside its GGUF files.
 type Details struct {
 	Template string   `json:"template,omitempty"` // ollama's, in Go's template language
 	System   string   `json:"system,omitempty"`

@@ -30,7 +30,7 @@ func QuantOf(rel string) string {
 	return ""
 }
 
-// kind is what a GGUF file is by its name. llama.cpp's download.cpp tells them apart the same way.
+// kind is the role of a GGUF file by its name, by the rules of llama.cpp's download.cpp.
 type kind int
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/gguf"
 )
 
-// Header is what a model's file tells without its weights being read.
+// Header has the properties of a model that are read without its weights.
 type Header struct {
 	gguf.Info           // without the chat template; see gguf.Brief
 	Bytes     int64     // of all files

@@ -99,5 +99,5 @@ func (s *scan) snapshots(dir string) (commits []string) {
 	return commits
 }
 
-// maxSnapshots is how many versions of a repository are looked at.
+// maxSnapshots is the limit on the versions of a repository that are read.
 const maxSnapshots = 256

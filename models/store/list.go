@@ -35,7 +35,7 @@ type Entry struct {
 	Problem string `json:"problem,omitempty"` // why it cannot be served; "" = it can
 }
 
-// Terms are what List reckons memory for.
+// Terms are the options that List computes memory for.
 type Terms struct {
 	Context      int64 // tokens; 0 = what each model is served with by default
 	TypeK, TypeV string

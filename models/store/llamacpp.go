@@ -99,7 +99,7 @@ func (s *scan) llamaManifest(m file, files map[string]file, repos map[Name][]fil
 	}
 }
 
-// maxFiles is how many files of one model are looked for.
+// maxFiles is the limit on the parts of a split model that are looked for.
 const maxFiles = 1024
 
 func hasRel(files []file, rel string) bool {

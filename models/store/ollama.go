@@ -18,10 +18,10 @@ type layers struct {
 	adapters, projectors []string
 }
 
-// digest is how a manifest names a blob.
+// digest matches the name of a blob in a manifest.
 var digest = regexp.MustCompile(`^sha256[:-]([0-9a-fA-F]{64})$`)
 
-// maxLayers is far above what a manifest has.
+// maxLayers bounds the layers of a manifest, far above those of any model.
 const maxLayers = 1024
 
 // Media types of layers (ollama's server/images.go).

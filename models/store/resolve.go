@@ -44,7 +44,7 @@ func (e *NameError) Error() string {
 // Unwrap returns ErrUnknown or ErrAmbiguous.
 func (e *NameError) Unwrap() error { return e.Err }
 
-// maxNear is how many names an error lists.
+// maxNear is the limit on the similar names in an error.
 const maxNear = 8
 
 // preferred are the tags that a name without one means when several models have it, in this order: the tag that ollama

@@ -7,6 +7,8 @@
 //
 // Finding (Scan) reads folders, manifests and the first bytes of files. A model's header is read when a list of models
 // (Catalog.List) or the engine needs it.
+//
+// name.go has the names of a model, places.go the folders, resolve.go what a name means.
 package store
 
 import (
@@ -20,7 +22,7 @@ import (
 	"time"
 )
 
-// Place is where a model was found, as lists name it.
+// Place is the source of a model, as lists name it.
 type Place string
 
 // The places, in the order in which they are asked for a name.
@@ -62,7 +64,7 @@ type Problem struct {
 	Why   string `json:"why"`
 }
 
-// Catalog is what one Scan found.
+// Catalog has the models and problems of one Scan.
 type Catalog struct {
 	Models   []Model           // by place, then name
 	Problems []Problem         // at most maxProblems, and one that counts the others
@@ -82,7 +84,7 @@ type Store struct {
 	known map[string]facts // by path, of files whose header was read
 }
 
-// facts are what a file's header said while the file had this size and time.
+// facts is a cached header of a file, valid while the file has this size and time.
 type facts struct {
 	size     int64
 	modified time.Time

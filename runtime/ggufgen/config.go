@@ -86,7 +86,7 @@ type Config struct {
 	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
 	// Copies makes the model continue a text as it went on before, see copies.go. It sets RopeBase.
 	Copies bool `json:"copies,omitempty"`
-	// Pooling is how a text's embedding is made, as the file says: none, mean, cls, last, rank; "" = it does not say.
+	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
 	Pooling string `json:"pooling,omitempty"`
 
 	// LogitScale is the standard deviation of the logits; 0 = 3. The largest of V Gaussian logits lies about

@@ -29,7 +29,7 @@ const (
 	copyLogits = 0.25 // of a code's channel in the final norm
 )
 
-// copyChannels is how many channels the circuit has.
+// copyChannels returns the number of channels of the circuit.
 func (c Config) copyChannels() int { return copyCode + c.HeadDim + c.HeadDim/2 }
 
 // validateCopies reports why the circuit does not fit into the shape.

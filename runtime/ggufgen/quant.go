@@ -44,7 +44,7 @@ func (t Type) fileType() uint32 {
 	return storages[t].ftype
 }
 
-// storageOf is how a matrix of rows of cols elements is stored, by the part of the model it is and its layer.
+// storageOf returns the tensor type of a matrix with cols elements a row, by its part of the model and its layer.
 //
 // A mixture is dealt out as llama.cpp's quantiser does it without an importance matrix: in Q4_K_M the output matrix,
 // or the embeddings that stand for it, is Q6_K, and so are the value and the down projections of the first eighth of

@@ -17,7 +17,7 @@ const (
 	typeControl int32 = 3
 )
 
-// vocabulary is what the tokenizer.ggml.* keys hold: markers first, then the 256 bytes, then one token per merge.
+// vocabulary has the values of the tokenizer.ggml.* keys: markers first, then the 256 bytes, then one token per merge.
 type vocabulary struct {
 	special []string
 	tokens  []string

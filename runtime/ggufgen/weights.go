@@ -181,7 +181,7 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	return all
 }
 
-// embedScale is what the architecture multiplies token embeddings by.
+// embedScale returns the factor by which the architecture multiplies token embeddings.
 func (c Config) embedScale() float64 {
 	if c.Arch == Gemma2 {
 		return math.Sqrt(float64(c.Embedding))

@@ -17,6 +17,17 @@
 //
 // # Threads
 //
-// An Engine's compute threads live from Open to Close (ggml would otherwise create them anew at each graph). They spin
-// at the barriers inside a graph and sleep between two: see pollLevel.
+// An Engine's compute threads live from Open to Close (ggml would otherwise create them anew at each graph). They sleep
+// between two graphs (pollLevel). At a barrier inside a graph they spin for a while, then sleep (barrier.cpp).
+//
+// # Where things are
+//
+//	bridge.cpp        calls into llama.cpp
+//	matmul*.cpp, .h   products of matrices: matmul.cpp chooses the kernels (--kernels), matmul_formats.h the formats
+//	attention*.cpp, .h  attention
+//	keep.cpp          which weights ggml repacks
+//	positions.cpp     the order of cells, from llama.cpp's table
+//	repack.cpp        how much memory repacked weights take
+//	embed.go, rank.cpp  hidden states, and the weights of a ranking head
+//	parts.go          which of these parts fit the linked llama.cpp
 package llama

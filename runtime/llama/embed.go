@@ -22,7 +22,7 @@ const (
 	// embeddingLogits bounds the memory that the logits of rows take which were decoded for their embedding alone:
 	// llama.cpp computes and stores logits for every output row.
 	embeddingLogits = 32 << 20 // bytes
-	// leastEmbeddingRows is how many such rows a batch may have whatever the size of the vocabulary.
+	// leastEmbeddingRows is the number of such rows that a batch may always have, however large the vocabulary is.
 	leastEmbeddingRows = 16
 	// encoderTile: the attention kernel computes texts whose batch has a multiple of so many rows, ggml's the others,
 	// which rounds differently. Batches are filled up, so that a text's result does not depend on their size.
@@ -38,7 +38,7 @@ func (e *engine) embeddingRows() int {
 	return min(n, int(C.llama_n_ubatch(e.ctx)), e.batchRows())
 }
 
-// batchRows is how many rows a caller's batch may have.
+// batchRows returns the limit on rows of a caller's batch.
 func (e *engine) batchRows() int {
 	n := int(C.llama_n_batch(e.ctx))
 	if e.encoder {
@@ -69,8 +69,8 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 	return nil
 }
 
-// sequences is how many sequences a caller has, from 0 on. The rows that fill an encoder's batch up have the one behind
-// them.
+// sequences returns the number of sequences for the caller, from 0 on. The rows that fill up an encoder's batch use the
+// next one.
 func (e *engine) sequences() int {
 	n := int(C.llama_n_seq_max(e.ctx))
 	if e.encoder {
@@ -125,7 +125,7 @@ func (e *engine) Embedding(i int) []float32 {
 // unsaidPooling is LLAMA_POOLING_TYPE_UNSPECIFIED, -1, as llama.cpp saves it: in an unsigned number.
 const unsaidPooling = "4294967295"
 
-// pooling is what the file says of it.
+// pooling returns the pooling kind in the file.
 func (e *engine) pooling(arch string) (runtime.Pooling, error) {
 	text := e.meta(arch + ".pooling_type")
 	if text == "" || text == unsaidPooling {

@@ -102,8 +102,8 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 	return nil
 }
 
-// device is where the layers run, by the rules llama.cpp chooses devices with: GPUs, else integrated ones, else the
-// CPU. used has a bit for each device, as Capabilities.Devices has them.
+// device returns the devices that the layers run on, by llama.cpp's rules: GPUs, else integrated ones, else the CPU.
+// used has a bit for each device, as Capabilities.Devices has them.
 func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string, used uint32) {
 	const processor = 1
 	kind = runtime.DeviceCPU

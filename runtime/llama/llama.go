@@ -31,12 +31,12 @@ const (
 	defaultMicroBatch = 512
 	allLayers         = 9999 // more than any model has
 
-	// pollLevel is how long compute threads spin after a decode before they sleep, in ggml's unit of 131,072 rounds of
-	// its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after every
-	// answer). 0: not at all. Waking a thread costs each step some microseconds. But where the engine uses all cores, a
-	// client can read its token on a free core before the next step begins, instead of taking one during it: served
-	// inter-token p95 over the bare loop's was 1.02 … 1.13 with 0 and 1.09 … 1.34 with 4, one stream of a 135 M model
-	// on 2 cores (uma-bench overhead).
+	// pollLevel is the time that compute threads spin after a decode before they sleep, in ggml's unit of 131,072
+	// rounds of its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after
+	// every answer). 0: not at all. Waking a thread costs each step some microseconds. But where the engine uses all
+	// cores, a client can read its token on a free core before the next step begins, instead of taking one during it:
+	// served inter-token p95 over the bare loop's was 1.02 … 1.13 with 0 and 1.09 … 1.34 with 4, one stream of a 135 M
+	// model on 2 cores (uma-bench overhead).
 	pollLevel = 0
 )
 
@@ -84,7 +84,7 @@ type engine struct {
 	encoder bool          // mem is nil: every text is computed whole
 	longest int           // of an encoder: tokens of a text
 	next    []runtime.Pos // of an encoder: by sequence, scratch of checkTexts
-	// ranking is how the model ranks; nil: noRanking says why not.
+	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
 	ranking   *runtime.Ranking
 	noRanking error
 }
@@ -161,7 +161,7 @@ func loadBackend(path string) {
 	C.uma_load_backend(p)
 }
 
-// ErrStopped is what Open returns when Options.Progress returned false.
+// ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
 
 //export umaProgress

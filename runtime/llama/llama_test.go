@@ -248,7 +248,7 @@ func TestGreedyRepeats(t *testing.T) {
 	}
 }
 
-// argmaxGo is what ArgMax must equal.
+// argmaxGo is the reference for ArgMax.
 func argmaxGo(x []float32) (int32, float32) {
 	at, best := int32(-1), float32(math.Inf(-1))
 	for i, v := range x {

@@ -60,7 +60,7 @@ func matmul(typ, threads, m, n, k int, weights, x []float32) []float32 {
 	return slices.Clone(p.out())
 }
 
-// off is how far the product is from want, as a part of the terms' magnitudes.
+// off returns the largest error of the product against want, relative to the sum of the terms' magnitudes.
 func (p product) off(threads int, want, size []float64) (worst float64) {
 	out := p.out()
 	for i := range out {

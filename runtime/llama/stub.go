@@ -34,7 +34,7 @@ func ArgMax(logits []float32) (runtime.Token, float32) {
 	return at, best
 }
 
-// ErrStopped is what Open returns when Options.Progress returned false.
+// ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
 
 // Ours is nil: a build without cgo has nothing.

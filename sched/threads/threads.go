@@ -41,7 +41,7 @@ type Config struct {
 	Fixed bool
 }
 
-// Reason is why a number of threads was chosen.
+// Reason is the cause of the number of threads in use.
 type Reason uint8
 
 const (
@@ -73,7 +73,7 @@ func Reasons() []Reason {
 	return out
 }
 
-// Decision is what Read decides.
+// Decision is the number of threads from now on, with the cause of the newest change.
 type Decision struct {
 	Threads int
 	Changed bool
@@ -83,12 +83,12 @@ type Decision struct {
 	Reason    Reason
 }
 
-// Windows and thresholds. "Processors" are in units of one processor's time.
+// Windows and thresholds. Shares of processors are in units of one processor's time.
 const (
 	// Window is the shortest time between two readings that a decision is made of. /proc/stat counts in steps of 10 ms,
 	// so that the error of two processors is an eighth of one.
 	Window = 150 * time.Millisecond
-	// stale is the longest: a decode loop that sleeps does not read.
+	// stale is the longest window that counts: the decode loop takes no readings while it sleeps.
 	stale = time.Second
 
 	// A thread stops for as much of the time as its processor is taken, and all others with it. So giving it up pays
@@ -96,14 +96,14 @@ const (
 	// processors, and all that one thread leaves. The clients of a server take some tenths.
 	takenDown = 0.6
 	takenUp   = 0.35
-	// computing is the least share of a window in which this process decodes, to tell what the window's others take
-	// from it: another engine computes while this one waits for its turn, or has nothing to do.
+	// computing is the share of a window that this process must have spent in Decode for the window to count. Otherwise
+	// the busy processors may be those of another engine that computes while this one waits for its turn or is idle.
 	computing = 0.7
-	// calm is how long a processor must be free before a thread comes back to it.
+	// calm is the time that a processor must be free before a thread comes back to it.
 	calm = 250 * time.Millisecond
 
-	// slowRatio is how much longer than the cost model says steps take that were disturbed. Where they are not slower,
-	// two windows in a row must tell of a taken processor.
+	// slowRatio is the ratio of measured to predicted step time from which on steps count as disturbed. Where steps are
+	// not slower, a single window may be a counting error: two in a row must report a taken processor.
 	slowRatio = 1.3
 
 	// Without the busy time of processors: threads wait for this share of their time.
@@ -148,7 +148,7 @@ type Controller struct {
 	load Load
 }
 
-// Load is what the newest window showed.
+// Load is the load of the machine in the newest window.
 type Load struct {
 	Taken     float64 // processors that other processes used; Unknown
 	Waited    float64 // share of the compute threads' time in which they waited for a processor; Unknown
@@ -171,13 +171,13 @@ func (c *Controller) Threads() int { return c.threads }
 // Most returns Config.Most, or what SetMost made of it.
 func (c *Controller) Most() int { return c.cfg.Most }
 
-// Reason returns why they are as many.
+// Reason returns the cause of that number.
 func (c *Controller) Reason() Reason { return c.reason }
 
-// Load returns what the newest window showed.
+// Load returns the load in the newest window.
 func (c *Controller) Load() Load { return c.load }
 
-// SetMost changes Config.Most: less energy, or more speed, is wanted.
+// SetMost changes Config.Most, for less power or more speed (--power).
 func (c *Controller) SetMost(most int) Decision {
 	most = max(most, 1)
 	full := c.threads == c.cfg.Most
@@ -276,7 +276,7 @@ func (c *Controller) decide(now, span time.Duration) Decision {
 	return c.byWaits(now, span)
 }
 
-// most is how many threads may be used now.
+// most returns the limit on threads, with that of a quota.
 func (c *Controller) most() int { return max(1, min(c.cfg.Most, c.cap)) }
 
 // byTaken leaves the processors that other processes use to them.
@@ -287,6 +287,7 @@ func (c *Controller) byTaken(now, span time.Duration) Decision {
 		c.taken = 0
 	}
 	switch {
+	// The processors may be taken by an engine that computes while this one waits.
 	case down < c.threads && float64(c.took) < computing*float64(span):
 		c.freeSince = -1
 		return c.same()
@@ -322,6 +323,7 @@ func (c *Controller) fit(processors float64) int {
 func (c *Controller) byWaits(now, span time.Duration) Decision {
 	if c.disturbed() && c.threads > 1 && span <= stale {
 		fewer := 1
+		// The share of their time that threads wait is the share of threads without a processor.
 		if l := c.load.Waited; l > 0 {
 			fewer = max(1, int(l*float64(c.threads)+0.5))
 		}

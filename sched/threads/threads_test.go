@@ -65,7 +65,7 @@ func (b *box) run(d time.Duration) (changed time.Duration) {
 	return changed
 }
 
-// kernels are what different systems tell.
+// kernels are sets of counters, by what different systems provide.
 var kernels = []struct {
 	name string
 	hide func(*Counters)

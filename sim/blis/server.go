@@ -19,7 +19,8 @@ type Config struct {
 	Cache       kv.Config
 }
 
-// Server is what one BLIS server decides with. It is not safe for concurrent use.
+// Server is the scheduling state of one BLIS server: its queue, its batch and its KV cache. It is not safe for
+// concurrent use.
 type Server struct {
 	Queue   Queue
 	Running []*Request // in the order of admission
@@ -124,7 +125,7 @@ func (s *Server) place(r *Request, start int, cached []int32) bool {
 	return true
 }
 
-// chunk is how many of the left prompt tokens, which begin at from, a step may take.
+// chunk returns the number of prompt tokens that a step takes, of the left ones from position from on.
 func (s *Server) chunk(left, from, budget int) int {
 	k := left
 	if t := s.cfg.LongPrefill; t > 0 && k > t {

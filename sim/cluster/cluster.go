@@ -32,14 +32,14 @@ type Config struct {
 	// PrefillInstances > 0 turns disaggregation on: so many of the instances only compute prompts, the others only
 	// answers. A request with one output token ends on the prefill side.
 	PrefillInstances int
-	// KVBytesPerToken, TransferGBs and TransferBaseUs are what moving a prompt's KV cache costs:
-	// base + tokens·bytes/bandwidth.
+	// KVBytesPerToken, TransferGBs and TransferBaseUs are the costs of moving a prompt's KV cache: base +
+	// tokens·bytes/bandwidth.
 	KVBytesPerToken float64
 	TransferGBs     float64
 	TransferBaseUs  int64
 }
 
-// Report is what a cluster did.
+// Report has the results of a cluster's run.
 type Report struct {
 	Metrics   *sim.Metrics
 	Injected  int64   // requests that reached the router: counted there

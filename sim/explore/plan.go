@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim"
 )
 
-// Target is what a plan must reach; 0 = does not matter. Milliseconds.
+// Target has the latency targets of a plan, in milliseconds; 0 = none.
 type Target struct {
 	ITLP95Ms  float64
 	TTFTP95Ms float64

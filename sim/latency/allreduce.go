@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// AllReduce is what it costs GPUs that share a model to sum their activations, twice a layer. The zero value costs
+// AllReduce is the cost of summing activations over the GPUs that share a model, twice a layer. The zero value costs
 // nothing.
 type AllReduce struct {
 	GBs float64 // bandwidth between two of them, GB/s; 0 = infinite

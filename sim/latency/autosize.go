@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// KVBlocks is how many KV blocks fit beside the weights: utilisation is the share of the GPUs' memory that may be
-// used, blockTokens the tokens a block holds.
+// KVBlocks returns the number of KV blocks that fit beside the weights. utilisation is the share of the GPUs' memory
+// that may be used, blockTokens the tokens of a block.
 func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int, error) {
 	switch strings.ToLower(s.Activation) {
 	case "", "silu", "swiglu", "geglu":

@@ -8,9 +8,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Curve is what a step takes by the number of tokens it computes, where that is not a line: a CPU's matrix kernels take
-// tiles of rows, so that a second row can cost more than the next three. Between two points it is a line, and beyond
-// the last one it goes on as before it. What grows with the context comes on top.
+// Curve maps the number of tokens in a step to its duration. It is piecewise linear, because a CPU's matrix kernels
+// process tiles of rows: a second row can cost more than the next three. Beyond the last point its last segment
+// continues. The costs that grow with the context are added.
 type Curve struct {
 	Tokens []int     `json:"tokens"` // ascending
 	Us     []float64 `json:"us"`     // microseconds for so many tokens that attend to nothing, without logits
@@ -39,21 +39,21 @@ var knots = func() (k []int) {
 	return k
 }()
 
-// place is where n lies among the points: on the line from i to i+1, at share t of it.
+// place returns the segment of n, from point i to i+1, and n's position t on it: 0 at i, 1 at i+1.
 func place(points []int, n int) (i int, t float64) {
 	i, _ = slices.BinarySearch(points, n+1) // the first point behind n
 	i = min(max(i-1, 0), len(points)-2)
 	return i, float64(n-points[i]) / float64(points[i+1]-points[i])
 }
 
-// work is what a step computes, as a curve counts it.
+// work counts the work of a step in the terms of a curve.
 type work struct {
 	tokens, rows, resident int
 	runs                   int
 	attended, read         float64
 }
 
-// terms are what the curve's factors are multiplied by.
+// terms returns the quantities that the curve's factors multiply.
 func (w *work) terms() [terms]float64 {
 	return [terms]float64{float64(w.rows), w.attended, w.read, float64(w.runs), float64(w.tokens) * float64(w.resident),
 		float64(w.resident)}

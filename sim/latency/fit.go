@@ -104,7 +104,7 @@ func (f *Fitted) median(rows []Sample) float64 {
 	return errs[len(errs)/2]
 }
 
-// Predict is what a step like s takes, microseconds, as a simulation predicts it but for the spread.
+// Predict returns the predicted duration of a step like s in microseconds, without the spread that a simulation adds.
 func (f *Fitted) Predict(s *Sample) float64 {
 	if f.Curve != nil {
 		return f.Curve.us(s.work())

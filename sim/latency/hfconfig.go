@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Shape is what the analytical models need to know about a transformer: the numbers of a Hugging Face config.json.
+// Shape has the dimensions of a transformer that the analytical models use: the numbers of a Hugging Face config.json.
 type Shape struct {
 	Layers       int // L
 	Hidden       int // D

@@ -12,7 +12,7 @@ type Item struct {
 	Prefill bool // they are the prompt's
 }
 
-// Batch is what a step computes. Items is filled only for a model whose NeedsItems is true.
+// Batch counts the work of a step. Items is filled only for a model whose NeedsItems is true.
 type Batch struct {
 	Requests      int // with at least one new token
 	PrefillTokens int

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Spread is how steps lie around what a model says of them, for steps of several lengths: what disturbs a machine for a
-// millisecond is much to a step of eight and little to one of two hundred.
+// Spread is the distribution of measured over predicted step times, by predicted length: a disturbance of a millisecond
+// matters to a step of 8 ms and hardly to one of 200.
 type Spread []SpreadOf
 
 // SpreadOf is the Spread of steps that are expected to take FromUs or more, up to the next one's.

@@ -24,7 +24,7 @@ func newArrivals(src workload.Source) *arrivals {
 	return a
 }
 
-// at is when the next request comes, microseconds; false when none does before another has ended.
+// at returns the time of the next arrival in microseconds; false when none comes before another request has ended.
 func (a *arrivals) at() (us int64, ok bool) {
 	if a.more {
 		us, ok = a.next.Arrival, true

@@ -75,7 +75,7 @@ func (r *replay) run() error {
 	}
 }
 
-// wake is when the next thing happens to a server that has nothing to do: planned, by the scheduler (0 = nothing), an
+// wake returns the time of an idle server's next event, in nanoseconds: planned by the scheduler (0 = none), an
 // arrival, or a part that is read.
 func (r *replay) wake(planned int64) (at int64, ok bool) {
 	if planned > 0 {

@@ -24,7 +24,8 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// Decoder is what a decode step costs, microseconds. The defaults for thinking and output are the ADR's.
+// Decoder has the coefficients of a decode step's duration, in microseconds. The defaults for thinking and output are
+// the ADR's.
 type Decoder struct {
 	StepUs    float64 // fixed
 	PrefillUs float64 // per prompt token

@@ -5,7 +5,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// Kind is how a thought goes.
+// Kind is the course of a thought.
 type Kind uint8
 
 const (
@@ -13,7 +13,7 @@ const (
 	Open Kind = iota
 	// Settles: from a turn on the answer is decided, and what is thought after it is redundant (EAT: converged).
 	Settles
-	// Stalls: from a turn on the distribution of the answer stays as it is, and no answer stands out (EAT: stalled).
+	// Stalls: from a turn on the distribution of the answer no longer changes, and no answer is likely (EAT: stalled).
 	Stalls
 	// Drifts: from a turn on the thought leaves its path: its tokens become less certain (RPDI: overthinking).
 	Drifts

@@ -59,20 +59,20 @@ type recording struct {
 	first int64
 }
 
-// together is within how many microseconds requests have come at once that the scheduler heard of at once. A daemon
-// that sleeps takes some 100 us to wake, and begins with all that have come by then; a simulated engine begins with the
-// first.
+// together is the time, in microseconds, within which requests of one scheduler step count as arrivals at the same
+// moment. A daemon that sleeps takes some 100 us to wake, and begins with all requests that have come by then; a
+// simulated engine begins with the first.
 const together = 1000
 
-// end is when row k was answered.
+// end is the end of row k's answer.
 type end struct {
 	k     int
 	owner uint32
 	at    int64
 }
 
-// atOnce is how soon after an answer its client asks again if it does so as soon as it can, and early how long the loop
-// may take to hear of an end that the client has heard of: microseconds.
+// atOnce is the longest time, in microseconds, between an answer and the next request of a client that does not wait.
+// early is the longest time by which a client can learn of an end before the decode loop does.
 const atOnce, early = 10_000, 2_000
 
 // follow finds the end that an arrival at a time followed: the oldest recent one that no arrival has followed yet.
@@ -95,8 +95,8 @@ func (rec *recording) chain(r *Request, k int) {
 	r.Follows, r.Delay = int64(k)+1, max(0, r.Arrival-p.ended)
 }
 
-// nearTurn is by how many tokens a turn may miss the end of what it continues: text that is tokenised again may differ
-// where the two meet.
+// nearTurn is the largest difference in tokens between a turn's cached prefix and the end of the text that it
+// continues: tokenising the text again may change the tokens where the two meet.
 const nearTurn = 2
 
 // turn has the arrival of row k follow the end of the request whose conversation it continues, if there is one: its
@@ -130,7 +130,7 @@ func (rec *recording) turn(k, cached int, before []int) {
 	rec.chain(r, best)
 }
 
-// past is what a row needs to know until all is read.
+// past is the state of a row while the recording is read.
 type past struct {
 	owner    uint32
 	started  bool

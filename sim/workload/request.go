@@ -41,7 +41,8 @@ type Request struct {
 	Follows int64
 	Delay   int64
 
-	// Stalls are when its client reads nothing for so long that uma-serve pauses it, in order. Batch formation uma.
+	// Stalls are the pauses of its client, in order: it reads nothing for so long that uma-serve pauses the request.
+	// Batch formation uma.
 	Stalls []Stall
 	// Probes are the forks that its early-exit probe asked for, in order. Batch formation uma.
 	Probes []Probe
@@ -104,7 +105,7 @@ type Source interface {
 	Next(r *Request) bool
 }
 
-// Outcome is how a request ended.
+// Outcome is the kind of a request's end.
 type Outcome uint8
 
 const (

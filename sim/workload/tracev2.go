@@ -167,7 +167,7 @@ func v2Row(rec []string, groups map[string]int) (r Request, err error) {
 	return r, r.check()
 }
 
-// Served is how a request went, for a trace; times are microseconds on the trace's clock.
+// Served is the outcome of a request for a trace; times are microseconds on the trace's clock.
 type Served struct {
 	FirstUs, LastUs int64 // 0 = never
 	Status          string

@@ -1,3 +1,5 @@
+//go:build otlp
+
 // Package telemetrytest is an OpenTelemetry collector for tests: it keeps what it gets by OTLP over gRPC or HTTP, and
 // can refuse, hang or die.
 package telemetrytest

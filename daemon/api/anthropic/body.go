@@ -102,7 +102,7 @@ type request struct {
 	Effort   *string       `json:"reasoning_effort,omitempty"`
 	Format   *wireFormat   `json:"response_format,omitempty"`
 
-	left wire.Notes // what was left out
+	left wire.Notes // parts that were left out
 }
 
 type wireMessage struct {

@@ -52,9 +52,9 @@ func digest(f *api.Facts) string {
 type Served struct {
 	Name  string
 	Facts *api.Facts
-	Since time.Time // when the daemon started: the model's time where that of its file is unknown
+	Since time.Time // start of the daemon: the model's time if that of its file is unknown
 	// Of a loaded model.
-	Expires time.Time // when it will be unloaded; zero: never
+	Expires time.Time // time of its unload; zero: never
 }
 
 func (s *Served) size() int64 {

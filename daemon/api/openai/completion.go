@@ -14,7 +14,7 @@ import (
 type completion struct {
 	s *api.Server
 	w *api.Writer
-	// head is where headers are set, before the first write
+	// head takes the answer's headers, before the first write
 	head http.ResponseWriter
 	id   string // of the answer and of its first request, so that clients can pass it to why and cancel
 
@@ -184,7 +184,7 @@ func (c *completion) fail(e *api.Error) {
 	c.place().fail(c.w, e)
 }
 
-// place is where the body has the prompt.
+// place returns the place of the prompt in the body.
 func (o *object) place() place {
 	if o.chat {
 		return inMessages

@@ -108,7 +108,7 @@ type conversation struct {
 	declared []chatTool
 	tools    map[string]toolName // by the name that the model uses
 	calls    map[string]string   // names of earlier calls by id
-	left     wire.Notes          // what was left out
+	left     wire.Notes          // items that were left out
 
 	hostedSearch bool // OpenAI's servers were to search for deferred tools
 }

@@ -96,7 +96,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// naive is what Lookup must find, by trying every chain.
+// naive returns the length that Lookup must find, by trying every chain.
 func naive(all []*Node, ns format.Namespace, q []format.Token, whole bool) int {
 	best := 0
 	var walk func(end int, after format.Hash, owner format.Namespace)

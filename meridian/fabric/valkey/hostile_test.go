@@ -113,7 +113,7 @@ func (h *hostile) serve(c net.Conn) {
 	}
 }
 
-// replies are what a store may send to end a program that believes it.
+// replies are answers of a hostile store that would crash a client which trusts their lengths.
 var replies = map[string]func(io.Writer){
 	"a negative array":       say("*-5\r\n"),
 	"a negative map":         say("%-5\r\n"),
@@ -169,7 +169,7 @@ var replies = map[string]func(io.Writer){
 
 func say(s string) func(io.Writer) { b := []byte(s); return func(w io.Writer) { w.Write(b) } }
 
-// allocated is how many bytes the heap was asked for since the process began.
+// allocated returns the bytes allocated on the heap since the process began.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

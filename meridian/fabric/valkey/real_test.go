@@ -342,7 +342,7 @@ func BenchmarkServer(b *testing.B) {
 	fabrictest.Bench(b, func(b testing.TB) fabric.Fabric { return open(b, s.URL()) })
 }
 
-// BenchmarkServerFrames is what the daemon sees: frames through a guard, checksums included.
+// BenchmarkServerFrames measures pulls as the daemon makes them: frames through a guard, checksums included.
 func BenchmarkServerFrames(b *testing.B) {
 	s := redistest.Start(b)
 	g := fabric.NewGuard(open(b, s.URL()), fabric.GuardConfig{})

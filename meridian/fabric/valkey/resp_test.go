@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
 
-// command is what a client sends.
+// command returns a request in RESP, as a client sends it.
 func command(words ...string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {

@@ -38,9 +38,9 @@ const (
 	windowBytes = 8 << 20
 	// windowTimeout ends a window without progress when the caller set no deadline.
 	windowTimeout = 10 * time.Second
-	// chunkGrace is how much longer a piece lives than its manifest, which is written later.
+	// chunkGrace is added to the time to live of a piece, so that it outlives its manifest, which is written later.
 	chunkGrace = 10 * time.Minute
-	// replaced is how often a pull restarts because the value was replaced during it.
+	// replaced is the limit on attempts of a pull whose value is replaced during it.
 	replaced = 3
 )
 

@@ -23,9 +23,9 @@ type Server struct {
 	Images map[string]*Image // by "owner/name:tag"
 	// Download is the address that downloads are redirected to, such as http://cdn.test; "" = they are not redirected.
 	Download string
-	// Token is what requests for a repository must carry when the repository is gated.
+	// Token is the bearer token that requests for a gated repository must carry.
 	Token string
-	// Fault says what goes wrong with a request; nil, or a nil result, is nothing. It is called by many goroutines.
+	// Fault returns the fault to inject into a request; nil, or a nil result, is none. It is called by many goroutines.
 	Fault func(*http.Request) Fault
 	// Log is called with each request; nil = not.
 	Log func(*http.Request)

@@ -16,7 +16,7 @@ type block struct {
 	ref        int32  // requests that own it; > 0 = in use
 }
 
-// Seq is what one request owns.
+// Seq is the list of blocks that one request owns.
 type Seq struct {
 	ID     workload.Identity
 	blocks []int32
@@ -49,7 +49,7 @@ type Config struct {
 	Tier             Tier
 	HostBlocks       int
 	OffloadThreshold float64 // share of device blocks in use above which Offload moves free blocks out
-	// ReloadTicks is what bringing one block back costs, in microseconds.
+	// ReloadTicks is the time to bring one block back, in microseconds.
 	ReloadTicks int64
 }
 

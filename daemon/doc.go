@@ -1,0 +1,84 @@
+// Package daemon is the server: configuration, decode loop, HTTP APIs, start and shutdown.
+//
+// It has three main goroutines: the poller (package ipc) owns the sockets, intake renders and tokenizes, and the decode
+// loop owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
+//
+// # Where things are
+//
+// Options:
+//
+//	config.go         every option with its default and range, and with it --help and contrib/uma-serve.toml
+//	config_layers.go  which layer sets an option: command line, environment, file, default
+//	config_models.go  the options of one model, [models.NAME]
+//	config_print.go   --print-config
+//	modelname.go      which file -m and -hf serve
+//	load.go           whether a model fits into memory
+//
+// From a parsed request to one that the decode loop can run, on the intake goroutine:
+//
+//	waitroom.go       which user's request is refused when the server is full, and which is prepared next: answers
+//	                  before texts to embed and background requests
+//	loading.go        what requests hear while the model loads
+//	intake.go         the limit of an answer's length, context overflow, the seed
+//	prompt.go         how messages become a prompt: rendering, a continued message, tokenizing
+//	model.go          which chat template is used
+//	markers.go        a user's text never contains control tokens
+//	think_options.go  the template's thinking switch; a request's thinking options over the server's
+//	sampling.go       how bad words, text biases and DRY's breakers become tokens
+//	infill.go         fill-in-the-middle prompts (suffix, /infill)
+//	tools.go          tools in terms of the model's template
+//	embed.go, rank.go texts to embed; pairs of query and document
+//	tokencache.go     tokens of texts that were sent before
+//
+// Constrained answers:
+//
+//	forms.go          which grammars are compiled, cached and refused, by user
+//	compiling.go      which build runs now, and which requests wait for one
+//	form.go           when an answer is constrained, and which tokens need no logits row because only one can follow
+//	callform.go       when a tool call is constrained, and which ones cannot be
+//	headed.go         the same for models whose messages have headers (gpt-oss)
+//
+// The decode loop:
+//
+//	loop.go           the order of a step; endSlices verifies guesses by sampling their rows
+//	mailbox.go        commands of other goroutines
+//	think.go          probe rows, forks and forced tokens
+//	speculate.go      the limit of guesses; draft.go opens, checks and runs the draft model
+//	embed_loop.go     how many texts of one request run at once
+//	emit.go           what is sent to which client, and when; clients that do not read
+//	account.go        metrics of a step
+//	device.go         the turn of this engine process among others
+//	processors.go     compute threads beside other processes; power.go has --power
+//	calibration.go    the saved cost model
+//
+// Cells outside the pool:
+//
+//	store.go          host memory and disk
+//	remote.go         the fabric; frames.go has its frames, pull.go its reads
+//	offers.go         what is pushed to the fabric again, and when its values are renewed; pieces.go what it has
+//	thoughts.go       finished thoughts (--think-evict offload)
+//	price.go          the report of decisions to restore or to compute
+//
+// Questions:
+//
+//	why.go, kv_report.go, status.go   why, kv, info and health (stallAfter: when health says "stalled")
+//	kv_command.go, drop.go            kv drop, pin, unpin, save
+//	live.go           live views; live_sample.go what one shows and of whose requests; live_loop.go, live_ring.go the
+//	                  loop's side
+//	dump.go           metrics on SIGUSR1, the loop's state after a broken invariant
+//	telemetry.go      what a trace says of a request
+//
+// HTTP:
+//
+//	http.go           which paths exist; those of an API are its package's Routes (daemon/api)
+//	access.go         which owner a TCP client is, and who may ask over TCP
+//	bounded.go        how long a header and a body may take
+//	backend.go        requests of HTTP handlers to the poller
+//
+// The process:
+//
+//	server.go         start, drain, stop
+//	handler.go        the poller's side of requests, cancels and questions
+//	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
+//	door.go           the part of a daemon that a front (daemon/front) uses
+package daemon
