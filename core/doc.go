@@ -9,7 +9,7 @@
 //
 //  1. Handle each Input as it comes: arrivals, cancels, pauses, ready parts of a restore.
 //  2. Call Next(now). Carry out Step.Ops in order, tell the clients of Step.Ends, render Step.Histories.
-//  3. If Step.Batch is not empty: FillBatch, then Engine.Decode. With a draft model, before FillBatch: FillDraft,
+//  3. If Step.Plan.Batch is not empty: FillBatch, then Engine.Decode. With a draft model, before FillBatch: FillDraft,
 //     decode the draft model's batch, Drafted (or DraftFailed), until FillDraft returns false.
 //  4. Done(Result): the engine's outcome and time, and the results of the copies. It follows every Next.
 //  5. After a successful batch, for each of its slices, in order: Probed for a SliceProbe; Token, NoToken or
