@@ -1,0 +1,251 @@
+package config
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Section is a group of options under one heading of --help.
+type Section struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// sections declares every option once: name, llama-server's short name, default and help.
+func (c *Config) sections() []Section {
+	var out []Section
+	section := func(title string) *pflag.FlagSet {
+		fs := pflag.NewFlagSet(title, pflag.ContinueOnError)
+		fs.SortFlags = false
+		out = append(out, Section{title, fs})
+		return fs
+	}
+
+	fs := section("Model and engine")
+	fs.StringVarP(&c.Model, "model", "m", "", "`FILE|NAME` of the model to serve: a GGUF file, or a name such as "+
+		"qwen3:8b or hf.co/org/repo:Q4_K_M; uma-cli models lists the names (default: the built-in demonstration model)")
+	fs.StringVar(&c.HFRepo, "hf-repo", "", "serve the Hugging Face model `ORG/REPO[:QUANT]`; download it if it is "+
+		"not on disk (-hf)")
+	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: "+
+		"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
+	fs.BoolVar(&c.Offline, "offline", false, "never download: serve only models that are on disk")
+	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = "+
+		"the model's training context, which also limits the default")
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
+		"a Jinja file, or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
+	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
+	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
+	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
+	fs.IntVarP(&c.Threads, "threads", "t", 0, "maximum compute threads; 0 = one per fast physical core, within the "+
+		"CPU quota of the cgroup")
+	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
+	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, even while other processes "+
+		"occupy the processors")
+	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
+		"less energy per token) or auto (quiet on battery)")
+	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
+	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
+	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
+	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
+		"attention (-ctv)")
+	fs.BoolVar(&c.NoKVOffload, "no-kv-offload", false, "keep the KV cache in host memory even if layers are on the "+
+		"GPU: longer contexts, slower answers (-nkvo)")
+	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
+	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
+	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
+		"experts): less memory, slower prompts (-nr)")
+	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
+		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
+	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
+	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
+		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says)")
+	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "dimensions to which clients may shorten embeddings, "+
+		"for models trained for it (Matryoshka): numbers separated by commas, or any")
+
+	fs = section("Socket and limits")
+	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: "+
+		"$XDG_RUNTIME_DIR/uma-serve/uma.sock)")
+	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket file, octal")
+	fs.StringVar(&c.SocketGroup, "socket-group", "", "group of the socket file")
+	c.listenOptions(fs)
+	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
+	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
+	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
+	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "maximum prompt text of a request in bytes")
+	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of "+
+		"requests; 0 = as many as fit in the context")
+	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "time limit for an HTTP request's header, "+
+		"from its first byte; 0 = none")
+	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "time limit for an HTTP body, a frame or a line, "+
+		"from its first byte; 0 = none")
+	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = "+
+		"never (HTTP: 2m)")
+	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "close connections whose client reads nothing "+
+		"for this long, and cancel their requests; 0 = never")
+	fs.StringVar(&c.WhileLoading, "while-loading", LoadingWait, "requests that arrive while the model loads: wait "+
+		"(up to --max-queue) or refuse (with a retry hint)")
+
+	fs = section("Scheduling")
+	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
+	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()),
+		"policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking "+
+			"get the rest of each step. slo.target_tbt_ms overrides it per request")
+	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()),
+		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a "+
+			"background answer, in `ms`, even if answers miss their ITL target")
+	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
+	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: maximum "+
+		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
+	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive "+
+		"answer has waited this long for its next token, in `ms`; 0 = off")
+	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
+		"--parallel")
+	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "speculative decoding without a draft model: draft the "+
+		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
+		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
+		"the same")
+	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
+		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
+		"[models.NAME] table names the draft model of another one (-md)")
+	fs.IntVar(&c.DraftCtxSize, "draft-ctx-size", defaultDraftCtxSize, "KV cache size of --draft-model in `tokens`, "+
+		"shared by the requests that it drafts for; at most --ctx-size and its training context (-cd)")
+
+	fs = section("Thinking")
+	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
+		"off or on")
+	fs.IntVar(&c.ThinkBudget, "think-budget", -1, "maximum thinking `tokens` per answer; requests may ask for fewer. "+
+		"0 = no thinking, -1 = max_think_tokens of [meridian] (32768)")
+	fs.Var(textFlag{&c.Meridian.EarlyExit}, "early-exit", "default early exit from thinking: off, eat (when the "+
+		"answer has converged), rpdi (when the thinking drifts) or both")
+	fs.Var(&meridianFlag{c: c}, "meridian", "set a key of the file's [meridian] table, such as "+
+		"eat_ema_variance_threshold=0.001; repeatable")
+
+	fs = section("KV cache")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its "+
+		"first token")
+	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system "+
+		"(system prompts)")
+	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells,
+		"`tokens` per block in the KV block accounting")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload "+
+		"(keep them and copy them to the --fabric, or to a quarter of --cache-ram: a preempted request then gives up "+
+		"these cells first; they are restored before it continues) or drop (remove them when cells run low; changes "+
+		"answers)")
+	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and "+
+		"continue, instead of ending the answer with reason length")
+	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
+	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a `+
+		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
+	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: "+
+		"none); with [models.NAME] tables, each table's model has a subdirectory and other models store no snapshots")
+	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of a model's snapshots in --cache-dir")
+	fs.StringVar(&c.SlotSavePath, "slot-save-path", "", "`directory` for POST /slots/{id}?action=save of "+
+		"llama-server's API. A file holds the tokens of a slot; its KV cells go to --cache-ram and --cache-dir "+
+		"(default: none)")
+	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
+		"redis://host; for tests nixl-synth, mooncake-synth+URL. Put a URL with a password into UMA_FABRIC, because "+
+		"ps shows the command line")
+	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = the ttl of the URL")
+	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4,
+		"KV blocks to collect before a write to the fabric")
+
+	c.frontOptions(section("Several models"))
+
+	fs = section("Process")
+	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second,
+		"on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s "+
+			"at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
+	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
+	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
+	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
+	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
+		"--steps and run --uma-trace")
+	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
+		"(default: to the log)")
+	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
+		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
+	fs.DurationVar(&c.TelemetryInterval, "telemetry-interval", 10*time.Second,
+		"time between two exports of the metrics")
+	fs.Float64Var(&c.TelemetrySample, "telemetry-sample", 1,
+		"`share` of requests that are traced, 0…1; a request with "+
+			"a traceparent is traced if its client traces it")
+	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
+		"(default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); "+
+		"\"\" = none")
+	return out
+}
+
+// llamaNames maps other names of options to ours: llama-server's single-dash names of several letters, which pflag
+// would parse as several one-letter flags, and names that other servers use.
+var llamaNames = map[string]string{
+	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
+	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
+	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
+	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
+	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
+	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
+
+	"--scheduling-policy": "--policy",
+
+	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
+	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size",
+
+	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
+
+	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
+}
+
+// policyHelp describes sched.Policies for --help; a test checks that it is complete.
+const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks " +
+	"of a fixed time next to running answers), stock (as llama-server), " +
+	"pascal (thinking first, answers at reading speed) or meridian_static (fixed shares of each batch for answers " +
+	"and thinking; for comparisons only)"
+
+// NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
+func NormalizeArgs(args []string) []string {
+	out := make([]string, 0, len(args))
+	for i, a := range args {
+		if a == "--" {
+			return append(out, args[i:]...)
+		}
+		name, value, hasValue := strings.Cut(a, "=")
+		long, ok := llamaNames[name]
+		if !ok {
+			out = append(out, a)
+			continue
+		}
+		if hasValue {
+			long += "=" + value
+		} else if name == "-fa" && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
+			long += "=on"
+		}
+		out = append(out, long)
+	}
+	return out
+}
+
+// Choices are the values of the options that take one of several words, for Validate and shell completion.
+var Choices = map[string][]string{
+	"flash-attn":     {"auto", "on", "off"},
+	"kernels":        {"auto", "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"},
+	"power":          {PowerAuto, PowerFast, PowerQuiet},
+	"cache-type-k":   gguf.CacheTypes(),
+	"cache-type-v":   gguf.CacheTypes(),
+	"policy":         sched.Policies(),
+	"share-prefixes": {"off", "system"},
+	"speculate":      {speculateAuto, speculateOff},
+	"while-loading":  {LoadingWait, LoadingRefuse},
+	"think":          {"auto", "off", "on"},
+	"early-exit":     {"off", "eat", "rpdi", "both"},
+	"think-evict":    {"none", "offload", "drop"},
+	"pooling":        {"none", "mean", "cls", "last"},
+	"log-format":     {"text", "json"},
+	"log-level":      {"debug", "info", "warn", "error"},
+}
