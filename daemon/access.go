@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/webguard"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -57,10 +58,10 @@ type keyring interface {
 	Loaded() *apikeys.Keys // the same without that look
 }
 
-func newAccess(cfg *Config, log *slog.Logger, e *engine) (*access, error) {
+func newAccess(cfg *config.Config, log *slog.Logger, e *engine) (*access, error) {
 	a := &access{uid: uint32(os.Geteuid()), gid: os.Getegid(), groups: map[uint32]membership{}}
 	var err error
-	if a.mode, err = socketMode("listen-mode", cfg.ListenMode); err != nil {
+	if a.mode, err = config.ParseMode("listen-mode", cfg.ListenMode); err != nil {
 		return nil, err
 	}
 	if cfg.ListenGroup != "" {
@@ -323,7 +324,7 @@ func (s *Server) checkListeners() error {
 		if !ln.TCP().IsValid() {
 			continue
 		}
-		if err := s.cfg.mayListen(ln.TCP()); err != nil {
+		if err := s.cfg.MayListen(ln.TCP()); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -49,7 +49,7 @@ func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.FileFacts(path)
+	got, err := FileFacts(c, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 		got.Infill != nil {
 		t.Errorf("%+v", got)
 	}
-	if _, err := c.FileFacts(path + ".none"); err == nil {
+	if _, err := FileFacts(c, path+".none"); err == nil {
 		t.Error("a file that is not there")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -319,7 +320,7 @@ func (b backend) Await(ctx context.Context) error {
 	if b.model.Load() != nil {
 		return nil
 	}
-	if b.cfg.WhileLoading == loadingRefuse {
+	if b.cfg.WhileLoading == config.LoadingRefuse {
 		return (*api.Error)(b.stillLoading())
 	}
 	select {

@@ -5,12 +5,13 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // TestBodyBudget: unfinished bodies take a bounded amount of memory, per user and in all; a complete body releases it.
 func TestBodyBudget(t *testing.T) {
-	s := &Server{cfg: &Config{MaxFrameBytes: 1 << 20}}
+	s := &Server{cfg: &config.Config{MaxFrameBytes: 1 << 20}}
 	read := func() (int, *wire.Error) {
 		body, e := s.readBody(httptest.NewRecorder(),
 			httptest.NewRequest("POST", "/v1/completions", bytes.NewReader(make([]byte, 1<<20))))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -28,7 +29,7 @@ func TestRefusedCacheDir(t *testing.T) {
 	used := filepath.Join(dir, "used")
 	r := serve(t, fake.Config{}, "--cache-ram", "1MiB", "--cache-dir", used)
 	for _, refused := range []string{file, filepath.Join(file, "below"), open, readOnly, used} {
-		fs, cfg, _ := NewFlagSet()
+		fs, cfg, _ := config.NewFlagSet()
 		if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(dir, "s"), "--cache-dir",
 			refused}); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/blake3"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -32,7 +33,7 @@ type calibration struct {
 const saveEvery = time.Minute
 
 // openCalibration reads the cost model that an earlier run saved.
-func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) *calibration {
+func openCalibration(cfg *config.Config, modelPath string, m *model, log *slog.Logger) *calibration {
 	c := &calibration{log: log, saved: time.Now()}
 	c.origin = snapshotOrigin{build: m.caps.EngineBuild, typeK: m.info.KVTypeK, typeV: m.info.KVTypeV}
 	sum, err := snapshot.Fingerprint(modelFiles(modelPath), "flash_attn="+cfg.FlashAttn)

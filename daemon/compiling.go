@@ -214,7 +214,7 @@ func (s *Server) unpark(jobs []job) {
 // after their compilation.
 func (s *Server) whyCompiling(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
 	list := s.forms.why(func(r *request) bool {
-		return (r.Owner == uid || s.cfg.privileged(uid)) && (q.Request == "" || r.wireID == q.Request)
+		return (r.Owner == uid || s.cfg.Privileged(uid)) && (q.Request == "" || r.wireID == q.Request)
 	}, now)
 	slices.SortFunc(list, func(a, b wire.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
 	list = append(list, rep.Requests...)

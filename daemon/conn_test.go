@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -246,7 +247,7 @@ type loading struct {
 
 func serveLoading(t *testing.T, advance func(time.Duration), args ...string) *loading {
 	t.Helper()
-	fs, cfg, _ := NewFlagSet()
+	fs, cfg, _ := config.NewFlagSet()
 	if err := fs.Parse(append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"),
 		"--progress=false"}, args...)); err != nil {
 		t.Fatal(err)
@@ -462,7 +463,7 @@ func TestSocketAnswersWhileDraining(t *testing.T) {
 // TestDisplacedCompletionIsToldWhy: an HTTP client whose connection makes way while its request runs reads a JSON
 // error.
 func TestDisplacedCompletionIsToldWhy(t *testing.T) {
-	c := backend{&Server{cfg: &Config{MaxSessions: 7}, metrics: newTestMetrics()}}
+	c := backend{&Server{cfg: &config.Config{MaxSessions: 7}, metrics: newTestMetrics()}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(ipc.ErrDisplaced)
 	e := c.lost(ctx, net.ErrClosed)

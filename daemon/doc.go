@@ -1,4 +1,4 @@
-// Package daemon is the server: configuration, decode loop, HTTP APIs, start and shutdown.
+// Package daemon is the server: decode loop, HTTP APIs, start and shutdown. Its options are in package config.
 //
 // It has three main goroutines: the poller (package ipc) owns the sockets, intake renders and tokenizes, and the decode
 // loop owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
@@ -7,12 +7,9 @@
 //
 // Options:
 //
-//	config.go         every option with its default and range, and with it --help and contrib/uma-serve.toml
-//	config_layers.go  which layer sets an option: command line, environment, file, default
-//	config_models.go  the options of one model, [models.NAME]
-//	config_print.go   --print-config
-//	modelname.go      which file -m and -hf serve
-//	load.go           whether a model fits into memory
+//	config/           every option, its layers and range; which file a model's name means, and whether it fits
+//	options.go        the options as the configurations of the scheduler, the core and the engine
+//	load.go           warnings at start, and the progress of a load
 //
 // From a parsed request to one that the decode loop can run, on the intake goroutine:
 //
@@ -21,7 +18,7 @@
 //	loading.go        what requests hear while the model loads
 //	intake.go         the limit of an answer's length, context overflow, the seed
 //	prompt.go         how messages become a prompt: rendering, a continued message, tokenizing
-//	model.go          which chat template is used
+//	model.go          the loaded model, and what its chat template can do
 //	markers.go        a user's text never contains control tokens
 //	think_options.go  the template's thinking switch; a request's thinking options over the server's
 //	sampling.go       how bad words, text biases and DRY's breakers become tokens

@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -28,7 +29,7 @@ type Door struct {
 
 // OpenDoor binds the sockets. r decides which process serves a connection; of the requests that the front answers
 // itself, h serves those of the framed protocol and routes those over HTTP.
-func OpenDoor(cfg *Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes http.Handler) (*Door, error) {
+func OpenDoor(cfg *config.Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes http.Handler) (*Door, error) {
 	s, err := newServer(cfg, log, parts{handler: h, router: r, routes: routes})
 	if err != nil {
 		return nil, err
@@ -70,12 +71,12 @@ func (d *Door) Metrics() *metrics.Metrics { return d.s.metrics }
 func (d *Door) Drain() { d.s.draining.Store(true) }
 
 // StartOf returns the start message for an engine process with this configuration: options, sockets and API keys.
-func (d *Door) StartOf(c *Config) (EngineStart, error) {
-	config, sources, err := c.passOn()
+func (d *Door) StartOf(c *config.Config) (EngineStart, error) {
+	options, sources, err := c.Encode()
 	if err != nil {
 		return EngineStart{}, err
 	}
-	st := EngineStart{Config: config, Sources: sources, Socket: d.s.socket(), Listen: d.s.listen(),
+	st := EngineStart{Config: options, Sources: sources, Socket: d.s.socket(), Listen: d.s.listen(),
 		Listeners: d.s.infoListeners(), Sandbox: c.Sandbox}
 	if d.s.access.keys != nil {
 		st.Keys = d.s.access.keys.Keys().Digests()
@@ -127,7 +128,7 @@ func (d *Door) Info() wire.Info { return d.s.info() }
 func (d *Door) Owner(uid uint32) string { return d.s.access.ownerName(uid) }
 
 // Privileged reports whether a user may look at all requests and prefixes.
-func (d *Door) Privileged(uid uint32) bool { return d.s.cfg.privileged(uid) }
+func (d *Door) Privileged(uid uint32) bool { return d.s.cfg.Privileged(uid) }
 
 // Fail answers an HTTP request with an error in the form of the API that its path belongs to.
 func (d *Door) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {

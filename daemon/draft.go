@@ -1,20 +1,13 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -22,14 +15,6 @@ import (
 // The draft model (--draft-model): a second engine in the process that guesses the next tokens of answers. In each
 // step, package sched decides which guesses it computes, and package core keeps its sequences; here it is opened,
 // checked and run.
-
-const (
-	defaultDraftCtxSize = 8192 // --draft-ctx-size
-	// draftSequences is the most requests for which the draft model guesses at once.
-	draftSequences = 16
-	// draftBatch is the largest batch of one of its Decodes, in tokens.
-	draftBatch = 512
-)
 
 // draftModel is an open draft model. The decode loop owns it once it runs, except for the fields that info reads.
 type draftModel struct {
@@ -44,93 +29,17 @@ type draftModel struct {
 	failed atomic.Bool
 }
 
-// draftCells returns the size of the draft model's KV cache, in tokens.
-func (c *Config) draftCells(path string) int {
-	n := c.DraftCtxSize
-	if c.CtxSize > 0 {
-		n = min(n, max(c.CtxSize, minCtxSize))
-	}
-	if info, err := gguf.Inspect(path); err == nil && info.TrainContext >= minCtxSize {
-		n = min(n, int(info.TrainContext))
-	}
-	return n
-}
-
-// draftOptions returns the options with which the draft model's engine is opened.
-func (c *Config) draftOptions() runtime.Options {
-	return runtime.Options{
-		ModelPath: c.DraftModel, ContextTokens: c.draftCells(c.DraftModel), Batch: min(draftBatch, c.BatchSize),
-		MicroBatch: min(draftBatch, c.UBatchSize), Sequences: min(draftSequences, c.Parallel), Threads: c.Threads,
-		ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
-		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
-	}
-}
-
-// draftNeed returns the memory that the draft model takes; none without one, or if its file cannot be read, which the
-// engine reports later.
-func (c *Config) draftNeed(p gguf.Processor) (n gguf.Need) {
-	if c.DraftModel == "" || c.noDraft() != "" {
-		return n
-	}
-	info, err := gguf.Inspect(c.DraftModel)
-	if err != nil {
-		return n
-	}
-	var r gguf.Repacking
-	if !c.NoRepack {
-		r = info.Repacked(p)
-	}
-	n, _ = info.Need(int64(c.draftCells(c.DraftModel)), "f16", "f16", r)
-	return n
-}
-
-// noDraft returns the reason why the options leave a draft model unused, "" if it is used.
-func (c *Config) noDraft() string {
-	if n, err := c.speculation(); err == nil && n == 0 {
-		return "--speculate is off"
-	}
-	return ""
-}
-
-// locateDraft replaces a name in --draft-model by the path of the file that it stands for.
-func (c *Config) locateDraft(ctx context.Context, log *slog.Logger) error {
-	if c.DraftModel == "" || store.IsPath(c.DraftModel) {
-		return nil
-	}
-	st, err := os.Stat(c.DraftModel)
-	if err == nil && !st.IsDir() {
-		return nil
-	}
-	catalog, err := store.New(c.ModelsDir, nil).Scan(ctx)
-	if err != nil {
-		return err
-	}
-	m, err := catalog.Resolve(c.DraftModel)
-	if err == nil {
-		err = m.Whole()
-	}
-	switch {
-	case err == nil:
-		log.Info("draft model", "name", m.ID(), "from", string(m.Place), "file", m.Path())
-		c.DraftModel = m.Path()
-		return nil
-	case errors.Is(err, store.ErrName), strings.HasSuffix(strings.ToLower(c.DraftModel), ".gguf"):
-		return nil // a path: opening the file reports any error
-	}
-	return fmt.Errorf("--draft-model: %w; uma-cli models lists what there is, uma-cli pull downloads a model", err)
-}
-
 // openDraft opens the draft model, nil without one or where it is of no use.
 func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*draftModel, error) {
 	path := s.cfg.DraftModel
 	if path == "" {
 		return nil, nil
 	}
-	if why := s.cfg.noDraft(); why != "" {
+	if why := s.cfg.NoDraft(); why != "" {
 		s.log.Warn("the draft model is not loaded", "file", path, "reason", why)
 		return nil, nil
 	}
-	o := s.cfg.draftOptions()
+	o := draftOptions(s.cfg)
 	o.Progress = func(float32) bool { return !quit.Load() }
 	eng, err := open(o)
 	if err != nil {
@@ -234,14 +143,6 @@ func (d *draftModel) info() *wire.InfoDraft {
 	m, c := d.eng.Model(), d.eng.Capabilities()
 	return &wire.InfoDraft{Name: m.Name, Path: m.Path, Description: m.Description, ContextTokens: c.ContextTokens,
 		Sequences: c.MaxSequences, Bytes: d.bytes(), Failed: d.failed.Load()}
-}
-
-// AbsoluteModels makes paths of files absolute, for a process with another working directory.
-func (c *Config) AbsoluteModels() (err error) {
-	if c.Model, err = filepath.Abs(c.Model); err == nil && c.DraftModel != "" {
-		c.DraftModel, err = filepath.Abs(c.DraftModel)
-	}
-	return err
 }
 
 // logDraft logs the draft model, and why it makes no guesses if it does not.

@@ -16,11 +16,10 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
-	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -310,8 +309,8 @@ func TestDraftModelThatDoesNotFit(t *testing.T) {
 		"an encoder":   {draft: fake.Config{Encoder: true}, want: []string{"small.gguf", "cannot be a draft model"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs, cfg, _ := NewFlagSet()
-			if err := fs.Parse(NormalizeArgs([]string{"--model", "big.gguf", "-md", "small.gguf", "--socket",
+			fs, cfg, _ := config.NewFlagSet()
+			if err := fs.Parse(config.NormalizeArgs([]string{"--model", "big.gguf", "-md", "small.gguf", "--socket",
 				filepath.Join(t.TempDir(), "s"), "--progress=false"})); err != nil {
 				t.Fatal(err)
 			}
@@ -350,96 +349,6 @@ func TestDraftModelWithoutSpeculation(t *testing.T) {
 	r := serveDraft(t, fake.Config{}, fake.Config{}, "--speculate", "off")
 	if r.draft != nil || r.info().Draft != nil {
 		t.Error("the draft model is loaded although --speculate is off")
-	}
-}
-
-// TestDraftModelOfATable: --draft-model is the default model's; a table sets that of its model.
-func TestDraftModelOfATable(t *testing.T) {
-	file := write(t, "draft-model = \"global\"\n[models.a]\nmodel = \"/a\"\n[models.b]\nmodel = \"/b\"\n"+
-		"draft-model = \"mine\"\n[models.c]\nmodel = \"/c\"\n")
-	for _, c := range []struct {
-		args       []string
-		a, b, c, f string
-	}{
-		{nil, "global", "mine", "", ""},
-		{[]string{"-m", "c"}, "", "mine", "global", ""},
-		{[]string{"-m", "b"}, "", "mine", "", ""},
-		{[]string{"-m", "b", "--draft-model", "flag"}, "", "flag", "", ""},
-		{[]string{"--draft-model", "flag"}, "flag", "mine", "", ""},
-		{[]string{"--model-draft", "flag", "-m", "/other"}, "", "mine", "", ""},
-	} {
-		cfg, err := load(t, NormalizeArgs(append([]string{"--config", file}, c.args...)), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for i := range cfg.Models {
-			m, err := cfg.ForModel(&cfg.Models[i])
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, m.DraftModel)
-		}
-		found, err := cfg.ForFound("found", "/found")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got = append(got, found.DraftModel); !slices.Equal(got, []string{c.a, c.b, c.c, c.f}) {
-			t.Errorf("%q: the draft models are %q", c.args, got)
-		}
-	}
-}
-
-// TestDraftModelByName: --draft-model takes the names that --model takes.
-func TestDraftModelByName(t *testing.T) {
-	dir, _ := modelsFolder(t)
-	log := slog.New(slog.DiscardHandler)
-	for name, want := range map[string]string{"mine": filepath.Join(dir, "mine.gguf"), "./x": "./x",
-		"none.gguf": "none.gguf"} {
-		c := &Config{Model: "/m", ModelsDir: dir, DraftModel: name}
-		if err := c.Locate(t.Context(), log); err != nil || c.DraftModel != want {
-			t.Errorf("%s is %q, %v", name, c.DraftModel, err)
-		}
-	}
-	c := &Config{Model: "/m", ModelsDir: dir, DraftModel: "nowhere"}
-	if err := c.Locate(t.Context(), log); err == nil || !strings.Contains(err.Error(), "--draft-model") ||
-		!strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestDraftModelIsCounted: the draft model is part of the memory that its model's process is expected to take, and that
-// process may read its file.
-func TestDraftModelIsCounted(t *testing.T) {
-	model, draft := ggufgen.Cached(t, ggufgen.Tiny()), ggufgen.Cached(t, ggufgen.TinyCopies())
-	c, err := load(t, []string{"-m", model, "--draft-model", draft, "--ctx-size", "1024", "--gpu-layers", "0",
-		"--cache-ram", "0"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	alone := *c
-	alone.DraftModel = ""
-	with, err1 := c.Estimate()
-	without, err2 := alone.Estimate()
-	need := c.draftNeed(c.processor())
-	if err1 != nil || err2 != nil || need.Weights == 0 || need.KV == 0 || with-without != int64(need.Total()) {
-		t.Errorf("%d bytes with the draft model, %d without; it needs %+v; %v, %v", with, without, need, err1, err2)
-	}
-	p := gguf.Processor{}
-	least := int64(c.draftNeed(p).Anonymous(true))
-	for least += 512; alone.checkMemory(model, least, p) != nil; least += 512 {
-	}
-	if err := c.checkMemory(model, least, p); err == nil || !strings.Contains(err.Error(), "the draft model") {
-		t.Errorf("%d bytes: %v", least, err)
-	}
-	if err := c.checkMemory(model, 2*least, p); err != nil {
-		t.Errorf("%d bytes: %v", 2*least, err)
-	}
-	if c.Speculate = "off"; c.draftNeed(p).Total() != 0 {
-		t.Error("a draft model that is not loaded is counted")
-	}
-	if read := c.SandboxPolicy().Read; !slices.Contains(read, draft) {
-		t.Errorf("the process may read %q", read)
 	}
 }
 

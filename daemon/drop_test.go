@@ -353,16 +353,3 @@ func TestStopWithASlowStore(t *testing.T) {
 		}
 	}
 }
-
-// TestShutdownShares: the parts of --shutdown-timeout never exceed it.
-func TestShutdownShares(t *testing.T) {
-	for _, total := range []time.Duration{0, time.Millisecond, time.Second, 30 * time.Second, time.Hour} {
-		for _, durable := range []bool{false, true} {
-			c := Config{ShutdownTimeout: total}
-			requests, stores := c.shutdownShares(durable)
-			if requests < total/2 || stores < 0 || requests+stores > total || durable != (stores > 0) && total > 0 {
-				t.Errorf("%v, durable %v: %v and %v", total, durable, requests, stores)
-			}
-		}
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -60,8 +61,8 @@ func TestStateDump(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", dir)
 	t.Setenv("HOME", dir)
 	dir = stateFolder()
-	cfg := Config{Model: "model.gguf"}
-	if !slices.Contains(cfg.SandboxPolicy().Write, dir) {
+	cfg := config.Config{Model: "model.gguf"}
+	if !slices.Contains(SandboxPolicy(&cfg).Write, dir) {
 		t.Errorf("an engine process may not write to %s", dir)
 	}
 	r := serve(t, fake.Config{})

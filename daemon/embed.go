@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/pooling"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -34,7 +33,7 @@ type embedder struct {
 
 // newEmbedder combines the properties of the engine and of the model's file with the options. The error names an
 // option.
-func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
+func newEmbedder(cfg *config.Config, eng runtime.Engine) (*embedder, error) {
 	info, caps, v := eng.Model(), eng.Capabilities(), eng.Vocab()
 	e := &embedder{pooling: info.Pooling, longest: caps.ContextTokens, width: info.Embedding}
 	if cfg.Pooling != "" {
@@ -55,7 +54,7 @@ func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 		e.longest-- // the scheduler keeps a cell for the next token of every request
 	}
 	var err error
-	if e.sizes, e.any, err = cfg.embeddingSizes(); err != nil {
+	if e.sizes, e.any, err = cfg.ShorterEmbeddings(); err != nil {
 		return nil, err
 	}
 	if n := slices.Max(append(e.sizes, 0)); n > e.width {
@@ -74,23 +73,6 @@ func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
 		}
 	}
 	return e, nil
-}
-
-// embeddingSizes returns the value of --embedding-sizes: numbers, or all.
-func (c *Config) embeddingSizes() (sizes []int, all bool, err error) {
-	if c.EmbeddingSizes == "" || c.EmbeddingSizes == "any" {
-		return nil, c.EmbeddingSizes == "any", nil
-	}
-	for word := range strings.SplitSeq(c.EmbeddingSizes, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil || n < 1 || n > wire.MaxDimensions {
-			return nil, false,
-				fmt.Errorf(`--embedding-sizes is %q; it must be numbers of 1…%d with commas between them, or "any"`,
-					c.EmbeddingSizes, wire.MaxDimensions)
-		}
-		sizes = append(sizes, n)
-	}
-	return sizes, false, nil
 }
 
 // check returns the error with which w is refused, nil if it can be served.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/connstate"
@@ -62,7 +63,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	if err := json.Unmarshal(m.Body, &e.start); err != nil {
 		return fmt.Errorf("read what the front asks for: %w", err)
 	}
-	cfg, err := passedConfig(e.start.Config, e.start.Sources)
+	cfg, err := config.Decode(e.start.Config, e.start.Sources)
 	if err != nil {
 		return err
 	}
@@ -287,7 +288,7 @@ func (e *engine) loading(fraction float32) {
 // ready tells the front that requests are answered, and when no step ends, which after --step-timeout ends the process.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
-	if e.box != nil && s.cfg.GPULayers != 0 && hasDeviceBackend() &&
+	if e.box != nil && s.cfg.GPULayers != 0 && config.HasDeviceBackend() &&
 		(m.caps.Device == runtime.DeviceCPU || m.caps.Device == runtime.DeviceFake) {
 		s.log.Warn("a backend for graphics processors is beside the program, and none of them was found: " +
 			"--sandbox=false tells whether the confinement of the engine process is the cause")

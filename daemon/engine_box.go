@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 )
@@ -24,17 +25,17 @@ var deviceFiles = []string{
 }
 
 // policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
-func (e *engine) policy(cfg *Config) sandbox.Policy {
-	p := cfg.SandboxPolicy()
+func (e *engine) policy(cfg *config.Config) sandbox.Policy {
+	p := SandboxPolicy(cfg)
 	p.Supervise = func(fd int) error { return e.link.Send(LinkSupervise, 0, fd) }
 	return p
 }
 
 // SandboxPolicy returns the file and network access that an engine process with this configuration needs. Model must be
 // a file. It creates the folders that are missing.
-func (c *Config) SandboxPolicy() sandbox.Policy {
+func SandboxPolicy(c *config.Config) sandbox.Policy {
 	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"},
-		List: []string{backendDir()}}
+		List: []string{config.BackendDir()}}
 	p.Read = append(p.Read, modelFiles(c.Model)...)
 	if c.DraftModel != "" {
 		p.Read = append(p.Read, modelFiles(c.DraftModel)...)
@@ -65,8 +66,8 @@ func (c *Config) SandboxPolicy() sandbox.Policy {
 		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
 			"/usr/share/ca-certificates")
 	}
-	if c.GPULayers != 0 && hasDeviceBackend() {
-		p.Read = append(p.Read, "/usr", "/lib", "/lib64", "/opt", "/etc", "/proc", "/sys", backendDir())
+	if c.GPULayers != 0 && config.HasDeviceBackend() {
+		p.Read = append(p.Read, "/usr", "/lib", "/lib64", "/opt", "/etc", "/proc", "/sys", config.BackendDir())
 		p.Write = append(p.Write, deviceFiles...)
 		if dir, err := os.UserCacheDir(); err == nil { // compiled kernels
 			folder(filepath.Join(dir, "nv"))

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/daemon/config"
 )
 
 // TestModelFiles: an engine process may read every file of a split model, and no more.
@@ -30,5 +32,17 @@ func TestModelFiles(t *testing.T) {
 		if got := modelFiles(file(path)); !slices.Equal(got, list) {
 			t.Errorf("%s: %q, want %q", path, got, list)
 		}
+	}
+}
+
+// TestSandboxPolicy: an engine process may read the file of its draft model, and uses the network for telemetry.
+func TestSandboxPolicy(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // for the folders that it creates
+	p := SandboxPolicy(&config.Config{Model: "/m", DraftModel: "/draft", Telemetry: "grpc://collector"})
+	if !slices.Contains(p.Read, "/draft") || !p.Network {
+		t.Errorf("%+v", p)
+	}
+	if SandboxPolicy(&config.Config{Model: "/m"}).Network {
+		t.Error("the process may use the network, which nothing needs")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -36,7 +37,7 @@ func serveModel(t *testing.T, path string, args ...string) *running {
 
 func serveModelParts(t *testing.T, path string, p parts, args ...string) *running {
 	t.Helper()
-	fs, c, _ := NewFlagSet()
+	fs, c, _ := config.NewFlagSet()
 	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "1",
 		"-c", "2048", "--cache-ram", "256MiB"}, args...)
 	if err := fs.Parse(args); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -24,17 +25,17 @@ func fileOf(h *store.Header) api.File {
 
 // ListedFacts returns the facts for lists of models, from the header of the file at path as package store has read it.
 // If the header is unreadable, the file's size, time and digest are still known.
-func (c *Config) ListedFacts(path string, h *store.Header) *api.Facts {
+func ListedFacts(c *config.Config, path string, h *store.Header) *api.Facts {
 	f := &api.Facts{Asleep: true, File: fileOf(h)}
 	f.Model.Path = path
 	if h.Architecture != "" {
-		f.Model.ModelInfo, f.Context = c.modelInfo(path, &h.Info), c.cells(&h.Info)
+		f.Model.ModelInfo, f.Context = modelInfo(c, path, &h.Info), c.Cells(&h.Info)
 	}
 	return f
 }
 
 // FileFacts returns all facts about the model at path, which is not loaded, from its header and the options.
-func (c *Config) FileFacts(path string) (*api.Facts, error) {
+func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	info, err := gguf.Inspect(path)
 	if err != nil {
 		return nil, err
@@ -44,11 +45,11 @@ func (c *Config) FileFacts(path string) (*api.Facts, error) {
 		return nil, err
 	}
 	f := &api.Facts{
-		Asleep: true, File: fileOf(&h), Context: c.cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
+		Asleep: true, File: fileOf(&h), Context: c.Cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed,
 	}
 	m := &f.Model
-	m.ModelInfo, m.Thinks, m.ThinkSwitch = c.modelInfo(path, &info), len(info.Think) > 0, []string{}
+	m.ModelInfo, m.Thinks, m.ThinkSwitch = modelInfo(c, path, &info), len(info.Think) > 0, []string{}
 	for _, t := range info.Special {
 		switch t.Role {
 		case "bos":
@@ -66,7 +67,7 @@ func (c *Config) FileFacts(path string) (*api.Facts, error) {
 	if info.Encoder {
 		return f, nil
 	}
-	text, source, err := chatTemplate(c, info.ChatTemplate, func(s string) bool { return info.Token(s) >= 0 })
+	text, source, err := c.TemplateFor(info.ChatTemplate, func(s string) bool { return info.Token(s) >= 0 })
 	if err != nil {
 		return nil, err
 	}
@@ -80,19 +81,8 @@ func (c *Config) FileFacts(path string) (*api.Facts, error) {
 	return f, nil
 }
 
-// cells returns the size of the KV cache with which the model is served, in cells.
-func (c *Config) cells(info *gguf.Info) int {
-	switch {
-	case c.CtxSize == 0:
-		return int(info.Limited(info.TrainContext))
-	case c.given("ctx-size") || c.CtxSize != defaultCtxSize:
-		return int(info.Limited(int64(c.CtxSize)))
-	}
-	return int(info.Context())
-}
-
 // modelInfo returns the ModelInfo that the engine would report for a model, as far as its header has the facts.
-func (c *Config) modelInfo(path string, info *gguf.Info) runtime.ModelInfo {
+func modelInfo(c *config.Config, path string, info *gguf.Info) runtime.ModelInfo {
 	name := info.Name
 	if name == "" {
 		name = strings.TrimSuffix(filepath.Base(path), ".gguf")

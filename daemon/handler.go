@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -62,7 +63,7 @@ func (s *Server) refusal() *wire.Error {
 	switch {
 	case s.draining.Load():
 		return shuttingDown()
-	case s.cfg.WhileLoading == loadingRefuse && s.loop.Load() == nil:
+	case s.cfg.WhileLoading == config.LoadingRefuse && s.loop.Load() == nil:
 		return s.stillLoading()
 	}
 	return nil

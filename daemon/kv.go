@@ -4,38 +4,11 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sched"
 )
-
-// kvSequences returns the number of sequence ids to open the engine with: one for each request, the rest for cached
-// prefixes. A recurrent model allocates a whole state per id and gets few.
-func (c *Config) kvSequences(path string) int {
-	info, err := gguf.Inspect(path)
-	return core.Sequences(c.Parallel, !c.NoPrefixCache && (err != nil || !info.Recurrent))
-}
-
-// core returns the core's configuration for an open engine.
-func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sched.CostState) core.Config {
-	cc := core.Config{
-		Sched:     c.scheduler(caps),
-		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens,
-		ShareSystem:    c.SharePrefixes == "system",
-		NoPrefixCache:  c.NoPrefixCache,
-		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
-		ThinkEvict: c.ThinkEvict,
-		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
-	}
-	cc.Sched.Cost = cost
-	if info.Encoder {
-		cc.Sched.Cells = c.encoderCells(caps)
-	}
-	return cc
-}
 
 // carryOut executes a step's operations on the engine and the stores, in order, and records the copies in l.result.
 func (l *loop) carryOut(ops []core.Op) {

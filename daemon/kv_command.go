@@ -22,7 +22,7 @@ const minHash = 4
 // kvDo carries out q on behalf of uid. If drop is not nil, the caller runs stores.drop(drop, done) on another goroutine
 // before it answers with done.
 func (l *loop) kvDo(q wire.KVQuestion, uid uint32) (done *wire.KVDone, drop *dropJob, err error) {
-	operator, all := l.cfg.privileged(uid), q.Target == "all"
+	operator, all := l.cfg.Privileged(uid), q.Target == "all"
 	targets := l.kvTargets(q.Target, uid, operator)
 	switch {
 	case all:

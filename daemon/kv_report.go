@@ -37,7 +37,7 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	if l.stores.cache != nil {
 		rep.Snapshots = l.stores.cache.Stats().Snapshots
 	}
-	all := l.cfg.privileged(uid)
+	all := l.cfg.Privileged(uid)
 	age := func(t kvsnap.Instant) float64 { return wire.Ms(time.Duration(l.instant(now)) - time.Duration(t)) }
 	for _, e := range l.core.Tree().Entries(nil) {
 		if e.NS != uid && !all {

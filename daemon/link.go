@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -86,24 +85,6 @@ const (
 	EngineReady   = "ready"
 	EngineFailed  = "failed"
 )
-
-// passOn returns c as JSON for an engine process, with the source of each option.
-func (c *Config) passOn() (config json.RawMessage, sources map[string]string, err error) {
-	if config, err = json.Marshal(c); err != nil {
-		return nil, nil, fmt.Errorf("pass on the configuration: %w", err)
-	}
-	return config, c.layers.source, nil
-}
-
-// passedConfig is the inverse of passOn.
-func passedConfig(config json.RawMessage, sources map[string]string) (*Config, error) {
-	_, c, _ := NewFlagSet()
-	if err := json.Unmarshal(config, c); err != nil {
-		return nil, fmt.Errorf("read the configuration of the front: %w", err)
-	}
-	c.layers.source = sources
-	return c, nil
-}
 
 // FrontServes reports whether a front answers an HTTP request itself: one about all models or about the daemon, about
 // facts from a model's file, or about a stored response, a stream or an answer without its model's name.

@@ -172,7 +172,7 @@ func (s *Server) liveEvents(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	operator := s.cfg.privileged(peer.UID)
+	operator := s.cfg.Privileged(peer.UID)
 	v, ok := s.live.add(s, peer.UID, operator)
 	if !ok {
 		s.httpError(w, r, &wire.Error{Code: wire.SessionLimit, RetryAfter: 5 * time.Second, Message: fmt.Sprintf(

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -34,7 +35,7 @@ type loop struct {
 	aside sync.Mutex
 	over  bool // the loop has ended; owned by who holds aside
 
-	cfg       *Config
+	cfg       *config.Config
 	log       *slog.Logger
 	eng       runtime.Engine
 	draft     *draftModel        // nil: there is none
@@ -127,7 +128,7 @@ type loopState struct {
 	requests atomic.Int64 // live requests, queued ones included
 }
 
-func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *model) *loop {
+func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *model) *loop {
 	l := &loop{
 		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, m: m,
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/toolcall"
@@ -44,7 +45,7 @@ type model struct {
 	file         func() api.File            // facts about the model's file, read on first use
 }
 
-func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
+func newModel(cfg *config.Config, eng runtime.Engine) (*model, error) {
 	v := eng.Vocab()
 	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v, think: &cfg.Meridian}
 	// llama.cpp writes "llama ?B Q8_0" for a model whose size it does not list.
@@ -80,7 +81,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 		return m, nil
 	}
 	has := func(s string) bool { return v.Find(s) != runtime.NoToken }
-	text, source, err := chatTemplate(cfg, v.ChatTemplate(), has)
+	text, source, err := cfg.TemplateFor(v.ChatTemplate(), has)
 	if err != nil {
 		return nil, err
 	}
@@ -127,27 +128,6 @@ func (m *model) endOfTurn() string {
 		return ""
 	}
 	return found[1]
-}
-
-// chatTemplate returns the chat template and its origin: --chat-template, the model's file, or the built-in template
-// that fits the vocabulary.
-func chatTemplate(cfg *Config, own string, has func(token string) bool) (text, source string, err error) {
-	if name := cfg.ChatTemplate; name != "" {
-		text, isBuiltin, err := loadTemplate(name)
-		if err != nil {
-			return "", "", fmt.Errorf("--chat-template is %q; %w", name, err)
-		}
-		if isBuiltin {
-			return text, "built-in " + name + " (--chat-template)", nil
-		}
-		return text, name + " (--chat-template)", nil
-	}
-	if own != "" {
-		return own, "the model's own", nil
-	}
-	name := chattmpl.ForVocab(has)
-	text, _ = chattmpl.Builtin(name)
-	return text, "built-in " + name + " (the model has none)", nil
 }
 
 // specials returns the texts of the BOS and EOS tokens, "" for a token that the vocabulary lacks.

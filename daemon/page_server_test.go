@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -28,7 +29,7 @@ func TestPageServer(t *testing.T) {
 	if socket == "" {
 		t.Skip("UMA_PAGE_SOCKET is not set: scripts/page-check.sh sets it")
 	}
-	fs, c, _ := NewFlagSet()
+	fs, c, _ := config.NewFlagSet()
 	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "524288",
 		"--speculate", "off", "--parallel", "8"}); err != nil {
 		t.Fatal(err)

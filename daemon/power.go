@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cpus"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -73,7 +74,7 @@ func (w *powerWatch) look() {
 	}
 	w.s.metrics.SetPower(p)
 	mode := w.s.cfg.Power
-	quiet := mode == powerQuiet || mode == powerAuto && p.OnBattery
+	quiet := mode == config.PowerQuiet || mode == config.PowerAuto && p.OnBattery
 	if c := &w.l.cpu; c.set != nil {
 		n := c.most
 		if quiet {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -209,7 +210,7 @@ func TestTemplateArguments(t *testing.T) {
 	const template = `{{- '<|im_start|>system\n' }}{%- if style is defined %}{{- style ~ '/' ~ (n + 1) ~ '/' ~ ` +
 		`list[1].a ~ '/' ~ half ~ '/' ~ (on is true) ~ '/' ~ enable_thinking }}{%- endif %}{{- '<|im_end|>\n' }}` +
 		fake.ChatML
-	m, err := newModel(&Config{}, fake.New(fake.Config{Template: template}))
+	m, err := newModel(&config.Config{}, fake.New(fake.Config{Template: template}))
 	if err != nil || m.template == nil {
 		t.Fatal(err, m.noChat)
 	}
@@ -230,7 +231,7 @@ func TestTemplateArguments(t *testing.T) {
 
 // TestDryBreakers: one pass over the vocabulary finds what looking at every token for every text finds.
 func TestDryBreakers(t *testing.T) {
-	m, err := newModel(&Config{}, fake.New(fake.Config{}))
+	m, err := newModel(&config.Config{}, fake.New(fake.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}

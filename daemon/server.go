@@ -16,6 +16,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
@@ -27,7 +28,6 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
-	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sched/threads"
@@ -38,7 +38,7 @@ type Opener func(runtime.Options) (runtime.Engine, error)
 
 // Server is one daemon. Fields before model do not change after New.
 type Server struct {
-	cfg       *Config
+	cfg       *config.Config
 	log       *slog.Logger
 	metrics   *metrics.Metrics
 	listeners []*ipc.Listener // the Unix socket first
@@ -80,7 +80,7 @@ type job struct {
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
-func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error {
+func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener) error {
 	if m := cfg.ModelNamed(cfg.Model); m != nil {
 		var err error
 		if cfg, err = cfg.ForModel(m); err != nil {
@@ -112,14 +112,14 @@ type parts struct {
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
-func New(cfg *Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
+func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
 
-func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
-	mode, err := socketMode("socket-mode", cfg.SocketMode)
+func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
+	mode, err := config.ParseMode("socket-mode", cfg.SocketMode)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := cfg.listenAddresses()
+	addrs, err := cfg.ListenAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	if p.engine == nil {
-		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup,
+		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.SocketPath(), Mode: mode, Group: cfg.SocketGroup,
 			TCP: addrs})
 		if err != nil {
 			return nil, err
@@ -371,7 +371,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.refuseJobs(s.forms.close(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
-	forRequests, forStores := s.cfg.shutdownShares(l.stores.durable())
+	forRequests, forStores := s.cfg.ShutdownShares(l.stores.durable())
 	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.put(command{kind: cmdDrain})
 	atOnce := false
@@ -511,35 +511,15 @@ func (s *Server) close(eng runtime.Engine) {
 	s.draft.close()
 }
 
-// shutdownShares divides --shutdown-timeout between running requests, writing the cache to durable stores if there are
-// any, and a rest for sending.
-func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
-	sending := min(c.ShutdownTimeout/10, 500*time.Millisecond)
-	if durable {
-		stores = min(c.ShutdownTimeout/4, 5*time.Second)
-	}
-	return c.ShutdownTimeout - sending - stores, stores
-}
-
 // openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
-	path := s.cfg.Model
-	defer func() { s.modelPath = path }()
-	if s.cfg.HFRepo != "" {
-		var err error
-		if path, err = s.cfg.download(ctx, s.log); err != nil {
-			return nil, err
-		}
+	path, err := s.cfg.ModelFile(ctx, s.log)
+	if err != nil {
+		return nil, err
 	}
-	if path == "" {
-		var err error
-		if path, err = models.Default(); err != nil {
-			return nil, err
-		}
-		fmt.Fprintln(s.stderr(), "uma-serve:", models.Notice)
-	}
+	s.modelPath = path
 	s.tellContext(path)
-	if err := s.checkMemory(path); err != nil {
+	if err := s.cfg.CheckMemory(path); err != nil {
 		return nil, err
 	}
 	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
@@ -548,7 +528,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	report := s.loadReporter(path)
 	defer report.finish()
-	o := s.cfg.engineOptions(path)
+	o := engineOptions(s.cfg, path)
 	o.Progress = func(f float32) bool {
 		s.loaded.Store(uint32(f * 1000))
 		s.parts.engine.loading(f)
@@ -600,7 +580,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}
-	cfg := s.cfg.core(m.caps, m.info, saved.cost)
+	cfg := coreConfig(s.cfg, m.caps, m.info, saved.cost)
 	// The steps of a fake engine take no time.
 	if cfg.ByPrice = m.caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -74,7 +75,7 @@ func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args .
 // serveEngines is serveParts with the configuration of the engine of --draft-model.
 func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p parts, args ...string) *running {
 	t.Helper()
-	fs, c, _ := NewFlagSet()
+	fs, c, _ := config.NewFlagSet()
 	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
@@ -591,7 +592,7 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 }
 
 func TestHealthWhileLoading(t *testing.T) {
-	fs, cfg, _ := NewFlagSet()
+	fs, cfg, _ := config.NewFlagSet()
 	if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--while-loading",
 		"refuse"}); err != nil {
 		t.Fatal(err)
@@ -633,7 +634,7 @@ func TestHealthWhileLoading(t *testing.T) {
 }
 
 func TestOpenFailureIsReported(t *testing.T) {
-	fs, cfg, _ := NewFlagSet()
+	fs, cfg, _ := config.NewFlagSet()
 	if err := fs.Parse([]string{"--model", "bad.gguf", "--socket", filepath.Join(t.TempDir(), "s")}); err != nil {
 		t.Fatal(err)
 	}

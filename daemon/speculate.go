@@ -1,9 +1,6 @@
 package daemon
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sched"
@@ -13,31 +10,9 @@ import (
 // Speculation, on the daemon's side: the option and the field of a request, and what why says. Package core guesses and
 // package sched decides how many guesses a step computes; the loop draws from their rows (endSlices).
 
-// Values of --speculate besides numbers.
-const (
-	speculateAuto = "auto"
-	speculateOff  = "off"
-)
-
-// speculation returns the most tokens that a step computes on a guess, 0 = none.
-func (c *Config) speculation() (int, error) {
-	switch c.Speculate {
-	case speculateAuto:
-		return core.MaxGuess, nil
-	case speculateOff, "0": // 0 is llama-server's "off"
-		return 0, nil
-	}
-	n, err := strconv.Atoi(c.Speculate)
-	if err != nil || n < 1 || n > core.MaxGuess {
-		return 0, fmt.Errorf("--speculate is %q; it must be %s, %s or a number of tokens, 1…%d", c.Speculate,
-			speculateAuto, speculateOff, core.MaxGuess)
-	}
-	return n, nil
-}
-
 // setSpeculation sets how many tokens may be guessed for r: the server's limit, or the request's if that is lower.
 func (s *Server) setSpeculation(r *request, w *wire.Request) {
-	r.Speculate, _ = s.cfg.speculation() // Validate has checked it
+	r.Speculate = s.cfg.SpeculationLimit()
 	if w.SpeculateSet {
 		r.Speculate = min(r.Speculate, w.Speculate)
 	}
@@ -45,9 +20,8 @@ func (s *Server) setSpeculation(r *request, w *wire.Request) {
 
 // noSpeculation returns why the server guesses no tokens, "" if it does.
 func (s *Server) noSpeculation(m *model) string {
-	n, _ := s.cfg.speculation()
 	switch {
-	case n == 0:
+	case s.cfg.SpeculationLimit() == 0:
 		return "--speculate is off"
 	case m.info.Encoder:
 		return "the model generates no text"

@@ -233,20 +233,6 @@ func TestSpeculationIsReported(t *testing.T) {
 	}
 }
 
-func TestSpeculateOption(t *testing.T) {
-	for value, want := range map[string]int{"auto": 16, "off": 0, "0": 0, "1": 1, "16": 16} {
-		if got, err := (&Config{Speculate: value}).speculation(); got != want || err != nil {
-			t.Errorf("--speculate %s: %d, %v", value, got, err)
-		}
-	}
-	for _, value := range []string{"", "17", "-1", "on", "1.5"} {
-		_, err := (&Config{Speculate: value}).speculation()
-		if err == nil || !strings.Contains(err.Error(), "--speculate") {
-			t.Errorf("--speculate %q: %v", value, err)
-		}
-	}
-}
-
 func TestGuessReasonsAgree(t *testing.T) {
 	for i, name := range metrics.GuessReasons() {
 		if got := guessReasons[i].String(); got != name {

@@ -63,7 +63,7 @@ func (s *Server) info() wire.Info {
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
 			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.ITLTargetMs,
-			PolicyOptions: s.cfg.policyOptions(),
+			PolicyOptions: s.cfg.PolicyOptions(),
 		},
 	}
 	if e := s.parts.engine; e != nil {
@@ -79,7 +79,7 @@ func (s *Server) info() wire.Info {
 		m := s.model.Load()
 		in.Model = m.describe()
 		in.Draft = l.draft.info()
-		in.Config.Speculate, _ = s.cfg.speculation()
+		in.Config.Speculate = s.cfg.SpeculationLimit()
 		if in.Config.NoSpeculation = s.noSpeculation(m); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
 		}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -297,7 +297,7 @@ func (s *stores) durable() bool {
 }
 
 // openStores opens the tiers of cfg. A disk tier that cannot be opened is logged and left out: it costs only misses.
-func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
+func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	s := &stores{l: l, sources: map[core.RestoreID]*source{}}
 	if cfg.NoPrefixCache || l.encoder { // nothing is cached
 		return s, nil
@@ -330,7 +330,7 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 		}
 	}
 	if cfg.Fabric != "" {
-		f, err := fabric.Open(cfg.fabricURL())
+		f, err := fabric.Open(cfg.FabricURL())
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
@@ -350,18 +350,6 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	}
 	s.bindMetrics(l.m)
 	return s, nil
-}
-
-// fabricURL returns --fabric with --fabric-ttl as a parameter.
-func (c *Config) fabricURL() string {
-	if c.FabricTTL == 0 {
-		return c.Fabric
-	}
-	sep := "?"
-	if strings.Contains(c.Fabric, "?") {
-		sep = "&"
-	}
-	return c.Fabric + sep + "ttl=" + c.FabricTTL.String()
 }
 
 // bindMetrics connects the metrics to the tiers' counters. Scrapes read them from any goroutine.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -335,43 +336,12 @@ func TestChatTemplateOption(t *testing.T) {
 			t.Errorf("info: %+v, %v, want %q", info.Model, err, c.source)
 		}
 	}
-	for arg, want := range map[string]string{"nosuch": "it must be a template file or one of chatml,",
-		t.TempDir(): "it must be a template file", "": ""} {
-		fs, c, _ := NewFlagSet()
-		if err := fs.Parse([]string{"--chat-template", arg}); err != nil {
-			t.Fatal(err)
-		}
-		err := c.Load(nil)
-		if want == "" && err != nil || want != "" &&
-			(err == nil || !strings.Contains(err.Error(), `--chat-template is "`+arg+`"; `+want)) {
-			t.Errorf("%q: %v, want %q", arg, err, want)
-		}
-	}
-	// From environment and file, as every option.
-	fs, c, _ := NewFlagSet()
-	if err := fs.Parse(nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Load([]string{"UMA_CHAT_TEMPLATE=phi3"}); err != nil || c.ChatTemplate != "phi3" {
-		t.Errorf("%q %v", c.ChatTemplate, err)
-	}
-	conf := filepath.Join(t.TempDir(), "uma.toml")
-	if err := os.WriteFile(conf, []byte(`chat_template = "llama3"`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fs, c, _ = NewFlagSet()
-	if err := fs.Parse([]string{"--config", conf}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Load(nil); err != nil || c.ChatTemplate != "llama3" {
-		t.Errorf("%q %v", c.ChatTemplate, err)
-	}
 }
 
 // TestLogNamesTheTemplate: the log says which template is used, and how the model thinks.
 func TestLogNamesTheTemplate(t *testing.T) {
 	var out bytes.Buffer
-	m := &Server{cfg: &Config{}, log: slog.New(slog.NewTextHandler(&out, nil))}
+	m := &Server{cfg: &config.Config{}, log: slog.New(slog.NewTextHandler(&out, nil))}
 	model, err := newModel(m.cfg, fake.New(fake.Config{NoTemplate: true}))
 	if err != nil {
 		t.Fatal(err)

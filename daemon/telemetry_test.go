@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -113,37 +111,5 @@ func TestCollectorIsKilled(t *testing.T) {
 				t.Error("nothing was counted as lost")
 			}
 		})
-	}
-}
-
-// TestTelemetryTable: the keys of [telemetry] are the options that begin with its name.
-func TestTelemetryTable(t *testing.T) {
-	load := func(text string, args ...string) (*Config, error) {
-		file := filepath.Join(t.TempDir(), "c.toml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		fs, c, _ := NewFlagSet()
-		if err := fs.Parse(append([]string{"--model", "fake", "--config", file}, args...)); err != nil {
-			t.Fatal(err)
-		}
-		return c, c.Load(nil)
-	}
-	table := "[telemetry]\nendpoint = \"grpc://collector\"\ninterval = \"5s\"\nsample = 0.25\n"
-	c, err := load(table, "--telemetry-interval", "7s")
-	if err != nil || c.Telemetry != "grpc://collector" || c.TelemetryInterval != 7*time.Second ||
-		c.TelemetrySample != 0.25 || !c.SandboxPolicy().Network {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for text, want := range map[string]string{
-		"[telemetry]\nendpoint = \"ftp://h\"":             `--telemetry-endpoint: "ftp://h" must begin with`,
-		"[telemetry]\ncolour = 1":                         `unknown key "telemetry_colour"`,
-		"[telemetry]\ninterval = \"1ms\"":                 "--telemetry-interval is 1ms; it must be 1s…1h",
-		"[telemetry]\nsample = 2":                         "--telemetry-sample is 2; it must be 0…1",
-		"telemetry_sample = 1\n[telemetry]\nsample = 0.5": "are the same option; keep one",
-	} {
-		if _, err := load(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
-		}
 	}
 }

@@ -146,7 +146,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 	}
 	wanted := func(id sched.ReqID, wireID string, owner uint32) bool {
 		switch {
-		case owner != uid && !l.cfg.privileged(uid):
+		case owner != uid && !l.cfg.Privileged(uid):
 			return false
 		case byNumber:
 			return uint64(id) == number

@@ -20,6 +20,7 @@ import (
 
 	uma "github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
@@ -49,7 +50,7 @@ func startCrashing(t *testing.T, limit int) *crashing {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	t.Setenv("XDG_CACHE_HOME", dir)
 	cache := filepath.Join(dir, "snapshots")
-	fs, cfg, _ := daemon.NewFlagSet()
+	fs, cfg, _ := config.NewFlagSet()
 	if err := fs.Parse([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "-c", "2048", "--cache-ram",
 		"8MiB", "--itl-target-ms", "100", "--serve-found=false"}); err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func startCrashing(t *testing.T, limit int) *crashing {
 	}
 	model := cmp.Or(*crashModel, ggufgen.Cached(t, ggufgen.Tiny()))
 	for _, name := range []string{"steady", "falls"} {
-		cfg.Models = append(cfg.Models, daemon.ModelConfig{Name: name, Model: model, Pinned: true, IdleUnload: -1})
+		cfg.Models = append(cfg.Models, config.Model{Name: name, Model: model, Pinned: true, IdleUnload: -1})
 	}
 	cfg.CacheDir = cache
 	lines, log := cfg.Logger(os.Stderr)

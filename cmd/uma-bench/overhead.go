@@ -20,6 +20,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench"
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"
@@ -114,7 +115,7 @@ func serveHere(ctx context.Context, model string, f func(here) error, args ...st
 		return err
 	}
 	defer os.RemoveAll(dir)
-	fs, dc, _ := daemon.NewFlagSet()
+	fs, dc, _ := config.NewFlagSet()
 	if err := fs.Parse(append([]string{"-m", model, "--socket", filepath.Join(dir, "s"), "--no-prefix-cache"},
 		args...)); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/bench/measure"
 	"github.com/uma-serve/uma-serve/bench/replay"
 	results "github.com/uma-serve/uma-serve/bench/report"
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/meridian"
 )
 
@@ -57,7 +57,7 @@ func (o *runOptions) phaseControl(s measure.Side) (meridian.Config, error) {
 		if s.Args[i-1] != "--meridian" {
 			continue
 		}
-		if err := daemon.ParseMeridian(&cfg, s.Args[i]); err != nil {
+		if err := config.ParseMeridian(&cfg, s.Args[i]); err != nil {
 			return cfg, err
 		}
 	}

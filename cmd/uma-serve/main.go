@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
@@ -56,7 +57,7 @@ func main() {
 		os.Exit(runEngine())
 	}
 	root := newRoot()
-	root.SetArgs(daemon.NormalizeArgs(os.Args[1:]))
+	root.SetArgs(config.NormalizeArgs(os.Args[1:]))
 	if err := root.Execute(); err != nil {
 		text, status := "uma-serve: "+strings.ReplaceAll(clierr.Text(err), "\n", "\numa-serve: ")+"\n", 1
 		if _, ok := err.(usageError); ok {
@@ -73,7 +74,7 @@ func main() {
 }
 
 func newRoot() *cobra.Command {
-	flags, cfg, sections := daemon.NewFlagSet()
+	flags, cfg, sections := config.NewFlagSet()
 	var print bool
 	root := &cobra.Command{
 		Use:     "uma-serve",
@@ -141,12 +142,12 @@ func newRoot() *cobra.Command {
 			return nil
 		}
 		fmt.Fprint(w, "Usage:\n  uma-serve [options]\n  uma-serve completion bash|zsh|fish\n")
-		for _, s := range append(sections, daemon.Section{Title: "Other", Flags: other}) {
+		for _, s := range append(sections, config.Section{Title: "Other", Flags: other}) {
 			fmt.Fprintf(w, "\n%s:\n%s", s.Title, s.Flags.FlagUsagesWrapped(100))
 		}
 		return nil
 	})
-	for option, words := range daemon.Choices {
+	for option, words := range config.Choices {
 		completion.Words(root, option, words)
 	}
 	root.MarkFlagFilename("config", "toml")
@@ -162,7 +163,7 @@ func newRoot() *cobra.Command {
 }
 
 // completeModel completes --model to the names of models, and to GGUF files where no name begins so.
-func completeModel(cfg *daemon.Config) cobra.CompletionFunc {
+func completeModel(cfg *config.Config) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) (names []string, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 		defer cancel()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/models/store/storetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -56,7 +56,7 @@ func command(t *testing.T, env []string, args ...string) (stdout, stderr string,
 // values are two values of an option, both other than its default where that is possible (a switch has only one), the
 // stronger layer's first, and the options that they need beside them.
 func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
-	if words, ok := daemon.Choices[f.Name]; ok {
+	if words, ok := config.Choices[f.Name]; ok {
 		words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == f.DefValue })
 		return words[0], words[len(words)-1], nil
 	}
@@ -113,7 +113,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "duration":
 		return "1h0m0s", "2h0m0s", nil
 	}
-	t.Fatalf("--%s is a %s: say here which two values to try, or put its words into daemon.Choices", f.Name,
+	t.Fatalf("--%s is a %s: say here which two values to try, or put its words into config.Choices", f.Name,
 		f.Value.Type())
 	return "", "", nil
 }
@@ -142,7 +142,7 @@ func inForce(t *testing.T, env []string, args []string, option string) (value, l
 // TestPrecedence: for every option the command line goes over the environment, that over the file, that over the
 // default.
 func TestPrecedence(t *testing.T) {
-	options, _, _ := daemon.NewFlagSet()
+	options, _, _ := config.NewFlagSet()
 	n := 0
 	options.VisitAll(func(f *pflag.Flag) {
 		if f.Name == "config" || f.Name == "meridian" { // below
@@ -333,7 +333,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q lacks %q (%s)", shell, status, out, want, errs)
 		}
 	}
-	for option, words := range daemon.Choices {
+	for option, words := range config.Choices {
 		out, _, _ := command(t, nil, "__complete", "--"+option, "")
 		if want := strings.Join(words, "\n") + "\n:"; !strings.HasPrefix(out, want) {
 			t.Errorf("--%s completes to %q, want %q", option, out, want)
@@ -358,7 +358,7 @@ func TestHelp(t *testing.T) {
 	if status != 0 || errs != "" {
 		t.Fatalf("exit status %d, %s", status, errs)
 	}
-	options, _, _ := daemon.NewFlagSet()
+	options, _, _ := config.NewFlagSet()
 	options.VisitAll(func(f *pflag.Flag) {
 		if !strings.Contains(out, "--"+f.Name) {
 			t.Errorf("--help does not show --%s", f.Name)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -244,7 +244,7 @@ func TestOneModelAnswersEveryName(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, Options{}, nil, func(c *daemon.Config) { c.Model = path })
+	r := start(t, Options{}, nil, func(c *config.Config) { c.Model = path })
 	for _, name := range []string{"", "gpt-4o", "only"} {
 		if got, err := wholeOf(r.dial(), name); err != nil || got != "I am only.gguf" {
 			t.Errorf("%q: %q, %v", name, got, err)

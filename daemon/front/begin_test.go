@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
@@ -19,7 +19,7 @@ func TestModelOfTheCommandLineThatCannotBeLoaded(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, Options{}, nil, func(c *daemon.Config) { c.Model = path })
+	r := start(t, Options{}, nil, func(c *config.Config) { c.Model = path })
 	r.ends = true
 	if err := r.end(); err == nil || !strings.Contains(err.Error(), "the file is damaged") ||
 		strings.Contains(r.log.String(), "level=ERROR") {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
@@ -31,7 +31,7 @@ func TestDefaultModelStays(t *testing.T) {
 		{nil, 0, 0, 0},
 		{nil, time.Hour, 0, time.Hour},
 	} {
-		edit := func(cfg *daemon.Config) { cfg.Models[1].IdleUnload = c.table }
+		edit := func(cfg *config.Config) { cfg.Models[1].IdleUnload = c.table }
 		r := start(t, Options{}, []string{"one", "two"}, edit, c.args...)
 		if def, other := r.def.idle, r.names["two"].idle; def != c.def || other != c.other {
 			t.Errorf("%v, table %v: %v and %v, want %v and %v", c.args, c.table, def, other, c.def, c.other)
@@ -45,7 +45,7 @@ func TestDefaultModelStays(t *testing.T) {
 // TestDefaultModelLargerThanFreeMemory: with --memory auto it is loaded all the same, as its mapped weights can be
 // paged; another one that needs more is refused, and so is any with a limit of its operator's choice.
 func TestDefaultModelLargerThanFreeMemory(t *testing.T) {
-	needs := func(cfg *daemon.Config) (int64, error) {
+	needs := func(cfg *config.Config) (int64, error) {
 		if filepath.Base(cfg.Model) == "two" {
 			return 1 << 51, nil
 		}
@@ -67,7 +67,7 @@ func TestDefaultModelLargerThanFreeMemory(t *testing.T) {
 // TestTraceOfEachProcess: each engine process has a file of --trace for it alone, which uma-sim can read.
 func TestTraceOfEachProcess(t *testing.T) {
 	dir := t.TempDir()
-	r := start(t, Options{}, []string{"one", "two"}, func(c *daemon.Config) { c.Models[1].Name = "hf.co/two:q8_0" },
+	r := start(t, Options{}, []string{"one", "two"}, func(c *config.Config) { c.Models[1].Name = "hf.co/two:q8_0" },
 		"--trace", filepath.Join(dir, "run.trace"))
 	for _, name := range []string{"one", "hf.co/two:q8_0"} {
 		if _, err := whole(r.dial(), request(name, nil)); err != nil {
@@ -177,7 +177,7 @@ func TestNoDeviceWithinTheSandbox(t *testing.T) {
 // only model has that of the daemon, and a model that was found has none.
 func TestSnapshotFoldersOfSeveralModels(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
-	r := start(t, Options{}, []string{"one", "two"}, func(c *daemon.Config) { c.Models[1].Name = "hf.co/two:q8_0" },
+	r := start(t, Options{}, []string{"one", "two"}, func(c *config.Config) { c.Models[1].Name = "hf.co/two:q8_0" },
 		"--cache-dir", dir, "--cache-ram", "1MiB")
 	for _, name := range []string{"one", "hf.co/two:q8_0"} {
 		if _, err := whole(r.dial(), request(name, nil)); err != nil {

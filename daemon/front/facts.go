@@ -155,7 +155,7 @@ func (m *served) fileFacts(path string) (*api.Facts, error) {
 	}
 	if k.size != st.Size() || !k.modified.Equal(st.ModTime()) || k.facts == nil && k.err == nil {
 		k.size, k.modified = st.Size(), st.ModTime()
-		k.facts, k.err = m.cfg.FileFacts(path)
+		k.facts, k.err = daemon.FileFacts(m.cfg, path)
 	}
 	return k.facts, k.err
 }

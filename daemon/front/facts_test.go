@@ -10,18 +10,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
 // real gives the models of the tables files that have a header.
-func real(t *testing.T) func(*daemon.Config) {
+func real(t *testing.T) func(*config.Config) {
 	b, err := os.ReadFile(ggufgen.Cached(t, ggufgen.TinyWide()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *daemon.Config) {
+	return func(c *config.Config) {
 		for i := range c.Models {
 			// Another size for each: they are other models.
 			if err := os.WriteFile(c.Models[i].Model, append(b, make([]byte, i)...), 0o600); err != nil {
@@ -199,7 +199,7 @@ func TestListedNameOfTheDefaultModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := start(t, Options{}, nil, func(c *daemon.Config) { c.Model = path }, "--models-dir", models)
+	r := start(t, Options{}, nil, func(c *config.Config) { c.Model = path }, "--models-dir", models)
 	const name = "ggufgen-tiny-wide" // general.name
 	check := func(when string) {
 		t.Helper()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -31,8 +31,8 @@ func models(t *testing.T, dir string, names ...string) {
 func TestModelsOfTheMachineAreServedByName(t *testing.T) {
 	dir := t.TempDir()
 	models(t, dir, "three.gguf", "table.gguf")
-	r := start(t, Options{}, []string{"one"}, func(c *daemon.Config) {
-		c.Models = append(c.Models, daemon.ModelConfig{Name: "mine", Model: filepath.Join(dir, "table.gguf"),
+	r := start(t, Options{}, []string{"one"}, func(c *config.Config) {
+		c.Models = append(c.Models, config.Model{Name: "mine", Model: filepath.Join(dir, "table.gguf"),
 			IdleUnload: -1})
 	}, "--models-dir", dir)
 	for name, want := range map[string]string{"three": "I am three.gguf", "THREE": "I am three.gguf", "one": "I am one",
@@ -102,9 +102,9 @@ func TestOtherNamesMeanTheOnlyModel(t *testing.T) {
 	}
 	models(t, dir, "only.gguf")
 	models(t, own, "three.gguf")
-	only := func(c *daemon.Config) { c.Model = filepath.Join(dir, "only.gguf") }
+	only := func(c *config.Config) { c.Model = filepath.Join(dir, "only.gguf") }
 
-	r := start(t, Options{}, nil, func(c *daemon.Config) { only(c); c.ModelsDir = own })
+	r := start(t, Options{}, nil, func(c *config.Config) { only(c); c.ModelsDir = own })
 	c := r.dial()
 	for _, x := range [][2]string{{"gpt-4o", "only"}, {"three", "three"}, {"gpt-4o", "only"}, {"", "only"},
 		{"only", "only"}} {

@@ -39,6 +39,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -53,7 +54,7 @@ type Options struct {
 	// Stderr is that of engine processes; default: the front's.
 	Stderr *os.File
 	// Estimate is the memory, in bytes, that a configuration takes.
-	Estimate func(*daemon.Config) (int64, error)
+	Estimate func(*config.Config) (int64, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
 	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
@@ -62,7 +63,7 @@ type Options struct {
 
 // Front is the process. Fields without a note are constant after New.
 type Front struct {
-	cfg  *daemon.Config
+	cfg  *config.Config
 	log  *slog.Logger
 	opts Options
 	door *daemon.Door
@@ -109,7 +110,7 @@ type Front struct {
 type counts struct{ loads, unloads, crashes, told int }
 
 // Run serves until ctx ends or a signal asks it to stop.
-func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
+func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	f, err := New(ctx, cfg, log, Options{})
 	if err != nil {
 		return err
@@ -118,7 +119,7 @@ func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
 }
 
 // New binds the sockets and finds the models' names.
-func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (*Front, error) {
+func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (*Front, error) {
 	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2),
 		dumps: make(chan os.Signal, 1),
 		gone:  make(chan struct{}, 1), fatal: make(chan error, 1), began: time.Now(), ctx: ctx}
@@ -126,7 +127,7 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 	f.opts.Tick = cmp.Or(o.Tick, time.Second)
 	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
 	if f.opts.Estimate == nil {
-		f.opts.Estimate = (*daemon.Config).Estimate
+		f.opts.Estimate = (*config.Config).Estimate
 	}
 	if f.opts.Program == "" {
 		path, err := os.Executable()
@@ -169,7 +170,7 @@ func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (
 const ownProgram = "/proc/self/exe"
 
 // memoryLimit returns --memory in bytes.
-func memoryLimit(cfg *daemon.Config) (int64, error) {
+func memoryLimit(cfg *config.Config) (int64, error) {
 	memory := hostmem.Read()
 	free := memory.Available
 	if free == 0 { // macOS and FreeBSD report the installed memory
@@ -337,7 +338,7 @@ func (f *Front) tick() {
 
 // findModels makes the table of names: the [models.NAME] tables, and --model where it names none of them.
 func (f *Front) findModels(ctx context.Context) error {
-	add := func(name string, aliases []string, cfg *daemon.Config, pinned bool, idle time.Duration) *served {
+	add := func(name string, aliases []string, cfg *config.Config, pinned bool, idle time.Duration) *served {
 		if cfg.CacheDir != "" && len(f.cfg.Models) > 0 { // a process locks the folder, and opens nothing else
 			cfg.CacheDir = filepath.Join(cfg.CacheDir, fileName(name))
 		}

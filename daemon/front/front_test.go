@@ -23,6 +23,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -141,7 +142,7 @@ func (l *lines) String() string {
 }
 
 // start serves models of these names; edit may change the configuration.
-func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), args ...string) *running {
+func start(t *testing.T, o Options, names []string, edit func(*config.Config), args ...string) *running {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "uma")
 	if err != nil {
@@ -153,7 +154,7 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 			t.Fatal(err)
 		}
 	}
-	fs, cfg, _ := daemon.NewFlagSet()
+	fs, cfg, _ := config.NewFlagSet()
 	args = append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--single=false", "--memory",
 		"1000GiB", "--cache-ram", "0"}, args...)
 	if err := fs.Parse(args); err != nil {
@@ -163,7 +164,7 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 		t.Fatal(err)
 	}
 	for _, n := range names {
-		cfg.Models = append(cfg.Models, daemon.ModelConfig{Name: n, Model: filepath.Join(dir, n),
+		cfg.Models = append(cfg.Models, config.Model{Name: n, Model: filepath.Join(dir, n),
 			Aliases: []string{n + "-alias"}, IdleUnload: -1})
 	}
 	if edit != nil {
@@ -181,7 +182,7 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 		t.Cleanup(func() { o.Stderr.Close() })
 	}
 	if o.Estimate == nil {
-		o.Estimate = func(*daemon.Config) (int64, error) { return 100, nil }
+		o.Estimate = func(*config.Config) (int64, error) { return 100, nil }
 	}
 	r := &running{t: t, log: &lines{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -208,7 +209,7 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 // and "three" has to wait.
 func startFull(t *testing.T) *running {
 	t.Helper()
-	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
+	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *config.Config) { c.Models[0].Pinned = true },
 		"--memory", "200b")
 	r.awaitReady("pinned")
 	st, err := r.dial().Stream(context.Background(), endless("slow"))

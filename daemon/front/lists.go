@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -22,7 +23,7 @@ type listing struct {
 	name    string
 	aliases []string
 	path    string // "" while the file is not known
-	cfg     *daemon.Config
+	cfg     *config.Config
 	digest  string // if the file's location names it
 	facts   *api.Facts
 
@@ -92,7 +93,7 @@ func (f *Front) describe(l *listing) bool {
 			return false
 		}
 		if h.Digest != "" {
-			l.facts = l.cfg.ListedFacts(l.path, &h)
+			l.facts = daemon.ListedFacts(l.cfg, l.path, &h)
 		}
 	}
 	if l.digest != "" {

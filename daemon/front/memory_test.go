@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -68,7 +68,7 @@ func TestFiftyModelsInRoomForFour(t *testing.T) {
 // TestAnsweringAndPinnedModelsStay: a model that answers or is pinned does not leave; the request waits, and why says
 // so.
 func TestAnsweringAndPinnedModelsStay(t *testing.T) {
-	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *daemon.Config) { c.Models[0].Pinned = true },
+	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *config.Config) { c.Models[0].Pinned = true },
 		"--memory", "200b")
 	r.awaitReady("pinned")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -122,7 +122,7 @@ func TestAnsweringAndPinnedModelsStay(t *testing.T) {
 }
 
 func TestModelLargerThanMemory(t *testing.T) {
-	r := start(t, Options{Estimate: func(c *daemon.Config) (int64, error) {
+	r := start(t, Options{Estimate: func(c *config.Config) (int64, error) {
 		if strings.HasSuffix(c.Model, "big") {
 			return 1000, nil
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/internal/lease"
@@ -30,8 +31,8 @@ type served struct {
 	f          *Front
 	name       string
 	aliases    []string
-	cfg        *daemon.Config
-	located    *daemon.Config // as its engine process gets it; nil until need is known
+	cfg        *config.Config
+	located    *config.Config // as its engine process gets it; nil until need is known
 	configured bool           // by a table, or as the default model
 	pinned     bool
 	idle       time.Duration // without a request until it is unloaded; 0 = never
@@ -242,7 +243,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 
 // traced returns the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first
 // one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
-func (m *served) traced() *daemon.Config {
+func (m *served) traced() *config.Config {
 	cfg := *m.located
 	if cfg.Trace == "" {
 		return &cfg

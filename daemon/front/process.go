@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/sandbox"
 )
 
@@ -34,7 +35,7 @@ func engineEnvironment(environ []string) (out []string) {
 
 // supervise answers the kernel's questions about a confined process, and logs the calls that are refused.
 func (f *Front) supervise(m *served, p *process, fd int) {
-	policy, pid := m.located.SandboxPolicy(), p.pid()
+	policy, pid := daemon.SandboxPolicy(m.located), p.pid()
 	policy.Read = append(policy.Read, procOf(pid))
 	go func() {
 		logged := map[sandbox.Denial]bool{}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api/apitest"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -30,7 +31,7 @@ func single(t *testing.T, model string, args ...string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	fs, cfg, _ := daemon.NewFlagSet()
+	fs, cfg, _ := config.NewFlagSet()
 	err = fs.Parse(append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--cache-ram", "0", "-m",
 		model}, args...))
 	if err = errors.Join(err, cfg.Load([]string{"UMA_CONFIG="})); err != nil {
@@ -75,7 +76,7 @@ func TestScriptsThroughTheFront(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--pooling", "mean", "--max-tokens", "8", "--seed", "1", "-c", "4096"}
-	r := start(t, Options{}, nil, func(c *daemon.Config) { c.Model = path }, args...)
+	r := start(t, Options{}, nil, func(c *config.Config) { c.Model = path }, args...)
 	waitfor.True(t, "the front's model is ready", func() bool {
 		yes := false
 		r.call(func() { yes = r.def.state == ready })

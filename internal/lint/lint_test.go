@@ -192,6 +192,14 @@ func reachesOut(s source) (wrong []string) {
 	return wrong
 }
 
+// speaksHTTP says whether s imports net/http where it may not.
+func speaksHTTP(s source) (wrong []string) {
+	if why, ok := withoutHTTP[s.dir]; ok && !s.test && slices.Contains(imports(s.file), "net/http") {
+		wrong = append(wrong, fmt.Sprintf("%s imports net/http: %s may not: %s", s.path, s.dir, why))
+	}
+	return wrong
+}
+
 // tooHeavy says which modules s imports that only measurement needs.
 func tooHeavy(s source) (wrong []string) {
 	for prefix, folders := range heavy {
@@ -239,6 +247,9 @@ func TestImportsPointOneWay(t *testing.T) { hold(t, imported) }
 
 // TestConfinedReachNothing: what handles strangers' programs, or only shows something, opens no file and no connection.
 func TestConfinedReachNothing(t *testing.T) { hold(t, reachesOut) }
+
+// TestOptionsSpeakNoHTTP: package config stands below what answers requests.
+func TestOptionsSpeakNoHTTP(t *testing.T) { hold(t, speaksHTTP) }
 
 // TestMeasurementStaysOutOfServers: gonum and the plotting library are for benchmarks and simulations alone.
 func TestMeasurementStaysOutOfServers(t *testing.T) { hold(t, tooHeavy) }
@@ -326,6 +337,12 @@ func TestRulesBite(t *testing.T) {
 			try(reachesOut, dir+"/x.go", importing(p), "reaches nothing outside")
 		}
 		try(reachesOut, dir+"/x.go", importing("strings"), "")
+	}
+
+	// Options.
+	for dir := range withoutHTTP {
+		try(speaksHTTP, dir+"/x.go", importing("net/http"), "imports net/http")
+		try(speaksHTTP, dir+"/x.go", importing("net/netip"), "")
 	}
 
 	// Measurement.

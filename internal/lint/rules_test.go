@@ -86,17 +86,21 @@ var rules = []rule{
 	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire",
 		"arbiter", "internal/lease",
 		"sched", "sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
-		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "models",
-		"models/store",
-		"internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/configfile", "internal/cpus",
-		"internal/gguf", "internal/hostmem", "spec",
+		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "models/store",
+		"internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/cpus", "internal/gguf",
+		"internal/hostmem", "spec",
 		"internal/apikeys", "internal/connstate", "internal/invariants", "internal/logq", "internal/page",
-		"internal/pooling", "internal/sandbox", "internal/sockpath", "internal/sysmon", "internal/tcpaddr",
-		"internal/thinktags", "internal/toolcall", "internal/ui",
-		"internal/webguard"},
+		"internal/pooling", "internal/sandbox", "internal/sysmon", "internal/thinktags", "internal/toolcall",
+		"internal/ui", "internal/webguard"},
 		"any engine: it is given one, real or fake"},
+	{"daemon/config", []string{"core", "sched", "meridian", "meridian/blocks", "kvsnap/snapshot", "telemetry", "models",
+		"models/store", "ipc/wire", "internal/chattmpl", "internal/clierr", "internal/configfile", "internal/gguf",
+		"internal/hostmem", "internal/logq", "internal/sockpath", "internal/tcpaddr", "internal/ui",
+		"internal/webguard"},
+		"options and files of models, before there is an engine or a request: the daemon knows it, and it does not " +
+			"know the daemon"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
-		"daemon/api/resume", "ipc", "ipc/wire", "metrics", "models/store",
+		"daemon/api/resume", "daemon/config", "ipc", "ipc/wire", "metrics", "models/store",
 		"internal/buildinfo", "internal/clierr", "internal/connstate", "internal/hostmem", "internal/lease",
 		"internal/page", "internal/sandbox", "internal/ui"},
 		"it starts engine processes, and has no engine itself"},
@@ -173,9 +177,9 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/pull", "models/store", "runtime/llama",
-		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage", "internal/hostmem",
-		"internal/logq"},
+	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "models/pull", "models/store",
+		"runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage",
+		"internal/hostmem", "internal/logq"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
 		"internal/completion", "internal/configfile", "internal/manpage", "internal/gguf",
@@ -187,7 +191,7 @@ var rules = []rule{
 		"it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
 		"bench/gpucheck", "bench/real", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon",
-		"ipc/wire", "meridian", "models", "models/heldout", "runtime",
+		"daemon/config", "ipc/wire", "meridian", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
 		"internal/enginetree", "internal/gguf", "internal/manpage", "internal/daemonproc"},
 		"it serves in its own process to compare with the bare loop"},
@@ -237,6 +241,11 @@ var confined = map[string]string{
 	"internal/chattmpl":    "a template of a downloaded model must have nothing to reach for",
 	"internal/inspect":     "a view: bytes in, text out",
 	"internal/metricsview": "a view: bytes in, text out",
+}
+
+// withoutHTTP are folders that may not import net/http, with the reason.
+var withoutHTTP = map[string]string{
+	"daemon/config": "options are merged and checked before there is a request",
 }
 
 // heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have

@@ -44,7 +44,7 @@ func spoken(name string) bool {
 	dir := path.Dir(name)
 	return inside(dir, "cmd") || inside(dir, "internal/chat") || inside(dir, "internal/clierr") ||
 		inside(dir, "internal/completion") ||
-		inside(dir, "metrics") || name == "sched/reason.go" || strings.HasPrefix(name, "daemon/config")
+		inside(dir, "metrics") || name == "sched/reason.go" || inside(dir, "daemon/config")
 }
 
 // errorStrings are the texts of errors that s makes, and all texts where users read all of them.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -103,6 +104,15 @@ func Of(l *slog.Logger) *Log {
 		return h.log
 	}
 	return nil
+}
+
+// Writer returns the writer for text that is not a log line: the Log behind l, because a full pipe must not block the
+// program, or os.Stderr if there is none.
+func Writer(l *slog.Logger) io.Writer {
+	if log := Of(l); log != nil {
+		return log
+	}
+	return os.Stderr
 }
 
 // Stats is a snapshot.

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"context"
@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/internal/logq"
+	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -67,6 +70,34 @@ func (c *Config) locateModel(ctx context.Context, log *slog.Logger) error {
 	return nerr
 }
 
+// locateDraft replaces a name in --draft-model by the path of the file that it stands for.
+func (c *Config) locateDraft(ctx context.Context, log *slog.Logger) error {
+	if c.DraftModel == "" || store.IsPath(c.DraftModel) {
+		return nil
+	}
+	st, err := os.Stat(c.DraftModel)
+	if err == nil && !st.IsDir() {
+		return nil
+	}
+	catalog, err := store.New(c.ModelsDir, nil).Scan(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := catalog.Resolve(c.DraftModel)
+	if err == nil {
+		err = m.Whole()
+	}
+	switch {
+	case err == nil:
+		log.Info("draft model", "name", m.ID(), "from", string(m.Place), "file", m.Path())
+		c.DraftModel = m.Path()
+		return nil
+	case errors.Is(err, store.ErrName), strings.HasSuffix(strings.ToLower(c.DraftModel), ".gguf"):
+		return nil // a path: opening the file reports any error
+	}
+	return fmt.Errorf("--draft-model: %w; uma-cli models lists what there is, uma-cli pull downloads a model", err)
+}
+
 // find looks the model up; one of --hf-repo that is not whole counts as none, for it is downloaded.
 func (c *Config) find(catalog *store.Catalog) (*store.Model, error) {
 	if c.HFRepo == "" {
@@ -111,4 +142,27 @@ func (c *Config) download(ctx context.Context, log *slog.Logger) (string, error)
 		return "", fmt.Errorf("download %s: %w", name, err)
 	}
 	return path, nil
+}
+
+// ModelFile returns the model's file after Locate: that of --model, that of --hf-repo, which it downloads, or the
+// built-in model's.
+func (c *Config) ModelFile(ctx context.Context, log *slog.Logger) (path string, err error) {
+	switch {
+	case c.HFRepo != "":
+		return c.download(ctx, log)
+	case c.Model != "":
+		return c.Model, nil
+	}
+	if path, err = models.Default(); err == nil {
+		fmt.Fprintln(logq.Writer(log), "uma-serve:", models.Notice)
+	}
+	return path, err
+}
+
+// AbsoluteModels makes paths of files absolute, for a process with another working directory.
+func (c *Config) AbsoluteModels() (err error) {
+	if c.Model, err = filepath.Abs(c.Model); err == nil && c.DraftModel != "" {
+		c.DraftModel, err = filepath.Abs(c.DraftModel)
+	}
+	return err
 }

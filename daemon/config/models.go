@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"bytes"
@@ -18,9 +18,9 @@ import (
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
-// ModelConfig is a table [models.NAME] of the configuration file: a model that is served under a name of the operator's
+// Model is a table [models.NAME] of the configuration file: a model that is served under a name of the operator's
 // choice, with options for it alone.
-type ModelConfig struct {
+type Model struct {
 	Name    string   // of the table
 	Model   string   // file or name, as --model takes it
 	Aliases []string // further names
@@ -47,13 +47,13 @@ var modelOptions = []string{
 const maxModelTables = 256
 
 // key returns a key of the table as errors name it.
-func (m *ModelConfig) key(name string) string { return "models." + m.Name + "." + name }
+func (m *Model) key(name string) string { return "models." + m.Name + "." + name }
 
 // names returns the names by which requests may select the model: its own, then its aliases.
-func (m *ModelConfig) names() []string { return append([]string{m.Name}, m.Aliases...) }
+func (m *Model) names() []string { return append([]string{m.Name}, m.Aliases...) }
 
 // ModelNamed returns the table whose name or alias is text, without regard to case; nil when there is none.
-func (c *Config) ModelNamed(text string) *ModelConfig {
+func (c *Config) ModelNamed(text string) *Model {
 	for i := range c.Models {
 		if slices.ContainsFunc(c.Models[i].names(), func(n string) bool { return strings.EqualFold(n, text) }) {
 			return &c.Models[i]
@@ -140,8 +140,8 @@ func keyOf(parts unstable.Iterator) (key []string) {
 	return key
 }
 
-func (c *Config) loadModel(name string, value any) (ModelConfig, error) {
-	m := ModelConfig{Name: name, Model: name, IdleUnload: -1, Options: map[string]string{}}
+func (c *Config) loadModel(name string, value any) (Model, error) {
+	m := Model{Name: name, Model: name, IdleUnload: -1, Options: map[string]string{}}
 	table, ok := value.(map[string]any)
 	if !ok {
 		return m, fmt.Errorf("key %q must be a table: [models.%s]", "models."+name, name)
@@ -166,7 +166,7 @@ func (c *Config) loadModel(name string, value any) (ModelConfig, error) {
 }
 
 // set takes the value of one key of the table. The error continues a sentence that begins with the key.
-func (m *ModelConfig) set(options *pflag.FlagSet, key string, v any) error {
+func (m *Model) set(options *pflag.FlagSet, key string, v any) error {
 	switch key {
 	case "model":
 		text, ok := v.(string)
@@ -234,7 +234,7 @@ func (c *Config) checkModels() error {
 
 // ForModel returns the configuration of the engine that serves m: c with m's model and options. As everywhere, the
 // command line and the environment override the file, m's table included; the table overrides the rest of the file.
-func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
+func (c *Config) ForModel(m *Model) (*Config, error) {
 	options, out, _ := NewFlagSet()
 	*out = *c
 	out.layers = layers{options, maps.Clone(c.layers.source)}
@@ -249,7 +249,7 @@ func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 			errs = append(errs, fmt.Errorf("key %q is %s: %w", m.key(name), m.Options[name], clierr.Value(f, err)))
 		}
 		out.layers.source[name] = fromFile
-		if name == "think-budget" && !out.given("meridian.min_think_tokens") {
+		if name == "think-budget" && !out.Given("meridian.min_think_tokens") {
 			// The budget of the whole daemon may have lowered it.
 			out.Meridian.MinThinkTokens = meridian.DefaultConfig().MinThinkTokens
 		}
@@ -267,7 +267,7 @@ func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 }
 
 // isDefault reports whether m is the model that requests without a model's name get.
-func (c *Config) isDefault(m *ModelConfig) bool {
+func (c *Config) isDefault(m *Model) bool {
 	d := c.ModelNamed(c.Model)
 	if c.Model == "" && len(c.Models) > 0 {
 		d = &c.Models[0]
@@ -294,7 +294,7 @@ func (c *Config) settleModel() error {
 }
 
 // write appends the table to a configuration file.
-func (m *ModelConfig) write(b *bytes.Buffer, options *pflag.FlagSet) {
+func (m *Model) write(b *bytes.Buffer, options *pflag.FlagSet) {
 	fmt.Fprintf(b, "\n[models.%s]\n%s\n", tableKey(m.Name), line("model", m.Model))
 	if len(m.Aliases) > 0 {
 		fmt.Fprintln(b, line("aliases", m.Aliases))

@@ -1,7 +1,8 @@
-package daemon
+package config
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,9 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/models"
 )
 
 // frontOptions declares the options of a front with its engine processes.
@@ -61,12 +59,6 @@ func (c *Config) validateFront() error {
 	return errors.Join(errs...)
 }
 
-// MarshalText returns the text that was set.
-func (s Size) MarshalText() ([]byte, error) { return []byte(s.text), nil }
-
-// UnmarshalText reads a size.
-func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
-
 // ModelLabel returns the name of the model of a configuration without [models.NAME] tables.
 func (c *Config) ModelLabel() string {
 	switch {
@@ -110,14 +102,7 @@ func (c *Config) locateFile(ctx context.Context, log *slog.Logger) (err error) {
 	if err := c.Locate(ctx, log); err != nil {
 		return err
 	}
-	switch {
-	case c.HFRepo != "":
-		c.Model, err = c.download(ctx, log)
-	case c.Model == "":
-		if c.Model, err = models.Default(); err == nil {
-			fmt.Fprintln(logWriter(log), "uma-serve:", models.Notice)
-		}
-	}
+	c.Model, err = c.ModelFile(ctx, log)
 	return err
 }
 
@@ -141,47 +126,30 @@ const (
 	autoHostTierAlone = 4
 )
 
-// processBytes is the memory of an engine process besides weights, KV cells and host tier, in bytes: Go's heap and the
-// engine's buffers.
-const processBytes = 128 << 20
-
-// Estimate returns the memory in bytes that an engine process takes with this configuration, which ForEngine made:
-// weights, their repacked copy, KV cells, host tier and the process itself.
-func (c *Config) Estimate() (int64, error) {
-	n, err := c.modelBytes()
-	return n + c.CacheRAM.Bytes + processBytes, err
-}
-
-// modelBytes returns the memory of weights, their repacked copy and KV cells in bytes, the draft model's included.
-func (c *Config) modelBytes() (int64, error) {
-	info, err := gguf.Inspect(c.Model)
-	if err != nil {
-		return 0, err
-	}
-	cells := int64(c.contextTokens(c.Model))
-	if cells == 0 {
-		cells = info.TrainContext
-	}
-	n, _, _, err := c.need(&info, cells, c.processor())
-	if err != nil {
-		return 0, err
-	}
-	const most = 1 << 60 // a header can claim anything
-	if n.Total() > most || c.draftNeed(c.processor()).Total() > most {
-		return 0, fmt.Errorf("%s claims sizes that no machine has", c.Model)
-	}
-	return int64(n.Total() + c.draftNeed(c.processor()).Total()), nil
-}
-
 // ForFound returns the configuration of the engine that serves a model of this machine without a table: c without the
 // options that are meant for --model. It has no folder for snapshots: each would take as much as --cache-disk.
 func (c *Config) ForFound(name, path string) (*Config, error) {
-	out, err := c.ForModel(&ModelConfig{Name: name, Model: path, IdleUnload: -1})
+	out, err := c.ForModel(&Model{Name: name, Model: path, IdleUnload: -1})
 	if err == nil {
 		out.ChatTemplate, out.CacheDir = "", ""
 	}
 	return out, err
 }
 
-// Given reports whether an option was set, on the command line, in the environment or in the file.
-func (c *Config) Given(option string) bool { return c.given(option) }
+// Encode returns c as JSON for an engine process, with the layer that set each option.
+func (c *Config) Encode() (options json.RawMessage, sources map[string]string, err error) {
+	if options, err = json.Marshal(c); err != nil {
+		return nil, nil, fmt.Errorf("pass on the configuration: %w", err)
+	}
+	return options, c.layers.source, nil
+}
+
+// Decode is the inverse of Encode.
+func Decode(options json.RawMessage, sources map[string]string) (*Config, error) {
+	_, c, _ := NewFlagSet()
+	if err := json.Unmarshal(options, c); err != nil {
+		return nil, fmt.Errorf("read the configuration of the front: %w", err)
+	}
+	c.layers.source = sources
+	return c, nil
+}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -8,6 +8,27 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 )
+
+// TemplateFor returns the chat template of a model and its origin: --chat-template, own, which is that of the model's
+// file, or the built-in template that fits the vocabulary. has reports whether a token is in it.
+func (c *Config) TemplateFor(own string, has func(token string) bool) (text, source string, err error) {
+	if name := c.ChatTemplate; name != "" {
+		text, isBuiltin, err := loadTemplate(name)
+		if err != nil {
+			return "", "", fmt.Errorf("--chat-template is %q; %w", name, err)
+		}
+		if isBuiltin {
+			return text, "built-in " + name + " (--chat-template)", nil
+		}
+		return text, name + " (--chat-template)", nil
+	}
+	if own != "" {
+		return own, "the model's own", nil
+	}
+	name := chattmpl.ForVocab(has)
+	text, _ = chattmpl.Builtin(name)
+	return text, "built-in " + name + " (the model has none)", nil
+}
 
 // loadTemplate returns the template that --chat-template names: a built-in one, else a file.
 func loadTemplate(name string) (text string, isBuiltin bool, err error) {

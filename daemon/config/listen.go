@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -72,7 +72,7 @@ func (c *Config) listenOptions(fs *pflag.FlagSet) {
 
 // validateListen checks the options of the TCP listeners.
 func (c *Config) validateListen() (errs []error) {
-	addrs, err := c.listenAddresses()
+	addrs, err := c.ListenAddresses()
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -80,11 +80,11 @@ func (c *Config) validateListen() (errs []error) {
 		if a.Port() != 0 && slices.Contains(addrs[:i], a) {
 			errs = append(errs, fmt.Errorf("--listen names %s twice", a))
 		}
-		if err := c.mayListen(a); err != nil {
+		if err := c.MayListen(a); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	mode, err := socketMode("listen-mode", c.ListenMode)
+	mode, err := ParseMode("listen-mode", c.ListenMode)
 	if err != nil {
 		errs = append(errs, err)
 	} else if mode&0o222 == 0 && len(addrs) > 0 && c.APIKeys == "" {
@@ -104,8 +104,8 @@ func (c *Config) validateListen() (errs []error) {
 	return errs
 }
 
-// listenAddresses parses the addresses of --listen.
-func (c *Config) listenAddresses() (addrs []netip.AddrPort, err error) {
+// ListenAddresses parses the addresses of --listen.
+func (c *Config) ListenAddresses() (addrs []netip.AddrPort, err error) {
 	var errs []error
 	for _, text := range c.Listen {
 		a, err := tcpaddr.Parse(text)
@@ -118,8 +118,8 @@ func (c *Config) listenAddresses() (addrs []netip.AddrPort, err error) {
 	return addrs, errors.Join(errs...)
 }
 
-// mayListen refuses an address that other machines can reach without --api-keys: nothing would identify its clients.
-func (c *Config) mayListen(a netip.AddrPort) error {
+// MayListen refuses an address that other machines can reach without --api-keys: nothing would identify its clients.
+func (c *Config) MayListen(a netip.AddrPort) error {
 	if c.APIKeys != "" || a.Addr().IsLoopback() {
 		return nil
 	}
@@ -127,8 +127,8 @@ func (c *Config) mayListen(a netip.AddrPort) error {
 		"add --api-keys FILE, or listen on 127.0.0.1 or [::1]", a)
 }
 
-// socketMode parses octal permission bits.
-func socketMode(option, text string) (os.FileMode, error) {
+// ParseMode parses octal permission bits, the value of the option whose name an error has.
+func ParseMode(option, text string) (os.FileMode, error) {
 	var m uint32
 	if n, err := fmt.Sscanf(text, "%o", &m); n != 1 || err != nil || m > 0o777 {
 		return 0, fmt.Errorf("--%s is %q; it must be octal permissions such as 0660", option, text)

@@ -1,6 +1,6 @@
 //go:build !otlp
 
-package daemon
+package config
 
 import (
 	"strings"

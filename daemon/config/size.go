@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -72,6 +72,12 @@ func (s *Size) Set(text string) error {
 // String returns the text that was set.
 func (s *Size) String() string { return s.text }
 
+// MarshalText returns the text that was set.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.text), nil }
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
+
 // Type implements pflag.Value.
 func (s *Size) Type() string { return "size" }
 
@@ -97,7 +103,7 @@ func (s *Size) absolute() error {
 func sizeOf(text string) Size {
 	var s Size
 	if err := s.Set(text); err != nil {
-		panic("daemon: default size: " + err.Error())
+		panic("config: default size: " + err.Error())
 	}
 	return s
 }

@@ -1,15 +1,17 @@
-package daemon
+package config
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// TestInfoShowsPolicyKnobs: info lists the options that the policy in use obeys, with their values, and no others.
-func TestInfoShowsPolicyKnobs(t *testing.T) {
+// TestPolicyOptions: info lists the options that the policy in use obeys, with their values, and no others.
+func TestPolicyOptions(t *testing.T) {
 	ofOthers := map[string][]string{
 		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"},
 		"stock":  {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
@@ -27,7 +29,7 @@ func TestInfoShowsPolicyKnobs(t *testing.T) {
 			"--batch-size", "78", "--start-budget", "5"}); err != nil {
 			t.Fatal(err)
 		}
-		got := c.policyOptions()
+		got := c.PolicyOptions()
 		if !slices.Contains(got, own[policy]) {
 			t.Errorf("%s: %v lacks %v", policy, got, own[policy])
 		}
@@ -37,6 +39,33 @@ func TestInfoShowsPolicyKnobs(t *testing.T) {
 			}
 			if slices.Contains(ofOthers[policy], o.Name) {
 				t.Errorf("%s does not obey %s", policy, o.Name)
+			}
+		}
+	}
+}
+
+func TestSpeculateOption(t *testing.T) {
+	for value, want := range map[string]int{"auto": 16, "off": 0, "0": 0, "1": 1, "16": 16} {
+		if got, err := (&Config{Speculate: value}).speculation(); got != want || err != nil {
+			t.Errorf("--speculate %s: %d, %v", value, got, err)
+		}
+	}
+	for _, value := range []string{"", "17", "-1", "on", "1.5"} {
+		_, err := (&Config{Speculate: value}).speculation()
+		if err == nil || !strings.Contains(err.Error(), "--speculate") {
+			t.Errorf("--speculate %q: %v", value, err)
+		}
+	}
+}
+
+// TestShutdownShares: the parts of --shutdown-timeout never exceed it.
+func TestShutdownShares(t *testing.T) {
+	for _, total := range []time.Duration{0, time.Millisecond, time.Second, 30 * time.Second, time.Hour} {
+		for _, durable := range []bool{false, true} {
+			c := Config{ShutdownTimeout: total}
+			requests, stores := c.ShutdownShares(durable)
+			if requests < total/2 || stores < 0 || requests+stores > total || durable != (stores > 0) && total > 0 {
+				t.Errorf("%v, durable %v: %v and %v", total, durable, requests, stores)
 			}
 		}
 	}

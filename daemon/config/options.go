@@ -1,168 +1,15 @@
-package daemon
+package config
 
 import (
-	"errors"
-	"fmt"
-	"log/slog"
-	"os"
-	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/sockpath"
-	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
-	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/telemetry"
-)
-
-// Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
-// name is also its TOML key and, upper-cased with underscores and the prefix UMA_, its environment variable. The fields
-// of Meridian are keys of the table [meridian] and of --meridian; common ones have an option too.
-type Config struct {
-	// Model and engine; names as in llama-server.
-	Model        string // file or name; "" = HFRepo, or the built-in model
-	HFRepo       string // of Hugging Face: ORG/REPO[:QUANT]
-	ModelsDir    string // "" = store.DefaultDir
-	Offline      bool
-	ChatTemplate string // name or file; "" = the model's
-	CtxSize      int
-	Parallel     int
-	BatchSize    int
-	UBatchSize   int
-	Threads      int
-	ThreadsBatch int
-	FixedThreads bool
-	Power        string // powerAuto, powerFast or powerQuiet
-	GPULayers    int
-	FlashAttn    string
-	CacheTypeK   string
-	CacheTypeV   string
-	MLock        bool
-	NoMMap       bool
-	NoRepack     bool
-	NoKVOffload  bool
-	Kernels      string
-	Seed         int64 // < 0: a new one for each request that names none
-
-	// Embeddings.
-	Pooling        string // "" = as the model's file says
-	EmbeddingSizes string // numbers, "any", or "" = none but the full one
-
-	// Socket and limits.
-	Socket         string
-	SocketMode     string // octal
-	SocketGroup    string
-	Listen         []string // TCP addresses
-	ListenMode     string   // octal
-	ListenGroup    string
-	APIKeys        string   // file; "" = none
-	AllowedHosts   []string // further values of the Host header
-	CORSOrigins    []string
-	MaxSessions    int // connections
-	MaxQueue       int // requests waiting
-	MaxFrameBytes  int
-	MaxPromptBytes int
-	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
-	IdleTimeout    time.Duration
-	HeaderTimeout  time.Duration // of an HTTP request
-	BodyTimeout    time.Duration // of an HTTP body, a frame or a line
-	StallTimeout   time.Duration
-	WhileLoading   string // loadingWait or loadingRefuse
-
-	// Scheduling.
-	Policy        string
-	TickBudgetMs  float64
-	StartBudget   int // tokens
-	GuardMs       float64
-	MaxBackground int // background requests that run at the same time; 0 = Parallel
-	Speculate     string
-	DraftModel    string // file or name; "" = none
-	DraftCtxSize  int    // tokens
-
-	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
-	Meridian    meridian.Config
-	ThinkBudget int // --think-budget; Load copies it to Meridian.MaxThinkTokens unless it is -1
-
-	// The KV cache.
-	NoPrefixCache          bool
-	SharePrefixes          string // off, system
-	KVBlockTokens          int
-	ThinkEvict             string // none, offload, drop: see core.OffloadThoughts
-	ContextShift           bool
-	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
-	CacheDir               string // "" = no disk tier
-	CacheDisk              Size
-	SlotSavePath           string // "" = llama-server's slots are not saved
-	Fabric                 string // URL; "" = none
-	FabricTTL              time.Duration
-	OffloadThresholdBlocks int
-
-	// A front and its engine processes.
-	Single      bool
-	Memory      Size // "auto": a share of what is free
-	IdleUnload  time.Duration
-	StepTimeout time.Duration
-	ServeFound  bool // models of this machine that have no table
-	Sandbox     bool
-	Arbiter     bool
-
-	// Process.
-	ShutdownTimeout time.Duration
-	LogFormat       string
-	LogLevel        string
-	Progress        bool // draw a bar while the model loads, when stderr is a terminal
-
-	// Models are the [models.NAME] tables of the file, by name.
-	Models []ModelConfig
-
-	Trace string // file for the trace of all decisions; "" = none
-
-	MetricsFile string // for the metrics at SIGUSR1; "" = the log
-
-	Telemetry         string // URL of an OTLP collector; "" = none
-	TelemetryInterval time.Duration
-	TelemetrySample   float64
-
-	ConfigFile string // --config, or the default file that Load found; "" = none
-
-	// Puller downloads the model of --hf-repo; nil = this program cannot.
-	Puller store.Puller `json:"-"`
-
-	Warnings []string // of Load, for the log
-
-	layers layers
-}
-
-// defaultCtxSize is the default of --ctx-size in tokens, for models whose training context is at least as long.
-const defaultCtxSize = gguf.DefaultContext
-
-// Values of --while-loading.
-const (
-	loadingWait   = "wait"
-	loadingRefuse = "refuse"
-)
-
-// Values of --power.
-const (
-	powerAuto  = "auto"
-	powerFast  = "fast"
-	powerQuiet = "quiet"
-)
-
-// Limits of options.
-const (
-	maxFrameBytesLimit = wire.MaxFrameBytes
-	maxParallel        = core.MaxSequences - 8 // 8 sequences serve probe forks, snapshots and restores
-	minCtxSize         = gguf.MinContext
 )
 
 // Section is a group of options under one heading of --help.
@@ -201,7 +48,7 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
 	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, even while other processes "+
 		"occupy the processors")
-	fs.StringVar(&c.Power, "power", powerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
+	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
@@ -242,7 +89,7 @@ func (c *Config) sections() []Section {
 		"never (HTTP: 2m)")
 	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "close connections whose client reads nothing "+
 		"for this long, and cancel their requests; 0 = never")
-	fs.StringVar(&c.WhileLoading, "while-loading", loadingWait, "requests that arrive while the model loads: wait "+
+	fs.StringVar(&c.WhileLoading, "while-loading", LoadingWait, "requests that arrive while the model loads: wait "+
 		"(up to --max-queue) or refuse (with a retry hint)")
 
 	fs = section("Scheduling")
@@ -384,20 +231,17 @@ func NormalizeArgs(args []string) []string {
 	return out
 }
 
-// unquantised are the types of V cells that need no flash attention.
-var unquantised = []string{"f32", "f16", "bf16"}
-
 // Choices are the values of the options that take one of several words, for Validate and shell completion.
 var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
 	"kernels":        {"auto", "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "ggml"},
-	"power":          {powerAuto, powerFast, powerQuiet},
+	"power":          {PowerAuto, PowerFast, PowerQuiet},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
 	"speculate":      {speculateAuto, speculateOff},
-	"while-loading":  {loadingWait, loadingRefuse},
+	"while-loading":  {LoadingWait, LoadingRefuse},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},
@@ -405,165 +249,3 @@ var Choices = map[string][]string{
 	"log-format":     {"text", "json"},
 	"log-level":      {"debug", "info", "warn", "error"},
 }
-
-// Validate returns an error for each option out of its range, with its name and range.
-func (c *Config) Validate() error {
-	var errs []error
-	bad := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	within := func(name string, v, lo, hi int) {
-		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
-	}
-	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 "+
-		"for the model's training context", c.CtxSize, minCtxSize, 1<<27)
-	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
-		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
-	within("parallel", c.Parallel, 1, maxParallel)
-	within("draft-ctx-size", c.DraftCtxSize, minCtxSize, 1<<27)
-	within("batch-size", c.BatchSize, 1, 1<<20)
-	within("ubatch-size", c.UBatchSize, 1, 1<<20)
-	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
-	within("threads-batch", c.ThreadsBatch, 0, 4*max(runtime.NumCPU(), 16))
-	within("gpu-layers", c.GPULayers, -1, 1<<16)
-	within("max-sessions", c.MaxSessions, 1, 1<<20)
-	within("max-queue", c.MaxQueue, 0, 1<<20)
-	within("max-frame-bytes", c.MaxFrameBytes, 256, maxFrameBytesLimit)
-	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
-	within("max-tokens", c.MaxTokens, 0, 1<<27)
-	within("max-background", c.MaxBackground, 0, core.MaxSequences)
-	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer "+
-		"needs a row", c.BatchSize, c.Parallel)
-	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
-	within("start-budget", c.StartBudget, 1, 1<<20)
-	bad(c.GuardMs >= 0 && c.GuardMs <= 60_000, "--latency-guard-ms is %g; it must be 0…60000", c.GuardMs)
-	for _, d := range []struct {
-		name string
-		v    time.Duration
-	}{{"header-timeout", c.HeaderTimeout}, {"body-timeout", c.BodyTimeout}, {"idle-timeout", c.IdleTimeout},
-		{"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
-		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
-	}
-	oneOf := func(name, v string, allowed ...string) {
-		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
-	}
-	if c.HFRepo != "" {
-		if _, err := c.hubName(); err != nil {
-			errs = append(errs, fmt.Errorf("--hf-repo: %w", err))
-		}
-	}
-	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
-	oneOf("kernels", c.Kernels, Choices["kernels"]...)
-	oneOf("power", c.Power, Choices["power"]...)
-	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
-	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
-	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn "+
-		"off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV,
-		strings.Join(unquantised, " or "))
-	oneOf("policy", c.Policy, Choices["policy"]...)
-	if _, err := c.speculation(); err != nil {
-		errs = append(errs, err)
-	}
-	if c.ChatTemplate != "" {
-		text, _, err := loadTemplate(c.ChatTemplate)
-		if err == nil {
-			_, err = chattmpl.Compile(text)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
-		}
-	}
-	oneOf("while-loading", c.WhileLoading, Choices["while-loading"]...)
-	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0,
-		"--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground,
-		c.Policy)
-	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
-	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
-	if c.ThinkEvict == core.OffloadThoughts {
-		bad(!c.NoPrefixCache, "--think-evict is offload and --no-prefix-cache is set; nothing is stored then: remove "+
-			"one of them")
-		ram, fixed := c.CacheRAM.Of(1 << 30)
-		bad(ram > 0 || !fixed, "--think-evict is offload and --cache-ram is 0; thoughts have no place then: set "+
-			"--cache-ram above 0")
-	}
-	if c.Pooling != "" {
-		oneOf("pooling", c.Pooling, Choices["pooling"]...)
-	}
-	if _, _, err := c.embeddingSizes(); err != nil {
-		errs = append(errs, err)
-	}
-	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
-	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
-	within("think-budget", c.ThinkBudget, -1, 1<<24)
-	if c.Telemetry != "" {
-		if _, err := telemetry.ParseEndpoint(c.Telemetry); err != nil {
-			errs = append(errs, fmt.Errorf("--telemetry-endpoint: %w", err))
-		}
-	}
-	bad(c.TelemetryInterval >= time.Second && c.TelemetryInterval <= time.Hour,
-		"--telemetry-interval is %v; it must be "+
-			"1s…1h", c.TelemetryInterval)
-	bad(c.TelemetrySample >= 0 && c.TelemetrySample <= 1, "--telemetry-sample is %g; it must be 0…1", c.TelemetrySample)
-	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
-	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v; it needs a --fabric", c.FabricTTL)
-	if err := c.CacheDisk.absolute(); err != nil {
-		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
-	}
-	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; set --cache-disk above "+
-		"0, or remove --cache-dir", c.CacheDir)
-	// Package meridian checks these two as well, but under the names of its TOML keys.
-	itl, floor := c.Meridian.ITLTargetMs, c.Meridian.ThinkFloorMs
-	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000
-	bad(itl >= 1 && itl <= 60_000, "--itl-target-ms is %g; it must be 1…60000", itl)
-	bad(floor >= 1 && floor <= 60_000, "--think-floor-ms is %g; it must be 1…60000", floor)
-	if known {
-		if err := c.Meridian.Validate(); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	oneOf("log-format", c.LogFormat, Choices["log-format"]...)
-	if _, err := c.logLevel(); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := socketMode("socket-mode", c.SocketMode); err != nil {
-		errs = append(errs, err)
-	}
-	errs = append(errs, c.validateListen()...)
-	errs = append(errs, c.validateFront())
-	return errors.Join(errs...)
-}
-
-func (c *Config) logLevel() (slog.Level, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return 0, fmt.Errorf("--log-level is %q; it must be debug, info, warn or error", c.LogLevel)
-	}
-	return l, nil
-}
-
-// NewFlagSet returns the options, a Config with their defaults that they set, and their sections for --help.
-func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
-	c := &Config{Meridian: meridian.DefaultConfig()}
-	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
-	fs.SortFlags = false
-	sections := c.sections()
-	for _, s := range sections {
-		fs.AddFlagSet(s.Flags)
-	}
-	c.layers.options = fs
-	return fs, c, sections
-}
-
-// socketPath is the path of the Unix socket, unless systemd passes a socket.
-func (c *Config) socketPath() string {
-	if c.Socket != "" {
-		return c.Socket
-	}
-	return sockpath.Default()
-}
-
-// privileged reports whether a peer is an operator, who may see all users' requests and prefixes: root or the server's
-// user.
-func (c *Config) privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Getuid()) }

@@ -1,10 +1,11 @@
-package daemon
+package config
 
 import (
 	"bytes"
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ batch-size = 64
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []ModelConfig{
+	want := []Model{
 		{Name: "chat", Model: "qwen3:8b", Aliases: []string{"gpt-4o-mini", "default"}, Pinned: true,
 			IdleUnload: 90 * time.Minute,
 			Options: map[string]string{"ctx-size": "2048", "cache-type-k": "q8_0", "itl-target-ms": "50",
@@ -63,7 +64,7 @@ batch-size = 64
 		chat.Meridian.MinThinkTokens != 512 {
 		t.Errorf("the model's configuration: %+v", chat)
 	}
-	if !chat.given("ctx-size") {
+	if !chat.Given("ctx-size") {
 		t.Error("the table's ctx-size does not count as given")
 	}
 	other, err := c.ForModel(c.ModelNamed("hf.co/org/repo:Q4_K_M"))
@@ -200,6 +201,43 @@ think = "on"
 	for _, name := range modelOptions {
 		if options.Lookup(name) == nil || !strings.Contains(list, name) {
 			t.Errorf("%s is no option, or not in the sample", name)
+		}
+	}
+}
+
+// TestDraftModelOfATable: --draft-model is the default model's; a table sets that of its model.
+func TestDraftModelOfATable(t *testing.T) {
+	file := write(t, "draft-model = \"global\"\n[models.a]\nmodel = \"/a\"\n[models.b]\nmodel = \"/b\"\n"+
+		"draft-model = \"mine\"\n[models.c]\nmodel = \"/c\"\n")
+	for _, c := range []struct {
+		args       []string
+		a, b, c, f string
+	}{
+		{nil, "global", "mine", "", ""},
+		{[]string{"-m", "c"}, "", "mine", "global", ""},
+		{[]string{"-m", "b"}, "", "mine", "", ""},
+		{[]string{"-m", "b", "--draft-model", "flag"}, "", "flag", "", ""},
+		{[]string{"--draft-model", "flag"}, "flag", "mine", "", ""},
+		{[]string{"--model-draft", "flag", "-m", "/other"}, "", "mine", "", ""},
+	} {
+		cfg, err := load(t, NormalizeArgs(append([]string{"--config", file}, c.args...)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range cfg.Models {
+			m, err := cfg.ForModel(&cfg.Models[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, m.DraftModel)
+		}
+		found, err := cfg.ForFound("found", "/found")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, found.DraftModel); !slices.Equal(got, []string{c.a, c.b, c.c, c.f}) {
+			t.Errorf("%q: the draft models are %q", c.args, got)
 		}
 	}
 }

@@ -1,24 +1,20 @@
-package daemon
+package config
 
 import (
 	"bytes"
 	"flag"
-	"github.com/uma-serve/uma-serve/core"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	goruntime "runtime"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/internal/configfile"
-	"github.com/uma-serve/uma-serve/models"
-	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/runtime/ggufgen"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write contrib/uma-serve.toml anew; read the diff before you keep it")
@@ -119,14 +115,14 @@ func TestUnknownVariables(t *testing.T) {
 	if !reflect.DeepEqual(c.Warnings, want) {
 		t.Errorf("warnings %q, want %q", c.Warnings, want)
 	}
-	if c, err := load(t, []string{"-t", "64"}, nil); err == nil && goruntime.NumCPU() < 64 && len(c.Warnings) != 1 {
+	if c, err := load(t, []string{"-t", "64"}, nil); err == nil && runtime.NumCPU() < 64 && len(c.Warnings) != 1 {
 		t.Errorf("64 threads on this machine: warnings %q", c.Warnings)
 	}
 }
 
 // TestSampleFile: contrib/uma-serve.toml has every option with its help and default, and every line of it is valid.
 func TestSampleFile(t *testing.T) {
-	const path = "../contrib/uma-serve.toml"
+	const path = "../../contrib/uma-serve.toml"
 	_, c, sections := NewFlagSet()
 	var want bytes.Buffer
 	if err := c.WriteSample(&want, sections); err != nil {
@@ -142,8 +138,8 @@ func TestSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not what the options are now; go test ./daemon -run TestSampleFile -rewrite, and read the diff",
-			path)
+		t.Errorf("%s is not what the options are now; go test ./daemon/config -run TestSampleFile -rewrite, and read "+
+			"the diff", path)
 	}
 	for i, l := range strings.Split(string(got), "\n") {
 		if len([]rune(l)) > 120 {
@@ -209,65 +205,24 @@ func TestPrintedConfig(t *testing.T) {
 	}
 }
 
-// TestValidOptionsSuitTheScheduler: a value that the options allow is accepted by the parts behind them as well.
-func TestValidOptionsSuitTheScheduler(t *testing.T) {
-	for _, line := range []string{
-		"-c 64 -np 64 -b 64", "-c 64 -np 1 -b 1", "-np 248 -b 248 -c 248", "-c 134217728", "-b 1048576",
-		"--max-queue 0", "--max-queue 1048576", "--tick-budget-ms 1", "--tick-budget-ms 60000", "--latency-guard-ms 0",
-		"--latency-guard-ms 60000", "--start-budget 1",
-		"--start-budget 1048576", "--itl-target-ms 1 --think-floor-ms 1", "--itl-target-ms 60000 --think-floor-ms " +
-			"60000", "--max-background 256", "--meridian think_batch_multiplier=1",
-		"--meridian think_batch_multiplier=1000",
-	} {
-		for _, policy := range sched.Policies() {
-			c, err := load(t, append(strings.Fields(line), "--policy", policy), nil)
-			if err != nil {
-				if !strings.Contains(err.Error(), "has no priority classes") {
-					t.Errorf("%s: %v", line, err)
-				}
-				continue
-			}
-			// As the engine has them: the batch is cut to the context.
-			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize),
-				MaxSequences: core.MaxSequences, CanRemoveRange: true}
-			if _, err := core.New(c.core(caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
-				t.Errorf("%s --policy %s: %v", line, policy, err)
-			}
-		}
+// TestTelemetryTable: the keys of [telemetry] are the options that begin with its name.
+func TestTelemetryTable(t *testing.T) {
+	table := "[telemetry]\nendpoint = \"grpc://collector\"\ninterval = \"5s\"\nsample = 0.25\n"
+	c, err := load(t, []string{"--config", write(t, table), "--telemetry-interval", "7s"}, nil)
+	if err != nil || c.Telemetry != "grpc://collector" || c.TelemetryInterval != 7*time.Second ||
+		c.TelemetrySample != 0.25 {
+		t.Errorf("%+v, %v", c, err)
 	}
-}
-
-// TestModelsOwnContext: without --ctx-size a model trained on less than the default starts with what it was trained on,
-// the built-in one with 2,048.
-func TestModelsOwnContext(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	builtIn, err := models.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
-	long := ggufgen.Tiny()
-	long.Context = 8192
-	for _, x := range []struct {
-		path string
-		args []string
-		want int
-	}{
-		{builtIn, nil, 2048},
-		{builtIn, []string{"-c", "4096"}, 4096},
-		{builtIn, []string{"-c", "0"}, 0},
-		{builtIn, []string{"--config", write(t, "ctx-size = 4096\n")}, 4096},
-		{ggufgen.Cached(t, long), nil, 4096},
-		{ggufgen.Cached(t, ggufgen.TinyLearned()), nil, 256},
-		{ggufgen.Cached(t, ggufgen.TinyLearned()), []string{"-c", "2048"}, 256},
-		{ggufgen.Cached(t, ggufgen.TinyLearned()), []string{"-c", "128"}, 128},
-		{"/nonexistent", nil, 4096},
+	for text, want := range map[string]string{
+		"[telemetry]\nendpoint = \"ftp://h\"":             `--telemetry-endpoint: "ftp://h" must begin with`,
+		"[telemetry]\ncolour = 1":                         `unknown key "telemetry_colour"`,
+		"[telemetry]\ninterval = \"1ms\"":                 "--telemetry-interval is 1ms; it must be 1s…1h",
+		"[telemetry]\nsample = 2":                         "--telemetry-sample is 2; it must be 0…1",
+		"telemetry_sample = 1\n[telemetry]\nsample = 0.5": "are the same option; keep one",
 	} {
-		c, err := load(t, x.args, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.contextTokens(x.path); got != x.want {
-			t.Errorf("%s %q: %d cells, want %d", filepath.Base(x.path), x.args, got, x.want)
+		if _, err := load(t, []string{"--config", write(t, text)}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -48,8 +48,9 @@ type layers struct {
 	source  map[string]string // by option or "meridian.KEY"; absent = fromDefault
 }
 
-// given reports whether any layer names the option.
-func (c *Config) given(option string) bool { return c.layers.source[option] != "" }
+// Given reports whether an option, or a key of [meridian] as "meridian.KEY", was set: on the command line, in the
+// environment or in the file.
+func (c *Config) Given(option string) bool { return c.layers.source[option] != "" }
 
 // Load merges the layers into c (defaults < file < environment < flags) and validates the result. Call it after parsing
 // the command line, with the flag set of NewFlagSet or one that includes its flags. environ is os.Environ().

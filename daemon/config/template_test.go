@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -29,5 +29,24 @@ func TestLoadTemplate(t *testing.T) {
 		if _, _, err := loadTemplate(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
+	}
+}
+
+// TestChatTemplateOption: what is neither a file nor a name is refused, and any layer sets the option.
+func TestChatTemplateOption(t *testing.T) {
+	for arg, want := range map[string]string{"nosuch": "it must be a template file or one of chatml,",
+		t.TempDir(): "it must be a template file", "": ""} {
+		_, err := load(t, []string{"--chat-template", arg}, nil)
+		if want == "" && err != nil || want != "" &&
+			(err == nil || !strings.Contains(err.Error(), `--chat-template is "`+arg+`"; `+want)) {
+			t.Errorf("%q: %v, want %q", arg, err, want)
+		}
+	}
+	if c, err := load(t, nil, []string{"UMA_CHAT_TEMPLATE=phi3"}); err != nil || c.ChatTemplate != "phi3" {
+		t.Errorf("%q %v", c.ChatTemplate, err)
+	}
+	file := write(t, `chat_template = "llama3"`)
+	if c, err := load(t, []string{"--config", file}, nil); err != nil || c.ChatTemplate != "llama3" {
+		t.Errorf("%q %v", c.ChatTemplate, err)
 	}
 }

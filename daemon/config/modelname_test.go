@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/models/store/storetest"
-	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -100,64 +99,52 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestDownload: a model of --hf-repo that no place has whole is downloaded into the models directory while the daemon
-// answers that it loads, and its error ends the daemon.
+// TestDownload: a model of --hf-repo that no place has whole is downloaded into the models directory.
 func TestDownload(t *testing.T) {
 	dir, _ := modelsFolder(t)
-	start := func(p *puller, repo string) error {
-		fs, c, _ := NewFlagSet()
-		if err := fs.Parse(NormalizeArgs([]string{"-hf", repo, "--models-dir", dir, "--socket",
-			filepath.Join(t.TempDir(), "s"), "--progress=false"})); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Load(nil); err != nil {
+	log := slog.New(slog.DiscardHandler)
+	file := func(p *puller, repo string) (string, error) {
+		c, err := load(t, []string{"-hf", repo, "--models-dir", dir}, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 		c.Puller = p
-		opened := ""
-		err := Run(t.Context(), c, slog.New(slog.DiscardHandler), func(o runtime.Options) (runtime.Engine, error) {
-			opened = o.ModelPath
-			return nil, errors.New("opened " + opened)
-		})
-		if err == nil {
-			t.Errorf("%s: the daemon ended without an error", repo)
+		if err := c.Locate(t.Context(), log); err != nil {
+			return "", err
 		}
-		return err
+		return c.ModelFile(t.Context(), log)
 	}
 	p := &puller{path: filepath.Join(dir, "new.gguf")}
-	if err := start(p, "org/new:Q8_0"); len(p.asked) != 1 || p.asked[0] != "hf.co/org/new:Q8_0 to "+dir ||
-		!strings.Contains(err.Error(), "opened "+p.path) {
-		t.Errorf("%q, %v", p.asked, err)
+	if path, err := file(p, "org/new:Q8_0"); len(p.asked) != 1 || p.asked[0] != "hf.co/org/new:Q8_0 to "+dir ||
+		path != p.path || err != nil {
+		t.Errorf("%q, %s, %v", p.asked, path, err)
 	}
-	if err := start(p, "org/half"); len(p.asked) != 2 || !strings.Contains(err.Error(), "opened "+p.path) {
-		t.Errorf("a model of which a file is missing: %q, %v", p.asked, err)
+	if path, err := file(p, "org/half"); len(p.asked) != 2 || path != p.path || err != nil {
+		t.Errorf("a model of which a file is missing: %q, %s, %v", p.asked, path, err)
 	}
-	if err := start(p, "org/repo"); len(p.asked) != 2 || !strings.Contains(err.Error(), "repo-Q4_K_M.gguf") {
-		t.Errorf("a model that is there: %q, %v", p.asked, err)
+	if path, err := file(p, "org/repo"); len(p.asked) != 2 || filepath.Base(path) != "repo-Q4_K_M.gguf" || err != nil {
+		t.Errorf("a model that is there: %q, %s, %v", p.asked, path, err)
 	}
-	if err := start(&puller{err: errors.New("the disk is full")},
-		"org/new"); err.Error() != "download hf.co/org/new: the disk is full" {
+	if _, err := file(&puller{err: errors.New("the disk is full")}, "org/new"); err == nil ||
+		err.Error() != "download hf.co/org/new: the disk is full" {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestTableOfModel: -m NAME of a [models.NAME] table serves the table's model with its options.
-func TestTableOfModel(t *testing.T) {
+// TestDraftModelByName: --draft-model takes the names that --model takes.
+func TestDraftModelByName(t *testing.T) {
 	dir, _ := modelsFolder(t)
-	c, err := load(t, []string{"-m", "Chat", "--models-dir", dir, "--socket", filepath.Join(t.TempDir(), "s"),
-		"--progress=false",
-		"--config", write(t,
-			"[models.big]\nmodel = \"mine\"\naliases = [\"chat\"]\nctx-size = 640\nthreads = 1\n")}, nil)
-	if err != nil {
-		t.Fatal(err)
+	log := slog.New(slog.DiscardHandler)
+	for name, want := range map[string]string{"mine": filepath.Join(dir, "mine.gguf"), "./x": "./x",
+		"none.gguf": "none.gguf"} {
+		c := &Config{Model: "/m", ModelsDir: dir, DraftModel: name}
+		if err := c.Locate(t.Context(), log); err != nil || c.DraftModel != want {
+			t.Errorf("%s is %q, %v", name, c.DraftModel, err)
+		}
 	}
-	var opened runtime.Options
-	err = Run(t.Context(), c, slog.New(slog.DiscardHandler), func(o runtime.Options) (runtime.Engine, error) {
-		opened = o
-		return nil, errors.New("enough")
-	})
-	if err == nil || opened.ModelPath != filepath.Join(dir, "mine.gguf") || opened.ContextTokens != 640 ||
-		opened.Threads != 1 {
-		t.Errorf("%v, %+v", err, opened)
+	c := &Config{Model: "/m", ModelsDir: dir, DraftModel: "nowhere"}
+	if err := c.Locate(t.Context(), log); err == nil || !strings.Contains(err.Error(), "--draft-model") ||
+		!strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("%v", err)
 	}
 }

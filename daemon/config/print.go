@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"bytes"
@@ -129,7 +129,7 @@ func line(key string, value any) string {
 	enc := toml.NewEncoder(&b)
 	enc.SetTablesInline(true)
 	if err := enc.Encode(map[string]any{key: value}); err != nil {
-		panic("daemon: an option that TOML cannot hold: " + err.Error())
+		panic("config: an option that TOML cannot hold: " + err.Error())
 	}
 	return strings.TrimSpace(b.String())
 }

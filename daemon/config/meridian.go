@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"encoding"
@@ -238,7 +238,7 @@ func (c *Config) applyThinkBudget() {
 		return
 	}
 	c.Meridian.MaxThinkTokens = c.ThinkBudget
-	if !c.given("meridian.min_think_tokens") {
+	if !c.Given("meridian.min_think_tokens") {
 		c.Meridian.MinThinkTokens = min(c.Meridian.MinThinkTokens, c.ThinkBudget)
 	}
 }

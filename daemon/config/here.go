@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -9,9 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
-// CheckHere reports which option cannot be honoured by this program or on this machine, so that a daemon with such a
-// one does not start: who asks for snapshots that survive a restart, or for traces, would find out only later that
-// there are none.
+// CheckHere returns an error for an option that this program or this machine cannot honour: a daemon that started
+// without its snapshot directory or its traces would lose them unnoticed.
 func (c *Config) CheckHere() error {
 	if c.Telemetry != "" && !telemetry.Built {
 		return errors.New("--telemetry-endpoint: this uma-serve is built without OTLP; make TAGS=otlp builds it in, " +

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"os"
@@ -13,24 +13,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
-
-// TestEngineOptions: the engine is opened with what the options say.
-func TestEngineOptions(t *testing.T) {
-	c, err := load(t, NormalizeArgs(strings.Fields("-m x.gguf -c 512 -np 4 -b 128 -ub 64 -t 3 -tb 2 -ngl 7 -fa on "+
-		"-ctk q8_0 -ctv bf16 -nkvo --mlock --no-mmap -nr --kernels ggml")), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := runtime.Options{ModelPath: "x.gguf", ContextTokens: 512, Batch: 128, MicroBatch: 64,
-		Sequences: c.kvSequences("x.gguf"), Threads: 3, ThreadsBatch: 2, GPULayers: 7, FlashAttn: "on", KVTypeK: "q8_0",
-		KVTypeV: "bf16", NoKVOffload: true, MLock: true, NoMMap: true, NoRepack: true, Kernels: "ggml"}
-	if got := c.engineOptions("x.gguf"); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
 
 // load parses a command line as the binary does.
 func load(t *testing.T, args, environ []string) (*Config, error) {

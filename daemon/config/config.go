@@ -1,0 +1,176 @@
+package config
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
+// name is also its TOML key and, upper-cased with underscores and the prefix UMA_, its environment variable. The fields
+// of Meridian are keys of the table [meridian] and of --meridian; common ones have an option too.
+type Config struct {
+	// Model and engine; names as in llama-server.
+	Model        string // file or name; "" = HFRepo, or the built-in model
+	HFRepo       string // of Hugging Face: ORG/REPO[:QUANT]
+	ModelsDir    string // "" = store.DefaultDir
+	Offline      bool
+	ChatTemplate string // name or file; "" = the model's
+	CtxSize      int
+	Parallel     int
+	BatchSize    int
+	UBatchSize   int
+	Threads      int
+	ThreadsBatch int
+	FixedThreads bool
+	Power        string // PowerAuto, PowerFast or PowerQuiet
+	GPULayers    int
+	FlashAttn    string
+	CacheTypeK   string
+	CacheTypeV   string
+	MLock        bool
+	NoMMap       bool
+	NoRepack     bool
+	NoKVOffload  bool
+	Kernels      string
+	Seed         int64 // < 0: a new one for each request that names none
+
+	// Embeddings.
+	Pooling        string // "" = as the model's file says
+	EmbeddingSizes string // numbers, "any", or "" = none but the full one
+
+	// Socket and limits.
+	Socket         string
+	SocketMode     string // octal
+	SocketGroup    string
+	Listen         []string // TCP addresses
+	ListenMode     string   // octal
+	ListenGroup    string
+	APIKeys        string   // file; "" = none
+	AllowedHosts   []string // further values of the Host header
+	CORSOrigins    []string
+	MaxSessions    int // connections
+	MaxQueue       int // requests waiting
+	MaxFrameBytes  int
+	MaxPromptBytes int
+	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
+	IdleTimeout    time.Duration
+	HeaderTimeout  time.Duration // of an HTTP request
+	BodyTimeout    time.Duration // of an HTTP body, a frame or a line
+	StallTimeout   time.Duration
+	WhileLoading   string // LoadingWait or LoadingRefuse
+
+	// Scheduling.
+	Policy        string
+	TickBudgetMs  float64
+	StartBudget   int // tokens
+	GuardMs       float64
+	MaxBackground int // background requests that run at the same time; 0 = Parallel
+	Speculate     string
+	DraftModel    string // file or name; "" = none
+	DraftCtxSize  int    // tokens
+
+	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
+	Meridian    meridian.Config
+	ThinkBudget int // --think-budget; Load copies it to Meridian.MaxThinkTokens unless it is -1
+
+	// The KV cache.
+	NoPrefixCache          bool
+	SharePrefixes          string // off, system
+	KVBlockTokens          int
+	ThinkEvict             string // none, offload, drop: see core.OffloadThoughts
+	ContextShift           bool
+	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
+	CacheDir               string // "" = no disk tier
+	CacheDisk              Size
+	SlotSavePath           string // "" = llama-server's slots are not saved
+	Fabric                 string // URL; "" = none
+	FabricTTL              time.Duration
+	OffloadThresholdBlocks int
+
+	// A front and its engine processes.
+	Single      bool
+	Memory      Size // "auto": a share of what is free
+	IdleUnload  time.Duration
+	StepTimeout time.Duration
+	ServeFound  bool // models of this machine that have no table
+	Sandbox     bool
+	Arbiter     bool
+
+	// Process.
+	ShutdownTimeout time.Duration
+	LogFormat       string
+	LogLevel        string
+	Progress        bool // draw a bar while the model loads, when stderr is a terminal
+
+	// Models are the [models.NAME] tables of the file, by name.
+	Models []Model
+
+	Trace string // file for the trace of all decisions; "" = none
+
+	MetricsFile string // for the metrics at SIGUSR1; "" = the log
+
+	Telemetry         string // URL of an OTLP collector; "" = none
+	TelemetryInterval time.Duration
+	TelemetrySample   float64
+
+	ConfigFile string // --config, or the default file that Load found; "" = none
+
+	// Puller downloads the model of --hf-repo; nil = this program cannot.
+	Puller store.Puller `json:"-"`
+
+	Warnings []string // of Load, for the log
+
+	layers layers
+}
+
+// Defaults of options, in tokens.
+const (
+	defaultCtxSize      = gguf.DefaultContext // for models whose training context is at least as long
+	defaultDraftCtxSize = 8192
+)
+
+// Values of --while-loading.
+const (
+	LoadingWait   = "wait"
+	LoadingRefuse = "refuse"
+)
+
+// Values of --speculate besides numbers.
+const (
+	speculateAuto = "auto"
+	speculateOff  = "off"
+)
+
+// Values of --power.
+const (
+	PowerAuto  = "auto"
+	PowerFast  = "fast"
+	PowerQuiet = "quiet"
+)
+
+// Limits of options.
+const (
+	maxFrameBytesLimit = wire.MaxFrameBytes
+	maxParallel        = core.MaxSequences - 8 // 8 sequences serve probe forks, snapshots and restores
+	minCtxSize         = gguf.MinContext
+)
+
+// NewFlagSet returns the options, a Config with their defaults that they set, and their sections for --help.
+func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
+	c := &Config{Meridian: meridian.DefaultConfig()}
+	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
+	fs.SortFlags = false
+	sections := c.sections()
+	for _, s := range sections {
+		fs.AddFlagSet(s.Flags)
+	}
+	c.layers.options = fs
+	return fs, c, sections
+}

@@ -1,0 +1,146 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/telemetry"
+)
+
+// unquantised are the types of V cells that need no flash attention.
+var unquantised = []string{"f32", "f16", "bf16"}
+
+// Validate returns an error for each option out of its range, with its name and range.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	within := func(name string, v, lo, hi int) {
+		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
+	}
+	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 "+
+		"for the model's training context", c.CtxSize, minCtxSize, 1<<27)
+	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
+		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
+	within("parallel", c.Parallel, 1, maxParallel)
+	within("draft-ctx-size", c.DraftCtxSize, minCtxSize, 1<<27)
+	within("batch-size", c.BatchSize, 1, 1<<20)
+	within("ubatch-size", c.UBatchSize, 1, 1<<20)
+	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
+	within("threads-batch", c.ThreadsBatch, 0, 4*max(runtime.NumCPU(), 16))
+	within("gpu-layers", c.GPULayers, -1, 1<<16)
+	within("max-sessions", c.MaxSessions, 1, 1<<20)
+	within("max-queue", c.MaxQueue, 0, 1<<20)
+	within("max-frame-bytes", c.MaxFrameBytes, 256, maxFrameBytesLimit)
+	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
+	within("max-tokens", c.MaxTokens, 0, 1<<27)
+	within("max-background", c.MaxBackground, 0, core.MaxSequences)
+	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer "+
+		"needs a row", c.BatchSize, c.Parallel)
+	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
+	within("start-budget", c.StartBudget, 1, 1<<20)
+	bad(c.GuardMs >= 0 && c.GuardMs <= 60_000, "--latency-guard-ms is %g; it must be 0…60000", c.GuardMs)
+	for _, d := range []struct {
+		name string
+		v    time.Duration
+	}{{"header-timeout", c.HeaderTimeout}, {"body-timeout", c.BodyTimeout}, {"idle-timeout", c.IdleTimeout},
+		{"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
+		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
+	}
+	oneOf := func(name, v string, allowed ...string) {
+		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
+	}
+	if c.HFRepo != "" {
+		if _, err := c.hubName(); err != nil {
+			errs = append(errs, fmt.Errorf("--hf-repo: %w", err))
+		}
+	}
+	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
+	oneOf("kernels", c.Kernels, Choices["kernels"]...)
+	oneOf("power", c.Power, Choices["power"]...)
+	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
+	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
+	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn "+
+		"off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV,
+		strings.Join(unquantised, " or "))
+	oneOf("policy", c.Policy, Choices["policy"]...)
+	if _, err := c.speculation(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.ChatTemplate != "" {
+		text, _, err := loadTemplate(c.ChatTemplate)
+		if err == nil {
+			_, err = chattmpl.Compile(text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
+		}
+	}
+	oneOf("while-loading", c.WhileLoading, Choices["while-loading"]...)
+	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0,
+		"--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground,
+		c.Policy)
+	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
+	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
+	if c.ThinkEvict == core.OffloadThoughts {
+		bad(!c.NoPrefixCache, "--think-evict is offload and --no-prefix-cache is set; nothing is stored then: remove "+
+			"one of them")
+		ram, fixed := c.CacheRAM.Of(1 << 30)
+		bad(ram > 0 || !fixed, "--think-evict is offload and --cache-ram is 0; thoughts have no place then: set "+
+			"--cache-ram above 0")
+	}
+	if c.Pooling != "" {
+		oneOf("pooling", c.Pooling, Choices["pooling"]...)
+	}
+	if _, _, err := c.ShorterEmbeddings(); err != nil {
+		errs = append(errs, err)
+	}
+	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
+	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
+	within("think-budget", c.ThinkBudget, -1, 1<<24)
+	if c.Telemetry != "" {
+		if _, err := telemetry.ParseEndpoint(c.Telemetry); err != nil {
+			errs = append(errs, fmt.Errorf("--telemetry-endpoint: %w", err))
+		}
+	}
+	bad(c.TelemetryInterval >= time.Second && c.TelemetryInterval <= time.Hour,
+		"--telemetry-interval is %v; it must be "+
+			"1s…1h", c.TelemetryInterval)
+	bad(c.TelemetrySample >= 0 && c.TelemetrySample <= 1, "--telemetry-sample is %g; it must be 0…1", c.TelemetrySample)
+	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
+	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v; it needs a --fabric", c.FabricTTL)
+	if err := c.CacheDisk.absolute(); err != nil {
+		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
+	}
+	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; set --cache-disk above "+
+		"0, or remove --cache-dir", c.CacheDir)
+	// Package meridian checks these two as well, but under the names of its TOML keys.
+	itl, floor := c.Meridian.ITLTargetMs, c.Meridian.ThinkFloorMs
+	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000
+	bad(itl >= 1 && itl <= 60_000, "--itl-target-ms is %g; it must be 1…60000", itl)
+	bad(floor >= 1 && floor <= 60_000, "--think-floor-ms is %g; it must be 1…60000", floor)
+	if known {
+		if err := c.Meridian.Validate(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	oneOf("log-format", c.LogFormat, Choices["log-format"]...)
+	if _, err := c.logLevel(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := ParseMode("socket-mode", c.SocketMode); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, c.validateListen()...)
+	errs = append(errs, c.validateFront())
+	return errors.Join(errs...)
+}

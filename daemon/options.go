@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// The options as the configurations of other packages: the scheduler's, the core's and the engine's.
+
+// Durations of steps that compute only prompts, on an engine whose steps can be aborted. Short steps take longer per
+// token (see sched.Config.SoloLimit); in long ones another client's request waits for the end of the step.
+const (
+	soloBudget = 400 * time.Millisecond
+	soloLimit  = 1500 * time.Millisecond
+)
+
+// schedulerConfig returns the scheduler's configuration for an open engine.
+func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
+	s := sched.Config{
+		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
+		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
+		MaxQueue: c.MaxQueue, StartBudget: c.StartBudget,
+		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
+		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
+	}
+	if caps.CanAbort && caps.CanRemoveRange {
+		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
+	}
+	s.EveryRows = caps.MaxEmbeddingRows
+	s.Limits[sched.Background].MaxRunning = c.MaxBackground
+	return s
+}
+
+// coreConfig returns the core's configuration for an open engine.
+func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelInfo,
+	cost sched.CostState) core.Config {
+	cc := core.Config{
+		Sched:     schedulerConfig(c, caps),
+		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens,
+		ShareSystem:    c.SharePrefixes == "system",
+		NoPrefixCache:  c.NoPrefixCache,
+		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
+		ThinkEvict: c.ThinkEvict,
+		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
+	}
+	cc.Sched.Cost = cost
+	if info.Encoder {
+		cc.Sched.Cells = encoderCells(c, caps)
+	}
+	return cc
+}
+
+// encoderCells returns the number of cells in the ledger of an engine without KV memory: enough for --parallel texts of
+// full length, each with the cell that the scheduler reserves for a next token. These cells take no memory.
+func encoderCells(c *config.Config, caps runtime.Capabilities) int {
+	return c.Parallel * (caps.ContextTokens + 1)
+}
+
+// engineOptions returns the options with which the engine of the model at path is opened.
+func engineOptions(c *config.Config, path string) runtime.Options {
+	return runtime.Options{
+		ModelPath: path, ContextTokens: c.ContextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
+		Sequences: c.Sequences(path), Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
+		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
+		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
+	}
+}
+
+// Limits of the draft model's engine.
+const (
+	draftSequences = 16  // requests for which it drafts at once
+	draftBatch     = 512 // tokens of a Decode
+)
+
+// draftOptions returns the options with which the draft model's engine is opened.
+func draftOptions(c *config.Config) runtime.Options {
+	return runtime.Options{
+		ModelPath: c.DraftModel, ContextTokens: c.DraftContextTokens(), Batch: min(draftBatch, c.BatchSize),
+		MicroBatch: min(draftBatch, c.UBatchSize), Sequences: min(draftSequences, c.Parallel), Threads: c.Threads,
+		ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
+		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
+	}
+}
