@@ -24,7 +24,7 @@ type Side struct {
 }
 
 // SidesHelp describes the syntax of ParseSide.
-const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static)\n" +
+const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, meridian_static)\n" +
 	"with @MS for an inter-token target, budget=TOKENS, eat=VARIANCE, rpdi=RATIO. Each may have options behind it:\n" +
 	":early-exit=WORD, :think-budget=TOKENS (sent with every reasoning request), or any key of uma-serve's\n" +
 	"[meridian] table, as in eat=0.01:eat_warmup_probes=1:ema_alpha=0.5"

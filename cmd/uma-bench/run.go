@@ -223,7 +223,7 @@ func (o *runOptions) allSides() (out []measure.Side, err error) {
 	case "stock", "static-budget":
 		names = []string{o.baseline}
 	case "all":
-		names = []string{"stock", "static-budget", "uma", "pascal", "meridian_static", "meridian"}
+		names = []string{"stock", "static-budget", "uma", "meridian_static", "meridian"}
 	default:
 		return nil, fmt.Errorf("--baseline is %q; it must be none, stock, static-budget or all", o.baseline)
 	}
