@@ -130,15 +130,17 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 		"ignore end of generation, so that answers have the drawn length (uma, llama-server)")
 	f.StringVar(&o.options.File, "file", "", "`FILE` of ShareGPT (JSON) or MATH-500 (JSON lines)")
 	f.StringVar(&o.options.MathFile, "math-file", "", "mix: `FILE` of MATH-500 (JSON lines)")
-	f.IntVar(&o.options.Streams, "streams", o.options.Streams, "storm: chats; decode-sweep: answers at once")
+	f.IntVar(&o.options.Streams, "streams", o.options.Streams, "storm: chats; decode-sweep, schemas, edit: answers at once")
 	f.IntVar(&o.options.Clients, "clients", o.options.Clients,
 		"storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
 	f.IntVar(&o.options.Prompt, "prompt", o.options.Prompt, "storm, two-app: `tokens` of a long prompt")
 	f.IntVar(&o.options.Tokens, "tokens", o.options.Tokens,
-		"decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
+		"decode-sweep, schemas, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
 	f.DurationVar(&o.options.Solo, "solo", o.options.Solo, "storm: time that the chats run alone")
 	f.DurationVar(&o.options.Storm, "storm", o.options.Storm, "storm: time that the chats run with the prompts")
 	f.BoolVar(&o.options.Background, "background", false, "storm: send the prompts as background requests")
+	f.StringVar(&o.options.PromptModel, "prompt-model", "",
+		"storm: `NAME` of another model of uma-serve, which gets the prompts")
 	f.IntVar(&o.options.Context, "context", o.options.Context, "long-context, shared-prefix: maximum prompt `tokens`")
 	f.IntVar(&o.options.Turns, "turns", o.options.Turns, "agent-chain: turns")
 	f.IntVar(&o.options.Rounds, "rounds", o.options.Rounds,
