@@ -106,7 +106,7 @@ func (j *Job) check() error {
 		case r.After >= i || r.After < -1:
 			return fmt.Errorf("request %d comes after number %d", i, r.After)
 		case j.Target != "uma" && (r.Model != "" || r.Schema != ""):
-			return fmt.Errorf("request %d has a model or a schema of its own, which only target uma is asked for", i)
+			return fmt.Errorf("request %d has a model or a schema; only target uma takes these", i)
 		}
 	}
 	return nil
