@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +21,6 @@ func kernelsCommand() *cobra.Command {
 	var weights, kernels []string
 	var threads, long int
 	var asJSON bool
-	names := strings.Join(slices.Sorted(maps.Keys(promptSizes)), ", ")
 	cmd := &cobra.Command{
 		Use: "kernels",
 		Short: "uma-serve's matrix and attention kernels against ggml's, with repacked weights: decode steps and a " +
@@ -41,10 +38,10 @@ its weights stay in a cache of 32 MB.
   uma-bench kernels --size 135m --weights q8_0 --long 16000     a prompt of 16,000 tokens and steps behind it`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			shapes, ok := promptSizes[size]
+			shapes, ok := benchSizes[size]
 			switch {
 			case !ok:
-				return usageError{fmt.Errorf("--size is %q; it takes %s", size, names)}
+				return usageError{fmt.Errorf("--size is %q; it takes %s", size, benchSizeNames)}
 			case cfg.Rounds < 1:
 				return usageError{fmt.Errorf("--rounds is %d; it must be at least 1", cfg.Rounds)}
 			case cfg.Prompt < 0 || cfg.Prompt > 2048:
@@ -95,7 +92,7 @@ its weights stay in a cache of 32 MB.
 	}
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a generated one of --size and each of --weights)")
-	f.StringVar(&size, "size", "1b", "parameters of the generated model: "+names)
+	f.StringVar(&size, "size", "1b", "parameters of the generated model: "+benchSizeNames)
 	f.StringSliceVar(&weights, "weights", []string{"q4_k_m", "q6_k", "q4_0"}, "`types` of the generated models: "+
 		ggufgen.TypeNames())
 	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, amx, avx512, avxvnni, "+

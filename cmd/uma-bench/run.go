@@ -55,6 +55,7 @@ func runCommand() *cobra.Command {
 		Example: `  uma-bench run --mode replay --baseline all        # the reference workload in virtual time
   uma-bench run --mode replay --baseline all --decoder laptop --arrival-rate 2 --scale 0.1
   uma-bench run --workload storm --sides stock,uma,meridian@50   # the page shows ITL over time
+  uma-bench run --workload edit -m model.gguf --concurrency 1,16 --sides default:--speculate=off,default
   uma-bench run --workload decode-sweep --concurrency 1,4,16 -m model.gguf -- -t 4
   uma-bench run --workload heldout --requests 200 --temp 1 \
     --sides default,budget=64,budget=128,eat=0.001:eat_warmup_probes=1
@@ -130,7 +131,8 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 		"ignore end of generation, so that answers have the drawn length (uma, llama-server)")
 	f.StringVar(&o.options.File, "file", "", "`FILE` of ShareGPT (JSON) or MATH-500 (JSON lines)")
 	f.StringVar(&o.options.MathFile, "math-file", "", "mix: `FILE` of MATH-500 (JSON lines)")
-	f.IntVar(&o.options.Streams, "streams", o.options.Streams, "storm: chats; decode-sweep, schemas, edit: answers at once")
+	f.IntVar(&o.options.Streams, "streams", o.options.Streams,
+		"storm: chats; decode-sweep, schemas, edit: answers at once")
 	f.IntVar(&o.options.Clients, "clients", o.options.Clients,
 		"storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
 	f.IntVar(&o.options.Prompt, "prompt", o.options.Prompt, "storm, two-app: `tokens` of a long prompt")
