@@ -70,8 +70,8 @@ lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities wh
 bench: build ## serving against the bare decode loop, for Q8_0, Q4_K_M, Q4_0 and F16; ARGS="--weights q8_0 …"
 	@scripts/bench.sh $(ARGS)
 
-bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M; ARGS="--size 135m --tokens 512 …"
-	@bin/uma-bench prompt $(ARGS)
+bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M; ARGS="--size 135m --rounds 5 …"
+	@bin/uma-bench overhead --lone-prompt 512,64 $(ARGS)
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)

@@ -26,6 +26,14 @@ func latency(gaps []float64) Latency {
 	return Latency{len(gaps), q(.5), q(.95), q(.99), gaps[len(gaps)-1]}
 }
 
+// quantile returns the q quantile of x, 0 when there is none.
+func quantile(x []float64, q float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	return stat.Quantile(q, stat.Empirical, slices.Sorted(slices.Values(x)), nil)
+}
+
 func say(w io.Writer, format string, args ...any) {
 	if w != nil {
 		fmt.Fprintf(w, format+"\n", args...)

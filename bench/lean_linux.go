@@ -55,11 +55,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 		if j.Text == "" {
 			req.Prompt = prompt(i, j.Round, j.Prompt)
 		}
-		req.Sampling.Temperature = 0
-		req.Sampling.IgnoreEOS = i >= j.Bound
-		if i < j.Bound {
-			req.Format = wire.Format{Kind: wire.FormatSchema, Payload: boundSchema}
-		}
+		req.Sampling.Temperature, req.Sampling.IgnoreEOS = 0, true
 		if _, err := unix.Write(conns[i%len(conns)].fd, wire.AppendRequest(nil, &req, &defaults)); err != nil {
 			return nil, err
 		}
@@ -101,10 +97,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 				switch {
 				case kind == wire.EventToken && i < len(times):
 					times[i] = append(times[i], now)
-				case kind == wire.EventEOS && i < j.Bound && len(times[i]) > 1 &&
-					bytes.Contains(payload, []byte(`"reason":"length"`)):
-					left--
-				case kind == wire.EventEOS && i >= j.Bound && i < len(times) && len(times[i]) == j.Tokens:
+				case kind == wire.EventEOS && i < len(times) && len(times[i]) == j.Tokens:
 					left--
 				default:
 					return nil, fmt.Errorf("the daemon answered %s", payload)

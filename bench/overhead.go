@@ -241,8 +241,6 @@ func together(times [][]int64) (gaps []float64) {
 	return gaps
 }
 
-func mean(xs []float64) float64 { return stat.Mean(xs, nil) }
-
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // side sorts gaps in place.

@@ -42,7 +42,7 @@ func computed(t *testing.T) time.Duration {
 // breaks it off.
 func TestLonePromptShowsLife(t *testing.T) {
 	path := ggufgen.Cached(t, slowModel())
-	for _, policy := range []string{"meridian", "uma", "pascal", "stock"} {
+	for _, policy := range []string{"meridian", "uma", "stock"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // nothing was learned yet
 			r := serveModel(t, path, "-c", "8192", "--policy", policy, "--cache-ram", "0")

@@ -20,7 +20,6 @@ const (
 	DefaultITLTarget       = 100 * time.Millisecond
 	DefaultThinkFloor      = 250 * time.Millisecond
 	DefaultThinkMultiplier = 2.5
-	DefaultReadingRate     = 15.0 // tokens/s
 	DefaultDraftCost       = 0.25
 )
 
@@ -76,8 +75,8 @@ type Config struct {
 	// `stock` and `meridian_static` ignore it.
 	FirstPrefill int
 	// MinPrefill is the fewest prompt tokens that a step offers when the guard does not hold prompts, whatever its time
-	// budget. With MaxHeld it bounds how slow a prompt can get (under meridian and pascal, behind a long context, one
-	// token in MaxHeld+1 steps). 0 = DefaultMinPrefill.
+	// budget. With MaxHeld it bounds how slow a prompt can get (under meridian, behind a long context, one token in
+	// MaxHeld+1 steps). 0 = DefaultMinPrefill.
 	MinPrefill int
 	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set
 	// no ITL target (Event.TargetITL). 0 = no guard.
@@ -100,8 +99,8 @@ type Config struct {
 	// request of a user that runs more is preempted (see share.go). 0 = 1 s.
 	ShareGrace time.Duration
 
-	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under the policies
-	// that predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
+	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under meridian:
+	// 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
 	ITLTarget time.Duration
 	// ThinkFloor is, under meridian, the longest gap between two tokens of a thinking request that yields to answers,
 	// and of a background answer that yields to interactive ones. 0 = DefaultThinkFloor.
@@ -112,9 +111,6 @@ type Config struct {
 	// OutputSlots is the limit on answers that get a token in a step of meridian_static. 0 = the fewest with which
 	// OutputSlots × (1 + ThinkMultiplier) reaches MaxRunning.
 	OutputSlots int
-	// ReadingRate is the assumed reading speed in tokens/s, under pascal: an answer that is ahead of its reader may be
-	// left out of a step. 0 = DefaultReadingRate.
-	ReadingRate float64
 	// Cost is the initial state of the cost model: Scheduler.Cost of an earlier run with the same model on the same
 	// machine. The zero value and an inconsistent one mean that nothing is known.
 	Cost CostState
@@ -129,7 +125,7 @@ type Config struct {
 // Policies are the names Config.Policy takes, in the order a help text should list them.
 func Policies() []string { return slices.Clone(policyNames) }
 
-var policyNames = []string{"uma", "stock", "meridian", "pascal", "meridian_static"}
+var policyNames = []string{"uma", "stock", "meridian", "meridian_static"}
 
 // withDefaults fills the fields that are 0.
 func (c Config) withDefaults() Config {
@@ -156,9 +152,6 @@ func (c Config) withDefaults() Config {
 	or(&c.ThinkFloor, DefaultThinkFloor)
 	if c.ThinkMultiplier == 0 {
 		c.ThinkMultiplier = DefaultThinkMultiplier
-	}
-	if c.ReadingRate == 0 {
-		c.ReadingRate = DefaultReadingRate
 	}
 	if c.DraftBatch > 0 && c.DraftCost == 0 {
 		c.DraftCost = DefaultDraftCost
@@ -218,9 +211,6 @@ func (c *Config) Validate() error {
 	}
 	if m := c.ThinkMultiplier; m != 0 && !(m >= 1 && m <= 4096) {
 		return fmt.Errorf("sched: ThinkMultiplier is %v; it must be 1…4096", m)
-	}
-	if r := c.ReadingRate; r != 0 && !(r >= 0.1 && r <= 1e4) {
-		return fmt.Errorf("sched: ReadingRate is %v tokens/s; it must be 0.1…10000", r)
 	}
 	if d := c.DraftCost; d != 0 && !(d >= 1e-6 && d <= 1e3) {
 		return fmt.Errorf("sched: DraftCost is %v; it must be 0.000001…1000", d)

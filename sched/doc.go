@@ -103,8 +103,8 @@
 // # Time
 //
 // A cost model (Cost) learns from each EvStep how long a Decode takes. It runs under every policy, its state can be
-// saved (Scheduler.Cost, Config.Cost), and the plan has its prediction. The policies with an ITL target size a step by
-// it: see policy_meridian.go. EvThreads tells of another number of compute threads, for which the model keeps other
+// saved (Scheduler.Cost, Config.Cost), and the plan has its prediction. meridian sizes a step by it: see
+// policy_meridian.go. EvThreads tells of another number of compute threads, for which the model keeps other
 // coefficients: they need not be learned again. Every product is rounded before it is added (mul), so that a trace
 // replays to the same plans on every architecture.
 //

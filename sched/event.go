@@ -321,10 +321,6 @@ func (s *Scheduler) token(r *request, e *Event) {
 		r.lastGap = int64(s.now - r.lastEmit)
 	}
 	r.lastEmit, r.emitted = s.now, true
-	if r.state == Output {
-		r.readAt = max(r.readAt, s.now).Add(time.Duration(mul(float64(1+e.Accepted), float64(time.Second)) /
-			s.cfg.ReadingRate))
-	}
 }
 
 // heard records that the caller answered r's row.

@@ -27,8 +27,6 @@ func newPolicy(s *Scheduler) policy {
 		return newStock(&s.cfg)
 	case "meridian":
 		return newMeridian(s)
-	case "pascal":
-		return newPascal(s)
 	case "meridian_static":
 		return newMeridianStatic(s)
 	}

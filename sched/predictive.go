@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// predictive is the common part of the policies with an ITL target: the target of each answer, the size of prompt
-// chunks in the rest of a step (prompts.go), and the order of prompts.
+// predictive is the part of meridian that is not its rule: the phase of each request, the target of each answer, the
+// size of prompt chunks in the rest of a step (prompts.go), and the order of prompts. meridian_static sorts requests by
+// phase with it.
 type predictive struct {
 	s               *Scheduler
 	cfg             *Config

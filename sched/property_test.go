@@ -440,8 +440,8 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 }
 
 // leftOut reports whether the policy may leave this decoding request out of the step, and does: one that thinks, when
-// answers run and it is not due; a background answer beside interactive ones, likewise; an answer whose reader still
-// has text to read; and an answer without a place under the static rule.
+// answers run and it is not due; a background answer beside interactive ones, likewise; and an answer without a place
+// under the static rule.
 func (e *engine) leftOut(id ReqID) bool {
 	if !e.decodes(id) {
 		return false
@@ -457,11 +457,6 @@ func (e *engine) leftOut(id ReqID) bool {
 		late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor
 		if r.state != Output || r.flow.class != Background || r.itl > 0 || rows && late >= 0 {
 			e.t.Fatalf("answer %d is left out %v after the floor\n%s", id, late, e.trace)
-		}
-		return true
-	case r.reason == ReasonPaced && e.cfg.Policy == "pascal":
-		if r.state != Output || rows && r.readAt <= e.now {
-			e.t.Fatalf("answer %d is left out, its reader waits since %v\n%s", id, e.now.Sub(r.readAt), e.trace)
 		}
 		return true
 	}
@@ -484,7 +479,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	}
 	short := p.Reason == ReasonCells ||
 		slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
-	predicts := e.cfg.Policy == "meridian" || e.cfg.Policy == "pascal"
+	predicts := e.cfg.Policy == "meridian"
 	if predicts {
 		reserve = 1
 	}
@@ -580,7 +575,7 @@ func (e *engine) finish() {
 // TestRandomWorkloads: whatever clients and engine do, plans can be carried out, no request starves, each ends
 // exactly once, and the recorded trace replays to the same plans.
 func TestRandomWorkloads(t *testing.T) {
-	for _, name := range append(Policies(), "uma prefix", "stock prefix", "meridian prefix", "pascal prefix") {
+	for _, name := range append(Policies(), "uma prefix", "stock prefix", "meridian prefix") {
 		t.Run(name, func(t *testing.T) {
 			policy, prefix, _ := strings.Cut(name, " ")
 			rapid.Check(t, func(t *rapid.T) {

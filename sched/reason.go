@@ -32,7 +32,6 @@ const (
 	ReasonArrived      Reason = iota + 16 // it arrived
 	ReasonStarted                         // it was given a sequence
 	ReasonThinkHeld                       // answers would have come too late with its row
-	ReasonPaced                           // it is ahead of its reader, and others need the step
 	ReasonPrefillHeld                     // an answer would have come too late even with its smallest chunk
 	ReasonProbeSkipped                    // the requested fork had no room, or others went first
 )
@@ -159,8 +158,6 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonArrived:   {"arrived", "The request arrived."},
 	ReasonStarted:   {"started", "The request started: it got a sequence."},
 	ReasonThinkHeld: {"think_held", "Its thinking token was skipped to protect the ITL target."},
-	ReasonPaced: {"paced", "Its token was skipped because its answer is ahead of reading speed and other " +
-		"requests need the step."},
 	ReasonPrefillHeld: {"prefill_held", "Its prompt was skipped in this step to protect the ITL target of a running " +
 		"answer."},
 	ReasonProbeSkipped: {"probe_skipped", "Its EAT probe was skipped: the step had no room, or probes of other " +

@@ -83,7 +83,6 @@ type request struct {
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
 	emitted  bool
-	readAt   Instant // when a reader at Config.ReadingRate has read the visible answer so far
 
 	lastStep uint64 // Scheduler.step of its newest slice: round-robin order of prompts
 	nth      uint64 // the number of requests that began up to it, counted when it gets its first sequence

@@ -42,10 +42,9 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.ITLTarget = -1 }, "ITLTarget is -1ns"},
 		{func(c *Config) { c.ThinkFloor = 2 * time.Hour }, "ThinkFloor is 2h0m0s"},
 		{func(c *Config) { c.ThinkMultiplier = 0.5 }, "ThinkMultiplier is 0.5; it must be 1…"},
-		{func(c *Config) { c.ReadingRate = math.NaN() }, "ReadingRate is NaN"},
+		{func(c *Config) { c.DraftCost = math.NaN() }, "DraftCost is NaN"},
 		{func(c *Config) { c.OutputSlots = -1 }, "OutputSlots is -1"},
 		{func(c *Config) { c.Policy, c.Prefix = "meridian", true }, ""},
-		{func(c *Config) { c.Policy = "pascal" }, ""},
 		{func(c *Config) { c.Policy, c.Limits[Background].MaxRunning = "meridian_static", 3 },
 			"policy meridian_static knows no classes"},
 		{func(c *Config) { c.Policy, c.Limits[Background].MaxQueue = "stock", 3 }, "policy stock knows no classes"},
@@ -260,7 +259,6 @@ func TestTraceRoundTrip(t *testing.T) {
 		MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
 		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3,
-		ReadingRate: 12.1,
 	}
 	m := newCostModel(&CostState{})
 	for i := range 20 {
@@ -338,7 +336,7 @@ func TestTraceErrors(t *testing.T) {
 		head + "step 0s\ncells room=-1\n":                   `room="-1" must be a number in 0…`,
 		head + "step 0s\ntoken 1 probe=x\n":                 `probe="x" must be a number`,
 		head + "step 0s\ntoken 1 shared=2\n":                `"shared=2" is not understood`,
-		"config reading_rate=NaN\n":                         `reading_rate="NaN" must be a finite number`,
+		"config draft_cost=NaN\n":                           `draft_cost="NaN" must be a finite number`,
 		"config prefix=maybe\n":                             `"maybe"`,
 		"config cost=1,2\n":                                 "cost has 2 numbers; it must have 26",
 		"config cost=" + strings.Repeat("1,", 24) + "x,1\n": `"x" is no count`,

@@ -12,7 +12,7 @@ import (
 // because of another; a request is refused only when the queue is full; nothing that can start is left waiting while a
 // sequence is free; and every request ends exactly once. The seed of a failure is in its message.
 func TestQueueShare(t *testing.T) {
-	for _, policy := range []string{"meridian", "uma", "pascal", "stock"} {
+	for _, policy := range []string{"meridian", "uma", "stock"} {
 		t.Run(policy, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				cfg := Config{Policy: policy, MaxRunning: rapid.IntRange(1, 6).Draw(t, "max_running"), Cells: 400,
@@ -178,7 +178,7 @@ func TestShareOfSequences(t *testing.T) {
 		"long prompts":                 {prompt: 900, max: 3000},
 		"clients that read too little": {prompt: 20, max: 3000, stall: true},
 	} {
-		for _, policy := range []string{"meridian", "uma", "pascal"} {
+		for _, policy := range []string{"meridian", "uma"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				s, err := New(Config{Policy: policy, MaxRunning: 4, Cells: 4000, MaxBatch: 512, MaxQueue: 16,
 					Guard: DefaultGuard})

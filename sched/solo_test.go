@@ -35,7 +35,7 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 // to one that computes ten tokens a second, and from the first prompt after the first start on. It costs little: the
 // second prompt takes at most 2 % longer than in steps of 2,048 tokens.
 func TestLonePrompt(t *testing.T) {
-	for _, policy := range []string{"meridian", "uma", "pascal"} {
+	for _, policy := range []string{"meridian", "uma"} {
 		for _, c := range []Cost{
 			{A: 0.5, B: 0.01, C: 0.5, D: 1e-6},
 			{A: 2, B: 0.9, C: 13, D: 0.0005},
@@ -95,7 +95,7 @@ func TestLonePrompt(t *testing.T) {
 // TestSoloLimit: where a step cannot hold 512 tokens within SoloBudget, it takes them up to SoloLimit, in whole tiles;
 // where it can, SoloLimit changes nothing.
 func TestSoloLimit(t *testing.T) {
-	for _, policy := range []string{"meridian", "uma", "pascal"} {
+	for _, policy := range []string{"meridian", "uma"} {
 		for _, c := range []struct {
 			perToken float64 // ms
 			limit    time.Duration

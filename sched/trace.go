@@ -69,7 +69,7 @@ func (c *Config) fields() []configField {
 		{name: "think_floor", d: &c.ThinkFloor},
 		{name: "think_multiplier", f: &c.ThinkMultiplier},
 		{name: "output_slots", n: &c.OutputSlots},
-		{name: "reading_rate", f: &c.ReadingRate},
+		{name: "reading_rate", f: new(float64)}, // older traces have it: read and ignored
 		{name: "draft_batch", n: &c.DraftBatch},
 		{name: "draft_cost", f: &c.DraftCost},
 		{name: "cost", c: &c.Cost},

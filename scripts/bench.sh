@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What serving costs: the daemon against the bare decode loop by type of weights, idle, and along 10,000 requests.
-# Arguments go to `uma-bench overhead`.
+# The cost of serving: the daemon against the bare decode loop by type of weights, idle, along 10,000 requests, and the
+# operations of the hot path. Arguments go to `uma-bench overhead`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+benchmarks() { go test -run '^$' "$@" | grep -E '^(Benchmark|pkg| )'; }
 echo "## overhead"; bin/uma-bench overhead "$@"
-echo; echo "## idle"; bin/uma-bench idle
-echo; echo "## memory"; bin/uma-bench memory
-echo; echo "## hot path"; go test -run '^$' -bench 'Hot|Step|Token|Greedy|Chain' -benchmem \
-	./sched ./sampler ./ipc/wire ./meridian | grep -E '^(Benchmark|pkg)'
+echo; echo "## idle"; benchmarks -bench IdleConnections -benchtime 1000x ./smoke
+echo; echo "## memory"; benchmarks -bench Memory -benchtime 10000x ./smoke
+echo; echo "## hot path"; benchmarks -bench 'Hot|Step|Token|Greedy|Chain' -benchmem \
+	./sched ./sampler ./ipc/wire ./meridian

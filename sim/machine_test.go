@@ -64,7 +64,7 @@ func TestMachineKeepsTheTargetOverAllModels(t *testing.T) {
 
 // TestMachineOfOneServer: a server that shares its device with none is simulated as before.
 func TestMachineOfOneServer(t *testing.T) {
-	for _, policy := range []string{"meridian", "uma", "stock", "pascal"} {
+	for _, policy := range []string{"meridian", "uma", "stock"} {
 		cfg := sharedConfig(4000, 1300, 1500, 50)
 		cfg.Policy = policy
 		want, err := Run(cfg, requests(30, 50_000, 200, 40))
@@ -96,7 +96,7 @@ func TestMachineOfRandomServers(t *testing.T) {
 			for range 2 + r.IntN(3) {
 				cfg := sharedConfig(float64(500+r.IntN(8000)), float64(100+r.IntN(3000)), float64(100+r.IntN(3000)),
 					float64(20+r.IntN(200)))
-				cfg.Policy = []string{"meridian", "uma", "stock", "pascal"}[r.IntN(4)]
+				cfg.Policy = []string{"meridian", "uma", "stock"}[r.IntN(3)]
 				cfg.NoPrefixCache = r.IntN(2) == 0
 				n := 1 + r.IntN(20)
 				out = append(out, Shared{Config: cfg, Source: requests(n, int64(1+r.IntN(200_000)), 1+r.IntN(600),

@@ -5,12 +5,13 @@ package smoke
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/bench"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -65,55 +66,78 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// TestFrontCost runs uma-bench front for one short round.
-func TestFrontCost(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "front", "-m",
-		ggufgen.Cached(t, ggufgen.Tiny()), "--rounds", "1", "--tokens", "1500", "--streams", "1,3", "--first", "5",
-		"--json")
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
+// measured runs uma-bench run on two sides and returns their reports by side.
+func measured(t *testing.T, args ...string) map[string]sideReport {
+	t.Helper()
+	dir := t.TempDir()
+	args = append([]string{"run", "-m", ggufgen.Cached(t, ggufgen.Tiny()), "--repeats", "1", "--quiet", "--out-dir",
+		dir}, args...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "ab-report.json"))
 	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, errs.String())
+		t.Fatal(err)
 	}
-	var rep bench.FrontReport
-	if err := json.Unmarshal(out, &rep); err != nil || len(rep.Rows) != 2 {
-		t.Fatalf("%v in %s", err, out)
+	var doc struct{ Reports map[string]sideReport }
+	if err := json.Unmarshal(b, &doc); err != nil || len(doc.Reports) != 2 {
+		t.Fatalf("%d reports, %v", len(doc.Reports), err)
 	}
-	for _, r := range rep.Rows {
-		if r.Single.TokensPerSecond <= 0 || r.Front.TokensPerSecond <= 0 || r.Throughput <= 0 || r.ITLp95 <= 0 {
-			t.Errorf("%+v", r)
-		}
+	sides := map[string]sideReport{}
+	for _, r := range doc.Reports {
+		sides[r.Side] = r
 	}
-	if f := rep.First; f.Pairs != 5 || f.SingleMs <= 0 || f.FrontMs <= 0 {
-		t.Errorf("%+v", f)
+	return sides
+}
+
+// sideReport has the fields of a report that the tests read.
+type sideReport struct {
+	Side    string
+	Errors  int     `json:"n_errors"`
+	Prefill float64 `json:"prefill_tokens_per_s"`
+	Groups  []struct {
+		Name     string
+		Requests int `json:"n_requests"`
+		Gaps     int `json:"n_itl"`
 	}
 }
 
-// TestManyModels runs uma-bench models for one round of a few models.
-func TestManyModels(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "models", "-m",
-		ggufgen.Cached(t, ggufgen.Tiny()), "--models", "6", "--room", "2", "--rounds", "2", "--json", "--", "-t", "1",
-		"-c", "256")
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, errs.String())
+// TestRunComparesOptions: a side has options of uma-serve, here one process against a front, and half of the answers
+// have a schema.
+func TestRunComparesOptions(t *testing.T) {
+	sides := measured(t, "--workload", "schemas", "--streams", "4", "--tokens", "40", "--sides",
+		"default:--single,default", "--", "-t", "1")
+	for _, side := range []string{"default:--single", "default"} {
+		r := sides[side]
+		requests := map[string]int{}
+		for _, g := range r.Groups {
+			requests[g.Name] = g.Requests
+		}
+		if r.Errors != 0 || requests["free"] != 2 || requests["schema"] != 2 {
+			t.Errorf("%s: %+v", side, r)
+		}
 	}
-	var m bench.ManyModels
-	if err := json.Unmarshal(out, &m); err != nil {
-		t.Fatalf("%v in %s", err, out)
+}
+
+// TestRunStormOnAnotherModel: the chats ask one model and the storm another, with the arbiter between them and without.
+func TestRunStormOnAnotherModel(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "two.toml")
+	text := fmt.Sprintf("[models.other]\nmodel = '%s'\npinned = true\n", ggufgen.Cached(t, ggufgen.Tiny()))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if !m.Holds || m.Requests != 12 || m.Refused != 0 || m.Loads < 12 || m.Processes < 2 || m.Processes > 3 ||
-		m.PSSBytes <= 0 || m.PSSBytes > m.RSSBytes || m.CountedBytes <= m.NeedBytes || m.FirstP50Ms <= 0 {
-		t.Errorf("%+v", m)
-	}
-	for _, args := range [][]string{{"--models", "4"}, {"--room", "0"}, {"--rounds", "0"}, {"--tokens", "0"}} {
-		args = append([]string{"models"}, args...)
-		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), args...)
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), args[1]) {
-			t.Errorf("%v: %v, %s", args, err, out)
+	sides := measured(t, "--workload", "storm", "--prompt-model", "other", "--streams", "1", "--clients", "2",
+		"--prompt", "100", "--solo", "500ms", "--storm", "4s", "--sides", "default:--arbiter=false,default", "--",
+		"--config", file, "-t", "1")
+	for _, side := range []string{"default:--arbiter=false", "default"} {
+		r := sides[side]
+		requests, gaps := map[string]int{}, map[string]int{}
+		for _, g := range r.Groups {
+			requests[g.Name], gaps[g.Name] = g.Requests, g.Gaps
+		}
+		if r.Errors != 0 || requests["prompt"] == 0 || gaps["chat"] == 0 || !(r.Prefill > 0) {
+			t.Errorf("%s: %+v", side, r)
 		}
 	}
 }

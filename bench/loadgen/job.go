@@ -102,8 +102,11 @@ func (j *Job) check() error {
 		return fmt.Errorf("the extra fields are not a JSON object")
 	}
 	for i := range j.Requests {
-		if r := &j.Requests[i]; r.After >= i || r.After < -1 {
+		switch r := &j.Requests[i]; {
+		case r.After >= i || r.After < -1:
 			return fmt.Errorf("request %d comes after number %d", i, r.After)
+		case j.Target != "uma" && (r.Model != "" || r.Schema != ""):
+			return fmt.Errorf("request %d has a model or a schema; only target uma takes these", i)
 		}
 	}
 	return nil

@@ -330,6 +330,10 @@ func TestWishes(t *testing.T) {
 	}
 	u.job.EarlyExit = "soon"
 	q := defaults
+	if err := u.setOptions(&q, &workload.Request{Prompt: "x", Model: "small", Schema: "{}"}, &Record{}); err != nil ||
+		q.Model != "small" || q.Format.Kind != wire.FormatSchema || q.Format.Payload != "{}" {
+		t.Errorf("%+v, %v", q, err)
+	}
 	if err := u.setOptions(&q, &workload.Request{Kind: workload.Reasoning, Messages: talk}, &Record{}); err == nil {
 		t.Error("an early exit that does not exist was taken")
 	}
@@ -344,6 +348,8 @@ func TestJobErrors(t *testing.T) {
 		"not a JSON object": {Target: "uma", Address: "a", Requests: []workload.Request{ok},
 			Extra: json.RawMessage("{")},
 		"comes after 4": {Target: "uma", Address: "a", Requests: []workload.Request{{After: 4}}},
+		"only target uma": {Target: "ollama", Address: "a",
+			Requests: []workload.Request{{Prompt: "x", After: -1, Output: 1, Schema: "{}"}}},
 	} {
 		if _, err := Run(t.Context(), &j, nil); err == nil ||
 			!strings.Contains(strings.ReplaceAll(err.Error(), "number ", ""), want) {

@@ -174,7 +174,10 @@ func (u *uma) framed(ctx context.Context, r *workload.Request, messages []worklo
 
 // setOptions sets a request's fields other than its text.
 func (u *uma) setOptions(q *wire.Request, r *workload.Request, rec *Record) error {
-	q.MaxTokens = r.Think + r.Output
+	q.MaxTokens, q.Model = r.Think+r.Output, r.Model
+	if r.Schema != "" {
+		q.Format = wire.Format{Kind: wire.FormatSchema, Payload: r.Schema}
+	}
 	q.Sampling.Temperature, q.Sampling.IgnoreEOS = u.job.Temperature, r.Exact
 	q.Sampling.Seed, q.Sampling.SeedSet = u.job.Seed+uint64(rec.Index), true
 	if r.Background {

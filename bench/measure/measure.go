@@ -124,7 +124,7 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	}
 	if r.streams > 0 {
 		o.Salt += fmt.Sprintf("c%d-", r.streams)
-		if cfg.Workload == "decode-sweep" {
+		if workload.AtOnce(cfg.Workload) {
 			o.Streams = r.streams
 		} else {
 			o.Closed = r.streams
@@ -165,7 +165,7 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	if end > 0 {
 		total = int(end.Seconds())
 	}
-	watch := watchPrompts(func() float64 { return s.counter("prefill_tokens_merged_total") }, plan.Mark,
+	watch := watchPrompts(func() float64 { return s.prefilled(o.PromptModel) }, plan.Mark,
 		func(at time.Duration) {
 			if end > 0 {
 				cfg.progress(label, min(int(at.Seconds()), total-1), total)
@@ -273,7 +273,7 @@ func (cfg *Config) report(r *row) *report.Report {
 	if r.plan.Rate > 0 {
 		out.ArrivalRate = report.Num(r.plan.Rate)
 	}
-	if cfg.Workload == "decode-sweep" && out.Streams == 0 {
+	if workload.AtOnce(cfg.Workload) && out.Streams == 0 {
 		out.Streams = cfg.Options.Streams
 	} else if out.Streams == 0 {
 		out.Streams = r.plan.Workers

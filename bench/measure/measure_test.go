@@ -144,6 +144,9 @@ func TestParseSide(t *testing.T) {
 		"rpdi=2:rpdi_window=64":                    "--meridian rpdi_threshold=2 --meridian rpdi_window=64 rpdi",
 		"default:early-exit=both:think-budget=9":   "both 9",
 		"meridian@50:early-exit=eat:ema_alpha=0.5": "--policy meridian --itl-target-ms 50 --meridian ema_alpha=0.5 eat",
+		"default:--single":                         "--single",
+		"stock:ema_alpha=0.5:--speculate=off:--fabric=redis://host:1": "--policy stock --meridian ema_alpha=0.5 " +
+			"--speculate=off --fabric=redis://host:1 off",
 	} {
 		s, err := ParseSide(name)
 		got := strings.Join(append(s.Args, s.EarlyExit), " ")
@@ -156,7 +159,7 @@ func TestParseSide(t *testing.T) {
 	}
 	for _, name := range []string{"", "nope", "eat", "eat=x", "eat=NaN", "budget", "budget=0", "default=1",
 		"meridian@0", "meridian@soon", "stock=1", "eat=1:", "uma:x", "uma:early-exit=soon", "uma:think-budget=0",
-		"uma:--socket=x y", "eat=1::ema_alpha=1"} {
+		"uma:--", "uma:--so cket=x", "uma:--single:", "eat=1::ema_alpha=1"} {
 		if s, err := ParseSide(name); err == nil {
 			t.Errorf("%q was taken: %+v", name, s)
 		}

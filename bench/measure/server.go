@@ -108,6 +108,21 @@ func (s *server) counter(name string) float64 {
 	return math.NaN()
 }
 
+// prefilled is the number of prompt tokens that a model has computed, NaN where the server does not tell. "" is its
+// default model; a front has the counters of the others under their names.
+func (s *server) prefilled(model string) float64 {
+	const name = "prefill_tokens_merged_total"
+	if model == "" {
+		return s.counter(name)
+	}
+	models, _ := s.metrics()["models"].(map[string]any)
+	of, _ := models[model].(map[string]any)
+	if n, ok := of[name].(float64); ok {
+		return n
+	}
+	return math.NaN()
+}
+
 // evictedBlocks counts the KV blocks that were evicted because another request needed them, by tier; nil where the
 // server does not tell.
 func (s *server) evictedBlocks() map[string]int {

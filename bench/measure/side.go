@@ -21,44 +21,68 @@ type Side struct {
 	TargetMs    float64  // between two tokens of an answer; 0 = the server's own
 	ThinkBudget int      // think.budget_tokens of its reasoning requests; 0 = the server's
 	EarlyExit   string   // their think.early_exit; "" = the server's
+	Flags       []string // options of uma-serve that the side names as such; they are in Args too
 }
 
 // SidesHelp describes the syntax of ParseSide.
-const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static)\n" +
+const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, meridian_static)\n" +
 	"with @MS for an inter-token target, budget=TOKENS, eat=VARIANCE, rpdi=RATIO. Each may have options behind it:\n" +
-	":early-exit=WORD, :think-budget=TOKENS (sent with every reasoning request), or any key of uma-serve's\n" +
-	"[meridian] table, as in eat=0.01:eat_warmup_probes=1:ema_alpha=0.5"
+	":early-exit=WORD, :think-budget=TOKENS (sent with every reasoning request), any key of uma-serve's\n" +
+	"[meridian] table, as in eat=0.01:eat_warmup_probes=1:ema_alpha=0.5, and last options of uma-serve, as in\n" +
+	"default:--speculate=off:--single"
 
 // ParseSide reads a side. stock is first come, first served and never ends a thought; static-budget the same with a
 // fixed limit of thought.
 func ParseSide(name string) (Side, error) {
-	head, options, has := strings.Cut(name, ":")
+	text, flags, hasFlags := strings.Cut(name, ":--")
+	head, options, hasOptions := strings.Cut(text, ":")
 	s, err := parseHead(head)
-	if s.Name = name; err != nil || !has {
+	if s.Name = name; err != nil {
 		return s, err
 	}
-	for option := range strings.SplitSeq(options, ":") {
+	if hasOptions {
+		if err := s.options(options); err != nil {
+			return s, err
+		}
+	}
+	if !hasFlags {
+		return s, nil
+	}
+	for flag := range strings.SplitSeq(flags, ":--") {
+		key, _, _ := strings.Cut(flag, "=")
+		if key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return s, fmt.Errorf("side %q: --%s is not --NAME or --NAME=VALUE", name, flag)
+		}
+		s.Flags = append(s.Flags, "--"+flag)
+	}
+	s.Args = append(s.Args, s.Flags...)
+	return s, nil
+}
+
+// options reads KEY=VALUE:KEY=VALUE….
+func (s *Side) options(text string) error {
+	for option := range strings.SplitSeq(text, ":") {
 		key, value, _ := strings.Cut(option, "=")
 		switch {
 		case key == "early-exit":
 			var e wire.EarlyExit
 			if err := e.UnmarshalText([]byte(value)); err != nil {
-				return s, fmt.Errorf("side %q: early-exit %w", name, err)
+				return fmt.Errorf("side %q: early-exit %w", s.Name, err)
 			}
 			s.EarlyExit = value
 		case key == "think-budget":
 			n, err := number(value, 1)
 			if err != nil {
-				return s, fmt.Errorf("side %q: think-budget %w", name, err)
+				return fmt.Errorf("side %q: think-budget %w", s.Name, err)
 			}
 			s.ThinkBudget = int(n)
 		case value == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_") != "":
-			return s, fmt.Errorf("side %q: option %q is not KEY=VALUE", name, option)
+			return fmt.Errorf("side %q: option %q is not KEY=VALUE", s.Name, option)
 		default:
 			s.meridian(key, value)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // meridian sets a key of the server's [meridian] table.

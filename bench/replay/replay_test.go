@@ -229,7 +229,8 @@ func TestChatAlone(t *testing.T) {
 		t.Errorf("%v: chats have no TTOT: %s", err, b)
 	}
 	o.Problems = []workload.Problem{{Task: "add", Question: "1+1?", Answer: "2"}}
-	for _, name := range []string{"storm", "two-app", "ipc", "heldout", "nope"} {
+	for _, name := range []string{"storm", "two-app", "ipc", "heldout", "schemas", "edit",
+		"nope"} {
 		if _, err := Run(Config{Workload: name, Options: o, Repeats: 1}); err == nil {
 			t.Errorf("%s was replayed", name)
 		}

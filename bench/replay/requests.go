@@ -21,7 +21,8 @@ func replayable(p *workload.Plan) error {
 	}
 	followed := map[int]bool{}
 	for _, r := range p.Requests {
-		if r.Until > 0 || r.Grader == "exact" || r.Via != "" || r.After >= 0 && followed[r.After] {
+		if r.Until > 0 || r.Grader == "exact" || r.Via != "" || r.Schema != "" || p.Name == "edit" ||
+			r.After >= 0 && followed[r.After] {
 			return fmt.Errorf("workload %s needs a server: the replay mode has requests of known lengths that arrive "+
 				"at a time or follow another one (synthetic, chat, reasoning, sharegpt, math500, mix, shared-prefix, "+
 				"decode-sweep, long-context, agent-chain)", p.Name)

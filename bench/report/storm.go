@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -115,9 +114,6 @@ func (d *Document) StormTable() string {
 	}
 	return b.String()
 }
-
-// StormJSON is the storms as one line of JSON.
-func (d *Document) StormJSON() ([]byte, error) { return json.Marshal(d.Storms()) }
 
 // Line is a report in one line, for progress output.
 func (r *Report) Line() string {

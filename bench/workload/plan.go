@@ -48,6 +48,8 @@ type Request struct {
 	Until time.Duration `json:"until_ns,omitempty"`
 
 	Background bool   `json:"background,omitempty"` // may wait for others
+	Model      string `json:"model,omitempty"`      // "" = the target's
+	Schema     string `json:"schema,omitempty"`     // JSON schema of the answer; "" = it is free
 	Via        string `json:"via,omitempty"`        // protocol, see Protocols; "" = the target's own
 	X          int    `json:"x,omitempty"`          // the abscissa of its group: tokens of prefix, of context
 	Answer     string `json:"answer,omitempty"`     // the right answer, "" = not known
@@ -84,17 +86,19 @@ type Options struct {
 	File, MathFile string    // sharegpt's, math500's
 	Problems       []Problem // heldout's
 
-	Streams int           // decode-sweep: streams at once; storm: chats
+	Streams int           // decode-sweep, schemas, edit: answers at once; storm: chats
 	Clients int           // storm: clients that submit prompts
 	Prompt  int           // storm: tokens of each of these
-	Tokens  int           // decode-sweep, long-context, shared-prefix, ipc: tokens of an answer
+	Tokens  int           // decode-sweep, schemas, long-context, shared-prefix, ipc: tokens of an answer
 	Solo    time.Duration // storm: the chats alone
 	Storm   time.Duration // storm: with the prompts
 	// Background marks the prompts of storm as work that may wait.
 	Background bool
-	Context    int // long-context, shared-prefix: the longest, tokens
-	Turns      int // agent-chain: turns of each
-	Rounds     int // shared-prefix, long-context, ipc: repetitions within one run
+	// PromptModel is the model of storm's prompts; "" = that of its chats.
+	PromptModel string
+	Context     int // long-context, shared-prefix: the longest, tokens
+	Turns       int // agent-chain: turns of each
+	Rounds      int // shared-prefix, long-context, ipc: repetitions within one run
 
 	TokensPerWord float64 // by the model's tokenizer; 0 = 1.3
 	// Salt makes the texts of two plans of one seed different, so that a server's cache from the first does not help
@@ -124,11 +128,17 @@ var Names = []struct{ Name, Help string }{
 	{"storm", "chats that decode while clients submit long prompts back to back"},
 	{"shared-prefix", "first and later questions about documents of 256 … --context tokens"},
 	{"decode-sweep", "--streams answers at the same time, short prompts"},
+	{"schemas", "decode-sweep with half of the answers held to a JSON schema"},
+	{"edit", "--streams answers at the same time that repeat a program with another name in it"},
 	{"long-context", "prompts of 1024, 2048, … --context tokens, one at a time"},
 	{"agent-chain", "conversations that grow by one tool result per turn"},
 	{"two-app", "an editor's completions next to a background batch job"},
 	{"ipc", "the same request over framed JSON, newline and HTTP"},
 }
+
+// AtOnce reports whether the workload called name is Options.Streams answers at the same time, which a sweep over
+// streams then sets, and not Options.Closed.
+func AtOnce(name string) bool { return name == "decode-sweep" || name == "schemas" || name == "edit" }
 
 // New makes the workload called name.
 func New(name string, o Options) (*Plan, error) {
@@ -160,6 +170,10 @@ func New(name string, o Options) (*Plan, error) {
 		p = o.sharedPrefix()
 	case "decode-sweep":
 		p = o.decodeSweep()
+	case "schemas":
+		p = o.schemas()
+	case "edit":
+		p = o.edit()
 	case "long-context":
 		p = o.longContext()
 	case "agent-chain":

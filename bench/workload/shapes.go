@@ -13,12 +13,7 @@ func (o *Options) text(salt string, tokens int) string {
 	if perWord <= 0 {
 		perWord = 1.3
 	}
-	salt = o.Salt + salt
-	seed := uint64(14695981039346656037) // FNV-1a
-	for i := range len(salt) {
-		seed = (seed ^ uint64(salt[i])) * 1099511628211
-	}
-	r := newRandom(seed ^ o.Seed)
+	r := o.draws(salt)
 	var b strings.Builder
 	for range max(1, int(math.Round(float64(tokens)/perWord))) {
 		if b.Len() > 0 {
@@ -27,6 +22,16 @@ func (o *Options) text(salt string, tokens int) string {
 		b.WriteString(words[r.below(len(words))])
 	}
 	return b.String()
+}
+
+// draws is the generator of what has this salt.
+func (o *Options) draws(salt string) *random {
+	salt = o.Salt + salt
+	seed := uint64(14695981039346656037) // FNV-1a
+	for i := range len(salt) {
+		seed = (seed ^ uint64(salt[i])) * 1099511628211
+	}
+	return newRandom(seed ^ o.Seed)
 }
 
 // words are common and short: most tokenizers have each as one token.
@@ -59,7 +64,7 @@ func (o *Options) storm() *Plan {
 				Request{ID: fmt.Sprintf("prompt-%d-%d", c, n), Kind: Chat, Group: "prompt", At: o.Solo, After: last,
 					Until:  end,
 					Prompt: o.text(fmt.Sprint("prompt", c, " ", n), o.Prompt), Output: 1, Exact: true, X: o.Prompt,
-					Background: o.Background})
+					Background: o.Background, Model: o.PromptModel})
 			last = len(p.Requests) - 1
 		}
 	}
@@ -110,6 +115,27 @@ func (o *Options) decodeSweep() *Plan {
 		p.Requests = append(p.Requests,
 			Request{ID: fmt.Sprintf("stream-%d", i), Kind: Chat, Measured: true, After: -1, X: o.Streams,
 				Prompt: o.text(fmt.Sprint("stream", i), 16), Output: o.Tokens, Exact: true})
+	}
+	return p
+}
+
+// listSchema is a schema of strings, numbers, a choice and lists. Its 200 items are more tokens than an answer has, so
+// that the answer ends at its limit.
+const listSchema = `{"type":"array","minItems":200,"items":{"type":"object","properties":{` +
+	`"name":{"type":"string","maxLength":60},"age":{"type":"integer","minimum":0,"maximum":130},` +
+	`"city":{"enum":["Berlin","Bern","Bergen","Bologna"]},"score":{"type":"number"},` +
+	`"tags":{"type":"array","items":{"type":"string","maxLength":20},"maxItems":4},"active":{"type":"boolean"}},` +
+	`"required":["name","age","city","score","tags","active"],"additionalProperties":false}}`
+
+// schemas compares, within one run, answers that are free with those beside them that have a schema. decode-sweep with
+// as many streams has none.
+func (o *Options) schemas() *Plan {
+	p := o.decodeSweep()
+	for i := range p.Requests {
+		q := &p.Requests[i]
+		if q.Group = "free"; i%2 == 1 {
+			q.Group, q.Schema, q.Exact = "schema", listSchema, false
+		}
 	}
 	return p
 }

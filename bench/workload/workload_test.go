@@ -143,6 +143,22 @@ func TestEveryWorkload(t *testing.T) {
 				if n != 96 {
 					t.Errorf("%d of 240 are problems, want 96", n)
 				}
+			case "schemas":
+				if free, held := p.Requests[0], p.Requests[1]; free.Schema != "" || !free.Exact || held.Exact ||
+					!json.Valid([]byte(held.Schema)) {
+					t.Errorf("%+v, %+v", free, held)
+				}
+			case "edit":
+				text := p.Requests[0].Messages[0].Content
+				_, rest, _ := strings.Cut(text, "Rename the type ")
+				from, _, _ := strings.Cut(rest, " to ")
+				if strings.Contains(text, "NAME") || strings.Count(text, from) < 10 {
+					t.Error(text)
+				}
+				o.Salt = "other-"
+				if other, err := New("edit", o); err != nil || other.Requests[0].Messages[0].Content == text {
+					t.Errorf("another plan asks the same, %v", err)
+				}
 			}
 		})
 	}

@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +21,6 @@ func kernelsCommand() *cobra.Command {
 	var weights, kernels []string
 	var threads, long int
 	var asJSON bool
-	names := strings.Join(slices.Sorted(maps.Keys(promptSizes)), ", ")
 	cmd := &cobra.Command{
 		Use: "kernels",
 		Short: "uma-serve's matrix and attention kernels against ggml's, with repacked weights: decode steps and a " +
@@ -41,18 +38,16 @@ its weights stay in a cache of 32 MB.
   uma-bench kernels --size 135m --weights q8_0 --long 16000     a prompt of 16,000 tokens and steps behind it`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			shapes, ok := promptSizes[size]
+			shapes, ok := benchSizes[size]
 			switch {
 			case !ok:
-				return usageError{fmt.Errorf("--size is %q; it takes %s", size, names)}
+				return usageError{fmt.Errorf("--size is %q; it takes %s", size, benchSizeNames)}
 			case cfg.Rounds < 1:
 				return usageError{fmt.Errorf("--rounds is %d; it must be at least 1", cfg.Rounds)}
 			case cfg.Prompt < 0 || cfg.Prompt > 2048:
 				return usageError{fmt.Errorf("--prompt is %d; it must be 0…2048", cfg.Prompt)}
 			case len(cfg.Rows) > 0 && (slices.Min(cfg.Rows) < 1 || slices.Max(cfg.Rows) > 64):
 				return usageError{fmt.Errorf("--rows is %v; each must be 1…64", cfg.Rows)}
-			case cfg.Depth < 1 || cfg.Depth > 2048:
-				return usageError{fmt.Errorf("--depth is %d; it must be 1…2048", cfg.Depth)}
 			case long < 0 || long > 1<<20:
 				return usageError{fmt.Errorf("--long is %d; it must be 0…%d", long, 1<<20)}
 			}
@@ -95,19 +90,17 @@ its weights stay in a cache of 32 MB.
 	}
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a generated one of --size and each of --weights)")
-	f.StringVar(&size, "size", "1b", "parameters of the generated model: "+names)
+	f.StringVar(&size, "size", "1b", "parameters of the generated model: "+benchSizeNames)
 	f.StringSliceVar(&weights, "weights", []string{"q4_k_m", "q6_k", "q4_0"}, "`types` of the generated models: "+
 		ggufgen.TypeNames())
 	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, amx, avx512, avxvnni, "+
 		"avx2, i8mm, neon")
 	f.IntSliceVar(&cfg.Rows, "rows", []int{1, 4, 16}, "`sequences` that decode one token each in a step")
 	f.IntVar(&cfg.Prompt, "prompt", 512, "`tokens` of a prompt; 0 = none")
-	f.IntVar(&cfg.Depth, "depth", 32, "`tokens` of each sequence before the decoded one")
 	f.IntVar(&cfg.Rounds, "rounds", 7, "pairs of steps for each case")
 	f.IntVar(&long, "long", 0, "measure a prompt of so many `tokens` and the steps behind it instead, with --kernels "+
 		"alone")
 	f.IntVarP(&threads, "threads", "t", 2, "compute threads; 0 = one per physical core")
-	f.BoolVar(&cfg.CPU, "cpu-time", false, "measure processor time: with -t 1 on a machine that is not quiet")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -118,7 +111,7 @@ func compareKernels(cfg bench.KernelsConfig, m benchModelFile, kernels string, t
 		most = slices.Max(cfg.Rows)
 	}
 	open := func(kernels string) (runtime.Engine, error) {
-		return llama.Open(runtime.Options{ModelPath: m.path, ContextTokens: max(2048, cfg.Prompt+most*(cfg.Depth+1)),
+		return llama.Open(runtime.Options{ModelPath: m.path, ContextTokens: max(2048, cfg.Prompt+most*(bench.KernelsDepth+1)),
 			Sequences: most + 1, Threads: threads, Kernels: kernels})
 	}
 	ours, err := open(kernels)

@@ -30,33 +30,21 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "uma-bench",
 		Short: "measure the cost of serving on this machine",
-		Long: `uma-bench compares the daemon with the bare decode loop of the same engine, and measures its cost
-when idle and after many requests. Every figure is a ratio within one run, because absolute speed
-drifts on a laptop by more than the measured effects. Stop other programs while it runs.
+		Long: `uma-bench compares the daemon with the bare decode loop of the same engine, with other servers, and with
+itself under other options. Every figure is a ratio within one run, because absolute speed drifts on a
+laptop by more than the measured effects. Stop other programs while it runs.
 
   uma-bench run                 run a workload on servers or in virtual time; write a report
   uma-bench compare             compare a report with others; fail when it is worse
-  uma-bench overhead            tokens/s and ITL of the daemon and of the bare decode loop
-  uma-bench prompt              speed and TTFT of a lone prompt, daemon and bare decode loop
+  uma-bench overhead            tokens/s and ITL of the daemon and of the bare decode loop, or of a lone prompt
   uma-bench kernels             uma-serve's matrix and attention kernels compared with ggml's
-  uma-bench idle                CPU and memory of an idle daemon with 1,000 connections
-  uma-bench memory              resident memory over 10,000 requests
-  uma-bench storm               ITL of chats during a storm of long prompts, by policy
-  uma-bench front               cost of a front with an engine process
-  uma-bench telemetry           cost of exporting to an OpenTelemetry collector: quick, slow or killed
-  uma-bench two-models          ITL of one model beside a storm of prompts for another
-  uma-bench models              many models asked in turn, with memory for only a few
-  uma-bench soak                mixed load with faults, for hours or for days of virtual time: leaks, stuck requests
-  uma-bench busy                speed of answers beside a busy process, and after it has ended
-  uma-bench equal               equal clients at the same moment, by policy
   uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
-  uma-bench fidelity            uma-sim's predictions compared with the daemon
-  uma-bench fair                overhead of a policy without competing requests
-  uma-bench eval                grade answers to held-out problems
+  uma-bench soak                mixed load with faults, for hours or for days of virtual time: leaks, stuck requests
   uma-bench eat                 thinking ended early by EAT and RPDI, compared with a token cap
+  uma-bench eval                grade answers to held-out problems
   uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask
-  uma-bench bound               streams with a JSON schema beside streams without one
-  uma-bench speculate           answers with speculation compared with answers without it
+  uma-bench fidelity            uma-sim's predictions compared with the daemon
+  uma-bench real                a published model beside llama-server
   uma-bench gpu-check           an accelerator's answers, speed and snapshots, beside llama-server`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
@@ -64,12 +52,9 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 
 		SuggestionsMinimumDistance: 2,
 	}
-	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
-		kernelsCommand(), idleCommand(), memoryCommand(), busyCommand(), spinCommand(), equalCommand(),
-		stormCommand(), fairCommand(), frontCommand(), telemetryCommand(), twoModelsCommand(), modelsCommand(),
-		kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(),
-		speculateCommand(), soakCommand(), realCommand(), clientCommand(),
-		gpuCheckCommand())
+	root.AddCommand(runCommand(), compareCommand(), overheadCommand(), kernelsCommand(), kvCommand(), soakCommand(),
+		eatCommand(), evalCommand(), grammarCommand(), fidelityCommand(), realCommand(), gpuCheckCommand(),
+		loadClientCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

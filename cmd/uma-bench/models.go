@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,16 @@ import (
 
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
+
+// benchSizes are the shapes of generated models, by the name of their size.
+var benchSizes = map[string][]ggufgen.Config{
+	"135m": {ggufgen.Bench135M(), ggufgen.Bench135MWide()},
+	"1b":   {ggufgen.Bench1B()},
+	"30m":  {ggufgen.Bench30M()},
+}
+
+// benchSizeNames lists benchSizes for a help text.
+var benchSizeNames = strings.Join(slices.Sorted(maps.Keys(benchSizes)), ", ")
 
 // benchModelFile is a model to measure.
 type benchModelFile struct {

@@ -78,21 +78,21 @@ func TestPrintOverheadHasAColumnForEachType(t *testing.T) {
 	}
 }
 
-func TestPromptFlags(t *testing.T) {
+func TestOverheadFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"--size 3b":           `--size is "3b"; it takes 135m, 1b, 30m`,
-		"--tokens 0":          "--tokens is [0]; each must be 1…1024",
-		"--tokens 5000":       "each must be 1…1024",
+		"--lone-prompt 0":     "--lone-prompt is [0]; each must be 1…1024",
+		"--lone-prompt 5000":  "each must be 1…1024",
 		"--rounds 0":          "--rounds is 0; it must be at least 1",
 		"--weights q3":        "--weights has",
 		"stray":               "does not take",
 		"stray -- --policy x": "does not take",
 	} {
 		root := newRoot()
-		root.SetArgs(append([]string{"prompt"}, strings.Fields(line)...))
+		root.SetArgs(append([]string{"overhead"}, strings.Fields(line)...))
 		err := root.Execute()
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
-			t.Errorf("prompt %s: %v, want %q", line, err, want)
+			t.Errorf("overhead %s: %v, want %q", line, err, want)
 		}
 	}
 }

@@ -26,6 +26,9 @@ func (o *runOptions) replay(name string, sides []measure.Side, flags map[string]
 	}
 	var out []*results.Report
 	for _, s := range sides {
+		if len(s.Flags) > 0 {
+			return nil, fmt.Errorf("side %s has options of uma-serve, which --mode replay does not start", s.Name)
+		}
 		done := 0
 		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"),
 			Target:      time.Duration(s.TargetMs * float64(time.Millisecond)),

@@ -55,6 +55,7 @@ func runCommand() *cobra.Command {
 		Example: `  uma-bench run --mode replay --baseline all        # the reference workload in virtual time
   uma-bench run --mode replay --baseline all --decoder laptop --arrival-rate 2 --scale 0.1
   uma-bench run --workload storm --sides stock,uma,meridian@50   # the page shows ITL over time
+  uma-bench run --workload edit -m model.gguf --concurrency 1,16 --sides default:--speculate=off,default
   uma-bench run --workload decode-sweep --concurrency 1,4,16 -m model.gguf -- -t 4
   uma-bench run --workload heldout --requests 200 --temp 1 \
     --sides default,budget=64,budget=128,eat=0.001:eat_warmup_probes=1
@@ -130,15 +131,18 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 		"ignore end of generation, so that answers have the drawn length (uma, llama-server)")
 	f.StringVar(&o.options.File, "file", "", "`FILE` of ShareGPT (JSON) or MATH-500 (JSON lines)")
 	f.StringVar(&o.options.MathFile, "math-file", "", "mix: `FILE` of MATH-500 (JSON lines)")
-	f.IntVar(&o.options.Streams, "streams", o.options.Streams, "storm: chats; decode-sweep: answers at once")
+	f.IntVar(&o.options.Streams, "streams", o.options.Streams,
+		"storm: chats; decode-sweep, schemas, edit: answers at once")
 	f.IntVar(&o.options.Clients, "clients", o.options.Clients,
 		"storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
 	f.IntVar(&o.options.Prompt, "prompt", o.options.Prompt, "storm, two-app: `tokens` of a long prompt")
 	f.IntVar(&o.options.Tokens, "tokens", o.options.Tokens,
-		"decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
+		"decode-sweep, schemas, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
 	f.DurationVar(&o.options.Solo, "solo", o.options.Solo, "storm: time that the chats run alone")
 	f.DurationVar(&o.options.Storm, "storm", o.options.Storm, "storm: time that the chats run with the prompts")
 	f.BoolVar(&o.options.Background, "background", false, "storm: send the prompts as background requests")
+	f.StringVar(&o.options.PromptModel, "prompt-model", "",
+		"storm: `NAME` of another model of uma-serve, which gets the prompts")
 	f.IntVar(&o.options.Context, "context", o.options.Context, "long-context, shared-prefix: maximum prompt `tokens`")
 	f.IntVar(&o.options.Turns, "turns", o.options.Turns, "agent-chain: turns")
 	f.IntVar(&o.options.Rounds, "rounds", o.options.Rounds,
@@ -223,7 +227,7 @@ func (o *runOptions) allSides() (out []measure.Side, err error) {
 	case "stock", "static-budget":
 		names = []string{o.baseline}
 	case "all":
-		names = []string{"stock", "static-budget", "uma", "pascal", "meridian_static", "meridian"}
+		names = []string{"stock", "static-budget", "uma", "meridian_static", "meridian"}
 	default:
 		return nil, fmt.Errorf("--baseline is %q; it must be none, stock, static-budget or all", o.baseline)
 	}

@@ -91,6 +91,7 @@ func TestRunRefuses(t *testing.T) {
 		"side":                      "--sides x",
 		"--under-test":              "--under-test x",
 		"needs a server":            "--mode replay --workload storm",
+		"does not start":            "--mode replay --sides uma:--single",
 		"no closed loop":            "--mode replay --concurrency 4",
 		"meridian.ema_alpha is 2":   "--mode replay --sides uma:ema_alpha=2",
 		"unknown key":               "--mode replay --sides eat=0.1:ema_alfa=1",
@@ -115,11 +116,11 @@ func TestRunRefuses(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"frobnicate":             `there is no command "frobnicate"`,
-		"storn":                  `there is no command "storn"; did you mean storm?`,
-		"idle --window 5":        `--window is "5": it must be a duration with a unit`,
+		"overhaed":               `there is no command "overhaed"; did you mean overhead?`,
+		"soak --sample 5":        `--sample is "5": it must be a duration with a unit`,
 		"overhead --streams 1,x": `--streams is "1,x": it must be a comma-separated list of whole numbers`,
-		"idle --conections 5":    "there is no option --conections; did you mean --connections?",
-		"idle now":               "uma-bench idle does not take",
+		"soak --sampel 5m":       "there is no option --sampel; did you mean --sample?",
+		"kv now":                 "uma-bench kv does not take",
 		"compare one.json":       "uma-bench compare does not take",
 		"completion":             "name one shell",
 	} {

@@ -36,7 +36,7 @@ The step time describes the machine: --cost-model (measured by uma-serve), --bet
 	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536},
 		"context sizes to try, in tokens of the whole KV cache")
 	fs.IntSliceVar(&grid.Slots, "slots", []int{1, 2, 4, 8, 16, 32}, "numbers of parallel requests to try")
-	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock", "meridian", "pascal"}, "policies to try")
+	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock", "meridian"}, "policies to try")
 	fs.IntVar(&show, "show", 12, "candidates to print")
 	fs.BoolVar(&asJSON, "json", false, "print all candidates as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {

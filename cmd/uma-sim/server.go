@@ -88,7 +88,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 		"uma: pause prompts while an answer waits this long for a token, 0 = the daemon's default, < 0 = off")
 	if !f.target {
 		fs.Float64Var(&c.ITLTargetMs, "itl-target-ms", 0,
-			"uma: ITL target of answers under meridian and pascal, 0 = the daemon's default")
+			"uma: ITL target of answers under meridian, 0 = the daemon's default")
 	}
 	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0,
 		"uma: maximum time between two tokens of a thought or a background answer, 0 = the scheduler's default")

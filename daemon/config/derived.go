@@ -61,8 +61,6 @@ func (c *Config) PolicyOptions() []wire.PolicyOption {
 	case "meridian":
 		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
 		return []wire.PolicyOption{target, floor, multiplier, start, background}
-	case "pascal":
-		return []wire.PolicyOption{target, start, background}
 	case "uma":
 		budget, guard := policyOption("tick-budget-ms", c.TickBudgetMs), policyOption("latency-guard-ms", c.GuardMs)
 		return []wire.PolicyOption{budget, guard, start, background}

@@ -14,14 +14,12 @@ import (
 func TestPolicyOptions(t *testing.T) {
 	ofOthers := map[string][]string{
 		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"},
-		"stock":  {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
-		"pascal": {"tick-budget-ms", "think-floor-ms"}, "meridian_static": {"itl-target-ms", "tick-budget-ms",
-			"max-background", "start-budget"},
+		"stock":           {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
+		"meridian_static": {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
 	}
 	own := map[string]wire.PolicyOption{
 		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),
-		"stock": policyOption("batch-size", 78), "pascal": policyOption("itl-target-ms", 34),
-		"meridian_static": policyOption("batch-size", 78),
+		"stock": policyOption("batch-size", 78), "meridian_static": policyOption("batch-size", 78),
 	}
 	for _, policy := range sched.Policies() {
 		flags, c, _ := NewFlagSet()

@@ -33,7 +33,7 @@ func TestLayersOfACommand(t *testing.T) {
 		"ema_alpha=0.3"}); err != nil {
 		t.Fatal(err)
 	}
-	environ := []string{"UMA_POLICY=pascal", "UMA_CTX_SIZE=3000", "UMA_THREADS=2", "UMA_CONFIG=/none",
+	environ := []string{"UMA_POLICY=stock", "UMA_CTX_SIZE=3000", "UMA_THREADS=2", "UMA_CONFIG=/none",
 		"UMA_MERIDIAN=ema_alpha=0.4,rpdi_window=98", "UMA_VERSION=true", "UMA_HELP=1"}
 	if err := c.Load(environ); err != nil {
 		t.Fatal(err)

@@ -95,13 +95,13 @@ func (c *Config) sections() []Section {
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
 	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()),
-		"policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking "+
+		"policy meridian: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking "+
 			"get the rest of each step. slo.target_tbt_ms overrides it per request")
 	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()),
 		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a "+
 			"background answer, in `ms`, even if answers miss their ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
-	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma, meridian and pascal: maximum "+
+	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma and meridian: maximum "+
 		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
 	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive "+
 		"answer has waited this long for its next token, in `ms`; 0 = off")
@@ -204,9 +204,8 @@ var llamaNames = map[string]string{
 
 // policyHelp describes sched.Policies for --help; a test checks that it is complete.
 const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks " +
-	"of a fixed time next to running answers), stock (as llama-server), " +
-	"pascal (thinking first, answers at reading speed) or meridian_static (fixed shares of each batch for answers " +
-	"and thinking; for comparisons only)"
+	"of a fixed time next to running answers), stock (as llama-server) or meridian_static (fixed shares of each " +
+	"batch for answers and thinking; for comparisons only)"
 
 // NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
 func NormalizeArgs(args []string) []string {

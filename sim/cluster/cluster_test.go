@@ -169,7 +169,7 @@ func TestDisaggregation(t *testing.T) {
 // TestDisaggregationOfUma is the same with the daemon's batching: the decode server has the prompt's cells, computes
 // that of the first token and goes on with the answer, thinking included.
 func TestDisaggregationOfUma(t *testing.T) {
-	for _, policy := range []string{"uma", "meridian", "stock", "pascal", "meridian_static"} {
+	for _, policy := range []string{"uma", "meridian", "stock", "meridian_static"} {
 		cfg := Config{Server: uma(policy), Instances: 2, Routing: "round-robin", PrefillInstances: 1,
 			KVBytesPerToken: 1000, TransferGBs: 1, TransferBaseUs: 50}
 		rep, err := Run(cfg, workload.NewList([]workload.Request{{Input: 100, Output: 30, Budget: 30, Think: 10}}))

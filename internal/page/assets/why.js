@@ -71,7 +71,7 @@ function kind(reason) {
   if (reason.startsWith('prefill')) return 'prompt';
   if (reason.startsWith('think') || reason.startsWith('forced') || reason.startsWith('probe')) return 'think';
   if (reason.startsWith('decode')) return 'answer';
-  if (reason.startsWith('wait') || reason === 'joining' || reason === 'restoring' || reason === 'paced') return 'waits';
+  if (reason.startsWith('wait') || reason === 'joining' || reason === 'restoring') return 'waits';
   if (reason.startsWith('preempt') || ['failed', 'cancelled', 'kv_full', 'displaced', 'queue_full'].includes(reason)) return 'bad';
   return 'plain';
 }

@@ -1,9 +1,32 @@
-package bench
+package workload
 
 import (
-	"math/rand/v2"
+	"fmt"
 	"strings"
 )
+
+// editTokens is enough for every tokenizer to repeat edited.
+const editTokens = 640
+
+// edit asks a chat model to repeat a program with another name in it: most of the answer is in the prompt, so that
+// speculation can guess it.
+func (o *Options) edit() *Plan {
+	p := &Plan{}
+	for i := range o.Streams {
+		r := o.draws(fmt.Sprint("edit", i))
+		pick := func(words string) string {
+			all := strings.Fields(words)
+			return all[r.below(len(all))]
+		}
+		from, to := pick("Store Shelf Depot Stock"), pick("Pantry Cellar Locker Vault Barn Attic")
+		text := "Rename the type " + from + " to " + to + " in this program. Answer with the whole program in Go and " +
+			"nothing else.\n\n```go\n" + strings.ReplaceAll(edited, "NAME", from) + "```"
+		p.Requests = append(p.Requests,
+			Request{ID: fmt.Sprintf("edit-%d", i), Kind: Chat, Measured: true, After: -1, X: o.Streams,
+				Messages: []Message{{"user", text}}, Output: editTokens})
+	}
+	return p
+}
 
 // edited is a program that a model is asked to repeat with another name in it. NAME occurs in every fourth line.
 const edited = `package stock
@@ -54,18 +77,3 @@ func (s *NAME) Articles() []string {
 	return names
 }
 `
-
-// chatQuestion returns a question for a published model: to repeat a program with another name, or to tell a story.
-func chatQuestion(rng *rand.Rand, edit bool) string {
-	pick := func(words string) string {
-		all := strings.Fields(words)
-		return all[rng.IntN(len(all))]
-	}
-	if edit {
-		from, to := pick("Store Shelf Depot Stock"), pick("Pantry Cellar Locker Vault Barn Attic")
-		return "Rename the type " + from + " to " + to + " in this program. Answer with the whole program in Go and " +
-			"nothing else.\n\n```go\n" + strings.ReplaceAll(edited, "NAME", from) + "```"
-	}
-	return "Tell a story about a " + pick("brave tired clever lost old tiny") + " " +
-		pick("sailor fox baker robot gardener teacher") + " and a " + pick("storm letter clock bridge garden key") + "."
-}
