@@ -15,7 +15,7 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 # engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
 # parts are raced, and tests that read the sources or run scripts.
 left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-(serve|bench|sim|cli)|bench|scripts|smoke)(/|$)'
+left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
 left_out+='|sim$|sim/(cluster|blis|workload|latency)$|internal/(chattmpl|toolcall)$)'
 

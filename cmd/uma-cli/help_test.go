@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/client/clienttest"
-	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/metricsview"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/metricsview"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 

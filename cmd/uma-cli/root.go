@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/ask"
-	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/ask"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
 	"github.com/uma-serve/uma-serve/internal/manpage"

@@ -116,14 +116,11 @@ var rules = []rule{
 	{"bench/soak", []string{"runtime", "runtime/fake", "sim", "sim/workload"},
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
-	// Each folder of internal/ for itself.
+	// What several programs share.
 	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"internal/archs", []string{"internal/daemonproc", "internal/gguffile"},
 		"it compares two servers from outside"},
-	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
-	{"internal/chat", []string{"client", "internal/clierr", "internal/inspect", "internal/lineedit", "internal/ui",
-		"ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
 	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags", "internal/toolcall"},
 		"templates come with models: they are rendered where nothing else can be reached"},
 	{"internal/crosscheck", nil, "a tool of the tests"},
@@ -141,21 +138,16 @@ var rules = []rule{
 	{"internal/gguffile", nil, "a container; what is in it is for others"},
 	{"internal/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/hostmem", []string{"internal/mach"}, "it reads the system"},
-	{"internal/inspect", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"internal/invariants", nil, "the pure packages have it"},
 	{"internal/jinja", nil, "a language, of which chat templates are one use"},
 	{"internal/lease", []string{"arbiter", "internal/memfile"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
-	{"internal/lineedit", []string{"internal/ui"}, "keys and lines; what a line means is the chat's"},
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/mach", nil, "it calls the system"},
 	{"internal/memfile", nil, "it asks the system"},
-	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
 	{"internal/pooling", []string{"runtime"}, "vectors of rows: it knows no engine"},
 	{"internal/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
-	{"internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
-		"it forwards; who the daemon is, its caller says"},
 	{"internal/sandbox", nil, "it confines a process; to what, its caller says"},
 	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"internal/sockpath", nil, "daemon and clients agree on the default path"},
@@ -177,11 +169,20 @@ var rules = []rule{
 		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage", "internal/hostmem",
 		"internal/logq"},
 		"flags → config → daemon"},
-	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
-		"internal/completion", "internal/configfile", "internal/manpage", "internal/gguf",
-		"internal/hostmem", "internal/inspect", "internal/lineedit", "internal/metricsview", "internal/portproxy",
-		"internal/tcpaddr", "internal/ui", "ipc/wire", "models/pull", "models/store", "runtime", "sampler"},
+	{"cmd/uma-cli", []string{"internal/buildinfo", "client", "internal/clierr", "internal/completion",
+		"internal/configfile", "internal/manpage", "internal/gguf", "internal/hostmem", "internal/tcpaddr",
+		"internal/ui", "ipc/wire", "models/pull", "models/store", "runtime", "sampler"},
 		"a client: no daemon and no engine is in it"},
+	{"cmd/uma-cli/internal/ask", []string{"cmd/uma-cli/internal/chat", "client", "internal/ui", "ipc/wire"},
+		"a client's verb"},
+	{"cmd/uma-cli/internal/chat", []string{"client", "cmd/uma-cli/internal/inspect", "cmd/uma-cli/internal/lineedit",
+		"internal/clierr", "internal/ui", "ipc/wire", "sampler"},
+		"a client: it reaches the daemon by its socket alone"},
+	{"cmd/uma-cli/internal/inspect", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
+	{"cmd/uma-cli/internal/lineedit", []string{"internal/ui"}, "keys and lines; what a line means is the chat's"},
+	{"cmd/uma-cli/internal/metricsview", []string{"internal/ui"}, "a view of a document"},
+	{"cmd/uma-cli/internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
+		"it forwards; who the daemon is, its caller says"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/manpage"},
 		"it runs where no engine can be built"},
@@ -233,11 +234,14 @@ var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln
 
 // confined are folders that process untrusted input, or only render something: they reach nothing outside.
 var confined = map[string]string{
-	"internal/jinja":       "a template of a downloaded model must have nothing to reach for",
-	"internal/chattmpl":    "a template of a downloaded model must have nothing to reach for",
-	"internal/inspect":     "a view: bytes in, text out",
-	"internal/metricsview": "a view: bytes in, text out",
+	"internal/jinja":                   "a template of a downloaded model must have nothing to reach for",
+	"internal/chattmpl":                "a template of a downloaded model must have nothing to reach for",
+	"cmd/uma-cli/internal/inspect":     "a view: bytes in, text out",
+	"cmd/uma-cli/internal/metricsview": "a view: bytes in, text out",
 }
+
+// byItself are folders of packages that have little in common: each folder below them has a rule.
+var byItself = []string{"internal", "cmd/uma-cli/internal"}
 
 // heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have
 // them.

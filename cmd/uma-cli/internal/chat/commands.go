@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/inspect"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/lineedit"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/lineedit"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
