@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -70,7 +70,7 @@ func (c *Config) FileFacts(path string) (*api.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := chattmpl.Compile(text); err == nil {
+	if _, err := template.Compile(text); err == nil {
 		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
 	}
 	f.Infill = infillMarks(func(s string) (runtime.Token, bool) {

@@ -13,10 +13,10 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // Logger returns a log to w in --log-format and --log-level. Logging never waits for w (package logq). Close the log

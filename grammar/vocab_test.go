@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/internal/enginetree"
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // realVocabulary is the vocabulary of Llama 3 (128,256 tokens), as llama.cpp's own tests have it. Its pieces are

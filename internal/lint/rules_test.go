@@ -7,13 +7,13 @@ var rules = []rule{
 	// The engine.
 	{"runtime", []string{"internal/invariants"},
 		"value types and the engine's interface: everything else stands on them"},
-	{"runtime/ggufgen", []string{"internal/gguffile"}, "it writes models for tests of any package"},
+	{"runtime/ggufgen", []string{"model/gguf/gguffile"}, "it writes models for tests of any package"},
 	{"runtime/fake", []string{"runtime", "internal/invariants"},
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
 	{"runtime/llama",
-		[]string{"runtime", "internal/buildinfo", "internal/cpus", "internal/gguf", "internal/invariants"},
+		[]string{"runtime", "internal/buildinfo", "internal/cpus", "model/gguf", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
 
 	// The pure parts.
@@ -23,17 +23,17 @@ var rules = []rule{
 	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
 	{"grammar/jsonschema", []string{"grammar", "grammar/regex"},
 		"a schema becomes a grammar; who asked for it is the daemon's"},
-	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "internal/toolcall"},
+	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "model/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched/threads", nil, "it decides by numbers, whatever file of the system they are from"},
 	{"sched", []string{"meridian/blocks", "internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
-	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
+	{"meridian", []string{"runtime", "internal/invariants", "model/tags"},
 		"phases and blocks; runtime has its value types"},
 	{"spec", nil, "it guesses tokens from tokens"},
 	{"core", []string{"sched", "spec", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime",
-		"internal/invariants", "internal/toolcall"},
+		"internal/invariants", "model/toolcall"},
 		"the daemon and the simulator are shells around it"},
 	{"meridian/blocks", []string{"internal/invariants"},
 		"the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
@@ -50,6 +50,17 @@ var rules = []rule{
 	{"ipc/wire", []string{"runtime", "sampler"},
 		"frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
 
+	// What comes with a model: its file, its chat template, its marks of thinking, its syntax of tool calls.
+	{"model/gguf", []string{"model/gguf/gguffile", "model/template", "model/tags", "internal/clierr"},
+		"it reads files without an engine"},
+	{"model/gguf/gguffile", nil, "a container; what is in it is for others"},
+	{"model/template", []string{"model/template/jinja", "model/tags", "model/toolcall"},
+		"templates come with models: they are rendered where nothing else can be reached"},
+	{"model/template/jinja", nil, "a language, of which chat templates are one use"},
+	{"model/tags", nil, "a table that router, simulator, templates and files share"},
+	{"model/toolcall", []string{"model/tags"},
+		"what a model writes, in and out as values: daemon and simulator read calls with it"},
+
 	// The daemon and what it is made of.
 	{"ipc", []string{"ipc/wire", "internal/connstate", "internal/invariants", "internal/sockdiag", "internal/sockpath"},
 		"sockets and frames; what a request does is its handler's"},
@@ -57,9 +68,9 @@ var rules = []rule{
 	{"telemetry", []string{"metrics"}, "OpenTelemetry's SDK in one place: spans and metrics for a collector"},
 	{"models", nil, "the built-in model's bytes"},
 	{"models/store/storetest", nil, "folders for tests: what reads them must not have made them"},
-	{"models/store", []string{"internal/clierr", "internal/gguf"},
+	{"models/store", []string{"internal/clierr", "model/gguf"},
 		"what is on disk, for daemon and client alike: it opens no model and no connection"},
-	{"models/pull", []string{"internal/clierr", "internal/gguf", "internal/ui", "models/store"},
+	{"models/pull", []string{"internal/clierr", "model/gguf", "internal/ui", "models/store"},
 		"it downloads files, by the store's names; which models there are, and what becomes of them, is its caller's"},
 	{"models/pull/pulltest", nil, "a server for tests, which must not share the client's code"},
 	{"client", []string{"internal/sockpath", "ipc/wire"},
@@ -88,12 +99,11 @@ var rules = []rule{
 		"sched", "sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
 		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "models",
 		"models/store",
-		"internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/configfile", "internal/cpus",
-		"internal/gguf", "internal/hostmem", "spec",
+		"model/gguf", "model/tags", "model/template", "model/toolcall", "spec",
+		"internal/buildinfo", "internal/clierr", "internal/configfile", "internal/cpus", "internal/hostmem",
 		"internal/apikeys", "internal/connstate", "internal/invariants", "internal/logq", "internal/page",
 		"internal/pooling", "internal/sandbox", "internal/sockpath", "internal/sysmon", "internal/tcpaddr",
-		"internal/thinktags", "internal/toolcall", "internal/ui",
-		"internal/webguard"},
+		"internal/ui", "internal/webguard"},
 		"any engine: it is given one, real or fake"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
 		"daemon/api/resume", "ipc", "ipc/wire", "metrics", "models/store",
@@ -104,11 +114,11 @@ var rules = []rule{
 	// Simulation and measurement.
 	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
 		"kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
-		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
+		"model/tags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},
 	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc",
-		"internal/gguffile", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
+		"model/gguf/gguffile", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 	{"bench/real", nil, "it compares servers by their sockets, and may share no code with what they answer"},
 	{"bench/gpucheck", []string{"internal/daemonproc"},
@@ -118,11 +128,9 @@ var rules = []rule{
 
 	// What several programs share.
 	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
-	{"internal/archs", []string{"internal/daemonproc", "internal/gguffile"},
+	{"internal/archs", []string{"internal/daemonproc", "model/gguf/gguffile"},
 		"it compares two servers from outside"},
 	{"internal/buildinfo", nil, "every program has a version"},
-	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags", "internal/toolcall"},
-		"templates come with models: they are rendered where nothing else can be reached"},
 	{"internal/crosscheck", nil, "a tool of the tests"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/configfile", nil, "daemon and clients agree on the configuration file"},
@@ -132,14 +140,10 @@ var rules = []rule{
 		"a table in memory; who writes it and who reads it, the processes say"},
 	{"internal/cpus", []string{"internal/mach"}, "it reads the system"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
-	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/gguffile", "internal/thinktags"},
-		"it reads files without an engine"},
 	{"internal/enginetree", nil, "it finds a folder, for tests and measurements"},
-	{"internal/gguffile", nil, "a container; what is in it is for others"},
 	{"internal/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/hostmem", []string{"internal/mach"}, "it reads the system"},
 	{"internal/invariants", nil, "the pure packages have it"},
-	{"internal/jinja", nil, "a language, of which chat templates are one use"},
 	{"internal/lease", []string{"arbiter", "internal/memfile"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"internal/lint", nil, "it reads sources"},
@@ -155,9 +159,6 @@ var rules = []rule{
 	{"internal/redistest", []string{"internal/waitfor"}, "tests of any package start a real server with it"},
 	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
-	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
-	{"internal/toolcall", []string{"internal/thinktags"}, "what a model writes, in and out as values: daemon and " +
-		"simulator read calls with it"},
 	{"internal/ui", nil, "a terminal; every view has it"},
 	{"internal/untar", nil, "tests of any package unpack their data with it"},
 	{"internal/usertest", []string{"internal/waitfor"}, "tests of any package act as other users with it"},
@@ -170,7 +171,7 @@ var rules = []rule{
 		"internal/logq"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/buildinfo", "client", "internal/clierr", "internal/completion",
-		"internal/configfile", "internal/manpage", "internal/gguf", "internal/hostmem", "internal/tcpaddr",
+		"internal/configfile", "internal/manpage", "model/gguf", "internal/hostmem", "internal/tcpaddr",
 		"internal/ui", "ipc/wire", "models/pull", "models/store", "runtime", "sampler"},
 		"a client: no daemon and no engine is in it"},
 	{"cmd/uma-cli/internal/ask", []string{"cmd/uma-cli/internal/chat", "client", "internal/ui", "ipc/wire"},
@@ -190,7 +191,7 @@ var rules = []rule{
 		"bench/gpucheck", "bench/real", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon",
 		"ipc/wire", "meridian", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
-		"internal/enginetree", "internal/gguf", "internal/manpage", "internal/daemonproc"},
+		"internal/enginetree", "model/gguf", "internal/manpage", "internal/daemonproc"},
 		"it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
 }
@@ -198,7 +199,7 @@ var rules = []rule{
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema",
-	"grammar/toolcalls", "internal/toolcall", "sched", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
+	"grammar/toolcalls", "model/toolcall", "sched", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
 	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
@@ -234,14 +235,14 @@ var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln
 
 // confined are folders that process untrusted input, or only render something: they reach nothing outside.
 var confined = map[string]string{
-	"internal/jinja":                   "a template of a downloaded model must have nothing to reach for",
-	"internal/chattmpl":                "a template of a downloaded model must have nothing to reach for",
+	"model/template/jinja":             "a template of a downloaded model must have nothing to reach for",
+	"model/template":                   "a template of a downloaded model must have nothing to reach for",
 	"cmd/uma-cli/internal/inspect":     "a view: bytes in, text out",
 	"cmd/uma-cli/internal/metricsview": "a view: bytes in, text out",
 }
 
 // byItself are folders of packages that have little in common: each folder below them has a rule.
-var byItself = []string{"internal", "cmd/uma-cli/internal"}
+var byItself = []string{"internal", "cmd/uma-cli/internal", "model"}
 
 // heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have
 // them.
