@@ -3,7 +3,7 @@ package daemon
 import (
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/cpus"
+	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 )

@@ -59,8 +59,8 @@ CGO_ENABLED=0 go build -o "$report.types" ./internal/crosscheck
 "$report.types" linux/amd64 ./...
 "$report.types" darwin/arm64 ./...
 "$report.types" freebsd/amd64 ./ipc/...
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/mach
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/mach # links libSystem's
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach # links libSystem's
 
 step "build"
 make build

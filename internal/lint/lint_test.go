@@ -292,7 +292,7 @@ func TestRulesBite(t *testing.T) {
 	try(imported, "ipc/wire/x.go", importing(module+"/ipc"), "imports ipc: of ours ipc/wire may import only")
 	try(imported, "kvsnap/snapshot/index/x.go", importing(module+"/kvsnap/snapshot"),
 		"imports kvsnap/snapshot: of ours kvsnap/snapshot/index")
-	try(imported, "sched/x.go", importing(module+"/internal/hostmem"), "imports internal/hostmem")
+	try(imported, "sched/x.go", importing(module+"/internal/host/hostmem"), "imports internal/host/hostmem")
 
 	// Pure.
 	for _, dir := range pure {

@@ -3,7 +3,7 @@ package hostmem
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/mach"
+	"github.com/uma-serve/uma-serve/internal/host/mach"
 )
 
 // Read asks the kernel for the installed memory and for the free and inactive pages.

@@ -2,7 +2,7 @@
 
 package hostmem
 
-import "github.com/uma-serve/uma-serve/internal/mach"
+import "github.com/uma-serve/uma-serve/internal/host/mach"
 
 // Resident returns this process's resident set in bytes; 0 = unknown.
 func Resident() int64 {

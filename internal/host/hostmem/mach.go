@@ -1,6 +1,6 @@
 package hostmem
 
-import "github.com/uma-serve/uma-serve/internal/mach"
+import "github.com/uma-serve/uma-serve/internal/host/mach"
 
 // readMach is Read of macOS, with the system's calls as arguments: sysctl returns a number by its name, pages counts
 // the machine's pages. Without the pages, Available is unknown.

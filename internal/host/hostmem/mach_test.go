@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/mach"
+	"github.com/uma-serve/uma-serve/internal/host/mach"
 )
 
 // TestReadMach: a Mac of 16 GiB with pages of 16 KiB, and what is told where the system answers less.
