@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/internal/configfile"
+	"github.com/uma-serve/uma-serve/internal/cli/configfile"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"

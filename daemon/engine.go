@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/apikeys"
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 	"github.com/uma-serve/uma-serve/internal/lease"

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/model/template"

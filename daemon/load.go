@@ -13,9 +13,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/internal/logq"
-	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/sysmon"
 	"github.com/uma-serve/uma-serve/internal/logq"

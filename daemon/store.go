@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"

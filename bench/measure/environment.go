@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/bench/report"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 

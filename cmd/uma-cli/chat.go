@@ -11,7 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/lineedit"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 func newChat(dial dialer) *cobra.Command {

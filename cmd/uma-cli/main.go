@@ -11,8 +11,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // Exit statuses.

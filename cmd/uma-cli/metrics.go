@@ -12,7 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/metricsview"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // minInterval keeps a watch from being a load.

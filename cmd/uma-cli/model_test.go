@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
-	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/portproxy"
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/tcpaddr"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/ask"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 func newRun(dial dialer) *cobra.Command {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"

@@ -285,8 +285,8 @@ func TestRulesBite(t *testing.T) {
 	}
 	try(imported, "newfolder/x.go", "package p\n", "newfolder has no rule")
 	try(imported, "internal/newfolder/x.go", "package p\n", "internal/newfolder has no rule")
-	try(imported, "internal/ui/below/x.go", "package p\n",
-		"each folder of internal/ has a rule for itself, and internal/ui/below has none")
+	try(imported, "internal/cli/ui/below/x.go", "package p\n",
+		"each folder of internal/ has a rule for itself, and internal/cli/ui/below has none")
 	try(imported, "cmd/uma-cli/internal/newfolder/x.go", "package p\n",
 		"each folder of cmd/uma-cli/internal/ has a rule for itself, and cmd/uma-cli/internal/newfolder has none")
 	try(imported, "ipc/wire/x.go", importing(module+"/ipc"), "imports ipc: of ours ipc/wire may import only")

@@ -42,8 +42,8 @@ func words(name, text string, allowed []struct{ file, text string }) (wrong []st
 // spoken are folders in which every string is read by a user: help texts, descriptions of options, reasons.
 func spoken(name string) bool {
 	dir := path.Dir(name)
-	return inside(dir, "cmd") || inside(dir, "internal/clierr") || inside(dir, "internal/completion") ||
-		inside(dir, "metrics") || name == "sched/reason.go" || strings.HasPrefix(name, "daemon/config")
+	return inside(dir, "cmd") || inside(dir, "internal/cli") || inside(dir, "metrics") ||
+		name == "sched/reason.go" || strings.HasPrefix(name, "daemon/config")
 }
 
 // errorStrings are the texts of errors that s makes, and all texts where users read all of them.

@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 )
 
 // Inspect reads the header of the model whose file, of several the first, is at path. The error wraps ErrInvalid, or is

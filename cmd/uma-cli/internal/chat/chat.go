@@ -25,7 +25,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

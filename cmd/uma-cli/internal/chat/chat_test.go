@@ -20,7 +20,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/client/clienttest"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/inspect"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/lineedit"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

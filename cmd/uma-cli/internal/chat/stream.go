@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

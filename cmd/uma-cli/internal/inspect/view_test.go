@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/rivo/uniseg"
 
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // tabWidth is the distance of tab stops, in columns.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // Snapshot is a metrics snapshot with its time of reading.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/metrics"
 )
 

@@ -1,6 +1,6 @@
-// Package completion is the command of every program that prints a script for a shell's completion, and the words that
-// an option's value completes to.
-package completion
+// Package cli has the commands that every program of this module has: completion scripts for shells, and manual pages
+// for packages.
+package cli
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 // Shells are those that there are scripts for.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// Command is `PROGRAM completion SHELL`. usage marks an error as a mistake on the command line.
-func Command(program string, usage func(error) error) *cobra.Command {
+// CompletionCommand is `PROGRAM completion SHELL`. usage marks an error as a mistake on the command line.
+func CompletionCommand(program string, usage func(error) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a shell completion script",
@@ -41,8 +41,8 @@ func Command(program string, usage func(error) error) *cobra.Command {
 	}
 }
 
-// Words makes the value of a flag of cmd complete to words.
-func Words(cmd *cobra.Command, flag string, words []string) {
+// CompleteWords makes the value of a flag of cmd complete to words.
+func CompleteWords(cmd *cobra.Command, flag string, words []string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag,
 		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic("completion: " + err.Error())

@@ -1,5 +1,4 @@
-// Package manpage is the command of every program that writes its manual pages, for packages.
-package manpage
+package cli
 
 import (
 	"fmt"
@@ -9,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 )
 
-// Command is the hidden `PROGRAM man-pages DIRECTORY`: a page in section 1 for the program and for each of its
+// ManPagesCommand is the hidden `PROGRAM man-pages DIRECTORY`: a page in section 1 for the program and for each of its
 // commands. usage marks an error as a mistake on the command line.
-func Command(program string, usage func(error) error) *cobra.Command {
+func ManPagesCommand(program string, usage func(error) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     "man-pages DIRECTORY",
 		Short:   "Write the manual pages",

@@ -1,4 +1,4 @@
-package manpage
+package cli
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func program() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}}
 	root.Flags().Bool("fast", false, "do them at once")
 	root.AddCommand(&cobra.Command{Use: "sub", Short: "do one", Run: func(*cobra.Command, []string) {}},
-		Command("prog", func(err error) error { return errors.Join(errors.New("usage"), err) }))
+		ManPagesCommand("prog", func(err error) error { return errors.Join(errors.New("usage"), err) }))
 	return root
 }
 
