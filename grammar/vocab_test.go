@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/enginetree"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/sockdiag"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -14,7 +14,7 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 # barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
 # engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
 # parts are raced, and tests that read the sources or run scripts.
-left_out='/((grammar|model/template/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
+left_out='/((grammar|model/template/jinja|internal/lint|internal/testutil/crosscheck|sampler|sim/synthetic)(/|$)'
 left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
 left_out+='|sim$|sim/(cluster|blis|workload|latency)$|model/(template|toolcall)$)'
@@ -55,7 +55,7 @@ tests -run '^TestCrashesUnderLoad$' ./daemon/front || failed=1
 unset CGO_ENABLED
 
 step "other systems: types for darwin and freebsd"
-CGO_ENABLED=0 go build -o "$report.types" ./internal/crosscheck
+CGO_ENABLED=0 go build -o "$report.types" ./internal/testutil/crosscheck
 "$report.types" linux/amd64 ./...
 "$report.types" darwin/arm64 ./...
 "$report.types" freebsd/amd64 ./ipc/...

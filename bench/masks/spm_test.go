@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/uma-serve/uma-serve/internal/enginetree"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 

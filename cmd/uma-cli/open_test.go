@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // backend is a daemon's HTTP side on a socket.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/usertest"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/usertest"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 func finder(t testing.TB) *Finder {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 var anyPort = netip.MustParseAddrPort("127.0.0.1:0")

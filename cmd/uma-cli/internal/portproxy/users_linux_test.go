@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/usertest"
+	"github.com/uma-serve/uma-serve/internal/testutil/usertest"
 )
 
 // TestOtherUsers: the port is its user's alone.

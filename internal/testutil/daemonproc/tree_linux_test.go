@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // TestAllProcessesCount: what a daemon takes of the machine is that of the process that was started and of those that
