@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/apikeys"
+	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/internal/webguard"
 	"github.com/uma-serve/uma-serve/ipc"
 )

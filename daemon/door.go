@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
-	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"

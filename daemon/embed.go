@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/pooling"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
 )
 

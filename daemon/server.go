@@ -16,8 +16,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/grammar"
-	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/sysmon"

@@ -39,8 +39,8 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
-	"github.com/uma-serve/uma-serve/internal/lease"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/models/store"
 )

@@ -8,6 +8,7 @@ var rules = []rule{
 	{"runtime", []string{"internal/invariants"},
 		"value types and the engine's interface: everything else stands on them"},
 	{"runtime/ggufgen", []string{"model/gguf/gguffile"}, "it writes models for tests of any package"},
+	{"runtime/pooling", []string{"runtime"}, "vectors of rows: it knows no engine"},
 	{"runtime/fake", []string{"runtime", "internal/invariants"},
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
@@ -62,9 +63,11 @@ var rules = []rule{
 		"what a model writes, in and out as values: daemon and simulator read calls with it"},
 
 	// The daemon and what it is made of.
-	{"ipc", []string{"ipc/wire", "internal/connstate", "internal/host/sockpath", "internal/invariants",
-		"internal/sockdiag"},
+	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/sockdiag",
+		"ipc/wire"},
 		"sockets and frames; what a request does is its handler's"},
+	{"ipc/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
+	{"ipc/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"telemetry", []string{"metrics"}, "OpenTelemetry's SDK in one place: spans and metrics for a collector"},
 	{"models", nil, "the built-in model's bytes"},
@@ -96,21 +99,26 @@ var rules = []rule{
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "daemon/api/llamaform", "ipc/wire"}, "one API, beside the others"},
 	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire",
-		"arbiter", "internal/lease",
+		"ipc/tcpaddr", "arbiter",
 		"sched", "sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
-		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "models",
-		"models/store",
+		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "runtime/pooling",
+		"models", "models/store",
 		"model/gguf", "model/tags", "model/template", "model/toolcall", "spec",
 		"internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/configfile", "internal/cli/ui",
 		"internal/host/cpus", "internal/host/hostmem", "internal/host/sandbox", "internal/host/sockpath",
-		"internal/host/sysmon",
-		"internal/apikeys", "internal/connstate", "internal/invariants", "internal/logq", "internal/page",
-		"internal/pooling", "internal/tcpaddr", "internal/webguard"},
+		"internal/host/sysmon", "internal/invariants", "internal/logq", "internal/webguard"},
 		"any engine: it is given one, real or fake"},
+	{"daemon/access/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
+	{"daemon/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
+	{"daemon/shm", nil, "it asks the system"},
+	{"daemon/shm/connstate", []string{"daemon/shm"},
+		"a table in memory; who writes it and who reads it, the processes say"},
+	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
+		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
-		"daemon/api/resume", "ipc", "ipc/wire", "metrics", "models/store",
-		"internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
-		"internal/host/sandbox", "internal/connstate", "internal/lease", "internal/page"},
+		"daemon/api/resume", "daemon/page", "daemon/shm/connstate", "daemon/shm/lease", "ipc", "ipc/wire", "metrics",
+		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
+		"internal/host/sandbox"},
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
@@ -129,7 +137,6 @@ var rules = []rule{
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
 	// What several programs share.
-	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile"},
 		"it compares two servers from outside"},
 	{"internal/cli", []string{"internal/cli/buildinfo"}, "every program completes, and has manual pages"},
@@ -137,8 +144,6 @@ var rules = []rule{
 	{"internal/cli/clierr", nil, "every program prints errors"},
 	{"internal/cli/configfile", nil, "daemon and clients agree on the configuration file"},
 	{"internal/cli/ui", nil, "a terminal; every view has it"},
-	{"internal/connstate", []string{"internal/memfile"},
-		"a table in memory; who writes it and who reads it, the processes say"},
 	{"internal/host/cpus", []string{"internal/host/mach"}, "it reads the system"},
 	{"internal/host/hostmem", []string{"internal/host/mach"}, "it reads the system"},
 	{"internal/host/mach", nil, "it calls the system"},
@@ -146,15 +151,8 @@ var rules = []rule{
 	{"internal/host/sockpath", nil, "daemon and clients agree on the default path"},
 	{"internal/host/sysmon", nil, "it sets one number of the system"},
 	{"internal/invariants", nil, "the pure packages have it"},
-	{"internal/lease", []string{"arbiter", "internal/memfile"},
-		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
-	{"internal/memfile", nil, "it asks the system"},
-	{"internal/pooling", []string{"runtime"}, "vectors of rows: it knows no engine"},
-	{"internal/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
-	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
-	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/testutil/crosscheck", nil, "a tool of the tests"},
 	{"internal/testutil/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
@@ -173,7 +171,7 @@ var rules = []rule{
 		"internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem", "internal/logq"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
-		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/tcpaddr", "ipc/wire",
+		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "ipc/tcpaddr", "ipc/wire",
 		"model/gguf", "models/pull", "models/store", "runtime", "sampler"},
 		"a client: no daemon and no engine is in it"},
 	{"cmd/uma-cli/internal/ask", []string{"cmd/uma-cli/internal/chat", "client", "internal/cli/ui", "ipc/wire"},
@@ -184,7 +182,7 @@ var rules = []rule{
 	{"cmd/uma-cli/internal/inspect", []string{"internal/cli/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"cmd/uma-cli/internal/lineedit", []string{"internal/cli/ui"}, "keys and lines; what a line means is the chat's"},
 	{"cmd/uma-cli/internal/metricsview", []string{"internal/cli/ui"}, "a view of a document"},
-	{"cmd/uma-cli/internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
+	{"cmd/uma-cli/internal/portproxy", []string{"ipc/sockdiag", "internal/webguard"},
 		"it forwards; who the daemon is, its caller says"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
 		"sim/workload", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr"},
@@ -244,7 +242,7 @@ var confined = map[string]string{
 }
 
 // byItself are folders of packages that have little in common: each folder below them has a rule.
-var byItself = []string{"internal", "cmd/uma-cli/internal", "model"}
+var byItself = []string{"internal", "cmd/uma-cli/internal", "daemon/access", "daemon/shm", "model"}
 
 // heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have
 // them.

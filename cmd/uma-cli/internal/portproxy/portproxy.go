@@ -21,8 +21,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/sockdiag"
 	"github.com/uma-serve/uma-serve/internal/webguard"
+	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 )
 
 // Limits of a client's connection.

@@ -1,5 +1,5 @@
-// Package memfile makes files of fixed size without a name in the file system, for memory that processes share.
-package memfile
+// Package shm makes files of fixed size without a name in the file system, for memory that processes share.
+package shm
 
 import "os"
 

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/arbiter"
-	"github.com/uma-serve/uma-serve/internal/memfile"
+	"github.com/uma-serve/uma-serve/daemon/shm"
 )
 
 // The test program is its own engine process: HELPER SLOT GENERATION STEPS, with the table as descriptor 3 and a page
@@ -108,7 +108,7 @@ func process(t *testing.T, f *Table, shared *os.File, steps int) (*exec.Cmd, Sea
 // sharedPage is a page of memory that helpers share.
 func sharedPage(t *testing.T) (*os.File, *page) {
 	t.Helper()
-	f, err := memfile.New("uma-test-page", 4096)
+	f, err := shm.New("uma-test-page", 4096)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/memfile"
+	"github.com/uma-serve/uma-serve/daemon/shm"
 )
 
 // Phase is the state of a connection.
@@ -136,7 +136,7 @@ func Create(conns, requests int) (*Table, error) {
 		return nil, fmt.Errorf("create table of connections: %d connections, %d requests: out of range", conns,
 			requests)
 	}
-	f, err := memfile.New("uma-connections", int64(size(conns, requests)))
+	f, err := shm.New("uma-connections", int64(size(conns, requests)))
 	if err != nil {
 		return nil, fmt.Errorf("create table of connections: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/arbiter"
-	"github.com/uma-serve/uma-serve/internal/memfile"
+	"github.com/uma-serve/uma-serve/daemon/shm"
 )
 
 const (
@@ -91,7 +91,7 @@ type Table struct {
 
 // Create makes an empty table. Close frees it.
 func Create() (*Table, error) {
-	f, err := memfile.New("uma-leases", int64(unsafe.Sizeof(memory{})))
+	f, err := shm.New("uma-leases", int64(unsafe.Sizeof(memory{})))
 	if err != nil {
 		return nil, fmt.Errorf("create the table of leases: %w", err)
 	}
