@@ -38,7 +38,7 @@ export ENGINE_TAGS
 export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS)$(if $(TAGS),$(comma)$(TAGS)))
 endif
 
-LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/cli/buildinfo.Version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin

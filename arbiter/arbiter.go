@@ -3,7 +3,7 @@
 // Where ggml's threads spin at barriers, two engines that decode at once on the same cores take about ten times as long
 // as one after the other; where they sleep, an answer's step still takes twice as long beside another engine's prompts.
 // So each engine takes a lease before a step and releases it afterwards. The package is pure: the engine processes
-// decide with it over claims in shared memory (internal/lease), and the simulator over claims on a virtual clock (sim).
+// decide with it over claims in shared memory (daemon/shm/lease), the simulator (sim) over claims on a virtual clock.
 //
 // Next grants the lease in the order of due times (earliest deadline first). The next token of a visible answer is due
 // when its ITL target ends. A step without visible answers, a prompt's, is due Patience after it began to wait. Due

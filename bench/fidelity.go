@@ -9,7 +9,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

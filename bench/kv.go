@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

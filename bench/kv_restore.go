@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

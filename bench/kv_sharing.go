@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/soak"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/bench/soak"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )

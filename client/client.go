@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/sockpath"
+	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

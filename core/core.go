@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/spec"

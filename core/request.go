@@ -3,10 +3,10 @@ package core
 import (
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"

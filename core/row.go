@@ -1,8 +1,8 @@
 package core
 
 import (
-	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
 )
 

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/webguard"
 	"github.com/uma-serve/uma-serve/ipc"
 )

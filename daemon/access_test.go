@@ -22,11 +22,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/apikeys"
-	"github.com/uma-serve/uma-serve/internal/sockdiag"
-	"github.com/uma-serve/uma-serve/internal/usertest"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
+	"github.com/uma-serve/uma-serve/internal/testutil/usertest"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

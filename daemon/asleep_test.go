@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/grammar/toolcalls"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
 // A grammar constrains tool calls: the whole answer if tool_choice asks for a call, else a call from its opening to its

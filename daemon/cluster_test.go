@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/redistest"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/redistest"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/grammar"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime/fake"

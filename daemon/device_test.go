@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/lease"
+	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

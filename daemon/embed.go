@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/pooling"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
 )
 

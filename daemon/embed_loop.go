@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/pooling"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
 )
 

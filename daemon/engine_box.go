@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/sandbox"
+	"github.com/uma-serve/uma-serve/internal/host/sandbox"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // systemFiles are the files and folders that the engine and Go's runtime read, besides the model.

@@ -7,10 +7,10 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -71,7 +71,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := chattmpl.Compile(text); err == nil {
+	if _, err := template.Compile(text); err == nil {
 		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
 	}
 	f.Infill = infillMarks(func(s string) (runtime.Token, bool) {

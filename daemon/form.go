@@ -11,8 +11,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/grammar"
-	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
@@ -391,7 +391,7 @@ func (l *loop) forcedTokens(r *request) []int32 {
 func (l *loop) tokenizeForced(text []byte) (tokens []int32) {
 	for len(text) > 0 {
 		fence := 0
-		for fence < len(text) && text[fence] != thinktags.ShownFence && text[fence] != thinktags.HiddenFence {
+		for fence < len(text) && text[fence] != tags.ShownFence && text[fence] != tags.HiddenFence {
 			fence++
 		}
 		if fence > 0 {
@@ -402,7 +402,7 @@ func (l *loop) tokenizeForced(text []byte) (tokens []int32) {
 			tokens, text = append(tokens, plain...), text[fence:]
 			continue
 		}
-		end := bytes.IndexByte(text, thinktags.FenceEnd)
+		end := bytes.IndexByte(text, tags.FenceEnd)
 		if end < 0 {
 			return nil
 		}

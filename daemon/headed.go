@@ -6,8 +6,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/grammar"
-	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -17,7 +17,7 @@ import (
 
 // noThought is a byte that is fed to the grammar of a turn before a message that must not be a thought. No token has
 // it.
-const noThought = string(thinktags.FenceEnd)
+const noThought = string(tags.FenceEnd)
 
 // headedTurn returns the grammar of a turn from the end of a message on: thoughts, then answer, which includes its
 // header.
@@ -62,7 +62,7 @@ func leaveText(h *meridian.Headers, marker []byte, mayThink bool) []byte {
 	return []byte(text)
 }
 
-// headPiece returns the text of a header's token as it is fed to grammars: markers between fences (package thinktags),
+// headPiece returns the text of a header's token as it is fed to grammars: markers between fences (package tags),
 // other tokens as their piece.
 func (l *loop) headPiece(r *request, tok core.Token) []byte {
 	piece := l.tags.Headers().Piece(tok)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // held is a decode loop that a test has stopped where it takes what others ask of it: what it decides next depends on

@@ -16,8 +16,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/page"
+	"github.com/uma-serve/uma-serve/daemon/page"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/connstate"
-	"github.com/uma-serve/uma-serve/internal/lease"
-	"github.com/uma-serve/uma-serve/internal/page"
+	"github.com/uma-serve/uma-serve/daemon/page"
+	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/logq"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // tellContext logs that the model has fewer learned positions than --ctx-size asks for.

@@ -11,11 +11,11 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/grammar"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/template"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
@@ -28,10 +28,10 @@ type model struct {
 	vocab        runtime.Vocab
 	tags         *meridian.Tags // nil: the model does not mark its thinking
 	facts        sampler.VocabFacts
-	template     *chattmpl.Template // nil: it does not compile
+	template     *template.Template // nil: it does not compile
 	source       string             // origin of template, for logs and info
 	templateText string
-	thinking     *chattmpl.Switch // variables of template that turn thinking on and off; nil without template
+	thinking     *template.Switch // variables of template that turn thinking on and off; nil without template
 	calls        *toolcall.Spec   // syntax of the model's tool calls; nil without template
 	think        *meridian.Config
 	noChat       error // the reason for a nil template
@@ -86,7 +86,7 @@ func newModel(cfg *config.Config, eng runtime.Engine) (*model, error) {
 		return nil, err
 	}
 	m.source, m.templateText = source, text
-	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
+	if m.template, m.noChat = template.Compile(text); m.noChat != nil {
 		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
 	} else {
 		bos, eos := m.specials()

@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-const outputsFolder = "../internal/chattmpl/testdata/outputs/"
+const outputsFolder = "../model/template/testdata/outputs/"
 
 // outputMessage is a message of the published outputs.
 type outputMessage struct {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/cpus"
+	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -24,7 +24,7 @@ type prompt struct {
 	chat      bool // text was rendered from messages
 	continued bool // text ends within the last message
 	render    renderInput
-	changes   []chattmpl.Change // of the conversation
+	changes   []template.Change // of the conversation
 	begin     meridian.Begin    // state at the end of text: in a thought, in a header; zero for a raw prompt
 }
 
@@ -74,7 +74,7 @@ func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 	var err error
 	if p.text, p.continued, p.changes, err = m.renderRequest(w, msgs, p.render); err != nil {
 		code := wire.InternalFailure // the template's fault
-		if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
+		if m.template == nil || errors.Is(err, template.ErrRefused) {
 			code = wire.BadRequest
 		}
 		return &wire.Error{Code: code, Message: "messages: " + err.Error()}
@@ -88,7 +88,7 @@ func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 // the last message.
 func (m *model) renderRequest(
 	w *wire.Request, msgs []wire.Message, in renderInput,
-) (text string, continued bool, changes []chattmpl.Change, err error) {
+) (text string, continued bool, changes []template.Change, err error) {
 	last := len(msgs) - 1
 	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff {
 		text, changes, err = m.renderTurn(msgs, in, !w.NoOpening)
@@ -114,7 +114,7 @@ func (m *model) renderRequest(
 	// appended to the opening of an answer.
 	if answer.Open {
 		in.vars = maps.Clone(in.vars)
-		maps.Copy(in.vars, m.thinking.Vars(chattmpl.Thinking{Mode: chattmpl.ModeOn}))
+		maps.Copy(in.vars, m.thinking.Vars(template.Thinking{Mode: template.ModeOn}))
 	}
 	text, changes, err = m.renderTurn(msgs[:last], in, true)
 	return m.tags.Continue(text, answer), true, changes, err
@@ -129,11 +129,11 @@ func (m *model) render(msgs []wire.Message, in renderInput) (string, error) {
 // renderTurn renders a conversation; opening adds the opening of the next answer (add_generation_prompt).
 func (m *model) renderTurn(
 	msgs []wire.Message, extra renderInput, opening bool,
-) (string, []chattmpl.Change, error) {
+) (string, []template.Change, error) {
 	if m.template == nil {
 		return "", nil, m.noChat
 	}
-	in := chattmpl.Input{Tools: extra.tools, AddGenerationPrompt: opening, Extra: extra.vars}
+	in := template.Input{Tools: extra.tools, AddGenerationPrompt: opening, Extra: extra.vars}
 	in.BOS, in.EOS = m.specials()
 	for _, msg := range msgs {
 		content := msg.Content
@@ -144,7 +144,7 @@ func (m *model) renderTurn(
 		default:
 			content = m.markers.hideThoughts(constantHeader(content))
 		}
-		in.Messages = append(in.Messages, chattmpl.Message{
+		in.Messages = append(in.Messages, template.Message{
 			Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent,
 			Calls: earlierCalls(msg.ToolCalls), CallID: msg.ToolCallID, Name: msg.Name,
 		})

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -120,7 +120,7 @@ var elsewhere = map[string]string{
 	"requests_refused_total/draining": "sched.TestScripts: a request that crosses the drain",
 }
 
-// spelled are the syntaxes of tool calls, each with a model's texts in package internal/toolcall.
+// spelled are the syntaxes of tool calls, each with a model's texts in package model/toolcall.
 func spelled(key, label string) bool {
 	if key == "tool_calls_malformed_total" {
 		return slices.ContainsFunc(toolcall.Reasons, func(r toolcall.Reason) bool { return string(r) == label })

@@ -7,8 +7,8 @@ import (
 	gometrics "runtime/metrics"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

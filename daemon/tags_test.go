@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -352,7 +352,7 @@ func TestLogNamesTheTemplate(t *testing.T) {
 			t.Errorf("%s lacks %s", out.String(), want)
 		}
 	}
-	if names := chattmpl.BuiltinNames(); !slices.Contains(names, "chatml") || !slices.Contains(names, "llama3") ||
+	if names := template.BuiltinNames(); !slices.Contains(names, "chatml") || !slices.Contains(names, "llama3") ||
 		!slices.Contains(names, "mistral") || !slices.Contains(names, "gemma") {
 		t.Errorf("%q", names)
 	}

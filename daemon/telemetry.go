@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/telemetry"
 )

@@ -1,22 +1,22 @@
 package daemon
 
 import (
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/template"
 )
 
 // templateThinking returns the thinking mode, effort and budget that the chat template gets: the request's, else the
 // server's default. limit is the answer's maximum length in tokens; a named effort is a share of it.
-func (m *model) templateThinking(w *wire.Request, limit int) chattmpl.Thinking {
-	t := chattmpl.Thinking{Effort: w.Think.Effort.String()}
+func (m *model) templateThinking(w *wire.Request, limit int) template.Thinking {
+	t := template.Thinking{Effort: w.Think.Effort.String()}
 	switch mode := m.thinkMode(w); {
 	case mode == meridian.ModeOff:
-		t.Mode = chattmpl.ModeOff
+		t.Mode = template.ModeOff
 	case mode == meridian.ModeOn:
-		t.Mode = chattmpl.ModeOn
+		t.Mode = template.ModeOn
 	case w.Think.Mode == wire.ThinkAuto:
-		t.Mode = chattmpl.ModeAuto
+		t.Mode = template.ModeAuto
 	}
 	if b := w.Think.Budget(limit); b != wire.NoBudget {
 		t.Budget = b

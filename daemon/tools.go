@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/template"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
 // Tools of a request, in terms of the model's chat template and vocabulary, and the tool calls of its answer.
@@ -50,7 +50,7 @@ func earlierCalls(calls []wire.ToolCall) (out []toolcall.Call) {
 }
 
 // resolveCalls returns how the model writes tool calls, nil without a template.
-func resolveCalls(t *chattmpl.Template, v toolcall.Vocabulary) *toolcall.Spec {
+func resolveCalls(t *template.Template, v toolcall.Vocabulary) *toolcall.Spec {
 	if t == nil {
 		return nil
 	}

@@ -14,15 +14,15 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
 // publishedTemplate is a chat template as published with a model.
 func publishedTemplate(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile("../internal/jinja/testdata/published/templates.tar.gz")
+	data, err := os.ReadFile("../model/template/jinja/testdata/published/templates.tar.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,12 +280,12 @@ func TestToolCallsOfFamilies(t *testing.T) {
 	} {
 		t.Run(c.template, func(t *testing.T) {
 			src := publishedTemplate(t, c.template)
-			tmpl, err := chattmpl.Compile(src)
+			tmpl, err := template.Compile(src)
 			if err != nil {
 				t.Fatal(err)
 			}
-			prompt, err := tmpl.Render(chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: "question"}},
-				AddGenerationPrompt: true, Now: time.Unix(0, 0), Extra: tmpl.Switch("", "").Vars(chattmpl.Thinking{})})
+			prompt, err := tmpl.Render(template.Input{Messages: []template.Message{{Role: "user", Content: "question"}},
+				AddGenerationPrompt: true, Now: time.Unix(0, 0), Extra: tmpl.Switch("", "").Vars(template.Thinking{})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -446,14 +446,14 @@ func TestForcedCalls(t *testing.T) {
 		for _, choice := range []wire.ToolChoice{{Mode: wire.ToolRequired}, {Mode: wire.ToolNamed, Name: "now"}} {
 			t.Run(fmt.Sprint(c.template, choice.Name), func(t *testing.T) {
 				src := publishedTemplate(t, c.template)
-				tmpl, err := chattmpl.Compile(src)
+				tmpl, err := template.Compile(src)
 				if err != nil {
 					t.Fatal(err)
 				}
 				prompt, err := tmpl.Render(
-					chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: "question"}},
+					template.Input{Messages: []template.Message{{Role: "user", Content: "question"}},
 						AddGenerationPrompt: true, Now: time.Unix(0, 0),
-						Extra: tmpl.Switch("", "").Vars(chattmpl.Thinking{})})
+						Extra: tmpl.Switch("", "").Vars(template.Thinking{})})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -213,7 +213,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 }
 
 // notesOf returns the changes to w's conversation: by its API, and for the chat template.
-func notesOf(w *wire.Request, changes []chattmpl.Change) []wire.Note {
+func notesOf(w *wire.Request, changes []template.Change) []wire.Note {
 	notes := slices.Clone(w.Notes)
 	for _, c := range changes {
 		notes = append(notes, wire.Note{Reason: c.Reason, Text: c.Text, Times: c.Times})

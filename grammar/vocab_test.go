@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/enginetree"
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // realVocabulary is the vocabulary of Llama 3 (128,256 tokens), as llama.cpp's own tests have it. Its pieces are

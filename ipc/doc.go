@@ -32,7 +32,7 @@
 // # TCP
 //
 // Besides the Unix socket a Loop serves TCP listeners, for HTTP only. The kernel knows the user of a client on the
-// loopback address (internal/sockdiag). Other clients have Peer.Unknown set and count by address; the daemon's HTTP
+// loopback address (ipc/sockdiag). Other clients have Peer.Unknown set and count by address; the daemon's HTTP
 // handlers authenticate them. [Identified] moves a connection to the owner of a request's API key.
 //
 // # Disconnects

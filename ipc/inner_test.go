@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 )
 
 // LinkKind is the type of a message between a front and an engine process.

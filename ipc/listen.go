@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/sockdiag"
-	"github.com/uma-serve/uma-serve/internal/sockpath"
+	"github.com/uma-serve/uma-serve/internal/host/sockpath"
+	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 )
 
 var (

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/sockdiag"
+	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 )
 
 // listenTCP listens on one address; [::] includes IPv4.

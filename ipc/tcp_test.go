@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/sockdiag"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/thinktags"
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // TestHeadersOfFamilies: what ends a thought's message and begins the answer's is what a forced close writes.
 func TestHeadersOfFamilies(t *testing.T) {
 	n := 0
-	for _, f := range thinktags.Families {
+	for _, f := range tags.Families {
 		if c := f.Channels; c != nil {
 			n++
 			if c.End[0]+c.Turn+c.Answer != f.Close[0] {

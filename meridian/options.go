@@ -100,7 +100,7 @@ type Options struct {
 	Headed bool
 	// Calls says that the request has tools. Where messages have headers, and the answer is neither bound nor begins
 	// with a cue, a forced close leaves it to the model whether an answer or a call follows; another thought does not.
-	// The answer then comes with the markers of control tokens between fences (package thinktags), and a message to a
+	// The answer then comes with the markers of control tokens between fences (package tags), and a message to a
 	// tool with its header, for the parser of calls.
 	Calls bool
 	// CallsInThought says that thoughts come with the markers that a parser of calls needs, too.

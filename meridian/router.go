@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/uma-serve/uma-serve/internal/thinktags"
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -58,13 +58,13 @@ type Router struct {
 	nth    uint8
 	out    [2][]byte // thinking and answer that the current token released
 
-	// Messages with headers (thinktags.Channels).
+	// Messages with headers (tags.Channels).
 	part   messagePart
 	plain  bool   // in a message to the user, or behind it
 	call   bool   // in a message that calls a tool
 	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
 	head   []byte // the header so far
-	recipe *thinktags.Channels
+	recipe *tags.Channels
 
 	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
 	bound   bool   // Options.Bound without Headed: what reads like a marker in the answer is text

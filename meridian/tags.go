@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/uma-serve/uma-serve/internal/thinktags"
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -63,7 +63,7 @@ func (m *Markers) validate() error {
 // model that does not think.
 type Tags struct {
 	vocab       Vocabulary
-	family      thinktags.Family
+	family      tags.Family
 	assumed     bool
 	open, close []runtime.Token // ids, when every marker is a single token
 
@@ -93,7 +93,7 @@ type Tags struct {
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
 
-// special is a token that is part of a marker. A matcher reads its text between fences (package thinktags); therefore
+// special is a token that is part of a marker. A matcher reads its text between fences (package tags); therefore
 // the same characters in ordinary tokens are not a marker.
 type special struct {
 	id   runtime.Token
@@ -108,9 +108,9 @@ func Detect(v Vocabulary, configured Markers, template string) (*Tags, error) {
 	if len(configured.Open)+len(configured.Close) > 0 {
 		return Resolve(v, configured, template)
 	}
-	f, ok := thinktags.InTemplate(template)
+	f, ok := tags.InTemplate(template)
 	if !ok {
-		if f, ok = thinktags.InVocab(func(s string) bool { return v.Find(s) != runtime.NoToken }); !ok {
+		if f, ok = tags.InVocab(func(s string) bool { return v.Find(s) != runtime.NoToken }); !ok {
 			return nil, nil
 		}
 	}
@@ -120,7 +120,7 @@ func Detect(v Vocabulary, configured Markers, template string) (*Tags, error) {
 // Assume returns tags for a model that Detect does not know to think: the most common markers, recognised at the
 // beginning of an answer. On such a model nothing is forced except the end of a thought that it has begun itself.
 func Assume(v Vocabulary) (*Tags, error) {
-	t, err := resolve(v, thinktags.Plain, "")
+	t, err := resolve(v, tags.Plain, "")
 	if err != nil {
 		return nil, err
 	}
@@ -137,10 +137,10 @@ func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("markers: %w", err)
 	}
-	return resolve(v, thinktags.Family{Name: configured, Open: m.Open, Close: m.Close}, template)
+	return resolve(v, tags.Family{Name: configured, Open: m.Open, Close: m.Close}, template)
 }
 
-func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
+func resolve(v Vocabulary, f tags.Family, template string) (*Tags, error) {
 	t := &Tags{vocab: v, family: f, suffix: suffixOf(template, f.Close[0]), boundary: map[string]bool{}}
 	t.opensLine = strings.Contains(template, f.Open[0]+"\n") || strings.Contains(template, f.Open[0]+`\n`)
 	known := map[string]special{}
@@ -162,11 +162,11 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 		switch text := v.Text(id); {
 		case text != "" && mentioned(text):
 			x := special{id: id}
-			fence := thinktags.ShownFence
+			fence := tags.ShownFence
 			if len(piece) == 0 {
-				x.mask, fence = hidden, thinktags.HiddenFence
+				x.mask, fence = hidden, tags.HiddenFence
 			}
-			x.text = append(append([]byte{fence}, text...), thinktags.FenceEnd)
+			x.text = append(append([]byte{fence}, text...), tags.FenceEnd)
 			if _, twice := known[text]; !twice {
 				known[text] = x
 			}
@@ -336,7 +336,7 @@ func (t *Tags) read(tok runtime.Token, piece []byte) (text []byte, mask heldByte
 	return piece, 0, false
 }
 
-var lone = [...]byte{thinktags.HiddenFence, thinktags.FenceEnd}
+var lone = [...]byte{tags.HiddenFence, tags.FenceEnd}
 
 // finishing are the bytes that suffice to complete any UTF-8 character: 0x80 continues every character except after the
 // lead bytes 0xE0, which needs 0xA0 or more, and 0xF0, which needs 0x90 or more.
@@ -503,7 +503,7 @@ func (t *Tags) Continue(opening string, s Started) string {
 }
 
 // beginIn is Begin for a format with headers.
-func beginIn(c *thinktags.Channels, turn string) (b Begin) {
+func beginIn(c *tags.Channels, turn string) (b Begin) {
 	start, message, end := lastOf(turn, c.Start), lastOf(turn, []string{c.Message}), lastOf(turn, c.End)
 	switch {
 	case start > message && start > end:

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/thinktags"
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -136,6 +136,6 @@ func (tr *transcript) add(s Step) {
 	}
 }
 
-var harmony = thinktags.Families[0]
+var harmony = tags.Families[0]
 
 var thinkTags = Markers{[]string{"<think>"}, []string{"</think>"}}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
 
@@ -92,7 +92,7 @@ func TestDefaultWithoutPrivateCache(t *testing.T) {
 
 func TestVariants(t *testing.T) {
 	needModel(t)
-	past := []chattmpl.Message{{Role: "user", Content: "2+2"},
+	past := []template.Message{{Role: "user", Content: "2+2"},
 		{Role: "assistant", Content: "<think>\nlong\n\n</think>\n\n4"}, {Role: "user", Content: "Thanks"}}
 	for name, v := range map[string]struct{ template, want string }{
 		"keep": {KeepThinking, "<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n<think>\nlong\n\n</think>\n" +
@@ -111,11 +111,11 @@ func TestVariants(t *testing.T) {
 		if name == "keep" && info.Template.DropsThinking {
 			t.Error("the keeping template drops thinking")
 		}
-		tmpl, err := chattmpl.Compile(info.ChatTemplate)
+		tmpl, err := template.Compile(info.ChatTemplate)
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if got, err := tmpl.Render(chattmpl.Input{Messages: past, AddGenerationPrompt: true}); err != nil ||
+		if got, err := tmpl.Render(template.Input{Messages: past, AddGenerationPrompt: true}); err != nil ||
 			got != v.want {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}

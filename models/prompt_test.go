@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/models/heldout"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
 // open loads the built-in model and compiles its template.
-func open(t *testing.T) (runtime.Engine, *chattmpl.Template) {
+func open(t *testing.T) (runtime.Engine, *template.Template) {
 	t.Helper()
 	needModel(t)
 	path := filepath.Join(t.TempDir(), fileName)
@@ -27,13 +27,13 @@ func open(t *testing.T) (runtime.Engine, *chattmpl.Template) {
 	return openFile(t, path)
 }
 
-func openFile(t *testing.T, path string) (runtime.Engine, *chattmpl.Template) {
+func openFile(t *testing.T, path string) (runtime.Engine, *template.Template) {
 	t.Helper()
 	info, err := gguf.Inspect(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl, err := chattmpl.Compile(info.ChatTemplate)
+	tmpl, err := template.Compile(info.ChatTemplate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func openFile(t *testing.T, path string) (runtime.Engine, *chattmpl.Template) {
 type asker struct {
 	t    *testing.T
 	eng  runtime.Engine
-	tmpl *chattmpl.Template
+	tmpl *template.Template
 }
 
 // continued returns the greedy continuation of prompt up to the text stop or the end of the generation, without the
@@ -103,7 +103,7 @@ func (a *asker) continued(prompt, stop string) string {
 
 func (a *asker) prompt(question string) string {
 	a.t.Helper()
-	text, err := a.tmpl.Render(chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: question}},
+	text, err := a.tmpl.Render(template.Input{Messages: []template.Message{{Role: "user", Content: question}},
 		AddGenerationPrompt: true})
 	if err != nil {
 		a.t.Fatal(err)
@@ -200,9 +200,9 @@ func TestPromptsAreThoseOfTraining(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &want); err != nil {
 			t.Fatal(err)
 		}
-		in := chattmpl.Input{AddGenerationPrompt: true}
+		in := template.Input{AddGenerationPrompt: true}
 		for _, m := range want.Messages {
-			in.Messages = append(in.Messages, chattmpl.Message{Role: m.Role, Content: m.Content})
+			in.Messages = append(in.Messages, template.Message{Role: m.Role, Content: m.Content})
 		}
 		text, err := tmpl.Render(in)
 		if err != nil || text != want.Text {

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 func TestFetchFromTheRegistry(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
-	"github.com/uma-serve/uma-serve/internal/enginetree"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )

@@ -262,12 +262,13 @@ func TestFuzz(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), "./fuzz.sh", args...).CombinedOutput()
 		return string(out), err
 	}
-	if out, err := fuzz("20x", "./internal/buildinfo", "./internal/ui"); err != nil ||
-		!strings.Contains(out, "== ./internal/ui FuzzSanitize\nfuzz: elapsed") ||
+	if out, err := fuzz("20x", "./internal/cli/buildinfo", "./internal/cli/ui"); err != nil ||
+		!strings.Contains(out, "== ./internal/cli/ui FuzzSanitize\nfuzz: elapsed") ||
 		!strings.HasSuffix(out, "1 fuzz targets ran for 20x each; nothing failed\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := fuzz("20x", "./internal/buildinfo"); err == nil || !strings.Contains(out, "no fuzz target found") {
+	if out, err := fuzz("20x", "./internal/cli/buildinfo"); err == nil ||
+		!strings.Contains(out, "no fuzz target found") {
 		t.Errorf("a run without targets: %v\n%s", err, out)
 	}
 }

@@ -14,10 +14,10 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 # barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
 # engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
 # parts are raced, and tests that read the sources or run scripts.
-left_out='/((grammar|internal/jinja|internal/lint|internal/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|cmd/uma-(serve|bench|sim|cli)|bench|scripts|smoke)(/|$)'
+left_out='/((grammar|model/template/jinja|internal/lint|internal/testutil/crosscheck|sampler|sim/synthetic)(/|$)'
+left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
-left_out+='|sim$|sim/(cluster|blis|workload|latency)$|internal/(chattmpl|toolcall)$)'
+left_out+='|sim$|sim/(cluster|blis|workload|latency)$|model/(template|toolcall)$)'
 
 # Packages whose tests link one of this module's, by the build at hand.
 linking() {
@@ -42,7 +42,7 @@ slow+='|PublishedOutputs)$'
 failed=''
 tests -run "$slow" "$daemon" &
 one=$!
-first='/(jsonschema|jinja|uma-cli|chattmpl|grammar)$' # they take longest
+first='/(jsonschema|jinja|uma-cli|template|grammar)$' # they take longest
 rest=$(grep -vxF "$checked" <<<"$here")
 tests -p "$many" $(grep -E "$first" <<<"$rest") $(grep -vE "$first" <<<"$rest") || failed=1
 tests -p "$many" -tags invariants $checked || failed=1
@@ -55,12 +55,12 @@ tests -run '^TestCrashesUnderLoad$' ./daemon/front || failed=1
 unset CGO_ENABLED
 
 step "other systems: types for darwin and freebsd"
-CGO_ENABLED=0 go build -o "$report.types" ./internal/crosscheck
+CGO_ENABLED=0 go build -o "$report.types" ./internal/testutil/crosscheck
 "$report.types" linux/amd64 ./...
 "$report.types" darwin/arm64 ./...
 "$report.types" freebsd/amd64 ./ipc/...
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/mach
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/mach # links libSystem's
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach # links libSystem's
 
 step "build"
 make build
@@ -77,7 +77,7 @@ one=$!
 tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
 two=$!
 failed=''
-tests -race -tags "$raced" -run '^TestConcurrentRender$' ./internal/chattmpl || failed=1
+tests -race -tags "$raced" -run '^TestConcurrentRender$' ./model/template || failed=1
 tests -race -tags "$raced" $(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon") || failed=1
 wait "$one" || failed=1
 wait "$two" || failed=1

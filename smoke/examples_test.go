@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // TestExamples runs every program of examples/ against a daemon with the built-in model.

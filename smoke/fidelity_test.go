@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/untar"
+	"github.com/uma-serve/uma-serve/internal/testutil/untar"
 )
 
 // TestFidelityOfUnseenWorkloads simulates the recordings of agent-chain, two-app and long-context again

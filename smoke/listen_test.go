@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/usertest"
+	"github.com/uma-serve/uma-serve/internal/testutil/usertest"
 )
 
 var listening = regexp.MustCompile(`msg=listening url=(http://127\.0\.0\.1:[1-9][0-9]*)`)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // TestFlagsOverEnvironment: the daemon listens where the command line says, under its policy, whatever the environment

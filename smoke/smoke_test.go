@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"

@@ -16,8 +16,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench"
 	"github.com/uma-serve/uma-serve/bench/soak"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 

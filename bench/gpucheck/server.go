@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 )
 
 // server is a running uma-serve or llama-server; both answer llama-server's API.

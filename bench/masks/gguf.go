@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // The types of a GGUF file's tokens (llama.cpp's enum llama_token_type) that have no text.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
-	"github.com/uma-serve/uma-serve/internal/enginetree"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 

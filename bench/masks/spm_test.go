@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/uma-serve/uma-serve/internal/enginetree"
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // sentencePieceOf is the vocabulary of llama.cpp's tests in the form of a tokenizer.model.

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/bench/report"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 
 // Environment describes the machine and flags of this process's reports. It has no time and no host name.

@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/bench/loadgen"
 	"github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/bench/workload"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 )
 
 // Config is one measurement: a workload on every side.

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/bench"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 )
 
 // fidelityRow is a workload, or a part of one, as it was and as it was predicted.

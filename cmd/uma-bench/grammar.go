@@ -17,8 +17,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/masks"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
-	"github.com/uma-serve/uma-serve/internal/enginetree"
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/bench"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 

@@ -9,10 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/completion"
-	"github.com/uma-serve/uma-serve/internal/manpage"
+	"github.com/uma-serve/uma-serve/internal/cli"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 )
 
 func main() {
@@ -78,7 +77,7 @@ laptop by more than the measured effects. Stop other programs while it runs.
 		}
 	}
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-bench", usage), manpage.Command("uma-bench", usage))
+	root.AddCommand(cli.CompletionCommand("uma-bench", usage), cli.ManPagesCommand("uma-bench", usage))
 	return root
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/bench"
 	"github.com/uma-serve/uma-serve/bench/real"
 	"github.com/uma-serve/uma-serve/bench/workload"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )

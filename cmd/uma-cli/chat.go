@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/lineedit"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/lineedit"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 func newChat(dial dialer) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/client/clienttest"
-	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // TestVersionFlags: --version and -v do the same as version.

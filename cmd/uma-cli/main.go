@@ -1,6 +1,5 @@
 // Command uma-cli talks to a uma-serve daemon: a chat, single questions for scripts, metrics, health, and facts
-// about the daemon and about model files. One verb a file; what a verb does is in internal/chat, client and
-// internal/gguf.
+// about the daemon and about model files. One verb a file; larger parts are packages below cmd/uma-cli/internal.
 package main
 
 import (
@@ -11,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // Exit statuses.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/metricsview"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/metricsview"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // minInterval keeps a watch from being a load.

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/portproxy"
-	"github.com/uma-serve/uma-serve/internal/tcpaddr"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/portproxy"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
 )
 
 // Exit statuses of a command that cannot be started, as a shell reports them.

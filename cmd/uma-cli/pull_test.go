@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/models/pull"
 	"github.com/uma-serve/uma-serve/models/pull/pulltest"
 )

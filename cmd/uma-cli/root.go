@@ -12,11 +12,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/ask"
-	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/completion"
-	"github.com/uma-serve/uma-serve/internal/manpage"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/ask"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/cli"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 )
 
 // newRoot is the command tree.
@@ -97,7 +96,7 @@ cases it takes the flags of chat.`,
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
 		newShow(), newRemove(), newAlias(), newPull(),
-		completion.Command("uma-cli", usage), manpage.Command("uma-cli", usage), newVersion(dial))
+		cli.CompletionCommand("uma-cli", usage), cli.ManPagesCommand("uma-cli", usage), newVersion(dial))
 	completeDefaults(root)
 	return root
 }

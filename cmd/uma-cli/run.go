@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/ask"
-	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/ask"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 func newRun(dial dialer) *cobra.Command {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 

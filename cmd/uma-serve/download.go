@@ -10,8 +10,8 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/models/pull"
 	"github.com/uma-serve/uma-serve/models/store"
 )

@@ -19,10 +19,9 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/completion"
-	"github.com/uma-serve/uma-serve/internal/manpage"
+	"github.com/uma-serve/uma-serve/internal/cli"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -134,7 +133,7 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-serve", usage), manpage.Command("uma-serve", usage))
+	root.AddCommand(cli.CompletionCommand("uma-serve", usage), cli.ManPagesCommand("uma-serve", usage))
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
 		if cmd != root {
@@ -148,7 +147,7 @@ func newRoot() *cobra.Command {
 		return nil
 	})
 	for option, words := range config.Choices {
-		completion.Words(root, option, words)
+		cli.CompleteWords(root, option, words)
 	}
 	root.MarkFlagFilename("config", "toml")
 	root.RegisterFlagCompletionFunc("model", completeModel(cfg))

@@ -13,10 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/completion"
-	"github.com/uma-serve/uma-serve/internal/manpage"
+	"github.com/uma-serve/uma-serve/internal/cli"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/sim"
 )
 
@@ -87,7 +86,7 @@ Examples:
 		c.Args = noArgs
 	}
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(completion.Command("uma-sim", usage), manpage.Command("uma-sim", usage))
+	root.AddCommand(cli.CompletionCommand("uma-sim", usage), cli.ManPagesCommand("uma-sim", usage))
 	return root
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/internal/untar"
+	"github.com/uma-serve/uma-serve/internal/testutil/untar"
 )
 
 // run executes a command line.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/internal/logq"
-	"github.com/uma-serve/uma-serve/internal/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

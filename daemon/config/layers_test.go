@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/internal/configfile"
+	"github.com/uma-serve/uma-serve/internal/cli/configfile"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write contrib/uma-serve.toml anew; read the diff before you keep it")

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/internal/tcpaddr"
 	"github.com/uma-serve/uma-serve/internal/webguard"
+	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
 )
 
 // listFlag is an option of several values: comma-separated, and repeatable on the command line.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/hostmem"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // Context and memory of a model, as the options and the header of its file determine them before it is loaded.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -39,7 +39,7 @@ func (c *Config) sections() []Section {
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = "+
 		"the model's training context, which also limits the default")
 	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
-		"a Jinja file, or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
+		"a Jinja file, or one of "+strings.Join(template.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")

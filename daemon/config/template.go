@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/model/template"
 )
 
 // TemplateFor returns the chat template of a model and its origin: --chat-template, own, which is that of the model's
@@ -25,17 +25,17 @@ func (c *Config) TemplateFor(own string, has func(token string) bool) (text, sou
 	if own != "" {
 		return own, "the model's own", nil
 	}
-	name := chattmpl.ForVocab(has)
-	text, _ = chattmpl.Builtin(name)
+	name := template.ForVocab(has)
+	text, _ = template.Builtin(name)
 	return text, "built-in " + name + " (the model has none)", nil
 }
 
 // loadTemplate returns the template that --chat-template names: a built-in one, else a file.
 func loadTemplate(name string) (text string, isBuiltin bool, err error) {
-	if text, ok := chattmpl.Builtin(name); ok {
+	if text, ok := template.Builtin(name); ok {
 		return text, true, nil
 	}
-	must := "a template file or one of " + strings.Join(chattmpl.BuiltinNames(), ", ")
+	must := "a template file or one of " + strings.Join(template.BuiltinNames(), ", ")
 	st, err := os.Stat(name) // opening a FIFO would block
 	if err != nil {
 		return "", false, fmt.Errorf("it must be %s: %w", must, err)
@@ -48,12 +48,12 @@ func loadTemplate(name string) (text string, isBuiltin bool, err error) {
 		return "", false, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, chattmpl.MaxTemplateBytes+1))
+	b, err := io.ReadAll(io.LimitReader(f, template.MaxTemplateBytes+1))
 	if err != nil {
 		return "", false, err
 	}
-	if len(b) > chattmpl.MaxTemplateBytes {
-		return "", false, fmt.Errorf("the file is longer than %d bytes", chattmpl.MaxTemplateBytes)
+	if len(b) > template.MaxTemplateBytes {
+		return "", false, fmt.Errorf("the file is longer than %d bytes", template.MaxTemplateBytes)
 	}
 	return string(b), false, nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/model/template"
 )
 
 // TestLoadTemplate: a file, a name, and what is neither.
@@ -15,7 +15,7 @@ func TestLoadTemplate(t *testing.T) {
 	dir := t.TempDir()
 	file, huge := filepath.Join(dir, "t.jinja"), filepath.Join(dir, "huge")
 	if err := errors.Join(os.WriteFile(file, []byte("{{ messages }}"), 0o600),
-		os.WriteFile(huge, make([]byte, chattmpl.MaxTemplateBytes+1), 0o600)); err != nil {
+		os.WriteFile(huge, make([]byte, template.MaxTemplateBytes+1), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if text, isBuiltin, err := loadTemplate(file); text != "{{ messages }}" || isBuiltin || err != nil {

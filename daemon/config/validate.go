@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
@@ -79,7 +79,7 @@ func (c *Config) Validate() error {
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
 		if err == nil {
-			_, err = chattmpl.Compile(text)
+			_, err = template.Compile(text)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

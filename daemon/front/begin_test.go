@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // TestModelOfTheCommandLineThatCannotBeLoaded ends the front, as it ends a daemon of one process; one of a table does

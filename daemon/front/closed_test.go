@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // TestClosedConnectionKeepsNoModelBusy: however a connection ends, its model is idle then: it is unloaded after

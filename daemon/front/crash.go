@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

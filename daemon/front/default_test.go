@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // What a server of one model does behind a front as without one.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/store"

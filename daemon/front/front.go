@@ -40,8 +40,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/hostmem"
-	"github.com/uma-serve/uma-serve/internal/lease"
+	"github.com/uma-serve/uma-serve/daemon/shm/lease"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/models/store"
 )

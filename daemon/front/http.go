@@ -16,8 +16,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/page"
+	"github.com/uma-serve/uma-serve/daemon/page"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

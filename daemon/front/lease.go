@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/internal/lease"
+	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon"
-	"github.com/uma-serve/uma-serve/internal/sandbox"
+	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 )
 
 // engineEnvironment returns the environment for engine processes: without options, which they get over the link,

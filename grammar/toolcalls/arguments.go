@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/grammar/regex"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
 var (

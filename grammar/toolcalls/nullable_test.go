@@ -9,7 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
 // nullable are schemas of a parameter that may be the string "celsius" and something else, in the ways in which schemas

@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/grammar/regex"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
 // Compile returns the grammar of p. The schema of a tool that cannot be enforced is an error that names the tool, and

@@ -10,7 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
-	"github.com/uma-serve/uma-serve/internal/toolcall"
+	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
 // vocabulary has single bytes, some words, the markers of a form as control tokens, and an end.

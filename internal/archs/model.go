@@ -16,7 +16,7 @@ import (
 
 	"github.com/x448/float16"
 
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // longContext is the training context that models without learned positions are given, in tokens: llama-server serves

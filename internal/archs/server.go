@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 )
 
 // startTimeout is the limit on a server's start with a model of a few megabytes, beside other busy processes.

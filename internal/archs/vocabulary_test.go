@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // TestSkeletons: a model is completed with a vocabulary of bytes, and its skeleton has the same metadata and shapes and

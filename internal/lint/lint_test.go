@@ -110,9 +110,11 @@ func imported(s source) (wrong []string) {
 				r.allowed, r.why))
 		}
 	}
-	if inside(s.dir, "internal") && r.dir != s.dir {
-		wrong = append(wrong, fmt.Sprintf("%s: each folder of internal/ has a rule for itself, and %s has none", s.path,
-			s.dir))
+	for _, dir := range byItself {
+		if inside(s.dir, dir) && r.dir != s.dir {
+			wrong = append(wrong, fmt.Sprintf("%s: each folder of %s/ has a rule for itself, and %s has none", s.path,
+				dir, s.dir))
+		}
 	}
 	return wrong
 }
@@ -216,7 +218,7 @@ func tooHeavy(s source) (wrong []string) {
 
 // fakeInProduct says whether a program for users has the engine for tests.
 func fakeInProduct(s source) (wrong []string) {
-	if s.test || !(inside(s.dir, "daemon") || s.dir == "cmd/uma-serve" || s.dir == "cmd/uma-cli") {
+	if s.test || !(inside(s.dir, "daemon") || s.dir == "cmd/uma-serve" || inside(s.dir, "cmd/uma-cli")) {
 		return nil
 	}
 	if slices.Contains(imports(s.file), module+"/runtime/fake") {
@@ -242,7 +244,7 @@ func TestOnlyTheBindingImportsC(t *testing.T) { hold(t, cgo) }
 func TestPureCore(t *testing.T) { hold(t, impure) }
 
 // TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime, and each folder of
-// internal/ as its own rule says.
+// internal/ as its rule says.
 func TestImportsPointOneWay(t *testing.T) { hold(t, imported) }
 
 // TestConfinedReachNothing: what handles strangers' programs, or only shows something, opens no file and no connection.
@@ -282,7 +284,7 @@ func TestRulesBite(t *testing.T) {
 		for _, p := range r.allowed {
 			try(imported, file, importing(module+"/"+p), "")
 		}
-		for _, p := range []string{"daemon", "cmd/uma-cli", "internal/ask", "runtime/llama"} {
+		for _, p := range []string{"daemon", "cmd/uma-cli", "cmd/uma-cli/internal/ask", "runtime/llama"} {
 			if want := " imports " + p + ": of ours " + r.dir + " may import only"; !slices.Contains(r.allowed, p) &&
 				!inside(p, r.dir) {
 				try(imported, file, importing(module+"/"+p), want)
@@ -294,12 +296,14 @@ func TestRulesBite(t *testing.T) {
 	}
 	try(imported, "newfolder/x.go", "package p\n", "newfolder has no rule")
 	try(imported, "internal/newfolder/x.go", "package p\n", "internal/newfolder has no rule")
-	try(imported, "internal/ui/below/x.go", "package p\n",
-		"each folder of internal/ has a rule for itself, and internal/ui/below has none")
+	try(imported, "internal/cli/ui/below/x.go", "package p\n",
+		"each folder of internal/ has a rule for itself, and internal/cli/ui/below has none")
+	try(imported, "cmd/uma-cli/internal/newfolder/x.go", "package p\n",
+		"each folder of cmd/uma-cli/internal/ has a rule for itself, and cmd/uma-cli/internal/newfolder has none")
 	try(imported, "ipc/wire/x.go", importing(module+"/ipc"), "imports ipc: of ours ipc/wire may import only")
 	try(imported, "kvsnap/snapshot/index/x.go", importing(module+"/kvsnap/snapshot"),
 		"imports kvsnap/snapshot: of ours kvsnap/snapshot/index")
-	try(imported, "sched/x.go", importing(module+"/internal/hostmem"), "imports internal/hostmem")
+	try(imported, "sched/x.go", importing(module+"/internal/host/hostmem"), "imports internal/host/hostmem")
 
 	// Pure.
 	for _, dir := range pure {

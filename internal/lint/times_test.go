@@ -35,9 +35,9 @@ var mayTakeTime = map[string]string{
 
 // taking are the functions of package time that make a test depend on how long something takes.
 var taking = map[string]string{
-	"Sleep":     "wait for a condition (internal/waitfor), a channel or testing/synctest's clock",
-	"Tick":      "wait for a condition (internal/waitfor), a channel or testing/synctest's clock",
-	"NewTicker": "wait for a condition (internal/waitfor), a channel or testing/synctest's clock",
+	"Sleep":     "wait for a condition (internal/testutil/waitfor), a channel or testing/synctest's clock",
+	"Tick":      "wait for a condition (internal/testutil/waitfor), a channel or testing/synctest's clock",
+	"NewTicker": "wait for a condition (internal/testutil/waitfor), a channel or testing/synctest's clock",
 	"Since": "a busy machine takes any time: assert what happened, or in which order, or on testing/synctest's " +
 		"clock",
 	"Until": "a busy machine takes any time: assert what happened, or in which order, or on testing/synctest's " +

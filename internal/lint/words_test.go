@@ -42,9 +42,8 @@ func words(name, text string, allowed []struct{ file, text string }) (wrong []st
 // spoken are folders in which every string is read by a user: help texts, descriptions of options, reasons.
 func spoken(name string) bool {
 	dir := path.Dir(name)
-	return inside(dir, "cmd") || inside(dir, "internal/chat") || inside(dir, "internal/clierr") ||
-		inside(dir, "internal/completion") ||
-		inside(dir, "metrics") || name == "sched/reason.go" || inside(dir, "daemon/config")
+	return inside(dir, "cmd") || inside(dir, "internal/cli") || inside(dir, "metrics") ||
+		name == "sched/reason.go" || inside(dir, "daemon/config")
 }
 
 // errorStrings are the texts of errors that s makes, and all texts where users read all of them.
@@ -93,7 +92,7 @@ func TestUsersReadPlainEnglish(t *testing.T) {
 	}
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/lab/*.md", "models/*.md",
 		"examples/*", "contrib/*", "contrib/*/*", "contrib/*/*/*",
-		"cmd/*/testdata/help/*.txt", "internal/chat/testdata/*.txt"} {
+		"cmd/*/testdata/help/*.txt", "cmd/uma-cli/internal/chat/testdata/*.txt"} {
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/internal/invariants"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 

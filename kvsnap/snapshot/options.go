@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 

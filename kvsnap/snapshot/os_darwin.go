@@ -3,7 +3,7 @@ package snapshot
 import (
 	"runtime"
 
-	"github.com/uma-serve/uma-serve/internal/mach"
+	"github.com/uma-serve/uma-serve/internal/host/mach"
 )
 
 // background locks the goroutine to a thread of the class utility: it gets what the engine's threads leave, on Apple

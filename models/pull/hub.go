@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/clierr"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // job is the pull of one file.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/internal/cli/ui"
 )
 
 // Connections to one server: the default and the most.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // quantName is a quantisation at the end of a file's name without .gguf, or the name of a folder: Q4_K_M, IQ2_XXS, F16,

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // Header has the properties of a model that are read without its weights.

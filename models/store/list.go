@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // Entry is a model of a list, with what its header says.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
 // findLlamaCpp reads llama.cpp's cache. Until 2026 it was one flat folder: ORG_REPO_FILE.gguf, where FILE's slashes are

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 )
 
 // file is a regular file below a root.

@@ -23,5 +23,5 @@
 //     norm amplifies it: each token gets the logit bias its own entry asks for. llama has no output bias; this
 //     gives one. End-of-generation tokens get none of it, so a benchmark always runs to its token limit.
 //
-// internal/gguffile writes the container; this package makes the contents.
+// Package gguffile writes the container; this package makes the contents.
 package ggufgen

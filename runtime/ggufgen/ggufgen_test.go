@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 func write(t *testing.T, cfg Config) []byte {

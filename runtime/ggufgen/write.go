@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
 // formatVersion is part of a cached file's name. Raise it when the bytes for a Config change.

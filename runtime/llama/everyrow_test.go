@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguffile"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/ggufmut"
+	"github.com/uma-serve/uma-serve/internal/testutil/ggufmut"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 )
 
 func init() { buildinfo.Engine = engineBuild() }

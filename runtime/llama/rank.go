@@ -13,7 +13,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 

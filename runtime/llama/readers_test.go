@@ -16,8 +16,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguffile"
-	"github.com/uma-serve/uma-serve/internal/ggufmut"
+	"github.com/uma-serve/uma-serve/internal/testutil/ggufmut"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -45,7 +45,7 @@ func distance(a, b [][]float32) float64 {
 	return math.Sqrt(square / size)
 }
 
-// The engine repacks the weights that internal/gguf predicts from the file, the processor and the kernels, and with
+// The engine repacks the weights that model/gguf predicts from the file, the processor and the kernels, and with
 // NoRepack none: beside ggml's kernels Q4_K, Q4_0 and IQ4_NL have a copy (this fails in a build without
 // GGML_USE_CPU_REPACK); ours take every type from the file.
 func TestRepackedBytesAsForetold(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/uma-serve/uma-serve/internal/cpus"
+	"github.com/uma-serve/uma-serve/internal/host/cpus"
 )
 
 // threads is the engine's compute threads.

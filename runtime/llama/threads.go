@@ -3,7 +3,7 @@ package llama
 import (
 	goruntime "runtime"
 
-	"github.com/uma-serve/uma-serve/internal/cpus"
+	"github.com/uma-serve/uma-serve/internal/host/cpus"
 )
 
 // defaultThreads is the number of compute threads that suit this machine (cpus.Topology.Threads), and no more than Go

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/redistest"
+	"github.com/uma-serve/uma-serve/internal/testutil/redistest"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/redistest"
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/redistest"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
 	"github.com/uma-serve/uma-serve/meridian/fabric/mooncake"

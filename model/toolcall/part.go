@@ -1,0 +1,202 @@
+package toolcall
+
+import (
+	"slices"
+	"strings"
+)
+
+// Part describes a text that a grammar is to hold a model to: the calls of an answer. Exactly one of its fields is set.
+// The literals are as a Parser reads them: a marker that is a token stands between fences (package tags), so that
+// a grammar over the bytes of Spec.Piece takes the token and nothing else.
+type Part struct {
+	Literal string  // this text
+	Gap     gap     // white space, or none
+	Schema  []byte  // a JSON value of this schema
+	Until   string  // text without this, which follows
+	Pattern string  // text that matches this regular expression
+	Seq     []Part  // one after another
+	Any     []Part  // one of them
+	Repeat  *Repeat // one several times
+	Args    *Args   // of a call
+
+	members []member // in any order; for layoutReader
+}
+
+// Repeat is a Part that comes Min to Max times (0: without bound), with Separator between.
+type Repeat struct {
+	Part, Separator Part
+	Min, Max        int
+}
+
+// member is a Part that comes once among others in any order. Members are separated by between, all by the same.
+type member struct {
+	part    Part
+	between string
+}
+
+func literal[T string | []byte](text T) Part { return Part{Literal: string(text)} }
+
+// Text returns what calls of tools look like: one of choice, or several if parallel. With Named only Choice.Name is
+// called. Where the choice requires a call it is written as the model's template writes it: nothing outside the
+// arguments is left open. Otherwise white space is free, and what models write otherwise.
+func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
+	var l *layout
+	if choice.Mode >= Required && s.layout.known {
+		l = &s.layout
+	}
+	return s.text(tools, choice, parallel, l)
+}
+
+// text is Text in the layout l, with its own white space if that is known; nil: in any.
+func (s *Spec) text(tools []Tool, choice Choice, parallel bool, l *layout) Part {
+	w := writer{s, l}
+	var calls []Part
+	for i := range tools {
+		if choice.Mode != Named || tools[i].Name == choice.Name {
+			calls = append(calls, w.callText(&tools[i]))
+		}
+	}
+	call := Part{Any: calls}
+	f := s.form
+	most := 1
+	if parallel && !f.Single {
+		most = 0
+	}
+	open, shut := firstLiteral(s.open, f.Open), firstLiteral(s.close, f.Close)
+	repeat := func(p Part, separator Part) Part {
+		return Part{Repeat: &Repeat{Part: p, Separator: separator, Min: 1, Max: most}}
+	}
+	section := func(p Part) Part {
+		var seq []Part
+		if open.Literal != "" {
+			seq = append(seq, open, w.space(afterOpen))
+		}
+		if seq = append(seq, p); shut.Literal != "" {
+			seq = append(seq, w.space(beforeClose), shut)
+		}
+		switch {
+		case !f.Bare, l != nil && !l.bare:
+			return Part{Seq: seq}
+		case l != nil:
+			return p
+		}
+		return Part{Any: []Part{{Seq: seq}, p}} // the model also writes it alone
+	}
+	switch {
+	case f.list():
+		between := Part{Seq: []Part{literal(","), w.space(betweenCalls)}}
+		return section(Part{Seq: []Part{literal("["), w.space(inList), repeat(call, between), w.space(beforeListEnd),
+			literal("]")}})
+	case len(s.before) == 0 || f.each():
+		return repeat(section(call), w.space(betweenCalls))
+	}
+	return section(repeat(call, w.space(betweenCalls)))
+}
+
+// writer describes calls in a layout; nil: in any.
+type writer struct {
+	*Spec
+	layout *layout
+}
+
+// space is white space at g: that of the layout, if it is known.
+func (w writer) space(g gap) Part {
+	if w.layout != nil && w.layout.known {
+		return literal(w.layout.space[g])
+	}
+	return Part{Gap: g}
+}
+
+// optionalID is p or nothing, as the layout says.
+func (w writer) optionalID(p Part) Part {
+	switch {
+	case w.layout == nil:
+		return Part{Any: []Part{p, {}}}
+	case w.layout.ids:
+		return p
+	}
+	return Part{}
+}
+
+// list reports whether calls are written as a list: it decides what is written, both are read.
+func (f *Form) list() bool {
+	switch f.Notation {
+	case Keyed, Keywords:
+		return true
+	case Envelope:
+		return !f.each() && len(f.Open) > 0 && !f.Bare && !f.Single
+	}
+	return false
+}
+
+// each reports whether each call has a section to itself.
+func (f *Form) each() bool {
+	return len(f.Close) > 0 && (f.Close[0] == "</tool_call>" || f.Notation == Braces)
+}
+
+// firstLiteral is the compiled form of texts[0].
+func firstLiteral(compiled [][]byte, texts []string) Part {
+	if len(texts) == 0 {
+		return Part{}
+	}
+	for _, c := range compiled {
+		if string(unfenced(slices.Clone(c))) == strings.TrimSpace(texts[0]) {
+			return literal(c)
+		}
+	}
+	return literal(texts[0])
+}
+
+// callText describes a call of one tool.
+func (w writer) callText(t *Tool) Part {
+	s, f := w.Spec, w.form
+	arguments := w.arguments(t)
+	name := string(appendQuoted(nil, t.Name))
+	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
+		firstLiteral(s.after, f.After)
+	var seq []Part
+	add := func(parts ...Part) {
+		for _, p := range parts {
+			if p.Literal != "" || p.Gap != noGap || p.Schema != nil || p.Until != "" || p.Pattern != "" ||
+				p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Args != nil {
+				seq = append(seq, p)
+			}
+		}
+	}
+	switch f.Notation {
+	case Envelope:
+		add(literal("{"))
+		if ids := f.Keys.ID; len(ids) > 0 {
+			add(w.space(inBrace), w.optionalID(Part{Seq: []Part{literal(`"` + ids[0] + `":`), w.space(afterIDKey),
+				{Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), w.space(afterID)}}))
+		}
+		add(literal(`"`+s.keys.Name[0]+`":`), w.space(afterNameKey), literal(name+`,`), w.space(afterName),
+			literal(`"`+s.keys.Arguments[0]+`":`), w.space(afterArgsKey), arguments, w.space(afterArgs), literal("}"))
+	case Keyed:
+		add(literal(`{`+name+`:`), w.space(afterArgsKey), arguments, literal("}"))
+	case Object:
+		add(before, literal(f.NameTag+f.Prefix+t.Name))
+		if f.Suffixed {
+			add(literal(":"), Part{Schema: []byte(`{"type":"integer","minimum":0}`)})
+		}
+		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
+			add(w.optionalID(Part{Seq: []Part{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
+		}
+		add(w.space(afterName), middle, w.space(afterArgsKey), arguments, w.space(afterArgs), after)
+	case Tagged:
+		add(before, literal(t.Name))
+		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
+			number := []byte(`{"type":"integer","minimum":0,"maximum":999}`)
+			add(w.optionalID(Part{Seq: []Part{id, {Schema: number}}}))
+		}
+		add(middle, w.space(afterArgsKey), arguments, after)
+	case Braces:
+		add(before, literal(t.Name), middle, arguments, literal("}"))
+	case Keywords:
+		add(literal(t.Name), middle, arguments, literal(")"))
+	}
+	return Part{Seq: seq}
+}
+
+// optional is p or nothing.
+func optional(p Part) Part { return Part{Any: []Part{p, {}}} }
