@@ -111,7 +111,8 @@ func compareKernels(cfg bench.KernelsConfig, m benchModelFile, kernels string, t
 		most = slices.Max(cfg.Rows)
 	}
 	open := func(kernels string) (runtime.Engine, error) {
-		return llama.Open(runtime.Options{ModelPath: m.path, ContextTokens: max(2048, cfg.Prompt+most*(bench.KernelsDepth+1)),
+		return llama.Open(runtime.Options{ModelPath: m.path,
+			ContextTokens: max(2048, cfg.Prompt+most*(bench.KernelsDepth+1)),
 			Sequences: most + 1, Threads: threads, Kernels: kernels})
 	}
 	ours, err := open(kernels)

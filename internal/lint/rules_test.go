@@ -122,7 +122,8 @@ var rules = []rule{
 	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
-		"daemon/api/resume", "daemon/config", "daemon/page", "daemon/shm/connstate", "daemon/shm/lease", "ipc", "ipc/wire", "metrics",
+		"daemon/api/resume", "daemon/config", "daemon/page", "daemon/shm/connstate", "daemon/shm/lease", "ipc",
+		"ipc/wire", "metrics",
 		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
 		"internal/host/sandbox"},
 		"it starts engine processes, and has no engine itself"},
@@ -174,7 +175,8 @@ var rules = []rule{
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "models/pull", "models/store",
-		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem", "internal/logq"},
+		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem",
+		"internal/logq"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "ipc/tcpaddr", "ipc/wire",
