@@ -113,7 +113,7 @@ func compareKernels(cfg bench.KernelsConfig, m benchModelFile, kernels string, t
 	open := func(kernels string) (runtime.Engine, error) {
 		return llama.Open(runtime.Options{ModelPath: m.path,
 			ContextTokens: max(2048, cfg.Prompt+most*(bench.KernelsDepth+1)),
-			Sequences: most + 1, Threads: threads, Kernels: kernels})
+			Sequences:     most + 1, Threads: threads, Kernels: kernels})
 	}
 	ours, err := open(kernels)
 	if err != nil {
