@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"io"
-	"syscall"
 	"time"
 
 	"github.com/uma-serve/uma-serve/runtime"
@@ -13,17 +12,17 @@ import (
 type KernelsConfig struct {
 	Prompt int                     // tokens of a prompt, one step; 0 = none
 	Rows   []int                   // sequences that decode one token each
-	Depth  int                     // tokens of each sequence before the decoded one
 	Rounds int                     // pairs of steps per case; the order alternates
 	Use    func(name string) error // switches the process's kernels
-	CPU    bool                    // take the process's processor time: for one thread on a machine that is not quiet
 	Log    io.Writer               // progress lines; nil = none
 
-	// With Model, the engines' file, single rows alternate with reading it by Threads threads, with nothing computed;
-	// not with CPU, because this is measured by the clock.
+	// With Model, the engines' file, single rows alternate with reading it by Threads threads, with nothing computed.
 	Model   string
 	Threads int
 }
+
+// KernelsDepth is the number of tokens of each sequence before the decoded one.
+const KernelsDepth = 32
 
 // Kernels is one case: the same step with two sets of kernels.
 type Kernels struct {
@@ -74,8 +73,8 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 			b := e.Batch()
 			b.Reset()
 			for s := range n {
-				e.SeqRemove(runtime.Seq(1+s), runtime.Pos(cfg.Depth), -1)
-				b.Add(runtime.Token(100+s), runtime.Pos(cfg.Depth), runtime.Seq(1+s), true)
+				e.SeqRemove(runtime.Seq(1+s), runtime.Pos(KernelsDepth), -1)
+				b.Add(runtime.Token(100+s), runtime.Pos(KernelsDepth), runtime.Seq(1+s), true)
 			}
 			return e.Decode()
 		}, n == 1})
@@ -91,7 +90,7 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 			return nil, err
 		}
 		for s := range most {
-			if err := fill(side.eng, runtime.Seq(1+s), cfg.Depth); err != nil {
+			if err := fill(side.eng, runtime.Seq(1+s), KernelsDepth); err != nil {
 				return nil, err
 			}
 		}
@@ -103,7 +102,7 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 		for round := range cfg.Rounds + 1 {
 			var took [2]float64
 			var read float64
-			if c.lone && plain != nil && !cfg.CPU {
+			if c.lone && plain != nil {
 				read = plain.read().Seconds() * 1000
 			}
 			for i := range sides {
@@ -111,11 +110,11 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 				if err := cfg.Use(sides[at].kernels); err != nil {
 					return nil, err
 				}
-				begin := cfg.now()
+				begin := time.Now()
 				if err := c.do(sides[at].eng); err != nil {
 					return nil, err
 				}
-				took[at] = (cfg.now() - begin).Seconds() * 1000
+				took[at] = time.Since(begin).Seconds() * 1000
 			}
 			if round == 0 {
 				continue // warm-up
@@ -133,20 +132,6 @@ func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]K
 		out = append(out, row)
 	}
 	return out, nil
-}
-
-var processStart = time.Now()
-
-// now returns the time by the clock that measures steps: wall time, or with CPU the process's processor time.
-func (c *KernelsConfig) now() time.Duration {
-	if !c.CPU {
-		return time.Since(processStart)
-	}
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // fill decodes n tokens of sequence s from its start, in one step.

@@ -17,18 +17,22 @@ type KVConfig struct {
 	// Start runs a daemon with these arguments on the model that is measured, StartTiny on one that starts at once.
 	Start, StartTiny func(args ...string) (*daemonproc.Proc, error)
 
-	Prefix   int // tokens of a shared or restored prompt, about
-	Unique   int // tokens of each request's own
-	Rounds   int // prefixes that are shared, one after the other
-	Requests int // that share a prefix
-	AtOnce   int // of them
-	Prompts  int // that are restored from each tier
-	Sessions int // of the oversubscription
-	Answer   int // tokens of each of their answers
-	Chat     time.Duration
-	Kills    int
-	Log      io.Writer // progress lines; nil = none
+	Kills int       // of the daemon while it writes
+	Log   io.Writer // progress lines; nil = none
 }
+
+const (
+	kvPrefix   = 1024 // tokens of a shared or restored prompt, about
+	kvUnique   = 32   // tokens of a request that it does not share
+	kvRounds   = 5    // prefixes that are shared, one after the other
+	kvRequests = 16   // that share a prefix
+	kvAtOnce   = 4    // of them
+	kvPrompts  = 5    // that are restored from each tier
+	kvSessions = 32   // of the oversubscription
+	kvAnswer   = 128  // tokens of each of their answers
+
+	kvChat = 10 * time.Second // of the chat, alone and next to restores
+)
 
 // KVRow is one result and its requirement.
 type KVRow struct {

@@ -23,25 +23,25 @@ func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 	defer os.RemoveAll(dir)
 	const rounds = 3
 	// The pool has room for the chat and two and a half prompts, so the chat is never evicted.
-	cells := 2*chatTokens + cfg.Prefix*5/2
+	cells := 2*chatTokens + kvPrefix*5/2
 	args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "4"}
-	copies := chatSide{prompts: cells/cfg.Prefix + 2, tail: cfg.Unique}
+	copies := chatSide{prompts: cells/kvPrefix + 2, tail: kvUnique}
 	still := chatSide{prompts: 1, tail: 3}
 	err = with(cfg.Start, append(args, "--cache-ram", "1GiB", "--cache-dir", filepath.Join(dir, "kv")),
 		func(p *daemonproc.Proc) error {
 			return with(cfg.Start, append(args, "--cache-ram", "0"), func(q *daemonproc.Proc) error {
 				copies.p, still.p = p, q
-				if err := errors.Join(copies.prepare(cfg.Prefix), still.prepare(cfg.Prefix)); err != nil {
+				if err := errors.Join(copies.prepare(kvPrefix), still.prepare(kvPrefix)); err != nil {
 					return err
 				}
 				for i := range time.Duration(rounds) {
-					if err := copies.round(cfg.Chat/rounds, visitEvery); err != nil {
+					if err := copies.round(kvChat/rounds, visitEvery); err != nil {
 						return err
 					}
 					// As many visits, with as much to compute: the first tokens of a text may be cached.
 					still.tail += copies.computed/copies.visits - still.last
-					if err := still.round(cfg.Chat/rounds,
-						(i+1)*cfg.Chat/rounds/time.Duration(copies.visits)); err != nil {
+					if err := still.round(kvChat/rounds,
+						(i+1)*kvChat/rounds/time.Duration(copies.visits)); err != nil {
 						return err
 					}
 				}

@@ -13,30 +13,30 @@ import (
 // oversubscription compares sessions that need three times the pool with the same sessions and room for all.
 func (cfg *KVConfig) oversubscription() (rows []KVRow, err error) {
 	const promptTokens = 64
-	live := cfg.Sessions * (promptTokens + cfg.Answer)
+	live := kvSessions * (promptTokens + kvAnswer)
 	type side struct {
 		replies []reply
 		speed   float64
 		m       func(string) float64
 	}
 	run := func(cells int) (s side, err error) {
-		args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", fmt.Sprint(cfg.Sessions), "--cache-ram", "1GiB"}
+		args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", fmt.Sprint(kvSessions), "--cache-ram", "1GiB"}
 		err = with(cfg.Start, args, func(p *daemonproc.Proc) error {
 			w, err := newWriter(p.Socket)
 			if err != nil {
 				return err
 			}
-			s.replies = make([]reply, cfg.Sessions)
-			errs := make([]error, cfg.Sessions)
+			s.replies = make([]reply, kvSessions)
+			errs := make([]error, kvSessions)
 			begin := time.Now()
 			var wg sync.WaitGroup
 			for i := range s.replies {
 				wg.Go(func() {
-					s.replies[i], errs[i] = askKV(p.Socket, "", cfg.Answer, func(r *wire.Request) {
+					s.replies[i], errs[i] = askKV(p.Socket, "", kvAnswer, func(r *wire.Request) {
 						r.Prompt, r.Messages = "", []wire.Message{{Role: "user",
 							Content: w.text(i, 920, promptTokens-8)}}
 						if i%2 == 0 {
-							r.Think.Mode, r.Think.BudgetTokens = wire.ThinkOn, cfg.Answer/2
+							r.Think.Mode, r.Think.BudgetTokens = wire.ThinkOn, kvAnswer/2
 						}
 					})
 				})
@@ -63,7 +63,7 @@ func (cfg *KVConfig) oversubscription() (rows []KVRow, err error) {
 	}
 	complete, same, thought := 0, 0, 0
 	for i, r := range tight.replies {
-		if r.eos.Usage.CompletionTokens == cfg.Answer {
+		if r.eos.Usage.CompletionTokens == kvAnswer {
 			complete++
 		}
 		if r.text == free.replies[i].text {
@@ -76,8 +76,8 @@ func (cfg *KVConfig) oversubscription() (rows []KVRow, err error) {
 	return []KVRow{
 		{"oversubscription", fmt.Sprintf("sessions complete (%d of them thought)", thought),
 			fmt.Sprintf("%d (%d identical to those with room)", complete, same),
-			fmt.Sprintf("%d sessions", cfg.Sessions), float64(complete) / float64(cfg.Sessions), "1",
-			complete == cfg.Sessions},
+			fmt.Sprintf("%d sessions", kvSessions), float64(complete) / float64(kvSessions), "1",
+			complete == kvSessions},
 		{"oversubscription", "tokens/s",
 			fmt.Sprintf("%.0f (%.0f preemptions)", tight.speed, tight.m("preemptions_total")),
 			fmt.Sprintf("with room for all, %.0f", free.speed), tight.speed / free.speed, "≥ 0.7",

@@ -25,7 +25,7 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 	defer store.kill()
 	args := []string{"--parallel", "4", "--cache-ram", "1GiB"}
 	disk := append(slices.Clone(args), "--cache-dir", filepath.Join(dir, "kv"))
-	all := append(slices.Clone(disk), "--ctx-size", fmt.Sprint(max(8192, 2*cfg.Prompts*cfg.Prefix)))
+	all := append(slices.Clone(disk), "--ctx-size", fmt.Sprint(max(8192, 2*kvPrompts*kvPrefix)))
 	if store != nil {
 		all = append(all, "--fabric", store.url())
 	}
@@ -34,8 +34,8 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 	// that of a step.
 	plain := func(r *wire.Request) { r.Speculate, r.SpeculateSet = 0, true }
 	measure := func(p *daemonproc.Proc, tier wire.CacheTier) (ttft, step []float64, err error) {
-		for i := range cfg.Prompts {
-			r, err := askKV(p.Socket, w.text(i, 910, cfg.Prefix+6), 8, plain)
+		for i := range kvPrompts {
+			r, err := askKV(p.Socket, w.text(i, 910, kvPrefix+6), 8, plain)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -105,7 +105,7 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 	}
 	// The pool has room for one and a half prompts: each prompt evicts the one before, and is found in host memory the
 	// second time.
-	small := append(disk, "--ctx-size", fmt.Sprint(cfg.Prefix*3/2))
+	small := append(disk, "--ctx-size", fmt.Sprint(kvPrefix*3/2))
 	err = with(cfg.Start, small, func(p *daemonproc.Proc) error {
 		if err := row(p, wire.TierDisk, 0.10); err != nil {
 			return err

@@ -15,14 +15,14 @@ import (
 
 // sharing: requests with a common prefix, some at a time.
 func (cfg *KVConfig) sharing() (rows []KVRow, err error) {
-	args := []string{"--ctx-size", "8192", "--parallel", fmt.Sprint(cfg.AtOnce)}
+	args := []string{"--ctx-size", "8192", "--parallel", fmt.Sprint(kvAtOnce)}
 	err = with(cfg.Start, args, func(p *daemonproc.Proc) error {
 		w, err := newWriter(p.Socket)
 		if err != nil {
 			return err
 		}
 		var all []sharingRound
-		for i := range cfg.Rounds {
+		for i := range kvRounds {
 			r, err := cfg.shareOnce(p, w, i)
 			if err != nil {
 				return err
@@ -56,10 +56,10 @@ func (cfg *KVConfig) sharing() (rows []KVRow, err error) {
 		text, ratio := times(func(r *sharingRound) []float64 { return []float64{r.first} })
 		rows = append(rows, KVRow{"sharing", "first request", text, against, ratio, "–", true})
 		text, ratio = times(func(r *sharingRound) []float64 { return r.joiners })
-		rows = append(rows, atMost("sharing", fmt.Sprintf("the %d beside it, worst", cfg.AtOnce-1), text, against,
+		rows = append(rows, atMost("sharing", fmt.Sprintf("the %d beside it, worst", kvAtOnce-1), text, against,
 			ratio, 1.2, ""))
 		text, ratio = times(func(r *sharingRound) []float64 { return r.later })
-		rows = append(rows, atMost("sharing", fmt.Sprintf("the %d later ones, worst", cfg.Requests-cfg.AtOnce), text,
+		rows = append(rows, atMost("sharing", fmt.Sprintf("the %d later ones, worst", kvRequests-kvAtOnce), text,
 			against, ratio, 0.2, ""))
 		return nil
 	})
@@ -73,15 +73,15 @@ type sharingRound struct {
 	computed, needed float64
 }
 
-// shareOnce asks a lone cold request, and then cfg.Requests that share a new prefix.
+// shareOnce asks a lone cold request, and then kvRequests that share a new prefix.
 func (cfg *KVConfig) shareOnce(p *daemonproc.Proc, w writer, round int) (out sharingRound, err error) {
-	lone, err := askKV(p.Socket, w.text(round, 901, cfg.Prefix+cfg.Unique), 8, nil)
+	lone, err := askKV(p.Socket, w.text(round, 901, kvPrefix+kvUnique), 8, nil)
 	if err != nil {
 		return out, err
 	}
 	out.cold = ms(lone.ttft)
 	// The daemon's tokenizer counts the prefix; then it is dropped from the cache.
-	shared := w.text(round, 902, cfg.Prefix)
+	shared := w.text(round, 902, kvPrefix)
 	alone, err := askKV(p.Socket, shared, 1, nil)
 	if err != nil {
 		return out, err
@@ -93,19 +93,19 @@ func (cfg *KVConfig) shareOnce(p *daemonproc.Proc, w writer, round int) (out sha
 	if err != nil {
 		return out, err
 	}
-	replies := make([]reply, cfg.Requests)
-	errs := make([]error, cfg.Requests)
-	next := make(chan int, cfg.Requests)
-	for i := range cfg.Requests {
+	replies := make([]reply, kvRequests)
+	errs := make([]error, kvRequests)
+	next := make(chan int, kvRequests)
+	for i := range kvRequests {
 		next <- i
 	}
 	close(next)
 	var wg sync.WaitGroup
-	for k := range cfg.AtOnce {
+	for k := range kvAtOnce {
 		wg.Go(func() {
 			time.Sleep(time.Duration(k) * 2 * time.Millisecond) // so that request 0 arrives first
 			for i := range next {
-				replies[i], errs[i] = askKV(p.Socket, shared+w.text(i, 903, cfg.Unique), 8, nil)
+				replies[i], errs[i] = askKV(p.Socket, shared+w.text(i, 903, kvUnique), 8, nil)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func (cfg *KVConfig) shareOnce(p *daemonproc.Proc, w writer, round int) (out sha
 		switch {
 		case i == 0:
 			out.first = ms(r.ttft)
-		case i < cfg.AtOnce:
+		case i < kvAtOnce:
 			out.joiners = append(out.joiners, ms(r.ttft))
 		default:
 			out.later = append(out.later, ms(r.ttft))

@@ -12,8 +12,12 @@ import (
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
 
+// eatOptions are the options of [meridian] for EAT: a model of short thoughts needs a shorter warm-up than the default.
+var eatOptions = []string{"eat_warmup_probes=1", "ema_alpha=0.5", "min_think_tokens=0", "eat_probe_interval_tokens=1",
+	"eat_probe_max_interval_tokens=0"}
+
 func eatCommand() *cobra.Command {
-	cfg := bench.EATConfig{Log: os.Stderr}
+	cfg := bench.EATConfig{Log: os.Stderr, EAT: eatOptions}
 	cfg.Eval.Repeat, cfg.Eval.MaxTokens = 1, 1000
 	var model, png string
 	var each, check int
@@ -71,10 +75,6 @@ decides. Its savings have a 95 % interval (bootstrap over problems).`,
 		"thresholds of EAT's EMA variance, in nats²")
 	f.Float64SliceVar(&cfg.Lambdas, "lambda", []float64{1.5, 2, 3, 4, 6}, "thresholds of RPDI's index")
 	f.IntSliceVar(&cfg.Caps, "cap", []int{20, 40, 60, 80, 100, 130, 160, 200}, "token caps")
-	f.StringSliceVar(&cfg.EAT, "eat", []string{
-		"eat_warmup_probes=1", "ema_alpha=0.5", "min_think_tokens=0", "eat_probe_interval_tokens=1",
-		"eat_probe_max_interval_tokens=0",
-	}, "options of [meridian] for the EAT runs; a model of short thoughts needs a shorter warm-up than the default")
 	f.StringSliceVar(&cfg.RPDI, "rpdi", []string{"rpdi_window=8", "rpdi_boundaries=1", "min_think_tokens=0"},
 		"options of [meridian] for the RPDI runs; a model of short thoughts needs a shorter window than the default")
 	f.StringVar(&png, "png", "", "draw the curves to `file`")

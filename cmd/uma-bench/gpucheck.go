@@ -19,7 +19,7 @@ import (
 )
 
 func gpuCheckCommand() *cobra.Command {
-	cfg := gpucheck.Config{Log: os.Stderr}
+	cfg := gpucheck.Config{Log: os.Stderr, Pasted: 8, Near: 0.25}
 	var build string
 	cmd := &cobra.Command{
 		Use:   "gpu-check OUT [MODEL.gguf…]",
@@ -88,8 +88,6 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 	f.StringVar(&build, "build", "", "`command` that makes the library of the back end, run first and timed")
 	f.IntVar(&cfg.Tokens, "tokens", 48, "`tokens` of an answer")
 	f.IntVar(&cfg.Prompts, "prompts", 24, "`prompts` whose answers are compared, at most 24")
-	f.IntVar(&cfg.Pasted, "pasted", 8, "`prompts` of 1,024 tokens that are pasted while chats are answered")
-	f.Float64Var(&cfg.Near, "near", 0.25, "greatest gap between the two tokens of a near tie, in nats")
 	f.DurationVar(&cfg.Limit, "limit", 8*time.Minute, "time limit of everything")
 	f.DurationVar(&cfg.StepMax, "step-limit", time.Minute, "time limit of a step")
 	return cmd

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"runtime/pprof"
 	"slices"
 	"strings"
 
@@ -25,7 +24,7 @@ import (
 )
 
 func grammarCommand() *cobra.Command {
-	var schemas, vocab, profile, only string
+	var schemas, vocab, only string
 	var asJSON, failures, narrow bool
 	cmd := &cobra.Command{
 		Use:   "grammar --schemas FILE",
@@ -57,17 +56,6 @@ schema's text to the first mask.
 			t, err := grammarVocab(vocab)
 			if err != nil {
 				return err
-			}
-			if profile != "" {
-				f, err := os.Create(profile)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				if err := pprof.StartCPUProfile(f); err != nil {
-					return err
-				}
-				defer pprof.StopCPUProfile()
 			}
 			goruntime.GOMAXPROCS(1)
 			o := masks.DefaultOptions()
@@ -101,7 +89,6 @@ schema's text to the first mask.
 		"of in any order")
 	f.BoolVar(&failures, "failures", false, "print each schema that does not pass, and why, to stderr")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.StringVar(&profile, "cpuprofile", "", "write a CPU profile to `file`, for go tool pprof")
 	return cmd
 }
 

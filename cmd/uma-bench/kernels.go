@@ -48,8 +48,6 @@ its weights stay in a cache of 32 MB.
 				return usageError{fmt.Errorf("--prompt is %d; it must be 0…2048", cfg.Prompt)}
 			case len(cfg.Rows) > 0 && (slices.Min(cfg.Rows) < 1 || slices.Max(cfg.Rows) > 64):
 				return usageError{fmt.Errorf("--rows is %v; each must be 1…64", cfg.Rows)}
-			case cfg.Depth < 1 || cfg.Depth > 2048:
-				return usageError{fmt.Errorf("--depth is %d; it must be 1…2048", cfg.Depth)}
 			case long < 0 || long > 1<<20:
 				return usageError{fmt.Errorf("--long is %d; it must be 0…%d", long, 1<<20)}
 			}
@@ -99,12 +97,10 @@ its weights stay in a cache of 32 MB.
 		"avx2, i8mm, neon")
 	f.IntSliceVar(&cfg.Rows, "rows", []int{1, 4, 16}, "`sequences` that decode one token each in a step")
 	f.IntVar(&cfg.Prompt, "prompt", 512, "`tokens` of a prompt; 0 = none")
-	f.IntVar(&cfg.Depth, "depth", 32, "`tokens` of each sequence before the decoded one")
 	f.IntVar(&cfg.Rounds, "rounds", 7, "pairs of steps for each case")
 	f.IntVar(&long, "long", 0, "measure a prompt of so many `tokens` and the steps behind it instead, with --kernels "+
 		"alone")
 	f.IntVarP(&threads, "threads", "t", 2, "compute threads; 0 = one per physical core")
-	f.BoolVar(&cfg.CPU, "cpu-time", false, "measure processor time: with -t 1 on a machine that is not quiet")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -115,7 +111,7 @@ func compareKernels(cfg bench.KernelsConfig, m benchModelFile, kernels string, t
 		most = slices.Max(cfg.Rows)
 	}
 	open := func(kernels string) (runtime.Engine, error) {
-		return llama.Open(runtime.Options{ModelPath: m.path, ContextTokens: max(2048, cfg.Prompt+most*(cfg.Depth+1)),
+		return llama.Open(runtime.Options{ModelPath: m.path, ContextTokens: max(2048, cfg.Prompt+most*(bench.KernelsDepth+1)),
 			Sequences: most + 1, Threads: threads, Kernels: kernels})
 	}
 	ours, err := open(kernels)

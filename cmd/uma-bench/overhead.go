@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ import (
 
 func overheadCommand() *cobra.Command {
 	cfg := bench.OverheadConfig{Log: os.Stderr}
-	var model, size, profile string
+	var model, size string
 	var weights []string
 	var lone []int
 	var threads int
@@ -68,17 +67,6 @@ allows. The ratio is served over bare speed, in prompt tokens/s until the first 
 			if !ok {
 				return usageError{fmt.Errorf("--size is %q; it takes %s", size, benchSizeNames)}
 			}
-			if profile != "" {
-				f, err := os.Create(profile)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				if err := pprof.StartCPUProfile(f); err != nil {
-					return err
-				}
-				defer pprof.StopCPUProfile()
-			}
 			models, err := benchModels(model, weights, shapes...)
 			if err != nil {
 				return err
@@ -116,7 +104,6 @@ allows. The ratio is served over bare speed, in prompt tokens/s until the first 
 	f.BoolVar(&cfg.Spread, "spread", false, "use one connection per stream instead of one for all")
 	f.IntVar(&cfg.Rounds, "rounds", 15, "pairs of bare and served runs for each number of streams, or length")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.StringVar(&profile, "cpuprofile", "", "write a CPU profile of the whole run to `file`, for go tool pprof")
 	return cmd
 }
 

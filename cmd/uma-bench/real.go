@@ -27,21 +27,26 @@ import (
 // realChecks are the checks of `real`, in their order.
 var realChecks = []string{"greedy", "perplexity", "prefix", "tools", "schemas", "storm", "eat"}
 
+const (
+	nearTie       = 0.5   // greedy: the largest gap of a near tie, in nats
+	chunkTokens   = 512   // perplexity: of a chunk
+	pplDifference = 0.001 // perplexity: the largest relative difference
+	eatProblems   = 5     // eat: the first of each task
+	eatTokens     = 300   // eat: maximum of an answer with its thinking
+)
+
 // realOptions are the flags of real.
 type realOptions struct {
-	model, name, out        string
-	llamaServer, llamaPPL   string
-	checks                  []string
-	base, forks             bool
-	first, tokens, each     int
-	threads, concurrency    int
-	near, ppl               float64
-	text                    string
-	chunk, chunks, maxThink int
-	storm                   time.Duration
-	target                  float64
-	deltas                  []float64
-	caps                    []int
+	model, name, out      string
+	llamaServer, llamaPPL string
+	checks                []string
+	base, forks           bool
+	first, tokens         int
+	threads, concurrency  int
+	text                  string
+	chunks                int
+	storm                 time.Duration
+	target                float64
 }
 
 func realCommand() *cobra.Command {
@@ -72,8 +77,8 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 			switch {
 			case o.model == "":
 				return usageError{errors.New("name a GGUF file with --model")}
-			case o.tokens < 1 || o.first < 0 || o.chunk < 2 || o.chunks < 1:
-				return usageError{errors.New("--tokens and --chunks must be at least 1, --chunk 2, --first 0 or more")}
+			case o.tokens < 1 || o.first < 0 || o.chunks < 1:
+				return usageError{errors.New("--tokens and --chunks must be at least 1, --first 0 or more")}
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
@@ -109,17 +114,10 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 		"a prefix that ends in the middle must be used again; false for windows and states")
 	f.IntVar(&o.first, "first", 0, "only the first `N` prompts, questions and schemas; 0 = all")
 	f.IntVar(&o.tokens, "tokens", 24, "greedy: maximum `tokens` of an answer")
-	f.Float64Var(&o.near, "near", 0.5, "greedy: the largest gap of a near tie, in `nats`")
-	f.Float64Var(&o.ppl, "ppl", 0.001, "perplexity: the largest relative `difference`")
-	f.IntVar(&o.chunk, "chunk", 512, "perplexity: `tokens` of a chunk")
 	f.StringVar(&o.text, "text", "", "perplexity: the text, a `FILE`; \"\": one of this program")
 	f.IntVar(&o.chunks, "chunks", 8, "perplexity: number of chunks")
 	f.DurationVar(&o.storm, "storm", 15*time.Second, "storm: time that the chats run with the prompts")
 	f.Float64Var(&o.target, "target", 100, "storm: target of inter-token times, in `ms`")
-	f.IntVar(&o.each, "each", 5, "eat: the first `N` problems of each task")
-	f.IntVar(&o.maxThink, "max-think", 300, "eat: maximum `tokens` of an answer with its thinking")
-	f.Float64SliceVar(&o.deltas, "delta", []float64{1e-4, 1e-2, 1e-1, 1}, "eat: thresholds, in nats²")
-	f.IntSliceVar(&o.caps, "cap", []int{16, 32, 64}, "eat: token caps to compare with")
 	f.IntVarP(&o.concurrency, "concurrency", "n", 4, "answers in flight")
 	f.IntVarP(&o.threads, "threads", "t", 0,
 		"compute threads of each server; 0 = uma-serve's default, fewer where three servers compute at the same time")
@@ -221,7 +219,7 @@ func (o *realOptions) beside(ctx context.Context, r *real.Report, p *daemonproc.
 	}
 	defer theirs.Stop()
 	r.Theirs = theirs.Build(ctx)
-	c := real.Compare{Ours: ours, Theirs: theirs.Server, Tokens: o.tokens, Near: o.near, Concurrency: o.concurrency}
+	c := real.Compare{Ours: ours, Theirs: theirs.Server, Tokens: o.tokens, Near: nearTie, Concurrency: o.concurrency}
 	if wants("greedy") {
 		control, err := start("--flash-attn", "off")
 		if err != nil {
@@ -286,7 +284,8 @@ func (o *realOptions) perplexity(ctx context.Context, ours *real.Server) (real.C
 		return real.Check{}, err
 	}
 	cfg := real.PerplexityConfig{Ours: ours, Program: o.llamaPPL, Args: append([]string{"-m", o.model},
-		o.threadArgs()...), File: file, Text: text, Chunk: o.chunk, Chunks: o.chunks, Most: o.ppl}
+		o.threadArgs()...), File: file, Text: text, Chunk: chunkTokens, Chunks: o.chunks,
+		Most: pplDifference}
 	return cfg.Check(ctx), nil
 }
 
@@ -351,11 +350,11 @@ func (o *realOptions) eat(ctx context.Context) (*bench.EATReport, error) {
 	if err := os.WriteFile(template, []byte(real.ThinkTemplate), 0o600); err != nil {
 		return nil, err
 	}
-	cfg := bench.EATConfig{Log: os.Stderr, Deltas: o.deltas, Caps: o.caps, EAT: []string{"eat_warmup_probes=1",
-		"ema_alpha=0.5", "min_think_tokens=0", "eat_probe_interval_tokens=1", "eat_probe_max_interval_tokens=0"}}
+	cfg := bench.EATConfig{Log: os.Stderr, Deltas: []float64{1e-4, 1e-2, 1e-1, 1}, Caps: []int{16, 32, 64},
+		EAT: eatOptions}
 	cfg.Eval.Problems = firstOfEach(slices.DeleteFunc(heldout.Problems(),
-		func(p heldout.Problem) bool { return !slices.Contains(eatTasks, p.Task) }), o.each)
-	cfg.Eval.Repeat, cfg.Eval.MaxTokens, cfg.Eval.Seed, cfg.Eval.Concurrency = 1, o.maxThink, 1, o.concurrency
+		func(p heldout.Problem) bool { return !slices.Contains(eatTasks, p.Task) }), eatProblems)
+	cfg.Eval.Repeat, cfg.Eval.MaxTokens, cfg.Eval.Seed, cfg.Eval.Concurrency = 1, eatTokens, 1, o.concurrency
 	cfg.Eval.Format = wire.Format{Kind: wire.FormatRegex, Payload: "-?[0-9]{1,9}"}
 	cfg.Serve = func(options ...string) (string, func() error, error) {
 		p, err := startForEval(o.model, o.concurrency, append(append([]string{"--chat-template", template},
