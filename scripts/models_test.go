@@ -210,10 +210,10 @@ func TestRun(t *testing.T) {
 	for name, text := range map[string]string{
 		"scripts/run.sh": read(t, "run.sh"),
 		"Makefile":       "uma-serve uma-cli:\n\t@[ -z \"$$BROKEN\" ]\n.PHONY: uma-serve uma-cli\n",
-		"bin/uma-serve":  "#!/bin/sh\necho \"served: $*\" >&2\nexec sleep 1000\n",
+		"bin/uma-serve":  "#!/bin/sh\necho \"served: $*\" >&2\n: >\"$UMA_SOCKET\"\nexec sleep 1000\n",
 		"bin/uma-cli": `#!/bin/sh
 case "$1" in
-health) ;;
+health) [ -e "$UMA_SOCKET" ] ;;
 show) [ -n "$PULLED" ] ;;
 pull) [ -n "$HUB" ] && echo /models/pulled.gguf ;;
 *) echo "cli: $*" ;;
@@ -254,7 +254,7 @@ esac
 		{"MODEL=/a/b.gguf", nil, 0, []string{"served: --log-level warn -m /a/b.gguf\n"}},
 		{"MODEL=", []string{"-m", "x.gguf"}, 0, []string{"served: --log-level warn -m x.gguf\n"}},
 		{"UMA_MODEL=y.gguf", nil, 0, []string{"served: --log-level warn\n"}},
-		{"BROKEN=1", nil, 2, []string{"make: *** [Makefile:2: uma-serve]"}},
+		{"BROKEN=1", nil, 2, []string{": *** [Makefile:2: uma-serve]"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/run.sh"),
 			append([]string{"Why?"}, c.args...)...)

@@ -13,8 +13,8 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/uma-run.XXXXXX")
 pid= fetcher= modules=
 stop() {
 	for p in $fetcher $modules; do
-		kill "$p" 2>/dev/null && wait "$p" 2>/dev/null
-	done
+		kill "$p" && wait "$p"
+	done 2>/dev/null
 	[ -n "$pid" ] && kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null
 	rm -rf "$dir"
 }

@@ -174,7 +174,7 @@ func TestVerbs(t *testing.T) {
 		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "4,8"),
 			"uma-serve --ctx-size 8192 --parallel"},
 		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"),
-			"none of the 4 configurations"},
+			"none of the 3 configurations"},
 		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--routing",
 			"least-loaded"), `"kv_transfers": 50`},
 		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--batch-formation",
