@@ -157,6 +157,7 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 		why, uid := q.Why, c.UID()
 		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) []byte {
 			rep := l.why(why, uid, now)
+			s.whyCompiling(rep, why, uid, now)
 			for i := range rep.Requests {
 				rep.Requests[i].Owner = s.access.ownerName(rep.Requests[i].UID)
 			}

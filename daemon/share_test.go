@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,7 +182,23 @@ func (c *as) ends(n int) map[string]wire.Event {
 }
 
 // nextEnd waits for the next eos or error event.
-func (c *as) nextEnd() (ev wire.Event) {
+func (c *as) nextEnd() wire.Event { return c.next(wire.EventEOS, wire.EventError) }
+
+// why asks about the user's requests. The connection must have no others.
+func (c *as) why(q wire.WhyQuestion) *wire.WhyReport {
+	c.t.Helper()
+	if _, err := c.Write(wire.AppendWhyQuestion(nil, "why", &q)); err != nil {
+		c.t.Fatal(err)
+	}
+	var rep wire.WhyReport
+	if err := json.Unmarshal(c.next(wire.EventReport).Report, &rep); err != nil {
+		c.t.Fatal(err)
+	}
+	return &rep
+}
+
+// next waits for the next event of one of the kinds and passes over all others.
+func (c *as) next(kinds ...wire.EventKind) (ev wire.Event) {
 	c.t.Helper()
 	var p wire.Parser
 	for {
@@ -192,7 +210,7 @@ func (c *as) nextEnd() (ev wire.Event) {
 			if err := p.ParseEvent(payload, &ev); err != nil {
 				c.t.Fatal(err)
 			}
-			if ev.Kind == wire.EventEOS || ev.Kind == wire.EventError {
+			if slices.Contains(kinds, ev.Kind) {
 				return ev
 			}
 			continue
