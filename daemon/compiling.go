@@ -217,7 +217,9 @@ func (s *Server) whyCompiling(rep *wire.WhyReport, q wire.WhyQuestion, uid uint3
 		return (r.Owner == uid || s.cfg.Privileged(uid)) && (q.Request == "" || r.wireID == q.Request)
 	}, now)
 	slices.SortFunc(list, func(a, b wire.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
-	list = append(list, rep.Requests...)
+	if list = append(list, rep.Requests...); len(list) == 0 {
+		return // an empty array, not null
+	}
 	rep.Requests = list[:min(len(list), cmp.Or(q.Last, wire.MaxLast))]
 }
 

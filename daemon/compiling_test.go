@@ -291,12 +291,12 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 			t.Fatalf("request %s: %+v", id, ev.Error)
 		}
 	}
-	if rep := r.as(flooder).why(wire.WhyQuestion{Last: 4}); len(rep.Requests) != 4 || rep.Requests[0].State != "compiling" ||
-		rep.Requests[0].Form.Form != "json" ||
+	rep := r.as(flooder).why(wire.WhyQuestion{Last: 4})
+	if len(rep.Requests) != 4 || rep.Requests[0].State != "compiling" || rep.Requests[0].Form.Form != "json" ||
 		rep.Requests[0].Decisions[0].Reason != "compiling" || rep.Requests[0].Number != 0 {
 		t.Errorf("why says %+v", rep)
 	}
-	rep := r.as(other).why(wire.WhyQuestion{Last: 50})
+	rep = r.as(other).why(wire.WhyQuestion{Last: 50})
 	if slices.ContainsFunc(rep.Requests, func(w wire.WhyRequest) bool { return w.State == "compiling" }) {
 		t.Errorf("another user sees %+v", rep)
 	}

@@ -324,3 +324,11 @@ func TestDisplaced(t *testing.T) {
 		t.Errorf("why says %+v", why)
 	}
 }
+
+// TestWhyOfNothing: a report without requests has an empty list, which clients iterate over.
+func TestWhyOfNothing(t *testing.T) {
+	r := serve(t, fake.Config{})
+	if _, body := get(t, r.web(), "/why"); !strings.Contains(string(body), `"requests":[]`) {
+		t.Errorf("%s", body)
+	}
+}
