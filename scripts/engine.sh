@@ -94,6 +94,17 @@ if [ ! -e "$dir/configured" ]; then
 		-DGGML_FMA=OFF -DGGML_F16C=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=ON "$@"
 	touch "$dir/configured"
 fi
+# What fits is found out again when the tree or the binding has changed. A part's tag leaves it out.
+state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine-probe.sh scripts/engine/* | short)
+probe() {
+	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \
+		>"$own/parts" 2>"$own/parts.log" 9>&- && echo "$state" >"$own/probed"
+}
+prober=''
+if [ "$(cat "$own/probed" 2>/dev/null)" != "$state" ]; then # beside the build, whose last files leave a core idle
+	probe &
+	prober=$!
+fi
 [ -e "$dir/uma_link" ] || echo "building llama.cpp $name in $dir: minutes the first time" >&2
 build=("$cmake" --build "$dir" --target uma_link -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}")
 if ! "${build[@]}" >"$log" 2>&1 9>&-; then # perhaps files that do not compile together
@@ -103,13 +114,7 @@ fi
 
 includes="-I$dir -I$tree/include -I$tree/ggml/include -I$tree/ggml/src"
 
-# What fits is found out again when the tree or the binding has changed. A part's tag leaves it out.
-state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine-probe.sh scripts/engine/* | short)
-if [ "$(cat "$own/probed" 2>/dev/null)" != "$state" ]; then
-	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \
-		>"$own/parts" 2>"$own/parts.log"
-	echo "$state" >"$own/probed"
-fi
+[ -z "$prober" ] || wait "$prober" || fail "$(tail -n 3 "$own/parts.log")"
 tags=llama_engine extra='' left=''
 for part in products attention positions keep barrier repacked; do
 	if line=$(grep "^$part " "$own/parts"); then
