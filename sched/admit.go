@@ -94,6 +94,9 @@ func (s *Scheduler) admit() {
 		r := s.first(class)
 		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
 			s.plan.Waiting[class] = why
+			if overdue && s.waitsForOwn(r) && s.admitPast() {
+				continue
+			}
 			// No request will end and free cells, so cached prefixes must.
 			if len(s.running) == 0 {
 				s.plan.Reclaim = s.lacks(r)
@@ -108,6 +111,34 @@ func (s *Scheduler) admit() {
 			r.yielded = true // else the interactive requests that it overtook would preempt it at once
 		}
 	}
+}
+
+// waitsForOwn reports whether r, a background request, would lack cells or a sequence even without all interactive
+// requests: others of its class have them. Then it gains nothing by holding interactive ones back.
+func (s *Scheduler) waitsForOwn(r *request) bool {
+	reserve := max(0, s.cfg.DecodeReserve)
+	short, left := s.shortage(r), len(s.running)
+	for _, o := range s.running {
+		if o.flow.class == Interactive {
+			short -= o.footprint(reserve)
+			left--
+		}
+	}
+	return short > 0 || left >= s.cfg.MaxRunning
+}
+
+// admitPast starts the first interactive request past a background one, and reports whether it could.
+func (s *Scheduler) admitPast() bool {
+	limit := s.cfg.Limits[Interactive].MaxRunning
+	if c := &s.byClass[Interactive]; c.queued == 0 || limit > 0 && c.running >= limit {
+		return false
+	}
+	r := s.first(Interactive)
+	if s.blocked(r) != ReasonNone && !s.makeRoom(r) {
+		return false
+	}
+	s.start(r)
+	return true
 }
 
 // nextClass picks the class whose first request is tried next. overdue says that it is Background because that class
