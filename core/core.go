@@ -88,10 +88,16 @@ type Config struct {
 }
 
 // PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4
-// MiB, which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines
-// cut the same prompt in the same places.
-func PartTokensOf(cellBytes int) int {
-	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+// MiB, which take 0.3 to 1 ms, and at most as many as a snapshot may have (0 = any number; a divisor of it, so that no
+// part crosses the border of two of its length). It depends on the model alone and parts end at multiples of it, so
+// that two machines cut the same prompt in the same places.
+func PartTokensOf(cellBytes, most int) int {
+	n := min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+	if most > 0 {
+		for n = min(n, most); most%n != 0; n-- {
+		}
+	}
+	return n
 }
 
 // Validate returns an error that names the first field out of range.

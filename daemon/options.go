@@ -45,7 +45,7 @@ func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelI
 		NoPrefixCache:  c.NoPrefixCache,
 		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
 		ThinkEvict: c.ThinkEvict,
-		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
+		PartTokens: core.PartTokensOf(info.KVBytesPerToken, caps.SnapshotTokens),
 	}
 	cc.Sched.Cost = cost
 	if info.Encoder {

@@ -334,7 +334,7 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
-		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes))
+		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes, l.caps.SnapshotTokens))
 		s.remote.reoffers = true
 		if s.cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")

@@ -69,8 +69,10 @@ const (
 type Capabilities struct {
 	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
 	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
-	// SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
-	CanRemoveRange  bool `json:"can_remove_range"`
+	// SeqRemove of any range, SeqCopy of any range; false for recurrent memory
+	CanRemoveRange bool `json:"can_remove_range"`
+	// SnapshotTokens is the most positions of one Snapshot, where a longer one would lose some; 0 = any number.
+	SnapshotTokens  int  `json:"snapshot_tokens,omitempty"`
 	CanAbort        bool `json:"can_abort"`        // Abort takes effect inside a Decode
 	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)

@@ -119,8 +119,13 @@ func TestModelInfo(t *testing.T) {
 		t.Errorf("chat template %q", m.Vocab().ChatTemplate())
 	}
 	swa := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 2})
-	if swa.Model().SlidingWindow != 32 || swa.Capabilities().CanRemoveRange {
-		t.Errorf("a sliding-window model: window %d, %+v", swa.Model().SlidingWindow, swa.Capabilities())
+	if c := swa.Capabilities(); swa.Model().SlidingWindow != 32 || !c.CanRemoveRange || c.SnapshotTokens != 32 ||
+		c.MaxSequences != 2 || c.MaxBatch != c.MaxMicroBatch {
+		t.Errorf("a sliding-window model: window %d, %+v", swa.Model().SlidingWindow, c)
+	}
+	alone := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 1})
+	if c := alone.Capabilities(); c.CanRemoveRange || c.SnapshotTokens != 0 {
+		t.Errorf("a sliding-window model with one sequence: %+v", c)
 	}
 }
 
