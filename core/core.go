@@ -181,7 +181,7 @@ func New(cfg Config) (*Core, error) {
 	}
 	tree := kvsnap.Config{
 		Cells: s.Cells, CellBytes: cfg.CellBytes, BlockCells: cfg.BlockCells, Sequences: cfg.Sequences,
-		Scratch: scratchSequences, WholeOnly: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
+		Scratch: scratchSequences, Seals: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
 	}
 	if cfg.NoPrefixCache {
 		tree.KeepMin = 1 << 30 // nothing is long enough to be kept
@@ -502,7 +502,7 @@ func (c *Core) Done(now Instant, res *Result) {
 		case s.Kind == sched.SliceProbe:
 			c.op(Op{Kind: SeqRemove, Dst: r.fork, To: -1})
 		case res.Outcome == sched.StepOK:
-			c.grown(r, s.Start+s.N-s.Guessed)
+			c.grown(now, r, s.Start+s.N-s.Guessed)
 			c.guessed(r, s)
 		// After StepKVFull nothing was computed.
 		case res.Outcome != sched.StepKVFull:
@@ -521,11 +521,25 @@ func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.p
 
 // grown tells the tree that a step has computed r's history up to n tokens, each span in its tier: after a preemption a
 // step may compute a prompt, the thought behind it and part of the answer.
-func (c *Core) grown(r *Request, n int) {
+func (c *Core) grown(now Instant, r *Request, n int) {
 	for r.computed < n {
 		tier, end := r.span(r.computed)
 		r.computed = min(end, n)
-		c.wake(c.tree.Progress(r.seq, r.Tokens, r.computed, tier))
+		woken := c.tree.Progress(r.seq, r.Tokens, r.computed, tier)
+		if c.tree.Stopped(r.seq) {
+			c.seal(now, r)
+		}
+		c.wake(woken)
+	}
+}
+
+// seal keeps what r has computed for other prompts.
+func (c *Core) seal(now Instant, r *Request) {
+	s := c.tree.Seal(kvsnap.Instant(now), r.seq)
+	c.offload(s.Evicted)
+	c.do(s.Actions)
+	if s.Entry != 0 && c.cfg.Durable {
+		c.copies = append(c.copies, s.Entry)
 	}
 }
 

@@ -69,6 +69,8 @@ type Request struct {
 	Thinks    *toolcall.Thought
 	OneCall   bool // the answer ends after its first call
 	Shareable int  // leading tokens that are the system prompt: see kvsnap.Prompt
+	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
+	Seals []int
 	Keep      int  // leading tokens that a context shift leaves alone
 	// the caller reads a logits row of each prompt token: none of them is shared or restored
 	PromptRows bool

@@ -294,7 +294,7 @@ func TestTenThousandOperations(t *testing.T) {
 			caps := e.Capabilities()
 			tree, err := kvsnap.New(kvsnap.Config{
 				Cells: caps.ContextTokens, CellBytes: e.Model().KVBytesPerToken, Sequences: caps.MaxSequences,
-				Scratch: core.MaxForks + 1, WholeOnly: !caps.CanRemoveRange,
+				Scratch: core.MaxForks + 1, Seals: !caps.CanRemoveRange,
 			})
 			if err != nil {
 				t.Fatal(err)
