@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -248,7 +249,7 @@ func (j *job) why(src *formSource, runs bool, now time.Time) wire.WhyRequest {
 		d.Text = "Its " + src.field + " waits to be compiled: one form of each user is compiled at a time."
 	}
 	return wire.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: className(priorityClass(j.w)), State: "compiling",
+		Request: j.r.wireID, UID: j.r.Owner, Class: className(prepare.Class(j.w)), State: "compiling",
 		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
 		Form:  &wire.WhyForm{Form: src.name()}, Decisions: []wire.Decision{d},
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -21,6 +22,15 @@ import (
 // fileOf returns the facts about a model's file that API answers have.
 func fileOf(h *store.Header) api.File {
 	return api.File{Type: h.FileType, Digest: h.Digest, Bytes: h.Bytes, Modified: h.Modified}
+}
+
+// readFile returns the facts about the loaded model's file at path; none if it was replaced since, or is no file.
+func readFile(path string) api.File {
+	h, err := store.ReadHeader(path)
+	if err != nil {
+		return api.File{}
+	}
+	return fileOf(&h)
 }
 
 // ListedFacts returns the facts for lists of models, from the header of the file at path as package store has read it.
@@ -74,7 +84,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	if _, err := template.Compile(text); err == nil {
 		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
 	}
-	f.Infill = infillMarks(func(s string) (runtime.Token, bool) {
+	f.Infill = prepare.InfillTokens(func(s string) (runtime.Token, bool) {
 		i := info.Token(s)
 		return runtime.Token(i), i >= 0
 	})

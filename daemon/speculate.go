@@ -10,27 +10,6 @@ import (
 // Speculation, on the daemon's side: the option and the field of a request, and what why says. Package core guesses and
 // package sched decides how many guesses a step computes; the loop draws from their rows (endSlices).
 
-// setSpeculation sets how many tokens may be guessed for r: the server's limit, or the request's if that is lower.
-func (s *Server) setSpeculation(r *request, w *wire.Request) {
-	r.Speculate = s.cfg.SpeculationLimit()
-	if w.SpeculateSet {
-		r.Speculate = min(r.Speculate, w.Speculate)
-	}
-}
-
-// noSpeculation returns why the server guesses no tokens, "" if it does.
-func (s *Server) noSpeculation(m *model) string {
-	switch {
-	case s.cfg.SpeculationLimit() == 0:
-		return "--speculate is off"
-	case m.info.Encoder:
-		return "the model generates no text"
-	case !m.caps.CanRemoveRange:
-		return "the memory of this model cannot remove single cells, which rejected drafts need"
-	}
-	return ""
-}
-
 // usageGuesses adds the guessed tokens to a request's usage.
 func usageGuesses(u *wire.Usage, g core.Guesses) {
 	for phase := range g.Drafted {

@@ -77,13 +77,13 @@ func (s *Server) info() wire.Info {
 	}
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
-		in.Model = m.describe()
+		in.Model = m.Describe()
 		in.Draft = l.draft.info()
 		in.Config.Speculate = s.cfg.SpeculationLimit()
-		if in.Config.NoSpeculation = s.noSpeculation(m); in.Config.NoSpeculation != "" {
+		if in.Config.NoSpeculation = m.NoSpeculation(); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
 		}
-		in.Capabilities = &m.caps
+		in.Capabilities = &m.Caps
 		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
@@ -96,29 +96,6 @@ func (s *Server) info() wire.Info {
 			in.Bandwidth = s.bandwidth()
 			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
 		}
-	}
-	return in
-}
-
-// describe returns the model's part of info.
-func (m *model) describe() *wire.InfoModel {
-	in := &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source,
-		Thinks:       m.tags.Known(),
-		ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
-	if m.template != nil {
-		in.ThinkSwitch = append(in.ThinkSwitch, m.thinking.Names()...)
-	}
-	if m.noChat != nil {
-		in.NoChat = m.noChat.Error()
-	}
-	if e := m.embed; e.refusal != "" {
-		in.NoEmbeddings = e.refusal
-	} else {
-		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
-			AnySize: e.any}
-	}
-	if m.embed.rank != nil {
-		in.Ranking = &wire.InfoRanking{Longest: m.embed.longest}
 	}
 	return in
 }
@@ -164,8 +141,8 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 // the KV cells, all of the draft model, the Go heap, and the resident set.
 func (s *Server) memory() (m wire.InfoMemory) {
 	if md := s.model.Load(); md != nil {
-		m.Weights, m.Repacked = int64(md.info.Bytes), int64(md.info.RepackedBytes)
-		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
+		m.Weights, m.Repacked = int64(md.Info.Bytes), int64(md.Info.RepackedBytes)
+		m.KV = int64(md.Info.KVBytesPerToken) * int64(md.Caps.ContextTokens)
 	}
 	if l := s.loop.Load(); l != nil {
 		m.Draft = l.draft.bytes()

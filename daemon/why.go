@@ -12,7 +12,6 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -117,9 +116,9 @@ type finishedRequest struct {
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
-		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait, guess: l.whyGuesses(r),
-		price: r.pricing, notes: r.notes,
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.Phases.LastForce(),
+		think: r.Phases.Signals(), calls: r.malformed, device: r.deviceWait, guess: l.whyGuesses(r),
+		price: r.pricing, notes: r.Notes,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -131,7 +130,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 func (r *request) whyUsage() wire.WhyUsage {
 	return wire.WhyUsage{
 		PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
-		CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),
+		CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 	}
 }
 
@@ -198,9 +197,9 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
 		Drafts: l.whyGuesses(r),
 	}
-	signals := r.ctl.Signals()
+	signals := r.Phases.Signals()
 	w.Signals = whySignals(&signals, w.Usage.ThinkTokens)
-	f := r.ctl.LastForce()
+	f := r.Phases.LastForce()
 	about, note := r.ID, ""
 	if r.embed != nil {
 		if about, note = l.whyEmbed(r); r.embed.open > 0 {
@@ -208,17 +207,8 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		}
 	}
 	l.decisions(&w, about, r.arrived, r.formWait, r.deviceWait, &r.pricing, &f, r.malformed)
-	explain(&w, note, r.notes)
+	explain(&w, note, r.Notes)
 	return w
-}
-
-// notesOf returns the changes to w's conversation: by its API, and for the chat template.
-func notesOf(w *wire.Request, changes []template.Change) []wire.Note {
-	notes := slices.Clone(w.Notes)
-	for _, c := range changes {
-		notes = append(notes, wire.Note{Reason: c.Reason, Text: c.Text, Times: c.Times})
-	}
-	return notes
 }
 
 // explain inserts note, unless it is "", and notes before the decisions.

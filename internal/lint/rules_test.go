@@ -114,6 +114,9 @@ var rules = []rule{
 		"internal/logq", "internal/webguard"},
 		"options and files of models, before there is an engine or a request: the daemon knows it, and it does not " +
 			"know the daemon"},
+	{"daemon/prepare", []string{"core", "daemon/config", "internal/cli/ui", "ipc/wire", "kvsnap", "meridian",
+		"model/template", "model/toolcall", "runtime", "runtime/pooling", "sampler", "sched"},
+		"a request and a model become values: it knows no loop, no connection and no queue"},
 	{"daemon/access/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"daemon/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
 	{"daemon/shm", nil, "it asks the system"},
