@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
@@ -41,8 +42,8 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			l.m.ToolCalls.Inc(r.CallForm.Form().Name)
 			continue
 		case toolcall.Malformed:
-			if len(r.malformed) < maxMalformed {
-				r.malformed = append(r.malformed, malformedCall{time.Now(), e.Reason})
+			if len(r.malformed) < report.MaxMalformed {
+				r.malformed = append(r.malformed, report.MalformedCall{At: time.Now(), Reason: e.Reason})
 			}
 			if e.Index >= 0 { // its start was sent
 				r.calls, r.callText = r.calls[:len(r.calls)-1], r.callText[:0]
@@ -57,26 +58,6 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			l.send(r, l.frame)
 		}
 	}
-}
-
-// malformedCall is a part of an answer that looked like a call and is none.
-type malformedCall struct {
-	at     time.Time
-	reason toolcall.Reason
-}
-
-// maxMalformed is the maximum number of malformed calls that why reports of a request.
-const maxMalformed = 16
-
-// decision is the call's entry in why.
-func (c *malformedCall) decision(arrived time.Time) wire.Decision {
-	at := wire.Ms(c.at.Sub(arrived))
-	if c.reason == toolcall.Unfinished {
-		return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.reason),
-			Text: "A tool call is incomplete: " + c.reason.Explain() + "."}
-	}
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.reason),
-		Text: "A tool call was malformed and stayed text of the answer: " + c.reason.Explain() + "."}
 }
 
 // callIDBytes is the length of generated call ids: Mistral's templates accept no other.

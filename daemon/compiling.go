@@ -39,14 +39,6 @@ type formWait struct {
 	took time.Duration
 }
 
-// decision returns the wait as an entry of why.
-func (w *formWait) decision(arrived time.Time) wire.Decision {
-	at := wire.Ms(w.at.Sub(arrived))
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
-		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.",
-			w.took.Round(time.Millisecond))}
-}
-
 // park adds j to the build of src. The caller holds f.mu.
 func (f *forms) park(src *formSource, j job) {
 	j.parked = f.now()
@@ -249,7 +241,7 @@ func (j *job) why(src *formSource, runs bool, now time.Time) wire.WhyRequest {
 		d.Text = "Its " + src.field + " waits to be compiled: one form of each user is compiled at a time."
 	}
 	return wire.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: className(prepare.Class(j.w)), State: "compiling",
+		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
 		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
 		Form:  &wire.WhyForm{Form: src.name()}, Decisions: []wire.Decision{d},
 	}

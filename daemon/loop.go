@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -64,7 +65,7 @@ type loop struct {
 	tel        *telemetry.Exporter // nil without --telemetry-endpoint
 	result     core.Result         // of the newest step
 	histories  chan *request       // ended chats: intake renders the prefix that their next turn will have
-	recent     [wire.MaxLast]finishedRequest
+	recent     [wire.MaxLast]report.Request
 	recentNext int
 	tracked    *meridian.Registry
 	cellBytes  int

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/telemetry"
@@ -29,17 +30,17 @@ type request struct {
 	echoed  int // prompt tokens that were sent
 	arrived time.Time
 
-	embed       *embedding  // nil: it asks for an answer
-	part        *part       // of a request for embeddings: one of its texts; nil: it is a client's request
-	failure     *wire.Error // error with which the loop cancelled it; nil: not cancelled, or by its client
-	form        *form       // grammar of its answer; nil: none
-	deviceWait  deviceWait  // of its steps, for other models
-	pricing     pricing     // of its cells outside the pool
-	formWait    formWait    // for the compilation of its grammars
-	callGrammar *compiled   // grammar of a tool call that the model starts by itself; nil: none
-	headed      bool        // callGrammar has the headers of messages
-	refused     bool        // the start of the current call does not match callGrammar
-	chat        bool        // its answer is kept to render the prefix of the next turn
+	embed       *embedding   // nil: it asks for an answer
+	part        *part        // of a request for embeddings: one of its texts; nil: it is a client's request
+	failure     *wire.Error  // error with which the loop cancelled it; nil: not cancelled, or by its client
+	form        *form        // grammar of its answer; nil: none
+	deviceWait  deviceWait   // of its steps, for other models
+	priced      report.Price // of its cells outside the pool
+	formWait    formWait     // for the compilation of its grammars
+	callGrammar *compiled    // grammar of a tool call that the model starts by itself; nil: none
+	headed      bool         // callGrammar has the headers of messages
+	refused     bool         // the start of the current call does not match callGrammar
+	chat        bool         // its answer is kept to render the prefix of the next turn
 
 	// cancelled: set by the poller or an HTTP handler, read by the loop. abortable: a cancel aborts the running decode
 	// (see abortFrom); set by the loop, read by the cancel.
@@ -60,7 +61,7 @@ type request struct {
 	calls        []wire.ToolCall
 	callText     []byte // arguments of the unfinished call
 	cutCall      bool   // the answer ended within a call
-	malformed    []malformedCall
+	malformed    []report.MalformedCall
 	started      time.Time          // first slice in a batch; zero while queued
 	trace        *telemetry.Request // nil: it is not traced
 	first, last  time.Time          // times of the first and newest token

@@ -117,6 +117,8 @@ var rules = []rule{
 	{"daemon/prepare", []string{"core", "daemon/config", "internal/cli/ui", "ipc/wire", "kvsnap", "meridian",
 		"model/template", "model/toolcall", "runtime", "runtime/pooling", "sampler", "sched"},
 		"a request and a model become values: it knows no loop, no connection and no queue"},
+	{"daemon/report", []string{"core", "ipc/wire", "meridian", "model/toolcall", "sched", "spec"},
+		"values become documents: it asks neither the loop nor a store"},
 	{"daemon/access/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"daemon/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
 	{"daemon/shm", nil, "it asks the system"},
