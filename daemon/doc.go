@@ -51,7 +51,7 @@
 //
 // Questions:
 //
-//	report/                           what why says of a request, and in which order
+//	report/                           what why and kv say, from values
 //	why.go, kv_report.go, status.go   why, kv, info and health (stallAfter: when health says "stalled")
 //	kv_command.go, drop.go            kv drop, pin, unpin, save
 //	live.go           live views; live_sample.go what one shows and of whose requests; live_loop.go, live_ring.go the

@@ -5,4 +5,5 @@
 //
 //	why.go        which requests a why question means, in which order
 //	decisions.go  the decisions about one request, as sentences
+//	kv.go         the pool, the tiers below it, and what is in them
 package report
