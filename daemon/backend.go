@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -283,16 +284,7 @@ func (b backend) Facts() *api.Facts {
 	if m == nil {
 		return nil
 	}
-	f := &api.Facts{
-		Model: *m.Describe(), File: b.file(), Context: m.Caps.ContextTokens, Infill: m.Infill(),
-		GPU:      m.Caps.Device != runtime.DeviceCPU,
-		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
-	}
-	f.Template = m.Template()
-	f.BOS, f.EOS = m.Specials()
-	f.AddsBOS = m.AddsBOS()
-	f.EOG = m.Facts.EOG
-	return f
+	return report.LoadedFacts(b.cfg, m, b.file())
 }
 
 func (b backend) Info() wire.Info     { return b.info() }

@@ -51,12 +51,12 @@
 //
 // Questions:
 //
-//	report/                           what why and kv say, from values
-//	why.go, kv_report.go, status.go   why, kv, info and health (stallAfter: when health says "stalled")
+//	report/                           the answers, from values; facts about a model; dumps
+//	why.go, kv_report.go, status.go   the values of why, kv, health (stallAfter: when it says "stalled"); info
 //	kv_command.go, drop.go            kv drop, pin, unpin, save
 //	live.go           live views; live_sample.go what one shows and of whose requests; live_loop.go, live_ring.go the
 //	                  loop's side
-//	dump.go           metrics on SIGUSR1, the loop's state after a broken invariant
+//	dump.go           when metrics and the loop's state are dumped
 //	telemetry.go      what a trace says of a request
 //
 // HTTP:

@@ -20,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -531,13 +532,13 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	if err != nil {
 		return nil, err
 	}
-	report := s.loadReporter(path)
-	defer report.finish()
+	display := s.loadReporter(path)
+	defer display.finish()
 	o := engineOptions(s.cfg, path)
 	o.Progress = func(f float32) bool {
 		s.loaded.Store(uint32(f * 1000))
 		s.parts.engine.loading(f)
-		report.set(f)
+		display.set(f)
 		return !quit.Load()
 	}
 	eng, err := open(o)
@@ -628,7 +629,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,
 		Description: m.Info.Description})
-	s.file = sync.OnceValue(func() api.File { return readFile(m.Info.Path) })
+	s.file = sync.OnceValue(func() api.File { return report.LoadedFile(m.Info.Path) })
 	s.model.Store(m)
 	s.loop.Store(l)
 	s.opened.end(nil)

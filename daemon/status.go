@@ -7,6 +7,7 @@ import (
 	gometrics "runtime/metrics"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -18,32 +19,22 @@ const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {
 	now := time.Now()
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds(),
-		Listen: s.listen()}
+	v := report.Vitals{Uptime: now.Sub(s.start), Listen: s.listen(), Draining: s.draining.Load()}
 	l := s.loop.Load()
 	if l == nil {
-		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.room.count()
-		if s.draining.Load() {
-			h.Status = "draining"
-		}
-		return h
+		v.Loaded, v.Requests = s.loadProgress(), s.room.count()
+		return report.Health(&v, now)
 	}
-	h.Requests = l.state.requests.Load()
+	v.Ready, v.Requests = true, l.state.requests.Load()
 	if last := l.state.lastStep.Load(); last != 0 {
-		age := (now.UnixNano() - last) / int64(time.Millisecond)
-		h.LastStepAgeMs = &age
+		v.LastStep = time.Unix(0, last)
 	}
-	if s.draining.Load() {
-		h.Status = "draining"
-	}
-	// "stalled" overrides "draining": a drain that hangs never ends, and a service manager must see that.
 	if since, ok := l.state.stalled(now, stallAfter); ok {
-		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339),
-			now.Sub(since).Milliseconds()
-		s.log.Error("stalled: requests are live, but no decode step has ended", "since", h.StalledSince, "requests",
-			h.Requests)
+		v.Stalled = since
+		s.log.Error("stalled: requests are live, but no decode step has ended", "since",
+			since.UTC().Format(time.RFC3339), "requests", v.Requests)
 	}
-	return h
+	return report.Health(&v, now)
 }
 
 // stalled reports whether the loop has had work for longer than limit without progress, and the time of the newest
