@@ -107,7 +107,7 @@ func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
 	}
 }
 
-// deviceWait is report.DeviceWait while the request runs.
+// deviceWait is a report.DeviceWait whose holder is not named yet.
 type deviceWait struct {
 	report.DeviceWait
 	holder int // the slot of the engine that was waited for last
@@ -125,8 +125,8 @@ func (w *deviceWait) add(one *lease.Wait, now time.Time) {
 	}
 }
 
-// told returns the waits for why.
-func (w *deviceWait) told(d *device) report.DeviceWait {
+// named returns the waits, with the name of the model that was waited for last.
+func (w *deviceWait) named(d *device) report.DeviceWait {
 	out := w.DeviceWait
 	if out.Times > 0 {
 		out.Holder = d.lease.Name(w.holder)

@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Speculation, on the daemon's side: the option and the field of a request, and what why says. Package core guesses and
-// package sched decides how many guesses a step computes; the loop draws from their rows (endSlices).
+// Speculation, on the daemon's side: what usage, why and metrics say of it. Package core guesses and package sched
+// decides how many guesses a step computes; the loop draws from their rows (endSlices).
 
 // usageGuesses adds the guessed tokens to a request's usage.
 func usageGuesses(u *wire.Usage, g core.Guesses) {

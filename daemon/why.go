@@ -85,13 +85,13 @@ func reply(c *ipc.Conn, frame []byte) {
 // remember keeps an ended request for why.
 func (l *loop) remember(r *request, how string, now time.Time) {
 	p := &l.recent[l.recentNext%len(l.recent)]
-	*p = l.toldOf(r)
+	*p = l.whyOf(r)
 	p.State, p.Ended, p.Took = "done", how, now.Sub(r.arrived)
 	l.recentNext++
 }
 
-// toldOf returns what why tells of r, but its state.
-func (l *loop) toldOf(r *request) report.Request {
+// whyOf returns what why tells of r, but its state.
+func (l *loop) whyOf(r *request) report.Request {
 	p := report.Request{
 		ID: r.ID, WireID: r.wireID, Owner: r.Owner, Class: r.Class, Arrived: r.arrived, TTFT: r.timings().TTFT,
 		Usage: wire.WhyUsage{
@@ -99,7 +99,7 @@ func (l *loop) toldOf(r *request) report.Request {
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
 		Form: r.form.why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
-		Compiled: report.Compiled{At: r.formWait.at, Took: r.formWait.took}, Device: r.deviceWait.told(l.device),
+		Compiled: report.Compiled{At: r.formWait.at, Took: r.formWait.took}, Device: r.deviceWait.named(l.device),
 		Price: r.priced, Malformed: r.malformed, Changes: r.Notes, About: r.ID,
 	}
 	if r.embed != nil {
@@ -119,7 +119,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 		if r.finished || r.part != nil || !why.Wants(id, r.wireID, r.Owner) {
 			continue
 		}
-		p := l.toldOf(r)
+		p := l.whyOf(r)
 		state, _, _ := l.core.Scheduler().Why(r.ID)
 		if p.State = r.stateName(state); r.embed != nil && r.embed.open > 0 {
 			p.State = "prefill"
