@@ -71,7 +71,7 @@ type Request struct {
 	Shareable int  // leading tokens that are the system prompt: see kvsnap.Prompt
 	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
 	Seals []int
-	Keep      int  // leading tokens that a context shift leaves alone
+	Keep  int // leading tokens that a context shift leaves alone
 	// the caller reads a logits row of each prompt token: none of them is shared or restored
 	PromptRows bool
 	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)

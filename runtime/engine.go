@@ -127,6 +127,8 @@ type ModelInfo struct {
 	// Encoder: the model reads a text in both directions, whole and in one Decode. It has no KV memory and generates
 	// nothing; Capabilities.ContextTokens is its longest text.
 	Encoder bool `json:"encoder"`
+	// StateBytes is the size of the state of a sequence that does not depend on its length (Recurrent); 0 = none.
+	StateBytes int64 `json:"state_bytes,omitempty"`
 }
 
 // Vocab is the model's vocabulary. All methods are pure after opening and safe from any goroutine.
@@ -334,20 +336,23 @@ type Progress func(fraction float32) bool
 // Options open an engine. Zero values mean the engine's default unless a unit is given.
 type Options struct {
 	ModelPath     string
-	ContextTokens int    // n_ctx, cells of the KV pool; 0 = the model's training context
-	Batch         int    // n_batch, tokens per Decode; 0 = 2048
-	MicroBatch    int    // n_ubatch, tokens per device pass; 0 = 512
-	Sequences     int    // n_seq_max, 1…256
-	Threads       int    // 0 = physical cores
-	ThreadsBatch  int    // for prompts; 0 = Threads
-	GPULayers     int    // layers to offload; -1 = all
-	FlashAttn     string // "auto", "on", "off"
-	KVTypeK       string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
-	KVTypeV       string
-	MLock         bool
-	NoMMap        bool
-	NoRepack      bool // keep weights as the file has them: less memory, slower prompts
-	NoKVOffload   bool // keep the KV cache in the host's memory beside layers on a device
+	ContextTokens int // n_ctx, cells of the KV pool; 0 = the model's training context
+	Batch         int // n_batch, tokens per Decode; 0 = 2048
+	MicroBatch    int // n_ubatch, tokens per device pass; 0 = 512
+	Sequences     int // n_seq_max, 1…256
+	// SealBytes is memory for more sequences than Sequences, where each has a state of its own (recurrent layers); up
+	// to 256 in all.
+	SealBytes    int64
+	Threads      int    // 0 = physical cores
+	ThreadsBatch int    // for prompts; 0 = Threads
+	GPULayers    int    // layers to offload; -1 = all
+	FlashAttn    string // "auto", "on", "off"
+	KVTypeK      string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
+	KVTypeV      string
+	MLock        bool
+	NoMMap       bool
+	NoRepack     bool // keep weights as the file has them: less memory, slower prompts
+	NoKVOffload  bool // keep the KV cache in the host's memory beside layers on a device
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
 	Kernels  string

@@ -61,6 +61,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Recurrent:     recurrent,
 		Pooling:       pooling,
 		Encoder:       e.encoder,
+		StateBytes:    e.stateBytes,
 	}
 	rope := C.llama_model_rope_type(e.model)
 	kind, device, devices := e.device(o)

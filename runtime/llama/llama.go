@@ -66,10 +66,11 @@ type engine struct {
 	// is not stopped.
 	shifted bool
 
-	vocab *vocab
-	caps  runtime.Capabilities
-	info  runtime.ModelInfo
-	nVoc  int
+	vocab      *vocab
+	caps       runtime.Capabilities
+	info       runtime.ModelInfo
+	nVoc       int
+	stateBytes int64 // runtime.ModelInfo.StateBytes
 	// window is the sliding window in tokens, 0 = none.
 	window int
 	// guarded has for each sequence the position below which its cells have a second owner (windows.go); nil: the
@@ -269,6 +270,11 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.offload_kqv = C.bool(!o.NoKVOffload)
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE // the caller pools rows, which may be computed in several steps
 	c.stop = e.stop
+	if o.Sequences > 1 && (C.llama_model_is_recurrent(e.model) || C.llama_model_is_hybrid(e.model)) {
+		if e.stateBytes = int64(C.uma_state_bytes(e.model, c)); e.stateBytes > 0 {
+			c.n_seq_max += C.uint32_t(min(o.SealBytes/e.stateBytes, int64(maxSequences-o.Sequences)))
+		}
+	}
 	if e.encoder {
 		if err := e.encoderContext(c); err != nil {
 			return modelError(o.ModelPath, err.Error())
