@@ -40,7 +40,7 @@ func (c *Core) residency(r *Request) (n int, took time.Duration) {
 	}
 	_, m := c.lookup(r)
 	here := min(m.Len, r.Prompt-1)
-	if c.cfg.Stores == nil || !c.cfg.CanRemoveRange {
+	if c.cfg.Stores == nil {
 		return here, 0
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Owner, r.Tokens[:r.Prompt-1], here+RestoreMin)

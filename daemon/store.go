@@ -65,7 +65,7 @@ func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier co
 		}
 		least = max(least, found.Tokens+core.RestoreMin)
 	}
-	if s.remote == nil {
+	if s.remote == nil || !s.l.caps.CanRemoveRange { // pieces have no state
 		return 0, 0, false
 	}
 	whole := len(tokens) / s.remote.piece * s.remote.piece
@@ -234,7 +234,7 @@ func (s *stores) copyOut(op *core.Op) error {
 		return err
 	}
 	buf.Truncate(n)
-	if s.remote != nil {
+	if s.remote != nil && l.caps.CanRemoveRange {
 		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To, frameTier(op.Use))
 	}
 	_, err = s.cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)

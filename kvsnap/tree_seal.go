@@ -45,11 +45,21 @@ func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 	for (last-m.Len)/every > max(2, len(t.seqs)/8) {
 		every *= 2
 	}
+	every = max(every, 4)
 	exact := len(q.stops)
-	for pos := (m.Len/every + 1) * every; pos < last; pos += every {
+	// At first their distance doubles, so that a prompt that parts early shares half of what it could.
+	for pos, step := m.Len, every/4; ; {
+		if pos += step; pos >= last {
+			break
+		}
+		if pos-m.Len == every/2 {
+			step = every / 2
+		} else if pos-m.Len >= every {
+			step = every
+		}
 		// Not beside a stop that has to be there.
 		i, _ := slices.BinarySearch(q.stops[:exact], pos)
-		if (i == 0 || pos-q.stops[i-1] >= every/2) && (i == exact || q.stops[i]-pos >= every/2) {
+		if (i == 0 || pos-q.stops[i-1] >= step/2) && (i == exact || q.stops[i]-pos >= step/2) {
 			add(pos)
 		}
 	}

@@ -54,6 +54,9 @@ func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 
 func (e *engine) SeqCopy(src, dst runtime.Seq, p0, p1 runtime.Pos) {
 	if e.seqOK(src) && e.seqOK(dst) && src != dst && !e.encoder {
+		if !e.caps.CanRemoveRange {
+			p0, p1 = -1, -1 // the whole, as the contract asks; DeepSeek 4's memory asserts that it is asked for so
+		}
 		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
 		e.guard(dst)
 	}
