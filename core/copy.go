@@ -77,7 +77,7 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 	for i := range victims {
 		v := &victims[i]
 		switch {
-		case c.seals():
+		case c.cfg.Seals:
 			if v.From == 0 && (v.Offload || v.Req != 0) && c.worthCopying(v) {
 				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
 			}
@@ -92,9 +92,6 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 	}
 }
 
-// seals reports whether prefixes are stored whole, because a state belongs to each.
-func (c *Core) seals() bool { return !c.cfg.CanRemoveRange }
-
 // copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least
 // one, and reports whether some are left. gone is the tier of cells that the tree has taken from seq already.
 func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
@@ -102,7 +99,7 @@ func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Ti
 		return false
 	}
 	p0, part := c.cfg.Stores.Missing(ns, tokens[:n]), c.cfg.PartTokens
-	if c.seals() && p0 < n {
+	if c.cfg.Seals && p0 < n {
 		p0, part = 0, n
 	}
 	for follows := false; p0 < n && limit > 0; follows = true {

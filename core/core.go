@@ -61,11 +61,10 @@ type Config struct {
 	ShareSystem   bool // system prompts are shared between owners
 	NoPrefixCache bool // requests that end leave no cached prefix
 
-	// the engine's memory can drop part of a sequence: sharing parts, restores and probe forks need it
-	CanRemoveRange bool
-	CanShift       bool // the engine's memory can move positions
-	ContextShift   bool // a full context loses its oldest half
-	ThinkEvict     string
+	Seals        bool // a sequence can be shared at its end alone: see kvsnap.Config.Seals
+	CanShift     bool // the engine's memory can move positions
+	ContextShift bool // a full context loses its oldest half
+	ThinkEvict   string
 
 	Stores     Stores // nil: cells that are evicted are computed again
 	Durable    bool   // new prefixes are copied out in idle time: a tier outlives the process, or is shared
@@ -181,7 +180,7 @@ func New(cfg Config) (*Core, error) {
 	}
 	tree := kvsnap.Config{
 		Cells: s.Cells, CellBytes: cfg.CellBytes, BlockCells: cfg.BlockCells, Sequences: cfg.Sequences,
-		Scratch: scratchSequences, Seals: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
+		Scratch: scratchSequences, Seals: cfg.Seals, ShareSystem: cfg.ShareSystem,
 	}
 	if cfg.NoPrefixCache {
 		tree.KeepMin = 1 << 30 // nothing is long enough to be kept
@@ -283,7 +282,7 @@ func (c *Core) arrive(r *Request) {
 		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
 	}
 	r.seq = NoSeq
-	if !c.cfg.CanRemoveRange || r.Kind == Embed {
+	if c.cfg.Seals || r.Kind == Embed {
 		r.Speculate = 0 // wrong guesses could not be removed
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
@@ -452,7 +451,7 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
 	// A step that is given up leaves part of its batch in the cells: on a memory that cannot drop ranges every step
 	// runs to its end.
-	if late := c.plan.Bound; c.cfg.CanRemoveRange && late.Decide > 0 {
+	if late := c.plan.Bound; !c.cfg.Seals && late.Decide > 0 {
 		b.Bound = runtime.Bound{Decide: late.Decide, Limit: late.Limit, Expected: c.plan.Predicted}
 	}
 	for i := range c.plan.Batch {
@@ -508,7 +507,7 @@ func (c *Core) Done(now Instant, res *Result) {
 		case res.Outcome != sched.StepKVFull:
 			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted,
 			// and a failed step ends all of its requests.
-			if c.cfg.CanRemoveRange {
+			if !c.cfg.Seals {
 				c.op(Op{Kind: SeqRemove, Dst: r.seq, From: s.Start, To: -1})
 			}
 		}

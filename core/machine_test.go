@@ -71,7 +71,7 @@ func testConfig(cells, running, batch int, policy string) Config {
 	return Config{
 		Sched: sched.Config{Policy: policy, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16,
 			Guard: sched.DefaultGuard},
-		Sequences: Sequences(running+8, false), CellBytes: 1, CanRemoveRange: true, CanShift: true,
+		Sequences: Sequences(running+8, false), CellBytes: 1, CanShift: true,
 	}
 }
 

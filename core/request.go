@@ -78,7 +78,7 @@ type Request struct {
 	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
 	Data       any  // the caller's; core does not use it
 	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
-	// Without Config.CanRemoveRange none are.
+	// With Config.Seals none are.
 	Speculate int
 
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a

@@ -173,7 +173,7 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 		return true
 	}
 	to := re.p1
-	for to < len(re.tokens) && !c.seals() && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+
+	for to < len(re.tokens) && !c.cfg.Seals && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+
 		c.cfg.PartTokens-re.p0 {
 		to += c.cfg.PartTokens
 	}

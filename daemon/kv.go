@@ -20,8 +20,8 @@ func (l *loop) carryOut(ops []core.Op) {
 			l.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
 		case core.SeqRemove:
 			if !l.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, but reports "+
-					"CanRemoveRange",
+				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, and reports no "+
+					"Seals",
 					op.From, op.To, op.Dst))
 			}
 		case core.SeqShift:
@@ -31,8 +31,8 @@ func (l *loop) carryOut(ops []core.Op) {
 			}
 		case core.DraftRemove:
 			if !l.draft.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the draft model cannot drop positions %d…%d of sequence %d, but reports "+
-					"CanRemoveRange", op.From, op.To, op.Dst))
+				panic(fmt.Sprintf("daemon: the draft model cannot drop positions %d…%d of sequence %d, and reports "+
+					"no Seals", op.From, op.To, op.Dst))
 			}
 		default:
 			l.stores.carryOut(op)

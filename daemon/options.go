@@ -27,7 +27,7 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
-	if caps.CanAbort && caps.CanRemoveRange {
+	if caps.CanAbort && !caps.Seals {
 		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.EveryRows = caps.MaxEmbeddingRows
@@ -41,9 +41,9 @@ func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelI
 	cc := core.Config{
 		Sched:     schedulerConfig(c, caps),
 		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens,
-		ShareSystem:    c.SharePrefixes == "system",
-		NoPrefixCache:  c.NoPrefixCache,
-		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
+		ShareSystem:   c.SharePrefixes == "system",
+		NoPrefixCache: c.NoPrefixCache,
+		Seals:         caps.Seals, CanShift: caps.CanShift, ContextShift: c.ContextShift,
 		ThinkEvict: c.ThinkEvict,
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken, caps.SnapshotTokens),
 	}

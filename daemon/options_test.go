@@ -58,7 +58,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 			}
 			// As the engine has them: the batch is cut to the context.
 			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize),
-				MaxSequences: core.MaxSequences, CanRemoveRange: true}
+				MaxSequences: core.MaxSequences}
 			if _, err := core.New(coreConfig(c, caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)
 			}

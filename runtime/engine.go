@@ -69,8 +69,9 @@ const (
 type Capabilities struct {
 	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
 	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
-	// SeqRemove of any range, SeqCopy of any range; false for recurrent memory
-	CanRemoveRange bool `json:"can_remove_range"`
+	// Seals says that a sequence has a state besides cells (recurrent layers): it can be copied, saved and removed whole
+	// only. Else any range of it can.
+	Seals bool `json:"seals"`
 	// SnapshotTokens is the most positions of one Snapshot, where a longer one would lose some; 0 = any number.
 	SnapshotTokens  int  `json:"snapshot_tokens,omitempty"`
 	CanAbort        bool `json:"can_abort"`        // Abort takes effect inside a Decode
@@ -236,7 +237,7 @@ type Engine interface {
 	Abort()
 
 	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. It returns false when the memory
-	// cannot remove that range (Capabilities.CanRemoveRange). A whole sequence can always be removed.
+	// cannot remove that range (Capabilities.Seals). A whole sequence can always be removed.
 	SeqRemove(s Seq, p0, p1 Pos) bool
 	// SeqCopy makes dst share the cells of src at positions [p0, p1), without copying them.
 	SeqCopy(src, dst Seq, p0, p1 Pos)

@@ -129,7 +129,7 @@ func (m *Model) setPrompt(out *Spec, w *wire.Request, p *prompt) *wire.Error {
 	}
 	out.Prompt, out.Continued, out.Begin = n, p.continued, p.begin
 	out.Tokens = append(make([]runtime.Token, 0, min(n+out.MaxTokens, nCtx)), p.tokens...)
-	if !m.Caps.CanRemoveRange {
+	if m.Caps.Seals {
 		out.Seals = m.messageEnds(out.Tokens)
 	}
 	return nil

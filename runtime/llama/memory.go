@@ -54,7 +54,7 @@ func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 
 func (e *engine) SeqCopy(src, dst runtime.Seq, p0, p1 runtime.Pos) {
 	if e.seqOK(src) && e.seqOK(dst) && src != dst && !e.encoder {
-		if !e.caps.CanRemoveRange {
+		if e.caps.Seals {
 			p0, p1 = -1, -1 // the whole, as the contract asks; DeepSeek 4's memory asserts that it is asked for so
 		}
 		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
@@ -97,7 +97,7 @@ func (e *engine) withRange(s, scratch runtime.Seq, p0, p1 runtime.Pos, f func(ru
 	if whole {
 		return f(s)
 	}
-	if !e.caps.CanRemoveRange {
+	if e.caps.Seals {
 		return fmt.Errorf("a part of a sequence: %w", runtime.ErrUnsupported)
 	}
 	if err := e.scratchOK(s, scratch); err != nil {
@@ -171,7 +171,7 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	first, last := e.SeqRange(s)
 	into := s
 	if last >= 0 {
-		if !e.caps.CanRemoveRange {
+		if e.caps.Seals {
 			return fmt.Errorf("%w: sequence %d is in use: %w", runtime.ErrSnapshot, s, runtime.ErrUnsupported)
 		}
 		if err := e.scratchOK(s, scratch); err != nil {
