@@ -58,7 +58,7 @@ func missText(m *kvsnap.Match, prompt int) string {
 			"of cells",
 			m.Len, prompt)
 	}
-	return "this model's memory can share only whole sequences"
+	return fmt.Sprintf("tokens beyond %d agree, and no seal ends there: a model with states is shared at seals", m.Len)
 }
 
 // wireTier and metricsTier are the core's tiers in the protocol and in the metrics.

@@ -113,7 +113,7 @@ const (
 	// ReasonEvicted: the next block was requested lately and is no longer resident, and the tree has evicted cells. It
 	// is an estimate from the sketch: dropped cells, and cells that Retain did not keep, look the same.
 	ReasonEvicted
-	// ReasonWhole: tokens agree, but this model's memory cannot share part of a sequence, or the sequence is in use.
+	// ReasonWhole: tokens agree, but with Config.Seals a sequence is shared at its end only.
 	ReasonWhole
 
 	// NumReasons is the number of reasons.

@@ -22,6 +22,9 @@ func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 		return
 	}
 	last := len(p.Tokens) - 1
+	if last-m.Len < t.cfg.JoinMin {
+		return // computing so few again costs less than another step
+	}
 	add := func(pos int) {
 		if pos >= max(m.Len, t.cfg.KeepMin) && pos-m.Len >= t.cfg.KeepMin && pos <= last {
 			q.stops = append(q.stops, pos)

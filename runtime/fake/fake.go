@@ -47,7 +47,7 @@ type Config struct {
 	Seed     uint64   // seed of the logits
 	Scripts  []Script // the first that matches answers; without a match the text is noise
 	EndEvery int      // mean number of noise tokens before an end of generation; 0 = never
-	NoRanges bool     // behave like a model that cannot remove parts of a sequence (recurrent, sliding window)
+	NoRanges bool     // behave like a model that cannot remove parts of a sequence (recurrent)
 	Template string   // chat template; "" = ChatML
 
 	NoTemplate  bool     // no chat template, with Template ""
