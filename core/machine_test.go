@@ -200,6 +200,9 @@ func (m *machine) next() *Step {
 				m.put(op.Dst, p, c)
 			}
 		case SeqRemove:
+			if m.cfg.Seals && (op.From > 0 || op.To >= 0) {
+				panic(fmt.Sprintf("a part of a state is to be removed: %+v", *op))
+			}
 			m.remove(op.Dst, op.From, op.To)
 		case SeqShift:
 			moved := map[int]cell{}
