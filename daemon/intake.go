@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -66,10 +67,10 @@ func (s *Server) submit(l *loop, j job) {
 		return
 	}
 	e := s.cannot(j.r)
-	var format, calls *compiledForm
+	var g constrain.Grammars
 	parked := false
 	if e == nil && j.r.embed == nil {
-		format, calls, parked, e = s.grammars(j)
+		g, parked, e = s.grammarsOf(j)
 	}
 	if parked {
 		if j.r.cancelled.Load() { // the cancel may have come before the request was parked
@@ -90,8 +91,7 @@ func (s *Server) submit(l *loop, j job) {
 			return
 		}
 	default:
-		j.r.formWait = j.wait
-		e = s.prepare(j.r, j.w, format, calls)
+		e = s.prepare(j.r, j.w, g)
 	}
 	if e == nil && !l.mail.put(command{kind: cmdArrive, req: j.r}) {
 		e = shuttingDown()
@@ -115,8 +115,8 @@ func (s *Server) cannot(r *request) *wire.Error {
 // neither.
 func (s *Server) cancelWaiting(r *request) bool {
 	j, ok := s.room.withdraw(r)
-	if !ok {
-		j, ok = s.forms.withdraw(r)
+	if !ok && s.grammars.Withdraw(r.Owner, &r.waiter) {
+		j, ok = r.waiter.Job.(job), true
 	}
 	if ok {
 		s.endUnstarted(j)
@@ -140,7 +140,7 @@ func (s *Server) endUnstarted(j job) {
 
 // prepare turns a parsed request into one that the decode loop can run. It renders and tokenizes, so it runs on the
 // intake goroutine, never on the poller's or the decode loop's.
-func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledForm) *wire.Error {
+func (s *Server) prepare(r *request, w *wire.Request, g constrain.Grammars) *wire.Error {
 	m := s.model.Load()
 	p, bad := m.readPrompt(r.Owner, w)
 	if bad != nil {
@@ -157,10 +157,14 @@ func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledFor
 	s.setSpeculation(r, w)
 	r.notes = notesOf(w, p.changes)
 	m.readCalls(r, w, offeredTools(w), p.text)
-	r.hold(format, calls, w, p.text)
-	if bad := s.setThinking(m, r, w, p.begin); bad != nil {
+	if bad := s.setThinking(m, r, w, p.begin, &g); bad != nil {
 		return bad
 	}
+	o := constrain.Options{Owner: r.Owner, Spec: r.callForm, Prompt: p.text, Begin: p.begin, MayThink: r.ctl.MayThink()}
+	if n := len(w.Messages); r.continued && n > 0 {
+		o.Continued = w.Messages[n-1].Content
+	}
+	r.constraint = constrain.New(s.loop.Load().masks, g, o)
 	if p.chat && !s.cfg.NoPrefixCache && !w.FillOnly {
 		s.setChat(m, r, w, &p)
 	}
@@ -249,22 +253,16 @@ func priorityClass(w *wire.Request) sched.Class {
 }
 
 // setThinking creates the control of r's thinking. begin says whether the prompt ends inside a thought.
-func (s *Server) setThinking(m *model, r *request, w *wire.Request, begin meridian.Begin) *wire.Error {
+func (s *Server) setThinking(m *model, r *request, w *wire.Request, begin meridian.Begin,
+	g *constrain.Grammars) *wire.Error {
 	opt := m.thinkOptions(w, r.MaxTokens, r.continued)
-	opt.Calls, opt.Bound = r.Calls != nil, r.form != nil
-	opt.CallsInThought = r.Thinks != nil
-	opt.Headed, opt.CallsOnly = r.form != nil && r.form.headed, r.form != nil && r.form.calls
+	opt.Calls, opt.CallsInThought = r.Calls != nil, r.Thinks != nil
+	opt.Bound, opt.Headed, opt.CallsOnly = g.Bound(), g.Headed(), g.CallsOnly()
 	var err error
 	if r.ctl, err = meridian.NewControl(m.think, m.tags, opt, begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.Control = r.ctl
-	switch h := m.tags.Headers(); {
-	case opt.Headed:
-		r.form.prefix = headedStart(h, r.ctl, begin, r.form.prefix, r.form.calls)
-	case r.headed && begin.Header:
-		r.header = []byte(messageEnd(h, false) + h.Turn)
-	}
 	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -70,7 +71,9 @@ func newModel(cfg *config.Config, eng runtime.Engine) (*model, error) {
 		return fileOf(&h)
 	})
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
-	m.grammar = sync.OnceValue(m.grammarVocabulary)
+	m.grammar = sync.OnceValue(func() *grammar.Vocabulary {
+		return constrain.Vocabulary(v, m.tags.Texts(), m.calls, m.tags.Headers(), m.facts.EOG)
+	})
 	var err error
 	if m.embed, err = newEmbedder(cfg, eng); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -32,27 +33,24 @@ type request struct {
 	echoed  int // prompt tokens that were sent
 	arrived time.Time
 
-	embed       *embedding        // nil: it asks for an answer
-	part        *part             // of a request for embeddings: one of its texts; nil: it is a client's request
-	ctl         *meridian.Control // Request.Control
-	chain       *sampler.Chain
-	failure     *wire.Error    // error with which the loop cancelled it; nil: not cancelled, or by its client
-	form        *form          // grammar of its answer; nil: none
-	deviceWait  deviceWait     // of its steps, for other models
-	pricing     pricing        // of its cells outside the pool
-	formWait    formWait       // for the compilation of its grammars
-	callGrammar *compiled      // grammar of a tool call that the model starts by itself; nil: none
-	headed      bool           // callGrammar has the headers of messages
-	refused     bool           // the start of the current call does not match callGrammar
-	fillOnly    bool           // compute the prompt, sample nothing
-	stopTokens  []core.Token   // end the answer
-	spelledEnd  string         // likewise, and the client did not name it; "": none
-	continued   bool           // the prompt ends within the last message
-	chat        bool           // built from messages: its answer is kept to render the prefix of the next turn
-	messages    []wire.Message // of a chat
-	notes       []wire.Note    // changes to its conversation
-	render      renderInput    // template variables and tools of a chat
-	callForm    *toolcall.Spec // syntax of tool calls in its answer; nil without tools
+	embed      *embedding        // nil: it asks for an answer
+	part       *part             // of a request for embeddings: one of its texts; nil: it is a client's request
+	ctl        *meridian.Control // Request.Control
+	chain      *sampler.Chain
+	failure    *wire.Error           // error with which the loop cancelled it; nil: not cancelled, or by its client
+	constraint *constrain.Constraint // of its answer; nil: none
+	deviceWait deviceWait            // of its steps, for other models
+	pricing    pricing               // of its cells outside the pool
+	waiter     constrain.Waiter      // for the compilation of its grammars
+	fillOnly   bool                  // compute the prompt, sample nothing
+	stopTokens []core.Token          // end the answer
+	spelledEnd string                // likewise, and the client did not name it; "": none
+	continued  bool                  // the prompt ends within the last message
+	chat       bool                  // built from messages: its answer is kept to render the prefix of the next turn
+	messages   []wire.Message        // of a chat
+	notes      []wire.Note           // changes to its conversation
+	render     renderInput           // template variables and tools of a chat
+	callForm   *toolcall.Spec        // syntax of tool calls in its answer; nil without tools
 
 	// cancelled: set by the poller or an HTTP handler, read by the loop. abortable: a cancel aborts the running decode
 	// (see abortFrom); set by the loop, read by the cancel.
@@ -63,7 +61,6 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	header       []byte    // of the current message, as the grammar of a turn reads it, with headed
 	paused       bool      // the client does not read and its send ring is full
 	pausedAt     time.Time // valid while paused
 	finished     bool      // finalised; kept only while pending is not empty

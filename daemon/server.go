@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -47,7 +48,7 @@ type Server struct {
 	room      *waitroom
 	sessions  sessions
 	leftOut   leftOut
-	forms     *forms
+	grammars  *constrain.Cache
 	http      *http.Server
 	access    *access
 	live      live
@@ -73,10 +74,6 @@ type Server struct {
 type job struct {
 	r *request
 	w *wire.Request
-
-	parked time.Time   // time at which it was last parked for a build
-	wait   formWait    // all of its waits together
-	built  []*compiled // results of the builds that it waited for
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
@@ -131,7 +128,7 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		signals: make(chan os.Signal, 2),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
 	}
-	s.forms = newForms(s.metrics, func() *grammar.Vocabulary { return s.model.Load().grammar() }, s.unpark)
+	s.grammars = constrain.NewCache(s.metrics, func() *grammar.Vocabulary { return s.model.Load().grammar() }, s.unpark)
 	if s.parts.handler == nil {
 		s.parts.handler = s
 	}
@@ -368,7 +365,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
-	s.refuseJobs(s.forms.close(), shuttingDown())
+	s.refuseJobs(s.closeGrammars(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.durable())
@@ -398,7 +395,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
 	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
-	s.forms.wait() // the builders read the vocabulary
+	s.grammars.Wait() // the builders read the vocabulary
 	s.close(eng)
 	s.log.Info("stopped")
 	return failed

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -101,7 +102,7 @@ type finishedRequest struct {
 	ttft   time.Duration
 	form   *wire.WhyForm
 	guess  *wire.WhyDrafts
-	wait   formWait
+	wait   constrain.Wait
 	device deviceWait
 	price  pricing
 	usage  wire.WhyUsage
@@ -117,9 +118,9 @@ type finishedRequest struct {
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
-		think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait, guess: l.whyGuesses(r),
-		price: r.pricing, notes: r.notes,
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.constraint.Why(), wait: r.waiter.Wait,
+		force: r.ctl.LastForce(), think: r.ctl.Signals(), calls: r.malformed, device: r.deviceWait,
+		guess: l.whyGuesses(r), price: r.pricing, notes: r.notes,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -195,8 +196,8 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	state, _, _ := l.core.Scheduler().Why(r.ID)
 	w := wire.WhyRequest{
 		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
-		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
-		Drafts: l.whyGuesses(r),
+		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
+		Form: r.constraint.Why(), Drafts: l.whyGuesses(r),
 	}
 	signals := r.ctl.Signals()
 	w.Signals = whySignals(&signals, w.Usage.ThinkTokens)
@@ -207,7 +208,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 			w.State = "prefill"
 		}
 	}
-	l.decisions(&w, about, r.arrived, r.formWait, r.deviceWait, &r.pricing, &f, r.malformed)
+	l.decisions(&w, about, r.arrived, r.waiter.Wait, r.deviceWait, &r.pricing, &f, r.malformed)
 	explain(&w, note, r.notes)
 	return w
 }
@@ -259,12 +260,12 @@ func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 // about its stored cells, the scheduler's decisions about a request, an early end of its thinking, and its malformed
 // calls.
 func (l *loop) decisions(
-	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, device deviceWait, price *pricing,
+	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait constrain.Wait, device deviceWait, price *pricing,
 	f *meridian.Force, calls []malformedCall,
 ) {
 	w.Decisions = []wire.Decision{}
-	if !wait.at.IsZero() {
-		w.Decisions = append(w.Decisions, wait.decision(arrived))
+	if !wait.Since.IsZero() {
+		w.Decisions = append(w.Decisions, waitDecision(wait, arrived))
 	}
 	if device.times > 0 {
 		w.Decisions = append(w.Decisions, device.decision(l.device, arrived))
