@@ -40,10 +40,13 @@ func (c *Constraint) Mask(at Place) (mask sampler.Mask, bound bool) {
 // Want has the mask of the next token computed during the next decode, unless it is known or its user's masks have cost
 // too much.
 func (c *Constraint) Want(at Place) {
-	if !c.Holds() || c.ready {
+	if !c.Holds() {
 		return
 	}
 	openers := c.mayOpen(at)
+	if c.ready = c.ready && len(openers) == len(c.openers); c.ready { // a thought that has begun cannot begin again
+		return
+	}
 	if first, second := c.sides(); second == nil && first.m != nil && first.m.Ready() && len(openers) == 0 {
 		c.mask, c.ready, c.openers = first.m.Mask(), true, nil
 		return

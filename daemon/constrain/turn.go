@@ -5,15 +5,14 @@ import (
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/model/tags"
 )
 
 // A model whose messages have headers (gpt-oss) says in a header whether it thinks, answers or calls a tool. There, the
 // grammar of an answer covers the whole turn: the headers too, but not the texts of thoughts, which are not fed to it.
 
-// noThought is a byte that is fed to the grammar of a turn before a message that must not be a thought. No token has
-// it.
-const noThought = string(tags.FenceEnd)
+// noThought is tags.FenceEnd, which is fed to the grammar of a turn before a message that must not be a thought. No
+// token of the grammar's vocabulary begins with it.
+const noThought = "\xfe"
 
 // headedTurn returns the grammar of a turn from the end of a message on: thoughts, then answer, which includes its
 // header.
