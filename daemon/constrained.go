@@ -8,6 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -18,8 +19,8 @@ import (
 
 // place returns where in its turn r's next token is.
 func (r *request) place() constrain.Place {
-	return constrain.Place{Answer: r.ctl.InAnswer(), Thought: r.ctl.InThought(), Header: r.ctl.InHeader(),
-		MayThink: r.ctl.MayThink(), Openers: r.ctl.Openers()}
+	return constrain.Place{Answer: r.Phases.InAnswer(), Thought: r.Phases.InThought(), Header: r.Phases.InHeader(),
+		MayThink: r.Phases.MayThink(), Openers: r.Phases.Openers()}
 }
 
 // constrain passes r's next token to its constraint. opened: the token begins to open a thought. ok is false if the
@@ -84,9 +85,8 @@ func (l *loop) nothingLeft(r *request) string {
 
 // grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes
 // back to intake.
-func (s *Server) grammarsOf(j job) (g constrain.Grammars, parked bool, bad *wire.Error) {
-	m := s.model.Load()
-	format, calls, bad := constrain.Sources(j.w, offeredTools(j.w), m.calls, m.tags.Headers())
+func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, parked bool, bad *wire.Error) {
+	format, calls, bad := constrain.Sources(j.w, prepare.OfferedTools(j.w), m.Calls, m.Tags.Headers())
 	if bad != nil {
 		return g, false, bad
 	}
@@ -139,16 +139,8 @@ func (j *job) whyParked(src *constrain.Source, runs bool, since, now time.Time) 
 		d.Text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
 	}
 	return wire.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: className(priorityClass(j.w)), State: "compiling",
+		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
 		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
 		Form:  &wire.WhyForm{Form: src.Name}, Decisions: []wire.Decision{d},
 	}
-}
-
-// waitDecision returns the wait for a compilation as an entry of why.
-func waitDecision(w constrain.Wait, arrived time.Time) wire.Decision {
-	at := wire.Ms(w.Since.Sub(arrived))
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
-		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.",
-			w.Took.Round(time.Millisecond))}
 }

@@ -19,18 +19,13 @@ const builders = 2
 // Waiter is the part of a request that waits for its grammars. The caller makes one for each request and passes it to
 // each Get; the cache owns it while it is parked.
 type Waiter struct {
-	Owner uint32 // user
-	Job   any    // the caller's; Get drops it when the request waits no longer
-	Wait
+	Owner uint32        // user
+	Job   any           // the caller's; Get drops it when the request waits no longer
+	Since time.Time     // the beginning of its first wait; zero: it did not wait
+	Took  time.Duration // all of its waits together
 
 	parked time.Time   // the beginning of the newest wait
 	built  []*compiled // results of the builds that it waited for
-}
-
-// Wait is the time that a request has waited for its grammars.
-type Wait struct {
-	Since time.Time     // the beginning of its first wait; zero: it did not wait
-	Took  time.Duration // all of its waits together
 }
 
 // buildQueue is one user's builds, in the order of arrival.

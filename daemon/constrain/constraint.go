@@ -97,14 +97,14 @@ type step struct {
 type Options struct {
 	Owner     uint32
 	Spec      *toolcall.Spec // notation of calls in the answer; nil without tools
-	Prompt    string         // the rendered conversation, which may end with the opening of a call
 	Continued string         // the beginning of the answer, where the prompt ends with it
+	CallBegun string         // the opening of a call, where the prompt ends with it
 	Begin     meridian.Begin // where in a turn the prompt ends
 	MayThink  bool           // the first message may be a thought
 }
 
 // New returns the constraint of an answer by g; nil for none.
-func New(m *Masks, g Grammars, o Options) *Constraint {
+func New(m *Masks, g *Grammars, o Options) *Constraint {
 	c := &Constraint{masks: m, owner: o.Owner, spec: o.Spec}
 	if g.format != nil {
 		c.format = side{compiled: g.format.compiled, field: g.format.Field, name: g.format.Name}
@@ -118,7 +118,7 @@ func New(m *Masks, g Grammars, o Options) *Constraint {
 		c.headed, c.took = of.headed, of.took
 		switch {
 		case g.CallsOnly():
-			c.state, c.begun, c.decided = CallOnly, o.Spec.Begun(o.Prompt), Stream
+			c.state, c.begun, c.decided = CallOnly, o.CallBegun, Stream
 		case g.calls != nil:
 			c.state, c.begun = EitherOr, o.Continued
 		default:

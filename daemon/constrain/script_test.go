@@ -214,7 +214,7 @@ func newAnswer(t *testing.T, d *datadriven.TestData) (_ *answer, refused string)
 	a.masks = NewMasks(v, marks.Headers(), metrics.New(metrics.Build{}))
 	t.Cleanup(a.masks.Close)
 	a.masks.budget.now = func() time.Time { return time.Unix(1000, 0) }
-	a.c = New(a.masks, g, o)
+	a.c = New(a.masks, &g, o)
 	if spent {
 		for _, of := range []*compiledSource{g.format, g.calls} {
 			if of != nil {

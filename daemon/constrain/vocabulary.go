@@ -13,8 +13,8 @@ import (
 // Vocabulary returns the vocabulary of a model's grammars: without control tokens, thinking markers and tokens of a
 // fence's byte, and with the markers of tool calls and of messages with headers between fences (package tags). thinking are the texts of thinking
 // markers, ends the tokens that end a generation; calls and h may be nil.
-func Vocabulary(v runtime.Vocab, thinking []string, calls *toolcall.Spec, h *meridian.Headers,
-	ends []runtime.Token) *grammar.Vocabulary {
+func Vocabulary(v runtime.Vocab, thinking []string, calls *toolcall.Spec, h *meridian.Headers, ends []runtime.Token,
+) *grammar.Vocabulary {
 	pieces := make([][]byte, v.Size())
 	for t := range runtime.Token(len(pieces)) {
 		if p := v.Piece(t); !v.IsControl(t) && !slices.ContainsFunc(p, isFence) {
