@@ -10,9 +10,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Vocabulary returns the vocabulary of a model's grammars: without control tokens, thinking markers and tokens of a
-// fence's byte, and with the markers of tool calls and of messages with headers between fences (package tags). thinking are the texts of thinking
-// markers, ends the tokens that end a generation; calls and h may be nil.
+// Vocabulary returns the vocabulary of a model's grammars: without control tokens, thinking markers and tokens with a
+// fence's byte, and with the markers of tool calls and of messages with headers between fences (package tags). thinking
+// are the texts of thinking markers, ends the tokens that end a generation; calls and h may be nil.
 func Vocabulary(v runtime.Vocab, thinking []string, calls *toolcall.Spec, h *meridian.Headers, ends []runtime.Token,
 ) *grammar.Vocabulary {
 	pieces := make([][]byte, v.Size())
