@@ -21,7 +21,8 @@ const (
 // schedulerConfig returns the scheduler's configuration for an open engine.
 func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
-		Policy: c.Policy, MaxRunning: min(c.Parallel, core.MaxRunning(caps.MaxSequences)), Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
+		Policy: c.Policy, MaxRunning: min(c.Parallel, core.MaxRunning(caps.MaxSequences)),
+		Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
 		MaxQueue: c.MaxQueue, StartBudget: c.StartBudget,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
@@ -65,7 +66,8 @@ func engineOptions(c *config.Config, path string) runtime.Options {
 	sequences, sealBytes := c.Sequences(path)
 	return runtime.Options{
 		ModelPath: path, ContextTokens: c.ContextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
-		Sequences: sequences, SealBytes: sealBytes, Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
+		Sequences: sequences, SealBytes: sealBytes,
+		Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 	}

@@ -50,8 +50,8 @@ func (c *Config) DraftContextTokens() int {
 const maxSealBytes = 512 << 20
 
 // Sequences returns the number of sequence ids to open the engine of the model at path with: one for each request, the
-// rest for cached prefixes. A recurrent model allocates a whole state per id: for cached prefixes it gets as many as fit
-// into sealBytes.
+// rest for cached prefixes. A recurrent model allocates a whole state per id: for cached prefixes it gets as many as
+// fit into sealBytes.
 func (c *Config) Sequences(path string) (n int, sealBytes int64) {
 	info, err := gguf.Inspect(path)
 	recurrent := err == nil && info.Recurrent

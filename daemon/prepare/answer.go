@@ -138,8 +138,8 @@ func (m *Model) setPrompt(out *Spec, w *wire.Request, p *prompt) *wire.Error {
 // mostEnds is the number of messages at the end of a prompt whose ends are worth looking for.
 const mostEnds = 64
 
-// messageEnds returns the positions in a prompt at which a run of control tokens begins: there a message begins or ends,
-// in every chat format whose markers are tokens.
+// messageEnds returns the positions in a prompt at which a run of control tokens begins: there a message begins or
+// ends, in every chat format whose markers are tokens.
 func (m *Model) messageEnds(tokens []runtime.Token) (ends []int) {
 	for i := len(tokens) - 1; i > 0 && len(ends) < mostEnds; i-- {
 		if m.Vocab.IsControl(tokens[i]) && !m.Vocab.IsControl(tokens[i-1]) {
