@@ -505,9 +505,9 @@ func (c *Core) Done(now Instant, res *Result) {
 			c.guessed(r, s)
 		// After StepKVFull nothing was computed.
 		case res.Outcome != sched.StepKVFull:
-			// Part of the batch may be in the cells: remove it. A state cannot be cut: no step of such a model is aborted,
-			// and a failed one ends all of its requests. Their sequences are removed then, if the tree knows that they
-			// hold something.
+			// Part of the batch may be in the cells: remove it. A state cannot be cut: no step of such a model is
+			// aborted, and a failed one ends all of its requests. Their sequences are removed then, if the tree knows
+			// that they hold something.
 			if !c.cfg.Seals || s.Start == 0 {
 				c.op(Op{Kind: SeqRemove, Dst: r.seq, From: s.Start, To: -1})
 			}

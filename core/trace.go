@@ -133,7 +133,8 @@ func (t *Trace) arrive(now Instant, r *Request) {
 	q := tracedRequest{
 		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
 		int64(r.TargetTTOT), r.Prompt,
-		r.MaxTokens, r.Shareable, r.Seals, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
+		r.MaxTokens, r.Shareable, r.Seals,
+		r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
 		r.Whole, r.Fill, r.Speculate, r.Tokens,
 	}
 	b, err := json.Marshal(q)

@@ -7,8 +7,8 @@ import (
 )
 
 // A recurrent layer has one state for all that a sequence has read, and no way back. With Config.Seals a prompt resumes
-// where a sequence ends, so the tree keeps sequences that end where prompts are expected to return: seals. A seal shares
-// the cells of the request that computes past it, and its state until that request writes.
+// where a sequence ends, so the tree keeps sequences that end where prompts are expected to return: seals. A seal
+// shares the cells of the request that computes past it, and its state until that request writes.
 //
 // A prompt is sealed at the end of the system prompt, at the ends of messages (Prompt.Seals), where it parts from
 // another sequence, every Config.SealEvery tokens, and before its last token. Each of these ends a step. A request that
@@ -95,8 +95,8 @@ type Sealed struct {
 	Actions []Action // valid until the next call
 }
 
-// Seal keeps all that running sequence s has computed as a cached prefix of its own, to which other prompts can return,
-// and s goes on. Call it after Progress has reached one of Acquired.Stops, before the next Decode.
+// Seal keeps a copy of all that running sequence s has computed as a cached prefix, to which other prompts can return.
+// Call it after Progress has reached one of Acquired.Stops, before the next Decode.
 func (t *Tree) Seal(now Instant, s Seq) Sealed {
 	t.generation++
 	q := t.running(s)

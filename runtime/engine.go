@@ -69,8 +69,8 @@ const (
 type Capabilities struct {
 	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
 	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
-	// Seals says that a sequence has a state besides cells (recurrent layers): it can be copied, saved and removed whole
-	// only. Else any range of it can.
+	// Seals says that a sequence has a state besides cells (recurrent layers): it can be copied, saved and removed
+	// whole only. Else any range of it can.
 	Seals bool `json:"seals"`
 	// SnapshotTokens is the most positions of one Snapshot, where a longer one would lose some; 0 = any number.
 	SnapshotTokens  int  `json:"snapshot_tokens,omitempty"`
@@ -341,7 +341,7 @@ type Options struct {
 	Batch         int // n_batch, tokens per Decode; 0 = 2048
 	MicroBatch    int // n_ubatch, tokens per device pass; 0 = 512
 	Sequences     int // n_seq_max, 1…256
-	// SealBytes is memory for more sequences than Sequences, where each has a state of its own (recurrent layers); up
+	// SealBytes is memory for more sequences than Sequences, where each has its state (recurrent layers); up
 	// to 256 in all.
 	SealBytes    int64
 	Threads      int    // 0 = physical cores

@@ -166,8 +166,8 @@ type Event struct {
 	Cached int
 	// EvArrive: how long restoring the part of Cached takes that only a store has.
 	Restore time.Duration
-	// EvStarted: positions of its history behind Cached, in ascending order, at which a slice must end: the caller keeps
-	// what is computed up to there. They stay the caller's and do not change while the request runs.
+	// EvStarted: positions of its history behind Cached, in ascending order, at which a slice must end: the caller
+	// keeps what is computed up to there. They stay the caller's and do not change while the request runs.
 	Stops []int
 	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free
 	// them.
