@@ -687,9 +687,11 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{
 			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2,
-			Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),
-			Seals:     rapid.IntRange(0, 2).Draw(t, "seals") == 0, SealEvery: rapid.IntRange(1, 60).Draw(t, "every"), ShareSystem: rapid.Bool().Draw(t, "share"),
-			JoinMin: rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"),
+			Sequences:   rapid.IntRange(1, 9).Draw(t, "sequences"),
+			Seals:       rapid.IntRange(0, 2).Draw(t, "seals") == 0,
+			SealEvery:   rapid.IntRange(1, 60).Draw(t, "every"),
+			ShareSystem: rapid.Bool().Draw(t, "share"),
+			JoinMin:     rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"),
 			DoubleAt: 100,
 		}
 		if cfg.Sequences > 1 {
