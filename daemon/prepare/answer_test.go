@@ -81,8 +81,8 @@ func TestAnswerOfAChat(t *testing.T) {
 	}
 }
 
-// TestSealsOfAChat: a model with states gets the places to which later prompts return: the end of the system prompt, and
-// where messages begin.
+// TestSealsOfAChat: a model with states gets the places to which later prompts return: the end of the system prompt,
+// and where messages begin.
 func TestSealsOfAChat(t *testing.T) {
 	w := wire.Request{Messages: []wire.Message{{Role: "system", Content: "be kind"},
 		{Role: "user", Content: "question"}, {Role: "assistant", Content: "answer"}, {Role: "user", Content: "more"}}}

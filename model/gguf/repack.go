@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/cpu"
@@ -12,6 +13,7 @@ import (
 type Processor struct {
 	AVX2    bool `json:"avx2"`
 	AVX512  bool `json:"avx512"`
+	AMX     bool `json:"amx"`     // ggml's products of bytes in tiles
 	DotProd bool `json:"dotprod"` // arm64
 	I8MM    bool `json:"i8mm"`    // arm64
 	// Kernels: our kernels multiply the matrices (runtime/llama's matmul.cpp); stacks of experts are ggml's.
@@ -24,8 +26,9 @@ func ThisProcessor() Processor {
 	if runtime.GOOS == "darwin" {
 		return Processor{}
 	}
-	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F, DotProd: cpu.ARM64.HasASIMDDP,
-		I8MM:    cpu.ARM64.HasI8MM,
+	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F,
+		AMX:     cpu.X86.HasAMXInt8 && cpu.X86.HasAVX512VNNI,
+		DotProd: cpu.ARM64.HasASIMDDP, I8MM: cpu.ARM64.HasI8MM,
 		Kernels: runtime.GOOS == "linux" && (cpu.X86.HasAVX2 && cpu.X86.HasFMA || cpu.ARM64.HasASIMDDP)}
 }
 
@@ -45,6 +48,29 @@ func (p Processor) rows(typ string, stack bool) uint64 {
 	return 0
 }
 
+// amx are the formats of ggml's products in tiles: how many elements a row must be a multiple of, and how many bytes the
+// copy has for each of so many in the file (get_row_size of ggml's amx/mmq.cpp).
+var amx = map[string]struct{ align, block, more uint64 }{
+	"F16": {align: 16}, "Q4_0": {32, 32, 0}, "Q4_1": {32, 32, 0}, "Q8_0": {32, 32, 4}, "Q4_K": {256, 256, 4},
+	"Q5_K": {256, 256, 4}, "Q6_K": {align: 256}, "IQ4_XS": {256, 256, 2},
+}
+
+// ours are the formats of our kernels (runtime/llama's matmul_formats.h).
+var ours = []string{"F16", "BF16", "Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}
+
+// tiles returns the bytes of the copy that ggml makes of matrix t for AMX; 0 = none. It has no tiles for stacks.
+func (p Processor) tiles(t *tensorInfo) uint64 {
+	f, known := amx[t.typ]
+	if !p.AMX || !known || t.shape[2] > 1 || t.shape[0]%f.align != 0 || t.shape[1]%32 != 0 ||
+		p.Kernels && slices.Contains(ours, t.typ) {
+		return 0
+	}
+	if f.block == 0 {
+		return t.bytes
+	}
+	return t.bytes + t.shape[0]/f.block*f.more*t.shape[1]
+}
+
 // Repacking is the memory cost of repacking, in bytes.
 type Repacking struct {
 	// Copy is anonymous memory that the engine fills while it loads: the system cannot drop it, as it can drop a page
@@ -57,10 +83,14 @@ type Repacking struct {
 // Repacked returns the cost of repacking the model on p when all layers are computed on the processor.
 func (i Info) Repacked(p Processor) (r Repacking) {
 	for _, t := range i.matrices {
-		if n := p.rows(t.typ, t.shape[2] > 1); n == 0 || t.shape[1]%n != 0 {
+		size := p.tiles(&t)
+		if n := p.rows(t.typ, t.shape[2] > 1); size == 0 && n > 0 && t.shape[1]%n == 0 {
+			size = t.bytes
+		}
+		if size == 0 {
 			continue
 		}
-		r.Copy += t.bytes
+		r.Copy += size
 		if !t.lookedUp() {
 			r.Spared += t.bytes
 		}

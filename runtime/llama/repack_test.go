@@ -47,7 +47,7 @@ func distance(a, b [][]float32) float64 {
 
 // The engine repacks the weights that model/gguf predicts from the file, the processor and the kernels, and with
 // NoRepack none: beside ggml's kernels Q4_K, Q4_0 and IQ4_NL have a copy (this fails in a build without
-// GGML_USE_CPU_REPACK); ours take every type from the file.
+// GGML_USE_CPU_REPACK), with AMX most types; ours take every type from the file.
 func TestRepackedBytesAsForetold(t *testing.T) {
 	if goruntime.GOOS == "darwin" {
 		t.Skip("the layers lie on the GPU")
@@ -78,7 +78,7 @@ func TestRepackedBytesAsForetold(t *testing.T) {
 							t.Error("nothing is foretold")
 						}
 					default:
-						if want != 0 {
+						if want != 0 && !p.AMX {
 							t.Errorf("%d bytes are foretold", want)
 						}
 					}
