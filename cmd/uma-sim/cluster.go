@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/sim/cluster"
+	"github.com/uma-serve/uma-serve/sim/blis/cluster"
 )
 
 func newCluster() *cobra.Command {

@@ -6,8 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/cmd/uma-sim/internal/explore"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/explore"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 func newCompare() *cobra.Command {
@@ -44,7 +45,7 @@ uma and stock are policies of uma-serve's scheduler, the code that the daemon ru
 		if len(policies) == 0 {
 			return usagef("--policies is empty")
 		}
-		cmp, err := explore.Compare(title, base, policies, func(cfg sim.Config) (*sim.Report, error) {
+		cmp, err := explore.Compare(title, base, policies, func(cfg blis.Config) (*sim.Report, error) {
 			return simulate(cfg, &work)
 		}, progress(c.ErrOrStderr(), len(policies), "compare"))
 		if err != nil {

@@ -79,9 +79,14 @@ func sharedServer(text string, stderr io.Writer) (out sim.Shared, err error) {
 			return out, err
 		}
 	}
-	if out.Config, err = server.server(work); err != nil {
+	cfg, err := server.server(work)
+	if err != nil {
 		return out, err
 	}
+	if out.Model, err = cfg.Latency(); err != nil {
+		return out, err
+	}
+	out.Config = cfg.Server()
 	out.Source, err = work.source(out.Config.Seed, 0)
 	return out, err
 }

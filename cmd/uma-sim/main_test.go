@@ -34,7 +34,7 @@ func must(t *testing.T, args ...string) string {
 // cases unpacks the simulator's golden cases.
 func cases(t *testing.T) string {
 	t.Helper()
-	return untar.Dir(t, "../../sim/testdata/golden.tar.gz")
+	return untar.Dir(t, "../../sim/blis/testdata/golden.tar.gz")
 }
 
 // TestGolden runs cases through the command line: the layout, files that a configuration names, flags over it.

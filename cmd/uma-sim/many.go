@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 // progress shows a bar on a terminal and nothing elsewhere; the returned function is called after each of n jobs.
@@ -25,7 +26,7 @@ func progress(stderr io.Writer, n int, what string) func() {
 }
 
 // question is a command line's server and workload with some flags set anew; base has read the workload's file.
-func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (sim.Config, *workloadFlags, error) {
+func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (blis.Config, *workloadFlags, error) {
 	server := serverFlags{mend: true}
 	work := &workloadFlags{}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -46,14 +47,14 @@ func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (
 	})
 	for name, value := range set {
 		if fs.Lookup(name) == nil {
-			return sim.Config{}, nil, usagef("there is no flag --%s", name)
+			return blis.Config{}, nil, usagef("there is no flag --%s", name)
 		}
 		if err := fs.Set(name, value); err != nil {
 			errs = append(errs, usageError{err})
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return sim.Config{}, nil, err
+		return blis.Config{}, nil, err
 	}
 	if work.trace == base.trace && work.recorded == base.recorded && work.spec == base.spec {
 		work.prepared, work.rows, work.parsed, work.recording = base.prepared, base.rows, base.parsed, base.recording
@@ -63,12 +64,12 @@ func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (
 }
 
 // simulate runs one simulation of several.
-func simulate(cfg sim.Config, work *workloadFlags) (*sim.Report, error) {
+func simulate(cfg blis.Config, work *workloadFlags) (*sim.Report, error) {
 	src, err := work.source(cfg.Seed, 0)
 	if err != nil {
 		return nil, err
 	}
-	rep, err := sim.Run(cfg, src)
+	rep, err := blis.Run(cfg, src)
 	if err != nil && rep == nil {
 		return nil, fmt.Errorf("%w", err)
 	}

@@ -6,8 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/cmd/uma-sim/internal/explore"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/explore"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 func newPlan() *cobra.Command {
@@ -55,7 +56,7 @@ The step time describes the machine: --cost-model (measured by uma-serve), --bet
 			}
 		}
 		n := len(grid.Contexts) * len(grid.Slots) * len(grid.Policies)
-		out, err := explore.Plan(base, grid, target, func(cfg sim.Config) (*sim.Report, error) {
+		out, err := explore.Plan(base, grid, target, func(cfg blis.Config) (*sim.Report, error) {
 			return simulate(cfg, &work)
 		}, progress(c.ErrOrStderr(), n, "plan"))
 		if err != nil {

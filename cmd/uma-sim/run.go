@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -70,7 +71,7 @@ With a --horizon it continues to the horizon, as BLIS does, and prints a warning
 }
 
 // simulate runs and writes everything that was asked for.
-func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.Source) error {
+func (o *outputFlags) simulate(c *cobra.Command, cfg blis.Config, src workload.Source) error {
 	if o.aggregate {
 		if o.metrics != "" || o.results != "" || o.trace != "" || o.json && cfg.RecordSteps {
 			return usagef("--aggregate records no requests and steps; it excludes --metrics-path, --results-path, " +
@@ -90,7 +91,7 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.So
 		defer f.Close()
 		w := bufio.NewWriter(f)
 		defer w.Flush()
-		sc := sim.SchedConfig(&cfg)
+		sc := sim.SchedConfig(&cfg.Config)
 		w.Write(sched.AppendConfig(nil, &sc))
 		var buf []byte
 		opt.Planned = func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
@@ -103,7 +104,7 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.So
 		return err
 	}
 	began := time.Now()
-	rep, runErr := sim.RunModel(cfg, model, src, opt)
+	rep, runErr := sim.RunModel(cfg.Server(), model, src, opt)
 	if rep == nil {
 		return runErr
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
+	"github.com/uma-serve/uma-serve/sim/blis/gpu"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -24,10 +25,10 @@ type serverFlags struct {
 	model  string
 	vllm   string
 	cost   string
-	busy   []string   // --busy
-	flags  sim.Config // the flags' values; only those that were given override --config
-	mend   bool       // --no-overlap defaults to true: what is planned must be possible
-	target bool       // --itl-target-ms is the verb's own
+	busy   []string    // --busy
+	flags  blis.Config // the flags' values; only those that were given override --config
+	mend   bool        // --no-overlap defaults to true: what is planned must be possible
+	target bool        // --itl-target-ms is the verb's own
 	warn   func(format string, args ...any)
 }
 
@@ -44,7 +45,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	f.warnTo(io.Discard)
 
-	f.flags = sim.DefaultConfig()
+	f.flags = blis.DefaultConfig()
 	f.flags.NoOverlap = f.mend
 	c := &f.flags
 	fs.StringVar(&f.config, "config", "", "configuration `FILE` (JSON); flags override it")
@@ -65,7 +66,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.KVPartTokens, "kv-part-tokens", c.KVPartTokens,
 		"uma: tokens per copy; two copies fit between two steps")
 	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "model of the host tier: "+
-		strings.Join(sim.TierModels, ", "))
+		strings.Join(blis.TierModels, ", "))
 	fs.Float64Var(&c.OffloadThreshold, "kv-offload-threshold", c.OffloadThreshold,
 		"fraction of device blocks in use above which free ones move to the host")
 	fs.Float64Var(&c.TransferBandwidth, "kv-transfer-bandwidth", c.TransferBandwidth,
@@ -112,7 +113,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
 	fs.StringVar(&c.Engine, "engine", "",
 		"uma: fake = run each batch on uma-serve's test engine, which tracks every KV cell (slower)")
-	fs.StringVar(&c.LatencyModel, "latency-model", "", "source of step times: "+strings.Join(sim.LatencyModels, ", "))
+	fs.StringVar(&c.LatencyModel, "latency-model", "", "source of step times: "+strings.Join(blis.LatencyModels, ", "))
 	fs.Float64SliceVar(&c.Alpha, "alpha-coeffs", nil,
 		"microseconds outside the engine: before the queue, per prompt token, per output token")
 	fs.Float64SliceVar(&c.Beta, "beta-coeffs", nil, "microseconds of a step: fixed, per prompt token, per decode token")
@@ -162,7 +163,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 
 // server builds the configuration: defaults, then --config or the recording that is the workload (nil: none), then
 // flags, then what follows from the model.
-func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
+func (f *serverFlags) server(work *workloadFlags) (blis.Config, error) {
 	for _, text := range f.busy {
 		b, err := sim.ParseBusy(text)
 		if err != nil {
@@ -181,7 +182,7 @@ func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
 		if err != nil {
 			return c, err
 		}
-		file, unknown, err := sim.ReadConfig(data, filepath.Dir(f.config))
+		file, unknown, err := blis.ReadConfig(data, filepath.Dir(f.config))
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", f.config, err)
 		}
@@ -211,7 +212,7 @@ func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
 }
 
 // costs reads --cost-model, and takes from a recording what neither that nor a flag says.
-func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
+func (f *serverFlags) costs(c *blis.Config, work *workloadFlags) error {
 	var fitted *latency.Fitted
 	switch {
 	case f.cost != "":
@@ -256,7 +257,7 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 }
 
 // override copies the flags that were given over a configuration file.
-func (f *serverFlags) override(c *sim.Config) error {
+func (f *serverFlags) override(c *blis.Config) error {
 	flags, err := json.Marshal(f.flags)
 	if err != nil {
 		return err
@@ -319,7 +320,7 @@ var keyOf = func() map[string]string {
 }()
 
 // chooseModel fills in what a model's name or shape decides.
-func (f *serverFlags) chooseModel(c *sim.Config) error {
+func (f *serverFlags) chooseModel(c *blis.Config) error {
 	if f.config == "" && (f.fs.Changed("alpha-coeffs") != f.fs.Changed("beta-coeffs")) && c.LatencyModel == "" &&
 		f.fs.Changed("alpha-coeffs") {
 		return usagef("--alpha-coeffs needs --beta-coeffs, which gives the time of a step")
@@ -345,7 +346,7 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 	}
 	sized := f.fs.Changed("total-kv-blocks") || f.config != "" || c.Base != nil
 	if c.LatencyModel == "blackbox" && f.model != "" && len(c.Beta) == 0 {
-		fit, err := latency.FindFit(f.model, c.GPU, c.TP, f.vllm)
+		fit, err := gpu.FindFit(f.model, c.GPU, c.TP, f.vllm)
 		if err != nil {
 			return err
 		}
@@ -362,19 +363,19 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 		if err != nil {
 			return err
 		}
-		gpu, err := c.Hardware()
+		card, err := c.Hardware()
 		if err != nil {
 			return err
 		}
 		if !sized {
-			n, err := latency.KVBlocks(shape, gpu, c.TP, c.MemoryShare, c.BlockTokens)
+			n, err := gpu.KVBlocks(shape, card, c.TP, c.MemoryShare, c.BlockTokens)
 			if err != nil {
 				return err // BLIS continues with a million blocks that do not exist
 			}
 			c.KVBlocks, sized = n, true
 		}
 		if !f.fs.Changed("max-model-len") {
-			c.MaxModelLen = latency.MaxModelLen(shape, c.KVBlocks, c.BlockTokens)
+			c.MaxModelLen = gpu.MaxModelLen(shape, c.KVBlocks, c.BlockTokens)
 		}
 	}
 	if !sized {

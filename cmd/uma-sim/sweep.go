@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/cmd/uma-sim/internal/explore"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/explore"
 )
 
 func newSweep() *cobra.Command {
