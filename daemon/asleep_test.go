@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -49,7 +50,7 @@ func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := FileFacts(c, path)
+	got, err := report.FileFacts(c, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 		got.Infill != nil {
 		t.Errorf("%+v", got)
 	}
-	if _, err := FileFacts(c, path+".none"); err == nil {
+	if _, err := report.FileFacts(c, path+".none"); err == nil {
 		t.Error("a file that is not there")
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -282,18 +284,7 @@ func (b backend) Facts() *api.Facts {
 	if m == nil {
 		return nil
 	}
-	f := &api.Facts{
-		Model: *m.describe(), File: m.file(), Context: m.caps.ContextTokens, Infill: m.infillers,
-		GPU:      m.caps.Device != runtime.DeviceCPU,
-		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
-	}
-	if m.template != nil {
-		f.Template = m.templateText
-	}
-	f.BOS, f.EOS = m.specials()
-	f.AddsBOS = m.addsBOS()
-	f.EOG = m.facts.EOG
-	return f
+	return report.LoadedFacts(b.cfg, m, b.file())
 }
 
 func (b backend) Info() wire.Info     { return b.info() }
@@ -302,7 +293,7 @@ func (b backend) Health() wire.Health { return b.health() }
 // Model returns the model's name in answers; "" while it loads, unless a front has named it.
 func (b backend) Model() string {
 	if m := b.model.Load(); m != nil {
-		return m.info.Name
+		return m.Info.Name
 	}
 	if e := b.parts.engine; e != nil && !e.start.FileName {
 		return e.start.Model
@@ -342,13 +333,13 @@ func (b backend) Models() []wire.ServedModel {
 		return []wire.ServedModel{}
 	}
 	return []wire.ServedModel{{
-		ID: m.info.Name, Object: "model", Created: b.start.Unix(), OwnedBy: "uma-serve",
-		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.info}, Context: m.caps.ContextTokens}).Meta(),
+		ID: m.Info.Name, Object: "model", Created: b.start.Unix(), OwnedBy: "uma-serve",
+		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Caps.ContextTokens}).Meta(),
 	}}
 }
 
 // ready returns the loaded model, which it waits for.
-func (b backend) ready(ctx context.Context) (*model, error) {
+func (b backend) ready(ctx context.Context) (*prepare.Model, error) {
 	if err := b.Await(ctx); err != nil {
 		return nil, err
 	}
@@ -360,15 +351,11 @@ func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, erro
 	if err != nil {
 		return nil, err
 	}
-	p, e := m.readPrompt(b.Owner(ctx), r)
+	text, tokens, e := m.Render(b.Owner(ctx), r)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}
-	var text strings.Builder
-	for part := range m.markers.split(m.markers.restore(p.text)) {
-		text.WriteString(part)
-	}
-	return &api.Prompt{Text: text.String(), Tokens: p.tokens}, nil
+	return &api.Prompt{Text: text, Tokens: tokens}, nil
 }
 
 func (b backend) Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error) {
@@ -376,7 +363,7 @@ func (b backend) Tokenize(ctx context.Context, text string, special, markers boo
 	if err != nil {
 		return nil, err
 	}
-	tokens, terr := m.vocab.Tokenize(nil, text, special, markers)
+	tokens, terr := m.Vocab.Tokenize(nil, text, special, markers)
 	if terr != nil {
 		return nil, api.Refuse(terr.Error())
 	}
@@ -390,12 +377,12 @@ func (b backend) Detokenize(tokens []int32) (text []byte, err error) {
 	}
 	for _, t := range tokens {
 		switch {
-		case t < 0 || int(t) >= m.vocab.Size():
-			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.vocab.Size()))
-		case m.vocab.IsControl(runtime.Token(t)):
-			text = append(text, m.vocab.Text(t)...)
+		case t < 0 || int(t) >= m.Vocab.Size():
+			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.Vocab.Size()))
+		case m.Vocab.IsControl(runtime.Token(t)):
+			text = append(text, m.Vocab.Text(t)...)
 		default:
-			text = append(text, m.vocab.Piece(t)...)
+			text = append(text, m.Vocab.Piece(t)...)
 		}
 	}
 	return text, nil

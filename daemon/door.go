@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -119,7 +120,7 @@ func (d *Door) Admits(peer ipc.Peer) bool {
 }
 
 // Dump appends metrics, a JSON document, to --metrics-file as a line, or writes them to the log.
-func (d *Door) Dump(doc []byte) { dumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log) }
+func (d *Door) Dump(doc []byte) { report.DumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log) }
 
 // Info returns the front's own info report.
 func (d *Door) Info() wire.Info { return d.s.info() }

@@ -20,6 +20,12 @@ func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
 }
 
+// Embed takes a request for embeddings in, or refuses it.
+func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
+		embed: &embedding{w: w}}, nil)
+}
+
 // Line is a prompt of the newline protocol. Intake makes it a user's message if the model has a chat template, else raw
 // text. The answer streams back as plain bytes.
 func (s *Server) Line(c *ipc.Conn, prompt string) {

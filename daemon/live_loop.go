@@ -73,7 +73,7 @@ func (l *loop) fillSnapshot(s *liveSnapshot, now time.Time) {
 			reason:  reason,
 			arrived: r.arrived.Sub(l.epoch), ttft: r.timings().TTFT, target: target, prompt: r.Prompt,
 			computed: r.Computed(),
-			cached:   r.cached, generated: r.Generated(), think: r.ctl.ThinkTokens(), gaps: r.gaps, paused: r.paused,
+			cached:   r.cached, generated: r.Generated(), think: r.Phases.ThinkTokens(), gaps: r.gaps, paused: r.paused,
 		})
 		r.gaps = gapSum{}
 	}

@@ -196,7 +196,7 @@ func (sm *sampling) addStreams(state *wire.LiveState, who viewer) {
 			continue
 		}
 		st := wire.LiveStream{
-			Number: r.number, Request: r.wireID, UID: r.owner, Class: className(r.class), State: r.state,
+			Number: r.number, Request: r.wireID, UID: r.owner, Class: r.class.String(), State: r.state,
 			Reason:    r.reason.String(),
 			ArrivedMs: wire.Ms(r.arrived), TTFTMs: wire.Ms(r.ttft), Prompt: r.prompt, Computed: r.computed,
 			Cached: r.cached,
