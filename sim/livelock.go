@@ -18,7 +18,7 @@ func (s *Stuck) Error() string {
 		return fmt.Sprintf("livelock at %d us (step %d): %s with %d prompt tokens needs %d KV blocks to get on and "+
 			"the cache has %d, "+
 			"so it preempts itself again and again; %d requests wait behind it. Give the cache more blocks "+
-			"(--total-kv-blocks) or bound requests (--max-model-len)",
+			"(total_kv_blocks) or bound requests (max_model_len)",
 			s.ClockUs, s.Step, s.Request, s.Input, s.NeedBlocks, s.AllBlocks, s.Waiting)
 	}
 	return fmt.Sprintf("livelock at %d us (step %d): nothing has moved since %s, with %d prompt tokens and %d tokens "+

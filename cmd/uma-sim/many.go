@@ -1,14 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/mattn/go-isatty"
 	"github.com/schollz/progressbar/v3"
-	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
@@ -23,44 +21,6 @@ func progress(stderr io.Writer, n int, what string) func() {
 	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
 		progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
 	return func() { _ = bar.Add(1) }
-}
-
-// question is a command line's server and workload with some flags set anew; base has read the workload's file.
-func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (blis.Config, *workloadFlags, error) {
-	server := serverFlags{mend: true}
-	work := &workloadFlags{}
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	server.register(fs)
-	work.register(fs)
-	var errs []error
-	from.Visit(func(f *pflag.Flag) {
-		to := fs.Lookup(f.Name)
-		if to == nil {
-			return // the verb's own
-		}
-		if s, ok := f.Value.(pflag.SliceValue); ok {
-			errs = append(errs, to.Value.(pflag.SliceValue).Replace(s.GetSlice()))
-			to.Changed = true
-			return
-		}
-		errs = append(errs, fs.Set(f.Name, f.Value.String()))
-	})
-	for name, value := range set {
-		if fs.Lookup(name) == nil {
-			return blis.Config{}, nil, usagef("there is no flag --%s", name)
-		}
-		if err := fs.Set(name, value); err != nil {
-			errs = append(errs, usageError{err})
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return blis.Config{}, nil, err
-	}
-	if work.trace == base.trace && work.recorded == base.recorded && work.spec == base.spec {
-		work.prepared, work.rows, work.parsed, work.recording = base.prepared, base.rows, base.parsed, base.recording
-	}
-	cfg, err := server.server(work)
-	return cfg, work, err
 }
 
 // simulate runs one simulation of several.

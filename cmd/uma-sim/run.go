@@ -37,31 +37,31 @@ func (o *outputFlags) register(c *cobra.Command) {
 }
 
 func newRun() *cobra.Command {
-	var server serverFlags
-	var work workloadFlags
+	var in inputs
 	var out outputFlags
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Simulate one configuration on one workload",
 		Long: `Simulate one configuration on one workload and print the results.
 
-  uma-sim run --config server.json --trace requests.csv --json
-  uma-sim run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --workload chatbot --rate 8 --num-requests 2000
-  uma-sim run --cost-model cost.json --batch-formation uma --parallel 8 --uma-trace recorded.txt
+  uma-sim run --server server.json --workload requests.csv --json
+  uma-sim run --set model=meta-llama/llama-3.1-8b-instruct --set gpu=H100 --workload chatbot --set rate=8
+  uma-sim run --server server.json --workload recorded.txt --set policy=meridian
 
 A simulation that makes no more progress stops with an error that names the request and the numbers (exit status 4).
-With a --horizon it continues to the horizon, as BLIS does, and prints a warning.`,
+With a horizon it continues to the horizon, as BLIS does, and prints a warning.`,
 	}
-	server.register(c.Flags())
-	work.register(c.Flags())
+	in.register(c.Flags())
 	out.register(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		server.warnTo(c.ErrOrStderr())
-		cfg, err := server.server(&work)
+		if err := in.load(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		cfg, err := in.server.server(&in.work)
 		if err != nil {
 			return err
 		}
-		src, err := work.source(cfg.Seed, 0)
+		src, err := in.work.source(cfg.Seed, 0)
 		if err != nil {
 			return err
 		}
@@ -75,14 +75,14 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg blis.Config, src workload.S
 	if o.aggregate {
 		if o.metrics != "" || o.results != "" || o.trace != "" || o.json && cfg.RecordSteps {
 			return usagef("--aggregate records no requests and steps; it excludes --metrics-path, --results-path, " +
-				"--trace-output and --record-steps")
+				"--trace-output and record_steps")
 		}
 		cfg.Collect = sim.Aggregate
 	}
 	opt := sim.Options{}
 	if o.plans != "" {
 		if cfg.BatchFormation != "uma" {
-			return usagef("--plan-output needs --batch-formation uma")
+			return usagef("--plan-output needs batch_formation uma")
 		}
 		f, err := os.Create(o.plans)
 		if err != nil {

@@ -150,7 +150,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
-		"--steps and run --uma-trace")
+		"--steps and run --workload")
 	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
 		"(default: to the log)")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+

@@ -215,7 +215,7 @@ func (c *Config) Latency() (latency.Model, error) {
 func (c *Config) Shape() (gpu.Shape, error) {
 	if c.HFConfigFile == "" {
 		return gpu.Shape{}, fmt.Errorf(
-			"latency model %s needs the model's config.json (hf_config_file, --model-config)", c.LatencyModel)
+			"latency model %s needs the model's config.json (hf_config_file)", c.LatencyModel)
 	}
 	data, err := c.read(c.HFConfigFile)
 	if err != nil {

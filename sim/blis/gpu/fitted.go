@@ -111,7 +111,7 @@ func NewTrainedRoofline(alphas, betas []float64, s Shape, g GPU, tp int, sums Al
 	}
 	if tp > 1 && betas[3] > 0 && sums == (AllReduce{}) {
 		return nil, fmt.Errorf("trained-roofline: beta_coeffs[3] = %v weighs the all-reduce of tp = %d GPUs, and its "+
-			"cost is not given: set roofline_all_reduce_gbs (--roofline-all-reduce-gbs), the bandwidth between them",
+			"cost is not given: set roofline_all_reduce_gbs, the bandwidth between them",
 			betas[3], tp)
 	}
 	return &TrainedRoofline{a, [7]float64(betas[:7]), s, float64(tp), g.TFlopsPeak * 1e12, g.BwPeakTBs * 1e12,
