@@ -270,7 +270,8 @@ func TestMistakes(t *testing.T) {
 		{with("replay"), exitUsage, "--trace-data is missing"},
 		{[]string{"fit"}, exitUsage, "--uma-trace is missing"},
 		{with("run", "--set", "total_kv_blocks=4", "--set", "prompt_tokens=30", "--set",
-			"prompt_tokens_stdev=0", "--set", "output_tokens=100", "--set", "output_tokens_stdev=0"), exitLivelock, "livelock"},
+			"prompt_tokens_stdev=0", "--set", "output_tokens=100", "--set", "output_tokens_stdev=0"),
+			exitLivelock, "livelock"},
 		{with("cluster", "--routing", "nope"), exitError, "round-robin"},
 	} {
 		status, out, errs := run(t, c.args...)
