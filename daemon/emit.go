@@ -113,6 +113,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 // close sends r's last frame and forgets r, unless the frame must wait for the client.
 func (l *loop) close(r *request, last []byte) {
 	l.send(r, last)
+	r.constraint.Close()
 	r.finished = true
 	l.state.requests.Add(-1)
 	if len(r.pending) == 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/grammar"
@@ -50,7 +51,7 @@ type Server struct {
 	room      *waitroom
 	sessions  sessions
 	leftOut   leftOut
-	forms     *forms
+	grammars  *constrain.Cache
 	http      *http.Server
 	access    *access
 	live      live
@@ -77,10 +78,6 @@ type Server struct {
 type job struct {
 	r *request
 	w *wire.Request
-
-	parked time.Time   // time at which it was last parked for a build
-	wait   formWait    // all of its waits together
-	built  []*compiled // results of the builds that it waited for
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
@@ -135,8 +132,9 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		signals: make(chan os.Signal, 2),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
 	}
-	s.forms = newForms(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
-		return grammarVocabulary(s.model.Load()) // no form is compiled before the model is loaded
+	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
+		m := s.model.Load() // no grammar is compiled before the model is loaded
+		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
 	}), s.unpark)
 	if s.parts.handler == nil {
 		s.parts.handler = s
@@ -374,7 +372,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
-	s.refuseJobs(s.forms.close(), shuttingDown())
+	s.refuseJobs(s.closeGrammars(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.durable())
@@ -404,7 +402,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
 	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
-	s.forms.wait() // the builders read the vocabulary
+	s.grammars.Wait() // the builders read the vocabulary
 	s.close(eng)
 	s.log.Info("stopped")
 	return failed
