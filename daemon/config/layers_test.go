@@ -228,9 +228,9 @@ func TestTelemetryTable(t *testing.T) {
 // TestGone: an option of an earlier version is an error on the command line that says what replaces it, and a warning
 // in the file and the environment, so that old files start.
 func TestGone(t *testing.T) {
-	fs, c, _ := NewFlagSet()
+	fs, _, _ := NewFlagSet()
 	for name := range gone {
-		if name != "fabric_ttl" && name != "kv_block_tokens" && isMeridianKey(name) || fs.Lookup(name) != nil {
+		if isMeridianKey(name) || fs.Lookup(name) != nil {
 			t.Errorf("%s is an option", name)
 		}
 	}
@@ -247,7 +247,7 @@ func TestGone(t *testing.T) {
 	}
 	file := write(t, "stall-timeout = \"1m\"\nparallel = 3\n[telemetry]\nsample = 0.5\n[meridian.disagg]\n"+
 		"fabric_ttl = \"1h\"\n[models.a]\nmodel = \"a.gguf\"\nfixed_threads = true\n")
-	c, err = load(t, []string{"--config", file}, []string{"UMA_STEP_TIMEOUT=3s"})
+	c, err := load(t, []string{"--config", file}, []string{"UMA_STEP_TIMEOUT=3s"})
 	if err != nil {
 		t.Fatal(err)
 	}
