@@ -216,8 +216,11 @@ func (m *Model) setThinking(out *Spec, w *wire.Request, held Held) *wire.Error {
 func (m *Model) setChat(out *Spec, w *wire.Request, p *prompt) {
 	out.Chat = true
 	out.messages, out.render = w.Messages, p.render
-	if m.cfg.SharePrefixes == "system" || m.cfg.ContextShift {
+	if m.cfg.SharePrefixes == "system" || m.cfg.ContextShift || m.Caps.Seals {
 		out.Keep = m.systemTokens(out, p.tokens)
+	}
+	if i, found := slices.BinarySearch(out.Seals, out.Keep); m.Caps.Seals && !found && out.Keep > 0 {
+		out.Seals = slices.Insert(out.Seals, i, out.Keep)
 	}
 	if m.cfg.SharePrefixes == "system" {
 		out.Shareable = out.Keep
