@@ -196,7 +196,7 @@ func (l *loop) resume(c *ipc.Conn) {
 	}
 }
 
-// sweepStalled closes the connections of clients that have read nothing for --stall-timeout.
+// sweepStalled closes the connections of clients that have read nothing for Config.StallTimeout.
 func (l *loop) sweepStalled(now time.Time) {
 	l.sweepTracked(now)
 	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.lastSweep) < time.Second {
