@@ -21,7 +21,7 @@ uint64_t uma_repacked_bytes(const struct llama_model * model) {
         ggml_backend_buffer_type_t buft   = ggml_backend_buffer_get_type(t->buffer);
         ggml_backend_dev_t         device = ggml_backend_buft_get_device(buft);
         if (device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU && !ggml_backend_buft_is_host(buft)) {
-            n += ggml_backend_buft_get_alloc_size(ggml_backend_buffer_get_type(t->buffer), t);
+            n += ggml_backend_buft_get_alloc_size(buft, t);
         }
     }
     return n;
