@@ -28,7 +28,8 @@ type Server struct {
 // post sends body as JSON to path and reads the answer into out.
 func (s *Server) post(ctx context.Context, path string, body, out any) error {
 	s.once.Do(func() {
-		s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64,
+		// llama-server ends a connection after a number of requests, sometimes with one on its way.
+		s.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
 			}}}
