@@ -48,8 +48,8 @@ func (p Processor) rows(typ string, stack bool) uint64 {
 	return 0
 }
 
-// amx are the formats of ggml's products in tiles: a row is a multiple of align elements, and for each block of them the
-// copy has more bytes than the file (get_row_size of ggml's amx/mmq.cpp).
+// amx are the formats of ggml's products in tiles: a row is a multiple of align elements, and for each block of them
+// the copy has more bytes than the file (get_row_size of ggml's amx/mmq.cpp).
 var amx = map[string]struct{ align, block, more uint64 }{
 	"F16": {align: 16}, "Q4_0": {32, 32, 0}, "Q4_1": {32, 32, 0}, "Q8_0": {32, 32, 4}, "Q4_K": {256, 256, 4},
 	"Q5_K": {256, 256, 4}, "Q6_K": {align: 256}, "IQ4_XS": {256, 256, 2},
