@@ -60,17 +60,15 @@
 //
 //	why.go, kv_report.go, status.go   why, kv, info and health (stallAfter: when health says "stalled")
 //	kv_command.go, drop.go            kv drop, pin, unpin, save
-//	live.go           live views; live_sample.go what one shows and of whose requests; live_loop.go, live_ring.go the
-//	                  loop's side
+//	live/             live views; live_loop.go has the loop's side
 //	dump.go           metrics on SIGUSR1, the loop's state after a broken invariant
 //	telemetry.go      what a trace says of a request
 //
 // HTTP:
 //
-//	http.go           which paths exist; those of an API are its package's Routes (daemon/api)
-//	access.go         which owner a TCP client is, and who may ask over TCP
-//	bounded.go        how long a header and a body may take
-//	backend.go        requests of HTTP handlers to the poller
+//	http/             which requests may ask, their limits, paths, and streams; api/ the APIs
+//	access/           which owner a TCP client is, and who may ask over TCP
+//	web.go            the Server as http/ uses it
 //
 // The process:
 //

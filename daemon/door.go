@@ -1,19 +1,14 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
-	"github.com/uma-serve/uma-serve/daemon/api/ollama"
-	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -23,25 +18,25 @@ import (
 // counters. It has no model.
 type Door struct {
 	s        *Server
-	httpDone <-chan struct{}
+	routes   http.Handler
 	pollDone chan error
 }
 
 // OpenDoor binds the sockets. r decides which process serves a connection; of the requests that the front answers
 // itself, h serves those of the framed protocol and routes those over HTTP.
 func OpenDoor(cfg *config.Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes http.Handler) (*Door, error) {
-	s, err := newServer(cfg, log, parts{handler: h, router: r, routes: routes})
+	s, err := newServer(cfg, log, parts{handler: h, router: r})
 	if err != nil {
 		return nil, err
 	}
-	return &Door{s: s}, nil
+	return &Door{s: s, routes: routes}, nil
 }
 
 // Start begins to serve. The channel receives the poller's error if the poller ends before Stop.
 func (d *Door) Start() <-chan error {
 	d.pollDone = make(chan error, 1)
 	go func() { d.pollDone <- d.s.poller.Run() }()
-	d.httpDone = d.s.serveHTTP()
+	d.s.web.Serve(d.s.poller.HTTP(), d.routes, nil)
 	return d.pollDone
 }
 
@@ -49,12 +44,7 @@ func (d *Door) Start() <-chan error {
 func (d *Door) Stop(flush time.Duration) {
 	d.s.poller.Stop(flush)
 	<-d.pollDone
-	ctx, cancel := context.WithTimeout(context.Background(), flush)
-	defer cancel()
-	if d.s.http.Shutdown(ctx) != nil {
-		d.s.http.Close()
-	}
-	<-d.httpDone
+	d.s.web.Stop(flush)
 	ipc.CloseAll(d.s.listeners)
 }
 
@@ -78,18 +68,18 @@ func (d *Door) StartOf(c *config.Config) (EngineStart, error) {
 	}
 	st := EngineStart{Config: options, Sources: sources, Socket: d.s.socket(), Listen: d.s.listen(),
 		Listeners: d.s.infoListeners(), Sandbox: c.Sandbox}
-	if d.s.access.keys != nil {
-		st.Keys = d.s.access.keys.Keys().Digests()
+	if d.s.access.Keys != nil {
+		st.Keys = d.s.access.Keys.Keys().Digests()
 	}
 	return st, nil
 }
 
 // Keys rereads the file of --api-keys if it has changed and returns the digests of its keys; nil without the option.
 func (d *Door) Keys() json.RawMessage {
-	if d.s.access.keys == nil {
+	if d.s.access.Keys == nil {
 		return nil
 	}
-	return d.s.access.keys.Keys().Digests()
+	return d.s.access.Keys.Keys().Digests()
 }
 
 // May reports whether the client of an HTTP request over TCP may ask at all, as the HTTP server would decide.
@@ -97,16 +87,16 @@ func (d *Door) May(r *http.Request, peer ipc.Peer) bool {
 	if !peer.TCP() {
 		return true
 	}
-	if d.s.access.guard.CheckHost(r, peer.Local.Addr()) != nil || d.s.access.guard.CheckOrigin(r) != nil {
+	if d.s.access.Guard.CheckHost(r, peer.Local.Addr()) != nil || d.s.access.Guard.CheckOrigin(r) != nil {
 		return false
 	}
-	_, refused := d.s.access.client(r, peer)
+	_, refused := d.s.access.Client(r, peer)
 	return refused == nil
 }
 
 // OwnerOf returns the uid of the user, or the number of the API key's owner, that sent an HTTP request.
 func (d *Door) OwnerOf(r *http.Request, peer ipc.Peer) uint32 {
-	if of, refused := d.s.access.client(r, peer); refused == nil {
+	if of, refused := d.s.access.Client(r, peer); refused == nil {
 		return of.UID
 	}
 	return peer.UID
@@ -115,7 +105,7 @@ func (d *Door) OwnerOf(r *http.Request, peer ipc.Peer) uint32 {
 // Admits reports whether --listen-mode lets the user of a client over TCP ask without an API key. It may look into the
 // user database.
 func (d *Door) Admits(peer ipc.Peer) bool {
-	return peer.TCP() && peer.Unknown == nil && d.s.access.allows(peer.UID)
+	return peer.TCP() && peer.Unknown == nil && d.s.access.Allows(peer.UID)
 }
 
 // Dump appends metrics, a JSON document, to --metrics-file as a line, or writes them to the log.
@@ -125,14 +115,14 @@ func (d *Door) Dump(doc []byte) { dumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log)
 func (d *Door) Info() wire.Info { return d.s.info() }
 
 // Owner returns the name of the API key owner with this number; "" if uid is a user's.
-func (d *Door) Owner(uid uint32) string { return d.s.access.ownerName(uid) }
+func (d *Door) Owner(uid uint32) string { return d.s.access.OwnerName(uid) }
 
 // Privileged reports whether a user may look at all requests and prefixes.
 func (d *Door) Privileged(uid uint32) bool { return d.s.cfg.Privileged(uid) }
 
 // Fail answers an HTTP request with an error in the form of the API that its path belongs to.
 func (d *Door) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
-	d.s.httpError(w, r, e)
+	d.s.web.Fail(w, r, e)
 }
 
 // Rejected counts a framed request that the front answers with e.
@@ -140,55 +130,11 @@ func (d *Door) Rejected(e *wire.Error) { d.s.metrics.Rejected(string(e.Code)) }
 
 // Scrape returns the front's own metrics in Prometheus's text format.
 func (d *Door) Scrape() []byte {
-	w := &keptResponse{header: http.Header{}}
+	w := &httpd.Kept{}
 	d.s.metrics.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
 		Header: http.Header{}})
-	return w.body
+	return w.Body
 }
-
-// Rendered returns the HTTP response with which an API reports e.
-func Rendered(form connstate.API, e *wire.Error) (status int, header http.Header, body []byte) {
-	w := &keptResponse{header: http.Header{}}
-	out := (&api.Server{}).NewWriter(w)
-	switch form {
-	case connstate.Anthropic:
-		anthropic.Fail(out, (*api.Error)(e))
-	case connstate.Ollama:
-		ollama.Fail(out, (*api.Error)(e))
-	default:
-		openai.Fail(out, (*api.Error)(e))
-	}
-	return w.status, w.header, w.body
-}
-
-// keptResponse is an http.ResponseWriter that stores the response.
-type keptResponse struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-func (w *keptResponse) Header() http.Header    { return w.header }
-func (w *keptResponse) WriteHeader(status int) { w.status = status }
-func (w *keptResponse) Write(b []byte) (int, error) {
-	w.body = append(w.body, b...)
-	return len(b), nil
-}
-
-// JSONText returns s as a JSON string.
-func JSONText(s string) []byte { return mustJSON(s) }
 
 // Health returns the front's own health report, which covers no model.
 func (d *Door) Health() wire.Health { return d.s.health() }
-
-// OllamaVersion is the version of ollama whose API is served.
-const OllamaVersion = ollama.APIVersion
-
-// Greet answers GET / of ollama's clients; next answers the others.
-func Greet(next http.HandlerFunc) http.HandlerFunc { return ollama.Greet(next) }
-
-// EventOf returns err as the error event that a client gets.
-func EventOf(err error) *wire.Error {
-	e := wire.Error(*api.AsError(err))
-	return &e
-}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -195,7 +196,7 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 		why := string(m.Body)
 		e.why.Store(&why)
 		s.log.Debug("unloading: connections go back to the front", "why", why)
-		s.live.end(s)
+		s.live.End()
 		s.poller.ReturnIdle()
 	case LinkNames:
 		var names []string
@@ -250,14 +251,14 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	case ipc.Own(r.Context()):
 		return false
 	case s.parts.router != nil:
-		return !FrontServes(r.Method, r.URL)
+		return !httpd.FrontServes(r.Method, r.URL)
 	case e == nil || !ipc.FromFront(r.Context()):
 		return false
 	}
-	if FrontServes(r.Method, r.URL) {
+	if httpd.FrontServes(r.Method, r.URL) {
 		return true
 	}
-	name, _, _ := ModelOf(r.URL, body)
+	name, _, _ := httpd.ModelOf(r.URL, body)
 	return !e.mine(name)
 }
 
@@ -327,20 +328,3 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	}()
 	return func() { t.Stop(); close(done) }
 }
-
-// asking tells the front, when the head of an answer is written, whether a stream follows.
-type asking struct {
-	http.ResponseWriter
-	stream func(mediaType string)
-}
-
-func (a *asking) WriteHeader(status int) {
-	a.stream(a.Header().Get("Content-Type"))
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets http.ResponseController find the methods of the underlying writer.
-func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// Flush serves handlers that use the writer as an http.Flusher.
-func (a *asking) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }

@@ -159,7 +159,7 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 			rep := l.why(why, uid, now)
 			s.whyCompiling(rep, why, uid, now)
 			for i := range rep.Requests {
-				rep.Requests[i].Owner = s.access.ownerName(rep.Requests[i].UID)
+				rep.Requests[i].Owner = s.access.OwnerName(rep.Requests[i].UID)
 			}
 			return wire.AppendWhy(nil, id, rep)
 		}})
@@ -170,7 +170,7 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 			if kv.Op == wire.KVShow {
 				rep := l.kvReport(kv.Tree, uid, now)
 				for i := range rep.Entries {
-					rep.Entries[i].Owner = s.access.ownerName(rep.Entries[i].UID)
+					rep.Entries[i].Owner = s.access.OwnerName(rep.Entries[i].UID)
 				}
 				return wire.AppendKV(nil, id, rep)
 			}

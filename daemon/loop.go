@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -46,7 +47,7 @@ type loop struct {
 	tags      *meridian.Tags // nil: the model does not mark its thinking
 	core      *core.Core
 	m         *metrics.Metrics
-	live      *live
+	live      *live.Views
 	mail      *mailbox
 	rec       *recorder // nil without --trace
 	saved     *calibration

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -81,7 +82,7 @@ type request struct {
 	opened       time.Time // the opening tag of its thought, or its first token
 	thought      time.Time // the closing tag of its thought
 	answered     time.Time // first visible token
-	gaps         gapSum    // since the last live sample
+	gaps         live.Gaps // since the last live sample
 
 	// Set by the first start.
 	cached int            // prompt tokens found in the cache

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,8 +15,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/access"
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -48,9 +50,9 @@ type Server struct {
 	sessions  sessions
 	leftOut   leftOut
 	forms     *forms
-	http      *http.Server
-	access    *access
-	live      live
+	web       *httpd.Server
+	access    *access.Gate
+	live      *live.Views
 	meter     powerSource // nil in a front
 
 	model atomic.Pointer[model] // nil while the model loads
@@ -63,7 +65,6 @@ type Server struct {
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening
 	draining atomic.Bool
-	bodies   bodyBudget
 
 	parts   parts
 	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
@@ -100,10 +101,9 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 // parts has the differences between a single-process daemon, a front and an engine process behind one. Zero fields have
 // the defaults of a single process.
 type parts struct {
-	handler ipc.Handler  // nil: the Server
-	router  ipc.Router   // of a front
-	routes  http.Handler // nil: those of a Server with a model
-	engine  *engine      // of an engine process
+	handler ipc.Handler // nil: the Server
+	router  ipc.Router  // of a front
+	engine  *engine     // of an engine process
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
@@ -135,9 +135,15 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	if s.parts.handler == nil {
 		s.parts.handler = s
 	}
-	if s.access, err = newAccess(cfg, log, p.engine); err != nil {
+	s.live = live.New(liveSource{s}, s.metrics)
+	keys, err := s.keyring()
+	if err != nil {
 		return nil, err
 	}
+	if s.access, err = access.New(cfg, keys); err != nil {
+		return nil, err
+	}
+	s.web = &httpd.Server{Config: cfg, Log: log, Metrics: s.metrics, Access: s.access, Elsewhere: s.elsewhere}
 	if p.engine == nil {
 		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.SocketPath(), Mode: mode, Group: cfg.SocketGroup,
 			TCP: addrs})
@@ -145,7 +151,8 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 			return nil, err
 		}
 	}
-	if err = s.checkListeners(); err == nil && p.engine == nil && p.router == nil { // a front checks each model's
+	err = s.access.CheckListeners(s.listeners, cfg, log)
+	if err == nil && p.engine == nil && p.router == nil { // a front checks each model's
 		err = cfg.CheckHere()
 	}
 	if err != nil {
@@ -160,7 +167,7 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	if p.engine != nil {
 		p.engine.limit(&limits, s)
 	}
-	if s.access.keys != nil {
+	if s.access.Keys != nil {
 		limits.MaxUID = apikeys.FirstID - 1
 	}
 	if s.poller, err = ipc.New(limits, s.listeners, s.parts.handler); err != nil {
@@ -180,6 +187,17 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		s.warnOfDescriptors()
 	}
 	return s, nil
+}
+
+// keyring returns the keys of --api-keys; nil without the option. An engine process has what its front has read.
+func (s *Server) keyring() (access.Keyring, error) {
+	switch e := s.parts.engine; {
+	case e == nil:
+		return access.OpenKeys(s.cfg, s.log)
+	case e.start.Keys != nil:
+		return &e.keys, nil
+	}
+	return nil, nil
 }
 
 // bindMetrics connects the metrics to counters of other packages, and declares label values.
@@ -224,7 +242,7 @@ func (s *Server) bindMetrics() {
 	for _, r := range threads.Reasons() {
 		s.metrics.ThreadChanges.Declare(r.String())
 	}
-	s.metrics.HTTPRefused.Declare(refusedHost, refusedOrigin, refusedUser, refusedKey)
+	s.metrics.HTTPRefused.Declare(access.RefusedHost, access.RefusedOrigin, access.RefusedUser, access.RefusedKey)
 	s.metrics.Refusals.Declare(refusedShare)
 	s.metrics.ToolCalls.Declare("derived")
 	for i := range toolcall.Forms {
@@ -296,18 +314,13 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	pollerDone := make(chan error, 1)
 	go func() { pollerDone <- s.poller.Run() }()
-	httpDone := s.serveHTTP()
+	s.web.Serve(s.poller.HTTP(), httpd.Handler(s.web.Routes(web{s}, s.live)), s.live.End)
 	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
 		s.poller.Stop(flush) // sends the contents of the send rings
 		<-pollerDone
-		ctx, cancel := context.WithTimeout(context.Background(), flush) // for HTTP responses
-		if s.http.Shutdown(ctx) != nil {
-			s.http.Close()
-		}
-		cancel()
-		<-httpDone
+		s.web.Stop(flush)
 		ipc.CloseAll(s.listeners)
 	}()
 
@@ -469,7 +482,7 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 		eng, err := s.openModel(loading, open, &quit)
 		ready <- loaded{eng, err}
 	}()
-	tell := time.NewTicker(tellLoadEvery)
+	tell := time.NewTicker(httpd.TellLoadEvery)
 	defer tell.Stop()
 wait:
 	for {
@@ -571,7 +584,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
-	l.live = &s.live
+	l.live = s.live
 	l.draft = s.draft
 	l.openProcessors(&s.parts)
 	if l.tel, err = s.startTelemetry(m.info.Name); err != nil {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	goruntime "runtime"
@@ -145,13 +146,13 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 	for _, ln := range s.listeners {
 		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
 		if tcp := ln.TCP(); tcp.IsValid() {
-			byUser := ln.Users() == nil && s.access.mode&0o222 != 0 &&
+			byUser := ln.Users() == nil && s.access.Mode&0o222 != 0 &&
 				(tcp.Addr().IsLoopback() || tcp.Addr().IsUnspecified())
-			in.Mode = fmt.Sprintf("%04o", s.access.mode)
+			in.Mode = fmt.Sprintf("%04o", s.access.Mode)
 			switch {
-			case byUser && s.access.keys != nil:
+			case byUser && s.access.Keys != nil:
 				in.Users = "uid, key"
-			case s.access.keys != nil:
+			case s.access.Keys != nil:
 				in.Users = "key"
 			}
 		}
@@ -177,6 +178,15 @@ func (s *Server) memory() (m wire.InfoMemory) {
 	m.GoHeap = int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
 	m.RSS = hostmem.Resident()
 	return m
+}
+
+// mustJSON returns v, a struct of numbers and strings, as JSON.
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("daemon: status: " + err.Error())
+	}
+	return b
 }
 
 func openDescriptors() int {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -48,8 +49,8 @@ func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = withBody(r, body)
-	name, _, _ := daemon.ModelOf(r.URL, body)
-	if daemon.NeedsModel(r.Method, r.URL.Path) {
+	name, _, _ := httpd.ModelOf(r.URL, body)
+	if httpd.NeedsModel(r.Method, r.URL.Path) {
 		e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send " +
 			"the request again"}
 		f.call(func() {
@@ -75,9 +76,9 @@ func withBody(r *http.Request, body []byte) *http.Request {
 }
 
 // asleep returns the model of a name as one that is not loaded, even if it is.
-func (f *Front) asleep(r *http.Request, name string) (*daemon.Asleep, *wire.Error) {
+func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error) {
 	f.known(r.Context(), name)
-	a := &daemon.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
+	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
 	var m *served
 	var path string
 	var e *wire.Error

@@ -13,16 +13,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// routes are the paths that the front answers itself (daemon.FrontServes), and everything that no engine process gets.
+// routes are the paths that the front answers itself (httpd.FrontServes), and everything that no engine process gets.
 func (f *Front) routes() http.Handler {
 	var routes []api.Route
 	handle := func(method, path string, h http.HandlerFunc) {
@@ -63,19 +64,19 @@ func (f *Front) routes() http.Handler {
 	get("/api/tags", f.serveTags)
 	get("/api/ps", f.servePS)
 	get("/api/version", func(w http.ResponseWriter, _ *http.Request) {
-		answerJSON(w, http.StatusOK, map[string]string{"version": daemon.OllamaVersion,
+		answerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
 			"uma_version": buildinfo.Version})
 	})
-	get("/{$}", daemon.Greet(page.ServeHTTP))
+	get("/{$}", ollama.Greet(page.ServeHTTP))
 	get(page.Prefix+"{file}", page.ServeHTTP)
-	return daemon.Mux(routes, f.serveOther)
+	return httpd.Mux(routes, f.serveOther)
 }
 
 // serveKVCommand answers POST /kv.
 func (f *Front) serveKVCommand(w http.ResponseWriter, r *http.Request) {
 	q, err := control.KVCommand(r)
 	if err != nil {
-		f.door.Fail(w, r, daemon.EventOf(err))
+		f.door.Fail(w, r, httpd.EventOf(err))
 		return
 	}
 	f.serveQuestion(w, r, &q)
@@ -90,7 +91,7 @@ func answerJSON(w http.ResponseWriter, status int, v any) {
 func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
 	var h wire.Health
 	f.call(func() { h = f.health() })
-	daemon.AnswerHealth(w, r, h)
+	httpd.AnswerHealth(w, r, h)
 }
 
 // gather asks every engine process in the name of a request's client.
@@ -117,7 +118,7 @@ func (f *Front) serveFields(w http.ResponseWriter, r *http.Request, fields map[s
 	def := wire.DefaultRequest()
 	q, err := wire.Parse(new(wire.Parser), mustJSON(fields), &def)
 	if err != nil {
-		f.door.Fail(w, r, daemon.EventOf(err))
+		f.door.Fail(w, r, httpd.EventOf(err))
 		return
 	}
 	f.serveQuestion(w, r, &q)

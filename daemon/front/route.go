@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -132,7 +132,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message)))
-	if err != nil || daemon.FrontServes(r.Method, r.URL) {
+	if err != nil || httpd.FrontServes(r.Method, r.URL) {
 		return ipc.Serve, nil // net/http reports the error
 	}
 	peer := c.Peer()
@@ -140,7 +140,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.Serve, nil
 	}
 	body, rest := readBody(r)
-	name, found, ended := daemon.ModelOf(r.URL, body)
+	name, found, ended := httpd.ModelOf(r.URL, body)
 	switch {
 	case found, ended && len(body) > 0, rest == nil, len(body) > f.cfg.MaxFrameBytes:
 	case errors.Is(rest, io.ErrUnexpectedEOF):
@@ -154,13 +154,13 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	c.Routing.Seen, c.Routing.Whole = 0, 0
-	if m := f.find(name); r.URL.Path == daemon.LivePath && m != nil && !m.live() {
+	if m := f.find(name); r.URL.Path == httpd.LivePath && m != nil && !m.live() {
 		return ipc.Serve, nil // watching a model does not load it
 	}
 	if peer.TCP() {
 		c.Admit(f.door.Admits(peer))
 	}
-	if !daemon.NeedsModel(r.Method, r.URL.Path) {
+	if !httpd.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
 	}
 	v, k := f.dispatch(c, name)

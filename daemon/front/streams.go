@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -75,7 +75,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 	for _, m := range f.models {
 		for _, c := range slices.Clone(m.waiting) {
 			if s := &c.Routing; s.Stream == id && s.Owner == owner {
-				c.ReplyLast(f.response(daemon.FormOf(s.Path), e))
+				c.ReplyLast(f.response(httpd.FormOf(s.Path), e))
 			}
 		}
 	}
@@ -122,6 +122,6 @@ func (f *Front) serveFirst(w http.ResponseWriter, r *http.Request, body []byte,
 
 // noProcess answers as a process that has no stream does.
 func (f *Front) noProcess(w http.ResponseWriter, r *http.Request) {
-	none := daemon.Asleep{Facts: &api.Facts{Asleep: true}, Names: func(string) bool { return false }, Since: f.began}
+	none := httpd.Asleep{Facts: &api.Facts{Asleep: true}, Names: func(string) bool { return false }, Since: f.began}
 	none.Serve(w, r, f.log)
 }

@@ -1,4 +1,4 @@
-package daemon
+package httpd
 
 import (
 	"context"
@@ -9,19 +9,56 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// backend is the api.Backend of a Server. Each Start opens a connection to the poller in its client's name, so that
+// Daemon is the rest of the daemon, as HTTP handlers use it. Safe from any goroutine.
+type Daemon interface {
+	// Model, Named, Models, Facts, Info, Health and Detokenize are those of api.Backend.
+	Model() string
+	Named(name string) bool
+	Models() []wire.ServedModel
+	Facts() *api.Facts
+	Info() wire.Info
+	Health() wire.Health
+	Detokenize(tokens []int32) ([]byte, error)
+
+	// Ready reports whether the model is loaded. LoadProgress is the fraction of it that is.
+	Ready() bool
+	LoadProgress() float64
+	// Await waits for the model as requests do (--while-loading). It returns an *api.Error, or the cause of ctx's end.
+	Await(ctx context.Context) error
+	// Render and Tokenize return the prompt of a request of owner, and the tokens of a text. The model is loaded.
+	Render(owner uint32, r *wire.Request) (*api.Prompt, error)
+	Tokenize(text string, special, markers bool) ([]int32, error)
+
+	// CancelNamed ends the requests of owner with this id, or with one of the ids of further answers (n > 1): id-1,
+	// id-2, … EndThinkNamed ends their thinking. Both report whether there is one.
+	CancelNamed(owner uint32, id string) bool
+	EndThinkNamed(owner uint32, id string) bool
+
+	// Connect opens a connection to the poller in the name of a client.
+	Connect(peer ipc.Peer) (net.Conn, error)
+	// LeaveOut keeps the notes of requests that follow over a connection, until they are taken or forget is called.
+	LeaveOut(requests []*wire.Request) (forget func())
+}
+
+// Of a stream whose model is being loaded.
+const (
+	TellLoadEvery = time.Second     // between two reports of how much is loaded
+	WaitsForLoad  = "model_loading" // the reason of the wait, as why has it
+)
+
+// backend is the api.Backend of a daemon. Each Start opens a connection to the poller in its client's name, so that
 // HTTP requests are queued, paused and cancelled by the same code as those of framed clients.
-type backend struct{ *Server }
+type backend struct {
+	s *Server
+	Daemon
+}
 
 // maxStartBytes is the maximum size of all requests that one HTTP request becomes.
 const maxStartBytes = 64 << 20
@@ -41,7 +78,7 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 				wire.MaxFrameBytes)}
 		}
 	}
-	forget := b.leftOut.put(requests)
+	forget := b.LeaveOut(requests)
 	s, err := b.send(ctx, frames, len(requests))
 	if err != nil {
 		forget()
@@ -91,7 +128,7 @@ func (b backend) connect(ctx context.Context) (net.Conn, error) {
 	if !ok {
 		return nil, &api.Error{Code: wire.InternalFailure, Message: "the client is not known"}
 	}
-	conn, err := b.poller.Connect(peer)
+	conn, err := b.Connect(peer)
 	if err != nil {
 		return nil, b.lost(ctx, err)
 	}
@@ -103,14 +140,14 @@ func (b backend) lost(ctx context.Context, err error) *api.Error {
 	var refused *wire.RequestError
 	switch {
 	case errors.Is(context.Cause(ctx), ipc.ErrDisplaced):
-		e := ipc.DisplacedError(b.cfg.MaxSessions)
-		b.metrics.Rejected(string(e.Code))
+		e := ipc.DisplacedError(b.s.Config.MaxSessions)
+		b.s.Metrics.Rejected(string(e.Code))
 		relayed(ctx)
 		return (*api.Error)(&e)
 	case errors.As(err, &refused):
 		e := refused.Event()
 		e.RetryAfter = time.Second
-		b.metrics.Rejected(string(e.Code))
+		b.s.Metrics.Rejected(string(e.Code))
 		relayed(ctx)
 		return (*api.Error)(&e)
 	}
@@ -166,8 +203,8 @@ func (s *innerStream) Next() *wire.Event {
 				if s.b.Ready() {
 					continue
 				}
-				s.ev = wire.Event{Kind: wire.EventProgress, Progress: wire.Progress{Waiting: waitsForLoad,
-					Loaded: s.b.loadProgress(), Elapsed: time.Since(s.began)}}
+				s.ev = wire.Event{Kind: wire.EventProgress, Progress: wire.Progress{Waiting: WaitsForLoad,
+					Loaded: s.b.LoadProgress(), Elapsed: time.Since(s.began)}}
 				return &s.ev
 			}
 		}
@@ -184,7 +221,7 @@ func (s *innerStream) Next() *wire.Event {
 func (s *innerStream) await() {
 	switch loading := !s.b.Ready(); {
 	case loading:
-		s.waits = s.conn.SetReadDeadline(time.Now().Add(tellLoadEvery)) == nil
+		s.waits = s.conn.SetReadDeadline(time.Now().Add(TellLoadEvery)) == nil
 	case s.waits:
 		s.waits = s.conn.SetReadDeadline(time.Time{}) != nil
 	}
@@ -242,161 +279,47 @@ func (b backend) Owner(ctx context.Context) uint32 {
 	return peer.UID
 }
 
-func (b backend) Cancel(ctx context.Context, id string) bool {
-	mine := b.sessions.named(b.Owner(ctx), id)
-	for _, r := range mine {
-		b.cancel(r)
-	}
-	return len(mine) > 0
-}
+func (b backend) Cancel(ctx context.Context, id string) bool { return b.CancelNamed(b.Owner(ctx), id) }
 
 func (b backend) EndThink(ctx context.Context, id string) bool {
-	mine := b.sessions.named(b.Owner(ctx), id)
-	for _, r := range mine {
-		b.endThinking(r)
-	}
-	return len(mine) > 0
+	return b.EndThinkNamed(b.Owner(ctx), id)
 }
 
-// named returns owner's requests with this id, or with one of the ids of further answers (n > 1): id-1, id-2, …
-func (t *sessions) named(owner uint32, id string) (found []*request) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for c, live := range t.live {
-		if c.UID() != owner {
-			continue
-		}
-		for _, r := range live {
-			if rest, ok := strings.CutPrefix(r.wireID, id); ok &&
-				(rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
-				found = append(found, r)
-			}
-		}
-	}
-	return found
-}
-
-// Facts returns the loaded model's properties, nil while it loads.
-func (b backend) Facts() *api.Facts {
-	m := b.model.Load()
-	if m == nil {
-		return nil
-	}
-	f := &api.Facts{
-		Model: *m.describe(), File: m.file(), Context: m.caps.ContextTokens, Infill: m.infillers,
-		GPU:      m.caps.Device != runtime.DeviceCPU,
-		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
-	}
-	if m.template != nil {
-		f.Template = m.templateText
-	}
-	f.BOS, f.EOS = m.specials()
-	f.AddsBOS = m.addsBOS()
-	f.EOG = m.facts.EOG
-	return f
-}
-
-func (b backend) Info() wire.Info     { return b.info() }
-func (b backend) Health() wire.Health { return b.health() }
-
-// Model returns the model's name in answers; "" while it loads, unless a front has named it.
-func (b backend) Model() string {
-	if m := b.model.Load(); m != nil {
-		return m.info.Name
-	}
-	if e := b.parts.engine; e != nil && !e.start.FileName {
-		return e.start.Model
-	}
-	return ""
-}
-
-// Named reports whether the model has this name, also with ollama's tag.
-func (b backend) Named(name string) bool {
-	return strings.EqualFold(strings.TrimSuffix(name, ":latest"), b.Model())
-}
-
-// Await waits for the model as requests do (--while-loading).
+// Await waits for the model. The error is an *api.Error.
 func (b backend) Await(ctx context.Context) error {
-	if b.model.Load() != nil {
-		return nil
+	err := b.Daemon.Await(ctx)
+	if refused := (*api.Error)(nil); err == nil || errors.As(err, &refused) {
+		return err
 	}
-	if b.cfg.WhileLoading == config.LoadingRefuse {
-		return (*api.Error)(b.stillLoading())
-	}
-	select {
-	case <-b.opened.done:
-	case <-ctx.Done():
-		return b.lost(ctx, context.Cause(ctx))
-	}
-	if b.model.Load() == nil {
-		e := *b.opened.failure
-		return (*api.Error)(&e)
-	}
-	return nil
-}
-
-// Models lists the loaded model.
-func (b backend) Models() []wire.ServedModel {
-	m := b.model.Load()
-	if m == nil {
-		return []wire.ServedModel{}
-	}
-	return []wire.ServedModel{{
-		ID: m.info.Name, Object: "model", Created: b.start.Unix(), OwnedBy: "uma-serve",
-		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.info}, Context: m.caps.ContextTokens}).Meta(),
-	}}
-}
-
-// ready returns the loaded model, which it waits for.
-func (b backend) ready(ctx context.Context) (*model, error) {
-	if err := b.Await(ctx); err != nil {
-		return nil, err
-	}
-	return b.model.Load(), nil
+	return b.lost(ctx, err)
 }
 
 func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, error) {
-	m, err := b.ready(ctx)
-	if err != nil {
+	if err := b.Await(ctx); err != nil {
 		return nil, err
 	}
-	p, e := m.readPrompt(b.Owner(ctx), r)
-	if e != nil {
-		return nil, (*api.Error)(e)
-	}
-	var text strings.Builder
-	for part := range m.markers.split(m.markers.restore(p.text)) {
-		text.WriteString(part)
-	}
-	return &api.Prompt{Text: text.String(), Tokens: p.tokens}, nil
+	return b.Daemon.Render(b.Owner(ctx), r)
 }
 
 func (b backend) Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error) {
-	m, err := b.ready(ctx)
-	if err != nil {
+	if err := b.Await(ctx); err != nil {
 		return nil, err
 	}
-	tokens, terr := m.vocab.Tokenize(nil, text, special, markers)
-	if terr != nil {
-		return nil, api.Refuse(terr.Error())
-	}
-	return tokens, nil
+	return b.Daemon.Tokenize(text, special, markers)
 }
 
-func (b backend) Detokenize(tokens []int32) (text []byte, err error) {
-	m := b.model.Load()
-	if m == nil {
-		return nil, (*api.Error)(b.stillLoading())
+// traceparentKey is the key of a client's traceparent in the context of an HTTP request.
+type traceparentKey struct{}
+
+// withTraceparent adds the header's value to ctx, unless it is malformed: then the W3C says to ignore it.
+func withTraceparent(ctx context.Context, header string) context.Context {
+	if !wire.ValidTraceparent(header) {
+		return ctx
 	}
-	for _, t := range tokens {
-		switch {
-		case t < 0 || int(t) >= m.vocab.Size():
-			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.vocab.Size()))
-		case m.vocab.IsControl(runtime.Token(t)):
-			text = append(text, m.vocab.Text(t)...)
-		default:
-			text = append(text, m.vocab.Piece(t)...)
-		}
-	}
-	return text, nil
+	return context.WithValue(ctx, traceparentKey{}, header)
+}
+
+func traceparentOf(ctx context.Context) string {
+	s, _ := ctx.Value(traceparentKey{}).(string)
+	return s
 }

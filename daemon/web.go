@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// web is a Server as package httpd uses it.
+type web struct{ *Server }
+
+// Connect opens a connection to the poller.
+func (s web) Connect(peer ipc.Peer) (net.Conn, error) { return s.poller.Connect(peer) }
+
+// LeaveOut keeps notes.
+func (s web) LeaveOut(requests []*wire.Request) (forget func()) { return s.leftOut.put(requests) }
+
+// CancelNamed cancels.
+func (s web) CancelNamed(owner uint32, id string) bool {
+	mine := s.sessions.named(owner, id)
+	for _, r := range mine {
+		s.cancel(r)
+	}
+	return len(mine) > 0
+}
+
+// EndThinkNamed ends thoughts.
+func (s web) EndThinkNamed(owner uint32, id string) bool {
+	mine := s.sessions.named(owner, id)
+	for _, r := range mine {
+		s.endThinking(r)
+	}
+	return len(mine) > 0
+}
+
+// named returns owner's requests with this id, or with one of the ids of further answers (n > 1): id-1, id-2, …
+func (t *sessions) named(owner uint32, id string) (found []*request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c, live := range t.live {
+		if c.UID() != owner {
+			continue
+		}
+		for _, r := range live {
+			if rest, ok := strings.CutPrefix(r.wireID, id); ok &&
+				(rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+// Facts returns the loaded model's properties, nil while it loads.
+func (s web) Facts() *api.Facts {
+	m := s.model.Load()
+	if m == nil {
+		return nil
+	}
+	f := &api.Facts{
+		Model: *m.describe(), File: m.file(), Context: m.caps.ContextTokens, Infill: m.infillers,
+		GPU:      m.caps.Device != runtime.DeviceCPU,
+		Parallel: s.cfg.Parallel, MaxTokens: s.cfg.MaxTokens, MaxPromptBytes: s.cfg.MaxPromptBytes, Seed: s.cfg.Seed,
+	}
+	if m.template != nil {
+		f.Template = m.templateText
+	}
+	f.BOS, f.EOS = m.specials()
+	f.AddsBOS = m.addsBOS()
+	f.EOG = m.facts.EOG
+	return f
+}
+
+// Info is the info report.
+func (s web) Info() wire.Info { return s.info() }
+
+// Health is the health report.
+func (s web) Health() wire.Health { return s.health() }
+
+// LoadProgress is the fraction of the model that is loaded.
+func (s web) LoadProgress() float64 { return s.loadProgress() }
+
+// Model returns the model's name in answers; "" while it loads, unless a front has named it.
+func (s web) Model() string {
+	if m := s.model.Load(); m != nil {
+		return m.info.Name
+	}
+	if e := s.parts.engine; e != nil && !e.start.FileName {
+		return e.start.Model
+	}
+	return ""
+}
+
+// Named reports whether the model has this name, also with ollama's tag.
+func (s web) Named(name string) bool {
+	return strings.EqualFold(strings.TrimSuffix(name, ":latest"), s.Model())
+}
+
+// Models lists the loaded model.
+func (s web) Models() []wire.ServedModel {
+	m := s.model.Load()
+	if m == nil {
+		return []wire.ServedModel{}
+	}
+	return []wire.ServedModel{{
+		ID: m.info.Name, Object: "model", Created: s.start.Unix(), OwnedBy: "uma-serve",
+		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.info}, Context: m.caps.ContextTokens}).Meta(),
+	}}
+}
+
+// Await waits for the model.
+func (s web) Await(ctx context.Context) error {
+	if s.model.Load() != nil {
+		return nil
+	}
+	if s.cfg.WhileLoading == config.LoadingRefuse {
+		return (*api.Error)(s.stillLoading())
+	}
+	select {
+	case <-s.opened.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.model.Load() == nil {
+		e := *s.opened.failure
+		return (*api.Error)(&e)
+	}
+	return nil
+}
+
+// Render returns the prompt of r.
+func (s web) Render(owner uint32, r *wire.Request) (*api.Prompt, error) {
+	m := s.model.Load()
+	p, e := m.readPrompt(owner, r)
+	if e != nil {
+		return nil, (*api.Error)(e)
+	}
+	var text strings.Builder
+	for part := range m.markers.split(m.markers.restore(p.text)) {
+		text.WriteString(part)
+	}
+	return &api.Prompt{Text: text.String(), Tokens: p.tokens}, nil
+}
+
+// Tokenize tokenizes text.
+func (s web) Tokenize(text string, special, markers bool) ([]int32, error) {
+	tokens, err := s.model.Load().vocab.Tokenize(nil, text, special, markers)
+	if err != nil {
+		return nil, api.Refuse(err.Error())
+	}
+	return tokens, nil
+}
+
+// Detokenize returns the bytes of tokens.
+func (s web) Detokenize(tokens []int32) (text []byte, err error) {
+	m := s.model.Load()
+	if m == nil {
+		return nil, (*api.Error)(s.stillLoading())
+	}
+	for _, t := range tokens {
+		switch {
+		case t < 0 || int(t) >= m.vocab.Size():
+			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.vocab.Size()))
+		case m.vocab.IsControl(runtime.Token(t)):
+			text = append(text, m.vocab.Text(t)...)
+		default:
+			text = append(text, m.vocab.Piece(t)...)
+		}
+	}
+	return text, nil
+}
