@@ -226,7 +226,7 @@ func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []in
 }
 
 // Embed takes a request for embeddings in, or refuses it.
-func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
+func (s *Server) Embed(c ipc.Client, w *wire.Embed) {
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
 		embed: &embedding{w: w}}, nil)
 }

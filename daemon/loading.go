@@ -58,12 +58,12 @@ func shuttingDown() *wire.Error {
 }
 
 // tellLoading tells the framed requests that wait for the model how much of it is loaded. Those of HTTP learn it from
-// their own connection (innerStream).
+// httpd, which asks for it while they wait.
 func (s *Server) tellLoading() {
 	now, loaded := time.Now(), s.loadProgress()
 	for _, j := range s.room.queued() {
 		if r := j.r; j.w != nil && !r.lines && (j.w.Progress || j.w.Stream && !j.w.NoProgress) {
-			r.conn.Reply(wire.AppendProgress(nil, &wire.Progress{ID: r.wireID, Elapsed: now.Sub(r.arrived),
+			r.conn.ReplyEvent(wire.ProgressEvent(&wire.Progress{ID: r.wireID, Elapsed: now.Sub(r.arrived),
 				Waiting: httpd.WaitsForLoad, Loaded: loaded}))
 		}
 	}

@@ -87,19 +87,19 @@ type loop struct {
 	maxParts  int              // texts beside the first of each request for embeddings that run at once
 	vector    []float32        // scratch
 
-	// finalised is called once for each request, after its last frame was sent or dropped.
+	// finalised is called once for each request, after its last event was sent or dropped.
 	finalised func(*request)
 
 	// Reused by every step.
 	scratch  sampler.Scratch
 	commands []command
-	frame    []byte
+	event    wire.Event // the newest; send copies it
 	stats    runtime.RowStats
 	tick     tickCounts
 	top      []wire.TokenLogprob
 	thought  []byte // text of the current token
 	answer   []byte
-	flush    []*ipc.Conn
+	flush    []ipc.Client
 	timer    *time.Timer
 
 	draining   bool
@@ -134,7 +134,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, m: m,
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
-		frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64), timer: time.NewTimer(time.Hour),
+		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
 		cellBytes: md.info.KVBytesPerToken, info: md.info,
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)

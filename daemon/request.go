@@ -19,7 +19,7 @@ import (
 type request struct {
 	core.Request // the core's part; the other fields serve the connection
 
-	conn     *ipc.Conn
+	conn     ipc.Client
 	wireID   string
 	lines    bool // newline protocol: raw bytes instead of events
 	stream   bool
@@ -64,13 +64,13 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	header       []byte    // of the current message, as the grammar of a turn reads it, with headed
-	paused       bool      // the client does not read and its send ring is full
-	pausedAt     time.Time // valid while paused
-	finished     bool      // finalised; kept only while pending is not empty
-	pending      []byte    // whole frames that wait for room in conn's send ring, in order
-	answer       []byte    // text so far, unless streaming; always for chats
-	thinking     []byte    // like answer
+	header       []byte      // of the current message, as the grammar of a turn reads it, with headed
+	paused       bool        // the client does not read and its send ring is full
+	pausedAt     time.Time   // valid while paused
+	finished     bool        // finalised; kept only while pending is not empty
+	pending      wire.Events // that wait for room on conn, in order
+	answer       []byte      // text so far, unless streaming; always for chats
+	thinking     []byte      // like answer
 	calls        []wire.ToolCall
 	callText     []byte // arguments of the unfinished call
 	cutCall      bool   // the answer ended within a call

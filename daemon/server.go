@@ -48,7 +48,6 @@ type Server struct {
 	start     time.Time
 	room      *waitroom
 	sessions  sessions
-	leftOut   leftOut
 	forms     *forms
 	web       *httpd.Server
 	access    *access.Gate

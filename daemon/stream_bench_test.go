@@ -20,27 +20,35 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// BenchmarkStream measures a token from the fake engine to the client's socket, over frames and over HTTP: the processor
-// time of the whole process, with steps of 200 µs in which nothing is computed. The client counts tokens and parses
-// nothing.
+// BenchmarkStream measures a token from the fake engine to the client's socket, over frames and over HTTP: the time of
+// a step and the processor time of the whole process, with an engine that takes no time, and with one that computes for
+// 300 µs on one core as an engine does. The client looks for the end and parses nothing.
 func BenchmarkStream(b *testing.B) {
-	socket := benchServer(b)
-	for name, read := range map[string]func(*testing.B, net.Conn, int){"framed": framedTokens, "http": httpTokens} {
-		b.Run(name, func(b *testing.B) {
-			conn, err := net.Dial("unix", socket)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer conn.Close()
-			b.ReportAllocs()
-			b.ResetTimer()
-			before := processorTime()
-			for left := b.N; left > 0; left -= benchTokens {
-				read(b, conn, min(left, benchTokens))
-			}
-			b.ReportMetric(float64(processorTime()-before)/float64(b.N)/1e3, "cpu-µs/token")
-		})
+	for _, engine := range []struct {
+		name string
+		cost fake.Cost
+	}{{"free", fake.Cost{}}, {"busy", fake.Cost{BaseMs: 0.3}}} {
+		socket := benchServer(b, engine.cost)
+		benchStream(b, engine.name+"/framed", socket, framedTokens)
+		benchStream(b, engine.name+"/http", socket, httpTokens)
 	}
+}
+
+func benchStream(b *testing.B, name, socket string, read func(*testing.B, net.Conn, int)) {
+	b.Run(name, func(b *testing.B) {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		b.ReportAllocs()
+		b.ResetTimer()
+		before := processorTime()
+		for left := b.N; left > 0; left -= benchTokens {
+			read(b, conn, min(left, benchTokens))
+		}
+		b.ReportMetric(float64(processorTime()-before)/float64(b.N)/1e3, "cpu-µs/token")
+	})
 }
 
 // benchTokens is the length of an answer.
@@ -53,7 +61,7 @@ func processorTime() time.Duration {
 }
 
 // benchServer returns the socket of a daemon with the fake engine.
-func benchServer(b *testing.B) (socket string) {
+func benchServer(b *testing.B, cost fake.Cost) (socket string) {
 	fs, c, _ := config.NewFlagSet()
 	socket = filepath.Join(b.TempDir(), "s")
 	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "16384"}); err != nil {
@@ -70,7 +78,7 @@ func benchServer(b *testing.B) (socket string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
-			return fake.New(fake.Config{Options: o, Cost: fake.Cost{BaseMs: 0.2}, Advance: time.Sleep}), nil
+			return fake.New(fake.Config{Options: o, Cost: cost, Advance: spin}), nil
 		})
 	}()
 	b.Cleanup(func() {

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -16,11 +15,8 @@ import (
 // web is a Server as package httpd uses it.
 type web struct{ *Server }
 
-// Connect opens a connection to the poller.
-func (s web) Connect(peer ipc.Peer) (net.Conn, error) { return s.poller.Connect(peer) }
-
-// LeaveOut keeps notes.
-func (s web) LeaveOut(requests []*wire.Request) (forget func()) { return s.leftOut.put(requests) }
+// Open opens a client within the process.
+func (s web) Open(peer ipc.Peer) (*ipc.Local, error) { return s.poller.Open(peer) }
 
 // CancelNamed cancels.
 func (s web) CancelNamed(owner uint32, id string) bool {

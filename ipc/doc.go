@@ -1,5 +1,6 @@
 // Package ipc serves uma-serve's sockets. One goroutine, the [Loop], accepts connections, reads requests and calls a
-// [Handler]. The decode loop writes tokens to a [Conn] itself, without waking another thread.
+// [Handler]. The decode loop writes tokens to a [Conn] itself, without waking another thread. A [Local] is a client
+// within the process.
 //
 // # Ownership
 //
@@ -56,5 +57,5 @@
 //	conn.go       sending
 //	http.go       connections of net/http
 //	pass.go, http_pass.go, link.go   how a connection gets from a front to an engine process and back
-//	inner.go      connections of the daemon to itself
+//	local.go      clients within the process: the HTTP handlers
 package ipc

@@ -21,12 +21,13 @@ import (
 // answerWithin is the longest time for which the front waits for the engine processes' answers; a late one is left out.
 const answerWithin = 2 * time.Second
 
-// Admin answers a question of the framed or the newline protocol.
-func (h handler) Admin(c *ipc.Conn, q *wire.Frame) {
+// Admin answers a question of the framed or the newline protocol. A front opens no client within the process.
+func (h handler) Admin(client ipc.Client, q *wire.Frame) {
+	c := client.(*ipc.Conn)
 	f, question, peer := h.f, *q, c.Peer()
 	lines := c.Protocol() == wire.Newline
 	if q.Kind == wire.KindHealth {
-		c.Reply(wire.AppendReport(nil, q.Kind, q.ID, mustJSON(f.health())))
+		c.ReplyEvent(wire.ReportEvent(q.Kind, q.ID, mustJSON(f.health())))
 		return
 	}
 	done := c.Pend()
@@ -37,11 +38,11 @@ func (h handler) Admin(c *ipc.Conn, q *wire.Frame) {
 		switch {
 		case e != nil:
 			e.ID = question.ID
-			c.Reply(wire.AppendError(nil, e))
+			c.ReplyEvent(wire.ErrorEvent(e))
 		case lines:
 			c.ReplyLast(append(body, '\n'))
 		default:
-			c.Reply(wire.AppendReport(nil, question.Kind, question.ID, body))
+			c.ReplyEvent(wire.ReportEvent(question.Kind, question.ID, body))
 		}
 	}()
 }

@@ -204,19 +204,19 @@ func endOfHead(message []byte) int {
 type handler struct{ f *Front }
 
 // Request refuses a request that Route has sent to no engine process.
-func (h handler) Request(c *ipc.Conn, r *wire.Request) {
+func (h handler) Request(c ipc.Client, r *wire.Request) {
 	e := h.f.refusal(r.Model)
 	if e == nil {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the request again"}
 	}
 	e.ID = r.ID
 	h.f.door.Rejected(e)
-	c.Reply(wire.AppendError(nil, e))
+	c.ReplyEvent(wire.ErrorEvent(e))
 	c.Done(r.ID)
 }
 
 // Embed refuses like Request.
-func (h handler) Embed(c *ipc.Conn, w *wire.Embed) {
+func (h handler) Embed(c ipc.Client, w *wire.Embed) {
 	h.Request(c, &wire.Request{ID: w.ID, Model: w.Model})
 }
 
@@ -227,11 +227,11 @@ func (h handler) Line(c *ipc.Conn, _ string) {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the line again"}
 	}
 	h.f.door.Rejected(e)
-	c.Reply(wire.AppendErrorLine(nil, e))
+	c.ReplyEvent(wire.ErrorEvent(e))
 	c.Done("")
 }
 
-func (h handler) Cancel(*ipc.Conn, string)    {}
-func (h handler) EndThink(*ipc.Conn, string)  {}
-func (h handler) Writable(*ipc.Conn)          {}
-func (h handler) Closed(*ipc.Conn, ipc.Cause) {}
+func (h handler) Cancel(ipc.Client, string)    {}
+func (h handler) EndThink(ipc.Client, string)  {}
+func (h handler) Writable(ipc.Client)          {}
+func (h handler) Closed(ipc.Client, ipc.Cause) {}

@@ -1,14 +1,12 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -41,10 +39,8 @@ type Daemon interface {
 	CancelNamed(owner uint32, id string) bool
 	EndThinkNamed(owner uint32, id string) bool
 
-	// Connect opens a connection to the poller in the name of a client.
-	Connect(peer ipc.Peer) (net.Conn, error)
-	// LeaveOut keeps the notes of requests that follow over a connection, until they are taken or forget is called.
-	LeaveOut(requests []*wire.Request) (forget func())
+	// Open opens a client within the process, in the name of an HTTP request's.
+	Open(peer ipc.Peer) (*ipc.Local, error)
 }
 
 // Of a stream whose model is being loaded.
@@ -53,86 +49,64 @@ const (
 	WaitsForLoad  = "model_loading" // the reason of the wait, as why has it
 )
 
-// backend is the api.Backend of a daemon. Each Start opens a connection to the poller in its client's name, so that
+// backend is the api.Backend of a daemon. Each Start opens a client within the process in its HTTP client's name, so that
 // HTTP requests are queued, paused and cancelled by the same code as those of framed clients.
 type backend struct {
 	s *Server
 	Daemon
 }
 
-// maxStartBytes is the maximum size of all requests that one HTTP request becomes.
+// maxStartBytes bounds the text of all requests that one HTTP request becomes.
 const maxStartBytes = 64 << 20
 
 func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stream, error) {
-	def := wire.DefaultRequest()
-	var frames []byte
+	size := 0
 	for _, r := range requests {
+		if size += r.TextBytes() + 8*len(r.PromptTokens); size > maxStartBytes {
+			return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf(
+				"the body asks for requests of more than %d bytes in all", maxStartBytes)}
+		}
+	}
+	s, err := b.open(ctx, len(requests))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range requests {
+		r = r.Clone() // the API keeps r
 		if r.Traceparent == "" {
 			r.Traceparent = traceparentOf(ctx)
 		}
-		before := len(frames)
-		frames = wire.AppendRequest(frames, r, &def)
-		if len(frames)-before > wire.MaxFrameBytes || len(frames) > maxStartBytes {
-			return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf(
-				"the body asks for requests of more than %d bytes in all, or more than %d bytes each", maxStartBytes,
-				wire.MaxFrameBytes)}
+		s.c.Request(r)
+	}
+	s.unstop = api.OnStop(ctx, func() {
+		for _, r := range requests {
+			s.c.Cancel(r.ID)
 		}
-	}
-	forget := b.LeaveOut(requests)
-	s, err := b.send(ctx, frames, len(requests))
-	if err != nil {
-		forget()
-		return nil, err
-	}
-	s.forget = forget
-	var cancels []byte
-	for _, r := range requests {
-		cancels = append(cancels, wire.AppendCancel(nil, r.ID)...)
-	}
-	s.unstop = api.OnStop(ctx, func() { s.conn.Write(cancels) }) // an error is that of a connection that has ended
+	})
 	return s, nil
 }
 
 func (b backend) Embed(ctx context.Context, e *wire.Embed) (api.Stream, error) {
-	frame := wire.AppendEmbed(nil, e)
-	if len(frame) > wire.MaxFrameBytes {
-		return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the request has more than %d bytes",
-			wire.MaxFrameBytes)}
-	}
-	s, err := b.send(ctx, frame, 1)
+	s, err := b.open(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
+	s.c.Embed(e.Clone())
 	return s, nil
 }
 
-// send opens a connection to the poller, sends the frames of so many requests and returns their events.
-func (b backend) send(ctx context.Context, frames []byte, requests int) (*innerStream, error) {
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &innerStream{b: b, ctx: ctx, conn: conn, open: requests, split: wire.Splitter{Max: wire.MaxEventBytes},
-		in: make([]byte, 16<<10), began: time.Now()}
-	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a disconnect cancels
-	if _, err := conn.Write(frames); err != nil {
-		s.Close()
-		return nil, b.lost(ctx, err)
-	}
-	return s, nil
-}
-
-// connect opens a connection to the poller for the client of ctx.
-func (b backend) connect(ctx context.Context) (net.Conn, error) {
+// open opens a client within the process for the HTTP request of ctx, which becomes so many requests. The end of ctx
+// cancels them.
+func (b backend) open(ctx context.Context, requests int) (*stream, error) {
 	peer, ok := ipc.PeerOf(ctx)
 	if !ok {
 		return nil, &api.Error{Code: wire.InternalFailure, Message: "the client is not known"}
 	}
-	conn, err := b.Connect(peer)
+	c, err := b.Open(peer)
 	if err != nil {
 		return nil, b.lost(ctx, err)
 	}
-	return conn, nil
+	return &stream{b: b, ctx: ctx, c: c, open: requests, began: time.Now(), unhook: context.AfterFunc(ctx, c.Close)}, nil
 }
 
 // lost returns the error of an HTTP request whose connection to the poller cannot be opened or has ended with err.
@@ -154,111 +128,82 @@ func (b backend) lost(ctx context.Context, err error) *api.Error {
 	return &api.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
 }
 
-// innerStream is the events of one connection to the poller.
-type innerStream struct {
+// stream is the events of a client within the process.
+type stream struct {
 	b      backend
 	ctx    context.Context
-	conn   net.Conn
+	c      *ipc.Local
 	unhook func() bool
 	unstop func() // nil: a stop does not end it
-	forget func() // nil: no notes wait for its requests
-	parser wire.Parser
-	split  wire.Splitter
-	in     []byte // read buffer
-	rest   []byte // unparsed part of in
-	ev     wire.Event
-	open   int // requests that have not ended
+	open   int    // requests that have not ended
 
+	ev    wire.Event // made here, not by the daemon
 	began time.Time
-	waits bool // reading has a deadline: the model is being loaded
 }
 
-func (s *innerStream) Next() *wire.Event {
+func (s *stream) Next() *wire.Event {
 	for s.open > 0 {
-		payload, rest, err := s.split.Next(s.rest)
-		s.rest = rest
-		switch {
-		case err != nil:
-		case payload != nil:
-			if err = s.parser.ParseEvent(payload, &s.ev); err == nil {
-				switch {
-				case s.ev.Kind == wire.EventError && s.ev.ID == "":
-					s.open = 0
-				case s.ev.Kind == wire.EventError || s.ev.Kind == wire.EventEOS:
-					s.open--
-				}
-				if s.ev.Kind == wire.EventError {
-					relayed(s.ctx)
-				}
-				return &s.ev
-			}
-		default:
-			var n int
-			s.await()
-			n, err = s.conn.Read(s.in)
-			if s.rest = s.in[:n]; n > 0 {
-				err = nil // a lasting error comes back with the next read
-			}
-			if s.waits && errors.Is(err, os.ErrDeadlineExceeded) {
-				if s.b.Ready() {
-					continue
-				}
+		if ev := s.c.Take(); ev != nil {
+			s.note(ev)
+			return ev
+		}
+		if err := s.c.Err(); err != nil {
+			s.open = 0
+			s.ev = wire.Event{Kind: wire.EventError, Error: wire.Error(*s.b.lost(s.ctx, err))}
+			return &s.ev
+		}
+		if s.b.Ready() {
+			<-s.c.Wake()
+			continue
+		}
+		select {
+		case <-s.c.Wake():
+		case <-time.After(TellLoadEvery):
+			if !s.b.Ready() {
 				s.ev = wire.Event{Kind: wire.EventProgress, Progress: wire.Progress{Waiting: WaitsForLoad,
 					Loaded: s.b.LoadProgress(), Elapsed: time.Since(s.began)}}
 				return &s.ev
 			}
 		}
-		if err != nil {
-			s.open = 0
-			s.ev = wire.Event{Kind: wire.EventError, Error: wire.Error(*s.b.lost(s.ctx, err))}
-			return &s.ev
-		}
 	}
 	return nil
 }
 
-// await limits the next read while the model is loaded, so that Next can tell how far it is.
-func (s *innerStream) await() {
-	switch loading := !s.b.Ready(); {
-	case loading:
-		s.waits = s.conn.SetReadDeadline(time.Now().Add(TellLoadEvery)) == nil
-	case s.waits:
-		s.waits = s.conn.SetReadDeadline(time.Time{}) != nil
+// note counts the ends of requests.
+func (s *stream) note(ev *wire.Event) {
+	switch {
+	case ev.Kind == wire.EventError && ev.ID == "":
+		s.open = 0
+	case ev.Kind == wire.EventError || ev.Kind == wire.EventEOS:
+		s.open--
+	}
+	if ev.Kind == wire.EventError {
+		relayed(s.ctx)
 	}
 }
 
-func (s *innerStream) Ready() bool {
-	return len(s.rest) >= 4 && uint64(len(s.rest)-4) >= uint64(binary.LittleEndian.Uint32(s.rest))
-}
+func (s *stream) Ready() bool { return s.c.Ready() }
 
-func (s *innerStream) Close() {
+func (s *stream) Close() {
 	s.unhook()
 	if s.unstop != nil {
 		s.unstop()
 	}
-	if s.forget != nil {
-		s.forget()
-	}
-	s.conn.Close()
+	s.c.Close()
 }
 
-// question sends a control question and returns the report that answers it.
-func (b backend) question(ctx context.Context, frame []byte) (json.RawMessage, error) {
-	conn, err := b.connect(ctx)
+// question asks a control question and returns the report that answers it.
+func (b backend) question(ctx context.Context, q *wire.Frame) (json.RawMessage, error) {
+	s, err := b.open(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	s := &innerStream{b: b, ctx: ctx, conn: conn, open: 1, split: wire.Splitter{Max: wire.MaxEventBytes},
-		in: make([]byte, 16<<10), began: time.Now()}
-	s.unhook = context.AfterFunc(ctx, func() { conn.Close() })
 	defer s.Close()
-	if _, err := conn.Write(frame); err != nil {
-		return nil, b.lost(ctx, err)
-	}
+	s.c.Ask(q)
 	for ev := s.Next(); ev != nil; ev = s.Next() {
 		switch ev.Kind {
 		case wire.EventReport:
-			return ev.Report, nil
+			return bytes.Clone(ev.Report), nil
 		case wire.EventError:
 			return nil, (*api.Error)(&ev.Error)
 		}
@@ -267,11 +212,11 @@ func (b backend) question(ctx context.Context, frame []byte) (json.RawMessage, e
 }
 
 func (b backend) Why(ctx context.Context, q wire.WhyQuestion) (json.RawMessage, error) {
-	return b.question(ctx, wire.AppendWhyQuestion(nil, "http", &q))
+	return b.question(ctx, &wire.Frame{Kind: wire.KindWhy, Why: q})
 }
 
 func (b backend) KV(ctx context.Context, q wire.KVQuestion) (json.RawMessage, error) {
-	return b.question(ctx, wire.AppendKVQuestion(nil, "http", &q))
+	return b.question(ctx, &wire.Frame{Kind: wire.KindKV, KV: q})
 }
 
 func (b backend) Owner(ctx context.Context) uint32 {
