@@ -67,7 +67,7 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 	}
 	if said.Event.Has(meridian.ExitThink) {
 		r.thought = now
-		if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
+		if f := r.Phases.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
 			l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
 		}
 	}
@@ -85,7 +85,7 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 
 // thinkSummary counts an ended request's thinking and returns the "think" object of its eos.
 func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
-	t := r.ctl.Summary(int64(l.instant(now)))
+	t := r.Phases.Summary(int64(l.instant(now)))
 	if t.Ended != meridian.NeverThought {
 		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(),
 			Probes: t.Probes, Dropped: t.Dropped,

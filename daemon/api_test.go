@@ -63,7 +63,7 @@ func TestOpenAISeveralAnswers(t *testing.T) {
 		t.Errorf("%s: %v", body, err)
 	}
 	m := r.model.Load()
-	ids, err := m.vocab.Tokenize(nil, "one", true, false)
+	ids, err := m.Vocab.Tokenize(nil, "one", true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,24 +210,6 @@ func TestResponses(t *testing.T) {
 		t.Errorf("%+v after %+v", second, first)
 	}
 	r.nothingLeft()
-}
-
-// A developer's message reaches a template that knows only system messages.
-func TestDeveloperIsSystem(t *testing.T) {
-	const template = `{% for m in messages %}{% if m.role == 'system' %}S:{{ m.content }}{% elif m.role == 'user' ` +
-		`%}U:{{ m.content }}{% endif %}{% endfor %}`
-	for _, c := range []struct{ template, want string }{
-		{template, "S:brief U:x"},
-		{strings.Replace(template, "'system'", "'developer'", 1), "S:brief U:x"},
-	} {
-		r := serve(t, fake.Config{Template: c.template})
-		m := r.model.Load()
-		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}},
-			renderInput{})
-		if err != nil || text != c.want {
-			t.Errorf("%q, %v", text, err)
-		}
-	}
 }
 
 // A request is found by its id from another connection of the same user, with its further answers.

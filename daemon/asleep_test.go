@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -50,7 +51,7 @@ func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := FileFacts(c, path)
+	got, err := report.FileFacts(c, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestFactsOfAFileAreThoseOfTheModel(t *testing.T) {
 		got.Infill != nil {
 		t.Errorf("%+v", got)
 	}
-	if _, err := FileFacts(c, path+".none"); err == nil {
+	if _, err := report.FileFacts(c, path+".none"); err == nil {
 		t.Error("a file that is not there")
 	}
 }

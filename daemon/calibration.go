@@ -14,6 +14,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -33,13 +34,13 @@ type calibration struct {
 const saveEvery = time.Minute
 
 // openCalibration reads the cost model that an earlier run saved.
-func openCalibration(cfg *config.Config, modelPath string, m *model, log *slog.Logger) *calibration {
+func openCalibration(cfg *config.Config, modelPath string, m *prepare.Model, log *slog.Logger) *calibration {
 	c := &calibration{log: log, saved: time.Now()}
-	c.origin = snapshotOrigin{build: m.caps.EngineBuild, typeK: m.info.KVTypeK, typeV: m.info.KVTypeV}
+	c.origin = snapshotOrigin{build: m.Caps.EngineBuild, typeK: m.Info.KVTypeK, typeV: m.Info.KVTypeV}
 	sum, err := snapshot.Fingerprint(modelFiles(modelPath), "flash_attn="+cfg.FlashAttn)
 	if err != nil {
 		// The model is not a file (in tests, or deleted): identify it by its metadata.
-		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.info)), nil
+		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.Info)), nil
 	}
 	c.origin.fingerprint = sum
 	dir, err := os.UserCacheDir()
@@ -47,8 +48,8 @@ func openCalibration(cfg *config.Config, modelPath string, m *model, log *slog.L
 		return c
 	}
 	c.path = filepath.Join(dir, "uma-serve", "cost", fmt.Sprintf("%s-t%d-%s%s.json", hex.EncodeToString(sum[:8]),
-		m.caps.Threads, m.caps.Device, m.caps.Kernels))
-	if m.caps.Device == runtime.DeviceFake {
+		m.Caps.Threads, m.Caps.Device, m.Caps.Kernels))
+	if m.Caps.Device == runtime.DeviceFake {
 		c.path = ""
 		return c
 	}

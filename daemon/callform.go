@@ -7,6 +7,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/grammar/toolcalls"
@@ -19,19 +20,19 @@ import (
 
 // formSources returns the constraints of w's answer: its form and its tool calls, nil for none. With both, the answer
 // is either of them.
-func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wire.Error) {
+func formSources(m *prepare.Model, w *wire.Request) (format, calls *formSource, bad *wire.Error) {
 	refuse := func(text string, a ...any) (_, _ *formSource, _ *wire.Error) {
 		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(text, a...)}
 	}
-	heads := m.tags.Headers()
+	heads := m.Tags.Headers()
 	if format = formSourceOf(w, heads); format != nil && w.Think.AnswerCue != "" {
 		return refuse("think.answer_cue cannot be combined with %s: the answer begins as its form says", format.field)
 	}
-	tools := offeredTools(w)
-	if len(tools) == 0 || m.calls == nil {
+	tools := prepare.OfferedTools(w)
+	if len(tools) == 0 || m.Calls == nil {
 		return format, nil, nil
 	}
-	unheld := m.calls.Named() && heads == nil // a call begins in a header
+	unheld := m.Calls.Named() && heads == nil // a call begins in a header
 	must := w.ToolChoice.Mode >= wire.ToolRequired
 	switch {
 	case must && unheld:
@@ -47,14 +48,14 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
 	strict := must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict })
-	headed := heads != nil && (must || format != nil || m.calls.Named())
+	headed := heads != nil && (must || format != nil || m.Calls.Named())
 	src := &formSource{key: callsKey(tools, choice, w.ParallelToolCalls, headed), field: "tools", calls: true,
 		must: must, headed: headed, optional: !strict}
 	src.compile = func(l grammar.Limits) (*grammar.Grammar, error) {
 		limits := jsonschema.Limits{Grammar: l}
-		text := m.calls.Text(tools, choice, w.ParallelToolCalls)
-		if headed && m.calls.Headed() {
-			text = m.calls.TextWithHeader(tools, choice, w.ParallelToolCalls)
+		text := m.Calls.Text(tools, choice, w.ParallelToolCalls)
+		if headed && m.Calls.Headed() {
+			text = m.Calls.TextWithHeader(tools, choice, w.ParallelToolCalls)
 		}
 		var holder *toolcalls.Holder
 		add := func(b *grammar.Builder, h *toolcalls.Holder) (grammar.Node, error) {
@@ -63,7 +64,7 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 			if err != nil {
 				return 0, err
 			}
-			if headed && !m.calls.Headed() {
+			if headed && !m.Calls.Headed() {
 				root = b.Seq(b.Literal(heads.Answer), root)
 			}
 			if headed {
@@ -88,20 +89,19 @@ func callsKey(tools []toolcall.Tool, choice toolcall.Choice, parallel, headed bo
 	return [32]byte(h.Sum(nil))
 }
 
-// hold constrains r's answer by the grammars of its form and of its tool calls; nil for none. prompt is the rendered
-// conversation, which may end with the opening of a call.
-func (r *request) hold(format, calls *compiledForm, w *wire.Request, prompt string) {
+// hold constrains r's answer by the grammars of its form and of its tool calls; nil for none.
+func (r *request) hold(format, calls *compiledForm, w *wire.Request) {
 	switch {
 	case format != nil:
 		begun := ""
-		if n := len(w.Messages); r.continued && n > 0 {
+		if n := len(w.Messages); r.Continued && n > 0 {
 			begun = w.Messages[n-1].Content
 		}
 		if r.form = format.form(begun); calls != nil {
 			r.form.orCalls, r.form.undecided = calls.compiled, true
 		}
 	case calls != nil && calls.must:
-		r.form = calls.form(r.callForm.Begun(prompt))
+		r.form = calls.form(r.CallBegun)
 		r.Calls.Stream(r.stream)
 	case calls != nil:
 		r.callGrammar, r.headed = calls.compiled, calls.headed
@@ -121,7 +121,7 @@ func (l *loop) holdCall(r *request, tok core.Token) {
 		l.followHeader(r, tok)
 	}
 	switch {
-	case r.headed && r.ctl.InHeader():
+	case r.headed && r.Phases.InHeader():
 	case r.form == nil && !r.refused && !r.headed && r.Calls.Busy():
 		opening := r.Calls.Opening()
 		if len(opening) == 0 {
@@ -139,7 +139,7 @@ func (l *loop) holdCall(r *request, tok core.Token) {
 		if r.form != nil && r.form.passing {
 			l.formDone(r.form)
 			r.form, r.Last, r.More = nil, false, false
-			r.chain.Restrict(nil)
+			r.Chain.Restrict(nil)
 			r.Calls.Stream(false)
 		}
 	}

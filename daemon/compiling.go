@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -36,14 +37,6 @@ type build struct {
 type formWait struct {
 	at   time.Time // of its beginning; zero: it did not wait
 	took time.Duration
-}
-
-// decision returns the wait as an entry of why.
-func (w *formWait) decision(arrived time.Time) wire.Decision {
-	at := wire.Ms(w.at.Sub(arrived))
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
-		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.",
-			w.took.Round(time.Millisecond))}
 }
 
 // park adds j to the build of src. The caller holds f.mu.
@@ -248,7 +241,7 @@ func (j *job) why(src *formSource, runs bool, now time.Time) wire.WhyRequest {
 		d.Text = "Its " + src.field + " waits to be compiled: one form of each user is compiled at a time."
 	}
 	return wire.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: className(priorityClass(j.w)), State: "compiling",
+		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
 		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
 		Form:  &wire.WhyForm{Form: src.name()}, Decisions: []wire.Decision{d},
 	}

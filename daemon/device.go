@@ -8,6 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/arbiter"
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -106,40 +107,31 @@ func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
 	}
 }
 
-// deviceWait sums up the times for which a request's steps waited for the device lease while another model held it.
+// deviceWait is a report.DeviceWait whose holder is not named yet.
 type deviceWait struct {
-	first, last time.Time
-	took        time.Duration
-	times       int
-	holder      int // the slot of the engine that was waited for last
-	without     int // steps that were computed without the lease
+	report.DeviceWait
+	holder int // the slot of the engine that was waited for last
 }
 
 func (w *deviceWait) add(one *lease.Wait, now time.Time) {
-	if w.times == 0 {
-		w.first = now
+	if w.Times == 0 {
+		w.First = now
 	}
-	w.last, w.holder = now, one.Holder
-	w.took += one.Took
-	w.times++
+	w.Last, w.holder = now, one.Holder
+	w.Took += one.Took
+	w.Times++
 	if !one.OK {
-		w.without++
+		w.Without++
 	}
 }
 
-// decision returns the waits as an entry of why.
-func (w *deviceWait) decision(d *device, arrived time.Time) wire.Decision {
-	text := fmt.Sprintf("Its steps have waited %v in all for the device, which other models computed on",
-		w.took.Round(time.Millisecond))
-	if name := d.lease.Name(w.holder); name != "" {
-		text += ", the last time " + name
+// named returns the waits, with the name of the model that was waited for last.
+func (w *deviceWait) named(d *device) report.DeviceWait {
+	out := w.DeviceWait
+	if out.Times > 0 {
+		out.Holder = d.lease.Name(w.holder)
 	}
-	if w.without > 0 {
-		text += fmt.Sprintf("; %d of them were computed beside another model, which did not pass the lease on",
-			w.without)
-	}
-	return wire.Decision{AtMs: wire.Ms(w.first.Sub(arrived)), LastMs: wire.Ms(w.last.Sub(arrived)), Times: w.times,
-		Reason: "device_wait", Text: text + "."}
+	return out
 }
 
 // takeSeat gives the loop its place in the table of leases, for the devices that its engine computes on.

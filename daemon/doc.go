@@ -11,21 +11,13 @@
 //	options.go        the options as the configurations of the scheduler, the core and the engine
 //	load.go           warnings at start, and the progress of a load
 //
-// From a parsed request to one that the decode loop can run, on the intake goroutine:
+// From a parsed request to one that the decode loop can run:
 //
 //	waitroom.go       which user's request is refused when the server is full, and which is prepared next: answers
 //	                  before texts to embed and background requests
 //	loading.go        what requests hear while the model loads
-//	intake.go         the limit of an answer's length, context overflow, the seed
-//	prompt.go         how messages become a prompt: rendering, a continued message, tokenizing
-//	model.go          the loaded model, and what its chat template can do
-//	markers.go        a user's text never contains control tokens
-//	think_options.go  the template's thinking switch; a request's thinking options over the server's
-//	sampling.go       how bad words, text biases and DRY's breakers become tokens
-//	infill.go         fill-in-the-middle prompts (suffix, /infill)
-//	tools.go          tools in terms of the model's template
-//	embed.go, rank.go texts to embed; pairs of query and document
-//	tokencache.go     tokens of texts that were sent before
+//	intake.go         the goroutine that prepares requests and constrains their answers
+//	prepare/          the loaded model; prompts, sampling chains, thinking options, texts to embed
 //
 // Constrained answers:
 //
@@ -43,6 +35,7 @@
 //	speculate.go      the limit of guesses; draft.go opens, checks and runs the draft model
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
+//	calls.go          tool calls of an answer
 //	account.go        metrics of a step
 //	device.go         the turn of this engine process among others
 //	processors.go     compute threads beside other processes; power.go has --power
@@ -58,10 +51,11 @@
 //
 // Questions:
 //
-//	why.go, kv_report.go, status.go   why, kv, info and health (stallAfter: when health says "stalled")
+//	report/                           the answers, from values; facts about a model; dumps
+//	why.go, kv_report.go, status.go   the values of why, kv, health (stallAfter: when it says "stalled"); info
 //	kv_command.go, drop.go            kv drop, pin, unpin, save
 //	live/             live views; live_loop.go has the loop's side
-//	dump.go           metrics on SIGUSR1, the loop's state after a broken invariant
+//	dump.go           when metrics and the loop's state are dumped
 //	telemetry.go      what a trace says of a request
 //
 // HTTP:

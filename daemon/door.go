@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -109,7 +110,7 @@ func (d *Door) Admits(peer ipc.Peer) bool {
 }
 
 // Dump appends metrics, a JSON document, to --metrics-file as a line, or writes them to the log.
-func (d *Door) Dump(doc []byte) { dumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log) }
+func (d *Door) Dump(doc []byte) { report.DumpMetrics(doc, d.s.cfg.MetricsFile, d.s.log) }
 
 // Info returns the front's own info report.
 func (d *Door) Info() wire.Info { return d.s.info() }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
@@ -146,11 +147,11 @@ func (d *draftModel) info() *wire.InfoDraft {
 }
 
 // logDraft logs the draft model, and why it makes no guesses if it does not.
-func (s *Server) logDraft(m *model) {
+func (s *Server) logDraft(m *prepare.Model) {
 	if s.draft == nil {
 		return
 	}
-	if why := s.noSpeculation(m); why != "" {
+	if why := m.NoSpeculation(); why != "" {
 		s.log.Warn("the draft model is of no use", "file", s.draft.path, "reason", why)
 		return
 	}

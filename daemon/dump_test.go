@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -43,12 +44,12 @@ func TestMetricsDump(t *testing.T) {
 	}
 	var said strings.Builder
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	dumpMetrics(r.metrics.AppendJSON(nil), "", log)
+	report.DumpMetrics(r.metrics.AppendJSON(nil), "", log)
 	if !strings.Contains(said.String(), `\"tokens_generated_total\":3,`) {
 		t.Errorf("%s", said.String())
 	}
 	said.Reset()
-	dumpMetrics([]byte("{}"), filepath.Join(file, "no folder"), log)
+	report.DumpMetrics([]byte("{}"), filepath.Join(file, "no folder"), log)
 	if !strings.Contains(said.String(), "--metrics-file") {
 		t.Errorf("%s", said.String())
 	}
@@ -60,7 +61,7 @@ func TestStateDump(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", dir)
 	t.Setenv("HOME", dir)
-	dir = stateFolder()
+	dir = report.StateFolder()
 	cfg := config.Config{Model: "model.gguf"}
 	if !slices.Contains(SandboxPolicy(&cfg).Write, dir) {
 		t.Errorf("an engine process may not write to %s", dir)
@@ -89,7 +90,7 @@ func TestStateDump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d stateDump
+	var d report.State
 	if err := json.Unmarshal(b, &d); err != nil || d.Panic != again || !strings.Contains(d.Stack, "dump_test.go") ||
 		len(d.Why.Requests) != 1 || !strings.Contains(d.Tree, "cells:") || len(d.Cost) == 0 || len(d.Metrics) == 0 {
 		t.Errorf("%v: %s", err, b)

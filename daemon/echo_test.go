@@ -48,9 +48,9 @@ func TestEchoWithLogprobs(t *testing.T) {
 		t.Errorf("the first token has a log-probability")
 	}
 	m := r.model.Load()
-	tokens, err := m.tokenize(0, text, false)
-	if err != nil || len(tokens) != n {
-		t.Fatalf("%d tokens, %d log-probabilities, %v", len(tokens), n, err)
+	_, tokens, bad := m.Render(0, &wire.Request{Prompt: text})
+	if bad != nil || len(tokens) != n {
+		t.Fatalf("%d tokens, %d log-probabilities, %v", len(tokens), n, bad)
 	}
 	for i := 1; i < n; i++ {
 		p, top := first.Logprobs.Logprobs[i], first.Logprobs.Top[i]

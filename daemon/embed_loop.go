@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
@@ -19,7 +20,7 @@ import (
 // cmdArrive on.
 type embedding struct {
 	w     *wire.Embed
-	texts []input
+	texts []prepare.Input
 
 	next    int // index of the text that goes to the core next
 	open    int // parts that are not forgotten
@@ -85,16 +86,17 @@ func (l *loop) feed(now time.Time) {
 func (l *loop) arrivePart(r *request, now time.Time) {
 	e := r.embed
 	t := &e.texts[e.next]
-	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now, ctl: r.ctl,
-		part: &part{of: r, index: e.next, pooler: l.embedder.pooler(e.w)}}
+	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now,
+		part: &part{of: r, index: e.next, pooler: l.embedder.Pooler(e.w)}}
+	p.Phases = r.Phases
 	e.next++
 	e.open++
 	l.parts++
 	l.lastID++
 	p.ID, p.Owner, p.Class, p.Data, p.Arrived = l.lastID, r.Owner, r.Class, p, l.instant(now)
-	p.Kind, p.Tokens, p.Prompt = core.Embed, t.tokens, len(t.tokens)
+	p.Kind, p.Tokens, p.Prompt = core.Embed, t.Tokens, len(t.Tokens)
 	p.Whole = l.encoder
-	p.EveryRow = p.Whole || l.embedder.everyRow(e.w)
+	p.EveryRow = p.Whole || l.embedder.EveryRow(e.w)
 	l.requests[p.ID] = p
 	l.handle(core.Input{Kind: core.Arrive, Request: &p.Request}, now)
 }
@@ -157,8 +159,8 @@ func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
 	pooling.Normalize(v, norm)
 	t := &p.part.of.embed.texts[p.part.index]
 	l.event.Kind, l.event.ID = wire.EventEmbedding, p.wireID
-	l.event.Embedding = wire.Embedding{ID: p.wireID, Index: p.part.index, Row: row, Values: v, Tokens: len(t.tokens),
-		Truncated: t.cut, Base64: w.Base64}
+	l.event.Embedding = wire.Embedding{ID: p.wireID, Index: p.part.index, Row: row, Values: v, Tokens: len(t.Tokens),
+		Truncated: t.Cut, Base64: w.Base64}
 	l.send(p, &l.event)
 	return true
 }

@@ -180,7 +180,7 @@ func TestEmbeddingsOfEachToken(t *testing.T) {
 func TestEmbedForms(t *testing.T) {
 	cfg := fake.Config{Pooling: runtime.PoolMean}
 	r := serve(t, cfg, "--embedding-sizes", "4, 8")
-	tokens, err := r.model.Load().vocab.Tokenize(nil, "some text", true, false)
+	tokens, err := r.model.Load().Vocab.Tokenize(nil, "some text", true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +468,7 @@ func TestEmbedTold(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "--pooling", "last", "--embedding-sizes", "any")
 	m := r.info().Model.Embeddings
 	if m == nil || m.Values != 16 || m.Pooling != runtime.PoolLast || !m.AnySize ||
-		m.Longest != r.model.Load().caps.ContextTokens-1 {
+		m.Longest != r.model.Load().Caps.ContextTokens-1 {
 		t.Errorf("info: %+v", m)
 	}
 	e := client.EmbedTexts("a", "bcd", "ef")

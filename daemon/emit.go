@@ -95,7 +95,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 func (l *loop) failRequest(r *request, e wire.Error) {
 	l.m.Rejected(string(e.Code))
 	now := time.Now()
-	if r.ctl != nil {
+	if r.Phases != nil {
 		l.thinkSummary(r, now)
 	}
 	e.ID = r.wireID

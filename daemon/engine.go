@@ -290,12 +290,12 @@ func (e *engine) loading(fraction float32) {
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	if e.box != nil && s.cfg.GPULayers != 0 && config.HasDeviceBackend() &&
-		(m.caps.Device == runtime.DeviceCPU || m.caps.Device == runtime.DeviceFake) {
+		(m.Caps.Device == runtime.DeviceCPU || m.Caps.Device == runtime.DeviceFake) {
 		s.log.Warn("a backend for graphics processors is beside the program, and none of them was found: " +
 			"--sandbox=false tells whether the confinement of the engine process is the cause")
 	}
-	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens,
-		GPU: m.caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box}
+	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
+		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box}
 	e.tell(st)
 	limit := stallAfter
 	if s.cfg.StepTimeout > 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
@@ -56,7 +57,7 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 	}
 	if dir, err := os.UserCacheDir(); err == nil {
 		folder(filepath.Join(dir, "uma-serve", "cost"))
-		folder(stateFolder())
+		folder(report.StateFolder())
 	}
 	if c.Trace != "" {
 		folder(filepath.Dir(c.Trace))

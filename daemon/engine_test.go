@@ -244,17 +244,17 @@ func TestRealCellsComeBack(t *testing.T) {
 func TestRealTexts(t *testing.T) {
 	r := serveModel(t, ggufgen.Cached(t, ggufgen.Tiny()))
 	m := r.model.Load()
-	if m.tokens.cut == nil {
+	if _, can := m.Vocab.(runtime.TextCutter); !can {
 		t.Fatal("the engine does not say where a text may be cut")
 	}
 	long := strings.Repeat("Some words, a number 42\nand it's   a <|im_end|> marker. ", 60)
 	for i := range 40 {
 		for _, chat := range []bool{false, true} {
 			s := long[:len(long)*i/40] + text(i, 30)
-			got, err1 := m.tokenize(uint32(i%2), s, chat)
-			want, err2 := m.vocab.Tokenize(nil, s, true, chat)
-			if err1 != nil || err2 != nil || !slices.Equal(got, want) {
-				t.Fatalf("%d bytes: %d tokens, %v; want %d, %v", len(s), len(got), err1, len(want), err2)
+			_, got, bad := m.Render(uint32(i%2), &wire.Request{Prompt: s, ParseSpecial: chat})
+			want, err := m.Vocab.Tokenize(nil, s, true, chat)
+			if bad != nil || err != nil || !slices.Equal(got, want) {
+				t.Fatalf("%d bytes: %d tokens, %v; want %d, %v", len(s), len(got), bad, len(want), err)
 			}
 		}
 	}

@@ -109,7 +109,7 @@ func (c *forcedCall) responses(v map[string]any) {
 // With the built-in chat template, which shows no tools, each API forces a call, streamed in parts and whole.
 func TestForcedCallsOverEachAPI(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "In words."}}}, "-c", "16384")
-	if name := r.model.Load().calls.Form().Name; name != "json" {
+	if name := r.model.Load().Calls.Form().Name; name != "json" {
 		t.Fatalf("form %q", name)
 	}
 	web := r.web()

@@ -247,11 +247,11 @@ func (l *loop) affords(r *request) bool {
 // restrict sets the mask of r's sampling chain if the row belongs to its answer.
 func (l *loop) restrict(r *request) {
 	f := r.form
-	if f.bound = r.ctl.InAnswer(); f.headed {
-		f.bound = !r.ctl.InThought()
+	if f.bound = r.Phases.InAnswer(); f.headed {
+		f.bound = !r.Phases.InThought()
 	}
 	if !f.bound {
-		r.chain.Restrict(l.unbound(r))
+		r.Chain.Restrict(l.unbound(r))
 		return
 	}
 	if !f.ready && l.affords(r) {
@@ -267,10 +267,10 @@ func (l *loop) restrict(r *request) {
 		f.work = 0
 	}
 	if f.err != nil || f.m.Err() != nil {
-		r.chain.Restrict(sampler.Mask{}) // excludes every token: nothingLeft gives the reason
+		r.Chain.Restrict(sampler.Mask{}) // excludes every token: nothingLeft gives the reason
 		return
 	}
-	r.chain.Restrict(f.mask)
+	r.Chain.Restrict(f.mask)
 }
 
 // openers are the tokens with which r may open a thought instead of its answer.
@@ -278,7 +278,7 @@ func (l *loop) openers(r *request) []runtime.Token {
 	if r.form == nil || r.form.prefix != "" {
 		return nil
 	}
-	return r.ctl.Openers()
+	return r.Phases.Openers()
 }
 
 // acceptBound is acceptToken for a request with a form: it advances the grammar by the token, and accepts the tokens
@@ -287,7 +287,7 @@ func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 	f, tok := r.form, choice.Token
 	r.Last, r.More = false, false
 	var forced []int32
-	thought := f.headed && r.ctl.InThought()
+	thought := f.headed && r.Phases.InThought()
 	switch {
 	case !f.bound && !f.headed, thought, l.vocab.IsEOG(tok), slices.Contains(f.openers, tok):
 	default:
@@ -315,11 +315,11 @@ func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 		return
 	}
 	if opened {
-		r.ctl.Opened()
+		r.Phases.Opened()
 	}
 	var err error
 	switch {
-	case thought && r.ctl.InThought():
+	case thought && r.Phases.InThought():
 	case thought:
 		err = l.leaveThought(r, tok)
 		f.ready = false

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/zeebo/blake3"
 
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/gbnf"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
@@ -264,35 +265,35 @@ func addForm(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.Node
 	return 0, errors.ErrUnsupported
 }
 
-// grammarVocabulary returns the vocabulary of grammars: without control tokens and thinking markers, and with the
+// grammarVocabulary returns the vocabulary of m's grammars: without control tokens and thinking markers, and with the
 // markers of tool calls and of messages with headers between fences.
-func (m *model) grammarVocabulary() *grammar.Vocabulary {
-	pieces := make([][]byte, m.vocab.Size())
+func grammarVocabulary(m *prepare.Model) *grammar.Vocabulary {
+	pieces := make([][]byte, m.Vocab.Size())
 	for t := range runtime.Token(len(pieces)) {
-		if !m.vocab.IsControl(t) {
-			pieces[t] = m.vocab.Piece(t)
+		if !m.Vocab.IsControl(t) {
+			pieces[t] = m.Vocab.Piece(t)
 		}
 	}
-	for _, text := range m.tags.Texts() {
-		if t := m.vocab.Find(text); t != runtime.NoToken {
+	for _, text := range m.Tags.Texts() {
+		if t := m.Vocab.Find(text); t != runtime.NoToken {
 			pieces[t] = nil
 		}
 	}
-	if m.calls != nil {
+	if m.Calls != nil {
 		for t := range pieces {
-			if p := m.calls.Piece(runtime.Token(t), nil); p != nil {
+			if p := m.Calls.Piece(runtime.Token(t), nil); p != nil {
 				pieces[t] = p
 			}
 		}
 	}
-	if h := m.tags.Headers(); h != nil {
+	if h := m.Tags.Headers(); h != nil {
 		for t := range pieces {
 			if p := h.Piece(runtime.Token(t)); p != nil {
 				pieces[t] = p
 			}
 		}
 	}
-	return grammar.NewVocabulary(pieces, m.facts.EOG)
+	return grammar.NewVocabulary(pieces, m.Facts.EOG)
 }
 
 // formField returns the request field that a form is documented under.
@@ -351,7 +352,7 @@ func (s *Server) grammarOf(src *formSource, j job) (_ *compiledForm, parked bool
 
 // grammars returns the grammars of j's answer: of its form and of its tool calls, nil for none. parked as grammarOf.
 func (s *Server) grammars(j job) (format, calls *compiledForm, parked bool, bad *wire.Error) {
-	f, c, bad := s.model.Load().formSources(j.w)
+	f, c, bad := formSources(s.model.Load(), j.w)
 	if bad == nil {
 		format, parked, bad = s.grammarOf(f, j)
 	}

@@ -11,12 +11,18 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The Server is the poller's ipc.Handler. These methods run on the poller goroutine, or on that of an HTTP handler: they
+// The Server is the poller's ipc.Handler. These methods run on the poller goroutine, or on that of an HTTP handler. They
 // check, count and pass work on. They answer health, metrics and info from atomics, without waiting for a decode step.
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c ipc.Client, w *wire.Request) {
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
+}
+
+// Embed takes a request for embeddings in, or refuses it.
+func (s *Server) Embed(c ipc.Client, w *wire.Embed) {
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
+		embed: &embedding{w: w}}, nil)
 }
 
 // Line is a prompt of the newline protocol. Intake makes it a user's message if the model has a chat template, else raw

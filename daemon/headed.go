@@ -66,8 +66,8 @@ func leaveText(h *meridian.Headers, marker []byte, mayThink bool) []byte {
 // other tokens as their piece.
 func (l *loop) headPiece(r *request, tok core.Token) []byte {
 	piece := l.tags.Headers().Piece(tok)
-	if piece == nil && r.callForm != nil {
-		piece = r.callForm.Piece(tok, nil)
+	if piece == nil && r.CallForm != nil {
+		piece = r.CallForm.Piece(tok, nil)
 	}
 	if piece == nil {
 		piece = l.vocab.Piece(tok)
@@ -78,7 +78,7 @@ func (l *loop) headPiece(r *request, tok core.Token) []byte {
 // followHeader begins to constrain a call of r once the header of a message shows that it is one. The loop calls it
 // after each token.
 func (l *loop) followHeader(r *request, tok core.Token) {
-	if !r.ctl.InHeader() {
+	if !r.Phases.InHeader() {
 		r.header, r.refused = r.header[:0], false
 		return
 	}
@@ -105,14 +105,14 @@ func (l *loop) followHeader(r *request, tok core.Token) {
 
 // leaveThought tells r's grammar that tok has ended the text of a thought.
 func (l *loop) leaveThought(r *request, tok core.Token) error {
-	text := leaveText(l.tags.Headers(), l.headPiece(r, tok), r.ctl.MayThink())
+	text := leaveText(l.tags.Headers(), l.headPiece(r, tok), r.Phases.MayThink())
 	return r.form.accept(func(m *grammar.Matcher) error { return m.AcceptBytes(text) })
 }
 
 // unbound returns the mask of a row that the grammar of r's answer does not bind: the turn does not end in the header
 // of a message while the answer is to come. nil: none.
 func (l *loop) unbound(r *request) sampler.Mask {
-	if !r.ctl.InHeader() || r.form.passing {
+	if !r.Phases.InHeader() || r.form.passing {
 		return nil
 	}
 	if l.goesOn == nil {

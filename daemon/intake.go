@@ -1,15 +1,8 @@
 package daemon
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"slices"
-
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sampler"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 // intake is the goroutine that prepares requests, one after the other, and renders the histories of ended chats. It
@@ -35,7 +28,9 @@ func (s *Server) intake(l *loop) {
 
 // history renders what the next turn of an ended chat will begin with.
 func (s *Server) history(l *loop, r *request) {
-	l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
+	tokens := s.model.Load().History(&r.Spec, wire.Message{Content: string(r.answer),
+		ReasoningContent: string(r.thinking), ToolCalls: r.calls})
+	l.mail.put(command{kind: cmdHistory, req: r, tokens: tokens})
 }
 
 // oneHistory is history for one ended chat, if one waits.
@@ -58,18 +53,21 @@ func (s *Server) letPass(l *loop, lane int) {
 
 // submit prepares a request and sends it to the decode loop, or refuses it.
 func (s *Server) submit(l *loop, j job) {
-	if m := s.model.Load(); j.r.lines && m.template != nil {
-		j.w.Messages, j.w.Prompt = []wire.Message{{Role: "user", Content: j.w.Prompt}}, ""
+	m := s.model.Load()
+	if j.r.lines {
+		m.Line(j.w)
 	}
 	if j.r.cancelled.Load() {
 		s.endUnstarted(j)
 		return
 	}
-	e := s.cannot(j.r)
+	var e *wire.Error
 	var format, calls *compiledForm
 	parked := false
-	if e == nil && j.r.embed == nil {
-		format, calls, parked, e = s.grammars(j)
+	if j.r.embed == nil {
+		if e = m.Refuses(); e == nil {
+			format, calls, parked, e = s.grammars(j)
+		}
 	}
 	if parked {
 		if j.r.cancelled.Load() { // the cancel may have come before the request was parked
@@ -81,7 +79,7 @@ func (s *Server) submit(l *loop, j job) {
 	case e != nil:
 	case j.r.embed != nil:
 		lane := j.lane()
-		e = s.prepareEmbed(j.r, func() (goOn bool) {
+		j.r.embed.texts, e = m.Texts(&j.r.Spec, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
 			return !j.r.cancelled.Load()
 		})
@@ -91,7 +89,7 @@ func (s *Server) submit(l *loop, j job) {
 		}
 	default:
 		j.r.formWait = j.wait
-		e = s.prepare(j.r, j.w, format, calls)
+		e = s.prepareAnswer(j.r, j.w, format, calls)
 	}
 	if e == nil && !l.mail.put(command{kind: cmdArrive, req: j.r}) {
 		e = shuttingDown()
@@ -99,16 +97,6 @@ func (s *Server) submit(l *loop, j job) {
 	if e != nil {
 		s.refuseJobs([]job{j}, e)
 	}
-}
-
-// cannot returns why the model cannot do what r asks for, whatever else r says; nil if it can.
-func (s *Server) cannot(r *request) *wire.Error {
-	if m := s.model.Load(); m.info.Encoder && r.embed == nil {
-		return &wire.Error{Code: wire.NotSupported,
-			Message: fmt.Sprintf("no answer: the model is an encoder (%s), which makes "+
-				"embeddings and generates no text", m.info.Architecture)}
-	}
-	return nil
 }
 
 // cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for
@@ -134,147 +122,44 @@ func (s *Server) endUnstarted(j job) {
 	s.sessions.remove(j.r)
 }
 
-// prepare turns a parsed request into one that the decode loop can run. It renders and tokenizes, so it runs on the
-// intake goroutine, never on the poller's or the decode loop's.
-func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledForm) *wire.Error {
+// prepareAnswer prepares a request for an answer and constrains it by the grammars of its form and of its tool calls,
+// nil for none.
+func (s *Server) prepareAnswer(r *request, w *wire.Request, format, calls *compiledForm) *wire.Error {
 	m := s.model.Load()
-	p, bad := m.readPrompt(r.Owner, w)
-	if bad != nil {
+	if bad := m.Answer(&r.Spec, w, heldBy(format, calls), &s.loop.Load().scratch); bad != nil {
 		return bad
 	}
-	if bad := s.setPrompt(m, r, w, &p); bad != nil {
-		return bad
-	}
-	params, bad := s.samplingParams(m, r.Owner, w)
-	if bad != nil {
-		return bad
-	}
-	r.setOptions(w, &params)
-	s.setSpeculation(r, w)
-	r.notes = notesOf(w, p.changes)
-	m.readCalls(r, w, offeredTools(w), p.text)
-	r.hold(format, calls, w, p.text)
-	if bad := s.setThinking(m, r, w, p.begin); bad != nil {
-		return bad
-	}
-	if p.chat && !s.cfg.NoPrefixCache && !w.FillOnly {
-		s.setChat(m, r, w, &p)
-	}
-	stops := w.Stop
-	if p.chat && m.spelledEnd != "" && !slices.Contains(stops, m.spelledEnd) {
-		r.spelledEnd = m.spelledEnd
-		stops = append(slices.Clip(stops), m.spelledEnd)
-	}
-	r.Text.Init(stops)
-	r.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
-	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
-	for _, t := range p.tokens {
-		r.chain.Accept(t)
-	}
-	r.chain.Begin()
-	return nil
-}
-
-// setPrompt sets r's prompt and the maximum length of its answer.
-func (s *Server) setPrompt(m *model, r *request, w *wire.Request, p *prompt) *wire.Error {
-	n, nCtx := len(p.tokens), m.caps.ContextTokens
-	if n > nCtx || n == nCtx && !w.FillOnly {
-		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
-		if m.info.Positions > 0 && nCtx >= m.info.Positions {
-			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions; no --ctx-size gives it more",
-				m.info.Positions)
-		}
-		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
-			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
-				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
-	}
-	r.MaxTokens = max(nCtx-n, 1)
-	if s.cfg.ContextShift && m.caps.CanShift {
-		r.MaxTokens = maxShifted
-	}
-	for _, limit := range []int{w.MaxTokens, s.cfg.MaxTokens} {
-		if limit > 0 {
-			r.MaxTokens = min(r.MaxTokens, limit)
-		}
-	}
-	if r.fillOnly, r.Fill = w.FillOnly, w.FillOnly; r.fillOnly {
-		r.MaxTokens = 1 // the scheduler computes the prompt's last row; the loop does not sample it
-	}
-	r.Prompt, r.continued = n, p.continued
-	r.Tokens = append(make([]runtime.Token, 0, min(n+r.MaxTokens, nCtx)), p.tokens...)
-	return nil
-}
-
-// maxShifted is the maximum length of an answer whose context shifts, in tokens: it ends a model that repeats itself.
-const maxShifted = 1 << 20
-
-// samplingParams returns w's sampling parameters with a seed, and with its texts (bad words, biases, breakers) as
-// tokens.
-func (s *Server) samplingParams(m *model, owner uint32, w *wire.Request) (sampler.Params, *wire.Error) {
-	params := w.Sampling
-	if !params.SeedSet {
-		params.SeedSet = true
-		if params.Seed = rand.Uint64(); s.cfg.Seed >= 0 {
-			params.Seed = uint64(s.cfg.Seed)
-		}
-	}
-	if err := m.constrain(owner, &params, w); err != nil {
-		return params, &wire.Error{Code: wire.BadRequest, Message: err.Error()}
-	}
-	return params, nil
-}
-
-// setOptions sets how r is answered and scheduled.
-func (r *request) setOptions(w *wire.Request, params *sampler.Params) {
-	r.stream, r.logprobs, r.metadata, r.stopTokens = w.Stream, params.Logprobs > 0, w.Metadata, params.StopTokens
-	if r.stream {
-		r.echo, r.PromptRows = w.PromptLogprobs, w.PromptLogprobs > 0
-	}
-	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
-	r.TargetTTFT, r.TargetITL, r.TargetTTOT, r.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
-	r.parent = w.Traceparent
-	r.Class = priorityClass(w)
-}
-
-// priorityClass returns the scheduling class of w.
-func priorityClass(w *wire.Request) sched.Class {
-	if w.Priority == wire.PriorityBackground {
-		return sched.Background
-	}
-	return sched.Interactive
-}
-
-// setThinking creates the control of r's thinking. begin says whether the prompt ends inside a thought.
-func (s *Server) setThinking(m *model, r *request, w *wire.Request, begin meridian.Begin) *wire.Error {
-	opt := m.thinkOptions(w, r.MaxTokens, r.continued)
-	opt.Calls, opt.Bound = r.Calls != nil, r.form != nil
-	opt.CallsInThought = r.Thinks != nil
-	opt.Headed, opt.CallsOnly = r.form != nil && r.form.headed, r.form != nil && r.form.calls
-	var err error
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, opt, begin); err != nil {
-		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
-	}
-	r.Control = r.ctl
-	switch h := m.tags.Headers(); {
-	case opt.Headed:
-		r.form.prefix = headedStart(h, r.ctl, begin, r.form.prefix, r.form.calls)
-	case r.headed && begin.Header:
+	r.setOptions(w)
+	r.hold(format, calls, w)
+	switch h := m.Tags.Headers(); {
+	case r.form != nil && r.form.headed:
+		r.form.prefix = headedStart(h, r.Phases, r.Begin, r.form.prefix, r.form.calls)
+	case r.headed && r.Begin.Header:
 		r.header = []byte(messageEnd(h, false) + h.Turn)
 	}
-	if m.tags.Known() && m.tags.Fallback() {
+	if m.Tags.Known() && m.Tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
 	return nil
 }
 
-// setChat keeps what renders the prefix of r's next turn, and marks its system prompt.
-func (s *Server) setChat(m *model, r *request, w *wire.Request, p *prompt) {
-	r.chat, r.Chat = true, true
-	r.messages, r.render = w.Messages, p.render
-	if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
-		r.Keep = m.systemTokens(r, p.tokens)
+// heldBy tells preparation how grammars constrain an answer; nil for none.
+func heldBy(format, calls *compiledForm) (h prepare.Held) {
+	switch {
+	case format != nil:
+		h.Bound, h.Headed = true, format.headed
+	case calls != nil && calls.must:
+		h.Bound, h.Headed, h.CallsOnly = true, calls.headed, true
 	}
-	if s.cfg.SharePrefixes == "system" {
-		r.Shareable = r.Keep
+	return h
+}
+
+// setOptions sets what the client hears of r.
+func (r *request) setOptions(w *wire.Request) {
+	r.stream, r.logprobs, r.metadata, r.parent = w.Stream, w.Sampling.Logprobs > 0, w.Metadata, w.Traceparent
+	if r.stream {
+		r.echo = w.PromptLogprobs
 	}
+	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
+	r.chat = r.Chat
 }

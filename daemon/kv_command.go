@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
@@ -127,7 +128,7 @@ func (s *stores) kvDo(q wire.KVQuestion, uid uint32, operator bool) (done *wire.
 	}
 	var found []snapshot.Info
 	for _, i := range s.cache.List() {
-		if (operator || uint32(i.Namespace) == uid) && strings.HasPrefix(storedName(&i), q.Target) {
+		if (operator || uint32(i.Namespace) == uid) && strings.HasPrefix(report.StoredName(&i), q.Target) {
 			found = append(found, i)
 		}
 	}

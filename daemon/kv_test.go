@@ -431,14 +431,10 @@ func TestNamespaces(t *testing.T) {
 			}
 			r.settled()
 			m := r.model.Load()
-			body, err := m.render([]wire.Message{{Role: "system", Content: system},
-				{Role: "user", Content: text(2, 100)}}, renderInput{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			tokens, err := m.tokenize(0, body, true)
-			if err != nil {
-				t.Fatal(err)
+			_, tokens, bad := m.Render(0, &wire.Request{Messages: []wire.Message{
+				{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}})
+			if bad != nil {
+				t.Fatal(bad)
 			}
 			want := 0
 			if share == "system" {

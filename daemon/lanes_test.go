@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +26,9 @@ func (v *slowVocab) Tokenize(dst []runtime.Token, text string, special, markers 
 	return v.Vocab.Tokenize(dst, text, special, markers)
 }
 
+// textPart is more than a turn of intake reads at once, in bytes.
+const textPart = 32 << 10
+
 // slowTexts is a request for the embeddings of n texts, each of which takes a turn of intake.
 func slowTexts(n int) *client.EmbedRequest {
 	texts := make([]string, n)
@@ -44,8 +45,8 @@ func slowTexts(n int) *client.EmbedRequest {
 func TestChatsPassTextsToEmbed(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean, Scripts: []fake.Script{{Emit: "hello"}}}, "-c", "4096")
 	m := *r.model.Load()
-	v := &slowVocab{Vocab: m.vocab, began: make(chan struct{}), goOn: make(chan struct{})}
-	m.vocab = v
+	v := &slowVocab{Vocab: m.Vocab, began: make(chan struct{}), goOn: make(chan struct{})}
+	m.Vocab = v
 	r.model.Store(&m)
 	c := r.dial()
 	for _, cancelled := range []bool{false, true} {
@@ -133,49 +134,5 @@ func TestLanes(t *testing.T) {
 		"a background chat, b background chat"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("%s; want %s", s, want)
-	}
-}
-
-// wordVocab is a vocabulary of bytes whose sequences begin with 1 and end with 2, and whose texts may be cut behind a
-// space.
-type wordVocab struct{ runtime.Vocab }
-
-func (wordVocab) Tokenize(dst []runtime.Token, text string, special, _ bool) ([]runtime.Token, error) {
-	if special {
-		dst = append(dst, 1)
-	}
-	for _, b := range []byte(text) {
-		dst = append(dst, runtime.Token(b))
-	}
-	if special {
-		dst = append(dst, 2)
-	}
-	return dst, nil
-}
-
-func (wordVocab) Cut(text string, least int, _ bool) int {
-	if at := strings.IndexByte(text[least-1:], ' '); at >= 0 {
-		return least + at
-	}
-	return len(text)
-}
-
-// TestTextsInParts: a text that is tokenized in parts has the tokens that it has as a whole, with what begins and ends
-// a sequence once.
-func TestTextsInParts(t *testing.T) {
-	for _, text := range []string{"", "short", strings.Repeat("word ", textPart), strings.Repeat("x", 3*textPart)} {
-		m := &model{vocab: wordVocab{}, embed: &embedder{end: []runtime.Token{2}}}
-		parts := 0
-		got, err := m.textTokens(text, false, func(int) bool { parts++; return true })
-		whole, _ := m.vocab.Tokenize(nil, text, true, false)
-		if err != nil || !slices.Equal(got, whole) {
-			t.Errorf("%.20q: %d tokens, the whole has %d; %v", text, len(got), len(whole), err)
-		}
-		if least := 1 + len(text)/(textPart+8); strings.Contains(text, " ") && parts < least {
-			t.Errorf("%.20q: %d parts, at least %d expected", text, parts, least)
-		}
-		if _, err := m.textTokens(text, false, func(int) bool { return false }); !errors.Is(err, errGivenUp) {
-			t.Errorf("%.20q: %v", text, err)
-		}
 	}
 }

@@ -44,10 +44,10 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 			target = l.itlTarget
 		}
 		s.Streams = append(s.Streams, live.Stream{
-			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: className(r.Class),
+			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
 			State: r.stateName(state), Reason: reason.String(),
 			Arrived: r.arrived.Sub(l.epoch), TTFT: r.timings().TTFT, Target: target, Prompt: r.Prompt,
-			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.ctl.ThinkTokens(),
+			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
 			Gaps: r.gaps, Paused: r.paused,
 		})
 		r.gaps = live.Gaps{}

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -83,7 +81,7 @@ func TestLlamaServerCompletion(t *testing.T) {
 			number(t, a, "timings", "predicted_n") != 8 ||
 			number(t, a, "tokens_evaluated") != 32 || number(t, a, "tokens_predicted") != 8 ||
 			a["truncated"] != false || a["stop_type"] != "limit" || a["stop"] != true || a["content"] == "" ||
-			a["model"] != r.model.Load().info.Name {
+			a["model"] != r.model.Load().Info.Name {
 			t.Errorf("%v", a)
 		}
 		if _, ok := a["has_new_line"].(bool); !ok {
@@ -266,7 +264,7 @@ func TestLlamaServerSlots(t *testing.T) {
 		_, body := get(t, web, "/slots")
 		return decode[[]object](t, body)
 	}
-	if s := slots(); len(s) != 2 || number(t, s[0], "n_ctx") != r.model.Load().caps.ContextTokens ||
+	if s := slots(); len(s) != 2 || number(t, s[0], "n_ctx") != r.model.Load().Caps.ContextTokens ||
 		s[0]["params"] != nil {
 		t.Errorf("%v", s)
 	}
@@ -392,7 +390,7 @@ func TestLlamaServerBasics(t *testing.T) {
 	p := decode[object](t, body)
 	def := p["default_generation_settings"].(object)
 	if p["model_path"] != "fake" || number(t, p, "total_slots") != 3 ||
-		number(t, def, "n_ctx") != r.model.Load().caps.ContextTokens || number(t, def, "params", "seed") != 42 ||
+		number(t, def, "n_ctx") != r.model.Load().Caps.ContextTokens || number(t, def, "params", "seed") != 42 ||
 		p["chat_template"] != fake.ChatML {
 		t.Errorf("%s", body)
 	}
@@ -542,31 +540,4 @@ func get(t *testing.T, c *http.Client, path string) (int, []byte) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, body
-}
-
-// begun is a vocabulary whose sequences begin with <|im_start|>.
-type begun struct{ runtime.Vocab }
-
-func (v begun) BOS() runtime.Token { return v.Find("<|im_start|>") }
-
-func (v begun) Tokenize(dst []runtime.Token, text string, special, markers bool) ([]runtime.Token, error) {
-	if special {
-		dst = append(dst, v.BOS())
-	}
-	return v.Vocab.Tokenize(dst, text, false, markers)
-}
-
-// TestParseSpecial: a prompt that is read with its markers gets no second BOS, one that is read as text does.
-func TestParseSpecial(t *testing.T) {
-	v := begun{fake.New(fake.Config{}).Vocab()}
-	m := &model{vocab: v, tokens: newTokenCache(v, 0)}
-	// with markers, as text
-	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} {
-		for i, markers := range []bool{true, false} {
-			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers})
-			if bad != nil || len(p.tokens) != want[i] || p.tokens[0] != v.BOS() {
-				t.Errorf("%q, markers %v: %v, %v", text, markers, p.tokens, bad)
-			}
-		}
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/live"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -64,7 +66,7 @@ type loop struct {
 	tel        *telemetry.Exporter // nil without --telemetry-endpoint
 	result     core.Result         // of the newest step
 	histories  chan *request       // ended chats: intake renders the prefix that their next turn will have
-	recent     [wire.MaxLast]finishedRequest
+	recent     [wire.MaxLast]report.Request
 	recentNext int
 	tracked    *meridian.Registry
 	cellBytes  int
@@ -78,7 +80,7 @@ type loop struct {
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
 
-	embedder  *embedder
+	embedder  *prepare.Embedder
 	encoder   bool             // the model reads texts whole, and generates nothing
 	hidden    runtime.Embedder // eng; nil: it makes no embeddings
 	embeds    []*request       // requests for embeddings that have not ended
@@ -129,17 +131,17 @@ type loopState struct {
 	requests atomic.Int64 // live requests, queued ones included
 }
 
-func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *model) *loop {
+func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *prepare.Model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, m: m,
+		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
-		cellBytes: md.info.KVBytesPerToken, info: md.info,
+		cellBytes: md.Info.KVBytesPerToken, info: md.Info,
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)
-	l.embedder, l.encoder, l.maxParts = md.embed, md.info.Encoder, cfg.Parallel
+	l.embedder, l.encoder, l.maxParts = md.Embedder, md.Info.Encoder, cfg.Parallel
 	if !l.encoder {
 		l.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
 	}
@@ -255,7 +257,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.requests[r.ID] = r
 	r.trace = l.tel.Begin(r.parent)
-	l.tracked.Register(uint64(r.ID), r.ctl, int64(r.Arrived))
+	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
 	l.wantMask(r, l.openers(r))
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
@@ -264,7 +266,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {
-		r.ctl.EndThink(int64(l.instant(time.Now())))
+		r.Phases.EndThink(int64(l.instant(time.Now())))
 	}
 }
 
@@ -544,7 +546,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 		return
 	}
-	if r.fillOnly {
+	if r.Fill {
 		r.first, r.last = now, now
 		l.core.NoToken(&r.Request, sched.ReasonLength)
 		l.endRequest(r, wire.Length, "", now)
@@ -575,14 +577,14 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 // request; said is valid until the next call.
 func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (said core.Said, ok bool) {
 	tok := choice.Token
-	r.chain.Accept(tok)
-	inThink := r.ctl.Phase() == meridian.ThinkDecode
+	r.Chain.Accept(tok)
+	inThink := r.Phases.Phase() == meridian.ThinkDecode
 	l.observeToken(r, inThink, now)
-	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
-	piece := l.piece(r, tok, inThink && !r.ctl.InHeader())
+	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.StopTokens, tok)
+	piece := l.piece(r, tok, inThink && !r.Phases.InHeader())
 	said = l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.thought[:0], l.answer[:0])
 	if r.Calls != nil {
-		r.ctl.Verbatim(r.Calls.Busy())
+		r.Phases.Verbatim(r.Calls.Busy())
 		l.holdCall(r, tok)
 	}
 	l.thought, l.answer = said.Think, said.Answer
@@ -590,7 +592,7 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (s
 	l.emit(r, choice, &said)
 	switch said.End {
 	case core.Stopped:
-		if said.StopText == r.spelledEnd {
+		if said.StopText == r.SpelledEnd {
 			said.StopText = ""
 		}
 		l.endRequest(r, wire.Stop, said.StopText, now)

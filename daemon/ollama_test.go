@@ -90,7 +90,7 @@ func TestOllamaGenerate(t *testing.T) {
 	}
 	a := complete(t, web, "/api/generate", `{"prompt":"second","stream":false,"context":`+string(context)+options+`}`)
 	if a["response"] != "two" || len(a["context"].([]any)) <= len(list[len(list)-1]["context"].([]any)) ||
-		a["model"] != r.model.Load().info.Name {
+		a["model"] != r.model.Load().Info.Name {
 		t.Errorf("%v", a)
 	}
 	if a = complete(t, web, "/api/generate", `{"prompt":"<|im_start|>raw","raw":true,"stream":false`+options+
@@ -144,7 +144,7 @@ func TestOllamaTools(t *testing.T) {
 func TestOllamaModels(t *testing.T) {
 	r := serve(t, fake.Config{})
 	web := r.web()
-	name := r.model.Load().info.Name
+	name := r.model.Load().Info.Name
 	for _, path := range []string{"/api/tags", "/api/ps"} {
 		_, body := get(t, web, path)
 		models := decode[map[string][]struct {

@@ -123,7 +123,7 @@ func TestOpenAIChat(t *testing.T) {
 	}
 	if m := whole.Choices[0].Message; m.Role != "assistant" || m.Content != "It is\n42." ||
 		m.Reasoning != `let me "see" — ok` || *whole.Choices[0].Finish != "stop" ||
-		whole.Object != "chat.completion" || whole.Model != r.model.Load().info.Name ||
+		whole.Object != "chat.completion" || whole.Model != r.model.Load().Info.Name ||
 		!strings.HasPrefix(whole.ID, "chatcmpl-") {
 		t.Errorf("%s", body)
 	}
@@ -249,7 +249,7 @@ func TestOpenAIErrors(t *testing.T) {
 	defer resp.Body.Close()
 	var list struct{ Data []struct{ ID, Object string } }
 	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Data) != 1 ||
-		list.Data[0].ID != r.model.Load().info.Name || list.Data[0].Object != "model" {
+		list.Data[0].ID != r.model.Load().Info.Name || list.Data[0].Object != "model" {
 		t.Errorf("%+v %v", list, err)
 	}
 	r.nothingLeft()

@@ -14,8 +14,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
+	"github.com/uma-serve/uma-serve/sampler"
 )
 
 const outputsFolder = "../model/template/testdata/outputs/"
@@ -212,23 +214,27 @@ func TestPublishedOutputs(t *testing.T) {
 			m := probe.model.Load()
 			for i := range list {
 				q := list[i].request(i)
-				var p prompt
-				bad := m.renderChat(&p, &q)
-				if list[i].Thinking && list[i].Continue == 0 && !p.begin.Thinking &&
+				var p prepare.Spec
+				bad := m.Answer(&p, &q, prepare.Held{}, &sampler.Scratch{})
+				if list[i].Thinking && list[i].Continue == 0 && !p.Begin.Thinking &&
 					!opensThought.MatchString(list[i].Output) { // published with enable_thinking
 					on := q
 					on.Think.Mode = wire.ThinkOn
-					var opened prompt
-					if m.renderChat(&opened, &on) == nil && opened.begin.Thinking {
-						p, list[i].on = opened, true
+					var opened prepare.Spec
+					if m.Answer(&opened, &on, prepare.Held{}, &sampler.Scratch{}) == nil && opened.Begin.Thinking {
+						p, q, list[i].on = opened, on, true
 					}
 				}
 				if bad != nil {
 					t.Errorf("%s: %s", name, bad.Message)
 					continue
 				}
-				list[i].inside = p.begin.Thinking
-				text := m.markers.restore(p.text)
+				list[i].inside = p.Begin.Thinking
+				text, _, bad := m.Render(0, &q)
+				if bad != nil {
+					t.Errorf("%s: %s", name, bad.Message)
+					continue
+				}
 				at := strings.LastIndex(text, fmt.Sprintf("question%dx", i))
 				cfg.Scripts = append(cfg.Scripts, fake.Script{After: text[max(at, 0):], Emit: list[i].Output})
 			}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -125,33 +124,6 @@ func TestSlowFabricIsNotWaitedFor(t *testing.T) {
 	}
 	eventually(t, "the fabric has been asked, and not answered in time",
 		func() bool { return r.counter("disagg_errors_total.timeout") > 0 })
-}
-
-// TestPriceText: each way has its sentence.
-func TestPriceText(t *testing.T) {
-	for _, c := range []struct {
-		tier core.Tier
-		p    sched.Price
-		want string
-	}{
-		{core.Host, sched.Price{Way: sched.WayRestore},
-			"Restores 640 tokens of its prompt that the host tier has: too little was measured to compare with " +
-				"computing them."},
-		{core.Disk, sched.Price{Way: sched.WayRestore, Restore: 1234567, Compute: 98765432},
-			"Restores 640 tokens of its prompt that the disk tier has: 1.23ms are predicted, 98.8ms for computing " +
-				"them."},
-		{core.Fabric, sched.Price{Way: sched.WayCompute, Restore: 2 * time.Second, Compute: 50 * time.Millisecond},
-			"Computes 640 tokens of its prompt that the fabric may have: 50ms are predicted for that, 2s for a " +
-				"restore."},
-		{core.Fabric, sched.Price{Way: sched.WayTrial, Restore: 2 * time.Second, Compute: 50 * time.Millisecond},
-			"Restores 640 tokens of its prompt that the fabric may have, to measure the tier again: 2s are " +
-				"predicted, 50ms for computing them."},
-	} {
-		p := pricing{tokens: 640, tier: c.tier, price: c.p}
-		if got := p.text(); got != c.want {
-			t.Errorf("it says %q, want %q", got, c.want)
-		}
-	}
 }
 
 // TestPricedSeries: each tier and way has its own series.

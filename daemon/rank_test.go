@@ -179,7 +179,7 @@ func TestRank(t *testing.T) {
 			if status != 501 || !strings.Contains(string(answer), "POST /rerank") {
 				t.Errorf("an embedding: %d %s", status, answer)
 			}
-			if in := r.model.Load().describe(); in.Ranking == nil || in.Ranking.Longest < 64 || in.Embeddings != nil {
+			if in := r.model.Load().Describe(); in.Ranking == nil || in.Ranking.Longest < 64 || in.Embeddings != nil {
 				t.Errorf("info: %+v", in)
 			}
 		})
@@ -191,7 +191,7 @@ func TestRankLimits(t *testing.T) {
 	for name, cfg := range rankers() {
 		t.Run(name, func(t *testing.T) {
 			r := serve(t, cfg, "-c", "64", "--max-prompt-bytes", "4000")
-			longest := r.model.Load().embed.longest
+			longest := r.model.Load().Describe().Ranking.Longest
 			long := strings.Repeat("ä b", 60)
 			ask := func(body string) (int, string) {
 				status, _, answer := post(t, r.web(), "/v1/rerank", body)

@@ -4,20 +4,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/live"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/model/toolcall"
-	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // request is one generation, from the parsed frame to its eos. The poller creates it and intake fills the fields above
 // the line; from cmdArrive on the decode loop owns it, except the atomics.
 type request struct {
-	core.Request // the core's part; the other fields serve the connection
+	prepare.Spec // what is computed; the other fields serve the connection
 
 	conn     ipc.Client
 	wireID   string
@@ -33,27 +31,17 @@ type request struct {
 	echoed  int // prompt tokens that were sent
 	arrived time.Time
 
-	embed       *embedding        // nil: it asks for an answer
-	part        *part             // of a request for embeddings: one of its texts; nil: it is a client's request
-	ctl         *meridian.Control // Request.Control
-	chain       *sampler.Chain
-	failure     *wire.Error    // error with which the loop cancelled it; nil: not cancelled, or by its client
-	form        *form          // grammar of its answer; nil: none
-	deviceWait  deviceWait     // of its steps, for other models
-	pricing     pricing        // of its cells outside the pool
-	formWait    formWait       // for the compilation of its grammars
-	callGrammar *compiled      // grammar of a tool call that the model starts by itself; nil: none
-	headed      bool           // callGrammar has the headers of messages
-	refused     bool           // the start of the current call does not match callGrammar
-	fillOnly    bool           // compute the prompt, sample nothing
-	stopTokens  []core.Token   // end the answer
-	spelledEnd  string         // likewise, and the client did not name it; "": none
-	continued   bool           // the prompt ends within the last message
-	chat        bool           // built from messages: its answer is kept to render the prefix of the next turn
-	messages    []wire.Message // of a chat
-	notes       []wire.Note    // changes to its conversation
-	render      renderInput    // template variables and tools of a chat
-	callForm    *toolcall.Spec // syntax of tool calls in its answer; nil without tools
+	embed       *embedding   // nil: it asks for an answer
+	part        *part        // of a request for embeddings: one of its texts; nil: it is a client's request
+	failure     *wire.Error  // error with which the loop cancelled it; nil: not cancelled, or by its client
+	form        *form        // grammar of its answer; nil: none
+	deviceWait  deviceWait   // of its steps, for other models
+	priced      report.Price // of its cells outside the pool
+	formWait    formWait     // for the compilation of its grammars
+	callGrammar *compiled    // grammar of a tool call that the model starts by itself; nil: none
+	headed      bool         // callGrammar has the headers of messages
+	refused     bool         // the start of the current call does not match callGrammar
+	chat        bool         // its answer is kept to render the prefix of the next turn
 
 	// cancelled: set by the poller or an HTTP handler, read by the loop. abortable: a cancel aborts the running decode
 	// (see abortFrom); set by the loop, read by the cancel.
@@ -74,7 +62,7 @@ type request struct {
 	calls        []wire.ToolCall
 	callText     []byte // arguments of the unfinished call
 	cutCall      bool   // the answer ended within a call
-	malformed    []malformedCall
+	malformed    []report.MalformedCall
 	started      time.Time          // first slice in a batch; zero while queued
 	trace        *telemetry.Request // nil: it is not traced
 	first, last  time.Time          // times of the first and newest token
@@ -103,7 +91,7 @@ func (r *request) Generated() int {
 // usage returns the token counts so far.
 func (r *request) usage() wire.Usage {
 	u := wire.Usage{
-		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),
+		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,
 	}
 	usageGuesses(&u, r.Guesses())

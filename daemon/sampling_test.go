@@ -8,23 +8,19 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
-	"github.com/uma-serve/uma-serve/sampler"
 )
 
 // tokensOf are a text's tokens in the fake vocabulary.
 func (r *running) tokensOf(text string) []runtime.Token {
 	r.t.Helper()
-	tokens, err := r.model.Load().vocab.Tokenize(nil, text, false, false)
+	tokens, err := r.model.Load().Vocab.Tokenize(nil, text, false, false)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -81,7 +77,7 @@ func TestSamplingFieldsReachTheModel(t *testing.T) {
 func TestForbiddingEveryTokenIsABadRequest(t *testing.T) {
 	r := serve(t, fake.Config{})
 	web := r.web()
-	all := r.model.Load().vocab.Size()
+	all := r.model.Load().Vocab.Size()
 	var every []string
 	for i := range all {
 		every = append(every, fmt.Sprintf(`"%d":false`, i))
@@ -205,67 +201,6 @@ func TestContinuedMessageThatTheTemplateHides(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestTemplateArguments: chat_template_kwargs are the template's variables, of JSON's own types.
-func TestTemplateArguments(t *testing.T) {
-	const template = `{{- '<|im_start|>system\n' }}{%- if style is defined %}{{- style ~ '/' ~ (n + 1) ~ '/' ~ ` +
-		`list[1].a ~ '/' ~ half ~ '/' ~ (on is true) ~ '/' ~ enable_thinking }}{%- endif %}{{- '<|im_end|>\n' }}` +
-		fake.ChatML
-	m, err := newModel(&config.Config{}, fake.New(fake.Config{Template: template}))
-	if err != nil || m.template == nil {
-		t.Fatal(err, m.noChat)
-	}
-	for args, want := range map[string]string{
-		``: "",
-		`{"style":"\u001b[31m","n":41,"list":[0,{"a":"é"}],"half":0.5,"on":true,"enable_thinking":true,` +
-			`"messages2":1}`: "\x1b[31m/42/é/0.5/True/False",
-	} {
-		w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "q"}}}
-		vars := templateArgs([]byte(args))
-		vars["enable_thinking"] = false
-		text, _, _, err := m.renderRequest(&w, w.Messages, renderInput{vars: vars})
-		if !strings.HasPrefix(text, "<|im_start|>system\n"+want+"<|im_end|>") || err != nil {
-			t.Errorf("%s: %q, %v", args, text, err)
-		}
-	}
-}
-
-// TestDryBreakers: one pass over the vocabulary finds what looking at every token for every text finds.
-func TestDryBreakers(t *testing.T) {
-	m, err := newModel(&config.Config{}, fake.New(fake.Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(text string) (ids []int32) {
-		tokens, _ := m.vocab.Tokenize(nil, text, false, false)
-		return tokens
-	}
-	mark := m.vocab.Find("<|im_end|>")
-	got := m.breakers([]string{"ab", "a", "abc", "<|im_end|>", "end|>x"})
-	want := sampler.Breakers{
-		at("a")[0]: {at("b"), nil, at("bc")},
-		at("e")[0]: {at("nd|>x")},
-		at("<")[0]: {at("|im_end|>")},
-		mark:       {nil, at("x")},
-
-		m.vocab.Find("<|im_start|>"): {nil}, // it has an a
-	}
-	for id, tails := range want {
-		for _, tail := range tails {
-			if !slices.ContainsFunc(got[id], func(o []int32) bool { return slices.Equal(o, tail) }) {
-				t.Errorf("token %d: %v lacks %v", id, got[id], tail)
-			}
-		}
-	}
-	for id := range got {
-		if want[id] == nil || len(got[id]) > len(want[id])+1 {
-			t.Errorf("token %d: %v, want %v", id, got[id], want[id])
-		}
-	}
-	if b := m.breaks(); len(b) != 4 || !reflect.DeepEqual(b[at("\n")[0]], [][]int32{nil}) {
-		t.Errorf("the usual breakers are %v", b)
-	}
-}
-
 // written writes text as a JSON string in one of the many ways that are allowed: raw, short escapes, \u escapes.
 func written(r *rand.Rand, text []rune) string {
 	var b strings.Builder
@@ -350,7 +285,7 @@ func TestAnyStringOverHTTP(t *testing.T) {
 func TestHTTPPaths(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "ok"}}})
 	web := r.web()
-	name := r.model.Load().info.Name
+	name := r.model.Load().Info.Name
 	for _, c := range []struct {
 		method, path, body string
 		status             int

@@ -1,13 +1,13 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,9 +17,12 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/access"
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/live"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -54,12 +57,13 @@ type Server struct {
 	live      *live.Views
 	meter     powerSource // nil in a front
 
-	model atomic.Pointer[model] // nil while the model loads
-	loop  atomic.Pointer[loop]  // stored after model
+	model atomic.Pointer[prepare.Model] // nil while the model loads
+	loop  atomic.Pointer[loop]          // stored after model
 	power atomic.Pointer[wire.InfoPower]
 
-	modelPath string      // set by openModel
-	draft     *draftModel // likewise; nil: there is none
+	file      func() api.File // facts about the model's file, read on first use; set before model
+	modelPath string          // set by openModel
+	draft     *draftModel     // likewise; nil: there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening
@@ -130,7 +134,9 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		signals: make(chan os.Signal, 2),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
 	}
-	s.forms = newForms(s.metrics, func() *grammar.Vocabulary { return s.model.Load().grammar() }, s.unpark)
+	s.forms = newForms(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
+		return grammarVocabulary(s.model.Load()) // no form is compiled before the model is loaded
+	}), s.unpark)
 	if s.parts.handler == nil {
 		s.parts.handler = s
 	}
@@ -346,10 +352,10 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.socket(), "name", s.model.Load().info.Name, "n_ctx",
-		s.model.Load().caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
-		s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
-	if left := s.model.Load().caps.LeftOut; len(left) > 0 {
+	s.log.Info("ready", "socket", s.socket(), "name", s.model.Load().Info.Name, "n_ctx",
+		s.model.Load().Caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
+		s.model.Load().Caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+	if left := s.model.Load().Caps.LeftOut; len(left) > 0 {
 		s.log.Warn("left out of this build, see docs/engines.md", "engine", buildinfo.Engine, "parts",
 			strings.Join(left, ", "))
 	}
@@ -357,7 +363,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		stop := e.ready(s, l)
 		defer stop()
 	}
-	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
+	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().Info.Name)
 	stopWatchdog := Watchdog(func(ping func()) {
 		if s.health().Status != "stalled" {
 			ping()
@@ -538,13 +544,13 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	if err != nil {
 		return nil, err
 	}
-	report := s.loadReporter(path)
-	defer report.finish()
+	display := s.loadReporter(path)
+	defer display.finish()
 	o := engineOptions(s.cfg, path)
 	o.Progress = func(f float32) bool {
 		s.loaded.Store(uint32(f * 1000))
 		s.parts.engine.loading(f)
-		report.set(f)
+		display.set(f)
 		return !quit.Load()
 	}
 	eng, err := open(o)
@@ -574,27 +580,27 @@ func (s *Server) Idle() bool {
 
 // startLoop creates the decode loop on an open engine.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
-	m, err := newModel(s.cfg, eng)
+	m, err := prepare.New(s.cfg, eng)
 	if err != nil {
 		return nil, err
 	}
 	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
-		m.info.Name = e.start.Model
+		m.Info.Name = e.start.Model
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
 	l.openProcessors(&s.parts)
-	if l.tel, err = s.startTelemetry(m.info.Name); err != nil {
+	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {
 		return nil, err
 	}
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}
-	cfg := coreConfig(s.cfg, m.caps, m.info, saved.cost)
+	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.cost)
 	// The steps of a fake engine take no time.
-	if cfg.ByPrice = m.caps.Device != runtime.DeviceFake; s.parts.price != nil {
+	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
 	}
 	cfg.Draft = l.draft.core()
@@ -618,23 +624,24 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		l.takeSeat(e.leases, *e.start.Seat)
 	}
 	l.saved = saved
-	s.logChat(m)
+	m.Log(s.log)
 	s.logDraft(m)
-	if !m.caps.CanRemoveRange {
+	if !m.Caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is recomputed from "+
 			"its first token",
-			"architecture", m.info.Architecture)
+			"architecture", m.Info.Architecture)
 	}
-	if s.cfg.ContextShift && !m.caps.CanShift {
+	if s.cfg.ContextShift && !m.Caps.CanShift {
 		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",
-			"architecture", m.info.Architecture)
+			"architecture", m.Info.Architecture)
 	}
 	l.finalised = func(r *request) {
 		s.sessions.remove(r)
 		s.room.leave(r.Owner)
 	}
-	s.metrics.SetModel(metrics.Model{Name: m.info.Name, Architecture: m.info.Architecture,
-		Description: m.info.Description})
+	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,
+		Description: m.Info.Description})
+	s.file = sync.OnceValue(func() api.File { return report.LoadedFile(m.Info.Path) })
 	s.model.Store(m)
 	s.loop.Store(l)
 	s.opened.end(nil)
@@ -663,28 +670,4 @@ func Watchdog(look func(ping func())) (stop func()) {
 		}
 	}()
 	return func() { t.Stop(); close(done) }
-}
-
-// logChat logs the pooling of embeddings, the chat template, the markers of thinking and the syntax of tool calls.
-func (s *Server) logChat(m *model) {
-	if e := m.embed; e.refusal == "" {
-		s.log.Info("embeddings", "values", e.width, "pooling", string(e.pooling), "longest_text", e.longest)
-	}
-	if m.info.Encoder {
-		return
-	}
-	if m.noChat != nil {
-		s.log.Warn("no chat: "+m.noChat.Error(), "name", m.info.Name)
-		return
-	}
-	attrs := []any{"template", m.source, "think_markers", cmp.Or(m.tags.Family(), "none")}
-	if names := m.thinking.Names(); len(names) > 0 {
-		attrs = append(attrs, "think_switch", strings.Join(names, " "))
-	}
-	calls := m.template.Tools()
-	attrs = append(attrs, "tool_calls", calls.Form.Name+" ("+calls.Found+")")
-	s.log.Info("chat", attrs...)
-	if calls.Found == "unread" {
-		s.log.Warn("the template renders tool calls in a form that is not known: the model's calls may stay text")
-	}
 }

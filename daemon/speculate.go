@@ -2,34 +2,13 @@ package daemon
 
 import (
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/spec"
 )
 
-// Speculation, on the daemon's side: the option and the field of a request, and what why says. Package core guesses and
-// package sched decides how many guesses a step computes; the loop draws from their rows (endSlices).
-
-// setSpeculation sets how many tokens may be guessed for r: the server's limit, or the request's if that is lower.
-func (s *Server) setSpeculation(r *request, w *wire.Request) {
-	r.Speculate = s.cfg.SpeculationLimit()
-	if w.SpeculateSet {
-		r.Speculate = min(r.Speculate, w.Speculate)
-	}
-}
-
-// noSpeculation returns why the server guesses no tokens, "" if it does.
-func (s *Server) noSpeculation(m *model) string {
-	switch {
-	case s.cfg.SpeculationLimit() == 0:
-		return "--speculate is off"
-	case m.info.Encoder:
-		return "the model generates no text"
-	case !m.caps.CanRemoveRange:
-		return "the memory of this model cannot remove single cells, which rejected drafts need"
-	}
-	return ""
-}
+// Speculation, on the daemon's side: what usage, why and metrics say of it. Package core guesses and package sched
+// decides how many guesses a step computes; the loop draws from their rows (endSlices).
 
 // usageGuesses adds the guessed tokens to a request's usage.
 func usageGuesses(u *wire.Usage, g core.Guesses) {
@@ -41,30 +20,13 @@ func usageGuesses(u *wire.Usage, g core.Guesses) {
 	}
 }
 
-// phaseLabels are the names of the phases in core.Guesses.
-var phaseLabels = [2]string{"output", "think"}
-
 // whyGuesses reports what became of r's guesses; nil if none are made for it.
 func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
 	if r.Speculate == 0 || r.embed != nil {
 		return nil
 	}
-	w := &wire.WhyDrafts{Most: r.Speculate, Counts: []wire.WhyDraftCount{}}
-	if g, ok := l.core.Scheduler().Guessing(r.ID); ok && g.Why != sched.ReasonNone {
-		w.Reason, w.Text = g.Why.String(), g.Why.Explain()
-		w.SinceMs = max(0, wire.Ms(g.Since.Sub(l.instant(r.arrived))))
-		w.Chance = g.Chance
-	}
-	counts := r.Guesses()
-	for phase, name := range phaseLabels {
-		for source := range counts.Drafted[phase] {
-			if n := counts.Drafted[phase][source]; n > 0 {
-				w.Counts = append(w.Counts, wire.WhyDraftCount{Phase: name, Source: spec.Source(source).String(),
-					Drafted: n, Accepted: counts.Accepted[phase][source]})
-			}
-		}
-	}
-	return w
+	newest, _ := l.core.Scheduler().Guessing(r.ID)
+	return report.Guesses(r.Speculate, newest, l.instant(r.arrived), r.Guesses())
 }
 
 // guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.

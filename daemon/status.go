@@ -8,6 +8,7 @@ import (
 	gometrics "runtime/metrics"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -19,32 +20,22 @@ const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {
 	now := time.Now()
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds(),
-		Listen: s.listen()}
+	v := report.Vitals{Uptime: now.Sub(s.start), Listen: s.listen(), Draining: s.draining.Load()}
 	l := s.loop.Load()
 	if l == nil {
-		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.room.count()
-		if s.draining.Load() {
-			h.Status = "draining"
-		}
-		return h
+		v.Loaded, v.Requests = s.loadProgress(), s.room.count()
+		return report.Health(&v, now)
 	}
-	h.Requests = l.state.requests.Load()
+	v.Ready, v.Requests = true, l.state.requests.Load()
 	if last := l.state.lastStep.Load(); last != 0 {
-		age := (now.UnixNano() - last) / int64(time.Millisecond)
-		h.LastStepAgeMs = &age
+		v.LastStep = time.Unix(0, last)
 	}
-	if s.draining.Load() {
-		h.Status = "draining"
-	}
-	// "stalled" overrides "draining": a drain that hangs never ends, and a service manager must see that.
 	if since, ok := l.state.stalled(now, stallAfter); ok {
-		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339),
-			now.Sub(since).Milliseconds()
-		s.log.Error("stalled: requests are live, but no decode step has ended", "since", h.StalledSince, "requests",
-			h.Requests)
+		v.Stalled = since
+		s.log.Error("stalled: requests are live, but no decode step has ended", "since",
+			since.UTC().Format(time.RFC3339), "requests", v.Requests)
 	}
-	return h
+	return report.Health(&v, now)
 }
 
 // stalled reports whether the loop has had work for longer than limit without progress, and the time of the newest
@@ -78,13 +69,13 @@ func (s *Server) info() wire.Info {
 	}
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
-		in.Model = m.describe()
+		in.Model = m.Describe()
 		in.Draft = l.draft.info()
 		in.Config.Speculate = s.cfg.SpeculationLimit()
-		if in.Config.NoSpeculation = s.noSpeculation(m); in.Config.NoSpeculation != "" {
+		if in.Config.NoSpeculation = m.NoSpeculation(); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
 		}
-		in.Capabilities = &m.caps
+		in.Capabilities = &m.Caps
 		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
@@ -97,29 +88,6 @@ func (s *Server) info() wire.Info {
 			in.Bandwidth = s.bandwidth()
 			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
 		}
-	}
-	return in
-}
-
-// describe returns the model's part of info.
-func (m *model) describe() *wire.InfoModel {
-	in := &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source,
-		Thinks:       m.tags.Known(),
-		ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
-	if m.template != nil {
-		in.ThinkSwitch = append(in.ThinkSwitch, m.thinking.Names()...)
-	}
-	if m.noChat != nil {
-		in.NoChat = m.noChat.Error()
-	}
-	if e := m.embed; e.refusal != "" {
-		in.NoEmbeddings = e.refusal
-	} else {
-		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
-			AnySize: e.any}
-	}
-	if m.embed.rank != nil {
-		in.Ranking = &wire.InfoRanking{Longest: m.embed.longest}
 	}
 	return in
 }
@@ -165,8 +133,8 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 // the KV cells, all of the draft model, the Go heap, and the resident set.
 func (s *Server) memory() (m wire.InfoMemory) {
 	if md := s.model.Load(); md != nil {
-		m.Weights, m.Repacked = int64(md.info.Bytes), int64(md.info.RepackedBytes)
-		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
+		m.Weights, m.Repacked = int64(md.Info.Bytes), int64(md.Info.RepackedBytes)
+		m.KV = int64(md.Info.KVBytesPerToken) * int64(md.Caps.ContextTokens)
 	}
 	if l := s.loop.Load(); l != nil {
 		m.Draft = l.draft.bytes()

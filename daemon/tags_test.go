@@ -1,21 +1,16 @@
 package daemon
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -327,33 +322,13 @@ func TestChatTemplateOption(t *testing.T) {
 			"USER: hi\nASSISTANT:"},
 	} {
 		r := serve(t, c.cfg, c.args...)
-		got, err := r.model.Load().render([]wire.Message{{Role: "user", Content: "hi"}}, renderInput{})
-		if err != nil || got != c.prompt {
-			t.Errorf("%s: %q, %v, want %q", c.source, got, err, c.prompt)
+		got, _, bad := r.model.Load().Render(0, &wire.Request{Messages: []wire.Message{{Role: "user", Content: "hi"}}})
+		if bad != nil || got != c.prompt {
+			t.Errorf("%s: %q, %v, want %q", c.source, got, bad, c.prompt)
 		}
 		info, err := r.dial().Info(t.Context())
 		if err != nil || info.Model.TemplateSource != c.source || !info.Model.ChatTemplate {
 			t.Errorf("info: %+v, %v, want %q", info.Model, err, c.source)
 		}
-	}
-}
-
-// TestLogNamesTheTemplate: the log says which template is used, and how the model thinks.
-func TestLogNamesTheTemplate(t *testing.T) {
-	var out bytes.Buffer
-	m := &Server{cfg: &config.Config{}, log: slog.New(slog.NewTextHandler(&out, nil))}
-	model, err := newModel(m.cfg, fake.New(fake.Config{NoTemplate: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.logChat(model)
-	for _, want := range []string{`template="built-in chatml (the model has none)"`, "think_markers=element"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%s lacks %s", out.String(), want)
-		}
-	}
-	if names := template.BuiltinNames(); !slices.Contains(names, "chatml") || !slices.Contains(names, "llama3") ||
-		!slices.Contains(names, "mistral") || !slices.Contains(names, "gemma") {
-		t.Errorf("%q", names)
 	}
 }

@@ -55,7 +55,7 @@ func (l *loop) trace(r *request, ended, failure string, now time.Time) {
 	}
 	r.trace = nil
 	u := r.usage()
-	t.ID, t.Class, t.Ended, t.Error = r.wireID, className(r.Class), ended, failure
+	t.ID, t.Class, t.Ended, t.Error = r.wireID, r.Class.String(), ended, failure
 	t.Arrived, t.Started, t.First, t.Last, t.End = r.arrived, r.started, r.first, r.last, now
 	t.Think, t.Thought, t.Answer = r.opened, r.thought, r.answered
 	t.PromptTokens, t.CachedTokens, t.CacheTier = u.PromptTokens, u.CachedTokens, u.CacheTier.String()

@@ -15,18 +15,18 @@ import (
 // draw returns r's next token from its logits row: a forced one, or a sampled one. t is the instant in ns.
 func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	probed := false
-	if r.ctl.NeedStats() {
+	if r.Phases.NeedStats() {
 		start := time.Now()
 		if probed = l.probe.ProbeRow(row, l.tags.CloseIDs(), &l.stats); probed {
 			l.tick.probed++
 			l.tick.probeTime += time.Since(start)
-			r.ctl.Observe(&l.stats)
+			r.Phases.Observe(&l.stats)
 		} else {
-			r.ctl.StatsMissing()
+			r.Phases.StatsMissing()
 		}
 		l.logMissingSignals(r)
 	}
-	if tok, forced := r.ctl.Next(t); forced {
+	if tok, forced := r.Phases.Next(t); forced {
 		if r.form != nil {
 			r.form.bound = false
 		}
@@ -39,7 +39,8 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	if err != nil {
 		return choice, err
 	}
-	if tok, forced := r.ctl.Admit(choice.Token, l.vocab.Piece(choice.Token), l.vocab.IsEOG(choice.Token), t); forced {
+	tok, forced := r.Phases.Admit(choice.Token, l.vocab.Piece(choice.Token), l.vocab.IsEOG(choice.Token), t)
+	if forced {
 		return l.force(r, row, tok), nil
 	}
 	return choice, nil
@@ -58,27 +59,27 @@ func (l *loop) force(r *request, row int, tok runtime.Token) sampler.Choice {
 // choose samples from a row. Greedy sampling uses the probe's or the engine's argmax; other sampling uses the probe's
 // statistics (l.stats) if the row was probed.
 func (l *loop) choose(r *request, row int, probed bool) (sampler.Choice, error) {
-	if r.chain.IsArgmax() {
+	if r.Chain.IsArgmax() {
 		switch {
 		case probed && l.stats.NonFinite == 0:
-			if tok := l.stats.Argmax; tok >= 0 && r.chain.Takes(tok) {
+			if tok := l.stats.Argmax; tok >= 0 && r.Chain.Takes(tok) {
 				return sampler.Choice{Token: tok}, nil
 			}
 		case l.argmx != nil:
-			if tok, _ := l.argmx.Argmax(row); tok >= 0 && r.chain.Takes(tok) {
+			if tok, _ := l.argmx.Argmax(row); tok >= 0 && r.Chain.Takes(tok) {
 				return sampler.Choice{Token: tok}, nil
 			}
 		}
 	}
 	if probed {
-		return r.chain.SampleProbed(l.eng.Logits(row), &l.stats)
+		return r.Chain.SampleProbed(l.eng.Logits(row), &l.stats)
 	}
-	return r.chain.Sample(l.eng.Logits(row))
+	return r.Chain.Sample(l.eng.Logits(row))
 }
 
 // logMissingSignals logs once that a request's thinking has no entropy signal.
 func (l *loop) logMissingSignals(r *request) {
-	if !r.missingLogged && r.ctl.CountOnly() {
+	if !r.missingLogged && r.Phases.CountOnly() {
 		r.missingLogged = true
 		l.m.ProbeFallbacks.Inc()
 		l.log.Debug("no entropy for this request's thinking: only its budget can end it", "request", r.wireID)
@@ -89,7 +90,7 @@ func (l *loop) logMissingSignals(r *request) {
 func (l *loop) probed(r *request, row int) {
 	ok := l.probe.ProbeRow(row, nil, &l.stats)
 	l.core.Probed(&r.Request, l.stats.Entropy, ok)
-	l.rec.probe(r.ID, r.ctl)
+	l.rec.probe(r.ID, r.Phases)
 	l.logMissingSignals(r)
 }
 
@@ -106,7 +107,7 @@ func (l *loop) sweepTracked(now time.Time) {
 	l.stale = l.tracked.ReapStaleOlderThan(staleAfter, int64(l.instant(now)), l.stale[:0])
 	for _, id := range l.stale {
 		if r := l.requests[core.ID(id)]; r != nil {
-			l.tracked.Register(id, r.ctl, int64(l.instant(now))) // alive: queued, or its client reads slowly
+			l.tracked.Register(id, r.Phases, int64(l.instant(now))) // alive: queued, or its client reads slowly
 			continue
 		}
 		l.m.Reaped.Inc()
@@ -119,7 +120,7 @@ func (l *loop) endThink(r *request, now time.Time) {
 	if r.ID == 0 || r.finished {
 		return
 	}
-	if !r.ctl.EndThink(int64(l.instant(now))) {
+	if !r.Phases.EndThink(int64(l.instant(now))) {
 		l.log.Debug("end_think ignored: the request is not thinking", "request", r.wireID)
 	}
 }

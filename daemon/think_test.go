@@ -36,7 +36,7 @@ func (r *running) think(edit func(*wire.Request), begun func(*client.Stream)) (t
 	r.t.Helper()
 	c := r.dial()
 	defer c.Close()
-	v := r.model.Load().vocab.(interface{ Find(string) runtime.Token })
+	v := r.model.Load().Vocab.(interface{ Find(string) runtime.Token })
 	open, end := v.Find("<think>"), v.Find("</think>")
 	q := wire.DefaultRequest()
 	// every token has an event

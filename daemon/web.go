@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -60,18 +61,7 @@ func (s web) Facts() *api.Facts {
 	if m == nil {
 		return nil
 	}
-	f := &api.Facts{
-		Model: *m.describe(), File: m.file(), Context: m.caps.ContextTokens, Infill: m.infillers,
-		GPU:      m.caps.Device != runtime.DeviceCPU,
-		Parallel: s.cfg.Parallel, MaxTokens: s.cfg.MaxTokens, MaxPromptBytes: s.cfg.MaxPromptBytes, Seed: s.cfg.Seed,
-	}
-	if m.template != nil {
-		f.Template = m.templateText
-	}
-	f.BOS, f.EOS = m.specials()
-	f.AddsBOS = m.addsBOS()
-	f.EOG = m.facts.EOG
-	return f
+	return report.LoadedFacts(s.cfg, m, s.file())
 }
 
 // Info is the info report.
@@ -86,7 +76,7 @@ func (s web) LoadProgress() float64 { return s.loadProgress() }
 // Model returns the model's name in answers; "" while it loads, unless a front has named it.
 func (s web) Model() string {
 	if m := s.model.Load(); m != nil {
-		return m.info.Name
+		return m.Info.Name
 	}
 	if e := s.parts.engine; e != nil && !e.start.FileName {
 		return e.start.Model
@@ -106,8 +96,8 @@ func (s web) Models() []wire.ServedModel {
 		return []wire.ServedModel{}
 	}
 	return []wire.ServedModel{{
-		ID: m.info.Name, Object: "model", Created: s.start.Unix(), OwnedBy: "uma-serve",
-		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.info}, Context: m.caps.ContextTokens}).Meta(),
+		ID: m.Info.Name, Object: "model", Created: s.start.Unix(), OwnedBy: "uma-serve",
+		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Caps.ContextTokens}).Meta(),
 	}}
 }
 
@@ -133,21 +123,16 @@ func (s web) Await(ctx context.Context) error {
 
 // Render returns the prompt of r.
 func (s web) Render(owner uint32, r *wire.Request) (*api.Prompt, error) {
-	m := s.model.Load()
-	p, e := m.readPrompt(owner, r)
+	text, tokens, e := s.model.Load().Render(owner, r)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}
-	var text strings.Builder
-	for part := range m.markers.split(m.markers.restore(p.text)) {
-		text.WriteString(part)
-	}
-	return &api.Prompt{Text: text.String(), Tokens: p.tokens}, nil
+	return &api.Prompt{Text: text, Tokens: tokens}, nil
 }
 
 // Tokenize tokenizes text.
 func (s web) Tokenize(text string, special, markers bool) ([]int32, error) {
-	tokens, err := s.model.Load().vocab.Tokenize(nil, text, special, markers)
+	tokens, err := s.model.Load().Vocab.Tokenize(nil, text, special, markers)
 	if err != nil {
 		return nil, api.Refuse(err.Error())
 	}
@@ -162,12 +147,12 @@ func (s web) Detokenize(tokens []int32) (text []byte, err error) {
 	}
 	for _, t := range tokens {
 		switch {
-		case t < 0 || int(t) >= m.vocab.Size():
-			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.vocab.Size()))
-		case m.vocab.IsControl(runtime.Token(t)):
-			text = append(text, m.vocab.Text(t)...)
+		case t < 0 || int(t) >= m.Vocab.Size():
+			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.Vocab.Size()))
+		case m.Vocab.IsControl(runtime.Token(t)):
+			text = append(text, m.Vocab.Text(t)...)
 		default:
-			text = append(text, m.vocab.Piece(t)...)
+			text = append(text, m.Vocab.Piece(t)...)
 		}
 	}
 	return text, nil

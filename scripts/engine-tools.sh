@@ -31,15 +31,16 @@ run() {
 		fail "failed: $1 $2 …; all of its output is in $log"
 	}
 }
-if [ ! -e "$dir/configured" ]; then
+ours=$PWD/scripts/engine/amx.cmake
+if ! cmp -s "$ours" "$dir/configured"; then
 	eval "set -- $(printf '%q ' "$@") -- ${CMAKE_ARGS:-}"
 	programs=()
 	while [ "$1" != -- ]; do programs+=("$1") && shift; done
 	shift
 	# The page of llama-server would come from the network.
 	run "${CMAKE:-cmake}" -S "$tree" -B "$dir" -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=ON \
-		-DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF "$@"
-	touch "$dir/configured"
+		-DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DUMA_TOOLS=ON -DCMAKE_PROJECT_llama.cpp_INCLUDE="$ours" "$@"
+	cp "$ours" "$dir/configured"
 	set -- "${programs[@]}"
 fi
 for program in "$@"; do

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -156,7 +156,7 @@ func (m *served) fileFacts(path string) (*api.Facts, error) {
 	}
 	if k.size != st.Size() || !k.modified.Equal(st.ModTime()) || k.facts == nil && k.err == nil {
 		k.size, k.modified = st.Size(), st.ModTime()
-		k.facts, k.err = daemon.FileFacts(m.cfg, path)
+		k.facts, k.err = report.FileFacts(m.cfg, path)
 	}
 	return k.facts, k.err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -93,7 +94,7 @@ func (f *Front) describe(l *listing) bool {
 			return false
 		}
 		if h.Digest != "" {
-			l.facts = daemon.ListedFacts(l.cfg, l.path, &h)
+			l.facts = report.ListedFacts(l.cfg, l.path, &h)
 		}
 	}
 	if l.digest != "" {

@@ -49,8 +49,8 @@ const (
 	WaitsForLoad  = "model_loading" // the reason of the wait, as why has it
 )
 
-// backend is the api.Backend of a daemon. Each Start opens a client within the process in its HTTP client's name, so that
-// HTTP requests are queued, paused and cancelled by the same code as those of framed clients.
+// backend is the api.Backend of a daemon. Each Start opens a client within the process in its HTTP client's name, so
+// that HTTP requests are queued, paused and cancelled by the same code as those of framed clients.
 type backend struct {
 	s *Server
 	Daemon
@@ -106,7 +106,8 @@ func (b backend) open(ctx context.Context, requests int) (*stream, error) {
 	if err != nil {
 		return nil, b.lost(ctx, err)
 	}
-	return &stream{b: b, ctx: ctx, c: c, open: requests, began: time.Now(), unhook: context.AfterFunc(ctx, c.Close)}, nil
+	return &stream{b: b, ctx: ctx, c: c, open: requests, began: time.Now(),
+		unhook: context.AfterFunc(ctx, c.Close)}, nil
 }
 
 // lost returns the error of an HTTP request whose connection to the poller cannot be opened or has ended with err.

@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"errors"
@@ -21,9 +21,9 @@ var infillMarkers = [][3]string{
 // errNoInfill is the error of a model without fill-in-the-middle markers.
 var errNoInfill = errors.New(`this model has no tokens for filling in the middle; leave "suffix" out`)
 
-// infillMarks returns the tokens of a family's markers, nil if the vocabulary, which find looks into, has no complete
+// InfillTokens returns the tokens of a family's markers, nil if the vocabulary, which find looks into, has no complete
 // family.
-func infillMarks(find func(string) (runtime.Token, bool)) []runtime.Token {
+func InfillTokens(find func(string) (runtime.Token, bool)) []runtime.Token {
 	for _, names := range infillMarkers {
 		var marks []runtime.Token
 		for _, name := range names {
@@ -39,7 +39,7 @@ func infillMarks(find func(string) (runtime.Token, bool)) []runtime.Token {
 }
 
 // infill returns the fill-in-the-middle prompt for prefix and suffix.
-func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.Token, err error) {
+func (m *Model) infill(owner uint32, prefix, suffix string) (tokens []runtime.Token, err error) {
 	marks := m.infillers
 	if marks == nil {
 		return nil, errNoInfill
@@ -53,7 +53,7 @@ func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.To
 		return nil, err
 	}
 	// An empty text has only the special tokens that the model needs at the beginning of a sequence.
-	if tokens, err = m.vocab.Tokenize(nil, "", true, false); err != nil {
+	if tokens, err = m.Vocab.Tokenize(nil, "", true, false); err != nil {
 		return nil, err
 	}
 	tokens = append(append(tokens, marks[0]), before...)
@@ -62,10 +62,10 @@ func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.To
 }
 
 // known returns an error if a token of a prompt is not in the vocabulary.
-func (m *model) known(tokens []runtime.Token) error {
+func (m *Model) known(tokens []runtime.Token) error {
 	for i, t := range tokens {
-		if t < 0 || int(t) >= m.vocab.Size() {
-			return fmt.Errorf("entry %d is token %d, and the vocabulary has tokens 0…%d", i, t, m.vocab.Size()-1)
+		if t < 0 || int(t) >= m.Vocab.Size() {
+			return fmt.Errorf("entry %d is token %d, and the vocabulary has tokens 0…%d", i, t, m.Vocab.Size()-1)
 		}
 	}
 	return nil

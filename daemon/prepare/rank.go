@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 const maxTokenBytes = 64
 
 // readRanking sets how eng ranks, or why it does not.
-func (e *embedder) readRanking(eng runtime.Engine) {
+func (e *Embedder) readRanking(eng runtime.Engine) {
 	if _, can := eng.(runtime.Embedder); !can || eng.Capabilities().MaxEmbeddingRows == 0 {
 		e.noRank = "this engine returns no hidden states"
 	} else if r, can := eng.(runtime.Ranker); !can {
@@ -31,15 +31,15 @@ func (e *embedder) readRanking(eng runtime.Engine) {
 }
 
 // pair is the tokens of a query and a document. In a template they are plain text whatever markers they hold.
-func (m *model) pair(query, document string) (tokens []runtime.Token, err error) {
-	r := m.embed.rank
+func (m *Model) pair(query, document string) (tokens []runtime.Token, err error) {
+	r := m.Embedder.rank
 	if r.Template == "" {
 		tokens = slices.Clone(r.Begin)
-		if tokens, err = m.vocab.Tokenize(tokens, query, false, false); err != nil {
+		if tokens, err = m.Vocab.Tokenize(tokens, query, false, false); err != nil {
 			return nil, err
 		}
 		tokens = append(tokens, r.Between...)
-		if tokens, err = m.vocab.Tokenize(tokens, document, false, false); err != nil {
+		if tokens, err = m.Vocab.Tokenize(tokens, document, false, false); err != nil {
 			return nil, err
 		}
 		return append(tokens, r.End...), nil
@@ -47,7 +47,7 @@ func (m *model) pair(query, document string) (tokens []runtime.Token, err error)
 	text := strings.NewReplacer("{query}", m.markers.hide(query), "{document}", m.markers.hide(document)).
 		Replace(r.Template)
 	for part, marker := range m.markers.split(m.markers.restore(text)) {
-		if tokens, err = m.vocab.Tokenize(tokens, part, false, !marker); err != nil {
+		if tokens, err = m.Vocab.Tokenize(tokens, part, false, !marker); err != nil {
 			return nil, err
 		}
 	}
@@ -55,8 +55,8 @@ func (m *model) pair(query, document string) (tokens []runtime.Token, err error)
 }
 
 // readPairs tokenizes the query with each document. It calls between now and then, and ends when that returns false.
-func (m *model) readPairs(w *wire.Embed, between func() (goOn bool)) (pairs []input, bad *wire.Error) {
-	longest, pace := m.embed.longest, pacer(between)
+func (m *Model) readPairs(w *wire.Embed, between func() (goOn bool)) (pairs []Input, bad *wire.Error) {
+	longest, pace := m.Embedder.longest, pacer(between)
 	for i := range w.Inputs {
 		if !pace(len(*w.Query) + len(w.Inputs[i].Text)) {
 			return nil, cancelledEarly()
@@ -82,20 +82,20 @@ func (m *model) readPairs(w *wire.Embed, between func() (goOn bool)) (pairs []in
 				"document %d is too large: with the query it has %d tokens (n_prompt), and this model reads at most "+
 					"%d (n_ctx); shorten it, or send \"truncate\": true", i, n, longest)}
 		}
-		pairs = append(pairs, input{tokens, cut})
+		pairs = append(pairs, Input{tokens, cut})
 	}
 	return pairs, nil
 }
 
 // cutPair is the pair with the longest beginning of the document that fits; nil where none does.
-func (m *model) cutPair(query, document string) (tokens []runtime.Token) {
-	most := min(len(document), m.embed.longest*maxTokenBytes)
+func (m *Model) cutPair(query, document string) (tokens []runtime.Token) {
+	most := min(len(document), m.Embedder.longest*maxTokenBytes)
 	sort.Search(most+1, func(n int) bool {
 		for n > 0 && n < len(document) && !utf8.RuneStart(document[n]) {
 			n--
 		}
 		pair, err := m.pair(query, document[:n])
-		if fits := err == nil && len(pair) <= m.embed.longest; fits && len(pair) >= len(tokens) {
+		if fits := err == nil && len(pair) <= m.Embedder.longest; fits && len(pair) >= len(tokens) {
 			tokens = pair
 		} else if !fits {
 			return true

@@ -1,13 +1,11 @@
-package daemon
+package prepare
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -15,11 +13,10 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Embeddings, up to the decode loop: the model's capabilities, and the tokenization of a request. embed_loop.go has the
-// rest.
+// Embeddings: the model's capabilities, and the tokenization of a request.
 
-// embedder describes the embeddings and the ranking of the loaded model. It does not change after newEmbedder.
-type embedder struct {
+// Embedder describes the embeddings and the ranking of the loaded model. It does not change after New.
+type Embedder struct {
 	pooling runtime.Pooling
 	refusal string           // reason why it makes no embeddings; "" = it does
 	longest int              // tokens of a text
@@ -33,9 +30,9 @@ type embedder struct {
 
 // newEmbedder combines the properties of the engine and of the model's file with the options. The error names an
 // option.
-func newEmbedder(cfg *config.Config, eng runtime.Engine) (*embedder, error) {
+func newEmbedder(cfg *config.Config, eng runtime.Engine) (*Embedder, error) {
 	info, caps, v := eng.Model(), eng.Capabilities(), eng.Vocab()
-	e := &embedder{pooling: info.Pooling, longest: caps.ContextTokens, width: info.Embedding}
+	e := &Embedder{pooling: info.Pooling, longest: caps.ContextTokens, width: info.Embedding}
 	if cfg.Pooling != "" {
 		e.pooling = runtime.Pooling(cfg.Pooling)
 	}
@@ -76,7 +73,7 @@ func newEmbedder(cfg *config.Config, eng runtime.Engine) (*embedder, error) {
 }
 
 // check returns the error with which w is refused, nil if it can be served.
-func (e *embedder) check(w *wire.Embed) *wire.Error {
+func (e *Embedder) check(w *wire.Embed) *wire.Error {
 	bad := func(format string, args ...any) *wire.Error {
 		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
 	}
@@ -101,7 +98,7 @@ func (e *embedder) check(w *wire.Embed) *wire.Error {
 }
 
 // values returns the number of values in each result for w: 1 for a score, else the size of an embedding.
-func (e *embedder) values(w *wire.Embed) int {
+func (e *Embedder) values(w *wire.Embed) int {
 	if w.Query != nil {
 		return 1
 	}
@@ -111,10 +108,10 @@ func (e *embedder) values(w *wire.Embed) int {
 	return e.width
 }
 
-// input is one text of a request for embeddings.
-type input struct {
-	tokens []runtime.Token
-	cut    bool // tokens were cut to the longest text
+// Input is one text of a request for embeddings.
+type Input struct {
+	Tokens []runtime.Token
+	Cut    bool // Tokens were cut to the longest text
 }
 
 // textPart is the length of the parts in which long texts are tokenized, in bytes: a part takes 8 ms or so.
@@ -143,17 +140,17 @@ func pacer(between func() (goOn bool)) func(bytes int) (goOn bool) {
 }
 
 // textTokens tokenizes a text to embed, in parts where the vocabulary says where they may end.
-func (m *model) textTokens(text string, special bool, pace func(bytes int) (goOn bool)) (
+func (m *Model) textTokens(text string, special bool, pace func(bytes int) (goOn bool)) (
 	tokens []runtime.Token, err error,
 ) {
-	cutter, _ := m.vocab.(runtime.TextCutter)
-	end := m.embed.end
+	cutter, _ := m.Vocab.(runtime.TextCutter)
+	end := m.Embedder.end
 	for first := true; ; first = false {
 		n := len(text)
 		if cutter != nil && n > textPart {
 			n = cutter.Cut(text, textPart, special)
 		}
-		if tokens, err = m.vocab.Tokenize(tokens, text[:n], first, special); err != nil {
+		if tokens, err = m.Vocab.Tokenize(tokens, text[:n], first, special); err != nil {
 			return nil, err
 		}
 		last := n == len(text)
@@ -174,14 +171,14 @@ func (m *model) textTokens(text string, special bool, pace func(bytes int) (goOn
 
 // readTexts tokenizes the inputs, in parts. It calls between after each part, and ends without a result when between
 // returns false.
-func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []input, bad *wire.Error) {
-	refuse := func(format string, args ...any) ([]input, *wire.Error) {
+func (m *Model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
+	refuse := func(format string, args ...any) ([]Input, *wire.Error) {
 		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
 	}
 	if w.Query != nil {
 		return m.readPairs(w, between)
 	}
-	e := m.embed
+	e := m.Embedder
 	total := 0
 	pace := pacer(between)
 	for i := range w.Inputs {
@@ -192,7 +189,7 @@ func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []in
 		} else {
 			err = m.known(tokens)
 		}
-		t := input{tokens: tokens}
+		t := Input{Tokens: tokens}
 		switch n := len(tokens); {
 		case errors.Is(err, errGivenUp):
 			return nil, cancelledEarly()
@@ -209,10 +206,10 @@ func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []in
 			if in.Tokens != nil || len(end) >= e.longest || !slices.Equal(tokens[n-len(end):], end) {
 				end = nil
 			}
-			t = input{append(slices.Clone(tokens[:e.longest-len(end)]), end...), true}
+			t = Input{append(slices.Clone(tokens[:e.longest-len(end)]), end...), true}
 		}
 		texts = append(texts, t)
-		total += len(t.tokens)
+		total += len(t.Tokens)
 	}
 	n := len(texts)
 	if e.pooling == runtime.PoolNone {
@@ -225,40 +222,33 @@ func (m *model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []in
 	return texts, nil
 }
 
-// Embed takes a request for embeddings in, or refuses it.
-func (s *Server) Embed(c ipc.Client, w *wire.Embed) {
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
-		embed: &embedding{w: w}}, nil)
-}
-
-// prepareEmbed turns a parsed request for embeddings into one that the decode loop can run. It calls between after each
+// Texts prepares w: it fills out, whose Owner its caller has set, and returns the texts. It calls between after each
 // part of a text, and gives up when between returns false.
-func (s *Server) prepareEmbed(r *request, between func() (goOn bool)) (bad *wire.Error) {
-	m, w := s.model.Load(), r.embed.w
-	if bad = m.embed.check(w); bad != nil {
-		return bad
+func (m *Model) Texts(out *Spec, w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
+	if bad = m.Embedder.check(w); bad != nil {
+		return nil, bad
 	}
-	if r.embed.texts, bad = m.readTexts(w, between); bad != nil {
-		return bad
+	if texts, bad = m.readTexts(w, between); bad != nil {
+		return nil, bad
 	}
 	if w.Query != nil {
 		w.Normalize = wire.NormalizeNone
 	}
 	if w.Priority == wire.PriorityBackground {
-		r.Class = sched.Background
+		out.Class = sched.Background
 	}
-	for i := range r.embed.texts {
-		r.Prompt += len(r.embed.texts[i].tokens)
+	for i := range texts {
+		out.Prompt += len(texts[i].Tokens)
 	}
 	var err error
-	if r.ctl, err = meridian.NewControl(m.think, nil, meridian.Options{}, meridian.Begin{}); err != nil {
-		return &wire.Error{Code: wire.InternalFailure, Message: err.Error()}
+	if out.Phases, err = meridian.NewControl(m.think, nil, meridian.Options{}, meridian.Begin{}); err != nil {
+		return nil, &wire.Error{Code: wire.InternalFailure, Message: err.Error()}
 	}
-	return nil
+	return texts, nil
 }
 
-// pooler makes the Pooler of a text of w; nil where each row is sent as it is.
-func (e *embedder) pooler(w *wire.Embed) *pooling.Pooler {
+// Pooler makes the Pooler of a text of w; nil where each row is sent as it is.
+func (e *Embedder) Pooler(w *wire.Embed) *pooling.Pooler {
 	if w.Query != nil {
 		return pooling.NewRank(e.rank, e.width)
 	}
@@ -268,8 +258,8 @@ func (e *embedder) pooler(w *wire.Embed) *pooling.Pooler {
 	return pooling.New(e.pooling, e.width)
 }
 
-// everyRow reports whether all rows of a text of w are needed; otherwise the last one is enough.
-func (e *embedder) everyRow(w *wire.Embed) bool {
+// EveryRow reports whether all rows of a text of w are needed; otherwise the last one is enough.
+func (e *Embedder) EveryRow(w *wire.Embed) bool {
 	if w.Query != nil {
 		return !e.rank.Last
 	}

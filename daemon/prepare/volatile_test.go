@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 // The parts of Claude Code's first line that vary do not reach the prompt; nothing else is changed.
 func TestBillingHeaderIsConstant(t *testing.T) {
-	m := serve(t, fake.Config{}).model.Load()
+	m := modelOf(t, fake.Config{})
 	prompt := func(role, text string) string {
 		t.Helper()
 		out, err := m.render([]wire.Message{{Role: role, Content: text}, {Role: "user", Content: "x"}}, renderInput{})

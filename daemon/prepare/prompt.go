@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ type prompt struct {
 }
 
 // readPrompt renders and tokenizes owner's request.
-func (m *model) readPrompt(owner uint32, w *wire.Request) (p prompt, bad *wire.Error) {
+func (m *Model) readPrompt(owner uint32, w *wire.Request) (p prompt, bad *wire.Error) {
 	var err error
 	switch {
 	case len(w.Messages) > 0:
@@ -59,8 +59,8 @@ func (m *model) readPrompt(owner uint32, w *wire.Request) (p prompt, bad *wire.E
 }
 
 // renderChat renders w's messages into p.
-func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
-	limit := m.caps.ContextTokens
+func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
+	limit := m.Caps.ContextTokens
 	if w.MaxTokens > 0 {
 		limit = min(limit, w.MaxTokens)
 	}
@@ -80,13 +80,13 @@ func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 		return &wire.Error{Code: code, Message: "messages: " + err.Error()}
 	}
 	p.chat = true
-	p.begin = m.tags.Begin(p.text, p.continued)
+	p.begin = m.Tags.Begin(p.text, p.continued)
 	return nil
 }
 
 // renderRequest renders msgs, w's conversation, as the text that the model continues. continued: the text ends within
 // the last message.
-func (m *model) renderRequest(
+func (m *Model) renderRequest(
 	w *wire.Request, msgs []wire.Message, in renderInput,
 ) (text string, continued bool, changes []template.Change, err error) {
 	last := len(msgs) - 1
@@ -107,7 +107,7 @@ func (m *model) renderRequest(
 	if text, changes, err = m.renderTurn(marked, in, false); err != nil {
 		return "", true, nil, err
 	}
-	if i := strings.LastIndex(text, m.markers.end); i >= 0 && m.tags.Continues(text[:i], answer) {
+	if i := strings.LastIndex(text, m.markers.end); i >= 0 && m.Tags.Continues(text[:i], answer) {
 		return text[:i], true, changes, nil
 	}
 	// The template omits the message, or puts an answer into a thought or a thought into the answer: its texts are
@@ -117,24 +117,24 @@ func (m *model) renderRequest(
 		maps.Copy(in.vars, m.thinking.Vars(template.Thinking{Mode: template.ModeOn}))
 	}
 	text, changes, err = m.renderTurn(msgs[:last], in, true)
-	return m.tags.Continue(text, answer), true, changes, err
+	return m.Tags.Continue(text, answer), true, changes, err
 }
 
 // render renders a conversation up to the opening of its next answer.
-func (m *model) render(msgs []wire.Message, in renderInput) (string, error) {
+func (m *Model) render(msgs []wire.Message, in renderInput) (string, error) {
 	text, _, err := m.renderTurn(msgs, in, true)
 	return text, err
 }
 
 // renderTurn renders a conversation; opening adds the opening of the next answer (add_generation_prompt).
-func (m *model) renderTurn(
+func (m *Model) renderTurn(
 	msgs []wire.Message, extra renderInput, opening bool,
 ) (string, []template.Change, error) {
 	if m.template == nil {
 		return "", nil, m.noChat
 	}
 	in := template.Input{Tools: extra.tools, AddGenerationPrompt: opening, Extra: extra.vars}
-	in.BOS, in.EOS = m.specials()
+	in.BOS, in.EOS = m.Specials()
 	for _, msg := range msgs {
 		content := msg.Content
 		switch msg.Role {
@@ -153,14 +153,14 @@ func (m *model) renderTurn(
 }
 
 // hasBOS reports whether a text begins with the BOS token's text. Such a text must not get a second BOS.
-func (m *model) hasBOS(text string) bool {
-	t := m.vocab.BOS()
-	return t != runtime.NoToken && strings.HasPrefix(text, m.vocab.Text(t))
+func (m *Model) hasBOS(text string) bool {
+	t := m.Vocab.BOS()
+	return t != runtime.NoToken && strings.HasPrefix(text, m.Vocab.Text(t))
 }
 
 // tokenize tokenizes owner's rendered conversation, or with chat false a raw prompt, in which control tokens are plain
 // text.
-func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime.Token, err error) {
+func (m *Model) tokenize(owner uint32, text string, chat bool) (tokens []runtime.Token, err error) {
 	if !chat {
 		return m.tokens.tokenize(nil, owner, text, true, false)
 	}
@@ -198,7 +198,7 @@ func templateArgs(raw []byte) map[string]any {
 	in := json.NewDecoder(bytes.NewReader(raw))
 	in.UseNumber()
 	if err := in.Decode(&vars); err != nil {
-		panic("daemon: chat_template_kwargs: " + err.Error()) // package wire checked it
+		panic("prepare: chat_template_kwargs: " + err.Error()) // package wire checked it
 	}
 	for k, v := range vars {
 		vars[k] = plainNumbers(v)
@@ -227,43 +227,54 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// systemTokens returns how many leading tokens of r's rendered conversation are its system prompt.
-func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
-	if len(r.messages) == 0 || r.messages[0].Role != "system" {
+// systemTokens returns how many of s's leading tokens are its system prompt.
+func (m *Model) systemTokens(s *Spec, tokens []runtime.Token) int {
+	if len(s.messages) == 0 || s.messages[0].Role != "system" {
 		return 0
 	}
-	text, _, err := m.renderTurn(r.messages[:1], r.render, false)
+	text, _, err := m.renderTurn(s.messages[:1], s.render, false)
 	if err != nil {
 		return 0 // the template refuses a conversation without a user's message
 	}
-	system, err := m.tokenize(r.Owner, text, true)
+	system, err := m.tokenize(s.Owner, text, true)
 	if err != nil {
 		return 0
 	}
 	return kvsnap.CommonPrefix(system, tokens)
 }
 
-// history returns the tokens with which the next turn of an ended chat will begin: its messages and its answer,
+// History returns the tokens with which the next turn of an ended chat will begin: its messages and its answer,
 // rendered by the chat template. It returns nil if the template refuses them.
-func (m *model) history(r *request) []runtime.Token {
-	before := r.messages
-	answer := wire.Message{
-		Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking), ToolCalls: r.calls,
-	}
-	if r.continued {
+func (m *Model) History(s *Spec, answer wire.Message) []runtime.Token {
+	before := s.messages
+	answer.Role = "assistant"
+	if s.Continued {
 		last := before[len(before)-1]
 		before = before[:len(before)-1]
 		answer.Content = last.Content + answer.Content
 		answer.ReasoningContent = last.ReasoningContent + answer.ReasoningContent
 	}
 	msgs := append(before[:len(before):len(before)], answer)
-	text, _, err := m.renderTurn(msgs, r.render, false)
+	text, _, err := m.renderTurn(msgs, s.render, false)
 	if err != nil {
 		return nil
 	}
-	tokens, err := m.tokenize(r.Owner, text, true)
+	tokens, err := m.tokenize(s.Owner, text, true)
 	if err != nil {
 		return nil
 	}
 	return tokens
+}
+
+// Render returns the prompt of owner's request as text, with the placeholders of markers restored, and as tokens.
+func (m *Model) Render(owner uint32, w *wire.Request) (text string, tokens []runtime.Token, bad *wire.Error) {
+	p, bad := m.readPrompt(owner, w)
+	if bad != nil {
+		return "", nil, bad
+	}
+	var b strings.Builder
+	for part := range m.markers.split(m.markers.restore(p.text)) {
+		b.WriteString(part)
+	}
+	return b.String(), p.tokens, nil
 }

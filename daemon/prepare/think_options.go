@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -8,7 +8,7 @@ import (
 
 // templateThinking returns the thinking mode, effort and budget that the chat template gets: the request's, else the
 // server's default. limit is the answer's maximum length in tokens; a named effort is a share of it.
-func (m *model) templateThinking(w *wire.Request, limit int) template.Thinking {
+func (m *Model) templateThinking(w *wire.Request, limit int) template.Thinking {
 	t := template.Thinking{Effort: w.Think.Effort.String()}
 	switch mode := m.thinkMode(w); {
 	case mode == meridian.ModeOff:
@@ -25,7 +25,7 @@ func (m *model) templateThinking(w *wire.Request, limit int) template.Thinking {
 }
 
 // thinkMode returns the request's thinking mode, else the server's default.
-func (m *model) thinkMode(w *wire.Request) meridian.Mode {
+func (m *Model) thinkMode(w *wire.Request) meridian.Mode {
 	switch w.Think.Mode {
 	case wire.ThinkAuto:
 		return meridian.ModeAuto
@@ -39,7 +39,7 @@ func (m *model) thinkMode(w *wire.Request) meridian.Mode {
 
 // thinkOptions returns the server's thinking defaults, overridden by the request's fields. maxTokens is the answer's
 // maximum length.
-func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
+func (m *Model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
 	o := m.think.Options()
 	o.Mode = m.thinkMode(w)
 	switch w.Think.EarlyExit {

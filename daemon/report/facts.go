@@ -1,4 +1,4 @@
-package daemon
+package report
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -15,12 +16,33 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Facts about a model that is not loaded come from its file's header. The answers are made from api.Facts by the same
-// code as those about a loaded model.
+// Facts about a model that is not loaded come from its file's header. Answers are made from them by the same code as
+// those about a loaded model.
+
+// LoadedFacts returns the facts about the loaded model. file are those about its file.
+func LoadedFacts(c *config.Config, m *prepare.Model, file api.File) *api.Facts {
+	f := &api.Facts{
+		Model: *m.Describe(), File: file, Context: m.Caps.ContextTokens, Infill: m.Infill(),
+		GPU: m.Caps.Device != runtime.DeviceCPU, Parallel: c.Parallel, MaxTokens: c.MaxTokens,
+		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Template: m.Template(), AddsBOS: m.AddsBOS(), EOG: m.Facts.EOG,
+	}
+	f.BOS, f.EOS = m.Specials()
+	return f
+}
 
 // fileOf returns the facts about a model's file that API answers have.
 func fileOf(h *store.Header) api.File {
 	return api.File{Type: h.FileType, Digest: h.Digest, Bytes: h.Bytes, Modified: h.Modified}
+}
+
+// LoadedFile returns the facts about the file at path from which the model was loaded; none if it was replaced since,
+// or is no file.
+func LoadedFile(path string) api.File {
+	h, err := store.ReadHeader(path)
+	if err != nil {
+		return api.File{}
+	}
+	return fileOf(&h)
 }
 
 // ListedFacts returns the facts for lists of models, from the header of the file at path as package store has read it.
@@ -74,7 +96,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	if _, err := template.Compile(text); err == nil {
 		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
 	}
-	f.Infill = infillMarks(func(s string) (runtime.Token, bool) {
+	f.Infill = prepare.InfillTokens(func(s string) (runtime.Token, bool) {
 		i := info.Token(s)
 		return runtime.Token(i), i >= 0
 	})

@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 // constrain adds w's bad words, text biases and DRY breakers to params, as tokens. It refuses tokens outside the
 // vocabulary and parameters that exclude every token.
-func (m *model) constrain(owner uint32, params *sampler.Params, w *wire.Request) error {
+func (m *Model) constrain(owner uint32, params *sampler.Params, w *wire.Request) error {
 	tokenize := func(field, text string) ([]runtime.Token, error) {
 		tokens, err := m.tokens.tokenize(nil, owner, text, false, false)
 		if err != nil {
@@ -50,7 +50,7 @@ func (m *model) constrain(owner uint32, params *sampler.Params, w *wire.Request)
 			params.DrySequenceBreaks = m.breakers(w.DryBreaks)
 		}
 	}
-	return params.Fits(m.facts)
+	return params.Fits(m.Facts)
 }
 
 // maxBreakTail is the maximum number of tokens of a sequence breaker after its first.
@@ -58,7 +58,7 @@ const maxBreakTail = 20
 
 // breakers returns the tokens in which an occurrence of one of texts can begin, each with the tokens that must follow
 // if the text extends beyond it. It makes one pass over the vocabulary for all texts.
-func (m *model) breakers(texts []string) sampler.Breakers {
+func (m *Model) breakers(texts []string) sampler.Breakers {
 	var starts [256][]string // by first byte
 	for _, text := range texts {
 		starts[text[0]] = append(starts[text[0]], text)
@@ -70,10 +70,10 @@ func (m *model) breakers(texts []string) sampler.Breakers {
 			out[t] = append(out[t], tail)
 		}
 	}
-	for t := range runtime.Token(m.vocab.Size()) {
-		piece := m.vocab.Piece(t)
-		if m.vocab.IsControl(t) {
-			piece = []byte(m.vocab.Text(t))
+	for t := range runtime.Token(m.Vocab.Size()) {
+		piece := m.Vocab.Piece(t)
+		if m.Vocab.IsControl(t) {
+			piece = []byte(m.Vocab.Text(t))
 		}
 		for i, c := range piece {
 			for _, text := range starts[c] {
@@ -88,7 +88,7 @@ func (m *model) breakers(texts []string) sampler.Breakers {
 					tail, ok := tails[rest]
 					if !ok {
 						var err error
-						if tail, err = m.vocab.Tokenize(nil, rest, false, false); err != nil {
+						if tail, err = m.Vocab.Tokenize(nil, rest, false, false); err != nil {
 							continue
 						}
 						tail = tail[:min(len(tail), maxBreakTail)]

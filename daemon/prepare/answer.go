@@ -1,0 +1,207 @@
+package prepare
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/model/template"
+	"github.com/uma-serve/uma-serve/model/toolcall"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Spec is a prepared request: what the core and the decode loop are asked to compute. The caller of Answer or Texts
+// sets Owner before, which may be read meanwhile; preparation writes the other fields. From Handle(Arrive) on the
+// decode loop owns it.
+type Spec struct {
+	core.Request // with ID, Arrived, Data and Resident of the caller
+
+	Phases     *meridian.Control // Request.Control
+	Chain      *sampler.Chain
+	StopTokens []core.Token // end the answer
+	SpelledEnd string       // likewise, and the client did not name it; "": none
+	Continued  bool         // the prompt ends within the last message
+	Notes      []wire.Note  // changes to its conversation
+
+	CallForm  *toolcall.Spec // syntax of tool calls in the answer; nil without tools
+	CallBegun string         // the end of the prompt that is the beginning of a call
+	Begin     meridian.Begin // the state at the end of the prompt: in a thought, in a header; zero for a raw prompt
+
+	// Of a chat, for History.
+	messages []wire.Message
+	render   renderInput
+}
+
+// Held says how a grammar constrains an answer. The zero value is a free answer, also one whose tool calls alone are
+// constrained.
+type Held struct {
+	Bound     bool // a grammar constrains the answer from its first token on
+	Headed    bool // the grammar has the headers of messages
+	CallsOnly bool // the answer consists of tool calls
+}
+
+// Refuses returns the error with which the model refuses every request for an answer, whatever else it says; nil if it
+// answers.
+func (m *Model) Refuses() *wire.Error {
+	if m.Info.Encoder {
+		return &wire.Error{Code: wire.NotSupported,
+			Message: fmt.Sprintf("no answer: the model is an encoder (%s), which makes "+
+				"embeddings and generates no text", m.Info.Architecture)}
+	}
+	return nil
+}
+
+// Line makes the text of the newline protocol in w a user's message if the model has a chat template; otherwise it
+// stays a raw prompt.
+func (m *Model) Line(w *wire.Request) {
+	if m.template != nil {
+		w.Messages, w.Prompt = []wire.Message{{Role: "user", Content: w.Prompt}}, ""
+	}
+}
+
+// Answer prepares w: it fills out, whose Owner its caller has set. The decode loop owns scratch, which all its chains
+// share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
+func (m *Model) Answer(out *Spec, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
+	p, bad := m.readPrompt(out.Owner, w)
+	if bad != nil {
+		return bad
+	}
+	if bad := m.setPrompt(out, w, &p); bad != nil {
+		return bad
+	}
+	params, bad := m.samplingParams(out.Owner, w)
+	if bad != nil {
+		return bad
+	}
+	m.setOptions(out, w, &params)
+	out.Notes = notesOf(w, p.changes)
+	m.readCalls(out, w, p.text)
+	if bad := m.setThinking(out, w, held); bad != nil {
+		return bad
+	}
+	if p.chat && !m.cfg.NoPrefixCache && !w.FillOnly {
+		m.setChat(out, w, &p)
+	}
+	stops := w.Stop
+	if p.chat && m.spelledEnd != "" && !slices.Contains(stops, m.spelledEnd) {
+		out.SpelledEnd = m.spelledEnd
+		stops = append(slices.Clip(stops), m.spelledEnd)
+	}
+	out.Text.Init(stops)
+	out.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
+	out.Chain = sampler.New(params, m.Facts, scratch)
+	for _, t := range p.tokens {
+		out.Chain.Accept(t)
+	}
+	out.Chain.Begin()
+	return nil
+}
+
+// setPrompt sets the prompt and the maximum length of the answer.
+func (m *Model) setPrompt(out *Spec, w *wire.Request, p *prompt) *wire.Error {
+	n, nCtx := len(p.tokens), m.Caps.ContextTokens
+	if n > nCtx || n == nCtx && !w.FillOnly {
+		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
+		if m.Info.Positions > 0 && nCtx >= m.Info.Positions {
+			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions; no --ctx-size gives it more",
+				m.Info.Positions)
+		}
+		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
+			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
+				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
+	}
+	out.MaxTokens = max(nCtx-n, 1)
+	if m.cfg.ContextShift && m.Caps.CanShift {
+		out.MaxTokens = maxShifted
+	}
+	for _, limit := range []int{w.MaxTokens, m.cfg.MaxTokens} {
+		if limit > 0 {
+			out.MaxTokens = min(out.MaxTokens, limit)
+		}
+	}
+	if out.Fill = w.FillOnly; out.Fill {
+		out.MaxTokens = 1 // the scheduler computes the prompt's last row; the loop does not sample it
+	}
+	out.Prompt, out.Continued, out.Begin = n, p.continued, p.begin
+	out.Tokens = append(make([]runtime.Token, 0, min(n+out.MaxTokens, nCtx)), p.tokens...)
+	return nil
+}
+
+// maxShifted is the maximum length of an answer whose context shifts, in tokens: it ends a model that repeats itself.
+const maxShifted = 1 << 20
+
+// samplingParams returns w's sampling parameters with a seed, and with its texts (bad words, biases, breakers) as
+// tokens.
+func (m *Model) samplingParams(owner uint32, w *wire.Request) (sampler.Params, *wire.Error) {
+	params := w.Sampling
+	if !params.SeedSet {
+		params.SeedSet = true
+		if params.Seed = rand.Uint64(); m.cfg.Seed >= 0 {
+			params.Seed = uint64(m.cfg.Seed)
+		}
+	}
+	if err := m.constrain(owner, &params, w); err != nil {
+		return params, &wire.Error{Code: wire.BadRequest, Message: err.Error()}
+	}
+	return params, nil
+}
+
+// setOptions sets how the answer is scheduled and where it ends.
+func (m *Model) setOptions(out *Spec, w *wire.Request, params *sampler.Params) {
+	out.StopTokens = params.StopTokens
+	out.PromptRows = w.Stream && w.PromptLogprobs > 0
+	out.TargetTTFT, out.TargetITL, out.TargetTTOT, out.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
+	out.Class = Class(w)
+	out.Speculate = m.cfg.SpeculationLimit()
+	if w.SpeculateSet {
+		out.Speculate = min(out.Speculate, w.Speculate)
+	}
+}
+
+// Class returns the scheduling class of w.
+func Class(w *wire.Request) sched.Class {
+	if w.Priority == wire.PriorityBackground {
+		return sched.Background
+	}
+	return sched.Interactive
+}
+
+// notesOf returns the changes to w's conversation: by its API, and for the chat template.
+func notesOf(w *wire.Request, changes []template.Change) []wire.Note {
+	notes := slices.Clone(w.Notes)
+	for _, c := range changes {
+		notes = append(notes, wire.Note{Reason: c.Reason, Text: c.Text, Times: c.Times})
+	}
+	return notes
+}
+
+// setThinking creates the control of the thinking.
+func (m *Model) setThinking(out *Spec, w *wire.Request, held Held) *wire.Error {
+	opt := m.thinkOptions(w, out.MaxTokens, out.Continued)
+	opt.Calls, opt.Bound = out.Calls != nil, held.Bound
+	opt.CallsInThought = out.Thinks != nil
+	opt.Headed, opt.CallsOnly = held.Headed, held.CallsOnly
+	var err error
+	if out.Phases, err = meridian.NewControl(m.think, m.Tags, opt, out.Begin); err != nil {
+		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
+	}
+	out.Control = out.Phases
+	return nil
+}
+
+// setChat keeps what renders the prefix of the next turn, and marks the system prompt.
+func (m *Model) setChat(out *Spec, w *wire.Request, p *prompt) {
+	out.Chat = true
+	out.messages, out.render = w.Messages, p.render
+	if m.cfg.SharePrefixes == "system" || m.cfg.ContextShift {
+		out.Keep = m.systemTokens(out, p.tokens)
+	}
+	if m.cfg.SharePrefixes == "system" {
+		out.Shareable = out.Keep
+	}
+}

@@ -1,0 +1,82 @@
+package prepare
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// TestAnswerLimits: the length of an answer is bounded by the context, the request and the server, and a prompt needs
+// room for one token unless it only fills the cache.
+func TestAnswerLimits(t *testing.T) {
+	const ctx = 64
+	prompt := func(n int) []runtime.Token { return slices.Repeat([]runtime.Token{40}, n) }
+	for _, c := range []struct {
+		what    string
+		cfg     config.Config
+		prompt  int
+		max     int // of the request
+		fill    bool
+		want    int
+		refused wire.Code
+	}{
+		{what: "what the context leaves", prompt: 10, want: ctx - 10},
+		{what: "the request's limit", prompt: 10, max: 5, want: 5},
+		{what: "the server's limit", cfg: config.Config{MaxTokens: 3}, prompt: 10, max: 5, want: 3},
+		{what: "a full context", prompt: ctx, refused: wire.ContextLength},
+		{what: "a full context that is filled", prompt: ctx, fill: true, want: 1},
+		{what: "too much to fill", prompt: ctx + 1, fill: true, refused: wire.ContextLength},
+		{what: "a context that shifts", cfg: config.Config{ContextShift: true}, prompt: 10, want: maxShifted},
+	} {
+		m, err := New(&c.cfg, fake.New(fake.Config{Options: runtime.Options{ContextTokens: ctx}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec Spec
+		w := wire.Request{PromptTokens: prompt(c.prompt), MaxTokens: c.max, FillOnly: c.fill}
+		bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{})
+		if bad != nil {
+			if bad.Code != c.refused || bad.NPrompt != c.prompt || bad.NCtx != ctx {
+				t.Errorf("%s: %+v", c.what, bad)
+			}
+			continue
+		}
+		if c.refused != "" || spec.MaxTokens != c.want || spec.Prompt != c.prompt || len(spec.Tokens) != c.prompt ||
+			spec.Fill != c.fill || spec.Chat {
+			t.Errorf("%s: at most %d tokens, want %d: %+v", c.what, spec.MaxTokens, c.want, spec.Request)
+		}
+	}
+}
+
+// TestAnswerOfAChat: a chat is kept for its next turn, which begins with its messages and its answer.
+func TestAnswerOfAChat(t *testing.T) {
+	m := modelOf(t, fake.Config{})
+	w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "question"}}, Priority: wire.PriorityBackground}
+	spec := Spec{}
+	spec.Owner = 7
+	if bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{}); bad != nil {
+		t.Fatal(bad)
+	}
+	if !spec.Chat || spec.Continued || spec.Owner != 7 || spec.Class != sched.Background || spec.Control == nil ||
+		spec.Chain == nil {
+		t.Errorf("%+v", spec)
+	}
+	next := append(w.Messages, wire.Message{Role: "assistant", Content: "answer"},
+		wire.Message{Role: "user", Content: "more"})
+	history := m.History(&spec, wire.Message{Content: "answer"})
+	_, tokens, bad := m.Render(7, &wire.Request{Messages: next})
+	if bad != nil || len(history) <= spec.Prompt || len(tokens) <= len(history) ||
+		!slices.Equal(tokens[:len(history)], history) {
+		t.Errorf("the next turn begins with %d tokens, %v; its prompt has %d", len(history), bad, len(tokens))
+	}
+	m.cfg = &config.Config{NoPrefixCache: true}
+	if spec = (Spec{}); m.Answer(&spec, &w, Held{}, &sampler.Scratch{}) != nil || spec.Chat {
+		t.Error("a chat is kept without a cache")
+	}
+}

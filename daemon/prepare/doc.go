@@ -1,0 +1,18 @@
+// Package prepare turns a parsed request into a Spec: what the core and the decode loop are asked to compute. It
+// renders messages with the model's chat template, tokenizes, and makes the sampling chain and the control of thinking.
+// It knows no loop, no connection and no queue: the daemon's intake goroutine calls it, one request after the other.
+//
+// # Where things are
+//
+//	answer.go         Model.Answer: the limit of an answer's length, context overflow, the seed; Spec
+//	prompt.go         how messages become a prompt: rendering, a continued message, tokenizing; the history of a chat
+//	model.go          Model: the loaded model, and what its chat template can do; describe.go tells of it
+//	markers.go        a user's text never contains control tokens
+//	think_options.go  the template's thinking switch; a request's thinking options over the server's
+//	tools.go          tools in terms of the model's template
+//	sampling.go       how bad words, text biases and DRY's breakers become tokens
+//	infill.go         fill-in-the-middle prompts (suffix, /infill)
+//	embed.go, rank.go Model.Texts: texts to embed; pairs of query and document
+//	tokencache.go     tokens of texts that were sent before
+//	volatile.go       the line of a system prompt that no two requests share
+package prepare

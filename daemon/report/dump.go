@@ -1,0 +1,72 @@
+package report
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Two dumps: of the metrics, when SIGUSR1 asks for one, and of the decode loop's state after a broken invariant.
+
+// DumpMetrics appends line, a JSON document, to file, or without one writes it to the log.
+func DumpMetrics(line []byte, file string, log *slog.Logger) {
+	if file == "" {
+		log.Info("metrics", "json", json.RawMessage(line))
+		return
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		log.Error("--metrics-file", "error", clierr.File(file, err))
+	}
+}
+
+// State is the JSON document that is written to a file after a broken invariant, besides the trace.
+type State struct {
+	Panic   string          `json:"panic"`
+	Stack   string          `json:"stack"`
+	Metrics json.RawMessage `json:"metrics"`
+	Why     *wire.WhyReport `json:"why"`  // all remembered requests, without their texts
+	Tree    string          `json:"tree"` // cached prefixes: lengths and hashes
+	Cost    json.RawMessage `json:"cost"`
+}
+
+// StateFolder returns the folder for state dumps. The sandbox lets an engine process write there, but not to the folder
+// of temporary files.
+func StateFolder() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return os.TempDir()
+	}
+	return filepath.Join(dir, "uma-serve", "state")
+}
+
+// Write writes d to a new file, which only this user can read, and returns its path.
+func (d *State) Write() (string, error) {
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	dir := StateFolder()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, "uma-serve-state-*.json")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(b)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return f.Name(), err
+}
