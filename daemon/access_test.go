@@ -30,7 +30,7 @@ import (
 )
 
 // addr is the i-th TCP address of a daemon.
-func (r *running) addr(i int) netip.AddrPort { return r.listeners[1+i].TCP() }
+func (r *running) addr(i int) netip.AddrPort { return r.in.Listeners[1+i].TCP() }
 
 func (r *running) url(i int) string { return "http://" + r.addr(i).String() }
 
@@ -549,7 +549,7 @@ func TestListenAtStart(t *testing.T) {
 		}
 		s, err := New(c, slog.New(slog.DiscardHandler))
 		if err == nil {
-			for _, ln := range s.listeners {
+			for _, ln := range s.in.Listeners {
 				ln.Close()
 			}
 		}

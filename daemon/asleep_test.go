@@ -22,7 +22,7 @@ func TestEveryPathIsSorted(t *testing.T) {
 		"POST /api/pull", "POST /api/push", "POST /api/create", "POST /api/copy", "POST /api/blobs/{digest}",
 		"DELETE /api/delete"}
 	r := serve(t, fake.Config{})
-	for _, route := range r.Server.web.Routes(web{r.Server}, r.live) {
+	for _, route := range r.in.Web.Routes(web{r.Server}, r.live) {
 		path := strings.NewReplacer("{$}", "", "{id...}", "x", "{id}", "1", "{file}", "x").Replace(route.Path)
 		front, needs := httpd.FrontServes(route.Method, &url.URL{Path: path}), httpd.NeedsModel(route.Method, path)
 		fact := slices.Contains(facts, route.Method+" "+route.Path)

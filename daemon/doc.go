@@ -58,8 +58,9 @@
 //	dump.go           when metrics and the loop's state are dumped
 //	telemetry.go      what a trace says of a request
 //
-// HTTP:
+// Clients:
 //
+//	entry/            sockets, poller, limits and counters of connections, which a front (daemon/front) has, too
 //	http/             which requests may ask, their limits, paths, and streams; api/ the APIs
 //	access/           which owner a TCP client is, and who may ask over TCP
 //	web.go            the Server as http/ uses it
@@ -69,5 +70,4 @@
 //	server.go         start, drain, stop
 //	handler.go        the poller's side of requests, cancels and questions
 //	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
-//	door.go           the part of a daemon that a front (daemon/front) uses
 package daemon

@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
@@ -144,6 +145,16 @@ func withoutCore(log *slog.Logger) {
 	}
 }
 
+// passed returns the values of the front that stand for sockets.
+func (e *engine) passed(s *Server) *entry.Passed {
+	p := &entry.Passed{Limit: func(c *ipc.Config) { e.limit(c, s) }, Addresses: entry.Addresses{Socket: e.start.Socket,
+		Listen: e.start.Listen, Listeners: e.start.Listeners}}
+	if e.start.Keys != nil {
+		p.Keys = &e.keys
+	}
+	return p
+}
+
 // limit adapts the poller's limits: the front has counted connections and refused users.
 func (e *engine) limit(c *ipc.Config, s *Server) {
 	c.MaxSessions, c.MaxUID = math.MaxInt32, 0
@@ -243,15 +254,13 @@ func (e *engine) mine(name string) bool {
 	return slices.ContainsFunc(*e.names.Load(), func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers; in
-// the front, one that it does not. The first request of a connection is not, as the front has decided.
+// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers. The
+// first request of a connection is not, as the front has decided.
 func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	e := s.parts.engine
 	switch {
 	case ipc.Own(r.Context()):
 		return false
-	case s.parts.router != nil:
-		return !httpd.FrontServes(r.Method, r.URL)
 	case e == nil || !ipc.FromFront(r.Context()):
 		return false
 	}

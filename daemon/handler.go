@@ -11,8 +11,9 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The Server is the poller's ipc.Handler. These methods run on the poller goroutine, or on that of an HTTP handler. They
-// check, count and pass work on. They answer health, metrics and info from atomics, without waiting for a decode step.
+// The Server is the poller's ipc.Handler. These methods run on the poller goroutine, or on that of an HTTP handler.
+// They check, count and pass work on, and answer health, metrics and info from atomics, without waiting for a decode
+// step.
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c ipc.Client, w *wire.Request) {
@@ -160,7 +161,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 			rep := l.why(why, uid, now)
 			s.whyCompiling(rep, why, uid, now)
 			for i := range rep.Requests {
-				rep.Requests[i].Owner = s.access.OwnerName(rep.Requests[i].UID)
+				rep.Requests[i].Owner = s.in.Access.OwnerName(rep.Requests[i].UID)
 			}
 			return wire.WhyEvent(id, rep)
 		}})
@@ -171,7 +172,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 			if kv.Op == wire.KVShow {
 				rep := l.kvReport(kv.Tree, uid, now)
 				for i := range rep.Entries {
-					rep.Entries[i].Owner = s.access.OwnerName(rep.Entries[i].UID)
+					rep.Entries[i].Owner = s.in.Access.OwnerName(rep.Entries[i].UID)
 				}
 				return wire.KVEvent(id, rep)
 			}

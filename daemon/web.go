@@ -96,7 +96,7 @@ func (s web) Models() []wire.ServedModel {
 		return []wire.ServedModel{}
 	}
 	return []wire.ServedModel{{
-		ID: m.Info.Name, Object: "model", Created: s.start.Unix(), OwnedBy: "uma-serve",
+		ID: m.Info.Name, Object: "model", Created: s.in.Begun.Unix(), OwnedBy: "uma-serve",
 		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Caps.ContextTokens}).Meta(),
 	}}
 }

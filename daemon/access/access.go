@@ -160,6 +160,32 @@ func (a *Gate) Client(r *http.Request, peer ipc.Peer) (ipc.Peer, *Denial) {
 	return peer, d
 }
 
+// May reports whether the client of an HTTP request may ask at all, as the HTTP server decides.
+func (a *Gate) May(r *http.Request, peer ipc.Peer) bool {
+	if !peer.TCP() {
+		return true
+	}
+	if a.Guard.CheckHost(r, peer.Local.Addr()) != nil || a.Guard.CheckOrigin(r) != nil {
+		return false
+	}
+	_, refused := a.Client(r, peer)
+	return refused == nil
+}
+
+// OwnerOf returns the uid of the user, or the number of the API key's owner, that sent an HTTP request.
+func (a *Gate) OwnerOf(r *http.Request, peer ipc.Peer) uint32 {
+	if of, refused := a.Client(r, peer); refused == nil {
+		return of.UID
+	}
+	return peer.UID
+}
+
+// Admits reports whether --listen-mode lets the user of a client over TCP ask without an API key. It may look into the
+// user database.
+func (a *Gate) Admits(peer ipc.Peer) bool {
+	return peer.TCP() && peer.Unknown == nil && a.Allows(peer.UID)
+}
+
 // givenKeys returns the API keys in a request's headers: OpenAI's Authorization, then Anthropic's X-Api-Key.
 func givenKeys(r *http.Request) (keys []string) {
 	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {

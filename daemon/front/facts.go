@@ -45,7 +45,7 @@ func (f *Front) inquire(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 		return
 	}
 	r = withBody(r, body)
@@ -58,12 +58,12 @@ func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 				e = found
 			}
 		})
-		f.door.Fail(w, r, e)
+		f.answerError(w, r, e)
 		return
 	}
 	a, e := f.asleep(r, name)
 	if e != nil {
-		f.door.Fail(w, r, e)
+		f.answerError(w, r, e)
 		return
 	}
 	a.Serve(w, r, f.log)

@@ -136,7 +136,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.Serve, nil // net/http reports the error
 	}
 	peer := c.Peer()
-	if !f.door.May(r, peer) { // a client without access does not load a model
+	if !f.in.Access.May(r, peer) { // a client without access does not load a model
 		return ipc.Serve, nil
 	}
 	body, rest := readBody(r)
@@ -158,14 +158,14 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.Serve, nil // watching a model does not load it
 	}
 	if peer.TCP() {
-		c.Admit(f.door.Admits(peer))
+		c.Admit(f.in.Access.Admits(peer))
 	}
 	if !httpd.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
 	}
 	v, k := f.dispatch(c, name)
 	if v == ipc.Wait {
-		c.Routing.Stream, c.Routing.Owner = r.Header.Get(resume.Header), f.door.OwnerOf(r, peer)
+		c.Routing.Stream, c.Routing.Owner = r.Header.Get(resume.Header), f.in.Access.OwnerOf(r, peer)
 		c.Routing.Path = r.URL.Path
 	}
 	return v, k
@@ -210,7 +210,7 @@ func (h handler) Request(c ipc.Client, r *wire.Request) {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the request again"}
 	}
 	e.ID = r.ID
-	h.f.door.Rejected(e)
+	h.f.in.Metrics.Rejected(string(e.Code))
 	c.ReplyEvent(wire.ErrorEvent(e))
 	c.Done(r.ID)
 }
@@ -226,7 +226,7 @@ func (h handler) Line(c *ipc.Conn, _ string) {
 	if e == nil {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the line again"}
 	}
-	h.f.door.Rejected(e)
+	h.f.in.Metrics.Rejected(string(e.Code))
 	c.ReplyEvent(wire.ErrorEvent(e))
 	c.Done("")
 }

@@ -29,7 +29,7 @@ func (f *Front) serveStream(w http.ResponseWriter, r *http.Request) {
 			return nil
 		}
 		if peer.TCP() {
-			c.Admit(f.door.Admits(peer))
+			c.Admit(f.in.Access.Admits(peer))
 		}
 		return owner.link
 	}) != nil {
@@ -85,7 +85,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 func (f *Front) serveLookup(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 		return
 	}
 	all := []json.RawMessage{}
