@@ -21,11 +21,8 @@
 //
 // Constrained answers:
 //
-//	forms.go          which grammars are compiled, cached and refused, by user
-//	compiling.go      which build runs now, and which requests wait for one
-//	form.go           when an answer is constrained, and which tokens need no logits row because only one can follow
-//	callform.go       when a tool call is constrained, and which ones cannot be
-//	headed.go         the same for models whose messages have headers (gpt-oss)
+//	constrain/        which grammars hold an answer, when, and which tokens need no logits row because only one can
+//	                  follow; constrained.go has the calls of intake and of the decode loop
 //
 // The decode loop:
 //

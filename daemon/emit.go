@@ -108,6 +108,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 // close sends r's last event and forgets r, unless the event must wait for the client.
 func (l *loop) close(r *request, last *wire.Event) {
 	l.send(r, last)
+	r.constraint.Close()
 	r.finished = true
 	l.state.requests.Add(-1)
 	if r.pending.Len() == 0 {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -62,11 +63,11 @@ func (s *Server) submit(l *loop, j job) {
 		return
 	}
 	var e *wire.Error
-	var format, calls *compiledForm
+	var g constrain.Grammars
 	parked := false
 	if j.r.embed == nil {
 		if e = m.Refuses(); e == nil {
-			format, calls, parked, e = s.grammars(j)
+			g, parked, e = s.grammarsOf(m, j)
 		}
 	}
 	if parked {
@@ -88,8 +89,7 @@ func (s *Server) submit(l *loop, j job) {
 			return
 		}
 	default:
-		j.r.formWait = j.wait
-		e = s.prepareAnswer(j.r, j.w, format, calls)
+		e = s.prepareAnswer(j.r, j.w, &g)
 	}
 	if e == nil && !l.mail.put(command{kind: cmdArrive, req: j.r}) {
 		e = shuttingDown()
@@ -103,8 +103,8 @@ func (s *Server) submit(l *loop, j job) {
 // neither.
 func (s *Server) cancelWaiting(r *request) bool {
 	j, ok := s.room.withdraw(r)
-	if !ok {
-		j, ok = s.forms.withdraw(r)
+	if !ok && s.grammars.Withdraw(r.Owner, &r.waiter) {
+		j, ok = r.waiter.Job.(job), true
 	}
 	if ok {
 		s.endUnstarted(j)
@@ -122,36 +122,24 @@ func (s *Server) endUnstarted(j job) {
 	s.sessions.remove(j.r)
 }
 
-// prepareAnswer prepares a request for an answer and constrains it by the grammars of its form and of its tool calls,
-// nil for none.
-func (s *Server) prepareAnswer(r *request, w *wire.Request, format, calls *compiledForm) *wire.Error {
-	m := s.model.Load()
-	if bad := m.Answer(&r.Spec, w, heldBy(format, calls), &s.loop.Load().scratch); bad != nil {
+// prepareAnswer prepares a request for an answer, which g constrains.
+func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammars) *wire.Error {
+	m, l := s.model.Load(), s.loop.Load()
+	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
+	if bad := m.Answer(&r.Spec, w, held, &l.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)
-	r.hold(format, calls, w)
-	switch h := m.Tags.Headers(); {
-	case r.form != nil && r.form.headed:
-		r.form.prefix = headedStart(h, r.Phases, r.Begin, r.form.prefix, r.form.calls)
-	case r.headed && r.Begin.Header:
-		r.header = []byte(messageEnd(h, false) + h.Turn)
+	o := constrain.Options{Owner: r.Owner, Spec: r.CallForm, CallBegun: r.CallBegun, Begin: r.Begin,
+		MayThink: r.Phases.MayThink()}
+	if n := len(w.Messages); r.Continued && n > 0 {
+		o.Continued = w.Messages[n-1].Content
 	}
+	r.constraint = constrain.New(l.masks, g, o)
 	if m.Tags.Known() && m.Tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
 	return nil
-}
-
-// heldBy tells preparation how grammars constrain an answer; nil for none.
-func heldBy(format, calls *compiledForm) (h prepare.Held) {
-	switch {
-	case format != nil:
-		h.Bound, h.Headed = true, format.headed
-	case calls != nil && calls.must:
-		h.Bound, h.Headed, h.CallsOnly = true, calls.headed, true
-	}
-	return h
 }
 
 // setOptions sets what the client hears of r.

@@ -12,7 +12,7 @@ import (
 // refuseAll refuses the requests that wait for intake or for a grammar, and all later ones, with e.
 func (s *Server) refuseAll(e *wire.Error) {
 	s.opened.end(e)
-	s.refuseJobs(append(s.room.close(e), s.forms.close()...), e)
+	s.refuseJobs(append(s.room.close(e), s.closeGrammars()...), e)
 }
 
 // opening lets goroutines wait for the end of the model's load.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -38,28 +39,26 @@ type loop struct {
 	aside sync.Mutex
 	over  bool // the loop has ended; owned by who holds aside
 
-	cfg       *config.Config
-	log       *slog.Logger
-	eng       runtime.Engine
-	draft     *draftModel        // nil: there is none
-	argmx     runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
-	probe     runtime.RowProber
-	vocab     runtime.Vocab
-	caps      runtime.Capabilities
-	tags      *meridian.Tags // nil: the model does not mark its thinking
-	core      *core.Core
-	m         *metrics.Metrics
-	live      *live.Views
-	mail      *mailbox
-	rec       *recorder // nil without --trace
-	saved     *calibration
-	cpu       processors
-	prefer    func() error // asks for the loop's thread to run before others
-	masks     maskWorker
-	maskCosts maskCosts
-	goesOn    sampler.Mask // all tokens but ends of generation; nil: not needed yet
-	device    *device      // nil: no other engine process shares the devices
-	epoch     time.Time    // core.Instant 0, and the zero of meridian's clock
+	cfg    *config.Config
+	log    *slog.Logger
+	eng    runtime.Engine
+	draft  *draftModel        // nil: there is none
+	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
+	probe  runtime.RowProber
+	vocab  runtime.Vocab
+	caps   runtime.Capabilities
+	tags   *meridian.Tags // nil: the model does not mark its thinking
+	core   *core.Core
+	m      *metrics.Metrics
+	live   *live.Views
+	mail   *mailbox
+	rec    *recorder // nil without --trace
+	saved  *calibration
+	cpu    processors
+	prefer func() error // asks for the loop's thread to run before others
+	masks  *constrain.Masks
+	device *device   // nil: no other engine process shares the devices
+	epoch  time.Time // core.Instant 0, and the zero of meridian's clock
 
 	stores     *stores
 	info       runtime.ModelInfo
@@ -138,6 +137,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
 		cellBytes: md.Info.KVBytesPerToken, info: md.Info,
+		masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)
@@ -161,7 +161,7 @@ func (l *loop) run() {
 	l.cpu.begin(l)
 	defer l.cpu.close()
 	defer l.rec.close()
-	defer l.masks.close()
+	defer l.masks.Close()
 	l.aside.Lock()
 	now := time.Now()
 	for {
@@ -259,7 +259,9 @@ func (l *loop) arrive(r *request, now time.Time) {
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
-	l.wantMask(r, l.openers(r))
+	if c := r.constraint; c != nil {
+		c.Want(r.place())
+	}
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
 	if r.cancelled.Load() {
@@ -461,7 +463,7 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 
 // decode runs the engine on the batch. took is the duration of the decode, done its end.
 func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, took time.Duration, done time.Time) {
-	l.masks.begin()
+	l.masks.Begin()
 	begin := time.Now()
 	var err error
 	if lone != nil && lone.client().cancelled.Load() {
@@ -472,7 +474,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 		done = time.Now()
 		l.aside.Lock()
 	}
-	l.masks.end()
+	l.masks.End()
 	l.state.lastStep.Store(done.UnixNano())
 	switch {
 	case err == nil:
@@ -566,27 +568,32 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 			err.Error()})
 		return
 	}
-	if r.form != nil {
-		l.acceptBound(r, &choice, now)
-		return
+	for l.acceptToken(r, &choice, now) {
+		choice = sampler.Choice{Token: r.constraint.Forced()}
 	}
-	l.acceptToken(r, &choice, now)
 }
 
-// acceptToken processes a sampled or forced token of r: phase, text, calls, end. ok is false if the token ends the
-// request; said is valid until the next call.
-func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (said core.Said, ok bool) {
+// acceptToken processes a sampled or forced token of r: constraint, phase, text, calls, end. It reports whether a
+// forced token follows, which needs no row.
+func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (more bool) {
 	tok := choice.Token
+	opened, ok := l.constrain(r, tok)
+	if !ok {
+		return false
+	}
 	r.Chain.Accept(tok)
 	inThink := r.Phases.Phase() == meridian.ThinkDecode
 	l.observeToken(r, inThink, now)
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.StopTokens, tok)
 	piece := l.piece(r, tok, inThink && !r.Phases.InHeader())
-	said = l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.thought[:0], l.answer[:0])
+	said := l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.thought[:0], l.answer[:0])
 	if r.Calls != nil {
 		r.Phases.Verbatim(r.Calls.Busy())
-		l.holdCall(r, tok)
 	}
+	if opened && said.End == core.NotEnded {
+		r.Phases.Opened()
+	}
+	bad := r.follow(tok, &said)
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)
 	l.emit(r, choice, &said)
@@ -600,9 +607,13 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (s
 		l.endRequest(r, wire.Length, "", now)
 	default:
 		l.logMissingSignals(r)
-		return said, true
+		if bad == nil {
+			return r.More
+		}
+		r.failure = bad // its token was sent: the request ends in the next step
+		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
-	return said, false
+	return false
 }
 
 // hasCandidate reports whether a row has a finite logit. If it has and no token can be sampled, the request excludes

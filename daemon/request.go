@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -31,17 +32,14 @@ type request struct {
 	echoed  int // prompt tokens that were sent
 	arrived time.Time
 
-	embed       *embedding   // nil: it asks for an answer
-	part        *part        // of a request for embeddings: one of its texts; nil: it is a client's request
-	failure     *wire.Error  // error with which the loop cancelled it; nil: not cancelled, or by its client
-	form        *form        // grammar of its answer; nil: none
-	deviceWait  deviceWait   // of its steps, for other models
-	priced      report.Price // of its cells outside the pool
-	formWait    formWait     // for the compilation of its grammars
-	callGrammar *compiled    // grammar of a tool call that the model starts by itself; nil: none
-	headed      bool         // callGrammar has the headers of messages
-	refused     bool         // the start of the current call does not match callGrammar
-	chat        bool         // its answer is kept to render the prefix of the next turn
+	embed      *embedding            // nil: it asks for an answer
+	part       *part                 // of a request for embeddings: one of its texts; nil: it is a client's request
+	failure    *wire.Error           // error with which the loop cancelled it; nil: not cancelled, or by its client
+	constraint *constrain.Constraint // of its answer; nil: none
+	deviceWait deviceWait            // of its steps, for other models
+	priced     report.Price          // of its cells outside the pool
+	waiter     constrain.Waiter      // for the compilation of its grammars
+	chat       bool                  // its answer is kept to render the prefix of the next turn
 
 	// cancelled: set by the poller or an HTTP handler, read by the loop. abortable: a cancel aborts the running decode
 	// (see abortFrom); set by the loop, read by the cancel.
@@ -52,7 +50,6 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	header       []byte      // of the current message, as the grammar of a turn reads it, with headed
 	paused       bool        // the client does not read and its send ring is full
 	pausedAt     time.Time   // valid while paused
 	finished     bool        // finalised; kept only while pending is not empty

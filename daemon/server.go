@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/live"
@@ -48,7 +49,7 @@ type Server struct {
 	poller   *ipc.Loop // in's
 	room     *waitroom
 	sessions sessions
-	forms    *forms
+	grammars *constrain.Cache
 	live     *live.Views
 	meter    powerSource
 
@@ -72,10 +73,6 @@ type Server struct {
 type job struct {
 	r *request
 	w *wire.Request
-
-	parked time.Time   // time at which it was last parked for a build
-	wait   formWait    // all of its waits together
-	built  []*compiled // results of the builds that it waited for
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
@@ -127,8 +124,9 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	s.poller, s.metrics = s.in.Loop, s.in.Metrics
-	s.forms = newForms(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
-		return grammarVocabulary(s.model.Load()) // no form is compiled before the model is loaded
+	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
+		m := s.model.Load() // no grammar is compiled before the model is loaded
+		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
 	}), s.unpark)
 	s.live = live.New(liveSource{s}, s.metrics)
 	DeclareMetrics(s.metrics)
@@ -257,7 +255,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
-	s.refuseJobs(s.forms.close(), shuttingDown())
+	s.refuseJobs(s.closeGrammars(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.durable())
@@ -287,7 +285,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
 	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
-	s.forms.wait() // the builders read the vocabulary
+	s.grammars.Wait() // the builders read the vocabulary
 	s.close(eng)
 	s.log.Info("stopped")
 	return failed

@@ -27,15 +27,14 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 		l.logMissingSignals(r)
 	}
 	if tok, forced := r.Phases.Next(t); forced {
-		if r.form != nil {
-			r.form.bound = false
-		}
 		return l.force(r, row, tok), nil
 	}
-	if r.form != nil {
-		l.restrict(r)
+	if c := r.constraint; c != nil {
+		mask, bound := c.Mask(r.place())
+		r.Chain.Restrict(mask)
+		probed = probed && !bound // the statistics are of all tokens
 	}
-	choice, err := l.choose(r, row, probed && (r.form == nil || !r.form.bound))
+	choice, err := l.choose(r, row, probed)
 	if err != nil {
 		return choice, err
 	}

@@ -89,8 +89,8 @@ func (l *loop) whyOf(r *request) report.Request {
 			PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
-		Form: r.form.why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
-		Compiled: report.Compiled{At: r.formWait.at, Took: r.formWait.took}, Device: r.deviceWait.named(l.device),
+		Form: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
+		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.named(l.device),
 		Price: r.priced, Malformed: r.malformed, Changes: r.Notes, About: r.ID,
 	}
 	if r.embed != nil {

@@ -1,20 +1,20 @@
-package daemon
+package constrain
 
 import (
 	"fmt"
 	"time"
 )
 
-// maskCosts limits how much one user's grammar masks delay the decode steps of all users: an expensive mask tends to be
+// budget limits how much one user's grammar masks delay the decode steps of all users: an expensive mask tends to be
 // followed by another one at each token. The decode loop owns it. Costs are in steps of grammar.Limits.Work, because
 // time would depend on the load of the machine. The zero value is ready.
-type maskCosts struct {
-	users map[uint32]*maskCost
+type budget struct {
+	users map[uint32]*bucket
 	now   func() time.Time // nil: time.Now
 }
 
-// maskCost is a user's leaky bucket, in steps.
-type maskCost struct {
+// bucket is a user's leaky bucket, in steps.
+type bucket struct {
 	steps float64
 	at    time.Time
 }
@@ -26,59 +26,59 @@ const (
 )
 
 // charge adds a mask of owner. It returns an error if owner's bucket is full.
-func (m *maskCosts) charge(owner uint32, steps int) error {
+func (g *budget) charge(owner uint32, steps int) error {
 	if steps <= freeMaskSteps {
 		return nil
 	}
-	t := m.clock()
-	c := m.users[owner]
-	if c == nil {
-		if m.users == nil {
-			m.users = map[uint32]*maskCost{}
+	t := g.clock()
+	b := g.users[owner]
+	if b == nil {
+		if g.users == nil {
+			g.users = map[uint32]*bucket{}
 		}
-		for id, o := range m.users {
+		for id, o := range g.users {
 			if o.decay(t); o.steps == 0 {
-				delete(m.users, id)
+				delete(g.users, id)
 			}
 		}
-		c = &maskCost{at: t}
-		m.users[owner] = c
+		b = &bucket{at: t}
+		g.users[owner] = b
 	}
-	c.decay(t)
-	if c.steps > maskBurst {
-		return c.exceeded()
+	b.decay(t)
+	if b.steps > maskBurst {
+		return b.exceeded()
 	}
-	c.steps += float64(steps - freeMaskSteps)
+	b.steps += float64(steps - freeMaskSteps)
 	return nil
 }
 
 // check returns an error if owner's masks have exceeded the burst: their next mask is not computed.
-func (m *maskCosts) check(owner uint32) error {
-	c := m.users[owner]
-	if c == nil {
+func (g *budget) check(owner uint32) error {
+	b := g.users[owner]
+	if b == nil {
 		return nil
 	}
-	if c.decay(m.clock()); c.steps <= maskBurst {
+	if b.decay(g.clock()); b.steps <= maskBurst {
 		return nil
 	}
-	return c.exceeded()
+	return b.exceeded()
 }
 
-func (c *maskCost) exceeded() error {
+func (b *bucket) exceeded() error {
 	return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f "+
 		"million "+
-		"steps, more than %d million", c.steps/1e6, maskBurst/1_000_000)
+		"steps, more than %d million", b.steps/1e6, maskBurst/1_000_000)
 }
 
-func (m *maskCosts) clock() time.Time {
-	if m.now != nil {
-		return m.now()
+func (g *budget) clock() time.Time {
+	if g.now != nil {
+		return g.now()
 	}
 	return time.Now()
 }
 
 // decay removes the steps that have leaked out since the last call.
-func (c *maskCost) decay(now time.Time) {
-	c.steps = max(0, c.steps-now.Sub(c.at).Seconds()*maskRate)
-	c.at = now
+func (b *bucket) decay(now time.Time) {
+	b.steps = max(0, b.steps-now.Sub(b.at).Seconds()*maskRate)
+	b.at = now
 }

@@ -1,15 +1,15 @@
-package daemon
+package constrain
 
 import (
 	"testing"
 	"time"
 )
 
-// TestMaskCosts: cheap masks are free for ever; expensive ones of a user are refused after a burst, others' are not,
+// TestBudget: cheap masks are free for ever; expensive ones of a user are refused after a burst, others' are not,
 // and time forgives.
-func TestMaskCosts(t *testing.T) {
+func TestBudget(t *testing.T) {
 	now := time.Unix(0, 0)
-	m := maskCosts{now: func() time.Time { return now }}
+	m := budget{now: func() time.Time { return now }}
 	for range 10_000 {
 		if err := m.charge(1, freeMaskSteps); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// The daemon's side of constrained answers (package constrain): the decode loop's calls around each token, and intake's
+// requests that wait for a grammar.
+
+// place returns where in its turn r's next token is.
+func (r *request) place() constrain.Place {
+	return constrain.Place{Answer: r.Phases.InAnswer(), Thought: r.Phases.InThought(), Header: r.Phases.InHeader(),
+		MayThink: r.Phases.MayThink(), Openers: r.Phases.Openers()}
+}
+
+// constrain passes r's next token to its constraint. opened: the token begins to open a thought. ok is false if the
+// token ends the request, which has failed then.
+func (l *loop) constrain(r *request, tok runtime.Token) (opened, ok bool) {
+	if r.constraint == nil {
+		return false, true
+	}
+	room := min(r.MaxTokens-r.Generated(), l.caps.ContextTokens-len(r.Tokens)) - 2
+	if r.logprobs {
+		room = 0 // each token needs a row
+	}
+	v, bad := r.constraint.Accept(tok, r.place(), room)
+	if bad != nil {
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.failRequest(r, *bad)
+		return false, false
+	}
+	r.Last, r.More = v.Last, v.More
+	r.readCalls(v.Calls)
+	return v.Opened, true
+}
+
+// follow tells r's constraint what the core has made of its token. The error ends the request.
+func (r *request) follow(tok runtime.Token, said *core.Said) *wire.Error {
+	if r.constraint == nil {
+		return nil
+	}
+	h := constrain.Heard{At: r.place(), Released: said.Released, Ended: said.End != core.NotEnded}
+	if r.Calls != nil {
+		h.Busy, h.InSection, h.Opening = r.Calls.Busy(), r.Calls.InSection(), r.Calls.Opening()
+	}
+	say, bad := r.constraint.Follow(tok, h)
+	r.readCalls(say)
+	return bad
+}
+
+// readCalls tells the parser of calls how to go on.
+func (r *request) readCalls(how constrain.Calls) {
+	switch how {
+	case constrain.Stream:
+		r.Calls.Stream(r.stream)
+	case constrain.Whole:
+		r.Calls.Stream(false)
+	case constrain.Plain:
+		r.Calls.Plain()
+	}
+}
+
+// nothingLeft explains why r's constraints leave no token of a row that has some.
+func (l *loop) nothingLeft(r *request) string {
+	what := "logit_bias, allowed_token_ids and bad_words"
+	if c := r.constraint; c.Holds() {
+		if err := c.Err(); err != nil {
+			return fmt.Sprintf("%s: after %d tokens: %v", c.Field(), r.Generated(), err)
+		}
+		what = c.Field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they " +
+			"are set,"
+	}
+	return fmt.Sprintf("%s leave no token after %d of the answer", what, r.Generated())
+}
+
+// grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes
+// back to intake.
+func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, parked bool, bad *wire.Error) {
+	format, calls, bad := constrain.Sources(j.w, prepare.OfferedTools(j.w), m.Calls, m.Tags.Headers())
+	if bad != nil {
+		return g, false, bad
+	}
+	j.r.waiter.Owner, j.r.waiter.Job = j.r.Owner, j
+	return s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes)
+}
+
+// jobsOf returns the requests of waiters.
+func jobsOf(list []*constrain.Waiter) (jobs []job) {
+	for _, w := range list {
+		jobs = append(jobs, w.Job.(job))
+	}
+	return jobs
+}
+
+// unpark queues requests of one user for intake again, or refuses them after the waitroom's end.
+func (s *Server) unpark(list []*constrain.Waiter) {
+	jobs := jobsOf(list)
+	if e := s.room.putBack(jobs); e != nil {
+		s.refuseJobs(jobs, e)
+	}
+}
+
+// closeGrammars stops all builds and returns the parked requests.
+func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(shuttingDown())) }
+
+// whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
+// after their compilation.
+func (s *Server) whyCompiling(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
+	var list []wire.WhyRequest
+	s.grammars.Parked(func(w *constrain.Waiter, src *constrain.Source, runs bool, since time.Time) {
+		j := w.Job.(job)
+		if (j.r.Owner == uid || s.cfg.Privileged(uid)) && (q.Request == "" || j.r.wireID == q.Request) {
+			list = append(list, j.whyParked(src, runs, since, now))
+		}
+	})
+	slices.SortFunc(list, func(a, b wire.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
+	if list = append(list, rep.Requests...); len(list) == 0 {
+		return // an empty array, not null
+	}
+	rep.Requests = list[:min(len(list), cmp.Or(q.Last, wire.MaxLast))]
+}
+
+// whyParked returns a parked request's entry. runs reports whether its build runs.
+func (j *job) whyParked(src *constrain.Source, runs bool, since, now time.Time) wire.WhyRequest {
+	d := wire.Decision{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1,
+		Reason: "compiling",
+		Text:   "Its " + src.Field + " is being compiled."}
+	if !runs {
+		d.Text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
+	}
+	return wire.WhyRequest{
+		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
+		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
+		Form:  &wire.WhyForm{Form: src.Name}, Decisions: []wire.Decision{d},
+	}
+}
