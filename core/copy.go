@@ -70,13 +70,17 @@ func (c *Core) copyCached() {
 
 // offload copies the cells that cached prefixes lose, from the head on, as far as the time before the next decode
 // allows. The rest will be computed again: an eviction must not delay the running answers.
+//
+// A seal is stored as a whole, also where others still hold its cells: without its state they are of no use to a prompt
+// that ends there. One to which no request has returned is not worth that.
 func (c *Core) offload(victims []kvsnap.Victim) {
-	if !c.cfg.CanRemoveRange {
-		return
-	}
 	for i := range victims {
 		v := &victims[i]
 		switch {
+		case c.cfg.Seals:
+			if v.From == 0 && (v.Offload || v.Req != 0) && c.worthCopying(v) {
+				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
+			}
 		case v.Freed == 0:
 		case v.Whole < v.To:
 			c.offloadTail(v)
@@ -94,9 +98,12 @@ func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Ti
 	if c.cfg.Stores == nil || limit <= 0 {
 		return false
 	}
-	p0 := c.cfg.Stores.Missing(ns, tokens[:n])
+	p0, part := c.cfg.Stores.Missing(ns, tokens[:n]), c.cfg.PartTokens
+	if c.cfg.Seals && p0 < n {
+		p0, part = 0, n
+	}
 	for follows := false; p0 < n && limit > 0; follows = true {
-		p1 := min(p0/c.cfg.PartTokens*c.cfg.PartTokens+c.cfg.PartTokens, n)
+		p1 := min(p0/part*part+part, n)
 		use := c.tree.TierAt(seq, p1-1, gone)
 		c.op(Op{Kind: CopyOut, Src: seq, NS: ns, Tokens: tokens[:p1], From: p0, To: p1, Follows: follows, Use: use})
 		took := c.cost(p1 - p0)

@@ -61,11 +61,10 @@ type Config struct {
 	ShareSystem   bool // system prompts are shared between owners
 	NoPrefixCache bool // requests that end leave no cached prefix
 
-	// the engine's memory can drop part of a sequence: sharing parts, restores and probe forks need it
-	CanRemoveRange bool
-	CanShift       bool // the engine's memory can move positions
-	ContextShift   bool // a full context loses its oldest half
-	ThinkEvict     string
+	Seals        bool // a sequence can be shared at its end alone: see kvsnap.Config.Seals
+	CanShift     bool // the engine's memory can move positions
+	ContextShift bool // a full context loses its oldest half
+	ThinkEvict   string
 
 	Stores     Stores // nil: cells that are evicted are computed again
 	Durable    bool   // new prefixes are copied out in idle time: a tier outlives the process, or is shared
@@ -88,10 +87,16 @@ type Config struct {
 }
 
 // PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4
-// MiB, which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines
-// cut the same prompt in the same places.
-func PartTokensOf(cellBytes int) int {
-	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+// MiB, which take 0.3 to 1 ms, and at most as many as a snapshot may have (0 = any number; a divisor of it, so that no
+// part crosses the border of two of its length). It depends on the model alone and parts end at multiples of it, so
+// that two machines cut the same prompt in the same places.
+func PartTokensOf(cellBytes, most int) int {
+	n := min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+	if most > 0 {
+		for n = min(n, most); most%n != 0; n-- {
+		}
+	}
+	return n
 }
 
 // Validate returns an error that names the first field out of range.
@@ -175,7 +180,7 @@ func New(cfg Config) (*Core, error) {
 	}
 	tree := kvsnap.Config{
 		Cells: s.Cells, CellBytes: cfg.CellBytes, BlockCells: cfg.BlockCells, Sequences: cfg.Sequences,
-		Scratch: scratchSequences, WholeOnly: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
+		Scratch: scratchSequences, Seals: cfg.Seals, ShareSystem: cfg.ShareSystem,
 	}
 	if cfg.NoPrefixCache {
 		tree.KeepMin = 1 << 30 // nothing is long enough to be kept
@@ -277,7 +282,7 @@ func (c *Core) arrive(r *Request) {
 		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
 	}
 	r.seq = NoSeq
-	if !c.cfg.CanRemoveRange || r.Kind == Embed {
+	if c.cfg.Seals || r.Kind == Embed {
 		r.Speculate = 0 // wrong guesses could not be removed
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
@@ -446,7 +451,7 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
 	// A step that is given up leaves part of its batch in the cells: on a memory that cannot drop ranges every step
 	// runs to its end.
-	if late := c.plan.Bound; c.cfg.CanRemoveRange && late.Decide > 0 {
+	if late := c.plan.Bound; !c.cfg.Seals && late.Decide > 0 {
 		b.Bound = runtime.Bound{Decide: late.Decide, Limit: late.Limit, Expected: c.plan.Predicted}
 	}
 	for i := range c.plan.Batch {
@@ -496,13 +501,14 @@ func (c *Core) Done(now Instant, res *Result) {
 		case s.Kind == sched.SliceProbe:
 			c.op(Op{Kind: SeqRemove, Dst: r.fork, To: -1})
 		case res.Outcome == sched.StepOK:
-			c.grown(r, s.Start+s.N-s.Guessed)
+			c.grown(now, r, s.Start+s.N-s.Guessed)
 			c.guessed(r, s)
 		// After StepKVFull nothing was computed.
 		case res.Outcome != sched.StepKVFull:
-			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted,
-			// and a failed step ends all of its requests.
-			if c.cfg.CanRemoveRange {
+			// Part of the batch may be in the cells: remove it. A state cannot be cut: no step of such a model is
+			// aborted, and a failed one ends all of its requests. Their sequences are removed then, if the tree knows
+			// that they hold something.
+			if !c.cfg.Seals || s.Start == 0 {
 				c.op(Op{Kind: SeqRemove, Dst: r.seq, From: s.Start, To: -1})
 			}
 		}
@@ -515,11 +521,25 @@ func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.p
 
 // grown tells the tree that a step has computed r's history up to n tokens, each span in its tier: after a preemption a
 // step may compute a prompt, the thought behind it and part of the answer.
-func (c *Core) grown(r *Request, n int) {
+func (c *Core) grown(now Instant, r *Request, n int) {
 	for r.computed < n {
 		tier, end := r.span(r.computed)
 		r.computed = min(end, n)
-		c.wake(c.tree.Progress(r.seq, r.Tokens, r.computed, tier))
+		woken := c.tree.Progress(r.seq, r.Tokens, r.computed, tier)
+		if c.tree.Stopped(r.seq) {
+			c.seal(now, r)
+		}
+		c.wake(woken)
+	}
+}
+
+// seal keeps what r has computed for other prompts.
+func (c *Core) seal(now Instant, r *Request) {
+	s := c.tree.Seal(kvsnap.Instant(now), r.seq)
+	c.offload(s.Evicted)
+	c.do(s.Actions)
+	if s.Entry != 0 && c.cfg.Durable {
+		c.copies = append(c.copies, s.Entry)
 	}
 }
 

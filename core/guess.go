@@ -155,7 +155,7 @@ func (c *Core) keepGuesses(r *Request) {
 		return
 	}
 	in := g.inStep()
-	c.grown(r, min(in.from+min(in.right, g.rows), len(r.Tokens)-1))
+	c.grown(r.lastAt, r, min(in.from+min(in.right, g.rows), len(r.Tokens)-1))
 	g.kept = r.computed - g.base
 }
 
@@ -166,7 +166,7 @@ func (c *Core) goesOn(r *Request) bool {
 	if g.rows == 0 || in.wrong || in.right > g.rows || in.from+in.right != len(r.Tokens) {
 		return false
 	}
-	c.grown(r, len(r.Tokens))
+	c.grown(r.lastAt, r, len(r.Tokens))
 	g.kept = r.computed - g.base
 	g.next = g.kept
 	return true

@@ -71,7 +71,7 @@ func testConfig(cells, running, batch int, policy string) Config {
 	return Config{
 		Sched: sched.Config{Policy: policy, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16,
 			Guard: sched.DefaultGuard},
-		Sequences: Sequences(running+8, false), CellBytes: 1, CanRemoveRange: true, CanShift: true,
+		Sequences: Sequences(running+8, false), CellBytes: 1, CanShift: true,
 	}
 }
 
@@ -200,6 +200,9 @@ func (m *machine) next() *Step {
 				m.put(op.Dst, p, c)
 			}
 		case SeqRemove:
+			if m.cfg.Seals && (op.From > 0 || op.To >= 0) {
+				panic(fmt.Sprintf("a part of a state is to be removed: %+v", *op))
+			}
 			m.remove(op.Dst, op.From, op.To)
 		case SeqShift:
 			moved := map[int]cell{}

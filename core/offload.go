@@ -29,7 +29,7 @@ func (c *Core) thoughtEnded(r *Request) {
 	}
 	from, to := c.tree.Thought(r.seq)
 	r.thought = offload{from: from, to: to, sent: from}
-	if c.cfg.ThinkEvict == OffloadThoughts && c.cfg.Stores != nil && c.cfg.CanRemoveRange && to-from >= minThought {
+	if c.cfg.ThinkEvict == OffloadThoughts && c.cfg.Stores != nil && !c.cfg.Seals && to-from >= minThought {
 		c.thoughts = append(c.thoughts, r)
 	}
 }

@@ -68,6 +68,10 @@ func newLife(seed uint64, s *shape) (*life, error) {
 		cfg.Draft = DraftConfig{Sequences: 1 + rng.IntN(4), Cells: 64 + rng.IntN(cells), Batch: 8 + rng.IntN(64),
 			Tokens: vocab, Cost: 0.1}
 	}
+	if s == nil && rng.IntN(4) == 0 { // a model with states; the test's store knows parts only
+		cfg.Seals, cfg.CanShift, cfg.PartTokens, cfg.Durable, cfg.ThinkEvict = true, false, 0, false, ""
+		cfg.Draft = DraftConfig{}
+	}
 	recording := &bytes.Buffer{}
 	cfg.Trace = &Trace{Write: func(lines []byte) { recording.Write(lines) }}
 	m, err := newMachine(cfg)
@@ -270,6 +274,9 @@ func (l *life) turn() {
 	}
 	if s.Plan.Bound != (sched.Bound{}) && l.rng.IntN(4) == 0 {
 		outcome = sched.StepLate
+	}
+	if l.cfg.Seals && (outcome == sched.StepAborted || outcome == sched.StepLate) {
+		outcome = sched.StepOK // a state cannot go back
 	}
 	l.machine.done(outcome, l.draw)
 	l.now = max(l.now, s.WakeAt)

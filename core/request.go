@@ -69,14 +69,16 @@ type Request struct {
 	Thinks    *toolcall.Thought
 	OneCall   bool // the answer ends after its first call
 	Shareable int  // leading tokens that are the system prompt: see kvsnap.Prompt
-	Keep      int  // leading tokens that a context shift leaves alone
+	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
+	Seals []int
+	Keep  int // leading tokens that a context shift leaves alone
 	// the caller reads a logits row of each prompt token: none of them is shared or restored
 	PromptRows bool
 	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)
 	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
 	Data       any  // the caller's; core does not use it
 	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
-	// Without Config.CanRemoveRange none are.
+	// With Config.Seals none are.
 	Speculate int
 
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a

@@ -56,7 +56,7 @@ func (re *restore) leave(r *Request) {
 // restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r
 // waits for it.
 func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
-	if c.cfg.Stores == nil || !c.cfg.CanRemoveRange || r.Kind == Embed {
+	if c.cfg.Stores == nil || r.Kind == Embed {
 		return false
 	}
 	if c.ingest(now, r) {
@@ -173,7 +173,7 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 		return true
 	}
 	to := re.p1
-	for to < len(re.tokens) && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+
+	for to < len(re.tokens) && !c.cfg.Seals && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+
 		c.cfg.PartTokens-re.p0 {
 		to += c.cfg.PartTokens
 	}

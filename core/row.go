@@ -205,10 +205,6 @@ func (c *Core) wantProbe(r *Request) int {
 	if !due {
 		return 0
 	}
-	if !c.cfg.CanRemoveRange {
-		r.Control.ProbeFailed() // the memory cannot fork a sequence
-		return 0
-	}
 	r.forkTokens = tokens
 	return len(tokens)
 }

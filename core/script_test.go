@@ -91,7 +91,7 @@ func scripted(t *testing.T, words []string) *machine {
 		}
 	}
 	cfg := testConfig(cells, running, batch, policy)
-	cfg.PartTokens, cfg.ThinkEvict, cfg.ContextShift, cfg.CanRemoveRange = part, evict, shift, !fixed
+	cfg.PartTokens, cfg.ThinkEvict, cfg.ContextShift, cfg.Seals = part, evict, shift, fixed
 	cfg.ByPrice = price
 	m, err := newMachine(cfg)
 	if err != nil {

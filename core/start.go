@@ -53,7 +53,8 @@ func (c *Core) start(now Instant, st sched.Start) {
 	r.seq, r.computed = got.Seq, got.Cached
 	c.slots[st.Seq] = r
 	c.noteStart(r, &got)
-	c.tell(sched.Event{Kind: sched.EvStarted, Req: r.ID, Cached: got.Cached, Shared: got.Shared})
+	c.tell(sched.Event{Kind: sched.EvStarted, Req: r.ID, Cached: got.Cached, Shared: got.Shared,
+		Stops: got.Stops})
 }
 
 func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {

@@ -72,15 +72,15 @@ func bit(b bool) int64 {
 
 // tracedConfig is the part of Config that a recording needs.
 type tracedConfig struct {
-	Sched                                  sched.Config
-	Sequences, CellBytes, BlockCells       int
-	ShareSystem, NoPrefixCache             bool
-	CanRemoveRange, CanShift, ContextShift bool
-	ThinkEvict                             string
-	Stored, Durable, ByPrice               bool
-	PartTokens                             int
-	CopyPerToken                           time.Duration
-	Draft                                  DraftConfig
+	Sched                            sched.Config
+	Sequences, CellBytes, BlockCells int
+	ShareSystem, NoPrefixCache       bool
+	Seals, CanShift, ContextShift    bool
+	ThinkEvict                       string
+	Stored, Durable, ByPrice         bool
+	PartTokens                       int
+	CopyPerToken                     time.Duration
+	Draft                            DraftConfig
 }
 
 func (t *Trace) config(c *Config) {
@@ -88,7 +88,7 @@ func (t *Trace) config(c *Config) {
 		return
 	}
 	b, err := json.Marshal(tracedConfig{
-		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.CanRemoveRange, c.CanShift,
+		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.Seals, c.CanShift,
 		c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.ByPrice, c.PartTokens, c.CopyPerToken,
 		c.Draft,
 	})
@@ -113,6 +113,7 @@ type tracedRequest struct {
 	Prompt     int     `json:"prompt"`
 	MaxTokens  int     `json:"max"`
 	Shareable  int     `json:"shareable,omitempty"`
+	Seals      []int   `json:"seals,omitempty"`
 	Keep       int     `json:"keep,omitempty"`
 	PromptRows bool    `json:"rows,omitempty"`
 	Chat       bool    `json:"chat,omitempty"`
@@ -132,7 +133,8 @@ func (t *Trace) arrive(now Instant, r *Request) {
 	q := tracedRequest{
 		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
 		int64(r.TargetTTOT), r.Prompt,
-		r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
+		r.MaxTokens, r.Shareable, r.Seals,
+		r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
 		r.Whole, r.Fill, r.Speculate, r.Tokens,
 	}
 	b, err := json.Marshal(q)
@@ -486,7 +488,7 @@ func (p *player) begin(config []byte) error {
 	c := Config{
 		Sched: t.Sched, Sequences: t.Sequences, CellBytes: t.CellBytes, BlockCells: t.BlockCells,
 		ShareSystem:   t.ShareSystem,
-		NoPrefixCache: t.NoPrefixCache, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift,
+		NoPrefixCache: t.NoPrefixCache, Seals: t.Seals, CanShift: t.CanShift,
 		ContextShift: t.ContextShift,
 		ThinkEvict:   t.ThinkEvict, Durable: t.Durable, ByPrice: t.ByPrice, PartTokens: t.PartTokens,
 		CopyPerToken: t.CopyPerToken, Draft: t.Draft,
@@ -528,7 +530,7 @@ func (p *player) arrive(now string, request []byte) error {
 		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict,
 		TargetTTFT: time.Duration(q.TargetTTFT),
 		TargetITL:  time.Duration(q.TargetITL), TargetTTOT: time.Duration(q.TargetTTOT), Prompt: q.Prompt,
-		MaxTokens: q.MaxTokens, Shareable: q.Shareable,
+		MaxTokens: q.MaxTokens, Shareable: q.Shareable, Seals: q.Seals,
 		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
 		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Fill: q.Fill, Speculate: q.Speculate,
 		Tokens: q.Tokens, Control: t,

@@ -49,7 +49,7 @@ func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*draftModel, error) 
 	d := &draftModel{eng: eng, log: s.log, path: path}
 	d.argmax, _ = eng.(runtime.RowScanner)
 	d.set, _ = eng.(runtime.ThreadSetter)
-	if eng.Model().Encoder || !eng.Capabilities().CanRemoveRange {
+	if eng.Model().Encoder || eng.Capabilities().Seals {
 		eng.Close()
 		return nil, fmt.Errorf("--draft-model: %s (%s) cannot be a draft model: its memory cannot remove single "+
 			"cells, which rejected drafts need", path, eng.Model().Architecture)

@@ -115,7 +115,7 @@ func (s *Server) cancel(r *request) {
 		return
 	}
 	l.mail.put(command{kind: cmdCancel, req: r})
-	if r.abortable.Load() && l.caps.CanAbort && l.caps.CanRemoveRange {
+	if r.abortable.Load() && l.caps.CanAbort && !l.caps.Seals {
 		l.eng.Abort()
 	}
 }

@@ -20,8 +20,8 @@ func (l *loop) carryOut(ops []core.Op) {
 			l.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
 		case core.SeqRemove:
 			if !l.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, but reports "+
-					"CanRemoveRange",
+				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, and reports no "+
+					"Seals",
 					op.From, op.To, op.Dst))
 			}
 		case core.SeqShift:
@@ -31,8 +31,8 @@ func (l *loop) carryOut(ops []core.Op) {
 			}
 		case core.DraftRemove:
 			if !l.draft.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the draft model cannot drop positions %d…%d of sequence %d, but reports "+
-					"CanRemoveRange", op.From, op.To, op.Dst))
+				panic(fmt.Sprintf("daemon: the draft model cannot drop positions %d…%d of sequence %d, and reports "+
+					"no Seals", op.From, op.To, op.Dst))
 			}
 		default:
 			l.stores.carryOut(op)
@@ -58,7 +58,7 @@ func missText(m *kvsnap.Match, prompt int) string {
 			"of cells",
 			m.Len, prompt)
 	}
-	return "this model's memory can share only whole sequences"
+	return fmt.Sprintf("tokens beyond %d agree, and no seal ends there: a model with states is shared at seals", m.Len)
 }
 
 // wireTier and metricsTier are the core's tiers in the protocol and in the metrics.

@@ -124,7 +124,7 @@ func (f *offers) close() {
 // use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
 func (m *remote) use(ns uint32, tokens []runtime.Token) {
 	whole := len(tokens) / m.piece * m.piece
-	if whole == 0 || !m.l.caps.CanRemoveRange {
+	if whole == 0 || m.l.caps.Seals {
 		return
 	}
 	last := m.prologue(ns, tokens[:whole], whole-m.piece)

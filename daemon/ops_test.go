@@ -172,11 +172,14 @@ func (b *books) operation() string {
 			b.Fatal(err)
 		}
 		n := e.Tokens
-		if b.eng.Capabilities().CanRemoveRange {
+		if !b.eng.Capabilities().Seals {
 			n = 1 + b.IntN(n)
 		}
+		if most := b.eng.Capabilities().SnapshotTokens; most > 0 {
+			n = min(n, most)
+		}
 		s := saved{tokens: append([]runtime.Token(nil), tokens[:n]...), bytes: b.snapshot(e.Seq, 0, n), pos: b.IntN(n)}
-		if n > 1 && b.eng.Capabilities().CanRemoveRange { // a whole sequence's snapshot names the sequence
+		if n > 1 && !b.eng.Capabilities().Seals { // a whole sequence's snapshot names the sequence
 			s.cell = b.snapshot(e.Seq, s.pos, s.pos+1)
 		}
 		b.saved = append(b.saved, s)
@@ -294,7 +297,7 @@ func TestTenThousandOperations(t *testing.T) {
 			caps := e.Capabilities()
 			tree, err := kvsnap.New(kvsnap.Config{
 				Cells: caps.ContextTokens, CellBytes: e.Model().KVBytesPerToken, Sequences: caps.MaxSequences,
-				Scratch: core.MaxForks + 1, WholeOnly: !caps.CanRemoveRange,
+				Scratch: core.MaxForks + 1, Seals: caps.Seals,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -21,13 +21,14 @@ const (
 // schedulerConfig returns the scheduler's configuration for an open engine.
 func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
-		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
+		Policy: c.Policy, MaxRunning: min(c.Parallel, core.MaxRunning(caps.MaxSequences)),
+		Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
 		MaxQueue: c.MaxQueue, StartBudget: c.StartBudget,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
-	if caps.CanAbort && caps.CanRemoveRange {
+	if caps.CanAbort && !caps.Seals {
 		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.EveryRows = caps.MaxEmbeddingRows
@@ -41,11 +42,11 @@ func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelI
 	cc := core.Config{
 		Sched:     schedulerConfig(c, caps),
 		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens,
-		ShareSystem:    c.SharePrefixes == "system",
-		NoPrefixCache:  c.NoPrefixCache,
-		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift,
+		ShareSystem:   c.SharePrefixes == "system",
+		NoPrefixCache: c.NoPrefixCache,
+		Seals:         caps.Seals, CanShift: caps.CanShift, ContextShift: c.ContextShift,
 		ThinkEvict: c.ThinkEvict,
-		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
+		PartTokens: core.PartTokensOf(info.KVBytesPerToken, caps.SnapshotTokens),
 	}
 	cc.Sched.Cost = cost
 	if info.Encoder {
@@ -62,9 +63,11 @@ func encoderCells(c *config.Config, caps runtime.Capabilities) int {
 
 // engineOptions returns the options with which the engine of the model at path is opened.
 func engineOptions(c *config.Config, path string) runtime.Options {
+	sequences, sealBytes := c.Sequences(path)
 	return runtime.Options{
 		ModelPath: path, ContextTokens: c.ContextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
-		Sequences: c.Sequences(path), Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
+		Sequences: sequences, SealBytes: sealBytes,
+		Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 	}

@@ -29,8 +29,9 @@ func TestEngineOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sequences, _ := c.Sequences("x.gguf")
 	want := runtime.Options{ModelPath: "x.gguf", ContextTokens: 512, Batch: 128, MicroBatch: 64,
-		Sequences: c.Sequences("x.gguf"), Threads: 3, ThreadsBatch: 2, GPULayers: 7, FlashAttn: "on", KVTypeK: "q8_0",
+		Sequences: sequences, Threads: 3, ThreadsBatch: 2, GPULayers: 7, FlashAttn: "on", KVTypeK: "q8_0",
 		KVTypeV: "bf16", NoKVOffload: true, MLock: true, NoMMap: true, NoRepack: true, Kernels: "ggml"}
 	if got := engineOptions(c, "x.gguf"); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -57,7 +58,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 			}
 			// As the engine has them: the batch is cut to the context.
 			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize),
-				MaxSequences: core.MaxSequences, CanRemoveRange: true}
+				MaxSequences: core.MaxSequences}
 			if _, err := core.New(coreConfig(c, caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)
 			}

@@ -55,7 +55,8 @@ func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func())
 // fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the
 // end of tokens. The thought ends at position cut, and with it a frame.
 func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
-	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: core.PartTokensOf(m.l.cellBytes), cut: cut, p0: p0}
+	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, cut: cut, p0: p0,
+		step: core.PartTokensOf(m.l.cellBytes, m.l.caps.SnapshotTokens)}
 }
 
 // end returns the end of the piece that begins at p0; ok is false when there is none.

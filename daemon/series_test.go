@@ -54,6 +54,7 @@ var elsewhere = map[string]string{
 	"output_critical_avoidable":      "a defect when above 0: metrics.TestSnapshot",
 	"E_INTERNAL":                     "a defect when above 0: metrics.TestSnapshot",
 	"kv_tier_errors_total/host":      "a defect when above 0: metrics.TestSnapshot",
+	"probe_fallbacks_total":          "entropy that is not finite, three times: meridian.TestProbeFailures",
 	"probe_dropped_total":            "entropy that is not finite: meridian.TestProbeFailures",
 	"overthinking":                   "meridian.TestRPDICloses",
 	"soft_cap":                       "meridian.TestSoftCap",

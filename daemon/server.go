@@ -487,10 +487,10 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	m.Log(s.log)
 	s.logDraft(m)
-	if !m.Caps.CanRemoveRange {
-		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is recomputed from "+
-			"its first token",
-			"architecture", m.Info.Architecture)
+	if m.Caps.Seals {
+		s.log.Info("this model has a state for each sequence: prompts are shared where they are sealed",
+			"architecture", m.Info.Architecture, "state_bytes", m.Info.StateBytes,
+			"sequences", m.Caps.MaxSequences)
 	}
 	if s.cfg.ContextShift && !m.Caps.CanShift {
 		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",

@@ -65,7 +65,7 @@ func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier co
 		}
 		least = max(least, found.Tokens+core.RestoreMin)
 	}
-	if s.remote == nil {
+	if s.remote == nil || s.l.caps.Seals { // pieces have no state
 		return 0, 0, false
 	}
 	whole := len(tokens) / s.remote.piece * s.remote.piece
@@ -234,7 +234,7 @@ func (s *stores) copyOut(op *core.Op) error {
 		return err
 	}
 	buf.Truncate(n)
-	if s.remote != nil {
+	if s.remote != nil && !l.caps.Seals {
 		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To, frameTier(op.Use))
 	}
 	_, err = s.cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)
@@ -317,7 +317,7 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 		disk, _ := cfg.CacheDisk.Of(0)
 		s.cache, err = snapshot.Open(snapshot.Options{
 			Origin: origin.format(), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
-			WholeParts: !l.caps.CanRemoveRange, Scanned: func() { close(scanned) },
+			WholeParts: l.caps.Seals, Scanned: func() { close(scanned) },
 			Failed: func(what string, err error) {
 				l.log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
 			},
@@ -334,7 +334,7 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
-		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes))
+		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes, l.caps.SnapshotTokens))
 		s.remote.reoffers = true
 		if s.cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
@@ -345,7 +345,7 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 			return nil, fmt.Errorf("--think-evict offload: %w", err)
 		}
 	}
-	if s.remote != nil && s.cache.DiskError() == nil && l.caps.CanRemoveRange {
+	if s.remote != nil && s.cache.DiskError() == nil && !l.caps.Seals {
 		go func() { <-scanned; s.offerStored() }()
 	}
 	s.bindMetrics(l.m)

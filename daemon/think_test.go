@@ -201,8 +201,9 @@ func TestProbeForks(t *testing.T) {
 			"natural"},
 		"settles": {append(eat, "--meridian", "eat_ema_variance_threshold=100", "--meridian", "eat_stalled_entropy=0",
 			"--max-tokens", "400"), fake.Config{Scripts: script}, true, "converged"},
-		"no forks": {append(eat, "--meridian", "eat_ema_variance_threshold=100"),
-			fake.Config{Scripts: script, NoRanges: true}, false, "natural"},
+		"settles, with a state": {append(eat, "--meridian", "eat_ema_variance_threshold=100", "--meridian",
+			"eat_stalled_entropy=0", "--max-tokens", "400"), fake.Config{Scripts: script, NoRanges: true}, true,
+			"converged"},
 		"off": {[]string{"--early-exit", "off"}, fake.Config{Scripts: script}, false, "natural"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func (s *stores) openThoughts(origin snapshotOrigin, capBytes int64) error {
 	if err != nil {
 		return err
 	}
-	s.thoughts, s.room = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes)), capBytes
+	s.thoughts, s.room = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes, s.l.caps.SnapshotTokens)), capBytes
 	s.memory, _ = f.(memory)
 	return nil
 }

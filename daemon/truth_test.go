@@ -224,25 +224,31 @@ func TestCellsInAnotherOrder(t *testing.T) {
 	}
 }
 
-// A sliding window's memory hands out and takes back whole sequences only: parts are refused, so the daemon stores
-// nothing of such a model and brings nothing back (store.restore and store.offload ask Capabilities.CanRemoveRange);
-// requests share only cells that a finished turn left in the pool, and everything else is computed again. A whole
-// sequence that is restored into other cells gives the same output.
+// The cells of sliding windows are kept (runtime/llama/windows.go), so parts of a sequence come back as with full
+// attention. A snapshot is no longer than the window.
 func TestSlidingWindowCellsElsewhere(t *testing.T) {
 	p := openPool(t, ggufgen.Cached(t, ggufgen.TinySWA()), "auto")
-	if p.Capabilities().CanRemoveRange {
-		t.Fatal("its memory can drop ranges: the test shows nothing")
+	part := p.Capabilities().SnapshotTokens
+	if p.Capabilities().Seals || part != 32 {
+		t.Fatalf("capabilities %+v", p.Capabilities())
 	}
 	prompt := p.tokens(truthPrompt)
 	n := len(prompt) - 1
 	p.feed(0, prompt[:n]...)
-	all := p.save(0, 0, n)
-	if _, err := p.SnapshotSize(0, 0, runtime.Pos(n/2)); !errors.Is(err, runtime.ErrUnsupported) {
-		t.Errorf("a part of a sequence: %v", err)
+	if _, err := p.SnapshotSize(0, 0, runtime.Pos(part+1)); !errors.Is(err, runtime.ErrUnsupported) {
+		t.Errorf("a snapshot longer than the window: %v", err)
 	}
+	var parts [][]byte
+	for from := 0; from < n; from += part {
+		parts = append(parts, p.save(0, from, min(from+part, n)))
+	}
+	p.SeqCopy(0, 2, 0, runtime.Pos(n/2)) // what a prompt shares that parts in the middle
 	want := p.greedy(0, prompt[n])
+	p.SeqRemove(0, 0, -1)
+	p.feed(2, prompt[n/2:n]...)
+	p.same("continued in the middle", p.greedy(2, prompt[n]), want, 0)
 	p.clear()
 	p.holes(prompt)
-	p.restore(1, all)
+	p.restore(1, parts...)
 	p.same("into holes", p.greedy(1, prompt[n]), want, 0)
 }

@@ -145,12 +145,12 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 	}
 	switch verb {
 	case "config":
-		o, _ := options(t, args, "whole", "share")
+		o, _ := options(t, args, "seals", "share")
 		var err error
 		sc.p, err = newPair(Config{
 			Cells: o["cells"], CellBytes: 1024, Sequences: o["sequences"], Scratch: o["scratch"], JoinMin: o["join"],
-			KeepMin:   o["keep"],
-			WholeOnly: o["whole"] == 1, ShareSystem: o["share"] == 1,
+			KeepMin: o["keep"],
+			Seals:   o["seals"] == 1, SealEvery: o["every"], ShareSystem: o["share"] == 1,
 		})
 		must(err)
 	case "lookup", "start":
@@ -178,6 +178,9 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		}
 		fmt.Fprintf(out, "request %d is seq %d: ", id, s.Seq)
 		sc.match(out, s.Match, len(pr.Tokens))
+		if len(s.Stops) > 0 {
+			fmt.Fprintf(out, "  stops at %v\n", s.Stops)
+		}
 		sc.victims(out, s.Evicted)
 		sc.actions(out, s.Actions)
 	case "compute":
@@ -186,7 +189,12 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		if args[1] != "all" {
 			n = number(1)
 		}
-		woken(p.progress(r, n, nil))
+		for end := r.computed + n; r.computed < end; {
+			before := r.computed
+			if woken(p.progress(r, end-r.computed, nil)); r.computed == before {
+				break // no cell is free
+			}
+		}
 	case "say":
 		r := sc.byID(t, args[0])
 		switch text := args[1:]; text[0] {

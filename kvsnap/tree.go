@@ -34,11 +34,12 @@ type Config struct {
 	Sequences  int // sequence ids of the engine (n_seq_max), 1 … 256
 	Scratch    int // sequence ids reserved for the caller (snapshots, probes): the highest ones
 
-	// WholeOnly says that the memory cannot remove or share ranges (sliding windows, recurrent models). A cached prefix
-	// then matches only a prompt that continues all of it, and that request takes over its sequence id.
-	WholeOnly bool
+	// Seals says that the memory keeps a state beside cells or in place of them (recurrent layers): a sequence can be
+	// shared at its end only, and no part of it can be removed. The tree then seals prompts: see tree_seal.go.
+	Seals bool
+	// SealEvery is the distance of seals in a long prompt, in tokens; 0 = DefaultSealEvery.
+	SealEvery int
 	// ShareSystem lets every namespace match the leading Shareable tokens (system prompts) of all sequences.
-	// It has no effect with WholeOnly.
 	ShareSystem bool
 
 	// JoinMin is the smallest number of tokens for which a request waits for another request's prompt; 0 =
@@ -54,6 +55,9 @@ const (
 	DefaultJoinMin  = 64
 	DefaultKeepMin  = 16
 	DefaultDoubleAt = 8192
+	// DefaultSealEvery costs a prompt of 2,000 tokens three more steps, and one that parts from it anywhere computes
+	// 256 tokens again in the mean.
+	DefaultSealEvery = 512
 )
 
 // Validate returns an error that names the first of the tree's own fields out of range, and the range. New also checks
@@ -64,9 +68,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("kvsnap: sequences = %d: must be 1 … 256", c.Sequences)
 	case c.Scratch < 0 || c.Scratch >= c.Sequences:
 		return fmt.Errorf("kvsnap: scratch = %d: must be 0 … %d, fewer than the sequences", c.Scratch, c.Sequences-1)
-	case c.JoinMin < 0 || c.KeepMin < 0 || c.DoubleAt < 0:
-		return fmt.Errorf("kvsnap: join min = %d, keep min = %d, double at = %d: must not be negative",
-			c.JoinMin, c.KeepMin, c.DoubleAt)
+	case min(c.JoinMin, c.KeepMin, c.DoubleAt, c.SealEvery) < 0:
+		return fmt.Errorf("kvsnap: join min = %d, keep min = %d, double at = %d, seal every = %d: must not be negative",
+			c.JoinMin, c.KeepMin, c.DoubleAt, c.SealEvery)
 	}
 	return nil
 }
@@ -109,7 +113,7 @@ const (
 	// ReasonEvicted: the next block was requested lately and is no longer resident, and the tree has evicted cells. It
 	// is an estimate from the sketch: dropped cells, and cells that Retain did not keep, look the same.
 	ReasonEvicted
-	// ReasonWhole: tokens agree, but this model's memory cannot share part of a sequence, or the sequence is in use.
+	// ReasonWhole: tokens agree, but with Config.Seals a sequence is shared at its end only.
 	ReasonWhole
 
 	// NumReasons is the number of reasons.
@@ -128,6 +132,9 @@ type Prompt struct {
 	Tokens []Token // ≥ 1; see Tree for how long the tree reads it
 	// Shareable is the length of the system prompt, in tokens. Config.ShareSystem makes it visible to every namespace.
 	Shareable int
+	// Seals are the positions to which later prompts are expected to return, in ascending order: the ends of messages.
+	// The tree reads them with Config.Seals.
+	Seals []int
 	// NoWait acquires at once instead of waiting while another request computes the same prompt.
 	NoWait bool
 	// Apart: nothing is shared with the request, and nothing of it is shared or retained. It is no lookup in Stats.
@@ -144,6 +151,7 @@ type Match struct {
 	Ahead    int    // tokens beyond Len that running request AheadReq is going to compute; 0 = none
 	AheadReq uint64 // valid when Ahead > 0
 	aheadSeq Seq    // AheadReq's sequence
+	agreed   int    // with Config.Seals: tokens that agree with a sequence, sealed or not
 
 	generation uint64 // Tree.generation when the match was made, for AcquireMatch
 }
@@ -161,6 +169,9 @@ type Acquired struct {
 	Shared  int      // of Cached: cells that other sequences hold too; releasing this request does not free them
 	Match   Match    // the match that Cached follows from
 	Evicted []Victim // cached prefixes that gave up their sequence id
+	// Stops are the positions behind Cached, in ascending order, at which the caller must end a step and call Seal.
+	// They are valid while the request has its sequence.
+	Stops []int
 	// Actions are valid until the next call.
 	Actions []Action
 }
@@ -195,7 +206,8 @@ type Stats struct {
 	PromptTokens  uint64 // Σ tokens of their prompts
 	CachedTokens  uint64 // Σ Cached
 	Joins         uint64 // Acquire calls that answered Waiting
-	Retained      uint64 // cached prefixes made
+	Retained      uint64 // cached prefixes made, Seals included
+	Seals         uint64 // made in the middle of a prompt
 	Merged        uint64 // cached prefixes that were merged into a longer one
 	Evictions     uint64 // prefixes evicted for their cells, counted once per EvictCells call
 	EvictedCells  uint64

@@ -65,7 +65,8 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 		if q := &t.seqs[i]; q.state != cached || q.pinned || q.held || s == spare {
 			continue
 		}
-		c := !t.seqs[i].parked && t.covered(s)
+		// A covered seal is not worthless: prompts can return to its end only through it.
+		c := !t.seqs[i].parked && !t.cfg.Seals && t.covered(s)
 		if best == NoSeq || c && !bestCovered || c == bestCovered && t.goesBefore(s, best) {
 			best, bestCovered = s, c
 		}
@@ -141,7 +142,7 @@ func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []A
 			from = t.nodes[p].start // nothing is left behind the offloaded thought
 		}
 		// A head that is not worth caching goes too, and a memory that cannot remove ranges drops whole sequences only.
-		if from < t.cfg.KeepMin || t.cfg.WholeOnly {
+		if from < t.cfg.KeepMin || t.cfg.Seals {
 			from = 0
 		}
 		before, victim := t.ledger.Free(), node.span

@@ -31,12 +31,12 @@ func (t *Tree) visible(s Seq, ns uint32) int {
 func (t *Tree) match(p *Prompt, hashes []uint64) Match {
 	most := len(p.Tokens) - 1 // the last token is computed for its logits
 	var m Match
-	if t.cfg.WholeOnly {
-		m = t.matchWhole(p, most)
+	if t.cfg.Seals {
+		m = t.matchSeals(p, most)
 	} else {
 		m = t.matchPrefix(p, most)
-		t.matchAhead(p, most, &m)
 	}
+	t.matchAhead(p, most, &m)
 	switch {
 	case m.Len == most:
 		m.Reason = ReasonFull
@@ -138,32 +138,14 @@ func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 		if see-m.Len <= m.Ahead {
 			continue
 		}
-		if ahead := CommonPrefix(p.Tokens[:see], q.tokens) - m.Len; ahead > m.Ahead && m.Len+ahead > t.length(Seq(s)) {
+		to := CommonPrefix(p.Tokens[:see], q.tokens)
+		if t.cfg.Seals {
+			to = q.stopBefore(to)
+		}
+		if ahead := to - m.Len; ahead > m.Ahead && to > t.length(Seq(s)) {
 			m.Ahead, m.AheadReq, m.aheadSeq, m.Reason = ahead, q.req, Seq(s), ReasonComputing
 		}
 	}
-}
-
-// matchWhole finds the longest cached prefix of which the prompt continues every token, for memories that cannot share
-// ranges.
-func (t *Tree) matchWhole(p *Prompt, most int) Match {
-	m := Match{Source: NoSeq, Reason: ReasonNothing}
-	agreed := 0
-	for s := range t.seqs {
-		q := &t.seqs[s]
-		if q.state == free || q.ns != p.NS {
-			continue
-		}
-		n := t.length(Seq(s))
-		got := CommonPrefix(p.Tokens, q.tokens[:n])
-		if agreed = max(agreed, got); q.state == cached && !q.pinned && got == n && n <= most && n > m.Len {
-			m.Len, m.Source, m.Reason = n, Seq(s), ReasonEnded
-		}
-	}
-	if agreed > m.Len {
-		m.Reason = ReasonWhole
-	}
-	return m
 }
 
 // beyondCheck is the number of tokens, up to the end of text, that Beyond compares in a sequence that it found earlier.

@@ -108,7 +108,7 @@ func newPair(cfg Config) (*pair, error) {
 		waiting: map[uint64]*run{},
 		marked:  map[uint64][2]int{}, saved: map[uint64][]byte{},
 		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences,
-			Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
+			Batch: cfg.Cells}, NoRanges: cfg.Seals}),
 	}, nil
 }
 
@@ -145,7 +145,7 @@ func (p *pair) do(actions []Action) error {
 // offload marks the thought of a parked request as copied out.
 func (p *pair) offload(req uint64) error {
 	s := p.t.Parked(req)
-	if s == NoSeq || p.cfg.Scratch == 0 || p.cfg.WholeOnly {
+	if s == NoSeq || p.cfg.Scratch == 0 || p.cfg.Seals {
 		return nil
 	}
 	from, to := p.t.Thought(s)
@@ -348,7 +348,7 @@ func (p *pair) best(q *Prompt) (most int) {
 		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] && p.m.held[Seq(s)][got].number > 0 {
 			got++
 		}
-		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.pinned) {
+		if p.cfg.Seals && got < n {
 			continue
 		}
 		most = max(most, got)
@@ -400,19 +400,7 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 	for _, v := range st.Evicted {
 		delete(needed, v.Seq)
 	}
-	still := map[int]bool{}
-	for _, cells := range needed {
-		for _, c := range cells {
-			still[c.number] = true
-		}
-	}
-	for _, v := range st.Evicted {
-		for _, c := range p.m.held[v.Seq] {
-			if !still[c.number] {
-				p.m.tiers[c.number] = blocks.Prefix
-			}
-		}
-	}
+	p.freed(st.Evicted, needed)
 	if err := p.do(st.Actions); err != nil {
 		return st, err
 	}
@@ -464,9 +452,15 @@ func (p *pair) pinned() (n int) {
 	return n
 }
 
-// progress computes n tokens more of r, sampling new ones when its tokens are used up.
+// progress computes n tokens more of r, or up to its next stop, sampling new ones when its tokens are used up.
 func (p *pair) progress(r *run, n int, sample func() Token) ([]uint64, error) {
 	n = min(n, p.t.Cells().Free)
+	for _, stop := range p.t.seqs[r.seq].stops {
+		if stop > r.computed {
+			n = min(n, stop-r.computed)
+			break
+		}
+	}
 	if n == 0 {
 		return nil, nil
 	}
@@ -487,7 +481,53 @@ func (p *pair) progress(r *run, n int, sample func() Token) ([]uint64, error) {
 		tier = blocks.Prefix
 	}
 	p.m.compute(r.seq, r.tokens, r.computed, tier)
-	return p.wake(p.t.Progress(r.seq, r.tokens, r.computed, tier))
+	woken, err := p.wake(p.t.Progress(r.seq, r.tokens, r.computed, tier))
+	if err == nil && p.t.Stopped(r.seq) {
+		err = p.seal(r)
+	}
+	return woken, err
+}
+
+// seal follows each progress to a stop.
+func (p *pair) seal(r *run) error {
+	p.now++
+	needed := p.needed()
+	sealed := p.t.Seal(p.now, r.seq)
+	for _, v := range sealed.Evicted {
+		delete(needed, v.Seq)
+	}
+	p.freed(sealed.Evicted, needed)
+	if err := p.do(sealed.Actions); err != nil {
+		return err
+	}
+	if sealed.Entry == 0 {
+		return nil
+	}
+	tokens, err := p.t.Tokens(sealed.Entry)
+	if errors.Is(err, ErrNoEntry) {
+		return nil // thinned out
+	}
+	if err == nil && !slices.Equal(tokens, r.tokens[:r.computed]) {
+		err = fmt.Errorf("seal %d holds %v, want %v", sealed.Entry, tokens, r.tokens[:r.computed])
+	}
+	return err
+}
+
+// freed gives the cells that victims lost, and no needed sequence holds, the tier of all that is cached.
+func (p *pair) freed(victims []Victim, needed map[Seq][]cell) {
+	still := map[int]bool{}
+	for _, cells := range needed {
+		for _, c := range cells {
+			still[c.number] = true
+		}
+	}
+	for _, v := range victims {
+		for _, c := range p.m.held[v.Seq] {
+			if !still[c.number] {
+				p.m.tiers[c.number] = blocks.Prefix
+			}
+		}
+	}
 }
 
 func (p *pair) wake(reqs []uint64) ([]uint64, error) {
@@ -506,7 +546,7 @@ func (p *pair) end(r *run, keep bool, history []Token) (Released, error) {
 	if keep {
 		e = p.t.Retain(p.now, r.seq, history)
 		want := min(CommonPrefix(r.tokens[:r.computed], history), r.cut)
-		if want < p.cfg.KeepMin || p.cfg.WholeOnly && want < r.computed {
+		if want < p.cfg.KeepMin || p.cfg.Seals && want < r.computed {
 			want = 0
 		}
 		if e.Kept != want || (e.Entry == 0) != (want == 0) {
@@ -647,9 +687,11 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{
 			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2,
-			Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),
-			WholeOnly: rapid.IntRange(0, 4).Draw(t, "whole") == 0, ShareSystem: rapid.Bool().Draw(t, "share"),
-			JoinMin: rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"),
+			Sequences:   rapid.IntRange(1, 9).Draw(t, "sequences"),
+			Seals:       rapid.IntRange(0, 2).Draw(t, "seals") == 0,
+			SealEvery:   rapid.IntRange(1, 60).Draw(t, "every"),
+			ShareSystem: rapid.Bool().Draw(t, "share"),
+			JoinMin:     rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"),
 			DoubleAt: 100,
 		}
 		if cfg.Sequences > 1 {

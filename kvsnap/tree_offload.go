@@ -40,7 +40,7 @@ func (t *Tree) Parked(req uint64) Seq {
 // take its cells before those behind it. It reports false, and changes nothing, when there is no such thought.
 func (t *Tree) Offloadable(req uint64, from, to int) bool {
 	s := t.Parked(req)
-	if s == NoSeq || t.cfg.WholeOnly || len(t.spare) < 2 { // without spare nodes the thought cannot stand alone
+	if s == NoSeq || t.cfg.Seals || len(t.spare) < 2 { // without spare nodes the thought cannot stand alone
 		return false
 	}
 	q := &t.seqs[s]

@@ -45,6 +45,7 @@ type sequence struct {
 	hits             int
 	turns            int
 	hashes           []uint64 // prefix hash after each whole block of the prompt (running) or of all tokens (cached)
+	stops            []int    // running: see Acquired.Stops
 }
 
 // waiter is a request that waits until sequence on has computed until tokens.
@@ -79,6 +80,7 @@ type Tree struct {
 	wake       []uint64
 	victims    []Victim
 	segments   []segment // scratch of Cut
+	chain      []Seq     // scratch of thin
 	calls      int       // counts verify calls
 }
 
@@ -95,6 +97,7 @@ func New(cfg Config) (*Tree, error) {
 	def(&cfg.JoinMin, DefaultJoinMin)
 	def(&cfg.KeepMin, DefaultKeepMin)
 	def(&cfg.DoubleAt, DefaultDoubleAt)
+	def(&cfg.SealEvery, DefaultSealEvery)
 	ledger, err := blocks.New(blocks.Config{Cells: cfg.Cells, CellBytes: cfg.CellBytes, BlockCells: cfg.BlockCells})
 	if err != nil {
 		return nil, fmt.Errorf("kvsnap: %w", err)
@@ -203,7 +206,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	if q.state == cached {
 		t.takeOver(s, m.Len)
 	} else {
-		*q = sequence{state: running, tip: root, created: now, hashes: q.hashes[:0]}
+		*q = sequence{state: running, tip: root, created: now, hashes: q.hashes[:0], stops: q.stops[:0]}
 		if m.Len == 0 {
 			t.nodes[root].tips++
 		} else {
@@ -227,6 +230,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	for _, key := range q.hashes {
 		t.sketch.add(key)
 	}
+	t.planStops(q, p, &m)
 	shared := m.Len - t.own(s)
 	t.touch(now, s)
 	if lost := t.unpark(p.Req); lost > 0 {
@@ -234,7 +238,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	}
 	t.verify()
 	return Acquired{
-		Seq: s, Cached: m.Len, Shared: shared, Match: m, Evicted: t.victims, Actions: t.actions,
+		Seq: s, Cached: m.Len, Shared: shared, Match: m, Evicted: t.victims, Stops: q.stops, Actions: t.actions,
 	}, nil
 }
 
@@ -249,20 +253,9 @@ func (t *Tree) count(m *Match, p *Prompt) {
 }
 
 // sequenceFor finds an id for a request: a free one, else that of the least valuable cached prefix, else the match's
-// source. With WholeOnly it is always the match's source.
+// source.
 func (t *Tree) sequenceFor(m *Match) (Seq, error) {
-	if t.cfg.WholeOnly && m.Len > 0 {
-		return m.Source, nil
-	}
-	for s := range t.seqs {
-		if t.seqs[s].state == free {
-			return Seq(s), nil
-		}
-	}
-	if s := t.cheapestID(m.Source); s != NoSeq {
-		t.stats.IDEvictions++
-		victim := t.nodes[t.seqs[s].tip].span
-		t.evictTail(s, 0, &victim)
+	if s := t.freeID(m.Source); s != NoSeq {
 		return s, nil
 	}
 	if src := m.Source; m.Len > 0 && t.seqs[src].state == cached && !t.seqs[src].pinned && !t.seqs[src].held {
@@ -272,8 +265,24 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 		ErrNoSequence, t.stats.Runs, t.stats.Entries)
 }
 
+// freeID finds a free id, or takes that of the least valuable cached prefix other than spare; NoSeq when there is none.
+func (t *Tree) freeID(spare Seq) Seq {
+	for s := range t.seqs {
+		if t.seqs[s].state == free {
+			return Seq(s)
+		}
+	}
+	s := t.cheapestID(spare)
+	if s != NoSeq {
+		t.stats.IDEvictions++
+		victim := t.nodes[t.seqs[s].tip].span
+		t.evictTail(s, 0, &victim)
+	}
+	return s
+}
+
 // takeOver turns cached prefix s into a running request's sequence that begins with the prefix's first keep tokens. It
-// is used where no other id is free, and with memories that cannot share cells between sequences.
+// is used where no other id is free.
 func (t *Tree) takeOver(s Seq, keep int) {
 	q := &t.seqs[s]
 	if keep < t.length(s) {
@@ -405,7 +414,7 @@ func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Released, error) {
 	q := t.running(s)
 	length := t.length(s)
 	switch {
-	case t.cfg.WholeOnly:
+	case t.cfg.Seals:
 		return Released{}, errors.New("kvsnap: cut a sequence: this memory cannot remove a range")
 	case from < 0 || n < 1 || from+n > length || len(tokens) < length-n:
 		return Released{},
@@ -469,7 +478,7 @@ func (t *Tree) drop(s Seq) (freed int) {
 	} else {
 		t.stats.Entries--
 	}
-	*q = sequence{hashes: q.hashes[:0]}
+	*q = sequence{hashes: q.hashes[:0], stops: q.stops[:0]}
 	if had > 0 {
 		t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, To: -1})
 	}
@@ -506,7 +515,7 @@ func (t *Tree) keep(now Instant, s Seq, history []Token, parked bool) Released {
 	computed := t.length(s)
 	keep := min(CommonPrefix(q.tokens[:computed], history), q.limit)
 	// A memory that cannot remove ranges cannot keep part of a sequence.
-	if keep < t.cfg.KeepMin || t.cfg.WholeOnly && keep < computed {
+	if keep < t.cfg.KeepMin || t.cfg.Seals && keep < computed {
 		t.drop(s)
 		return Released{Actions: t.actions, Wake: wake}
 	}
@@ -527,10 +536,18 @@ func (t *Tree) keep(now Instant, s Seq, history []Token, parked bool) Released {
 	}
 	t.addToPath(q.tip, root, h)
 	q.state, q.limit, q.stalled, q.shareable, q.parked = cached, noLimit, false, min(q.shareable, keep), parked
+	q.stops = q.stops[:0]
 	t.stats.Runs--
 	t.stats.Entries++
 	t.touch(now, s)
-	if longer := t.merge(s); longer != NoSeq {
+	if t.cfg.Seals {
+		if same := t.sealed(s); same != NoSeq && !parked {
+			inherit(&t.seqs[same], q)
+			t.stats.Merged++
+			t.drop(s)
+			return Released{Entry: t.seqs[same].entry, Kept: keep, Actions: t.actions, Wake: wake}
+		}
+	} else if longer := t.merge(s); longer != NoSeq {
 		return Released{Entry: t.seqs[longer].entry, Kept: keep, Actions: t.actions, Wake: wake}
 	}
 	t.compactPath(s)
@@ -539,8 +556,12 @@ func (t *Tree) keep(now Instant, s Seq, history []Token, parked bool) Released {
 	q.turns++
 	q.used = now
 	t.stats.Retained++
+	entry := q.entry
+	if t.cfg.Seals {
+		t.thin(s)
+	}
 	t.verify()
-	return Released{Entry: q.entry, Kept: keep, Actions: t.actions, Wake: wake}
+	return Released{Entry: entry, Kept: keep, Actions: t.actions, Wake: wake}
 }
 
 // merge drops the cached prefixes with which the new one, s, begins. If a longer one begins with s, merge drops s and

@@ -69,8 +69,11 @@ const (
 type Capabilities struct {
 	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
 	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
-	// SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
-	CanRemoveRange  bool `json:"can_remove_range"`
+	// Seals says that a sequence has a state besides cells (recurrent layers): it can be copied, saved and removed
+	// whole only. Else any range of it can.
+	Seals bool `json:"seals"`
+	// SnapshotTokens is the most positions of one Snapshot, where a longer one would lose some; 0 = any number.
+	SnapshotTokens  int  `json:"snapshot_tokens,omitempty"`
 	CanAbort        bool `json:"can_abort"`        // Abort takes effect inside a Decode
 	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
@@ -125,6 +128,8 @@ type ModelInfo struct {
 	// Encoder: the model reads a text in both directions, whole and in one Decode. It has no KV memory and generates
 	// nothing; Capabilities.ContextTokens is its longest text.
 	Encoder bool `json:"encoder"`
+	// StateBytes is the size of the state of a sequence that does not depend on its length (Recurrent); 0 = none.
+	StateBytes int64 `json:"state_bytes,omitempty"`
 }
 
 // Vocab is the model's vocabulary. All methods are pure after opening and safe from any goroutine.
@@ -232,7 +237,7 @@ type Engine interface {
 	Abort()
 
 	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. It returns false when the memory
-	// cannot remove that range (Capabilities.CanRemoveRange). A whole sequence can always be removed.
+	// cannot remove that range (Capabilities.Seals). A whole sequence can always be removed.
 	SeqRemove(s Seq, p0, p1 Pos) bool
 	// SeqCopy makes dst share the cells of src at positions [p0, p1), without copying them.
 	SeqCopy(src, dst Seq, p0, p1 Pos)
@@ -332,20 +337,23 @@ type Progress func(fraction float32) bool
 // Options open an engine. Zero values mean the engine's default unless a unit is given.
 type Options struct {
 	ModelPath     string
-	ContextTokens int    // n_ctx, cells of the KV pool; 0 = the model's training context
-	Batch         int    // n_batch, tokens per Decode; 0 = 2048
-	MicroBatch    int    // n_ubatch, tokens per device pass; 0 = 512
-	Sequences     int    // n_seq_max, 1…256
-	Threads       int    // 0 = physical cores
-	ThreadsBatch  int    // for prompts; 0 = Threads
-	GPULayers     int    // layers to offload; -1 = all
-	FlashAttn     string // "auto", "on", "off"
-	KVTypeK       string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
-	KVTypeV       string
-	MLock         bool
-	NoMMap        bool
-	NoRepack      bool // keep weights as the file has them: less memory, slower prompts
-	NoKVOffload   bool // keep the KV cache in the host's memory beside layers on a device
+	ContextTokens int // n_ctx, cells of the KV pool; 0 = the model's training context
+	Batch         int // n_batch, tokens per Decode; 0 = 2048
+	MicroBatch    int // n_ubatch, tokens per device pass; 0 = 512
+	Sequences     int // n_seq_max, 1…256
+	// SealBytes is memory for more sequences than Sequences, where each has its state (recurrent layers); up
+	// to 256 in all.
+	SealBytes    int64
+	Threads      int    // 0 = physical cores
+	ThreadsBatch int    // for prompts; 0 = Threads
+	GPULayers    int    // layers to offload; -1 = all
+	FlashAttn    string // "auto", "on", "off"
+	KVTypeK      string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
+	KVTypeV      string
+	MLock        bool
+	NoMMap       bool
+	NoRepack     bool // keep weights as the file has them: less memory, slower prompts
+	NoKVOffload  bool // keep the KV cache in the host's memory beside layers on a device
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
 	Kernels  string

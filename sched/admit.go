@@ -312,7 +312,7 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 	}
 	r.starting = false
 	s.starting--
-	r.computed, r.shared, r.hint, r.spared, r.restore = e.Cached, e.Shared, 0, 0, 0
+	r.computed, r.shared, r.hint, r.spared, r.restore, r.stops = e.Cached, e.Shared, 0, 0, 0, e.Stops
 	// Flows are charged for tokens that are computed, not for cached ones.
 	was := r.owed()
 	r.charged = max(r.charged, r.computed)

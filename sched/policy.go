@@ -142,6 +142,9 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if left := r.left(); n >= left {
 		n, why = left, ReasonPrefillRest
 	}
+	if stop := r.toStop(); stop > 0 && n > stop && !r.whole {
+		n, why = stop, ReasonPrefillSeal
+	}
 	if n > b.left {
 		n, why = b.left, ReasonPrefillBatch
 	}

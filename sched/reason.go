@@ -68,6 +68,9 @@ const (
 // ReasonPrefillLate: a step with a chunk of the prompt was given up (Plan.Bound).
 const ReasonPrefillLate Reason = 48
 
+// ReasonPrefillSeal: a chunk ends where the caller keeps what is computed (Event.Stops).
+const ReasonPrefillSeal Reason = 49
+
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
 const ReasonPrefillTogether Reason = 39
 
@@ -153,6 +156,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 		"arrived with it: the answers begin in one step, because each of them would slow the prompts down."},
 	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
 		"both directions."},
+	ReasonPrefillSeal: {"prefill_seal", "The prompt chunk ended where the prefix is kept for later prompts: this " +
+		"model's memory can be shared only where a step has ended."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
 
 	ReasonArrived:   {"arrived", "The request arrived."},

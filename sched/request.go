@@ -72,6 +72,7 @@ type request struct {
 	ran      bool   // EvStarted has answered a start
 	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
 	yielded  bool   // made way for an interactive request once, and does not do so again
+	stops    []int  // Event.Stops that it has not reached
 	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
 
 	deadline Instant // target of the first token; never = none
@@ -117,6 +118,17 @@ func (r *request) least() int {
 		return max(1, r.left())
 	}
 	return 1
+}
+
+// toStop returns the number of tokens up to the next position at which a slice of r must end; 0 = there is none.
+func (r *request) toStop() int {
+	for len(r.stops) > 0 {
+		if n := r.stops[0] - r.computed; n > 0 {
+			return n
+		}
+		r.stops = r.stops[1:]
+	}
+	return 0
 }
 
 // own returns the number of cells that a preemption of r frees.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -297,7 +296,7 @@ func TestTraceRoundTrip(t *testing.T) {
 		t.Errorf("config is %+v\nwant %+v\n%s", tr.Config, cfg, text)
 	}
 	if len(tr.Steps) != 2 || tr.Steps[0].Now != 123456789 || tr.Steps[1].Now != 3e9 ||
-		!slices.Equal(tr.Steps[0].Events, events) || tr.Steps[0].Plan != "plan line\nanother\n" {
+		!reflect.DeepEqual(tr.Steps[0].Events, events) || tr.Steps[0].Plan != "plan line\nanother\n" {
 		t.Errorf("steps are %+v\nof\n%s", tr.Steps, text)
 	}
 	// Cut in the middle of a line, the last step is left out.
@@ -523,7 +522,7 @@ func FuzzReadTrace(f *testing.F) {
 			t.Fatalf("config or steps changed\n%s", text)
 		}
 		for i, s := range again.Steps {
-			if s.Now != tr.Steps[i].Now || !slices.Equal(s.Events, tr.Steps[i].Events) {
+			if s.Now != tr.Steps[i].Now || !reflect.DeepEqual(s.Events, tr.Steps[i].Events) {
 				t.Fatalf("step %d changed\n%s", i, text)
 			}
 		}

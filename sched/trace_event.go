@@ -111,6 +111,28 @@ var eventArgs = []eventArg{
 	reasonArg(EvDefer, "defers no request", func(r Reason) bool { return r == ReasonJoining || r == ReasonRestoring }),
 	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),
 	numberArg(EvStarted, "shared", 0, func(e *Event) *int { return &e.Shared }),
+	{
+		kind: EvStarted, key: "stops",
+		set: func(e *Event, v string) error {
+			for text := range strings.SplitSeq(v, ",") {
+				n, err := parseInt("stops", text, e.after()+1, math.MaxInt32)
+				if err != nil {
+					return err
+				}
+				e.Stops = append(e.Stops, n)
+			}
+			return nil
+		},
+		value: func(dst []byte, e *Event) []byte {
+			for i, n := range e.Stops {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				dst = strconv.AppendInt(dst, int64(n), 10)
+			}
+			return dst
+		},
+	},
 	numberArg(EvReady, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	spanArg(EvLimit, "step", true, func(e *Event) *time.Duration { return &e.Limit }),
 	spanArg(EvLimit, "waited", false, func(e *Event) *time.Duration { return &e.Waited }),
@@ -122,6 +144,14 @@ var eventArgs = []eventArg{
 
 		value: func(dst []byte, e *Event) []byte { return strconv.AppendInt(dst, int64(e.Cells), 10) },
 	},
+}
+
+// after returns the position behind which the next of e.Stops must lie.
+func (e *Event) after() int {
+	if n := len(e.Stops); n > 0 {
+		return e.Stops[n-1]
+	}
+	return 0
 }
 
 // numberArg is KEY=NUMBER from least on; 0 is left out.

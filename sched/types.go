@@ -81,7 +81,7 @@ const (
 
 	// The others exist with Config.Prefix only.
 
-	// EvStarted answers a Plan.Start: the request has its sequence. Uses Req, Cached, Shared.
+	// EvStarted answers a Plan.Start: the request has its sequence. Uses Req, Cached, Shared, Stops.
 	EvStarted
 	// EvDefer answers a Plan.Start: a prefix that the request needs is not there yet. It waits without a sequence
 	// until EvReady. Uses Req, Finish: ReasonJoining or ReasonRestoring.
@@ -166,6 +166,9 @@ type Event struct {
 	Cached int
 	// EvArrive: how long restoring the part of Cached takes that only a store has.
 	Restore time.Duration
+	// EvStarted: positions of its history behind Cached, in ascending order, at which a slice must end: the caller
+	// keeps what is computed up to there. They stay the caller's and do not change while the request runs.
+	Stops []int
 	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free
 	// them.
 	Shared int

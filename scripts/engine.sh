@@ -67,7 +67,7 @@ name="${version:+$version }$name"
 # One folder for a tree, its commit and the flags: an edit of the tree compiles what it touches. The processor's flags
 # may say "native", which is another thing on another machine that has the same cache.
 key=$(printf '%s\n' "$tree" "$source" "$march" "$args" "$("$cxx" --version | head -1)" \
-	"$("$cc" $march -dM -E - </dev/null | LC_ALL=C sort)" "$(cat scripts/engine/CMakeLists.txt scripts/engine/amx.cmake)" | short)
+	"$("$cc" $march -dM -E - </dev/null | LC_ALL=C sort)" "$(cat scripts/engine/{CMakeLists.txt,amx.cmake})" | short)
 dir=$builds/build-$key own=$PWD/build/engine/$key # of all checkouts, of this one
 mkdir -p "$dir" "$own"
 if command -v flock >/dev/null; then # make may be run twice at a time

@@ -34,9 +34,7 @@ for name in ${MODELS:-$(scripts/models-fetch.sh)}; do
 	esac
 	case $name in
 	smollm2-135m) options=(--checks greedy,perplexity,prefix,schemas,storm --chunks 64) ;;
-	gemma-3-270m) # windows: docs/eviction.md
-		options=(--checks greedy,perplexity,prefix,storm --base --forks=false --chunks 64)
-		;;
+	gemma-3-270m) options=(--checks greedy,perplexity,prefix,storm --base --chunks 64) ;;
 	*) options=(--checks greedy,perplexity,prefix,tools,schemas,storm,eat) ;;
 	esac
 	echo "== $name ($SECONDS s)" >&2

@@ -76,7 +76,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	c := core.Config{
 		Sched: s, Sequences: core.Sequences(s.MaxRunning, !cfg.NoPrefixCache), CellBytes: 1,
 		BlockCells: cfg.BlockTokens, NoPrefixCache: cfg.NoPrefixCache,
-		CanRemoveRange: true, CanShift: true, ThinkEvict: cfg.ThinkEvict, ContextShift: cfg.ContextShift,
+		CanShift: true, ThinkEvict: cfg.ThinkEvict, ContextShift: cfg.ContextShift,
 		Planned: sink.Planned,
 		Tokens: func(r *core.Request) {
 			q := r.Data.(*served)

@@ -14,8 +14,8 @@ type Compare struct {
 	Ours, Theirs *Server
 	Tokens       int     // of an answer, at most
 	Near         float64 // the largest gap of a near tie, in nats
-	// Control is Theirs with another arithmetic, or nil. Their differences are rounding, measured on the first
-	// controlled prompts: see Greedy.judge.
+	// Control is Theirs with another arithmetic, or nil. Their differences are rounding, measured on the same prompts:
+	// see Greedy.judge.
 	Control     *Server
 	Concurrency int // answers in flight
 }
@@ -30,9 +30,6 @@ type Parting struct {
 	Known  bool    `json:"known"` // each server has the other's token among its alternatives
 	Near   bool    `json:"near"`
 }
-
-// controlled is the number of prompts on which Theirs is compared with Control.
-const controlled = 50
 
 // unknownGap is the gap where one answer has no token.
 const unknownGap = 1e9
@@ -241,7 +238,7 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check C
 	if err == nil && c.Control != nil {
 		with := *c
 		with.Ours = c.Control
-		g.Control, err = with.Run(ctx, prompts[:min(controlled, len(prompts))])
+		g.Control, err = with.Run(ctx, prompts)
 	}
 	if err != nil {
 		check.Fail("%v", err)

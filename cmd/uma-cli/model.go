@@ -225,8 +225,8 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 	var b strings.Builder
 	b.WriteString(t.String(out.Dim))
 	if kv := in.KV; kv != nil {
-		fmt.Fprintf(&b, "\n%s %s a token in %s/%s%s\n", out.Dim("KV cache"), ui.Bytes(uint64(kv.BytesPerToken)),
-			kv.TypeK, kv.TypeV, kvNote(&in.Info))
+		fmt.Fprintf(&b, "\n%s %s a token in %s/%s\n", out.Dim("KV cache"), ui.Bytes(uint64(kv.BytesPerToken)),
+			kv.TypeK, kv.TypeV)
 		fmt.Fprintf(&b, "%s\n", out.Dim(fmt.Sprintf("%12s %12s %14s", "context", "KV cache", "with weights")))
 		for _, c := range kv.Contexts {
 			fits := ""
@@ -286,13 +286,6 @@ func spread(list []int64) string {
 		return ui.Count(lo)
 	}
 	return fmt.Sprintf("%d…%d", lo, hi)
-}
-
-func kvNote(in *gguf.Info) string {
-	if in.SlidingWindow > 0 {
-		return " at most: layers with a sliding window keep only that"
-	}
-	return ""
 }
 
 func chatRows(t *ui.Table, in *gguf.Info) {

@@ -45,11 +45,20 @@ func (c *Config) DraftContextTokens() int {
 	return n
 }
 
+// maxSealBytes bounds the memory for states of cached prefixes of a recurrent model. Models of 4 B parameters have
+// states of 20 to 60 MiB.
+const maxSealBytes = 512 << 20
+
 // Sequences returns the number of sequence ids to open the engine of the model at path with: one for each request, the
-// rest for cached prefixes. A recurrent model allocates a whole state per id and gets few.
-func (c *Config) Sequences(path string) int {
+// rest for cached prefixes. A recurrent model allocates a whole state per id: for cached prefixes it gets as many as
+// fit into sealBytes.
+func (c *Config) Sequences(path string) (n int, sealBytes int64) {
 	info, err := gguf.Inspect(path)
-	return core.Sequences(c.Parallel, !c.NoPrefixCache && (err != nil || !info.Recurrent))
+	recurrent := err == nil && info.Recurrent
+	if recurrent && !c.NoPrefixCache {
+		sealBytes = min(maxSealBytes, int64(hostmem.Read().Available/8))
+	}
+	return core.Sequences(c.Parallel, !c.NoPrefixCache && !recurrent), sealBytes
 }
 
 // processor returns this machine's processor, with the kernels that the options allow.
@@ -193,7 +202,8 @@ const processBytes = 128 << 20
 // weights, their repacked copy, KV cells, host tier and the process itself.
 func (c *Config) Estimate() (int64, error) {
 	n, err := c.modelBytes()
-	return n + c.CacheRAM.Bytes + processBytes, err
+	_, seals := c.Sequences(c.Model)
+	return n + seals + c.CacheRAM.Bytes + processBytes, err
 }
 
 // modelBytes returns the memory of weights, their repacked copy and KV cells in bytes, the draft model's included.

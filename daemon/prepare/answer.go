@@ -129,7 +129,25 @@ func (m *Model) setPrompt(out *Spec, w *wire.Request, p *prompt) *wire.Error {
 	}
 	out.Prompt, out.Continued, out.Begin = n, p.continued, p.begin
 	out.Tokens = append(make([]runtime.Token, 0, min(n+out.MaxTokens, nCtx)), p.tokens...)
+	if m.Caps.Seals {
+		out.Seals = m.messageEnds(out.Tokens)
+	}
 	return nil
+}
+
+// mostEnds is the number of messages at the end of a prompt whose ends are worth looking for.
+const mostEnds = 64
+
+// messageEnds returns the positions in a prompt at which a run of control tokens begins: there a message begins or
+// ends, in every chat format whose markers are tokens.
+func (m *Model) messageEnds(tokens []runtime.Token) (ends []int) {
+	for i := len(tokens) - 1; i > 0 && len(ends) < mostEnds; i-- {
+		if m.Vocab.IsControl(tokens[i]) && !m.Vocab.IsControl(tokens[i-1]) {
+			ends = append(ends, i)
+		}
+	}
+	slices.Reverse(ends)
+	return ends
 }
 
 // maxShifted is the maximum length of an answer whose context shifts, in tokens: it ends a model that repeats itself.
@@ -198,8 +216,11 @@ func (m *Model) setThinking(out *Spec, w *wire.Request, held Held) *wire.Error {
 func (m *Model) setChat(out *Spec, w *wire.Request, p *prompt) {
 	out.Chat = true
 	out.messages, out.render = w.Messages, p.render
-	if m.cfg.SharePrefixes == "system" || m.cfg.ContextShift {
+	if m.cfg.SharePrefixes == "system" || m.cfg.ContextShift || m.Caps.Seals {
 		out.Keep = m.systemTokens(out, p.tokens)
+	}
+	if i, found := slices.BinarySearch(out.Seals, out.Keep); m.Caps.Seals && !found && out.Keep > 0 {
+		out.Seals = slices.Insert(out.Seals, i, out.Keep)
 	}
 	if m.cfg.SharePrefixes == "system" {
 		out.Shareable = out.Keep

@@ -80,3 +80,27 @@ func TestAnswerOfAChat(t *testing.T) {
 		t.Error("a chat is kept without a cache")
 	}
 }
+
+// TestSealsOfAChat: a model with states gets the places to which later prompts return: the end of the system prompt, and
+// where messages begin.
+func TestSealsOfAChat(t *testing.T) {
+	w := wire.Request{Messages: []wire.Message{{Role: "system", Content: "be kind"},
+		{Role: "user", Content: "question"}, {Role: "assistant", Content: "answer"}, {Role: "user", Content: "more"}}}
+	for _, states := range []bool{false, true} {
+		m := modelOf(t, fake.Config{NoRanges: states})
+		var spec Spec
+		if bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{}); bad != nil {
+			t.Fatal(bad)
+		}
+		if !states {
+			if spec.Seals != nil {
+				t.Errorf("seals %v without states", spec.Seals)
+			}
+			continue
+		}
+		if len(spec.Seals) < len(w.Messages) || !slices.IsSorted(spec.Seals) || spec.Keep == 0 ||
+			!slices.Contains(spec.Seals, spec.Keep) || spec.Seals[len(spec.Seals)-1] >= spec.Prompt {
+			t.Errorf("seals %v, the system prompt ends at %d of %d", spec.Seals, spec.Keep, spec.Prompt)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (m *Model) NoSpeculation() string {
 		return "--speculate is off"
 	case m.Info.Encoder:
 		return "the model generates no text"
-	case !m.Caps.CanRemoveRange:
+	case m.Caps.Seals:
 		return "the memory of this model cannot remove single cells, which rejected drafts need"
 	}
 	return ""

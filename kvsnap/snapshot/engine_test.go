@@ -30,8 +30,8 @@ func TestEngineRoundTrip(t *testing.T) {
 			defer e.Close()
 			caps, info := e.Capabilities(), e.Model()
 			part := 64
-			if !caps.CanRemoveRange {
-				part = n // such a memory is saved whole or not at all
+			if most := caps.SnapshotTokens; most > 0 {
+				part = min(part, most)
 			}
 			fp, err := Fingerprint([]string{path})
 			if err != nil {
@@ -40,7 +40,7 @@ func TestEngineRoundTrip(t *testing.T) {
 			o := testOptions()
 			o.Origin.Fingerprint, o.Origin.EngineBuild, o.Origin.KVTypeK, o.Origin.KVTypeV = fp, caps.EngineBuild,
 				info.KVTypeK, info.KVTypeV
-			o.Dir, o.DiskBytes, o.WholeParts = filepath.Join(t.TempDir(), "kv"), 1<<30, !caps.CanRemoveRange
+			o.Dir, o.DiskBytes, o.WholeParts = filepath.Join(t.TempDir(), "kv"), 1<<30, caps.Seals
 			c := open(t, o)
 
 			tokens := make([]Token, n)

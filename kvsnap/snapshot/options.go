@@ -39,7 +39,7 @@ type Options struct {
 	// QueueBytes caps the parts waiting to be written. Further parts remain in memory only and are counted as dropped.
 	// 0 = a quarter of RAMBytes.
 	QueueBytes int64
-	// WholeParts says that the model's memory cannot remove a range of positions (sliding window, recurrent), so that a
+	// WholeParts says that the model's memory cannot remove a range of positions (recurrent), so that a
 	// match must end where a part ends.
 	WholeParts bool
 	// ScanBudget is the longest time for which Open reads headers; the others are read in the background. 0 = 2 s.

@@ -9,7 +9,7 @@ import (
 // drafts tests what an engine is asked for as a draft model: in several sequences at once, tokens of a history and then
 // guesses one after the other, of which those that did not come true are removed.
 func drafts(t *testing.T, s *subject) {
-	if !s.Capabilities().CanRemoveRange {
+	if s.Capabilities().Seals {
 		t.Skip("its memory cannot remove single cells: it is no draft model")
 	}
 	const n, guesses = 10, 4
@@ -60,7 +60,7 @@ func twoEngines(t *testing.T, a, b *subject) {
 	beside := run(func(int) {
 		b.decode(1, at, b.tokens(9, at+3)[at:]...)
 		at += 3
-		if at > 12 && b.Capabilities().CanRemoveRange {
+		if at > 12 && !b.Capabilities().Seals {
 			at = 5
 			if !b.SeqRemove(1, 5, -1) {
 				t.Fatal("a range could not be removed")

@@ -167,7 +167,7 @@ func encoderFacts(t *testing.T, s *subject) {
 		t.Errorf("model info: %+v", m)
 	}
 	if c.ContextTokens < 1 || c.ContextTokens > s.o.ContextTokens || c.MaxBatch < c.ContextTokens ||
-		c.MaxMicroBatch != c.MaxBatch || c.MaxEmbeddingRows != c.MaxBatch || c.CanShift || !c.CanRemoveRange {
+		c.MaxMicroBatch != c.MaxBatch || c.MaxEmbeddingRows != c.MaxBatch || c.CanShift || c.Seals {
 		t.Errorf("capabilities: %+v", c)
 	}
 	if cap(s.Batch().Token) != c.MaxBatch {

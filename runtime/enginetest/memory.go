@@ -33,7 +33,7 @@ func kvFull(t *testing.T, s *subject) {
 	s.wantRange("after ErrKVFull", 1, 0, total-keep-1)
 
 	// A batch that fits only in part fails as a whole.
-	if c.CanRemoveRange {
+	if !c.Seals {
 		if !s.SeqRemove(1, runtime.Pos(total-keep-3), -1) {
 			t.Fatal("the tail could not be removed")
 		}
@@ -59,8 +59,8 @@ func remove(t *testing.T, s *subject) {
 	s.decode(0, 0, prompt[:12]...)
 	want := s.decode(0, 12, prompt[12:]...)
 	if !s.SeqRemove(0, 12, -1) {
-		if s.Capabilities().CanRemoveRange {
-			t.Fatal("CanRemoveRange, and a tail cannot be removed")
+		if !s.Capabilities().Seals {
+			t.Fatal("no Seals, and a tail cannot be removed")
 		}
 		s.wantRange("after a refused removal", 0, 0, 19)
 		s.empty(0)
@@ -69,9 +69,9 @@ func remove(t *testing.T, s *subject) {
 	s.wantRange("after removing the tail", 0, 0, 11)
 	s.same("the tail, decoded again", want, s.decode(0, 12, prompt[12:]...))
 
-	if s.Capabilities().CanRemoveRange {
+	if !s.Capabilities().Seals {
 		if !s.SeqRemove(0, 0, 5) || !s.SeqRemove(0, 15, 18) {
-			t.Error("CanRemoveRange, and a head and a middle cannot be removed")
+			t.Error("no Seals, and a head and a middle cannot be removed")
 		}
 		s.wantRange("after removing the head", 0, 5, 19)
 		if !s.SeqRemove(0, 100, 200) || !s.SeqRemove(3, 0, -1) {
@@ -104,7 +104,7 @@ func copying(t *testing.T, s *subject) {
 	s.wantRange("the copy, its original gone", 1, 0, 40)
 
 	// Shared cells are counted once and live as long as one owner.
-	if !c.CanRemoveRange {
+	if c.Seals {
 		s.empty(1)
 		return
 	}
@@ -145,13 +145,13 @@ func shift(t *testing.T, s *subject) {
 		return
 	}
 	// The usual use: remove a range and close the gap.
-	if s.Capabilities().CanRemoveRange {
+	if !s.Capabilities().Seals {
 		s.SeqRemove(0, 4, 10)
 	}
 	if err := s.SeqAdd(0, 10, 20, -6); err != nil {
 		t.Fatal(err)
 	}
-	if s.Capabilities().CanRemoveRange {
+	if !s.Capabilities().Seals {
 		s.wantRange("after the shift", 0, 0, 13)
 		s.decode(0, 14, s.tokens(2, 2)...)
 		s.wantRange("after decoding on", 0, 0, 15)

@@ -52,9 +52,9 @@ func snapshotWhole(t *testing.T, s *subject) {
 func snapshotRange(t *testing.T, s *subject) {
 	prompt, next := s.tokens(6, 30), s.tokens(7, 1)
 	s.decode(0, 0, prompt...)
-	if !s.Capabilities().CanRemoveRange {
+	if s.Capabilities().Seals {
 		if _, err := s.Snapshot(make([]byte, 1<<20), 0, 7, 0, 10); !errors.Is(err, runtime.ErrUnsupported) {
-			t.Errorf("snapshot of a part without CanRemoveRange: %v, want ErrUnsupported", err)
+			t.Errorf("snapshot of a part with Seals: %v, want ErrUnsupported", err)
 		}
 		return
 	}
@@ -111,7 +111,7 @@ func snapshotRefused(t *testing.T, s *subject) {
 		}
 		s.wantRange("after a refused restore", 1, -1, -1)
 	}
-	if c.CanRemoveRange {
+	if !c.Seals {
 		s.decode(7, 0, s.tokens(1, 1)...)
 		if _, err := s.Snapshot(make([]byte, len(snap)), 0, 7, 0, 4); err == nil {
 			t.Error("a snapshot through a scratch sequence in use")

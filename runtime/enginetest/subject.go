@@ -40,9 +40,13 @@ func (s *subject) add(seq runtime.Seq, from int, tokens ...runtime.Token) (row i
 	return row
 }
 
-// decode decodes tokens as one batch and returns a copy of the last one's logits.
+// decode decodes tokens as one batch, or as many as the engine needs, and returns a copy of the last one's logits.
 func (s *subject) decode(seq runtime.Seq, from int, tokens ...runtime.Token) []float32 {
 	s.Helper()
+	if most := s.Capabilities().MaxBatch; len(tokens) > most {
+		s.decode(seq, from, tokens[:most]...)
+		return s.decode(seq, from+most, tokens[most:]...)
+	}
 	s.Batch().Reset()
 	row := s.add(seq, from, tokens...)
 	s.mustDecode()

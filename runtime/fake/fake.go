@@ -47,7 +47,7 @@ type Config struct {
 	Seed     uint64   // seed of the logits
 	Scripts  []Script // the first that matches answers; without a match the text is noise
 	EndEvery int      // mean number of noise tokens before an end of generation; 0 = never
-	NoRanges bool     // behave like a model that cannot remove parts of a sequence (recurrent, sliding window)
+	NoRanges bool     // behave like a model that cannot remove parts of a sequence (recurrent)
 	Template string   // chat template; "" = ChatML
 
 	NoTemplate  bool     // no chat template, with Template ""
@@ -164,7 +164,7 @@ func New(cfg Config) *Engine {
 		e.script = append(e.script, newScript(e.vocab, s))
 	}
 	e.caps = runtime.Capabilities{
-		UnifiedKV: true, CanShift: !cfg.NoRanges, CanRemoveRange: !cfg.NoRanges, CanAbort: true, PersistentGraph: true,
+		UnifiedKV: true, CanShift: !cfg.NoRanges, Seals: cfg.NoRanges, CanAbort: true, PersistentGraph: true,
 		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
 		ContextTokens: ctx,
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", Devices: 1,
@@ -173,7 +173,7 @@ func New(cfg Config) *Engine {
 	e.SetThreads(e.caps.Threads)
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch
 	if cfg.Encoder {
-		e.caps.CanShift, e.caps.CanRemoveRange, e.caps.MaxMicroBatch, e.caps.MaxEmbeddingRows = false, true, n, n
+		e.caps.CanShift, e.caps.Seals, e.caps.MaxMicroBatch, e.caps.MaxEmbeddingRows = false, false, n, n
 	}
 	name := cfg.ModelPath
 	if name == "" {

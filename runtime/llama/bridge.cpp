@@ -330,6 +330,30 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
     });
 }
 
+size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o) {
+    uma_context_options small = *o;
+    small.n_ctx = 256;
+    small.n_batch = small.n_ubatch = 32;
+    small.n_seq_max = 1;
+    llama_context * ctx = uma_context_new(model, &small);
+    if (ctx == nullptr) {
+        return 0;
+    }
+    const size_t n = guarded("size of a state", (size_t) 0, [&] {
+        llama_token t = std::max(llama_vocab_bos(llama_model_get_vocab(model)), (llama_token) 0);
+        if (llama_decode(ctx, llama_batch_get_one(&t, 1)) != 0) {
+            return (size_t) 0;
+        }
+#ifdef LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+        return llama_state_seq_get_size_ext(ctx, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+#else
+        return llama_state_seq_get_size(ctx, 0);
+#endif
+    });
+    llama_free(ctx);
+    return n;
+}
+
 struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, const int32_t * cpus, int32_t n_cpus) {
     ggml_threadpool_params p = ggml_threadpool_params_default(n_threads);
     p.poll = poll;

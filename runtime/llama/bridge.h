@@ -62,6 +62,10 @@ typedef struct uma_stop {
     int64_t nodes, all;              // computed in this decode, and in a whole one; all 0: not known
 } uma_stop;
 
+// uma_state_bytes is the size of what a sequence keeps besides its cells: a state of recurrent layers. 0 where it cannot be
+// found out.
+size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o);
+
 struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o);
 
 // n_threads threads that live until ggml_threadpool_free; poll is 0 (sleep at once) … 100 (spin long). Those that it creates

@@ -41,8 +41,11 @@ func (e *engine) embeddingRows() int {
 // batchRows returns the limit on rows of a caller's batch.
 func (e *engine) batchRows() int {
 	n := int(C.llama_n_batch(e.ctx))
-	if e.encoder {
+	switch {
+	case e.encoder:
 		n -= encoderTile
+	case e.guarded != nil:
+		n = min(n, int(C.llama_n_ubatch(e.ctx)))
 	}
 	return n
 }
@@ -73,8 +76,11 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 // next one.
 func (e *engine) sequences() int {
 	n := int(C.llama_n_seq_max(e.ctx))
-	if e.encoder {
+	switch {
+	case e.encoder:
 		n--
+	case e.guarded != nil:
+		n /= 2
 	}
 	return n
 }

@@ -61,6 +61,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Recurrent:     recurrent,
 		Pooling:       pooling,
 		Encoder:       e.encoder,
+		StateBytes:    e.stateBytes,
 	}
 	rope := C.llama_model_rope_type(e.model)
 	kind, device, devices := e.device(o)
@@ -69,9 +70,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		// Models with positions in several dimensions say they can shift and then abort the process.
 		CanShift: !e.encoder && bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
 			rope != C.LLAMA_ROPE_TYPE_IMROPE,
-		// A sliding-window layer drops cells before the window, with a full-size cache too (it reuses them first): a
-		// sequence that is cut back further would attend to dropped cells.
-		CanRemoveRange:   !recurrent && e.window == 0,
+		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		PersistentGraph:  true,
 		MaxBatch:         e.batchRows(),
@@ -94,9 +93,12 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 	if e.encoder {
 		e.caps.MaxMicroBatch, e.caps.ContextTokens = e.caps.MaxBatch, e.longest
 	}
-	if full := e.caps.CanRemoveRange && kind == runtime.DeviceCPU; builtPositions && full && !e.encoder && !e.ordered {
+	if full := !e.caps.Seals && kind == runtime.DeviceCPU; builtPositions && full && !e.encoder && !e.ordered {
 		e.caps.Ours = slices.DeleteFunc(e.caps.Ours, func(p string) bool { return p == "positions" })
 		e.caps.LeftOut = append(e.caps.LeftOut, "positions (this memory)")
+	}
+	if e.guarded != nil {
+		e.caps.SnapshotTokens = e.window
 	}
 	e.readRanking(o.ModelPath)
 	return nil

@@ -66,12 +66,16 @@ type engine struct {
 	// is not stopped.
 	shifted bool
 
-	vocab *vocab
-	caps  runtime.Capabilities
-	info  runtime.ModelInfo
-	nVoc  int
+	vocab      *vocab
+	caps       runtime.Capabilities
+	info       runtime.ModelInfo
+	nVoc       int
+	stateBytes int64 // runtime.ModelInfo.StateBytes
 	// window is the sliding window in tokens, 0 = none.
-	window                int
+	window int
+	// guarded has for each sequence the position below which its cells have a second owner (windows.go); nil: the
+	// memory has no window, or the engine one sequence.
+	guarded               []runtime.Pos
 	everyRow, oneSequence bool   // see needsEveryRow, oneSequence
 	hidden                [2]int // see hiddenTokens
 	// ordered: attention knows the positions of the cells.
@@ -255,16 +259,22 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.n_batch = C.uint32_t(orDefault(o.Batch, defaultBatch))
 	c.n_ubatch = C.uint32_t(orDefault(o.MicroBatch, defaultMicroBatch))
 	c.n_seq_max = C.uint32_t(orDefault(o.Sequences, 1))
+	if e.guards(o) {
+		c.n_seq_max = min(2*c.n_seq_max, maxSequences)
+	}
 	c.n_threads, c.n_threads_batch = C.int32_t(threads), C.int32_t(threadsBatch)
 	c.flash_attn = C.int32_t(flash)
 	c.type_k, c.type_v = C.int32_t(typeK), C.int32_t(typeV)
-	// A sliding-window layer keeps the window of each sequence. Several sequences soon fill as many cells as the pool
-	// has, and cells shared by two sequences are never reclaimed: a smaller cache could be full while the ledger of
-	// cells still has free ones.
+	// Each cell of a sliding-window layer is kept (windows.go), so these layers have as many as the others.
 	c.swa_full = C.bool(o.Sequences > 1)
 	c.offload_kqv = C.bool(!o.NoKVOffload)
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE // the caller pools rows, which may be computed in several steps
 	c.stop = e.stop
+	if o.Sequences > 1 && (C.llama_model_is_recurrent(e.model) || C.llama_model_is_hybrid(e.model)) {
+		if e.stateBytes = int64(C.uma_state_bytes(e.model, c)); e.stateBytes > 0 {
+			c.n_seq_max += C.uint32_t(min(o.SealBytes/e.stateBytes, int64(maxSequences-o.Sequences)))
+		}
+	}
 	if e.encoder {
 		if err := e.encoderContext(c); err != nil {
 			return modelError(o.ModelPath, err.Error())
@@ -281,6 +291,9 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 		return modelError(o.ModelPath,
 			fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+
 				"known encoder", e.meta("general.architecture")))
+	}
+	if e.guards(o) {
+		e.guarded = make([]runtime.Pos, C.llama_n_seq_max(e.ctx)/2)
 	}
 	e.ordered = e.knowPositions()
 	if err := e.makeThreads(threads, threadsBatch); err != nil {
@@ -376,6 +389,7 @@ func (e *engine) Decode() error {
 	case rc == 0:
 		e.rows = n
 		e.hide()
+		e.guardBatch()
 		return nil
 	case rc == 1:
 		drainLogs(slog.LevelDebug)

@@ -111,7 +111,7 @@ func TestModelInfo(t *testing.T) {
 		t.Errorf("model info\n%+v, want\n%+v", m.Model(), want)
 	}
 	c := m.Capabilities()
-	if c.ContextTokens != 512 || c.Threads != 1 || c.Device != runtime.DeviceCPU || !c.CanAbort || !c.CanRemoveRange ||
+	if c.ContextTokens != 512 || c.Threads != 1 || c.Device != runtime.DeviceCPU || !c.CanAbort || c.Seals ||
 		!c.CanShift {
 		t.Errorf("capabilities %+v (a context is a multiple of 256)", c)
 	}
@@ -119,8 +119,13 @@ func TestModelInfo(t *testing.T) {
 		t.Errorf("chat template %q", m.Vocab().ChatTemplate())
 	}
 	swa := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 2})
-	if swa.Model().SlidingWindow != 32 || swa.Capabilities().CanRemoveRange {
-		t.Errorf("a sliding-window model: window %d, %+v", swa.Model().SlidingWindow, swa.Capabilities())
+	if c := swa.Capabilities(); swa.Model().SlidingWindow != 32 || c.Seals || c.SnapshotTokens != 32 ||
+		c.MaxSequences != 2 || c.MaxBatch != c.MaxMicroBatch {
+		t.Errorf("a sliding-window model: window %d, %+v", swa.Model().SlidingWindow, c)
+	}
+	alone := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 1})
+	if c := alone.Capabilities(); !c.Seals || c.SnapshotTokens != 0 {
+		t.Errorf("a sliding-window model with one sequence: %+v", c)
 	}
 }
 

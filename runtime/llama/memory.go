@@ -41,16 +41,24 @@ func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 		p0, p1 = -1, -1 // the whole sequence: every memory can
 	case p0 > last || p1 <= first && e.window == 0:
 		return true // nothing there
-	case e.window > 0 && (p1 <= last || first > 0 && first > p0-runtime.Pos(e.window)):
+	case e.guarded == nil && e.window > 0 && (p1 <= last || first > 0 && first > p0-runtime.Pos(e.window)):
 		// The remaining cells would attend to cells that the sliding window has dropped.
 		return false
 	}
-	return bool(C.llama_memory_seq_rm(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1)))
+	if !bool(C.llama_memory_seq_rm(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1))) {
+		return false
+	}
+	e.unguard(s, p0, p1)
+	return true
 }
 
 func (e *engine) SeqCopy(src, dst runtime.Seq, p0, p1 runtime.Pos) {
 	if e.seqOK(src) && e.seqOK(dst) && src != dst && !e.encoder {
+		if e.caps.Seals {
+			p0, p1 = -1, -1 // the whole, as the contract asks; DeepSeek 4's memory asserts that it is asked for so
+		}
 		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
+		e.guard(dst)
 	}
 }
 
@@ -62,6 +70,7 @@ func (e *engine) SeqAdd(s runtime.Seq, p0, p1, delta runtime.Pos) error {
 		return fmt.Errorf("shift positions: sequence %d is not one of 0 … %d", s, e.caps.MaxSequences-1)
 	}
 	C.llama_memory_seq_add(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1), C.llama_pos(delta))
+	e.shiftGuard(s, p0, delta) // its cells are those of s
 	e.shifted = true
 	return nil
 }
@@ -80,10 +89,15 @@ func (e *engine) withRange(s, scratch runtime.Seq, p0, p1 runtime.Pos, f func(ru
 	if last < 0 || p0 >= p1 || p1 <= first {
 		return fmt.Errorf("sequence %d holds nothing at [%d, %d)", s, p0, p1)
 	}
-	if p0 <= first && p1 > last || e.window > 0 && p0 == 0 && p1 > last {
+	whole := p0 <= first && p1 > last || e.window > 0 && p0 == 0 && p1 > last
+	if e.guarded != nil && int(p1-p0) > e.window {
+		// llama.cpp leaves out what lies outside the window of the last position.
+		return fmt.Errorf("%d positions, and the window has %d: %w", p1-p0, e.window, runtime.ErrUnsupported)
+	}
+	if whole {
 		return f(s)
 	}
-	if !e.caps.CanRemoveRange {
+	if e.caps.Seals {
 		return fmt.Errorf("a part of a sequence: %w", runtime.ErrUnsupported)
 	}
 	if err := e.scratchOK(s, scratch); err != nil {
@@ -157,7 +171,7 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	first, last := e.SeqRange(s)
 	into := s
 	if last >= 0 {
-		if !e.caps.CanRemoveRange {
+		if e.caps.Seals {
 			return fmt.Errorf("%w: sequence %d is in use: %w", runtime.ErrSnapshot, s, runtime.ErrUnsupported)
 		}
 		if err := e.scratchOK(s, scratch); err != nil {
@@ -175,6 +189,7 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 		return fmt.Errorf("%w: %s", runtime.ErrSnapshot, why)
 	}
 	if into == s {
+		e.guard(s)
 		return nil
 	}
 	defer e.SeqRemove(scratch, 0, -1)

@@ -65,7 +65,7 @@ func use(path string) string {
 			}
 		}
 	}
-	if e.Capabilities().CanShift && e.Capabilities().CanRemoveRange {
+	if e.Capabilities().CanShift && !e.Capabilities().Seals {
 		e.SeqRemove(0, 4, 8)
 		e.SeqAdd(0, 8, -1, -4)
 		b.Reset()

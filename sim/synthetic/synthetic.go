@@ -151,7 +151,7 @@ func Run(cfg Config) (*Report, error) {
 		return nil, err
 	}
 	tiers := cfg.tiers()
-	c := core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1, CanRemoveRange: true,
+	c := core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1,
 		CanShift: true, ThinkEvict: cfg.ThinkEvict}
 	if tiers != nil {
 		c.Stores, c.PartTokens, c.ByPrice = tiers, partTokens, true
