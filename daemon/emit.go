@@ -199,7 +199,7 @@ func (l *loop) sendPending(r *request) bool {
 	return true
 }
 
-// sweepStalled closes the connections of clients that have read nothing for --stall-timeout.
+// sweepStalled closes the connections of clients that have read nothing for Config.StallTimeout.
 func (l *loop) sweepStalled(now time.Time) {
 	l.sweepTracked(now)
 	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.lastSweep) < time.Second {

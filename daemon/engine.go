@@ -186,7 +186,7 @@ func (e *engine) attach(s *Server, table *connstate.Table) (err error) {
 
 // Exit statuses of an engine process that ends itself.
 const (
-	exitStalled = 70 // a step did not end within --step-timeout
+	exitStalled = 70 // a step did not end within Config.StepTimeout
 	exitOrphan  = 71
 )
 
@@ -295,7 +295,8 @@ func (e *engine) loading(fraction float32) {
 	}
 }
 
-// ready tells the front that requests are answered, and when no step ends, which after --step-timeout ends the process.
+// ready tells the front that requests are answered, and when no step ends, which after Config.StepTimeout ends the
+// process.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	if e.box != nil && s.cfg.GPULayers != 0 && config.HasDeviceBackend() &&
@@ -325,8 +326,7 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 					e.tell(st)
 				}
 				if stalled && s.cfg.StepTimeout > 0 && now.Sub(since) > s.cfg.StepTimeout {
-					s.log.Error("a decode step does not end: the engine process ends itself, and is started again "+
-						"(--step-timeout)",
+					s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
 						"since", since.UTC().Format(time.RFC3339), "step_timeout", s.cfg.StepTimeout)
 					e.exit(exitStalled)
 				}

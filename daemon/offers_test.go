@@ -87,7 +87,7 @@ func TestLostValuesArePushedAgain(t *testing.T) {
 // TestUseRenews: a prefix that is used does not expire, one that is not does; on the machine that pulls it too.
 func TestUseRenews(t *testing.T) {
 	mr := miniredis.RunT(t)
-	args := []string{"--fabric", "redis://" + mr.Addr(), "--fabric-ttl", "1h", "--cache-ram", "64MiB"}
+	args := []string{"--fabric", "redis://" + mr.Addr() + "?ttl=1h", "--cache-ram", "64MiB"}
 	one := serve(t, fake.Config{}, args...)
 	used, unused := raw(text(0, 700), 5), raw(text(1, 300), 5)
 	one.ask(one.dial(), used)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/config/configtest"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -77,7 +78,7 @@ func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p part
 	t.Helper()
 	fs, c, _ := config.NewFlagSet()
 	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(configtest.Args(t, c, args)); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Load(nil); err != nil {

@@ -330,7 +330,7 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 		}
 	}
 	if cfg.Fabric != "" {
-		f, err := fabric.Open(cfg.FabricURL())
+		f, err := fabric.Open(cfg.Fabric)
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}

@@ -186,7 +186,7 @@ func (c *httpConn) tooSlow() {
 
 // headerTimeout is the error of a request whose header is incomplete after Config.HeaderTimeout.
 func headerTimeout() *wire.Error {
-	return &wire.Error{Code: wire.Timeout, Message: "the request's header did not arrive in time (--header-timeout)"}
+	return &wire.Error{Code: wire.Timeout, Message: "the request's header did not arrive in time"}
 }
 
 // Write drops the output of net/http after the last response.

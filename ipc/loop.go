@@ -404,7 +404,7 @@ func (l *Loop) expire(c *Conn) {
 		l.refuse(c, p)
 	case c.routing:
 		l.refuseTCP(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the request did not come whole within %v of its first byte (--body-timeout)", l.cfg.MessageTimeout)})
+			"the request did not come whole within %v of its first byte", l.cfg.MessageTimeout)})
 	case c.protocol == wire.Unknown && c.peer.TCP():
 		l.noRequest(c)
 	case c.protocol == wire.Unknown:
@@ -412,7 +412,7 @@ func (l *Loop) expire(c *Conn) {
 	case c.awaiting:
 		c.awaiting = false
 		l.broken(c, &wire.FrameError{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the message is incomplete %v after its first byte (--body-timeout)", l.cfg.MessageTimeout)})
+			"the message is incomplete %v after its first byte", l.cfg.MessageTimeout)})
 	}
 }
 

@@ -14,21 +14,12 @@ import (
 //go:embed train/chatml.jinja
 var chatML string
 
-// Templates for WriteVariant.
-const (
-	// KeepThinking renders every message unchanged, so that a turn's rendering is a prefix of the next one's.
-	KeepThinking = `{%- for message in messages %}
-    {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\n' }}
-{%- endif %}`
-	// EmptyThink begins every answer with an empty, closed think block, to measure the model without thinking.
-	EmptyThink = `{%- for message in messages %}
+// EmptyThink is a template for WriteVariant. It begins every answer with an empty, closed think block, to measure the
+// model without thinking.
+const EmptyThink = `{%- for message in messages %}
     {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
 {%- endfor %}
 {{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}`
-)
 
 // WriteVariant writes uma-tiny to path with another chat template, which must not be longer than the model's. The
 // file's layout remains: a comment in the template fills the remaining space.

@@ -30,7 +30,7 @@ func (e *Engine) Books(now int64) (b Books, err error) {
 	if !ok {
 		return b, fmt.Errorf("sim: batch formation %q keeps no such books", e.cfg.BatchFormation)
 	}
-	b.Requests, b.Waiting, b.Cells = len(u.byID), e.server.Queue.Len(), u.c.Tree().Cells()
+	b.Requests, b.Waiting, b.Cells = len(u.byID), u.Waiting(), u.c.Tree().Cells()
 	b.Quiet = b.Requests == 0 && u.c.Live() == 0 && u.c.Quiet() && !u.c.Pending()
 	if t := u.stores; t != nil {
 		b.Host, b.Parts, b.Fetches, b.Thoughts = t.host.Bytes(), t.index.Len(), len(t.fetches), len(t.thoughts.list)
@@ -49,7 +49,7 @@ func (e *Engine) Books(now int64) (b Books, err error) {
 	if sum := b.Cells.Own + b.Cells.Shared + b.Cells.Cached + b.Cells.Pinned + b.Cells.Free; sum != u.cells {
 		return b, fmt.Errorf("sim: %d cells are counted, of %d: %+v", sum, u.cells, b.Cells)
 	}
-	if n := e.server.Queue.Len() + len(e.server.Running); n != b.Requests {
+	if n := u.Waiting() + len(u.Running()); n != b.Requests {
 		return b, fmt.Errorf("sim: %d requests wait or run, the core's shell has %d", n, b.Requests)
 	}
 	if err := u.c.Tree().Check(); err != nil {

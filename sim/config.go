@@ -1,20 +1,10 @@
 package sim
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"math"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim/blis"
-	"github.com/uma-serve/uma-serve/sim/blis/kv"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
@@ -29,9 +19,9 @@ type Config struct {
 	StrictHorizon bool  `json:"strict_horizon,omitempty"`
 	Seed          int64 `json:"seed"`
 
-	Scheduler      string `json:"scheduler"`
-	PriorityPolicy string `json:"priority_policy"`
-	BatchFormation string `json:"batch_formation,omitempty"` // vllm (default) or uma
+	// BatchFormation is uma, or the name of a Batcher.
+	BatchFormation string     `json:"batch_formation,omitempty"`
+	Batcher        NewBatcher `json:"-"`
 
 	// Batch formation uma: uma-serve's flags of these names.
 	Policy       string  `json:"policy,omitempty"`         // "" = uma
@@ -61,14 +51,11 @@ type Config struct {
 
 	MaxRunning         int `json:"max_num_running_reqs"`     // > 0
 	MaxScheduledTokens int `json:"max_num_scheduled_tokens"` // per step, > 0
-	// LongPrefill is the maximum of prompt tokens of one request in a step; 0 = no limit.
-	LongPrefill int `json:"long_prefill_token_threshold"`
-	MaxModelLen int `json:"max_model_len"` // 0 = unlimited
+	MaxModelLen        int `json:"max_model_len"`            // 0 = unlimited
 
-	KVBlocks    int    `json:"total_kv_blocks"`
-	BlockTokens int    `json:"block_size_in_tokens"`
-	KVCPUBlocks int    `json:"kv_cpu_blocks"` // > 0 turns the host tier on
-	KVTierModel string `json:"kv_tier_model,omitempty"`
+	KVBlocks    int `json:"total_kv_blocks"`
+	BlockTokens int `json:"block_size_in_tokens"`
+	KVCPUBlocks int `json:"kv_cpu_blocks"` // > 0 turns the host tier on
 	// Batch formation uma: the tiers of uma-serve below its pool. KVCPUBlocks is its host tier.
 	KVDiskBlocks int  `json:"kv_disk_blocks,omitempty"` // 0 = none
 	KVFabric     bool `json:"kv_fabric,omitempty"`      // what is kept is found there when no tier has it any more
@@ -84,18 +71,9 @@ type Config struct {
 	// of package thinking, with the daemon's default thresholds.
 	EarlyExit string `json:"early_exit,omitempty"`
 
-	OffloadThreshold  float64 `json:"kv_offload_threshold"`  // share of blocks in use, [0, 1]
-	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block
-	TransferBaseUs    int64   `json:"kv_transfer_base_latency_us"`
-
 	LatencyModel string         `json:"latency_model"`
 	Beta         []float64      `json:"beta_coeffs,omitempty"`
 	Alpha        []float64      `json:"alpha_coeffs,omitempty"`
-	TP           int            `json:"tp"`
-	GPU          string         `json:"gpu,omitempty"`
-	HFConfigFile string         `json:"hf_config_file,omitempty"`
-	HardwareFile string         `json:"hardware_config_file,omitempty"`
-	MemoryShare  float64        `json:"gpu_memory_utilization,omitempty"`
 	CostModel    []float64      `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d, e (without e: 0)
 	CostCurve    *latency.Curve `json:"cost_curve,omitempty"`    // calibrated: instead of them
 	// CostNoise is the variance of a step's measured over predicted duration; 0 = none.
@@ -103,11 +81,6 @@ type Config struct {
 	CostSpread latency.Spread `json:"cost_spread,omitempty"` // says more than cost_noise does, and is used instead
 	// BetweenUs is the time between two steps: fixed, and per row of logits.
 	BetweenUs []float64 `json:"between_us,omitempty"`
-
-	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
-	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"` // of trained-roofline, too
-	RooflineAllReduceUs   float64 `json:"roofline_all_reduce_us,omitempty"`  // likewise
-	RooflineLayerOverhead float64 `json:"roofline_layer_overhead_us,omitempty"`
 
 	Admission      string  `json:"admission,omitempty"` // always (default) or token-bucket
 	BucketCapacity float64 `json:"token_bucket_capacity,omitempty"`
@@ -126,8 +99,6 @@ type Config struct {
 
 	Collect  Collect  `json:"-"`
 	Livelock Livelock `json:"-"`
-
-	dir string // where relative file names are looked for
 }
 
 // Collect says how much a Report holds.
@@ -147,87 +118,24 @@ const (
 	LivelockReport // go on to the horizon, and tell
 )
 
-// TierModels, BatchFormations, Engines, EarlyExits, ThinkEvicts, Admissions and LatencyModels are valid names, the
+// Engines, EarlyExits, ThinkEvicts, Admissions and LatencyModels are valid names, the
 // default first.
 var (
-	TierModels      = []string{"offload", "mirror"}
-	BatchFormations = []string{"vllm", "uma"}
-	Engines         = []string{"", "fake"}
-	EarlyExits      = []string{"", "off", "eat", "rpdi", "both"}
-	ThinkEvicts     = []string{"", core.KeepThoughts, core.OffloadThoughts, core.DropThoughts}
-	Admissions      = []string{"always", "token-bucket"}
-	LatencyModels   = []string{"blackbox", "roofline", "crossmodel", "trained-roofline", "calibrated"}
+	Engines       = []string{"", "fake"}
+	EarlyExits    = []string{"", "off", "eat", "rpdi", "both"}
+	ThinkEvicts   = []string{"", core.KeepThoughts, core.OffloadThoughts, core.DropThoughts}
+	Admissions    = []string{"always", "token-bucket"}
+	LatencyModels = []string{"blackbox", "calibrated"}
 )
 
-// DefaultConfig returns the defaults of the flags.
+// DefaultConfig is a server of batch formation uma.
 func DefaultConfig() Config {
 	return Config{
-		Seed: 42, Scheduler: "fcfs", PriorityPolicy: "constant", BatchFormation: "vllm",
+		Seed: 42, BatchFormation: "uma",
 		MaxRunning: 256, MaxScheduledTokens: 2048, KVBlocks: 1_000_000, BlockTokens: 16,
-		KVTierModel: "offload", OffloadThreshold: 0.9, TransferBandwidth: 100,
 		KVTierUs: []float64{10, 10, 30}, KVPartTokens: 128,
-		LatencyModel: "blackbox", TP: 1, MemoryShare: 0.9, Admission: "always",
+		LatencyModel: "blackbox", Admission: "always",
 	}
-}
-
-// ReadConfig parses a configuration file over the defaults. dir is where file names in it are relative to; they are
-// also tried in dir's parents. unknown lists the keys that Config does not have: they are ignored, and the caller
-// should warn.
-func ReadConfig(data []byte, dir string) (c Config, unknown []string, err error) {
-	c = DefaultConfig()
-	if err := json.Unmarshal(data, &c); err != nil {
-		return c, nil, fmt.Errorf("config: %w", explain(data, err))
-	}
-	c.dir = dir
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(data, &keys); err != nil {
-		return c, nil, fmt.Errorf("config: %w", err)
-	}
-	known, _ := json.Marshal(filled())
-	var have map[string]json.RawMessage
-	if err := json.Unmarshal(known, &have); err != nil {
-		return c, nil, err
-	}
-	for k := range keys {
-		if _, ok := have[k]; !ok {
-			unknown = append(unknown, k)
-		}
-	}
-	slices.Sort(unknown)
-	return c, unknown, nil
-}
-
-// explain adds the line to a JSON error.
-func explain(data []byte, err error) error {
-	var at int64 = -1
-	var syntax *json.SyntaxError
-	var typ *json.UnmarshalTypeError
-	if errors.As(err, &syntax) {
-		at = syntax.Offset
-	} else if errors.As(err, &typ) {
-		at = typ.Offset
-	}
-	if at < 0 || at > int64(len(data)) {
-		return err
-	}
-	return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at], []byte("\n")), err)
-}
-
-// filled has every field set, so that its JSON has every key.
-func filled() Config {
-	c := DefaultConfig()
-	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
-	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
-	c.Threads, c.FixedThreads, c.Busy = 1, true, []Busy{{}}
-	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
-	c.Speculate, c.Repeat = 1, 0.5
-	c.ThinkEvict, c.ContextShift, c.ThinkBudget, c.EarlyExit = "-", true, 1, "-"
-	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
-	c.CostSpread, c.KVDiskBlocks, c.KVFabric = latency.Spread{{}}, 1, true
-	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
-	c.RooflineAllReduceUs = 1
-	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
-	return c
 }
 
 // SetRecorded makes c the server of a recorded scheduler configuration: batch formation uma, its limits and policy, and
@@ -251,27 +159,10 @@ func (c *Config) horizon() int64 {
 	return c.HorizonUs
 }
 
-// blis is the server of batch formation vllm.
-func (c *Config) blis() blis.Config {
-	k := kv.Config{BlockTokens: c.BlockTokens, Blocks: c.KVBlocks}
-	if c.KVCPUBlocks > 0 {
-		k.Tier, k.HostBlocks, k.OffloadThreshold = kv.Offload, c.KVCPUBlocks, c.OffloadThreshold
-		if c.KVTierModel == "mirror" {
-			k.Tier = kv.Mirror
-		}
-		k.ReloadTicks = c.TransferBaseUs + latency.Ticks(math.Ceil(float64(c.BlockTokens)/c.TransferBandwidth))
-	}
-	return blis.Config{
-		MaxRunning: c.MaxRunning, MaxTokens: c.MaxScheduledTokens, LongPrefill: c.LongPrefill,
-		MaxModelLen: c.MaxModelLen,
-		Scheduler:   c.Scheduler, Priority: c.PriorityPolicy, Cache: k,
-	}
-}
-
-// Latency builds the latency model that the configuration names, reading the files it names.
+// Latency builds the latency model that the configuration names.
 func (c *Config) Latency() (latency.Model, error) {
 	alpha := c.Alpha
-	if len(alpha) == 0 && c.LatencyModel != "crossmodel" && c.LatencyModel != "trained-roofline" {
+	if len(alpha) == 0 {
 		alpha = []float64{0, 0, 0}
 	}
 	switch c.LatencyModel {
@@ -284,68 +175,5 @@ func (c *Config) Latency() (latency.Model, error) {
 		}
 		return m, err
 	}
-	shape, err := c.Shape()
-	if err != nil {
-		return nil, err
-	}
-	if c.LatencyModel == "crossmodel" {
-		return latency.NewCrossModel(alpha, c.Beta, shape, c.TP)
-	}
-	gpu, err := c.Hardware()
-	if err != nil {
-		return nil, err
-	}
-	sums := latency.AllReduce{GBs: c.RooflineAllReduceGBs, Us: c.RooflineAllReduceUs}
-	if c.LatencyModel == "trained-roofline" {
-		return latency.NewTrainedRoofline(alpha, c.Beta, shape, gpu, c.TP, sums)
-	}
-	return latency.NewRoofline(alpha, shape, gpu, c.TP, latency.RooflineOptions{
-		TwoPhase: c.RooflineTwoPhase, AllReduce: sums, LayerOverhead: c.RooflineLayerOverhead})
-}
-
-// Shape reads the model's config.json.
-func (c *Config) Shape() (latency.Shape, error) {
-	if c.HFConfigFile == "" {
-		return latency.Shape{}, fmt.Errorf(
-			"latency model %s needs the model's config.json (hf_config_file, --model-config)", c.LatencyModel)
-	}
-	data, err := c.read(c.HFConfigFile)
-	if err != nil {
-		return latency.Shape{}, fmt.Errorf("model config: %w", err)
-	}
-	return latency.ParseShape(data, strings.TrimSuffix(filepath.Base(c.HFConfigFile), ".json"))
-}
-
-// Hardware finds the GPU, in the configuration's table or in the built-in one.
-func (c *Config) Hardware() (latency.GPU, error) {
-	table := latency.GPUs
-	if c.HardwareFile != "" {
-		data, err := c.read(c.HardwareFile)
-		if err != nil {
-			return latency.GPU{}, fmt.Errorf("hardware config: %w", err)
-		}
-		if table, err = latency.ParseGPUs(data); err != nil {
-			return latency.GPU{}, err
-		}
-	}
-	return latency.FindGPU(table, c.GPU)
-}
-
-// read opens a file named in the configuration: relative to the configuration's folder or one of its parents.
-func (c *Config) read(name string) ([]byte, error) {
-	data, err := os.ReadFile(name)
-	if err == nil || filepath.IsAbs(name) || c.dir == "" {
-		return data, err
-	}
-	dir, aerr := filepath.Abs(c.dir)
-	if aerr != nil {
-		return nil, aerr
-	}
-	for range 4 {
-		if data, e := os.ReadFile(filepath.Join(dir, name)); e == nil {
-			return data, nil
-		}
-		dir = filepath.Dir(dir)
-	}
-	return nil, err
+	return nil, OneOf("latency_model", c.LatencyModel, LatencyModels)
 }

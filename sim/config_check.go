@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 // Validate checks every field. The error names each wrong one.
@@ -24,9 +23,6 @@ func (c *Config) Validate() error {
 	positive("max_num_scheduled_tokens", c.MaxScheduledTokens, 1<<30)
 	positive("block_size_in_tokens", c.BlockTokens, 1<<24)
 	positive("total_kv_blocks", c.KVBlocks, math.MaxInt32)
-	if c.LongPrefill < 0 {
-		bad("long_prefill_token_threshold = %d: must be ≥ 0", c.LongPrefill)
-	}
 	if c.MaxModelLen < 0 {
 		bad("max_model_len = %d: must be ≥ 0", c.MaxModelLen)
 	}
@@ -39,17 +35,6 @@ func (c *Config) Validate() error {
 	}
 	if c.KVCPUBlocks < 0 || c.KVCPUBlocks > math.MaxInt32 {
 		bad("kv_cpu_blocks = %d: must be between 0 and %d", c.KVCPUBlocks, math.MaxInt32)
-	}
-	if c.KVCPUBlocks > 0 {
-		if !(c.OffloadThreshold >= 0 && c.OffloadThreshold <= 1) {
-			bad("kv_offload_threshold = %v: must be in [0, 1]", c.OffloadThreshold)
-		}
-		if !(c.TransferBandwidth > 0) || math.IsInf(c.TransferBandwidth, 0) {
-			bad("kv_transfer_bandwidth = %v: must be finite and > 0", c.TransferBandwidth)
-		}
-		if c.TransferBaseUs < 0 {
-			bad("kv_transfer_base_latency_us = %d: must be ≥ 0", c.TransferBaseUs)
-		}
 	}
 	if c.KVDiskBlocks < 0 || c.KVDiskBlocks > math.MaxInt32 {
 		bad("kv_disk_blocks = %d: must be between 0 and %d", c.KVDiskBlocks, math.MaxInt32)
@@ -67,15 +52,13 @@ func (c *Config) Validate() error {
 	}
 	c.checkBusy(bad)
 	errs = append(errs,
-		oneOf("scheduler", c.Scheduler, blis.Schedulers),
-		oneOf("priority_policy", c.PriorityPolicy, blis.PriorityPolicies),
-		oneOf("batch_formation", c.BatchFormation, BatchFormations),
-		oneOf("kv_tier_model", c.KVTierModel, TierModels),
-		oneOf("latency_model", c.LatencyModel, LatencyModels),
-		oneOf("engine", c.Engine, Engines),
-		oneOf("early_exit", c.EarlyExit, EarlyExits),
-		oneOf("think_evict", c.ThinkEvict, ThinkEvicts),
-		oneOf("admission", c.Admission, Admissions))
+		OneOf("engine", c.Engine, Engines),
+		OneOf("early_exit", c.EarlyExit, EarlyExits),
+		OneOf("think_evict", c.ThinkEvict, ThinkEvicts),
+		OneOf("admission", c.Admission, Admissions))
+	if c.BatchFormation != "uma" && c.Batcher == nil {
+		bad("batch_formation %q has no batcher; uma needs none", c.BatchFormation)
+	}
 	if c.Speculate < 0 || c.Speculate > core.MaxGuess {
 		bad("speculate = %d: must be between 0 and %d", c.Speculate, core.MaxGuess)
 	}
@@ -101,8 +84,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// oneOf is the error for a name that is none of the valid ones.
-func oneOf(field, got string, valid []string) error {
+// OneOf is the error for a name that is none of the valid ones.
+func OneOf(field, got string, valid []string) error {
 	if slices.Contains(valid, got) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -16,16 +17,16 @@ import (
 func TestWorkConserving(t *testing.T) {
 	type batcher struct {
 		name string
-		cfg  Config
+		cfg  sim.Config
 	}
 	var batchers []batcher
 	for _, order := range blis.Schedulers {
-		cfg := DefaultConfig()
+		cfg := blis.DefaultConfig()
 		cfg.Scheduler, cfg.Beta, cfg.KVBlocks, cfg.MaxRunning = order, []float64{1000, 10, 5}, 60, 8
-		batchers = append(batchers, batcher{"vllm " + order, cfg})
+		batchers = append(batchers, batcher{"vllm " + order, cfg.Server()})
 	}
 	for _, policy := range sched.Policies() {
-		cfg := sharedConfig(1000, 250, 500, 30)
+		cfg := sim.SharedConfig(1000, 250, 500, 30)
 		cfg.Policy, cfg.KVBlocks, cfg.NoPrefixCache = policy, 60, false
 		batchers = append(batchers, batcher{"uma " + policy, cfg})
 		cfg.KVCPUBlocks, cfg.KVFabric, cfg.ThinkEvict, cfg.EarlyExit, cfg.MaxBackground = 40, true, "offload", "both", 1
@@ -42,13 +43,13 @@ func TestWorkConserving(t *testing.T) {
 }
 
 // conserving runs 60 requests and checks the engine after each event.
-func conserving(cfg Config, seed uint64) error {
+func conserving(cfg sim.Config, seed uint64) error {
 	rng := rand.New(rand.NewPCG(8, seed))
 	model, err := cfg.Latency()
 	if err != nil {
 		return err
 	}
-	e, err := NewEngine(cfg, model, &Metrics{}, Sink{})
+	e, err := sim.NewEngine(cfg, model, &sim.Metrics{}, sim.Sink{})
 	if err != nil {
 		return err
 	}
@@ -73,46 +74,48 @@ func conserving(cfg Config, seed uint64) error {
 		e.Arrive(&r)
 	}
 	for {
-		if _, ok := e.Next(); !ok {
+		now, ok := e.Next()
+		if !ok {
 			break
 		}
 		e.Advance()
-		if err := e.conserves(); err != nil {
-			return fmt.Errorf("at %d us: %w", e.clock, err)
+		if err := sim.Conserves(e); err != nil {
+			return fmt.Errorf("at %d us: %w", now, err)
 		}
 	}
-	if e.active != 0 || e.ended != 60 || e.server.Queue.Len()+len(e.server.Running) != 0 {
-		return fmt.Errorf("%d of 60 requests have ended, %d wait, %d run", e.ended, e.server.Queue.Len(),
-			len(e.server.Running))
+	if waiting, running, active, ended := sim.Live(e); active != 0 || ended != 60 || waiting+running != 0 {
+		return fmt.Errorf("%d of 60 requests have ended, %d wait, %d run", ended, waiting, running)
 	}
 	return nil
 }
 
 // TestIdleServerIsNoticed: the check of INV-8 sees a server that has forgotten its step.
 func TestIdleServerIsNoticed(t *testing.T) {
-	for _, formation := range BatchFormations {
-		cfg := sharedConfig(1000, 250, 500, 30)
+	for _, formation := range blis.BatchFormations {
+		cfg := blis.DefaultConfig()
+		cfg.Config = sim.SharedConfig(1000, 250, 500, 30)
 		cfg.BatchFormation = formation
 		model, err := cfg.Latency()
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := NewEngine(cfg, model, &Metrics{}, Sink{})
+		e, err := sim.NewEngine(cfg.Server(), model, &sim.Metrics{}, sim.Sink{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.Arrive(&workload.Request{Input: 10, Output: 5, Budget: 5})
 		e.Advance() // it arrives
 		e.Advance() // it is queued
-		if err := e.conserves(); err != nil || e.server.Queue.Len() != 1 {
-			t.Fatalf("%s: %v, %d wait", formation, err, e.server.Queue.Len())
+		waiting, _, _, _ := sim.Live(e)
+		if err := sim.Conserves(e); err != nil || waiting != 1 {
+			t.Fatalf("%s: %v, %d wait", formation, err, waiting)
 		}
-		e.events.ev = e.events.ev[:0]
-		if e.conserves() == nil {
+		sim.Forget(e, true)
+		if sim.Conserves(e) == nil {
 			t.Errorf("%s: the step is gone from the heap and nothing is noticed", formation)
 		}
-		e.stepDue = false
-		if e.conserves() == nil {
+		sim.Forget(e, false)
+		if sim.Conserves(e) == nil {
 			t.Errorf("%s: a request waits, no step is due and nothing is noticed", formation)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package sim predicts what a server will do: a discrete-event simulation of continuous batching. It owns the virtual
-// clock, the latency model and the measurements. Two packages decide what is in a batch: core, which uma-serve runs
-// (Config.BatchFormation "uma"), and sim/blis, the rules of BLIS ("vllm"; docs/simulator.md names the build and its
-// oddities).
+// clock, the latency model and the measurements. Package core, which uma-serve runs, decides what is in a batch
+// (Config.BatchFormation "uma"), or a [Batcher] does: package sim/blis has the rules of BLIS ("vllm"; docs/simulator.md
+// names the build and its oddities), which nothing here imports.
 //
 // Time is a signed 64-bit count of microsecond ticks that only events move. Events are ordered by (time, kind,
 // insertion):
@@ -15,7 +15,7 @@
 //	Resumed      a client reads again
 //
 // [Run] simulates one server from its [Config] and a [workload.Source]. An [Engine] executes one event at a time, for
-// many instances on one clock (package sim/cluster). [RunMachine] simulates servers whose engines compute in turn on
+// many instances on one clock (sim/blis/cluster). [RunMachine] simulates servers whose engines compute in turn on
 // one device, by the rules of package arbiter. The measurements are a [Report]; [Config.Collect] decides whether it has
 // a line per request or only aggregates in constant memory.
 //

@@ -5,7 +5,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -27,9 +26,6 @@ type Engine struct {
 	noise  noise
 
 	formation formation
-	// server holds the requests that wait and run. With batch formation uma it only keeps the lists: its cache stays
-	// empty.
-	server *blis.Server
 
 	// stepDue: a Step is in the heap, or comes when the device is this engine's.
 	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
@@ -80,6 +76,12 @@ type Sink struct {
 
 // formation decides which requests get how many tokens in a step, and carries the step out.
 type formation interface {
+	// Waiting counts the requests that wait, and Waiter is the i-th. Running are those of the batch, in the order of
+	// admission.
+	Waiting() int
+	Waiter(i int) *Request
+	Running() []*Request
+
 	// join takes a request that passed the guards, leave one that timed out.
 	join(e *Engine, r *request, now int64)
 	leave(e *Engine, r *request, now int64)
@@ -96,10 +98,15 @@ type formation interface {
 	waits() bool
 	// pending says that a step is needed although no request runs or waits.
 	pending() bool
-	// used is the number of KV blocks in use.
-	used(e *Engine) int
+	// used is the number of KV blocks in use, transfer the microseconds of copies that the step pays for.
+	used() int
+	transfer() int64
 	// overlaps says that a request may start a step while the last one of an emptied batch still runs.
 	overlaps() bool
+	// totals adds the formation's part of the counters at the end.
+	totals(t *EngineTotals)
+	// checkBlocks returns the first broken invariant of the blocks and the queue.
+	checkBlocks() error
 }
 
 // NewEngine makes an idle server. m may be shared by engines of one clock; sink may be zero.
@@ -107,8 +114,7 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), server: blis.New(cfg.blis()),
-		m: m, sink: sink}
+	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), m: m, sink: sink}
 	e.noise = newNoise(&cfg)
 	e.bucket = cfg.BucketCapacity
 	if cfg.BatchFormation == "uma" {
@@ -118,7 +124,7 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 		}
 		e.formation = u
 	} else {
-		e.formation = newVLLM(e)
+		e.formation = newBatched(e)
 	}
 	e.check = newChecker(e)
 	return e, nil
@@ -198,7 +204,7 @@ func (e *Engine) Advance() {
 func (e *Engine) onArrival(r *request, now int64) {
 	e.arrived++
 	r.state = Delayed
-	r.Seq.ID = r.Spec.Identity()
+	r.Identity = r.Spec.Identity()
 	if !e.admit(r, now) {
 		e.m.Rejected++
 		r.state = Rejected
@@ -274,7 +280,7 @@ func (e *Engine) onQueued(r *request, now int64) {
 
 // wake makes an idle server with work start a step.
 func (e *Engine) wake(now int64) {
-	if e.stepDue || e.server.Queue.Len() == 0 {
+	if e.stepDue || e.formation.Waiting() == 0 {
 		return
 	}
 	if e.cfg.NoOverlap || !e.formation.overlaps() {
@@ -301,10 +307,9 @@ func (e *Engine) onTimeout(r *request, now int64) {
 	e.m.TimedOut++
 	e.advances++
 	e.formation.leave(e, r, now)
-	e.server.Remove(&r.Request)
 	r.state = TimedOut
 	e.end(r, workload.TimedOut, now)
-	if len(e.server.Running) == 0 {
+	if len(e.formation.Running()) == 0 {
 		e.wake(now)
 	}
 }
@@ -333,13 +338,13 @@ func (e *Engine) end(r *request, how workload.Outcome, now int64) {
 
 // Finish passes on the results of the requests that have not ended. The engine must not be advanced after it.
 func (e *Engine) Finish() {
-	for _, r := range e.server.Running {
+	for _, r := range e.formation.Running() {
 		e.m.StillRunning++
 		e.finish(e.live.entry(r))
 	}
-	for i := range e.server.Queue.Len() {
+	for i := range e.formation.Waiting() {
 		e.m.StillQueued++
-		e.finish(e.live.entry(e.server.Queue.At(i)))
+		e.finish(e.live.entry(e.formation.Waiter(i)))
 	}
 	for _, r := range e.deferred {
 		e.finish(r)
@@ -349,16 +354,8 @@ func (e *Engine) Finish() {
 			e.finish(r)
 		}
 	}
-	t := EngineTotals{
-		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.formation.used(e), KV: e.server.KV.Stats(),
-		HitRate: e.server.KV.HitRate(), ThrashRate: e.server.KV.ThrashRate()}
-	if u, ok := e.formation.(*uma); ok {
-		t.HitRate = u.hitRate()
-		if u.stores != nil {
-			t.Restored = u.stores.restored
-		}
-		t.OutputCriticalEvictions = u.c.Ledger().Evictions().Answers
-	}
+	t := EngineTotals{Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.formation.used()}
+	e.formation.totals(&t)
 	e.m.Engines = append(e.m.Engines, t)
 }
 

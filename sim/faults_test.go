@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -178,8 +179,10 @@ func TestBooksTellWhoIsStuck(t *testing.T) {
 	if oldest["slow"] > 1_000_000 || oldest["held"] < 13_000_000 || oldest["held"] > 15_000_000 {
 		t.Errorf("%v", oldest)
 	}
-	vllm := linear()
-	e, err := sim.NewEngine(vllm, mustLatency(t, vllm), &sim.Metrics{}, sim.Sink{})
+	vllm := blis.DefaultConfig()
+	vllm.Config = linear()
+	vllm.BatchFormation = "vllm"
+	e, err := sim.NewEngine(vllm.Server(), mustLatency(t, vllm.Config), &sim.Metrics{}, sim.Sink{})
 	if err != nil {
 		t.Fatal(err)
 	}

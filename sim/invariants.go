@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
-	"github.com/uma-serve/uma-serve/sim/blis/kv"
 )
 
 // checked turns the invariants into checks after every event (build tag invariants). Those that need more than one
@@ -21,17 +20,14 @@ func newChecker(e *Engine) func() error {
 	}
 	before := map[int32]seen{}
 	lastSteps := 0
-	var owners []*kv.Seq
 	return func() error {
 		// INV-1, counted apart from the metrics: every arrival is alive or has ended.
 		var alive int64
-		owners = owners[:0]
 		for _, r := range e.live.slots {
 			if r.state == NotArrived { // free slots are
 				continue
 			}
 			alive++
-			owners = append(owners, &r.Seq)
 			// INV-2: a life goes arrival → queue → batch; only a preemption leads back.
 			old, known := before[r.Slot]
 			if known && old.gen == r.gen && old.state != r.state {
@@ -47,27 +43,24 @@ func newChecker(e *Engine) func() error {
 			return fmt.Errorf("sim: INV-1: %d requests arrived, %d are alive and %d have ended", e.arrived, alive,
 				e.ended)
 		}
-		if n := int64(e.server.Queue.Len() + len(e.server.Running)); n > alive {
+		if n := int64(e.formation.Waiting() + len(e.formation.Running())); n > alive {
 			return fmt.Errorf("sim: INV-1: %d requests wait or run, %d are alive", n, alive)
 		}
 		// INV-4, a walk over all blocks: after every event while the cache is small, else now and then.
-		if len(owners) > 0 && (e.cfg.KVBlocks < 500 || e.steps%64 == 0 && e.steps != lastSteps) {
+		if alive > 0 && (e.cfg.KVBlocks < 500 || e.steps%64 == 0 && e.steps != lastSteps) {
 			lastSteps = e.steps
-			if err := e.server.KV.Check(owners); err != nil {
+			if err := e.formation.checkBlocks(); err != nil {
 				return err
 			}
 		}
-		if err := e.conserves(); err != nil {
-			return err
-		}
-		return e.server.Queue.Check()
+		return e.conserves()
 	}
 }
 
 // conserves is INV-8: no request waits or runs while no step is planned. A step is in the heap; that of an engine that
 // shares its device may come with its turn instead.
 func (e *Engine) conserves() error {
-	waiting, running := e.server.Queue.Len(), len(e.server.Running)
+	waiting, running := e.formation.Waiting(), len(e.formation.Running())
 	planned := e.device != nil && e.stepDue
 	if e.stepDue && !planned {
 		planned = slices.ContainsFunc(e.events.ev, func(ev event) bool { return ev.kind() == stepDue })

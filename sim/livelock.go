@@ -18,7 +18,7 @@ func (s *Stuck) Error() string {
 		return fmt.Sprintf("livelock at %d us (step %d): %s with %d prompt tokens needs %d KV blocks to get on and "+
 			"the cache has %d, "+
 			"so it preempts itself again and again; %d requests wait behind it. Give the cache more blocks "+
-			"(--total-kv-blocks) or bound requests (--max-model-len)",
+			"(total_kv_blocks) or bound requests (max_model_len)",
 			s.ClockUs, s.Step, s.Request, s.Input, s.NeedBlocks, s.AllBlocks, s.Waiting)
 	}
 	return fmt.Sprintf("livelock at %d us (step %d): nothing has moved since %s, with %d prompt tokens and %d tokens "+
@@ -48,10 +48,13 @@ func (e *Engine) noteStall(r *request) {
 // noProgress is called after a step without an advance. That alone is normal after a preemption. A step in which
 // nothing runs and nothing can be admitted is a livelock unless a later event changes it.
 func (e *Engine) noProgress(now int64) {
-	if len(e.server.Running) > 0 || e.server.Queue.Len() == 0 || len(e.events.ev) > 1 || e.server.KV.Used() > 0 {
+	if len(e.formation.Running()) > 0 || e.formation.Waiting() == 0 || len(e.events.ev) > 1 {
 		return
 	}
-	r := e.live.entry(e.server.Queue.First())
+	if b, ok := e.formation.(batched); ok && b.Used() > 0 {
+		return
+	}
+	r := e.live.entry(e.formation.Waiter(0))
 	if r.stallMark == e.advances+1 {
 		return // noteStall watches it
 	}
@@ -68,7 +71,7 @@ func (e *Engine) report(r *request) {
 	size := e.cfg.BlockTokens
 	e.stuck = &Stuck{Request: r.Spec.ID(), ClockUs: e.clock, Step: e.steps, Input: r.Spec.Input, Progress: r.Progress,
 		NeedBlocks: (max(r.HighWater, r.Spec.Input) + 1 + size - 1) / size, AllBlocks: e.cfg.KVBlocks,
-		Waiting: e.server.Queue.Len() - 1}
+		Waiting: e.formation.Waiting() - 1}
 }
 
 // halts reports whether a livelock ends the simulation.

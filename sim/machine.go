@@ -8,12 +8,14 @@ import (
 
 	"github.com/uma-serve/uma-serve/arbiter"
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // Shared is one of several servers on a machine, whose engines compute in turn, as uma-serve's engine processes do.
 type Shared struct {
-	Config  Config // batch formation uma
+	Config  Config        // batch formation uma
+	Model   latency.Model // nil: that of Config
 	Source  workload.Source
 	Options Options
 }
@@ -55,11 +57,13 @@ func RunMachine(servers []Shared) ([]*Report, error) {
 		if err := s.Config.Validate(); err != nil {
 			return nil, err
 		}
-		model, err := s.Config.Latency()
-		if err != nil {
-			return nil, err
+		var err error
+		if s.Model == nil {
+			if s.Model, err = s.Config.Latency(); err != nil {
+				return nil, err
+			}
 		}
-		if runs[i], err = newRun(s.Config, model, s.Source, s.Options); err != nil {
+		if runs[i], err = newRun(s.Config, s.Model, s.Source, s.Options); err != nil {
 			return nil, err
 		}
 		runs[i].e.device, runs[i].e.place = d, i

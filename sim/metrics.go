@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/sim/blis/kv"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -49,7 +48,7 @@ type EngineTotals struct {
 	Steps               int
 	Arrived             int64
 	KVUsed              int // blocks at the end
-	KV                  kv.Stats
+	KV                  CacheStats
 	HitRate, ThrashRate float64
 
 	Restored                [3]int64 // batch formation uma: tokens that came back from each of TierNames
@@ -181,7 +180,7 @@ func (e *Engine) result(r *request) Result {
 // Numbers is the aggregate in the order and with the names of the golden layout (encoding/json sorts a map's keys).
 // Latencies and rates are there only when something completed.
 func (m *Metrics) Numbers(cfg *Config) map[string]any {
-	var kvs kv.Stats
+	var kvs CacheStats
 	var used, steps int
 	var ended int64
 	for _, e := range m.Engines {
@@ -197,6 +196,7 @@ func (m *Metrics) Numbers(cfg *Config) map[string]any {
 		kvs.Stores += e.KV.Stores
 		kvs.Evictions += e.KV.Evictions
 		kvs.HostUsed += e.KV.HostUsed
+		kvs.Mirror = kvs.Mirror || e.KV.Mirror
 	}
 	ended = min(ended, cfg.horizon())
 	n := map[string]any{
@@ -232,7 +232,7 @@ func (m *Metrics) Numbers(cfg *Config) map[string]any {
 		n["gpu_cache_hit_blocks"], n["gpu_cache_miss_blocks"] = kvs.Hits, kvs.Misses
 		n["cpu_miss_count"], n["cpu_reload_blocks"], n["cpu_blocks_used_at_end"] = kvs.HostMisses, kvs.Reloads,
 			kvs.HostUsed
-		if cfg.KVTierModel == "mirror" {
+		if kvs.Mirror {
 			n["cpu_mirror_stores"], n["cpu_evictions"] = kvs.Stores, kvs.Evictions
 		} else {
 			n["cpu_offload_blocks"], n["cpu_thrashing_count"] = kvs.Offloads, kvs.Thrashes

@@ -1,6 +1,6 @@
 package sim
 
-import "github.com/uma-serve/uma-serve/sim/blis"
+import "github.com/uma-serve/uma-serve/sim/workload"
 
 // State is a request's state, as a report names it.
 type State uint8
@@ -22,10 +22,48 @@ var stateNames = [...]string{"not_arrived", "not_arrived", "queued", "running", 
 
 func (s State) String() string { return stateNames[s] }
 
+// Request is a live request as a batch formation sees it: counters in tokens.
+//
+// With n prompt and m output tokens: prefill while Progress < n, decode after. The first output token comes with the
+// last prompt token, so there are max(m-1, 0) decode steps and the request is complete at Progress = n + max(m,1) - 1.
+type Request struct {
+	Spec     workload.Request
+	Slot     int32 // its place among the live requests; reused
+	Identity workload.Identity
+
+	Progress  int  // prompt tokens computed + decode tokens produced
+	NewTokens int  // granted in this step
+	Computed  int  // tokens with room in the cache
+	HighWater int  // most Progress it ever had: preemption resets Progress, not this
+	LostKV    bool // it was preempted: a moved request has to compute its prompt after all
+}
+
+// Prefilling reports whether part of the prompt is still to be computed.
+func (r *Request) Prefilling() bool { return r.Progress < r.Spec.Input }
+
+// Moved reports whether another server computed its prompt and its cache came along (prefill-decode disaggregation).
+func (r *Request) Moved() bool { return r.Spec.Prefilled && !r.LostKV }
+
+// compute gives the request the tokens that it was granted. decoded: one of them is a decode step's; further: it never
+// got this far before.
+func (r *Request) compute() (decoded, further bool) {
+	if r.Prefilling() {
+		r.Progress = r.Computed
+	} else if r.NewTokens > 0 {
+		r.Progress++
+		decoded = true
+	}
+	if r.Progress > r.HighWater {
+		r.HighWater = r.Progress
+		further = true
+	}
+	return decoded, further
+}
+
 // request is one live request: the counters of the batch formation, and the measurements. Structs are reused; Slot
 // and gen tell the events of one life from those of the next.
 type request struct {
-	blis.Request
+	Request
 	gen uint32
 
 	state State
@@ -68,7 +106,7 @@ func (a *arena) get() *request {
 		a.free = a.free[:n-1]
 		return r
 	}
-	r := &request{Request: blis.Request{Slot: int32(len(a.slots))}}
+	r := &request{Request: Request{Slot: int32(len(a.slots))}}
 	a.slots = append(a.slots, r)
 	return r
 }
@@ -76,9 +114,7 @@ func (a *arena) get() *request {
 // put frees a request's struct. Events that still name the request become void.
 func (a *arena) put(r *request) {
 	itl := r.itl[:0]
-	seq := r.Seq
-	seq.Reset()
-	*r = request{Request: blis.Request{Slot: r.Slot, Seq: seq}, gen: r.gen + 1, itl: itl}
+	*r = request{Request: Request{Slot: r.Slot}, gen: r.gen + 1, itl: itl}
 	a.free = append(a.free, r.Slot)
 }
 
@@ -90,5 +126,5 @@ func (a *arena) of(e *event) *request {
 	return nil
 }
 
-// entry returns the request that a list of the server names.
-func (a *arena) entry(r *blis.Request) *request { return a.slots[r.Slot] }
+// entry returns the request that a list of the batch formation names.
+func (a *arena) entry(r *Request) *request { return a.slots[r.Slot] }

@@ -14,7 +14,7 @@ import (
 // Completions take effect at the step's start although their time is its end; only a step that overlaps this one can
 // see the difference (Config.NoOverlap).
 func (e *Engine) onStep(now int64) {
-	if len(e.server.Running) == 0 && e.server.Queue.Len() == 0 && !e.formation.pending() {
+	if len(e.formation.Running()) == 0 && e.formation.Waiting() == 0 && !e.formation.pending() {
 		e.stepDue = false
 		e.endTurn(now, now)
 		return
@@ -23,7 +23,6 @@ func (e *Engine) onStep(now int64) {
 		return
 	}
 	e.steps++
-	e.server.KV.SetClock(now)
 	before := e.advances
 	if !e.formation.form(e, now) {
 		e.steps--
@@ -39,17 +38,12 @@ func (e *Engine) onStep(now int64) {
 		e.device.turns[e.place].Steps++
 		e.endTurn(now, now+took)
 	}
-	used := e.formation.used(e)
+	used := e.formation.used()
 	e.m.PeakBlocks = max(e.m.PeakBlocks, used)
 	e.m.BlockTime += int64(used) * took
-	if e.cfg.KVCPUBlocks > 0 {
-		for _, r := range e.server.Running {
-			e.server.KV.MirrorBlocks(&r.Seq)
-		}
-	}
 	e.formation.complete(e, now, now+took)
 	e.busyTill = now + took
-	if len(e.server.Running) > 0 || e.server.Queue.Len() > 0 || e.formation.pending() {
+	if len(e.formation.Running()) > 0 || e.formation.Waiting() > 0 || e.formation.pending() {
 		e.pushStep(now + took)
 	} else {
 		e.stepDue = false
@@ -76,7 +70,7 @@ func (e *Engine) stepTime(now int64) (took, predicted, transfer, between int64) 
 	if u != nil {
 		predicted = u.cpu.stretch(now, predicted)
 	}
-	transfer = e.server.KV.TakeTransfer()
+	transfer = e.formation.transfer()
 	if c := e.cfg.BetweenUs; len(c) == 2 {
 		between = latency.Ticks(c[0] + float64(c[1]*float64(b.Rows)))
 	}
@@ -108,8 +102,8 @@ type BatchItem struct {
 
 func (e *Engine) record(now, predicted, transfer int64) {
 	s := StepRecord{Step: e.steps, ClockUs: now, LatencyUs: predicted, TransferUs: transfer,
-		QueueLen: e.server.Queue.Len(), Running: len(e.server.Running), KVUsed: e.formation.used(e)}
-	for _, r := range e.server.Running {
+		QueueLen: e.formation.Waiting(), Running: len(e.formation.Running()), KVUsed: e.formation.used()}
+	for _, r := range e.formation.Running() {
 		if r.NewTokens > 0 {
 			s.BatchOfStep = append(s.BatchOfStep, BatchItem{r.Spec.ID(), r.Progress, r.NewTokens})
 		}

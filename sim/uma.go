@@ -10,7 +10,6 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -21,6 +20,9 @@ import (
 //
 // An inter-token latency is what a client sees: from one token to the next, pauses and preemptions included.
 type uma struct {
+	waiting []*Request // those without a place in a batch, preempted ones first
+	running []*Request // in the order of admission
+
 	c      *core.Core
 	cfg    core.Config    // of c
 	stores *stores        // nil: cells that are evicted are computed again
@@ -82,7 +84,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 			q := r.Data.(*served)
 			// The capacity affects no decision.
 			r.Tokens = slices.Grow(r.Tokens, r.Prompt+min(q.r.Spec.Output, r.MaxTokens))
-			r.Tokens = q.r.Seq.ID.AppendTokens(r.Tokens, 0, r.Prompt)
+			r.Tokens = q.r.Identity.AppendTokens(r.Tokens, 0, r.Prompt)
 		},
 	}
 	if u.stores = newStores(cfg); u.stores != nil {
@@ -159,7 +161,31 @@ func SchedConfig(cfg *Config) sched.Config {
 	return core.SchedConfig(c)
 }
 
-func (u *uma) overlaps() bool { return false }
+func (u *uma) Waiting() int          { return len(u.waiting) }
+func (u *uma) Waiter(i int) *Request { return u.waiting[i] }
+func (u *uma) Running() []*Request   { return u.running }
+func (u *uma) overlaps() bool        { return false }
+func (u *uma) transfer() int64       { return 0 }
+func (u *uma) checkBlocks() error    { return nil } // core has its own
+
+func (u *uma) totals(t *EngineTotals) {
+	t.HitRate = u.hitRate()
+	if u.stores != nil {
+		t.Restored = u.stores.restored
+	}
+	t.OutputCriticalEvictions = u.c.Ledger().Evictions().Answers
+}
+
+// remove takes r out of its list.
+func (u *uma) remove(r *request) {
+	list := &u.waiting
+	if r.state == Running {
+		list = &u.running
+	}
+	if i := slices.Index(*list, &r.Request); i >= 0 {
+		*list = slices.Delete(*list, i, i+1)
+	}
+}
 
 // waits: a client does not read, and its request, or those that need its cells, go on when it does.
 func (u *uma) waits() bool { return u.paused > 0 }
@@ -167,7 +193,7 @@ func (u *uma) waits() bool { return u.paused > 0 }
 // pending: core has to be told of completions, a restore is under way, or there is time to copy cached prefixes.
 func (u *uma) pending() bool { return u.c.Pending() || !u.c.Quiet() }
 
-func (u *uma) used(*Engine) int {
+func (u *uma) used() int {
 	c := u.c.Tree().Cells()
 	return (c.Own + c.Shared + c.Pinned + u.size - 1) / u.size
 }
@@ -180,7 +206,7 @@ func instant(us int64) core.Instant { return core.Instant(min(us, math.MaxInt64/
 
 func (u *uma) form(e *Engine, now int64) bool {
 	at := instant(now)
-	for _, r := range e.server.Running {
+	for _, r := range u.running {
 		r.NewTokens = 0
 	}
 	u.reuse()
@@ -231,8 +257,8 @@ func (u *uma) admit(e *Engine, now int64) {
 		n := sl.N - sl.Guessed
 		r.NewTokens, r.Progress, r.Computed = n, sl.Start, sl.Start+n
 		if r.state != Running {
-			e.server.Queue.Remove(&r.Request)
-			e.server.Running = append(e.server.Running, &r.Request)
+			u.remove(r)
+			u.running = append(u.running, &r.Request)
 			e.admitted(r, now)
 		}
 	}
@@ -283,13 +309,12 @@ func (u *uma) told(e *Engine, now int64) {
 			if r == nil || r.state != Running {
 				continue // it had a sequence and no computed token: here it still waits
 			}
+			u.remove(r)
 			r.state, r.Progress, r.Computed = Queued, 0, 0
-			e.server.Running = slices.DeleteFunc(e.server.Running,
-				func(x *blis.Request) bool { return x == &r.Request })
-			if len(e.server.Running) == 0 {
+			if len(u.running) == 0 {
 				e.noteStall(r)
 			}
-			e.server.Queue.Rejoin(&r.Request)
+			u.waiting = slices.Insert(u.waiting, 0, &r.Request)
 		}
 	}
 	for i := range u.step.Ends {
@@ -313,11 +338,7 @@ func (u *uma) told(e *Engine, now int64) {
 func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 	r := q.r
 	u.forget(q)
-	if r.state == Running {
-		e.server.Running = slices.DeleteFunc(e.server.Running, func(x *blis.Request) bool { return x == &r.Request })
-	} else {
-		e.server.Queue.Remove(&r.Request)
-	}
+	u.remove(r)
 	r.state = state
 	if state == Rejected {
 		e.m.Rejected++

@@ -1,13 +1,11 @@
 package sim
 
 import (
-	"slices"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -123,12 +121,12 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 // says returns q's next token: that of its identity, or where q repeats its text the one that followed earlier.
 func (u *uma) says(q *served) core.Token {
 	r := q.r
-	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt-q.given+r.tokens-1, q.Prompt-q.given+r.tokens)
+	u.ids = r.Identity.AppendTokens(u.ids[:0], q.Prompt-q.given+r.tokens-1, q.Prompt-q.given+r.tokens)
 	if q.repeat == 0 {
 		return u.ids[0]
 	}
 	// The draws are of the position, so that speculation does not change the text.
-	draw := workload.Mix64(r.Seq.ID.Own + uint64(r.tokens))
+	draw := workload.Mix64(r.Identity.Own + uint64(r.tokens))
 	if float64(draw>>11)/(1<<53) >= q.repeat {
 		q.source = 1 + int(workload.Mix64(draw)%uint64(max(1, len(q.Tokens)-1)))
 		return u.ids[0]
@@ -161,7 +159,7 @@ func (u *uma) resume(r *request, now int64) {
 
 func (u *uma) complete(e *Engine, _, end int64) {
 	for _, r := range u.done {
-		e.server.Running = slices.DeleteFunc(e.server.Running, func(x *blis.Request) bool { return x == &r.Request })
+		u.remove(r)
 		if r.handed && e.sink.Prefilled(&r.Spec, end, r.Spec.Arrival+r.ttft) {
 			e.handed(r, end)
 			continue

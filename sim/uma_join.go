@@ -9,7 +9,7 @@ import (
 )
 
 func (u *uma) join(e *Engine, r *request, now int64) {
-	e.server.Queue.Join(&r.Request)
+	u.waiting = append(u.waiting, &r.Request)
 	q := &served{}
 	if n := len(u.spare); n > 0 {
 		q = u.spare[n-1]
@@ -77,6 +77,7 @@ func owner(tenant string) uint32 {
 }
 
 func (u *uma) leave(_ *Engine, r *request, now int64) {
+	u.remove(r)
 	q := u.byID[core.ID(r.Spec.Index)+1]
 	u.forget(q)
 	u.c.Handle(instant(now), core.Input{Kind: core.Cancel, Req: q.ID})

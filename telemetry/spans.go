@@ -66,12 +66,6 @@ func (e *Exporter) emit(r *Request) {
 // TraceparentLength is the length of a traceparent of version 00.
 const TraceparentLength = 55
 
-// ValidTraceparent reports whether text is a traceparent as the W3C's Trace Context writes it, version 00.
-func ValidTraceparent(text string) bool {
-	_, ok := parseParent(text)
-	return ok
-}
-
 // parseParent reads a traceparent: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, lower case, neither id zero.
 func parseParent(text string) (trace.SpanContext, bool) {
 	if len(text) != TraceparentLength || text[:3] != "00-" || text[35] != '-' || text[52] != '-' {

@@ -46,7 +46,7 @@ const (
 		`"capabilities":{"unified_kv":true,"n_ctx":4096,"max_batch":512,"max_sequences":8,"threads":2,"device":"cpu",` +
 		`"device_name":"CPU","engine_build":"fake"},` +
 		`"config":{"policy":"uma","parallel":8,"max_queue":512,"max_sessions":4096,"tick_budget_ms":30,` +
-		`"policy_options":[{"name":"tick-budget-ms","value":30},{"name":"latency-guard-ms","value":100}]},` +
+		`"policy_options":[{"name":"tick-budget-ms","value":30}]},` +
 		`"memory":{"weights_bytes":1114112,"repacked_bytes":524288,"kv_bytes":4194304,"go_heap_bytes":3145728,` +
 		`"rss_bytes":20971520},` +
 		`"cost_model":{"a":4.25,"b":3.5,"c":6,"d":0.000125,"e":0.00025,"samples":1200,"error":0.0725},` +

@@ -307,8 +307,8 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 			return nil, err
 		}
 	}
-	if data, err = f.uma("run", "--uma-trace", at(".trace"), "--cost-model", cost, "--json",
-		"--record-itl"); err != nil {
+	if data, err = f.uma("run", "--workload", at(".trace"), "--set", "cost_model="+cost, "--json", "--set",
+		"record_itl=true"); err != nil {
 		return nil, err
 	}
 	var rep struct {

@@ -67,7 +67,7 @@ func newInfo(dial dialer) *cobra.Command {
 		Example: `  uma-cli info
   uma-cli info --json | jq .model.path
   uma-cli info --cost-model >cost.json           # step times of this machine, for uma-sim
-  uma-sim run --cost-model cost.json --batch-formation uma`,
+  uma-sim run --set cost_model=cost.json --set batch_formation=uma`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON && costModel {
@@ -84,7 +84,7 @@ func newInfo(dial dialer) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
 	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print the cost model of a step, {a, b, c, d, e} in ms, for "+
-		"uma-sim --cost-model")
+		"uma-sim's key cost_model")
 	return cmd
 }
 

@@ -76,7 +76,7 @@ func report(err error, errOut *ui.Terminal) int {
 
 // longNames are llama.cpp's single-dash names of several letters, which pflag would read as a row of one-letter flags.
 var longNames = map[string]string{"-ctk": "--cache-type-k", "-ctv": "--cache-type-v", "-sys": "--system",
-	"-md": "--draft-model", "-cd": "--draft-ctx-size"}
+	"-md": "--draft-model"}
 
 // normalizeArgs rewrites longNames in a command line.
 func normalizeArgs(args []string) []string {

@@ -257,7 +257,7 @@ func TestProgram(t *testing.T) {
 
 		"health, no daemon": {"health", "", none, 3, "$", "no uma-serve daemon"},
 		"info":              {"info", "", "", 0, "context     4,096 tokens (trained on 2,048)", ""},
-		"info, policy":      {"info", "", "", 0, "policy      uma: tick-budget 30.0 ms, latency-guard 100 ms\n", ""},
+		"info, policy":      {"info", "", "", 0, "policy      uma: tick-budget 30.0 ms\n", ""},
 		"info json":         {"info|--json", "", "", 0, clienttest.InfoTiny + "\n$", ""},
 		"info argument":     {"info|x", "", "", 2, "$", `takes no argument "x"`},
 		"metrics":           {"metrics", "", "", 0, "requests  0 running, 0 queued", ""},

@@ -72,7 +72,6 @@ type kvContext struct {
 func newModelInspect() *cobra.Command {
 	var asJSON, noRepack bool
 	var typeK, typeV, draft string
-	var draftTokens int64
 	cmd := &cobra.Command{
 		Use:   "inspect FILE.gguf",
 		Short: "Show what a model file holds and whether it fits this machine, without loading it",
@@ -94,7 +93,7 @@ func newModelInspect() *cobra.Command {
 			}
 			extra := gguf.Need{}
 			if draft != "" {
-				if in.Draft, extra, err = inspectDraft(&info, draft, draftTokens, !noRepack); err != nil {
+				if in.Draft, extra, err = inspectDraft(&info, draft, gguf.DraftContext, !noRepack); err != nil {
 					return err
 				}
 			}
@@ -121,7 +120,6 @@ func newModelInspect() *cobra.Command {
 		"the weights)")
 	cmd.Flags().StringVar(&draft, "draft-model", "", "add the memory of this draft model, a GGUF `FILE`, and compare "+
 		"its vocabulary (-md)")
-	cmd.Flags().Int64Var(&draftTokens, "draft-ctx-size", 8192, "KV cache size of --draft-model in `tokens` (-cd)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything, with the chat template, as one line of JSON")
 	return cmd
 }

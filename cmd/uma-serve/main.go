@@ -129,7 +129,12 @@ func newRoot() *cobra.Command {
 	other.BoolP("help", "h", false, "print this help")
 	other.Bool("version", false, "print the versions of this program and of its engine")
 	root.Flags().AddFlagSet(other)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{clierr.Flag(root.Flags(), err)} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if gone := config.Gone(err); gone != nil {
+			return usageError{gone}
+		}
+		return usageError{clierr.Flag(root.Flags(), err)}
+	})
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	usage := func(err error) error { return usageError{err} }

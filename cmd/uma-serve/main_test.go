@@ -69,8 +69,6 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "11MiB", "12MiB", nil
 	case "fabric":
 		return "nixl-synth", "redis://h:1/2", nil
-	case "fabric-ttl":
-		return "1h0m0s", "2h0m0s", []string{"--fabric", "nixl-synth"}
 	case "chat-template":
 		return "gemma", "llama3", nil
 	case "listen":
@@ -83,8 +81,6 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "256", "any", nil
 	case "telemetry-endpoint":
 		return "http://strong.test:4318", "http://weak.test:4318", nil
-	case "telemetry-sample":
-		return "0.25", "0.5", nil
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
 	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace",

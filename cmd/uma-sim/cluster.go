@@ -8,28 +8,26 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/sim/cluster"
+	"github.com/uma-serve/uma-serve/sim/blis/cluster"
 )
 
 func newCluster() *cobra.Command {
-	server := serverFlags{mend: true}
-	var work workloadFlags
+	in := inputs{server: serverFlags{mend: true}}
 	var cfg cluster.Config
 	c := &cobra.Command{
 		Use:   "cluster",
 		Short: "Simulate many servers behind a router, with or without prefill-decode disaggregation",
 		Long: `Simulate many identical servers behind a router.
 
-  uma-sim cluster --instances 8 --routing least-loaded --beta-coeffs 6900,17.7,2.8 --rate 150 --num-requests 100000
+  uma-sim cluster --instances 8 --routing least-loaded --server server.json --set rate=150 --set num_requests=100000
   uma-sim cluster --instances 8 --prefill-instances 3 --kv-bytes-per-token 131072 --kv-transfer-gbs 25 \
-    --model … --hardware H100
+    --server server.json
 
 Memory use grows with the instances and their KV blocks, not with the requests. With --prefill-instances, a prefill
 server computes the prompt, the KV cache is transferred (base + tokens × bytes / bandwidth), and one of the other
-servers decodes the answer. That works with both batching algorithms (--batch-formation).`,
+servers decodes the answer. That works with both batching algorithms (batch_formation).`,
 	}
-	server.register(c.Flags())
-	work.register(c.Flags())
+	in.register(c.Flags())
 	fs := c.Flags()
 	fs.IntVar(&cfg.Instances, "instances", 4, "number of servers")
 	fs.StringVar(&cfg.Routing, "routing", cluster.Routings[0], "routing policy: "+strings.Join(cluster.Routings, ", "))
@@ -39,12 +37,14 @@ servers decodes the answer. That works with both batching algorithms (--batch-fo
 	fs.Float64Var(&cfg.TransferGBs, "kv-transfer-gbs", 25, "bandwidth between servers in GB/s")
 	fs.Int64Var(&cfg.TransferBaseUs, "kv-transfer-base-us", 100, "microseconds added to each transfer")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		server.warnTo(c.ErrOrStderr())
-		var err error
-		if cfg.Server, err = server.server(&work); err != nil {
+		if err := in.load(c.ErrOrStderr()); err != nil {
 			return err
 		}
-		src, err := work.source(cfg.Server.Seed, 0)
+		var err error
+		if cfg.Server, err = in.server.server(&in.work); err != nil {
+			return err
+		}
+		src, err := in.work.source(cfg.Server.Seed, 0)
 		if err != nil {
 			return err
 		}

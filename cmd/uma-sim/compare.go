@@ -6,13 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/cmd/uma-sim/internal/explore"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/explore"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 func newCompare() *cobra.Command {
-	server := serverFlags{mend: true}
-	var work workloadFlags
+	in := inputs{server: serverFlags{mend: true}}
 	var policies []string
 	var html, title string
 	var asJSON bool
@@ -22,30 +22,31 @@ func newCompare() *cobra.Command {
 		Long: `Simulate scheduling policies on one workload and print a table, JSON, or a self-contained HTML page with
 plots.
 
-  uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5
-  uma-sim compare --cost-model cost.json --uma-trace recorded.txt --policies uma,stock --html report.html
-  uma-sim compare --beta-coeffs 6900,17.7,2.8 --rate 20 --policies vllm:fcfs,vllm:sjf,vllm:priority-fcfs/slo-based
+  uma-sim compare --server server.json --workload meridian --set rate=0.5
+  uma-sim compare --server server.json --workload recorded.txt --policies uma,stock --html report.html
+  uma-sim compare --server server.json --set rate=20 --policies vllm:fcfs,vllm:sjf,vllm:priority-fcfs/slo-based
 
 uma and stock are policies of uma-serve's scheduler, the code that the daemon runs; vllm:… is vLLM's algorithm.`,
 	}
-	server.register(c.Flags())
-	work.register(c.Flags())
+	in.register(c.Flags())
 	c.Flags().StringSliceVar(&policies, "policies", []string{"uma", "stock", "vllm:fcfs", "vllm:sjf"},
 		"policies to compare")
 	c.Flags().StringVar(&html, "html", "", "write an HTML page to `FILE`")
 	c.Flags().StringVar(&title, "title", "uma-sim: policies compared", "title of the page")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		server.warnTo(c.ErrOrStderr())
-		base, err := server.server(&work)
+		if err := in.load(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		base, err := in.server.server(&in.work)
 		if err != nil {
 			return err
 		}
 		if len(policies) == 0 {
 			return usagef("--policies is empty")
 		}
-		cmp, err := explore.Compare(title, base, policies, func(cfg sim.Config) (*sim.Report, error) {
-			return simulate(cfg, &work)
+		cmp, err := explore.Compare(title, base, policies, func(cfg blis.Config) (*sim.Report, error) {
+			return simulate(cfg, &in.work)
 		}, progress(c.ErrOrStderr(), len(policies), "compare"))
 		if err != nil {
 			return err

@@ -18,13 +18,13 @@ func newFit() *cobra.Command {
 		Use:   "fit",
 		Short: "Fit a cost model to recordings of uma-serve",
 		Long: `Fit the cost model tick = a + b·prefill tokens + c·decode tokens + d·attended KV tokens + e·KV tokens
-read (milliseconds) to the steps of a recording (uma-serve --trace FILE, or UMA_TRACE), and print it for --cost-model.
+read (milliseconds) to the steps of a recording (uma-serve --trace FILE, or UMA_TRACE), and print it for cost_model.
 The tokens of a chunk share what is read, and each attends to it. The output also has what the coefficients cannot
 express: the step time by number of tokens and attended cells (curve), the distribution of step times around it
 (noise, spread), and the time between two steps (between: milliseconds per step and per row).
 
   uma-sim fit --uma-trace recorded.txt > cost.json
-  uma-sim run --cost-model cost.json --batch-formation uma --uma-trace recorded.txt
+  uma-sim run --set cost_model=cost.json --workload recorded.txt
   uma-sim fit --uma-trace monday.txt --uma-trace tuesday.txt --against wednesday.txt`,
 	}
 	c.Flags().StringArrayVar(&recorded, "uma-trace", nil,

@@ -4,18 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/sim"
 )
 
 func newMachine() *cobra.Command {
-	var servers []string
+	var servers, works []string
+	var all inputs
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "machine",
@@ -24,22 +23,24 @@ func newMachine() *cobra.Command {
 compute one after the other on the same device. The daemon's arbiter decides who is next, and how long
 its step may be.
 
---server has the flags of uma-sim run for one model, separated by spaces; give it once for each model. The batch
-formation is uma.
+--server and --workload name the files of one model, in this order; give both once for each model. --set holds for all
+of them. The batch formation is uma.
 
-  uma-sim machine \
-    --server "--cost-model a.json --parallel 8 --itl-target-ms 100 --workload chatbot --concurrency 1" \
-    --server "--cost-model b.json --parallel 8 --prompt-tokens 1500 --output-tokens 1 --concurrency 4"`,
+  uma-sim machine --server a.json --workload chat.yaml --server b.json --workload prompts.yaml`,
 	}
-	c.Flags().StringArrayVar(&servers, "server", nil, "`FLAGS` of one model's server and workload, as of uma-sim run")
+	c.Flags().StringArrayVar(&servers, "server", nil, "`FILE` of one model's server; repeatable")
+	c.Flags().StringArrayVar(&works, "workload", nil, "`FILE` or preset of one model's workload; repeatable")
+	all.registerSet(c.Flags())
 	c.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if len(servers) == 0 {
-			return usagef("give at least one --server, with the flags of uma-sim run in quotes")
+		if len(servers) == 0 || len(servers) != len(works) {
+			return usagef("give at least one --server, and a --workload for each")
 		}
 		var list []sim.Shared
 		for i, text := range servers {
-			s, err := sharedServer(text, c.ErrOrStderr())
+			in := &inputs{serverFile: text, workloadFile: works[i], set: all.set, command: c.Flags(), seed: all.seed,
+				server: serverFlags{mend: true}}
+			s, err := in.shared(c.ErrOrStderr())
 			if err != nil {
 				return fmt.Errorf("--server %d: %w", i+1, err)
 			}
@@ -60,35 +61,31 @@ formation is uma.
 	return c
 }
 
-// sharedServer reads the value of --server.
-func sharedServer(text string, stderr io.Writer) (out sim.Shared, err error) {
-	server := serverFlags{mend: true}
-	work := &workloadFlags{}
-	fs := pflag.NewFlagSet("--server", pflag.ContinueOnError)
-	server.register(fs)
-	work.register(fs)
-	server.warnTo(stderr)
-	if err := fs.Parse(strings.Fields(text)); err != nil {
-		return out, usageError{err}
+// shared returns one of the servers of a machine.
+func (in *inputs) shared(stderr io.Writer) (out sim.Shared, err error) {
+	if err := in.load(stderr); err != nil {
+		return out, err
 	}
-	if rest := fs.Args(); len(rest) > 0 {
-		return out, usagef("%q is no flag of uma-sim run", rest[0])
-	}
-	if !fs.Changed("batch-formation") {
-		if err := fs.Set("batch-formation", "uma"); err != nil {
+	if _, given := in.server.has["batch_formation"]; !given && !in.keys.Changed("batch-formation") {
+		if err := in.assign("batch_formation", "uma"); err != nil {
 			return out, err
 		}
 	}
-	if out.Config, err = server.server(work); err != nil {
+	cfg, err := in.server.server(&in.work)
+	if err != nil {
 		return out, err
 	}
-	out.Source, err = work.source(out.Config.Seed, 0)
+	if out.Model, err = cfg.Latency(); err != nil {
+		return out, err
+	}
+	out.Config = cfg.Server()
+	out.Source, err = in.work.source(out.Config.Seed, 0)
 	return out, err
 }
 
 func writeMachineJSON(w io.Writer, servers []string, reports []*sim.Report) error {
 	type row struct {
-		Server    string         `json:"server"` // its flags
+		Server    string         `json:"server"` // its file
 		Aggregate map[string]any `json:"aggregate"`
 		Turns     *sim.Turns     `json:"turns"`
 	}

@@ -68,20 +68,28 @@ KV blocks, are preempted and finish. It predicts the effect of a configuration o
 A simulation needs:
   a server     the requests and tokens per step, the size of the KV cache, the scheduler
   a step time  coefficients, a published fit for a model and GPU, a roofline, or measurements of uma-serve
-  a workload   a trace, a specification, a preset, or numbers on the command line
+  a workload   a trace, a specification, a preset, or numbers
 
 Examples:
-  uma-sim run --beta-coeffs 6900,17.7,2.8 --rate 5 --num-requests 200
-  uma-sim sweep --model meta-llama/llama-3.1-8b-instruct --hardware H100 --tp 1 --values 1:20:1
-  uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5 --html report.html`,
+  uma-sim run --server server.json --workload requests.yaml
+  uma-sim run --set beta_coeffs=6900,17.7,2.8 --set rate=5 --set num_requests=200
+  uma-sim sweep --set model=meta-llama/llama-3.1-8b-instruct --set gpu=H100 --values 1:20:1
+  uma-sim compare --server server.json --workload meridian --set rate=0.5 --html report.html
+
+The file of --server is JSON, that of --workload YAML; uma-sim keys lists their keys, which --set sets too.`,
 		SilenceUsage: true, SilenceErrors: true, Version: buildinfo.Version, SuggestionsMinimumDistance: 2,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 110"))
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{clierr.Flag(c.Flags(), err)} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if gone := goneFlag(err); gone != nil {
+			return usageError{gone}
+		}
+		return usageError{clierr.Flag(c.Flags(), err)}
+	})
 	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster(),
-		newMachine(), newFit())
+		newMachine(), newFit(), newKeys())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func must(t *testing.T, args ...string) string {
 // cases unpacks the simulator's golden cases.
 func cases(t *testing.T) string {
 	t.Helper()
-	return untar.Dir(t, "../../sim/testdata/golden.tar.gz")
+	return untar.Dir(t, "../../sim/blis/testdata/golden.tar.gz")
 }
 
 // TestGolden runs cases through the command line: the layout, files that a configuration names, flags over it.
@@ -47,12 +48,12 @@ func TestGolden(t *testing.T) {
 		{"case02_fcfs_basic", "expected_fixed", nil},
 		{"case31_roofline_llama_h100", "expected_fixed", nil},
 		{"case24_tier_offload_doc", "expected_doc_tier_fixed", nil},
-		{"case24_tier_offload_doc", "expected_fixed", []string{"--kv-tier-model", "mirror"}},
-		{"case25_horizon", "expected_fixed_strict", []string{"--strict-horizon"}},
+		{"case24_tier_offload_doc", "expected_fixed", []string{"--set", "kv_tier_model=mirror"}},
+		{"case25_horizon", "expected_fixed_strict", []string{"--set", "strict_horizon=true"}},
 		{"case05_sjf", "expected_fixed", []string{"--seed", "7"}},
 	} {
 		at := func(file string) string { return filepath.Join(dir, c.name, file) }
-		out := must(t, append([]string{"run", "--config", at("config.json"), "--trace", at("trace.csv"), "--json"},
+		out := must(t, append([]string{"run", "--server", at("config.json"), "--workload", at("trace.csv"), "--json"},
 			c.flags...)...)
 		data, err := os.ReadFile(at(c.expected + ".json"))
 		if err != nil {
@@ -82,14 +83,15 @@ func TestGolden(t *testing.T) {
 	}
 
 	// A flag wins over the file, also when it sets a zero.
-	out := must(t, "run", "--config", filepath.Join(dir, "case05_sjf", "config.json"), "--trace",
-		filepath.Join(dir, "case05_sjf", "trace.csv"), "--record-steps=false", "--scheduler", "fcfs", "--json")
+	out := must(t, "run", "--server", filepath.Join(dir, "case05_sjf", "config.json"), "--workload",
+		filepath.Join(dir, "case05_sjf", "trace.csv"), "--set", "record_steps=false", "--set", "scheduler=fcfs",
+		"--json")
 	if strings.Contains(out, `"steps": [`) {
-		t.Error("--record-steps=false did not override the configuration")
+		t.Error("record_steps=false did not override the configuration")
 	}
 }
 
-const server = "--beta-coeffs=1000,10,5 --alpha-coeffs=100,1,100 --total-kv-blocks=2000"
+const server = "--set beta_coeffs=1000,10,5 --set alpha_coeffs=100,1,100 --set total_kv_blocks=2000"
 
 func with(verb string, more ...string) []string {
 	return append(append([]string{verb}, strings.Fields(server)...), more...)
@@ -99,8 +101,8 @@ func with(verb string, more ...string) []string {
 func TestRunExportReplay(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	first := must(t, with("run", "--rate", "20", "--num-requests", "60", "--prefix-tokens", "64", "--trace-output",
-		at("t"), "--results-path", at("a.json"), "--metrics-path", at("m.json"), "--json")...)
+	first := must(t, with("run", "--set", "rate=20", "--set", "num_requests=60", "--set", "prefix_tokens=64",
+		"--trace-output", at("t"), "--results-path", at("a.json"), "--metrics-path", at("m.json"), "--json")...)
 	second := must(t, with("replay", "--trace-header", at("t.yaml"), "--trace-data", at("t.csv"), "--results-path",
 		at("b.json"), "--json")...)
 	if first != second {
@@ -119,9 +121,9 @@ func TestRunExportReplay(t *testing.T) {
 // TestRecordedPlans: what the scheduler was told can be written, and is a workload again.
 func TestRecordedPlans(t *testing.T) {
 	plans := filepath.Join(t.TempDir(), "plans.txt")
-	must(t, with("run", "--batch-formation", "uma", "--workload", "meridian", "--num-requests", "5", "--plan-output",
-		plans)...)
-	out := must(t, with("run", "--batch-formation", "uma", "--uma-trace", plans)...)
+	must(t, with("run", "--set", "batch_formation=uma", "--workload", "meridian", "--set", "num_requests=5",
+		"--plan-output", plans)...)
+	out := must(t, with("run", "--set", "batch_formation=uma", "--workload", plans)...)
 	if !strings.Contains(out, `"completed_requests": 5`) {
 		t.Errorf("%s", out)
 	}
@@ -134,7 +136,7 @@ func TestRecordedPlans(t *testing.T) {
 		t.Errorf("fitted %+v, want 1, 0.01, 0.005, 0", cost)
 	}
 	if status, _, errs := run(t, with("run", "--plan-output", plans)...); status != exitUsage ||
-		!strings.Contains(errs, "--batch-formation uma") {
+		!strings.Contains(errs, "batch_formation uma") {
 		t.Errorf("status %d: %s", status, errs)
 	}
 }
@@ -142,22 +144,22 @@ func TestRecordedPlans(t *testing.T) {
 // TestDaemonTrace: a trace of uma-serve is workload, server and step times at once, and flags change what they name.
 func TestDaemonTrace(t *testing.T) {
 	const trace = "../../sim/testdata/daemon.trace.gz"
-	if out := must(t, "run", "--uma-trace", trace); !strings.Contains(out, `"completed_requests": 16`) ||
+	if out := must(t, "run", "--workload", trace); !strings.Contains(out, `"completed_requests": 16`) ||
 		!strings.Contains(out, "Cache Hit Rate: 0.") {
 		t.Errorf("%s", out)
 	}
 	plans := filepath.Join(t.TempDir(), "plans")
-	must(t, "run", "--uma-trace", trace, "--policy", "meridian", "--parallel", "2", "--engine", "fake", "--plan-output",
-		plans)
+	must(t, "run", "--workload", trace, "--set", "policy=meridian", "--set", "max_num_running_reqs=2", "--set",
+		"engine=fake", "--plan-output", plans)
 	if data, err := os.ReadFile(plans); err != nil ||
 		!bytes.HasPrefix(data, []byte("config policy=meridian max_running=2 cells=16384 ")) {
 		t.Errorf("%.100s, %v", data, err)
 	}
-	if out := must(t, "compare", "--uma-trace", trace, "--policies", "uma,stock,vllm:fcfs"); strings.Count(out,
+	if out := must(t, "compare", "--workload", trace, "--policies", "uma,stock,vllm:fcfs"); strings.Count(out,
 		"STABLE")+strings.Count(out, "BACKLOGGED") != 3 {
 		t.Errorf("%s", out)
 	}
-	must(t, "plan", "--uma-trace", trace, "--contexts", "4096", "--slots", "4")
+	must(t, "plan", "--workload", trace, "--contexts", "4096", "--slots", "4")
 }
 
 func TestVerbs(t *testing.T) {
@@ -166,26 +168,28 @@ func TestVerbs(t *testing.T) {
 		args []string
 		want string
 	}{
-		{with("sweep", "--values", "5:320:x2", "--num-requests", "80", "--max-num-seqs", "4", "--output-tokens", "20",
-			"--output-tokens-stdev", "5"), "saturation: stable up to"},
+		{with("sweep", "--values", "5:320:x2", "--set", "num_requests=80", "--set", "max_num_running_reqs=4", "--set",
+			"output_tokens=20", "--set", "output_tokens_stdev=5"), "saturation: stable up to"},
 		{with("sweep", "--param", "max-num-seqs", "--values", "1,8", "--json"), `"label": "8"`},
-		{with("compare", "--workload", "meridian", "--num-requests", "12", "--html", html), "vllm:sjf"},
-		{with("compare", "--num-requests", "12", "--json", "--policies", "stock,vllm:fcfs"), `"label": "stock"`},
-		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "4,8"),
+		{with("compare", "--workload", "meridian", "--set", "num_requests=12", "--html", html), "vllm:sjf"},
+		{with("compare", "--set", "num_requests=12", "--json", "--policies", "stock,vllm:fcfs"), `"label": "stock"`},
+		{with("plan", "--set", "num_requests=30", "--contexts", "8192", "--slots", "4,8"),
 			"uma-serve --ctx-size 8192 --parallel"},
-		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"),
+		{with("plan", "--set", "num_requests=30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"),
 			"none of the 3 configurations"},
-		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--routing",
+		{with("cluster", "--set", "num_requests=50", "--instances", "5", "--prefill-instances", "2", "--routing",
 			"least-loaded"), `"kv_transfers": 50`},
-		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--batch-formation",
-			"uma", "--policy", "meridian"), `"kv_transfers": 50`},
-		{with("run", "--workload", "meridian", "--num-requests", "12", "--batch-formation", "uma", "--early-exit",
-			"both", "--think-budget", "3000", "--think-evict", "offload", "--kv-cpu-blocks", "100", "--json"),
+		{with("cluster", "--set", "num_requests=50", "--instances", "5", "--prefill-instances", "2", "--set",
+			"batch_formation=uma", "--set", "policy=meridian"), `"kv_transfers": 50`},
+		{with("run", "--workload", "meridian", "--set", "num_requests=12", "--set", "batch_formation=uma", "--set",
+			"early_exit=both", "--set", "think_budget=3000", "--set", "think_evict=offload", "--set",
+			"kv_cpu_blocks=100", "--json"),
 			`"thoughts_ended_hard_cap": `},
-		{[]string{"run", "--model", "meta-llama/llama-3.1-8b-instruct", "--hardware", "H100", "--num-requests", "5"},
+		{[]string{"run", "--set", "model=meta-llama/llama-3.1-8b-instruct", "--set", "gpu=H100", "--set",
+			"num_requests=5"},
 			`"completed_requests": 5`},
-		{[]string{"run", "--max-num-batched-tokens", "64", "--max-num-seqs", "3", "--beta-coeffs", "1,1,1",
-			"--num-requests", "5", "--aggregate"}, `"completed_requests": 5`},
+		{[]string{"run", "--set", "max_num_scheduled_tokens=64", "--set", "max-num-seqs=3", "--set",
+			"beta_coeffs=1,1,1", "--set", "num_requests=5", "--aggregate"}, `"completed_requests": 5`},
 		{[]string{}, "A simulation needs:"},
 	} {
 		if out := must(t, c.args...); !strings.Contains(out, c.want) {
@@ -199,14 +203,15 @@ func TestVerbs(t *testing.T) {
 
 // TestSameBytes (INV-6): stdout does not depend on the run, and no wall-clock time is in it.
 func TestSameBytes(t *testing.T) {
-	args := with("run", "--workload", "chatbot", "--rate", "30", "--num-requests", "25", "--json", "--record-steps")
+	args := with("run", "--workload", "chatbot", "--set", "rate=30", "--set", "num_requests=25", "--json", "--set",
+		"record_steps=true")
 	want := must(t, args...)
 	for range 5 {
 		if must(t, args...) != want {
 			t.Fatal("two runs differ")
 		}
 	}
-	sweep := with("sweep", "--values", "5:20:5", "--num-requests", "30", "--output-tokens", "30")
+	sweep := with("sweep", "--values", "5:20:5", "--set", "num_requests=30", "--set", "output_tokens=30")
 	want = must(t, sweep...)
 	for range 3 {
 		if must(t, sweep...) != want {
@@ -233,34 +238,40 @@ func TestMistakes(t *testing.T) {
 	}{
 		{[]string{"run"}, exitUsage, "the time of a step is missing"},
 		{[]string{"run", "--nope"}, exitUsage, "there is no option --nope"},
-		{[]string{"run", "--rates", "1"}, exitUsage, "there is no option --rates; did you mean --rate?"},
-		{with("run", "--rate", "x"), exitUsage, `--rate is "x": it must be a number`},
-		{[]string{"run", "--beta-coeffs", "1,x"}, exitUsage,
-			`--beta-coeffs is "1,x": it must be a comma-separated list of numbers`},
+		{[]string{"run", "--seeds", "1"}, exitUsage, "there is no option --seeds; did you mean --seed?"},
+		{[]string{"run", "--rate", "1"}, exitUsage, "--rate is no option any more: it is the key rate of the file of " +
+			"--workload, or --set rate=VALUE"},
+		{[]string{"run", "--hardware", "H100"}, exitUsage, "it is the key gpu of the file of --server"},
+		{[]string{"run", "--uma-trace", "x"}, exitUsage, "--uma-trace is --workload"},
+		{with("run", "--set", "rates=1"), exitUsage, "rates: there is no such key; did you mean rate?"},
+		{with("run", "--set", "rate"), exitUsage, "want KEY=VALUE"},
+		{with("run", "--set", "rate=x"), exitUsage, `rate=x: it must be a number`},
+		{[]string{"run", "--set", "beta_coeffs=1,x"}, exitUsage,
+			`beta_coeffs=1,x: it must be a comma-separated list of numbers`},
 		{with("plan", "--slots", "1,x"), exitUsage,
 			`--slots is "1,x": it must be a comma-separated list of whole numbers`},
 		{with("run", "--metrics-path", filepath.Join(dir, "no", "m.json")), exitError,
 			"m.json: there is no directory " + filepath.Join(dir, "no")},
-		{with("run", "--trace", dir), exitError, dir + ": it is a directory, not a file"},
-		{with("run", "--trace", filepath.Join(dir, "none.csv")), exitError, "none.csv: no such file"},
+		{with("run", "--workload", dir), exitError, dir + ": it is a directory, not a file"},
+		{with("run", "--workload", filepath.Join(dir, "none.csv")), exitError, "none.csv: no such file"},
 		{[]string{"frobnicate"}, exitUsage, "no command \"frobnicate\""},
 		{with("run", "file.csv"), exitUsage, "takes flags only"},
-		{[]string{"run", "--config", bad}, exitError, "valid are fcfs"},
-		{[]string{"run", "--config", "/does/not/exist"}, exitError, "/does/not/exist"},
-		{[]string{"run", "--config", odd, "--num-requests", "1"}, 0, `key "max_batch" is unknown and ignored`},
-		{[]string{"run", "--alpha-coeffs", "1,2,3"}, exitUsage, "needs --beta-coeffs"},
-		{[]string{"run", "--model", "gpt-9", "--hardware", "H100"}, exitError, "no published coefficients"},
-		{[]string{"run", "--latency-model", "roofline", "--hardware", "H100"}, exitError, "config.json"},
-		{[]string{"run", "--latency-model", "roofline", "--beta-coeffs", "1,2,3", "--model-config", "x"}, exitUsage,
-			"blackbox"},
+		{[]string{"run", "--server", bad}, exitError, "valid are fcfs"},
+		{[]string{"run", "--server", "/does/not/exist"}, exitError, "/does/not/exist"},
+		{[]string{"run", "--server", odd, "--set", "num_requests=1"}, 0, `key "max_batch" is unknown and ignored`},
+		{[]string{"run", "--set", "alpha_coeffs=1,2,3"}, exitUsage, "needs beta_coeffs"},
+		{[]string{"run", "--set", "model=gpt-9", "--set", "gpu=H100"}, exitError, "no published coefficients"},
+		{[]string{"run", "--set", "latency_model=roofline", "--set", "gpu=H100"}, exitError, "config.json"},
+		{[]string{"run", "--set", "latency_model=roofline", "--set", "beta_coeffs=1,2,3", "--set",
+			"hf_config_file=x"}, exitUsage, "blackbox"},
 		{with("run", "--workload", "unknown"), exitUsage, "chatbot"},
-		{with("run", "--workload", "chatbot", "--trace", "x.csv"), exitUsage, "one of --trace"},
-		{with("sweep", "--param", "nope"), exitUsage, "no flag --nope"},
+		{with("sweep", "--param", "nope"), exitUsage, "nope: there is no such key"},
 		{with("sweep", "--values", "3:1:1"), exitUsage, "must grow"},
 		{with("replay"), exitUsage, "--trace-data is missing"},
 		{[]string{"fit"}, exitUsage, "--uma-trace is missing"},
-		{with("run", "--total-kv-blocks", "4", "--prompt-tokens", "30", "--prompt-tokens-stdev", "0", "--output-tokens",
-			"100", "--output-tokens-stdev", "0"), exitLivelock, "livelock"},
+		{with("run", "--set", "total_kv_blocks=4", "--set", "prompt_tokens=30", "--set",
+			"prompt_tokens_stdev=0", "--set", "output_tokens=100", "--set", "output_tokens_stdev=0"),
+			exitLivelock, "livelock"},
 		{with("cluster", "--routing", "nope"), exitError, "round-robin"},
 	} {
 		status, out, errs := run(t, c.args...)
@@ -286,29 +297,76 @@ func TestHelp(t *testing.T) {
 			}
 		})
 	}
-	var s serverFlags
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	s.register(fs)
-	fs.VisitAll(func(f *pflag.Flag) {
-		if _, ok := keyOf[f.Name]; !ok && f.Name != "config" && f.Name != "cost-model" && f.Name != "model" &&
-			f.Name != "vllm-version" {
-			t.Errorf("--%s has no key in a configuration file", f.Name)
+	var in inputs
+	in.init(io.Discard)
+	in.keys.VisitAll(func(f *pflag.Flag) {
+		if len(f.Usage) < 8 {
+			t.Errorf("key %s: %q says too little", f.Name, f.Usage)
 		}
 	})
+	out := must(t, "keys")
+	for _, key := range []string{"total_kv_blocks", "cost_model", "horizon_us", "preset", "think_time_ms"} {
+		if !strings.Contains(out, "\n  "+key+" ") {
+			t.Errorf("uma-sim keys lacks %s", key)
+		}
+	}
+}
+
+// TestWorkloadFiles: keys, a preset, a specification, a trace and a recording are told apart.
+func TestWorkloadFiles(t *testing.T) {
+	dir := cases(t)
+	at := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	spec := filepath.Join(dir, "workload", "two_clients_prefix.yaml")
+	for file, want := range map[string]string{
+		at("keys.yaml", "rate: 20\nnum_requests: 7\nprompt_tokens: 30\n"): `"completed_requests": 7`,
+		at("preset.yaml", "preset: chatbot\nnum_requests: 8\n"):           `"completed_requests": 8`,
+		spec: `"completed_requests": `, "../../sim/testdata/daemon.trace.gz": `"completed_requests": 16`,
+	} {
+		if out := must(t, with("run", "--workload", file)...); !strings.Contains(out, want) {
+			t.Errorf("%s: no %s in\n%s", file, want, out)
+		}
+	}
+	server := at("server.json", `{"model": "meta-llama/llama-3.1-8b-instruct", "gpu": "H100"}`)
+	if out := must(t, "run", "--server", server, "--set", "num_requests=5"); !strings.Contains(out,
+		`"completed_requests": 5`) {
+		t.Error(out)
+	}
+	for text, want := range map[string]string{"rat: 3\n": "there is no such key; did you mean rate?",
+		"rate: fast\n": "it must be a number", "a: [\n": "bad.yaml"} {
+		if status, _, errs := run(t, with("run", "--workload", at("bad.yaml", text))...); status == 0 ||
+			!strings.Contains(errs, want) {
+			t.Errorf("%q: status %d, %s", text, status, errs)
+		}
+	}
+	if status, _, errs := run(t, with("run", "--workload", "chatbots")...); status != exitUsage ||
+		!strings.Contains(errs, "neither such a file nor such a preset") {
+		t.Errorf("status %d, %s", status, errs)
+	}
 }
 
 // TestMachine: two models on one machine, in text and JSON, and what is wrong with a command line.
 func TestMachine(t *testing.T) {
-	const server = "--latency-model calibrated --cost-model "
-	cost := filepath.Join(t.TempDir(), "cost.json")
-	if err := os.WriteFile(cost, []byte(`{"a":4,"b":1.3,"c":1.5,"d":0}`), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	at := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
-	chat := server + cost + " --prompt-tokens 20 --prompt-tokens-stdev 0 --output-tokens 300 --output-tokens-stdev 0 " +
-		"--concurrency 1 --num-requests 2"
-	storm := server + cost + " --prompt-tokens 1200 --output-tokens 1 --output-tokens-min 1 --concurrency 4 " +
-		"--num-requests 20"
-	args := []string{"machine", "--server", chat, "--server", storm}
+	at("cost.json", `{"a":4,"b":1.3,"c":1.5,"d":0}`)
+	server := at("server.json", `{"cost_model": "cost.json"}`)
+	chat := at("chat.yaml", "prompt_tokens: 20\nprompt_tokens_stdev: 0\noutput_tokens: 300\noutput_tokens_stdev: 0\n"+
+		"concurrency: 1\nnum_requests: 2\n")
+	storm := at("storm.yaml", "prompt_tokens: 1200\noutput_tokens: 1\noutput_tokens_min: 1\nconcurrency: 4\n"+
+		"num_requests: 20\n")
+	args := []string{"machine", "--server", server, "--workload", chat, "--server", server, "--workload", storm}
 	if out := must(t, args...); len(strings.Split(strings.TrimSpace(out), "\n")) != 3 ||
 		!strings.Contains(out, "ITL p95") {
 		t.Error(out)
@@ -323,7 +381,7 @@ func TestMachine(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &rows); err != nil || len(rows) != 2 {
 		t.Fatalf("%v, %d rows", err, len(rows))
 	}
-	if rows[0].Server != chat || rows[0].Turns.Contended == 0 || rows[1].Turns.Limited == 0 ||
+	if rows[0].Server != server || rows[0].Turns.Contended == 0 || rows[1].Turns.Limited == 0 ||
 		rows[0].Turns.Steps == 0 || len(rows[1].Aggregate) == 0 {
 		t.Errorf("%+v", rows)
 	}
@@ -332,9 +390,10 @@ func TestMachine(t *testing.T) {
 		want string
 	}{
 		{[]string{"machine"}, "at least one --server"},
-		{[]string{"machine", "--server", "--no-such-flag"}, "no-such-flag"},
-		{[]string{"machine", "--server", "words"}, `"words"`},
-		{[]string{"machine", "--server", "--batch-formation vllm --beta-coeffs 1,1,1"}, "batch formation"},
+		{[]string{"machine", "--server", server}, "a --workload for each"},
+		{[]string{"machine", "--server", "words", "--workload", chat}, "words"},
+		{[]string{"machine", "--server", server, "--workload", chat, "--set", "batch_formation=vllm"},
+			"batch formation"},
 	} {
 		if status, _, errs := run(t, c.args...); status == 0 || !strings.Contains(errs, c.want) {
 			t.Errorf("%q: exit status %d, %s", c.args, status, errs)

@@ -6,13 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/cmd/uma-sim/internal/explore"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/explore"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 func newPlan() *cobra.Command {
-	server := serverFlags{mend: true, target: true}
-	var work workloadFlags
+	in := inputs{server: serverFlags{mend: true, target: true}}
 	var grid explore.Grid
 	var target explore.Target
 	var asJSON bool
@@ -23,13 +23,12 @@ func newPlan() *cobra.Command {
 		Long: `Simulate every combination of context size, slots and policy and list those that meet the target, least
 memory first.
 
-  uma-sim plan --cost-model cost.json --uma-trace recorded.txt --itl-target-ms 100
-  uma-sim plan --beta-coeffs 9000,900,1500 --workload chatbot --rate 0.4 --itl-target-ms 60 --ttft-target-ms 3000
+  uma-sim plan --set cost_model=cost.json --workload recorded.txt --itl-target-ms 100
+  uma-sim plan --server server.json --workload chatbot --set rate=0.4 --itl-target-ms 60 --ttft-target-ms 3000
 
-The step time describes the machine: --cost-model (measured by uma-serve), --beta-coeffs, --model or --model-config.`,
+The step time describes the machine: cost_model (measured by uma-serve), beta_coeffs, model or hf_config_file.`,
 	}
-	server.register(c.Flags())
-	work.register(c.Flags())
+	in.register(c.Flags())
 	fs := c.Flags()
 	fs.Float64Var(&target.ITLP95Ms, "itl-target-ms", 100, "target of the 95th percentile of ITL, 0 = any")
 	fs.Float64Var(&target.TTFTP95Ms, "ttft-target-ms", 0, "target of the 95th percentile of TTFT, 0 = any")
@@ -40,8 +39,10 @@ The step time describes the machine: --cost-model (measured by uma-serve), --bet
 	fs.IntVar(&show, "show", 12, "candidates to print")
 	fs.BoolVar(&asJSON, "json", false, "print all candidates as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		server.warnTo(c.ErrOrStderr())
-		base, err := server.server(&work)
+		if err := in.load(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		base, err := in.server.server(&in.work)
 		if err != nil {
 			return err
 		}
@@ -55,8 +56,8 @@ The step time describes the machine: --cost-model (measured by uma-serve), --bet
 			}
 		}
 		n := len(grid.Contexts) * len(grid.Slots) * len(grid.Policies)
-		out, err := explore.Plan(base, grid, target, func(cfg sim.Config) (*sim.Report, error) {
-			return simulate(cfg, &work)
+		out, err := explore.Plan(base, grid, target, func(cfg blis.Config) (*sim.Report, error) {
+			return simulate(cfg, &in.work)
 		}, progress(c.ErrOrStderr(), n, "plan"))
 		if err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 )
 
 func newReplay() *cobra.Command {
-	var server serverFlags
+	var in inputs
 	var out outputFlags
 	var header, data, steps string
 	c := &cobra.Command{
@@ -25,19 +25,21 @@ uma-sim --trace-output).
 With --steps the scheduling core decides every step of a daemon's recording again, from the same inputs, with its
 restores, evictions, copies and preemptions. The first step that differs is an error (exit status 1).
 
-  uma-sim replay --trace-header t.yaml --trace-data t.csv --beta-coeffs 6900,17.7,2.8 --results-path results.json
+  uma-sim replay --trace-header t.yaml --trace-data t.csv --server server.json \
+    --results-path results.json
 
-The simulation ends when all requests have ended. BLIS ends at twice the latest arrival; pass that as --horizon to
-compare.`,
+The simulation ends when all requests have ended. BLIS ends at twice the latest arrival; pass that as
+--set horizon_us=… to compare.`,
 	}
-	server.register(c.Flags())
+	c.Flags().StringVar(&in.serverFile, "server", "", serverUsage)
+	in.registerSet(c.Flags())
+	in.command = c.Flags()
 	out.register(c)
 	c.Flags().StringVar(&header, "trace-header", "", "`FILE.yaml` with the header of the TraceV2")
 	c.Flags().StringVar(&steps, "steps", "",
 		"check a daemon's recording `FILE` (uma-serve --trace) step by step, instead of a simulation")
 	c.Flags().StringVar(&data, "trace-data", "", "`FILE.csv` with the rows of the TraceV2")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		server.warnTo(c.ErrOrStderr())
 		if steps != "" {
 			b, err := os.ReadFile(steps)
 			if err != nil {
@@ -63,7 +65,10 @@ compare.`,
 				return err
 			}
 		}
-		cfg, err := server.server(nil)
+		if err := in.load(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		cfg, err := in.server.server(nil)
 		if err != nil {
 			return err
 		}

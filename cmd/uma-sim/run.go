@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -36,31 +37,31 @@ func (o *outputFlags) register(c *cobra.Command) {
 }
 
 func newRun() *cobra.Command {
-	var server serverFlags
-	var work workloadFlags
+	var in inputs
 	var out outputFlags
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Simulate one configuration on one workload",
 		Long: `Simulate one configuration on one workload and print the results.
 
-  uma-sim run --config server.json --trace requests.csv --json
-  uma-sim run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --workload chatbot --rate 8 --num-requests 2000
-  uma-sim run --cost-model cost.json --batch-formation uma --parallel 8 --uma-trace recorded.txt
+  uma-sim run --server server.json --workload requests.csv --json
+  uma-sim run --set model=meta-llama/llama-3.1-8b-instruct --set gpu=H100 --workload chatbot --set rate=8
+  uma-sim run --server server.json --workload recorded.txt --set policy=meridian
 
 A simulation that makes no more progress stops with an error that names the request and the numbers (exit status 4).
-With a --horizon it continues to the horizon, as BLIS does, and prints a warning.`,
+With a horizon it continues to the horizon, as BLIS does, and prints a warning.`,
 	}
-	server.register(c.Flags())
-	work.register(c.Flags())
+	in.register(c.Flags())
 	out.register(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		server.warnTo(c.ErrOrStderr())
-		cfg, err := server.server(&work)
+		if err := in.load(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		cfg, err := in.server.server(&in.work)
 		if err != nil {
 			return err
 		}
-		src, err := work.source(cfg.Seed, 0)
+		src, err := in.work.source(cfg.Seed, 0)
 		if err != nil {
 			return err
 		}
@@ -70,18 +71,18 @@ With a --horizon it continues to the horizon, as BLIS does, and prints a warning
 }
 
 // simulate runs and writes everything that was asked for.
-func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.Source) error {
+func (o *outputFlags) simulate(c *cobra.Command, cfg blis.Config, src workload.Source) error {
 	if o.aggregate {
 		if o.metrics != "" || o.results != "" || o.trace != "" || o.json && cfg.RecordSteps {
 			return usagef("--aggregate records no requests and steps; it excludes --metrics-path, --results-path, " +
-				"--trace-output and --record-steps")
+				"--trace-output and record_steps")
 		}
 		cfg.Collect = sim.Aggregate
 	}
 	opt := sim.Options{}
 	if o.plans != "" {
 		if cfg.BatchFormation != "uma" {
-			return usagef("--plan-output needs --batch-formation uma")
+			return usagef("--plan-output needs batch_formation uma")
 		}
 		f, err := os.Create(o.plans)
 		if err != nil {
@@ -90,7 +91,7 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.So
 		defer f.Close()
 		w := bufio.NewWriter(f)
 		defer w.Flush()
-		sc := sim.SchedConfig(&cfg)
+		sc := sim.SchedConfig(&cfg.Config)
 		w.Write(sched.AppendConfig(nil, &sc))
 		var buf []byte
 		opt.Planned = func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
@@ -103,7 +104,7 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.So
 		return err
 	}
 	began := time.Now()
-	rep, runErr := sim.RunModel(cfg, model, src, opt)
+	rep, runErr := sim.RunModel(cfg.Server(), model, src, opt)
 	if rep == nil {
 		return runErr
 	}

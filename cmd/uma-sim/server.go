@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -13,21 +14,23 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
+	"github.com/uma-serve/uma-serve/sim/blis/gpu"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// serverFlags are the simulated server.
+// serverFlags are the keys that describe the simulated server.
 type serverFlags struct {
 	fs     *pflag.FlagSet
-	config string
+	config string         // file of --server
+	has    map[string]any // its keys
 	model  string
 	vllm   string
 	cost   string
-	busy   []string   // --busy
-	flags  sim.Config // the flags' values; only those that were given override --config
-	mend   bool       // --no-overlap defaults to true: what is planned must be possible
-	target bool       // --itl-target-ms is the verb's own
+	busy   []string    // busy
+	flags  blis.Config // the keys' values; only those that were given override the file
+	mend   bool        // no_overlap defaults to true: what is planned must be possible
+	target bool        // itl_target_ms is the verb's own
 	warn   func(format string, args ...any)
 }
 
@@ -44,10 +47,9 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	f.warnTo(io.Discard)
 
-	f.flags = sim.DefaultConfig()
+	f.flags = blis.DefaultConfig()
 	f.flags.NoOverlap = f.mend
 	c := &f.flags
-	fs.StringVar(&f.config, "config", "", "configuration `FILE` (JSON); flags override it")
 	fs.IntVar(&c.MaxRunning, "max-num-running-reqs", c.MaxRunning,
 		"maximum requests per batch (vLLM: --max-num-seqs, uma-serve: --parallel)")
 	fs.IntVar(&c.MaxScheduledTokens, "max-num-scheduled-tokens", c.MaxScheduledTokens,
@@ -56,7 +58,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 		"maximum prompt tokens of one request per step, 0 = no limit")
 	fs.IntVar(&c.BlockTokens, "block-size-in-tokens", c.BlockTokens, "tokens per KV block")
 	fs.IntVar(&c.KVBlocks, "total-kv-blocks", c.KVBlocks,
-		"KV blocks on the device; without this flag a published fit or the roofline sizes them")
+		"KV blocks on the device; without this key a published fit or the roofline sizes them")
 	fs.IntVar(&c.KVCPUBlocks, "kv-cpu-blocks", 0, "KV blocks in host memory, 0 = no second tier")
 	fs.IntVar(&c.KVDiskBlocks, "kv-disk-blocks", 0, "uma: KV blocks on disk, 0 = none")
 	fs.BoolVar(&c.KVFabric, "kv-fabric", false, "uma: a fabric holds prefixes that no other tier has")
@@ -65,7 +67,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.KVPartTokens, "kv-part-tokens", c.KVPartTokens,
 		"uma: tokens per copy; two copies fit between two steps")
 	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "model of the host tier: "+
-		strings.Join(sim.TierModels, ", "))
+		strings.Join(blis.TierModels, ", "))
 	fs.Float64Var(&c.OffloadThreshold, "kv-offload-threshold", c.OffloadThreshold,
 		"fraction of device blocks in use above which free ones move to the host")
 	fs.Float64Var(&c.TransferBandwidth, "kv-transfer-bandwidth", c.TransferBandwidth,
@@ -96,7 +98,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.FixedThreads, "fixed-threads", false,
 		"uma: keep all compute threads while other processes occupy processors")
 	fs.StringSliceVar(&f.busy, "busy", nil,
-		"uma, with --threads: interval `FROM-TO[xPROCESSES]` in which busy processes run beside it, such as 5s-10sx3")
+		"uma, with threads: interval `FROM-TO[xPROCESSES]` in which busy processes run beside it, such as 5s-10sx3")
 	fs.IntVar(&c.Speculate, "speculate", 0, "uma: maximum drafted tokens of a request per step, as uma-serve "+
 		"--speculate, 0 = none")
 	fs.Float64Var(&c.Repeat, "repeat", 0, "uma: share of the answers that repeats earlier text and can therefore be "+
@@ -106,13 +108,13 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EarlyExit, "early-exit", "", "uma: signals that close a think block earlier, on modelled "+
 		"entropies: off, eat, rpdi, both")
 	fs.StringVar(&c.ThinkEvict, "think-evict", "", "uma: KV cells of a finished thought: none, offload (needs "+
-		"--kv-cpu-blocks), drop")
+		"kv_cpu_blocks), drop")
 	fs.IntVar(&c.MaxBackground, "max-background", 0,
 		"uma: maximum background requests that run at the same time, 0 = no limit")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
 	fs.StringVar(&c.Engine, "engine", "",
 		"uma: fake = run each batch on uma-serve's test engine, which tracks every KV cell (slower)")
-	fs.StringVar(&c.LatencyModel, "latency-model", "", "source of step times: "+strings.Join(sim.LatencyModels, ", "))
+	fs.StringVar(&c.LatencyModel, "latency-model", "", "source of step times: "+strings.Join(blis.LatencyModels, ", "))
 	fs.Float64SliceVar(&c.Alpha, "alpha-coeffs", nil,
 		"microseconds outside the engine: before the queue, per prompt token, per output token")
 	fs.Float64SliceVar(&c.Beta, "beta-coeffs", nil, "microseconds of a step: fixed, per prompt token, per decode token")
@@ -123,7 +125,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.Float64SliceVar(&c.BetweenUs, "between-us", nil,
 		"microseconds between two steps: fixed, per logits row (default: from the cost model file or the recording)")
 	fs.StringVar(&f.model, "model", "", "model `NAME` in the table of published coefficients")
-	fs.StringVar(&c.GPU, "hardware", "", "GPU: H100, A100-SXM, A100-80, L40S, or one of --hardware-config")
+	fs.StringVar(&c.GPU, "hardware", "", "GPU: H100, A100-SXM, A100-80, L40S, or one of hardware_config_file")
 	fs.IntVar(&c.TP, "tp", 1, "GPUs that share the model")
 	fs.StringVar(&f.vllm, "vllm-version", "", "vLLM version of the published fit, if there are several")
 	fs.StringVar(&c.HFConfigFile, "model-config", "", "Hugging Face config.json of the model: `FILE` or its folder")
@@ -160,13 +162,13 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	})
 }
 
-// server builds the configuration: defaults, then --config or the recording that is the workload (nil: none), then
-// flags, then what follows from the model.
-func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
+// server builds the configuration: defaults, then the file or the recording that is the workload (nil: none), then
+// keys, then what follows from the model.
+func (f *serverFlags) server(work *workloadFlags) (blis.Config, error) {
 	for _, text := range f.busy {
 		b, err := sim.ParseBusy(text)
 		if err != nil {
-			return f.flags, fmt.Errorf("--busy: %w", err)
+			return f.flags, fmt.Errorf("busy: %w", err)
 		}
 		f.flags.Busy = append(f.flags.Busy, b)
 	}
@@ -181,11 +183,14 @@ func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
 		if err != nil {
 			return c, err
 		}
-		file, unknown, err := sim.ReadConfig(data, filepath.Dir(f.config))
+		file, unknown, err := blis.ReadConfig(data, filepath.Dir(f.config))
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", f.config, err)
 		}
 		for _, k := range unknown {
+			if slices.Contains(serverOnly, k) {
+				continue
+			}
 			f.warn("%s: key %q is unknown and ignored", f.config, k)
 		}
 		c = file
@@ -210,8 +215,8 @@ func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
 	return c, c.Validate()
 }
 
-// costs reads --cost-model, and takes from a recording what neither that nor a flag says.
-func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
+// costs reads the cost model, and takes from a recording what neither that nor a flag says.
+func (f *serverFlags) costs(c *blis.Config, work *workloadFlags) error {
 	var fitted *latency.Fitted
 	switch {
 	case f.cost != "":
@@ -229,7 +234,7 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 		len(c.CostModel) == 0:
 		var err error
 		if fitted, err = fitRecordings([]*sched.Trace{work.recording}, f.warn); err != nil {
-			return fmt.Errorf("the recording has no step times; give --cost-model: %w", err)
+			return fmt.Errorf("the recording has no step times; give a cost_model: %w", err)
 		}
 		c.LatencyModel = "calibrated"
 	}
@@ -256,7 +261,7 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 }
 
 // override copies the flags that were given over a configuration file.
-func (f *serverFlags) override(c *sim.Config) error {
+func (f *serverFlags) override(c *blis.Config) error {
 	flags, err := json.Marshal(f.flags)
 	if err != nil {
 		return err
@@ -294,7 +299,7 @@ func zero(fl *pflag.Flag) string {
 	return "0"
 }
 
-// keyOf is a flag's key in a configuration file.
+// keyOf is the name of a key in a configuration file.
 var keyOf = func() map[string]string {
 	m := map[string]string{
 		"kv-transfer-base-latency": "kv_transfer_base_latency_us", "hardware": "gpu", "model-config": "hf_config_file",
@@ -319,10 +324,10 @@ var keyOf = func() map[string]string {
 }()
 
 // chooseModel fills in what a model's name or shape decides.
-func (f *serverFlags) chooseModel(c *sim.Config) error {
+func (f *serverFlags) chooseModel(c *blis.Config) error {
 	if f.config == "" && (f.fs.Changed("alpha-coeffs") != f.fs.Changed("beta-coeffs")) && c.LatencyModel == "" &&
 		f.fs.Changed("alpha-coeffs") {
-		return usagef("--alpha-coeffs needs --beta-coeffs, which gives the time of a step")
+		return usagef("alpha_coeffs needs beta_coeffs, which gives the time of a step")
 	}
 	if c.LatencyModel == "" {
 		switch {
@@ -331,21 +336,21 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 		case c.HFConfigFile != "":
 			c.LatencyModel = "roofline"
 		default:
-			return usagef("the time of a step is missing; give --beta-coeffs A,B,C (microseconds), --model with " +
-				"--hardware and --tp " +
-				"(published fits), --model-config with --hardware (roofline), --cost-model (measured by uma-serve), " +
-				"or --config")
+			return usagef("the time of a step is missing; the file of --server has it: beta_coeffs [A, B, C] " +
+				"(microseconds), model with gpu and tp (published fits), hf_config_file with gpu (roofline), or " +
+				"cost_model (measured by uma-serve)")
 		}
 	}
 	if c.LatencyModel == "roofline" && f.config == "" && (len(c.Alpha) > 0 || len(c.Beta) > 0) {
-		return usagef("--alpha-coeffs and --beta-coeffs are for the blackbox model; roofline computes its own")
+		return usagef("alpha_coeffs and beta_coeffs are for the blackbox model; roofline computes its own")
 	}
 	if c.LatencyModel == "trained-roofline" && c.TP > 1 && (len(c.Beta) < 4 || c.Beta[3] == 0) {
-		f.warn("trained-roofline: beta 3 is 0, so the all-reduce of --tp %d takes no time", c.TP)
+		f.warn("trained-roofline: beta 3 is 0, so the all-reduce of tp %d takes no time", c.TP)
 	}
-	sized := f.fs.Changed("total-kv-blocks") || f.config != "" || c.Base != nil
+	_, given := f.has["total_kv_blocks"]
+	sized := f.fs.Changed("total-kv-blocks") || f.config != "" && (given || f.model == "") || c.Base != nil
 	if c.LatencyModel == "blackbox" && f.model != "" && len(c.Beta) == 0 {
-		fit, err := latency.FindFit(f.model, c.GPU, c.TP, f.vllm)
+		fit, err := gpu.FindFit(f.model, c.GPU, c.TP, f.vllm)
 		if err != nil {
 			return err
 		}
@@ -362,23 +367,23 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 		if err != nil {
 			return err
 		}
-		gpu, err := c.Hardware()
+		card, err := c.Hardware()
 		if err != nil {
 			return err
 		}
 		if !sized {
-			n, err := latency.KVBlocks(shape, gpu, c.TP, c.MemoryShare, c.BlockTokens)
+			n, err := gpu.KVBlocks(shape, card, c.TP, c.MemoryShare, c.BlockTokens)
 			if err != nil {
 				return err // BLIS continues with a million blocks that do not exist
 			}
 			c.KVBlocks, sized = n, true
 		}
 		if !f.fs.Changed("max-model-len") {
-			c.MaxModelLen = latency.MaxModelLen(shape, c.KVBlocks, c.BlockTokens)
+			c.MaxModelLen = gpu.MaxModelLen(shape, c.KVBlocks, c.BlockTokens)
 		}
 	}
 	if !sized {
-		f.warn("the KV cache has %d blocks of %d tokens by default (--total-kv-blocks)", c.KVBlocks, c.BlockTokens)
+		f.warn("the KV cache has %d blocks of %d tokens by default (total_kv_blocks)", c.KVBlocks, c.BlockTokens)
 	}
 	return nil
 }

@@ -7,34 +7,33 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/cmd/uma-sim/internal/explore"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/explore"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 func newSweep() *cobra.Command {
-	server := serverFlags{mend: true}
-	var work workloadFlags
+	in := inputs{server: serverFlags{mend: true}}
 	var param, values string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "sweep",
-		Short: "Simulate a range of rates, or of any flag, and find where the server saturates",
-		Long: `Simulate a range of rates, or of any other flag, on all cores.
+		Short: "Simulate a range of rates, or of any key, and find where the server saturates",
+		Long: `Simulate a range of rates, or of any other key, on all cores.
 
-  uma-sim sweep --beta-coeffs 6900,17.7,2.8 --values 1:30:2 --num-requests 1000
-  uma-sim sweep --beta-coeffs 6900,17.7,2.8 --rate 12 --param max-num-seqs --values 4,8,16,32
-  uma-sim sweep --beta-coeffs 6900,17.7,2.8 --values 0.5:64:x2
+  uma-sim sweep --server server.json --values 1:30:2 --set num_requests=1000
+  uma-sim sweep --server server.json --set rate=12 --param max_num_running_reqs --values 4,8,16,32
+  uma-sim sweep --set beta_coeffs=6900,17.7,2.8 --values 0.5:64:x2
 
 Each line reports the state of the server:
   STABLE      the queue does not grow
   BACKLOGGED  the queue grows slowly; the server nearly keeps up
   OVERLOADED  the queue grows as long as requests arrive, or requests are lost
 For rates, the saturation point between the last stable rate and the next is then found to 2 %. The verdict needs some
-hundred requests (--num-requests) whose arrivals span more time than one request takes.`,
+hundred requests (num_requests) whose arrivals span more time than one request takes.`,
 	}
-	server.register(c.Flags())
-	work.register(c.Flags())
-	c.Flags().StringVar(&param, "param", "rate", "flag to vary")
+	in.register(c.Flags())
+	c.Flags().StringVar(&param, "param", "rate", "`KEY` of the server or the workload to vary")
 	c.Flags().StringVar(&values, "values", "1:10:1", "A,B,C or FROM:TO:STEP or FROM:TO:xFACTOR")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -42,15 +41,23 @@ hundred requests (--num-requests) whose arrivals span more time than one request
 		if err != nil {
 			return usageError{err}
 		}
-		if alias, ok := aliases[param]; ok {
-			param = alias
-		}
-		if err := work.prepare(); err != nil {
+		if err := in.load(c.ErrOrStderr()); err != nil {
 			return err
+		}
+		if err := in.work.prepare(); err != nil {
+			return err
+		}
+		ask := func(v string) (blis.Config, *workloadFlags, error) {
+			q, err := in.question(map[string]string{param: v})
+			if err != nil {
+				return blis.Config{}, nil, err
+			}
+			cfg, err := q.server.server(&q.work)
+			return cfg, &q.work, err
 		}
 		var jobs []explore.Job
 		for _, v := range list {
-			cfg, work, err := question(c.Flags(), &work, map[string]string{param: v})
+			cfg, work, err := ask(v)
 			if err != nil {
 				return err
 			}
@@ -61,7 +68,7 @@ hundred requests (--num-requests) whose arrivals span more time than one request
 			return err
 		}
 		saturation, known, err := saturate(param, rows, func(rate string) (*sim.Report, error) {
-			cfg, work, err := question(c.Flags(), &work, map[string]string{param: rate})
+			cfg, work, err := ask(rate)
 			if err != nil {
 				return nil, err
 			}

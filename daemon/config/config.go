@@ -28,7 +28,6 @@ type Config struct {
 	UBatchSize   int
 	Threads      int
 	ThreadsBatch int
-	FixedThreads bool
 	Power        string // PowerAuto, PowerFast or PowerQuiet
 	GPULayers    int
 	FlashAttn    string
@@ -61,20 +60,15 @@ type Config struct {
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
 	IdleTimeout    time.Duration
-	HeaderTimeout  time.Duration // of an HTTP request
-	BodyTimeout    time.Duration // of an HTTP body, a frame or a line
-	StallTimeout   time.Duration
 	WhileLoading   string // LoadingWait or LoadingRefuse
 
 	// Scheduling.
 	Policy        string
 	TickBudgetMs  float64
 	StartBudget   int // tokens
-	GuardMs       float64
 	MaxBackground int // background requests that run at the same time; 0 = Parallel
 	Speculate     string
 	DraftModel    string // file or name; "" = none
-	DraftCtxSize  int    // tokens
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -83,7 +77,6 @@ type Config struct {
 	// The KV cache.
 	NoPrefixCache          bool
 	SharePrefixes          string // off, system
-	KVBlockTokens          int
 	ThinkEvict             string // none, offload, drop: see core.OffloadThoughts
 	ContextShift           bool
 	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
@@ -91,17 +84,15 @@ type Config struct {
 	CacheDisk              Size
 	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
-	FabricTTL              time.Duration
 	OffloadThresholdBlocks int
 
 	// A front and its engine processes.
-	Single      bool
-	Memory      Size // "auto": a share of what is free
-	IdleUnload  time.Duration
-	StepTimeout time.Duration
-	ServeFound  bool // models of this machine that have no table
-	Sandbox     bool
-	Arbiter     bool
+	Single     bool
+	Memory     Size // "auto": a share of what is free
+	IdleUnload time.Duration
+	ServeFound bool // models of this machine that have no table
+	Sandbox    bool
+	Arbiter    bool
 
 	// Process.
 	ShutdownTimeout time.Duration
@@ -116,9 +107,7 @@ type Config struct {
 
 	MetricsFile string // for the metrics at SIGUSR1; "" = the log
 
-	Telemetry         string // URL of an OTLP collector; "" = none
-	TelemetryInterval time.Duration
-	TelemetrySample   float64
+	Telemetry string // URL of an OTLP collector; "" = none
 
 	ConfigFile string // --config, or the default file that Load found; "" = none
 
@@ -127,14 +116,13 @@ type Config struct {
 
 	Warnings []string // of Load, for the log
 
+	Tuning
+
 	layers layers
 }
 
-// Defaults of options, in tokens.
-const (
-	defaultCtxSize      = gguf.DefaultContext // for models whose training context is at least as long
-	defaultDraftCtxSize = 8192
-)
+// defaultCtxSize is in tokens, for models whose training context is at least as long.
+const defaultCtxSize = gguf.DefaultContext
 
 // Values of --while-loading.
 const (
@@ -164,7 +152,7 @@ const (
 
 // NewFlagSet returns the options, a Config with their defaults that they set, and their sections for --help.
 func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
-	c := &Config{Meridian: meridian.DefaultConfig()}
+	c := &Config{Meridian: meridian.DefaultConfig(), Tuning: DefaultTuning()}
 	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
 	fs.SortFlags = false
 	sections := c.sections()

@@ -118,8 +118,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--shutdown-timeout", "-1s"}, want: []string{"--shutdown-timeout", "negative"}},
 		{args: []string{"--log-level", "loud", "--log-format", "xml"}, want: []string{"--log-level", "--log-format"}},
 		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number`}},
-		{env: []string{"UMA_STALL_TIMEOUT=5"},
-			want: []string{`UMA_STALL_TIMEOUT="5": it must be a duration with a unit, such as`}},
+		{env: []string{"UMA_IDLE_TIMEOUT=5"},
+			want: []string{`UMA_IDLE_TIMEOUT="5": it must be a duration with a unit, such as`}},
 		{args: []string{"--ctx-sise", "5"}, want: []string{`there is no option --ctx-sise; did you mean --ctx-size?`}},
 		{args: []string{"-c", "99999999999999999999"},
 			want: []string{`--ctx-size is "99999999999999999999": the number is too large`}},
@@ -133,7 +133,6 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{file: "[meridian]\nmin_think_tokens = 1.5\n",
 			want: []string{`key "meridian.min_think_tokens" is 1.5: it must be a whole number`}},
 		{file: "[meridian]\nentropy_enabled = 1\n", want: []string{`it must be true or false`}},
-		{file: "[meridian]\neat_suffix = 1\n", want: []string{`it must be a string`}},
 		{file: "[meridian]\nrpdi_form = \"x\"\n", want: []string{`key "meridian.rpdi_form" is x: `, "entropy"}},
 		{file: "[meridian]\nrpdi_form = 5\n", want: []string{`key "meridian.rpdi_form" is 5: it must be a word`}},
 		{file: "[meridian]\nmarkers = 5\n", want: []string{`it must be a table such as { open = `}},
@@ -174,8 +173,6 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 			"--no-prefix-cache"}},
 		{args: []string{"--think-evict", "offload", "--cache-ram", "0"}, want: []string{"--think-evict is offload",
 			"--cache-ram is 0"}},
-		{args: []string{"--kv-block-tokens", "0"}, want: []string{"--kv-block-tokens is 0; it must be 1…65536"}},
-		{args: []string{"--fabric-ttl", "5s"}, want: []string{"--fabric-ttl", "--fabric"}},
 		{env: []string{"UMA_THINK_EVICT=x"}, want: []string{"--think-evict"}},
 		{file: "ctx-size = [1]\n", want: []string{"ctx-size", "list"}},
 		{file: "ctx-size = \"a\"\n", want: []string{`key "ctx-size" is a: it must be a whole number`}},
@@ -225,22 +222,22 @@ think_evict = "offload"
 fabric = "nixl-synth"
 offload_threshold_blocks = 9
 `)
-	c, err := load(t, []string{"--config", file, "--meridian", "ema_alpha=0.3,soft-think-tokens=99",
-		"--meridian=eat_suffix=\"a=b\"", "--think-evict", "drop", "--think=on"},
-		[]string{"UMA_EARLY_EXIT=both", "UMA_TRACE=/tmp/t", "UMA_FABRIC_TTL=1h"})
+	c, err := load(t, []string{"--config", file, "--meridian", "ema_alpha=0.3,eat-warmup-probes=99",
+		"--meridian=watch_signals=\"rpdi\"", "--think-evict", "drop", "--think=on"},
+		[]string{"UMA_EARLY_EXIT=both", "UMA_TRACE=/tmp/t"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := meridian.DefaultConfig()
 	m.MinThinkTokens, m.Markers, m.ThinkBatchMultiplier, m.ITLTargetMs, m.MaxThinkTokens = 8,
 		meridian.Markers{Open: []string{"[THINK]"}, Close: []string{"[/THINK]"}}, 4, 50, 1000
-	m.EntropyEnabled, m.EMAAlpha, m.RPDIForm, m.SoftThinkTokens, m.EATSuffix = false, 0.3, meridian.RPDIIndicator, 99,
-		"a=b"
+	m.EntropyEnabled, m.EMAAlpha, m.RPDIForm, m.EATWarmupProbes, m.WatchSignals = false, 0.3,
+		meridian.RPDIIndicator, 99, meridian.ExitRPDI
 	m.ThinkMode, m.EarlyExit, m.ThinkFloorMs = meridian.ModeOn, meridian.ExitBoth, 250
 	if !reflect.DeepEqual(c.Meridian, m) {
 		t.Errorf("got %+v\nwant %+v", c.Meridian, m)
 	}
-	if c.ThinkEvict != "drop" || c.Fabric != "nixl-synth" || c.FabricTTL != time.Hour ||
+	if c.ThinkEvict != "drop" || c.Fabric != "nixl-synth" ||
 		c.OffloadThresholdBlocks != 9 || c.Trace != "/tmp/t" || c.Parallel != 4 {
 		t.Errorf("%+v", c)
 	}
@@ -334,8 +331,8 @@ func FuzzSize(f *testing.F) {
 // Every field has a flag: nothing can be set that cannot be set from the command line, the environment and the file.
 func TestConfigEveryFieldHasAFlag(t *testing.T) {
 	_, c, _ := NewFlagSet()
-	// Of the fields, Models, Puller, Warnings and layers are no options; Meridian has five flags: --meridian and those
-	// below.
+	// Of the fields, Models, Puller, Warnings, Tuning and layers are no options; Meridian has five flags: --meridian
+	// and those below.
 	n := 0
 	fs, _, _ := NewFlagSet()
 	bound := 0
@@ -350,7 +347,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField() - 5; n-bound != fields || bound != 5 {
+	if fields := reflect.TypeOf(*c).NumField() - 6; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {

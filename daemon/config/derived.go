@@ -62,8 +62,7 @@ func (c *Config) PolicyOptions() []wire.PolicyOption {
 		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
 		return []wire.PolicyOption{target, floor, multiplier, start, background}
 	case "uma":
-		budget, guard := policyOption("tick-budget-ms", c.TickBudgetMs), policyOption("latency-guard-ms", c.GuardMs)
-		return []wire.PolicyOption{budget, guard, start, background}
+		return []wire.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs), start, background}
 	case "meridian_static":
 		return []wire.PolicyOption{multiplier, batch}
 	}
@@ -120,18 +119,6 @@ func (c *Config) ShorterEmbeddings() (sizes []int, all bool, err error) {
 		sizes = append(sizes, n)
 	}
 	return sizes, false, nil
-}
-
-// FabricURL returns --fabric with --fabric-ttl as a parameter.
-func (c *Config) FabricURL() string {
-	if c.FabricTTL == 0 {
-		return c.Fabric
-	}
-	sep := "?"
-	if strings.Contains(c.Fabric, "?") {
-		sep = "&"
-	}
-	return c.Fabric + sep + "ttl=" + c.FabricTTL.String()
 }
 
 // ShutdownShares divides --shutdown-timeout between running requests, writing the cache to durable stores if there are

@@ -13,7 +13,7 @@ import (
 // TestPolicyOptions: info lists the options that the policy in use obeys, with their values, and no others.
 func TestPolicyOptions(t *testing.T) {
 	ofOthers := map[string][]string{
-		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"},
+		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms"},
 		"stock":           {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
 		"meridian_static": {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
 	}

@@ -26,8 +26,6 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		"memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
 		"request names it; false: only --model and the [models.NAME] tables")
-	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step "+
-		"takes longer; 0 = never")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "loaded models take turns on the devices that they share: the model "+
 		"whose answer is due first computes next; false: the operating system divides the processors, and a model "+
 		"beside another can miss its ITL target")
@@ -41,17 +39,8 @@ func (c *Config) Front() bool { return !c.Single }
 // validateFront checks the options of a front.
 func (c *Config) validateFront() error {
 	var errs []error
-	for _, d := range []struct {
-		name string
-		v    time.Duration
-	}{{"idle-unload", c.IdleUnload}, {"step-timeout", c.StepTimeout}} {
-		if d.v < 0 {
-			errs = append(errs, fmt.Errorf("--%s is %v; it must not be negative", d.name, d.v))
-		}
-	}
-	if c.StepTimeout > 0 && c.StepTimeout < time.Second {
-		errs = append(errs, fmt.Errorf("--step-timeout is %v; it must be 1s or more, or 0 for never: a long prompt's "+
-			"step takes hundreds of milliseconds", c.StepTimeout))
+	if c.IdleUnload < 0 {
+		errs = append(errs, fmt.Errorf("--idle-unload is %v; it must not be negative", c.IdleUnload))
 	}
 	if !c.Memory.Auto && c.Memory.Share == 0 && c.Memory.Bytes == 0 {
 		errs = append(errs, fmt.Errorf("--memory is %q; it must be more than 0", c.Memory.String()))

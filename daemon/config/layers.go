@@ -118,6 +118,11 @@ func unknownVariables(options *pflag.FlagSet, env map[string]string) (warnings [
 		if slices.Contains(known, name) {
 			continue
 		}
+		option := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-")
+		if text := goneText(option); text != "" {
+			warnings = append(warnings, fmt.Sprintf("the environment variable %s is ignored: %s", name, text))
+			continue
+		}
 		text := fmt.Sprintf("the environment variable %.80s is unknown and ignored", name)
 		if near := clierr.Nearest(name, known); near != "" {
 			text += "; did you mean " + near + "?"
@@ -172,9 +177,10 @@ func (c *Config) loadFile(path string) error {
 			doc["telemetry_"+key] = v
 		}
 	}
+	c.dropGone("", doc, optionName)
 	for _, key := range slices.Sorted(maps.Keys(doc)) {
 		v := doc[key]
-		name := strings.ReplaceAll(key, "_", "-")
+		name := optionName(key)
 		if table, ok := v.(map[string]any); ok && name == "meridian" {
 			tables = table
 			continue
@@ -211,6 +217,9 @@ func (c *Config) loadFile(path string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// optionName returns the option of a key of the file.
+func optionName(key string) string { return strings.ReplaceAll(key, "_", "-") }
 
 // maxConfigBytes is the maximum size of a configuration file, far above that of all options.
 const maxConfigBytes = 1 << 20

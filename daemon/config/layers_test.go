@@ -181,7 +181,7 @@ func TestPrintedConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Load([]string{"UMA_LOG_LEVEL=warn", "UMA_FABRIC=redis://user:secret@host:1/2",
-		`UMA_MERIDIAN=eat_suffix="a\nb",rpdi_window=99`}); err != nil {
+		`UMA_MERIDIAN=watch_signals="eat",rpdi_window=99`}); err != nil {
 		t.Fatal(err)
 	}
 	first := print(c, sections)
@@ -207,22 +207,61 @@ func TestPrintedConfig(t *testing.T) {
 
 // TestTelemetryTable: the keys of [telemetry] are the options that begin with its name.
 func TestTelemetryTable(t *testing.T) {
-	table := "[telemetry]\nendpoint = \"grpc://collector\"\ninterval = \"5s\"\nsample = 0.25\n"
-	c, err := load(t, []string{"--config", write(t, table), "--telemetry-interval", "7s"}, nil)
-	if err != nil || c.Telemetry != "grpc://collector" || c.TelemetryInterval != 7*time.Second ||
-		c.TelemetrySample != 0.25 {
+	table := "[telemetry]\nendpoint = \"grpc://collector\"\n"
+	c, err := load(t, []string{"--config", write(t, table)}, nil)
+	if err != nil || c.Telemetry != "grpc://collector" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for text, want := range map[string]string{
-		"[telemetry]\nendpoint = \"ftp://h\"":             `--telemetry-endpoint: "ftp://h" must begin with`,
-		"[telemetry]\ncolour = 1":                         `unknown key "telemetry_colour"`,
-		"[telemetry]\ninterval = \"1ms\"":                 "--telemetry-interval is 1ms; it must be 1s…1h",
-		"[telemetry]\nsample = 2":                         "--telemetry-sample is 2; it must be 0…1",
-		"telemetry_sample = 1\n[telemetry]\nsample = 0.5": "are the same option; keep one",
+		"[telemetry]\nendpoint = \"ftp://h\"": `--telemetry-endpoint: "ftp://h" must begin with`,
+		"[telemetry]\ncolour = 1":             `unknown key "telemetry_colour"`,
+		"telemetry_endpoint = \"http://h\"\n[telemetry]\nendpoint = \"http://i\"": "are the same option; " +
+			"keep one",
 	} {
 		if _, err := load(t, []string{"--config", write(t, text)}, nil); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestGone: an option of an earlier version is an error on the command line that says what replaces it, and a warning
+// in the file and the environment, so that old files start.
+func TestGone(t *testing.T) {
+	fs, _, _ := NewFlagSet()
+	for name := range gone {
+		if isMeridianKey(name) || fs.Lookup(name) != nil {
+			t.Errorf("%s is an option", name)
+		}
+	}
+	err := Gone(fs.Parse([]string{"--stall-timeout", "1m"}))
+	if err == nil || err.Error() != "--stall-timeout is no option any more: it is always 2m" {
+		t.Errorf("--stall-timeout: %v", err)
+	}
+	if err := Gone(fs.Parse([]string{"--stale-timeout", "1m"})); err != nil {
+		t.Errorf("--stale-timeout: %v", err)
+	}
+	if _, err := load(t, []string{"--meridian", "soft_cap_top_n=3"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "meridian.soft_cap_top_n is no option any more: it is always 10") {
+		t.Errorf("--meridian: %v", err)
+	}
+	file := write(t, "stall-timeout = \"1m\"\nparallel = 3\n[telemetry]\nsample = 0.5\n[meridian.disagg]\n"+
+		"fabric_ttl = \"1h\"\n[models.a]\nmodel = \"a.gguf\"\nfixed_threads = true\n")
+	c, err := load(t, []string{"--config", file}, []string{"UMA_STEP_TIMEOUT=3s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Parallel != 3 || c.StallTimeout != 2*time.Minute || c.TelemetrySample != 1 {
+		t.Errorf("%+v", c)
+	}
+	warned := strings.Join(c.Warnings, "\n")
+	for _, want := range []string{
+		`key "stall-timeout" is ignored: stall-timeout is no option any more: it is always 2m`,
+		`key "telemetry_sample" is ignored: `, `key "meridian.fabric_ttl" is ignored: `,
+		`key "models.a.fixed_threads" is ignored: `,
+		"UMA_STEP_TIMEOUT is ignored: step-timeout is no option any more"} {
+		if !strings.Contains(warned, want) {
+			t.Errorf("%q is not in\n%s", want, warned)
 		}
 	}
 }

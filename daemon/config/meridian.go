@@ -32,10 +32,8 @@ var meridianFlags = map[string]string{
 	"max_think_tokens":         "think-budget",
 	"early_exit":               "early-exit",
 	"fabric":                   "fabric",
-	"fabric_ttl":               "fabric-ttl",
 	"offload_threshold_blocks": "offload-threshold-blocks",
 	"think_evict":              "think-evict",
-	"kv_block_tokens":          "kv-block-tokens",
 }
 
 // meridianKeys maps keys of [meridian] to the index of their field in meridian.Config.
@@ -50,9 +48,17 @@ var meridianKeys = func() map[string]int {
 	return m
 }()
 
+// isMeridianKey reports whether a file and --meridian may set a field of meridian.Config. The others are constants,
+// which only measurements vary (ParseMeridian).
+func isMeridianKey(key string) bool {
+	_, field := meridianKeys[key]
+	return field && meridianFlags[key] == "" && gone[key] == ""
+}
+
 // allMeridianKeys returns all keys of [meridian], sorted.
 func allMeridianKeys() []string {
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(meridianKeys)), maps.Keys(meridianFlags))
+	keys = slices.DeleteFunc(keys, func(k string) bool { return meridianFlags[k] == "" && !isMeridianKey(k) })
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
@@ -89,6 +95,7 @@ func flattenMeridian(table map[string]any) (map[string]any, error) {
 func (c *Config) loadMeridian(table map[string]any, seen map[string]string) error {
 	flat, err := flattenMeridian(table)
 	errs := []error{err}
+	c.dropGone("meridian.", flat, func(key string) string { return key })
 	source := c.layers.source
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
 		option, set := meridianFlags[key], error(nil)
@@ -167,6 +174,7 @@ func meridianWanted(t reflect.Type, err error) error {
 // meridianFlag is --meridian KEY=VALUE, repeatable or comma-separated.
 type meridianFlag struct {
 	c    *Config
+	all  bool // fields that are no keys too
 	keys []string
 	text []string
 }
@@ -186,6 +194,9 @@ func (m *meridianFlag) Set(text string) error {
 		if toml.Unmarshal([]byte("v = "+value), &doc) != nil {
 			doc = map[string]any{"v": value}
 		}
+		if text := goneText("meridian." + key); text != "" && !m.all {
+			return errors.New(text)
+		}
 		if err := m.c.setMeridian(key, doc["v"]); err != nil {
 			return err
 		}
@@ -195,10 +206,11 @@ func (m *meridianFlag) Set(text string) error {
 	return nil
 }
 
-// ParseMeridian sets keys of cfg from KEY=VALUE pairs, as --meridian does.
+// ParseMeridian sets fields of cfg from KEY=VALUE pairs, as --meridian does, and also those that are constants of the
+// daemon.
 func ParseMeridian(cfg *meridian.Config, pairs string) error {
 	c := Config{Meridian: *cfg}
-	if err := (&meridianFlag{c: &c}).Set(pairs); err != nil {
+	if err := (&meridianFlag{c: &c, all: true}).Set(pairs); err != nil {
 		return err
 	}
 	*cfg = c.Meridian

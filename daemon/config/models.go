@@ -35,12 +35,12 @@ type Model struct {
 // modelOptions are the options that a [models.NAME] table may set: those that its engine is opened with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
-	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "fixed-threads",
+	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch",
 	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
 	"no-repack", "seed", "max-tokens",
-	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-budget", "latency-guard-ms",
-	"max-background", "speculate", "draft-model", "draft-ctx-size", "think", "think-budget", "early-exit",
-	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
+	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-budget",
+	"max-background", "speculate", "draft-model", "think", "think-budget", "early-exit",
+	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 
 // maxModelTables bounds the tables; it is far above the models that one machine serves.
@@ -151,8 +151,9 @@ func (c *Config) loadModel(name string, value any) (Model, error) {
 	}
 	var errs []error
 	seen := map[string]string{}
+	c.dropGone(m.key(""), table, optionName)
 	for _, key := range slices.Sorted(maps.Keys(table)) {
-		option := strings.ReplaceAll(key, "_", "-")
+		option := optionName(key)
 		if first, twice := seen[option]; twice {
 			errs = append(errs, fmt.Errorf("key %q and key %q are the same; keep one", m.key(first), m.key(key)))
 			continue

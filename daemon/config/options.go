@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/sched"
@@ -46,8 +45,6 @@ func (c *Config) sections() []Section {
 	fs.IntVarP(&c.Threads, "threads", "t", 0, "maximum compute threads; 0 = one per fast physical core, within the "+
 		"CPU quota of the cgroup")
 	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
-	fs.BoolVar(&c.FixedThreads, "fixed-threads", false, "always use all compute threads, even while other processes "+
-		"occupy the processors")
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
@@ -81,14 +78,8 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "maximum prompt text of a request in bytes")
 	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of "+
 		"requests; 0 = as many as fit in the context")
-	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "time limit for an HTTP request's header, "+
-		"from its first byte; 0 = none")
-	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "time limit for an HTTP body, a frame or a line, "+
-		"from its first byte; 0 = none")
 	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = "+
 		"never (HTTP: 2m)")
-	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "close connections whose client reads nothing "+
-		"for this long, and cancel their requests; 0 = never")
 	fs.StringVar(&c.WhileLoading, "while-loading", LoadingWait, "requests that arrive while the model loads: wait "+
 		"(up to --max-queue) or refuse (with a retry hint)")
 
@@ -103,8 +94,6 @@ func (c *Config) sections() []Section {
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
 	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma and meridian: maximum "+
 		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
-	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive "+
-		"answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
 		"--parallel")
 	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "speculative decoding without a draft model: draft the "+
@@ -114,8 +103,6 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")
-	fs.IntVar(&c.DraftCtxSize, "draft-ctx-size", defaultDraftCtxSize, "KV cache size of --draft-model in `tokens`, "+
-		"shared by the requests that it drafts for; at most --ctx-size and its training context (-cd)")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
@@ -132,8 +119,6 @@ func (c *Config) sections() []Section {
 		"first token")
 	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system "+
 		"(system prompts)")
-	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells,
-		"`tokens` per block in the KV block accounting")
 	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload "+
 		"(keep them and copy them to the --fabric, or to a quarter of --cache-ram: a preempted request then gives up "+
 		"these cells first; they are restored before it continues) or drop (remove them when cells run low; changes "+
@@ -152,7 +137,6 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
 		"redis://host; for tests nixl-synth, mooncake-synth+URL. Put a URL with a password into UMA_FABRIC, because "+
 		"ps shows the command line")
-	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = the ttl of the URL")
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4,
 		"KV blocks to collect before a write to the fabric")
 
@@ -166,16 +150,11 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
-		"--steps and run --uma-trace")
+		"--steps and run --workload")
 	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
 		"(default: to the log)")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
 		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
-	fs.DurationVar(&c.TelemetryInterval, "telemetry-interval", 10*time.Second,
-		"time between two exports of the metrics")
-	fs.Float64Var(&c.TelemetrySample, "telemetry-sample", 1,
-		"`share` of requests that are traced, 0…1; a request with "+
-			"a traceparent is traced if its client traces it")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
 		"(default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); "+
 		"\"\" = none")
@@ -195,7 +174,7 @@ var llamaNames = map[string]string{
 	"--scheduling-policy": "--policy",
 
 	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
-	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size",
+	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 

@@ -36,7 +36,7 @@ func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 	fmt.Fprint(&b, "\n[meridian]\n")
 	v := reflect.ValueOf(c.Meridian)
 	for _, key := range slices.Sorted(maps.Keys(meridianKeys)) {
-		if meridianFlags[key] == "" {
+		if isMeridianKey(key) {
 			c.writeKey(&b, key, v.Field(meridianKeys[key]).Interface(), "meridian."+key)
 		}
 	}
@@ -69,7 +69,7 @@ func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 	fmt.Fprintf(&b, "\n# ---- Thinking, in detail. These keys must stay below [meridian]. ----\n\n[meridian]\n")
 	v := reflect.ValueOf(c.Meridian)
 	for _, key := range slices.Sorted(maps.Keys(meridianKeys)) {
-		if meridianFlags[key] == "" {
+		if isMeridianKey(key) {
 			fmt.Fprintf(&b, "#%s\n", line(key, v.Field(meridianKeys[key]).Interface()))
 		}
 	}

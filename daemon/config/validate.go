@@ -32,7 +32,6 @@ func (c *Config) Validate() error {
 	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
 		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
-	within("draft-ctx-size", c.DraftCtxSize, minCtxSize, 1<<27)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
@@ -48,12 +47,10 @@ func (c *Config) Validate() error {
 		"needs a row", c.BatchSize, c.Parallel)
 	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
 	within("start-budget", c.StartBudget, 1, 1<<20)
-	bad(c.GuardMs >= 0 && c.GuardMs <= 60_000, "--latency-guard-ms is %g; it must be 0…60000", c.GuardMs)
 	for _, d := range []struct {
 		name string
 		v    time.Duration
-	}{{"header-timeout", c.HeaderTimeout}, {"body-timeout", c.BodyTimeout}, {"idle-timeout", c.IdleTimeout},
-		{"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
+	}{{"idle-timeout", c.IdleTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
 		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
 	}
 	oneOf := func(name, v string, allowed ...string) {
@@ -104,7 +101,6 @@ func (c *Config) Validate() error {
 	if _, _, err := c.ShorterEmbeddings(); err != nil {
 		errs = append(errs, err)
 	}
-	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)
 	if c.Telemetry != "" {
@@ -112,12 +108,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--telemetry-endpoint: %w", err))
 		}
 	}
-	bad(c.TelemetryInterval >= time.Second && c.TelemetryInterval <= time.Hour,
-		"--telemetry-interval is %v; it must be "+
-			"1s…1h", c.TelemetryInterval)
-	bad(c.TelemetrySample >= 0 && c.TelemetrySample <= 1, "--telemetry-sample is %g; it must be 0…1", c.TelemetrySample)
-	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
-	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v; it needs a --fabric", c.FabricTTL)
 	if err := c.CacheDisk.absolute(); err != nil {
 		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/config/configtest"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -157,7 +158,7 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 	fs, cfg, _ := config.NewFlagSet()
 	args = append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--single=false", "--memory",
 		"1000GiB", "--cache-ram", "0"}, args...)
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(configtest.Args(t, cfg, args)); err != nil {
 		t.Fatal(err)
 	}
 	if err := cfg.Load([]string{"UMA_CONFIG="}); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Limits of the memory of partly received HTTP bodies, in bytes. Each connection may send a body as slowly as
-// --body-timeout allows.
+// config.Tuning.BodyTimeout allows.
 const (
 	maxBodies      = 256 << 20 // all users
 	maxOwnerBodies = 64 << 20  // one user or API-key owner

@@ -19,8 +19,8 @@ const (
 	bodyLinger = time.Second // for a client to read its answer while it still sends a refused body
 )
 
-// bounded limits how long a request occupies its connection. It reads the whole body within --body-timeout before it
-// calls next, and ends a response that the client does not read after --stall-timeout. A connection may be closed in
+// bounded limits how long a request occupies its connection. It reads the whole body within Config.BodyTimeout before
+// it calls next, and ends a response that the client does not read after StallTimeout. A connection may be closed in
 // favour of another one (--max-sessions) until its request's body is complete.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		abandon()
 		return nil, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the body is incomplete after %v (--body-timeout): %d bytes have arrived", s.Config.BodyTimeout, len(body))}
+			"the body is incomplete after %v: %d bytes have arrived", s.Config.BodyTimeout, len(body))}
 	case err != nil:
 		abandon()
 		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body is incomplete: %v after %d bytes",

@@ -109,6 +109,11 @@ func imported(s source) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s imports %s: of ours %s may import only %q: %s", s.path, p, r.dir,
 				r.allowed, r.why))
 		}
+		for dir, by := range apart {
+			if ours && inside(p, dir) && !inside(s.dir, dir) && !inside(s.dir, by) {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: only %s does", s.path, p, by))
+			}
+		}
 	}
 	for _, dir := range byItself {
 		if inside(s.dir, dir) && r.dir != s.dir {
@@ -305,6 +310,11 @@ func TestRulesBite(t *testing.T) {
 		"imports kvsnap/snapshot: of ours kvsnap/snapshot/index")
 	try(imported, "sched/x.go", importing(module+"/internal/host/hostmem"), "imports internal/host/hostmem")
 
+	for dir, by := range apart {
+		parent, _, _ := strings.Cut(dir, "/")
+		try(imported, parent+"/x.go", importing(module+"/"+dir), "imports "+dir+": only "+by+" does")
+	}
+
 	// Pure.
 	for _, dir := range pure {
 		file := dir + "/x.go"
@@ -353,7 +363,7 @@ func TestRulesBite(t *testing.T) {
 	for _, dir := range []string{"daemon", "client", "sched", "cmd/uma-serve", "simulate"} {
 		try(tooHeavy, dir+"/x.go", importing("gonum.org/v1/plot"), "only")
 	}
-	try(tooHeavy, "sim/explore/x.go", importing("gonum.org/v1/plot"), "")
+	try(tooHeavy, "cmd/uma-sim/internal/explore/x.go", importing("gonum.org/v1/plot"), "")
 
 	// The binding and the products.
 	try(cgo, "daemon/x.go", "package p\nimport \"C\"\n", "only runtime/llama may")

@@ -152,8 +152,8 @@ var rules = []rule{
 	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
 		"kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"model/tags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
-	{"sim/blis", []string{"internal/invariants", "sim/workload"},
-		"the rules of another simulator, apart from the core, the scheduler and the clock"},
+	{"sim/blis", []string{"internal/invariants", "sched", "sim", "sim/latency", "sim/workload"},
+		"another simulator's rules, step times and clusters, on this one's clock; nothing of the core"},
 	{"bench", []string{"client", "grammar", "grammar/jsonschema", "internal/cli/buildinfo", "internal/host/hostmem",
 		"internal/testutil/daemonproc", "ipc/wire", "kvsnap/snapshot/format", "meridian", "model/gguf/gguffile",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
@@ -212,9 +212,11 @@ var rules = []rule{
 	{"cmd/uma-cli/internal/metricsview", []string{"internal/cli/ui"}, "a view of a document"},
 	{"cmd/uma-cli/internal/portproxy", []string{"ipc/sockdiag", "internal/webguard"},
 		"it forwards; who the daemon is, its caller says"},
-	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
+	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/blis/cluster", "sim/blis/gpu", "sim/latency",
 		"sim/workload", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr"},
 		"it runs where no engine can be built"},
+	{"cmd/uma-sim/internal/explore", []string{"sched", "sim", "sim/blis"},
+		"it compares runs; what runs, its caller says"},
 	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
 		"bench/gpucheck", "bench/real", "bench/replay", "bench/report", "bench/soak", "bench/workload", "daemon",
 		"daemon/config", "ipc/wire", "meridian", "models", "models/heldout", "runtime",
@@ -275,12 +277,18 @@ var withoutHTTP = map[string]string{
 }
 
 // byItself are folders of packages that have little in common: each folder below them has a rule.
-var byItself = []string{"internal", "cmd/uma-cli/internal", "daemon/access", "daemon/shm", "model"}
+var byItself = []string{"internal", "cmd/uma-cli/internal", "cmd/uma-sim/internal",
+	"daemon/access", "daemon/shm", "model"}
+
+// apart are folders that only the named folders, and those below, import.
+var apart = map[string]string{
+	"sim/blis": "cmd/uma-sim", // what is predicted of uma-serve depends on nothing of another simulator
+}
 
 // heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have
 // them.
 var heavy = map[string][]string{
-	"gonum.org/": {"bench", "sim", "cmd/uma-bench", "cmd/uma-sim"},
+	"gonum.org/": {"bench", "sim/latency", "cmd/uma-bench", "cmd/uma-sim"},
 }
 
 // outside are the imports that reach out of the process.

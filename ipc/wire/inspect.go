@@ -231,7 +231,7 @@ type KVDone struct {
 	Text   string `json:"text"`  // a sentence
 }
 
-// CostModel predicts the duration of a step. info reports it, and uma-sim's --cost-model reads it:
+// CostModel predicts the duration of a step. info reports it, and uma-sim's key cost_model reads it:
 //
 //	milliseconds = A + B·prompt tokens + C·rows of answers + D·attended cells + E·cells read
 type CostModel struct {

@@ -6,6 +6,9 @@ import "math/bits"
 // number.
 const DefaultContext = 4096
 
+// DraftContext is the context of a draft model, in tokens, unless its model or its training has a shorter one.
+const DraftContext = 8192
+
 // MinContext is the least context, in tokens, that a model is served with: a chat template alone takes some dozens of
 // tokens, and llama.cpp cuts the batch to a smaller context.
 const MinContext = 64

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Queue holds the requests that wait, in the order in which they will be tried.
+// queue holds the requests that wait, in the order in which they will be tried.
 //
 // BLIS recomputes every priority and sorts the whole queue before each step. None of its policies needs it: constant,
 // slo-based and inverted-slo priority are functions of a request's age alone, all ages grow equally, so each pair of
 // (scheduler, priority policy) is one fixed order of the requests, and a request is put in its place when it joins.
 // TestQueueOrder checks that against BLIS's rule.
-type Queue struct {
-	buf   []*Request // buf[head:head+n] wait; the other places are nil
+type queue struct {
+	buf   []*request // buf[head:head+n] wait; the other places are nil
 	head  int
 	n     int
-	order func(a, b *Request) int // nil = first come, first served: join at the tail, preempted at the head
+	order func(a, b *request) int // nil = first come, first served: join at the tail, preempted at the head
 }
 
 // Schedulers and PriorityPolicies are the names a Config may use, the default first.
@@ -25,16 +25,16 @@ var (
 	PriorityPolicies = []string{"constant", "slo-based", "inverted-slo"}
 )
 
-func order(scheduler, priority string) func(a, b *Request) int {
-	oldest := func(a, b *Request) int {
+func order(scheduler, priority string) func(a, b *request) int {
+	oldest := func(a, b *request) int {
 		return cmp.Or(cmp.Compare(a.Spec.Arrival, b.Spec.Arrival), compareIDs(a, b))
 	}
-	youngest := func(a, b *Request) int {
+	youngest := func(a, b *request) int {
 		return cmp.Or(cmp.Compare(b.Spec.Arrival, a.Spec.Arrival), compareIDs(a, b))
 	}
 	switch scheduler {
 	case "sjf":
-		return func(a, b *Request) int {
+		return func(a, b *request) int {
 			return cmp.Or(cmp.Compare(a.Spec.Input, b.Spec.Input), oldest(a, b))
 		}
 	case "priority-fcfs": // highest priority first
@@ -52,7 +52,7 @@ func order(scheduler, priority string) func(a, b *Request) int {
 }
 
 // compareIDs compares names as strings: request_10 comes before request_2.
-func compareIDs(a, b *Request) int {
+func compareIDs(a, b *request) int {
 	if a.Spec.Name != "" || b.Spec.Name != "" {
 		return cmp.Compare(a.Spec.ID(), b.Spec.ID())
 	}
@@ -77,24 +77,18 @@ func power10(x int64) int64 {
 	return p
 }
 
-// Len is the number of requests that wait.
-func (q *Queue) Len() int { return q.n }
-
-// At is the i-th of them.
-func (q *Queue) At(i int) *Request { return q.buf[q.head+i] }
-
-// First is the one that will be tried first. There must be one.
-func (q *Queue) First() *Request { return q.At(0) }
+// at is the i-th of them.
+func (q *queue) at(i int) *request { return q.buf[q.head+i] }
 
 // room makes free places before the first and behind the last request.
-func (q *Queue) room() {
+func (q *queue) room() {
 	if q.head > 0 && q.head+q.n < len(q.buf) {
 		return
 	}
 	old := q.buf[q.head : q.head+q.n]
 	to := q.buf
 	if 2*(q.n+2) > len(q.buf) {
-		to = make([]*Request, 4*(q.n+4))
+		to = make([]*request, 4*(q.n+4))
 	}
 	head := (len(to) - q.n) / 2
 	copy(to[head:], old)
@@ -103,8 +97,8 @@ func (q *Queue) room() {
 	q.buf, q.head = to, head
 }
 
-// Join adds a request that has just been queued.
-func (q *Queue) Join(r *Request) {
+// join adds a request that has just been queued.
+func (q *queue) join(r *request) {
 	at := q.n
 	if q.order != nil {
 		at = q.place(r)
@@ -112,8 +106,8 @@ func (q *Queue) Join(r *Request) {
 	q.insert(at, r)
 }
 
-// Rejoin adds a preempted request: at the head, unless the scheduler has an order.
-func (q *Queue) Rejoin(r *Request) {
+// rejoin adds a preempted request: at the head, unless the scheduler has an order.
+func (q *queue) rejoin(r *request) {
 	at := 0
 	if q.order != nil {
 		at = q.place(r)
@@ -122,11 +116,11 @@ func (q *Queue) Rejoin(r *Request) {
 }
 
 // place is behind all that come before r or with it.
-func (q *Queue) place(r *Request) int {
+func (q *queue) place(r *request) int {
 	lo, hi := 0, q.n
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if q.order(q.At(mid), r) <= 0 {
+		if q.order(q.at(mid), r) <= 0 {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -136,7 +130,7 @@ func (q *Queue) place(r *Request) int {
 }
 
 // insert moves the shorter side.
-func (q *Queue) insert(at int, r *Request) {
+func (q *queue) insert(at int, r *request) {
 	q.room()
 	if at < q.n/2 || at == 0 {
 		copy(q.buf[q.head-1:], q.buf[q.head:q.head+at])
@@ -148,14 +142,14 @@ func (q *Queue) insert(at int, r *Request) {
 	q.n++
 }
 
-func (q *Queue) popFirst() {
+func (q *queue) popFirst() {
 	q.buf[q.head] = nil
 	q.head++
 	q.n--
 }
 
-// Remove takes out a request, wherever it stands.
-func (q *Queue) Remove(r *Request) {
+// remove takes out a request, wherever it stands.
+func (q *queue) remove(r *request) {
 	i := slices.Index(q.buf[q.head:q.head+q.n], r)
 	if i < 0 {
 		return
@@ -165,10 +159,10 @@ func (q *Queue) Remove(r *Request) {
 	q.buf[q.head+q.n] = nil
 }
 
-// Check returns an error when two neighbours are in the wrong order.
-func (q *Queue) Check() error {
+// check returns an error when two neighbours are in the wrong order.
+func (q *queue) check() error {
 	for i := 1; q.order != nil && i < q.n; i++ {
-		if q.order(q.At(i-1), q.At(i)) > 0 {
+		if q.order(q.at(i-1), q.at(i)) > 0 {
 			return fmt.Errorf("blis: the wait queue is out of order at %d", i)
 		}
 	}

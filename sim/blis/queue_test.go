@@ -9,8 +9,8 @@ import (
 )
 
 // sortAnew is BLIS's rule: every priority anew at the step's time, then a stable sort.
-func sortAnew(scheduler, policy string, now int64, queue []*Request) {
-	priority := func(r *Request) float64 {
+func sortAnew(scheduler, policy string, now int64, queue []*request) {
+	priority := func(r *request) float64 {
 		age := 1e-6 * float64(now-r.Spec.Arrival)
 		switch policy {
 		case "slo-based":
@@ -20,23 +20,23 @@ func sortAnew(scheduler, policy string, now int64, queue []*Request) {
 		}
 		return 0
 	}
-	tie := func(a, b *Request) int {
+	tie := func(a, b *request) int {
 		return cmp.Or(cmp.Compare(a.Spec.Arrival, b.Spec.Arrival), cmp.Compare(a.Spec.ID(), b.Spec.ID()))
 	}
 	switch scheduler {
 	case "sjf":
 		slices.SortStableFunc(queue, func(a,
-			b *Request) int {
+			b *request) int {
 			return cmp.Or(cmp.Compare(a.Spec.Input, b.Spec.Input), tie(a, b))
 		})
 	case "priority-fcfs":
 		slices.SortStableFunc(queue, func(a,
-			b *Request) int {
+			b *request) int {
 			return cmp.Or(cmp.Compare(priority(b), priority(a)), tie(a, b))
 		})
 	case "reverse-priority":
 		slices.SortStableFunc(queue, func(a,
-			b *Request) int {
+			b *request) int {
 			return cmp.Or(cmp.Compare(priority(a), priority(b)), tie(a, b))
 		})
 	}
@@ -48,12 +48,12 @@ func TestQueueOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scheduler := rapid.SampledFrom(Schedulers).Draw(t, "scheduler")
 		policy := rapid.SampledFrom(PriorityPolicies).Draw(t, "policy")
-		q := Queue{order: order(scheduler, policy)}
-		var plain []*Request
+		q := queue{order: order(scheduler, policy)}
+		var plain []*request
 		now := int64(0)
 		for i := range rapid.IntRange(1, 60).Draw(t, "n") {
 			now += rapid.Int64Range(0, 3).Draw(t, "dt")
-			r := &Request{}
+			r := &request{}
 			r.Spec.Index, r.Spec.Input = int64(i), rapid.IntRange(1, 4).Draw(t, "input")
 			r.Spec.Arrival = max(0, now-rapid.Int64Range(0, 3).Draw(t, "delay"))
 			if rapid.IntRange(0, 9).Draw(t, "named") == 0 {
@@ -61,13 +61,13 @@ func TestQueueOrder(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 4).Draw(t, "op") {
 			case 0: // a preempted one comes back
-				q.Rejoin(r)
+				q.rejoin(r)
 				plain = slices.Insert(plain, 0, r)
 			case 1: // the head is admitted
 				if len(plain) > 0 {
 					sortAnew(scheduler, policy, now, plain)
-					if q.First() != plain[0] {
-						t.Fatalf("head is %s, want %s", q.First().Spec.ID(), plain[0].Spec.ID())
+					if q.at(0) != plain[0] {
+						t.Fatalf("head is %s, want %s", q.at(0).Spec.ID(), plain[0].Spec.ID())
 					}
 					q.popFirst()
 					plain = plain[1:]
@@ -75,23 +75,23 @@ func TestQueueOrder(t *testing.T) {
 			case 2: // one times out
 				if len(plain) > 0 {
 					k := rapid.IntRange(0, len(plain)-1).Draw(t, "k")
-					q.Remove(plain[k])
+					q.remove(plain[k])
 					plain = slices.Delete(slices.Clone(plain), k, k+1)
 				}
 			default:
-				q.Join(r)
+				q.join(r)
 				plain = append(plain, r)
 			}
 			sortAnew(scheduler, policy, now, plain)
-			if q.Len() != len(plain) {
-				t.Fatalf("%d wait, want %d", q.Len(), len(plain))
+			if q.n != len(plain) {
+				t.Fatalf("%d wait, want %d", q.n, len(plain))
 			}
 			for k, want := range plain {
-				if got := q.At(k); got != want {
+				if got := q.at(k); got != want {
 					t.Fatalf("%s/%s: place %d is %s, want %s", scheduler, policy, k, got.Spec.ID(), want.Spec.ID())
 				}
 			}
-			if err := q.Check(); err != nil {
+			if err := q.check(); err != nil {
 				t.Fatal(err)
 			}
 		}

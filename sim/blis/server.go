@@ -5,38 +5,70 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis/kv"
 )
 
-// Config bounds a Server. It must have been validated.
-type Config struct {
-	MaxRunning  int // requests that run at once
-	MaxTokens   int // of one step
-	LongPrefill int // most prompt tokens of one request in a step; 0 = no limit
-	MaxModelLen int // tokens of a request; 0 = no limit
-	Scheduler   string
-	Priority    string
-	Cache       kv.Config
+// rules bound a server. They must have been validated.
+type rules struct {
+	maxRunning  int // requests that run at once
+	maxTokens   int // of one step
+	longPrefill int // most prompt tokens of one request in a step; 0 = no limit
+	maxModelLen int // tokens of a request; 0 = no limit
+	scheduler   string
+	priority    string
+	cache       kv.Config
 }
 
-// Server is the scheduling state of one BLIS server: its queue, its batch and its KV cache. It is not safe for
-// concurrent use.
-type Server struct {
-	Queue   Queue
-	Running []*Request // in the order of admission
-	KV      *kv.Cache
+// server is the scheduling state of one BLIS server: its queue, its batch and its KV cache. It is the sim.Batcher of
+// batch formation vllm, and not safe for concurrent use.
+type server struct {
+	queue   queue
+	running []*request // in the order of admission
+	kv      *kv.Cache
+	seqs    []*kv.Seq // by Request.Slot
 
-	// Admitted is called when a request leaves the queue for the batch. Preempted is called when a running request
-	// loses its cache, after it has left Running and before it forgets its Progress and rejoins the queue.
-	Admitted, Preempted func(*Request)
+	admitted, preempted func(*request) // see sim.NewBatcher
 
-	cfg  Config
-	left []Left
+	cfg  rules
+	left []sim.Left
 }
 
-// New makes an idle server.
-func New(cfg Config) *Server {
-	return &Server{cfg: cfg, KV: kv.New(cfg.Cache), Queue: Queue{order: order(cfg.Scheduler, cfg.Priority)}}
+func newServer(cfg rules, admitted, preempted func(*request)) *server {
+	return &server{cfg: cfg, kv: kv.New(cfg.cache), queue: queue{order: order(cfg.scheduler, cfg.priority)},
+		admitted: admitted, preempted: preempted}
+}
+
+// Join adds a request that passed the guards.
+func (s *server) Join(r *request) {
+	s.own(r)
+	s.queue.join(r)
+}
+
+func (s *server) Waiting() int          { return s.queue.n }
+func (s *server) Waiter(i int) *request { return s.queue.at(i) }
+func (s *server) Running() []*request   { return s.running }
+func (s *server) Used() int             { return s.kv.Used() }
+func (s *server) Transfer() int64       { return s.kv.TakeTransfer() }
+
+// Stats are the cache's counters.
+func (s *server) Stats() (stats sim.CacheStats, hitRate, thrashRate float64) {
+	return s.kv.Stats(), s.kv.HitRate(), s.kv.ThrashRate()
+}
+
+// Check verifies the order of the queue, and INV-4 by a walk over all blocks.
+func (s *server) Check() error {
+	if err := s.kv.Check(s.seqs); err != nil {
+		return err
+	}
+	return s.queue.check()
+}
+
+// Stepped writes the running requests' full blocks through to a host tier that mirrors them.
+func (s *server) Stepped() {
+	for _, r := range s.running {
+		s.kv.MirrorBlocks(s.seq(r))
+	}
 }
 
 // Form grants the running requests their next chunk or token, then admits requests from the queue while the token
@@ -44,28 +76,29 @@ func New(cfg Config) *Server {
 //
 // What it optimises: throughput with a bounded number of tokens a step. What it gives up: a long prompt still fills
 // every step up to the budget, and the request that was admitted last pays for a full cache.
-func (s *Server) Form() {
-	for _, r := range s.Running {
+func (s *server) Form(now int64) {
+	s.kv.SetClock(now)
+	for _, r := range s.running {
 		r.NewTokens = 0
 	}
-	if budget, preempted := s.grant(s.cfg.MaxTokens); !preempted {
+	if budget, preempted := s.grant(s.cfg.maxTokens); !preempted {
 		s.admit(budget)
 	}
 }
 
 // grant serves the running requests, in order of admission, and returns what is left of the budget. The length is read
 // anew each time: a preemption takes requests from the tail.
-func (s *Server) grant(budget int) (left int, preempted bool) {
-	limit := s.cfg.MaxModelLen
-	for i := 0; i < len(s.Running) && budget > 0; i++ {
-		r := s.Running[i]
+func (s *server) grant(budget int) (left int, preempted bool) {
+	limit := s.cfg.maxModelLen
+	for i := 0; i < len(s.running) && budget > 0; i++ {
+		r := s.running[i]
 		n := r.Spec.Input
 		k := 1
 		if r.Progress < n {
 			k = s.chunk(n-r.Progress, r.Progress, budget)
 		} else if r.Spec.Output == 0 || limit > 0 && r.Progress+1 > limit-1 {
 			continue
-		} else if r.Seq.Room(s.cfg.Cache.BlockTokens) {
+		} else if s.seq(r).Room(s.cfg.cache.BlockTokens) {
 			r.NewTokens, budget = 1, budget-1
 			r.Computed++
 			continue
@@ -86,12 +119,12 @@ func (s *Server) grant(budget int) (left int, preempted bool) {
 }
 
 // admit takes requests from the head of the queue; the first that does not fit stops it.
-func (s *Server) admit(budget int) {
-	for len(s.Running) < s.cfg.MaxRunning && s.Queue.Len() > 0 && budget > 0 {
-		r := s.Queue.First()
+func (s *server) admit(budget int) {
+	for len(s.running) < s.cfg.maxRunning && s.queue.n > 0 && budget > 0 {
+		r := s.queue.at(0)
 		n := r.Spec.Input
-		cached := s.KV.Lookup(&r.Seq.ID, n)
-		start := len(cached) * s.cfg.Cache.BlockTokens
+		cached := s.kv.Lookup(&s.seq(r).ID, n)
+		start := len(cached) * s.cfg.cache.BlockTokens
 		if r.Moved() {
 			if !s.place(r, start, cached) {
 				return
@@ -99,26 +132,26 @@ func (s *Server) admit(budget int) {
 			budget--
 		} else {
 			k := s.chunk(n-start, start, budget)
-			if !s.KV.Allocate(&r.Seq, n, r.Prefilling(), start, start+k, cached) {
+			if !s.kv.Allocate(s.seq(r), n, r.Prefilling(), start, start+k, cached) {
 				return
 			}
 			r.NewTokens, r.Computed = k, start+k
 			budget -= k
 		}
-		s.Queue.popFirst()
-		s.Running = append(s.Running, r)
-		s.Admitted(r)
+		s.queue.popFirst()
+		s.running = append(s.running, r)
+		s.admitted(r)
 	}
 }
 
 // place makes room for a request whose prompt came computed; it decodes at once. The first start tokens are cached.
-func (s *Server) place(r *Request, start int, cached []int32) bool {
+func (s *server) place(r *request, start int, cached []int32) bool {
 	n := r.Spec.Input
-	if !s.KV.Allocate(&r.Seq, n, true, start, n, cached) {
+	if !s.kv.Allocate(s.seq(r), n, true, start, n, cached) {
 		return false
 	}
-	if !s.KV.Allocate(&r.Seq, n, false, n, n+1, nil) {
-		s.KV.Release(&r.Seq)
+	if !s.kv.Allocate(s.seq(r), n, false, n, n+1, nil) {
+		s.kv.Release(s.seq(r))
 		return false
 	}
 	r.Progress, r.Computed, r.NewTokens = n, n+1, 1
@@ -126,13 +159,13 @@ func (s *Server) place(r *Request, start int, cached []int32) bool {
 }
 
 // chunk returns the number of prompt tokens that a step takes, of the left ones from position from on.
-func (s *Server) chunk(left, from, budget int) int {
+func (s *server) chunk(left, from, budget int) int {
 	k := left
-	if t := s.cfg.LongPrefill; t > 0 && k > t {
+	if t := s.cfg.longPrefill; t > 0 && k > t {
 		k = t
 	}
 	k = min(k, budget)
-	if limit := s.cfg.MaxModelLen; limit > 0 {
+	if limit := s.cfg.maxModelLen; limit > 0 {
 		k = min(k, max(limit-1-from, 0))
 	}
 	return k
@@ -140,15 +173,15 @@ func (s *Server) chunk(left, from, budget int) int {
 
 // makeRoom allocates the next k tokens of a running request, preempting from the batch's tail until they fit. It fails
 // when the request had to preempt itself.
-func (s *Server) makeRoom(r *Request, k int) (ok, evicted bool) {
-	for !s.KV.Allocate(&r.Seq, r.Spec.Input, r.Prefilling(), r.Progress, r.Progress+k, nil) {
-		last := len(s.Running) - 1
+func (s *server) makeRoom(r *request, k int) (ok, evicted bool) {
+	for !s.kv.Allocate(s.seq(r), r.Spec.Input, r.Prefilling(), r.Progress, r.Progress+k, nil) {
+		last := len(s.running) - 1
 		if last < 0 {
 			return false, evicted
 		}
-		v := s.Running[last]
-		s.Running[last] = nil
-		s.Running = s.Running[:last]
+		v := s.running[last]
+		s.running[last] = nil
+		s.running = s.running[:last]
 		evicted = true
 		s.preempt(v)
 		if v == r {
@@ -159,34 +192,26 @@ func (s *Server) makeRoom(r *Request, k int) (ok, evicted bool) {
 }
 
 // preempt puts a request back into the queue with nothing computed. It keeps the hashes of its blocks findable.
-func (s *Server) preempt(v *Request) {
-	s.Preempted(v)
-	v.forget()
-	s.KV.Preempt(&v.Seq, v.Spec.Input)
-	s.Queue.Rejoin(v)
-}
-
-// Left is a request that left the batch in Finish and owns nothing any more.
-type Left struct {
-	*Request
-	Capped   bool // MaxModelLen ended it
-	Handed   bool // another server continues it
-	Unplaced bool // there was no block for its last token
+func (s *server) preempt(v *request) {
+	s.preempted(v)
+	forget(v)
+	s.kv.Preempt(s.seq(v), v.Spec.Input)
+	s.queue.rejoin(v)
 }
 
 // Finish takes the requests that are done out of the batch, in its order. handOver is asked about each request whose
 // prompt has just been computed and which is not done; true takes the request away. The result is valid until the next
 // call.
-func (s *Server) Finish(handOver func(*Request) bool) []Left {
-	limit := s.cfg.MaxModelLen
+func (s *server) Finish(handOver func(*request) bool) []sim.Left {
+	limit := s.cfg.maxModelLen
 	s.left = s.left[:0]
-	keep := s.Running[:0]
-	for _, r := range s.Running {
-		l := Left{Request: r}
+	keep := s.running[:0]
+	for _, r := range s.running {
+		l := sim.Left{Request: r}
 		switch n := r.Spec.Input; {
-		case r.done():
+		case done(r):
 			l.Unplaced = r.Spec.Output > 0 && r.Progress < n+r.Spec.Output &&
-				!s.KV.Allocate(&r.Seq, n, false, r.Progress, r.Progress+1, nil)
+				!s.kv.Allocate(s.seq(r), n, false, r.Progress, r.Progress+1, nil)
 		case limit > 0 && r.Progress >= limit-1:
 			l.Capped = true
 		case handOver != nil && r.Progress == n && handOver(r):
@@ -195,29 +220,29 @@ func (s *Server) Finish(handOver func(*Request) bool) []Left {
 			keep = append(keep, r)
 			continue
 		}
-		s.KV.Release(&r.Seq)
+		s.kv.Release(s.seq(r))
 		s.left = append(s.left, l)
 	}
-	clear(s.Running[len(keep):])
-	s.Running = keep
+	clear(s.running[len(keep):])
+	s.running = keep
 	return s.left
 }
 
 // Remove takes a request out, wherever it is.
-func (s *Server) Remove(r *Request) {
-	s.KV.Release(&r.Seq)
-	if i := slices.Index(s.Running, r); i >= 0 {
-		s.Running = slices.Delete(s.Running, i, i+1)
+func (s *server) Remove(r *request) {
+	s.kv.Release(s.seq(r))
+	if i := slices.Index(s.running, r); i >= 0 {
+		s.running = slices.Delete(s.running, i, i+1)
 	} else {
-		s.Queue.Remove(r)
+		s.queue.remove(r)
 	}
 }
 
 // checkGranted verifies INV-12: a running request that decodes has got a token, unless the budget or the length limit
 // stopped it.
-func (s *Server) checkGranted(budget int) {
-	for _, r := range s.Running {
-		capped := s.cfg.MaxModelLen > 0 && r.Progress+1 > s.cfg.MaxModelLen-1
+func (s *server) checkGranted(budget int) {
+	for _, r := range s.running {
+		capped := s.cfg.maxModelLen > 0 && r.Progress+1 > s.cfg.maxModelLen-1
 		if !r.Prefilling() && r.NewTokens == 0 && budget > 0 && !capped && r.Spec.Output > 0 {
 			panic(fmt.Sprintf("blis: INV-12: %s decodes, got no token, and %d tokens of the budget are left",
 				r.Spec.ID(), budget))

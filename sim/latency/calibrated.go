@@ -21,11 +21,11 @@ type Calibrated struct {
 // NewCalibrated checks the coefficients: a, b, c, d and e of sched.Cost in microseconds, finite, ≥ 0, not all zero.
 // Without e it is 0.
 func NewCalibrated(alphas []float64, us []float64) (*Calibrated, error) {
-	a, err := alpha(alphas)
+	a, err := NewAlpha(alphas)
 	if err != nil {
 		return nil, err
 	}
-	if err := coefficients("cost model", us, costTerms-1); err != nil {
+	if err := CheckCoefficients("cost model", us, costTerms-1); err != nil {
 		return nil, err
 	}
 	var c [costTerms]float64
@@ -104,7 +104,7 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 		}
 		return &Fitted{Us: []float64{st.A * 1000, st.B * 1000, st.C * 1000, st.D * 1000, st.E * 1000}, Noise: st.Noise,
 				State: &st},
-			coefficients("cost model", []float64{st.A, st.B, st.C, st.D, st.E, st.Noise}, costTerms+1)
+			CheckCoefficients("cost model", []float64{st.A, st.B, st.C, st.D, st.E, st.Noise}, costTerms+1)
 	}
 	var m struct {
 		A, B, C, D *float64
@@ -136,7 +136,8 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 	if err := errors.Join(m.Curve.Check(), m.Spread.Check()); err != nil {
 		return nil, err
 	}
-	return out, coefficients("cost model", append(append([]float64{m.Noise}, out.Us...), out.Between...), costTerms+1)
+	all := append(append([]float64{m.Noise}, out.Us...), out.Between...)
+	return out, CheckCoefficients("cost model", all, costTerms+1)
 }
 
 // MarshalJSON writes the form that ParseCostModel reads.

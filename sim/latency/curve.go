@@ -94,7 +94,7 @@ func (c *Curve) Check() error {
 	for _, f := range c.factors() {
 		all = append(all, *f)
 	}
-	return coefficients("cost model: curve", all, 2+terms)
+	return CheckCoefficients("cost model: curve", all, 2+terms)
 }
 
 // fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less.

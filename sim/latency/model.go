@@ -54,7 +54,8 @@ func (a Alpha) Enqueue(n int) int64 { return Ticks(a[0] + float64(a[1]*float64(n
 func (a Alpha) Token() int64        { return Ticks(a[2]) }
 func (a Alpha) Finish() int64       { return 0 }
 
-func coefficients(name string, c []float64, least int) error {
+// CheckCoefficients returns an error, which begins with name, unless c has at least so many finite numbers ≥ 0.
+func CheckCoefficients(name string, c []float64, least int) error {
 	if len(c) < least {
 		return fmt.Errorf("%s: %d coefficients, at least %d are needed", name, len(c), least)
 	}
@@ -66,8 +67,9 @@ func coefficients(name string, c []float64, least int) error {
 	return nil
 }
 
-func alpha(c []float64) (Alpha, error) {
-	if err := coefficients("alpha_coeffs", c, 3); err != nil {
+// NewAlpha checks the three coefficients: finite, ≥ 0.
+func NewAlpha(c []float64) (Alpha, error) {
+	if err := CheckCoefficients("alpha_coeffs", c, 3); err != nil {
 		return Alpha{}, err
 	}
 	return Alpha(c[:3]), nil
@@ -81,11 +83,11 @@ type Blackbox struct {
 
 // NewBlackbox checks the coefficients: at least three each, finite, ≥ 0.
 func NewBlackbox(alphas, betas []float64) (*Blackbox, error) {
-	a, err := alpha(alphas)
+	a, err := NewAlpha(alphas)
 	if err != nil {
 		return nil, err
 	}
-	if err := coefficients("beta_coeffs", betas, 3); err != nil {
+	if err := CheckCoefficients("beta_coeffs", betas, 3); err != nil {
 		return nil, err
 	}
 	return &Blackbox{a, [3]float64(betas[:3])}, nil

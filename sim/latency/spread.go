@@ -37,7 +37,7 @@ func (s Spread) At(us, u float64) float64 {
 // Check says what is wrong with s, if anything.
 func (s Spread) Check() error {
 	for i, p := range s {
-		if err := coefficients("cost model: spread", append([]float64{p.FromUs}, p.Ratios...), 3); err != nil {
+		if err := CheckCoefficients("cost model: spread", append([]float64{p.FromUs}, p.Ratios...), 3); err != nil {
 			return err
 		}
 		if i == 0 && p.FromUs != 0 || i > 0 && p.FromUs <= s[i-1].FromUs {

@@ -12,14 +12,16 @@ var builtins map[string]any
 func init() {
 	builtins = map[string]any{}
 	for name, call := range map[string]func(s *state, a *callArgs) any{
-		"range": rangeOf, "namespace": newNamespace, "dict": newDict, "cycler": newCycler, "joiner": joiner,
+		"range": rangeOf, "namespace": newNamespace, "dict": newDict, "joiner": joiner,
 		"raise_exception": raise, "strftime_now": strftimeNow,
-		"lipsum": func(s *state, _ *callArgs) any {
-			s.fail("lipsum is not supported: it makes random text")
-			return nil
-		},
 	} {
 		builtins[name] = &function{name, call}
+	}
+	for _, name := range []string{"cycler", "lipsum"} {
+		builtins[name] = &function{name, func(s *state, _ *callArgs) any {
+			s.fail("%s is not supported", name)
+			return nil
+		}}
 	}
 }
 
@@ -83,14 +85,6 @@ func newDict(s *state, a *callArgs) any {
 		put(name, a.values[i])
 	}
 	return d
-}
-
-func newCycler(s *state, a *callArgs) any {
-	if a.positional(s, "cycler", 1, max(1, len(a.list))); len(a.list) == 0 {
-		s.fail("cycler wants at least one value")
-	}
-	s.charge(frameBytes + len(a.list)*itemBytes)
-	return &cycler{items: Tuple(a.list)}
 }
 
 func raise(s *state, a *callArgs) any {

@@ -90,21 +90,6 @@ func isUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Othe
 func isLower(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r) }
 func cased(r rune) bool   { return isUpper(r) || isLower(r) || unicode.IsTitle(r) }
 
-func casefold(t string) string {
-	if isASCII(t) {
-		return strings.ToLower(t)
-	}
-	return strings.Map(func(r rune) rune {
-		switch { // Cherokee folds to its capitals, which cases.Fold has the other way round
-		case r >= 0xab70 && r <= 0xabbf:
-			return r - 0xab70 + 0x13a0
-		case r >= 0x13f8 && r <= 0x13fd:
-			return r - 8
-		}
-		return r
-	}, cases.Fold().String(t))
-}
-
 // titleRune is a character at the beginning of a word.
 func titleRune(r rune) string {
 	if c := unicode.ToTitle(r); c != r || r < utf8.RuneSelf || !isLower(r) {
@@ -142,23 +127,6 @@ func capitalize(t string) string {
 	return b.String()
 }
 
-func swapcase(t string) string {
-	var b strings.Builder
-	for i, r := range t {
-		switch {
-		case isUpper(r):
-			lowerAt(&b, t, i, r)
-		case isLower(r):
-			b.WriteString(upper(string(r)))
-		case r == utf8.RuneError:
-			lowerAt(&b, t, i, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
 // oneCase is islower and isupper: some character has the case, none another.
 func oneCase(t string, has, hasNot func(r rune) bool) bool {
 	some := false
@@ -167,26 +135,6 @@ func oneCase(t string, has, hasNot func(r rune) bool) bool {
 			return false
 		}
 		some = some || has(r)
-	}
-	return some
-}
-
-func isTitleText(t string) bool {
-	some, inWord := false, false
-	for _, r := range t {
-		switch {
-		case isUpper(r) || unicode.IsTitle(r):
-			if inWord {
-				return false
-			}
-			some = true
-		case isLower(r):
-			if !inWord {
-				return false
-			}
-			some = true
-		}
-		inWord = cased(r)
 	}
 	return some
 }

@@ -121,7 +121,7 @@ func equal(s *state, a, b any) bool {
 			}
 		}
 		return true
-	case *namespace, *loop, *macro, *cycler, *function, *generator:
+	case *namespace, *loop, *macro, *function, *generator:
 		return a == b
 	}
 	return false

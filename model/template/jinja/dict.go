@@ -107,7 +107,7 @@ func hashOf(s *state, v any) (any, bool) {
 		b := buffer{s: s}
 		ok := b.hash(v)
 		return tupleHash(b.String()), ok
-	case *rangeValue, *namespace, *loop, *macro, *cycler, *function, *generator:
+	case *rangeValue, *namespace, *loop, *macro, *function, *generator:
 		return v, true
 	}
 	return nil, false

@@ -2,8 +2,6 @@ package jinja
 
 import (
 	"math"
-	"math/big"
-	"strings"
 )
 
 func abs(s *state, v any, a *callArgs) any {
@@ -102,7 +100,7 @@ func round(s *state, v any, a *callArgs) any {
 	default:
 		s.fail("round: the method is common, ceil or floor")
 	}
-	scale := s.power(big.NewInt(10), big.NewInt(places))
+	scale := s.power(10, places)
 	scaled := s.arithmetic("*", v, scale)
 	if f, ok := scaled.(float64); ok {
 		scaled = truncate(s, to(f))
@@ -122,35 +120,4 @@ func sum(s *state, v any, a *callArgs) any {
 	}
 	each(s, v, func(x any) { total = s.binary("+", total, get(x)) })
 	return total
-}
-
-func fileSize(s *state, v any, a *callArgs) any {
-	p := a.bind(s, "filesizeformat", 0, "binary")
-	t, isText := text(v)
-	f, ok := number(v)
-	if isText {
-		f, ok = s.parseFloat(t)
-	}
-	if !ok {
-		s.fail("filesizeformat wants a number, not a %s", typeName(v))
-	}
-	base, suffix := 1000.0, "B"
-	prefixes := strings.Fields("k M G T P E Z Y")
-	if given(p[0]) {
-		base, suffix, prefixes[0] = 1024, "iB", "K"
-	}
-	one := spec{fill: " ", precision: 1, kind: 'f'}
-	switch {
-	case f == 1:
-		return "1 Byte"
-	case f < base:
-		return str(s, truncate(s, f)) + " Bytes"
-	}
-	unit := base
-	for i, prefix := range prefixes {
-		if unit *= base; f < unit || i == len(prefixes)-1 {
-			return one.float(s, base*f/unit) + " " + prefix + suffix
-		}
-	}
-	return nil
 }

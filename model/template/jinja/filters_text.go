@@ -1,30 +1,13 @@
 package jinja
 
 import (
-	"html"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
-
-func centerFilter(s *state, v any, a *callArgs) any {
-	p := a.bind(s, "center", 0, "width")
-	width := int64(80)
-	if p[0] != unset {
-		width = count(s, "center", p[0])
-	}
-	t, same := soft(s, v)
-	return same(justified(s, t, width, " ", centered))
-}
 
 func escapeFilter(s *state, v any, a *callArgs) any {
 	a.positional(s, "escape", 0, 0)
 	return escape(s, v)
-}
-
-func forceEscape(s *state, v any, a *callArgs) any {
-	a.bind(s, "forceescape", 0)
-	return escape(s, str(s, v))
 }
 
 func safe(s *state, v any, a *callArgs) any {
@@ -36,23 +19,6 @@ func stringFilter(s *state, v any, a *callArgs) any {
 	a.positional(s, "string", 0, 0)
 	t, same := soft(s, v)
 	return same(t)
-}
-
-func formatFilter(s *state, v any, a *callArgs) any {
-	t, same := soft(s, v)
-	_, escaped := v.(markup)
-	var values any = Tuple(a.list)
-	if a.names != nil {
-		if len(a.list) > 0 {
-			s.fail("format takes positional or named arguments, not both")
-		}
-		d := NewDict()
-		for i, name := range a.names {
-			d.set(name, a.values[i])
-		}
-		values = d
-	}
-	return same(percent(s, t, values, escaped))
 }
 
 func replaceFilter(s *state, v any, a *callArgs) any {
@@ -103,41 +69,6 @@ func indent(s *state, v any, a *callArgs) any {
 	return same(b.String())
 }
 
-func truncateFilter(s *state, v any, a *callArgs) any {
-	p := a.bind(s, "truncate", 0, "length", "killwords", "end", "leeway")
-	most, leeway, end := int64(255), int64(5), "..."
-	if p[0] != unset {
-		most = count(s, "truncate", p[0])
-	}
-	if p[2] != unset {
-		end = wants(s, "truncate", p[2])
-	}
-	if !isNone(p[3]) {
-		leeway = count(s, "truncate", p[3])
-	}
-	s.charge(len(end))
-	room := most - int64(utf8.RuneCountInString(end))
-	if room < 0 || leeway < 0 {
-		s.fail("truncate: the length is less than that of %q, or the leeway is negative", end)
-	}
-	if int64(mustLength(s, v)) <= most+leeway {
-		return v
-	}
-	t, same := soft(s, wants(s, "truncate", v))
-	if _, ok := v.(markup); ok {
-		_, same = soft(s, v)
-	}
-	s.scan(2 * len(t))
-	cut := t[:offset(t, int(min(room, int64(len(t)))))]
-	if !given(p[1]) {
-		if i := strings.LastIndexByte(cut, ' '); i >= 0 {
-			cut = cut[:i]
-		}
-	}
-	s.charge(len(cut) + len(end))
-	return same(cut + end)
-}
-
 func trimFilter(s *state, v any, a *callArgs) any {
 	p := a.bind(s, "trim", 0, "chars")
 	t, same := soft(s, v)
@@ -166,117 +97,4 @@ func titleFilter(t string) string {
 		t, begins = t[i:], !begins
 	}
 	return b.String()
-}
-
-func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || isNumeric(r) }
-
-func wordCount(s *state, v any, a *callArgs) any {
-	a.bind(s, "wordcount", 0)
-	t := str(s, v)
-	s.scan(64 * len(t))
-	n, inWord := int64(0), false
-	for _, r := range t {
-		is := isWord(r)
-		if is && !inWord {
-			n++
-		}
-		inWord = is
-	}
-	return n
-}
-
-// striptags removes comments and tags, reduces runs of blanks to one, and resolves entities.
-func striptags(s *state, t string) string {
-	s.charge(4 * len(t))
-	s.scan(16 * len(t))
-	for _, mark := range [][2]string{{"<!--", "-->"}, {"<", ">"}} {
-		var b strings.Builder
-		for {
-			start := strings.Index(t, mark[0])
-			if start < 0 {
-				break
-			}
-			end := strings.Index(t[start:], mark[1])
-			if end < 0 {
-				break
-			}
-			b.WriteString(t[:start])
-			t = t[start+end+len(mark[1]):]
-		}
-		t = b.String() + t
-	}
-	return html.UnescapeString(strings.Join(splitBlanks(s, t, -1, false), " "))
-}
-
-func urlEncode(s *state, v any, a *callArgs) any {
-	a.bind(s, "urlencode", 0)
-	if _, ok := text(v); ok || !iterable(v) {
-		return quoteURL(s, str(s, v), false)
-	}
-	if d, ok := v.(*Dict); ok {
-		v = dictView{d, "items"}
-	}
-	b := buffer{s: s}
-	each(s, v, func(x any) {
-		pair := items(s, x)
-		if len(pair) != 2 {
-			s.fail("urlencode wants pairs")
-		}
-		if b.Len() > 0 {
-			b.put("&")
-		}
-		b.put(quoteURL(s, str(s, pair[0]), true), "=", quoteURL(s, str(s, pair[1]), true))
-	})
-	return b.String()
-}
-
-// quoteURL is urllib's quote; in a query, slashes are quoted too and blanks are "+".
-func quoteURL(s *state, t string, query bool) string {
-	b := buffer{s: s}
-	done := 0
-	s.scan(8 * len(t))
-	for i := range len(t) {
-		c := t[i]
-		switch {
-		case decimal(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~", c) >= 0 || c == '/' && !query:
-			continue
-		case c == ' ' && query:
-			b.put(t[done:i], "+")
-		default:
-			const hex = "0123456789ABCDEF"
-			b.put(t[done:i], "%", hex[c>>4:c>>4+1], hex[c&15:c&15+1])
-		}
-		done = i + 1
-	}
-	b.put(t[done:])
-	return b.String()
-}
-
-func xmlAttr(s *state, v any, a *callArgs) any {
-	p := a.bind(s, "xmlattr", 0, "autospace")
-	d, ok := v.(*Dict)
-	if !ok {
-		s.fail("xmlattr wants a dict, not a %s", typeName(v))
-	}
-	b := buffer{s: s}
-	for i, k := range d.keys {
-		if _, undefined := d.vals[i].(Undefined); undefined || d.vals[i] == nil {
-			continue
-		}
-		name := wants(s, "xmlattr", k)
-		if strings.ContainsAny(name, " \t\n\r\f\v/>=") {
-			s.fail("xmlattr: %q is no attribute's name", name)
-		}
-		if b.Len() > 0 || p[0] == unset || truth(p[0]) {
-			b.put(" ")
-		}
-		b.put(string(escape(s, name)), `="`, string(escape(s, d.vals[i])), `"`)
-	}
-	return s.marked(b.String())
-}
-
-// urlize is defined and fails: a prompt is not HTML.
-func urlize(s *state, _ any, _ *callArgs) any {
-	s.fail("urlize is not supported: a prompt is not HTML")
-	return nil
 }

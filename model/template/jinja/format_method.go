@@ -5,28 +5,24 @@ import (
 	"strings"
 )
 
-// formatMethod is str.format: {}, {0}, {name.attr[key]}, {!r} and {:spec}, in which fields may stand too.
+// formatMethod is str.format: {}, {0}, {name.attr[key]} and {!r}, without specifications ({:>8}).
 func formatMethod(s *state, self string, a *callArgs, escaped bool) string {
 	s.charge(len(a.names) * entryBytes)
 	f := &formatter{s: s, args: a, named: a.byName(), escaped: escaped}
-	return f.format(self, 2)
+	return f.format(self)
 }
 
 type formatter struct {
 	s       *state
 	args    *callArgs
 	named   map[string]int
-	lookup  *Dict // format_map's, instead of named arguments
 	next    int
 	manual  bool
 	escaped bool // for markup: values are escaped
 }
 
-func (f *formatter) format(text string, depth int) string {
+func (f *formatter) format(text string) string {
 	s := f.s
-	if depth < 0 {
-		s.fail("format: fields are nested too deep")
-	}
 	b := buffer{s: s}
 	for rest := text; ; {
 		i := strings.IndexAny(rest, "{}")
@@ -62,13 +58,13 @@ func (f *formatter) format(text string, depth int) string {
 			s.fail("format: a single { in the text")
 		}
 		s.step()
-		b.put(f.field(rest[i+1:end-1], depth))
+		b.put(f.field(rest[i+1 : end-1]))
 		rest = rest[end:]
 	}
 }
 
 // field returns the text of the replacement field t, the part between braces.
-func (f *formatter) field(t string, depth int) string {
+func (f *formatter) field(t string) string {
 	s := f.s
 	end := 0
 	for end < len(t) && t[end] != '!' && t[end] != ':' {
@@ -91,24 +87,22 @@ func (f *formatter) field(t string, depth int) string {
 		case 's':
 			v = str(s, v)
 		case 'a':
-			v = ascii(s, v)
+			s.fail("format: the conversion !a is not supported")
 		default:
 			s.fail("format: unknown conversion !%c", rest[1])
 		}
 		rest = rest[2:]
 	}
-	layout := f.format(strings.TrimPrefix(rest, ":"), depth-1)
+	if rest != "" && rest != ":" {
+		s.fail("format: the specification {%s} is not supported", rest)
+	}
 	if m, ok := v.(markup); ok && f.escaped {
-		if layout != "" {
-			s.fail("format: markup takes no specification")
-		}
 		return string(m)
 	}
-	text := formatted(s, v, layout)
 	if f.escaped {
-		return string(escape(s, text))
+		return string(escape(s, v))
 	}
-	return text
+	return str(s, v)
 }
 
 func (f *formatter) value(name string) any {
@@ -134,10 +128,6 @@ func (f *formatter) value(name string) any {
 	if n, err := strconv.Atoi(first); err == nil && n >= 0 {
 		if n < len(f.args.list) {
 			v = f.args.list[n]
-		}
-	} else if f.lookup != nil {
-		if x, ok := f.lookup.Get(first); ok {
-			v = x
 		}
 	} else if i, ok := f.named[first]; ok {
 		v = f.args.values[i]

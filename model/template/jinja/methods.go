@@ -2,12 +2,10 @@ package jinja
 
 import (
 	"html"
-	"math"
 	"math/big"
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // method implements v.name(…).
@@ -19,14 +17,22 @@ var (
 	dictMutators = []string{"clear", "pop", "popitem", "setdefault", "update"}
 )
 
+// leftOut and leftOutOfNumbers are Python's attributes of strings and numbers that no chat template uses: an error
+// when they are reached, not an undefined value.
+var leftOut = strings.Fields(`casefold center encode expandtabs format_map isidentifier isprintable istitle ljust
+	maketrans rjust striptags swapcase translate zfill`)
+
+var leftOutOfNumbers = strings.Fields(`as_integer_ratio bit_count bit_length conjugate denominator imag is_integer
+	numerator real`)
+
 // dictNames are the attributes of dicts: m.items is the method even where m has a key "items".
 var dictNames = map[string]bool{}
 
 func dunder(name string) bool { return strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") }
 
 var (
-	dictMethods, listMethods, tupleMethods, rangeMethods, viewMethods, intMethods, floatMethods,
-	cyclerMethods map[string]method
+	dictMethods, listMethods, tupleMethods, rangeMethods map[string]method
+
 	strMethods map[string]func(s *state, t string, a *callArgs) any
 )
 
@@ -47,14 +53,6 @@ func methodOf(v any, name string) method {
 		return tupleMethods[name]
 	case *rangeValue:
 		return rangeMethods[name]
-	case dictView:
-		return viewMethods[name]
-	case bool, int64, *big.Int:
-		return intMethods[name]
-	case float64:
-		return floatMethods[name]
-	case *cycler:
-		return cyclerMethods[name]
 	}
 	return nil
 }
@@ -90,15 +88,6 @@ func (s *state) member(of any, name string) (any, bool) {
 		case "list":
 			return v.list, true
 		}
-	case *cycler:
-		switch name {
-		case "current":
-			return v.items[v.at], true
-		case "items":
-			return v.items, true
-		case "pos":
-			return int64(v.at), true
-		}
 	case *rangeValue:
 		switch name {
 		case "start":
@@ -108,22 +97,6 @@ func (s *state) member(of any, name string) (any, bool) {
 		case "step":
 			return v.step, true
 		}
-	case bool, int64, *big.Int:
-		switch name {
-		case "real", "numerator":
-			return s.sign(false, v), true
-		case "imag":
-			return int64(0), true
-		case "denominator":
-			return int64(1), true
-		}
-	case float64:
-		switch name {
-		case "real":
-			return v, true
-		case "imag":
-			return 0.0, true
-		}
 	case self:
 		if b := s.template.blocks[name]; b != nil && !b.scoped {
 			return &function{name, func(s *state, _ *callArgs) any {
@@ -132,6 +105,14 @@ func (s *state) member(of any, name string) (any, bool) {
 				s.leave()
 				return s.marked(text)
 			}}, true
+		}
+	case string, markup:
+		if slices.Contains(leftOut, name) {
+			s.fail("%s of strings is not supported", name)
+		}
+	case bool, int64, *big.Int, float64:
+		if slices.Contains(leftOutOfNumbers, name) {
+			s.fail("%s of numbers is not supported", name)
 		}
 	case *Dict:
 		if slices.Contains(dictMutators, name) {
@@ -156,8 +137,8 @@ var escapedResult = map[string]bool{}
 
 func init() {
 	for _, name := range strings.Fields(
-		`capitalize title lower upper replace ljust rjust lstrip rstrip center strip translate expandtabs
-		swapcase zfill casefold removeprefix removesuffix partition rpartition split rsplit splitlines join`) {
+		`capitalize title lower upper replace lstrip rstrip strip
+		removeprefix removesuffix partition rpartition split rsplit splitlines join`) {
 		escapedResult[name] = true
 	}
 }
@@ -165,21 +146,14 @@ func init() {
 // markupMethod is a method of markup: what is put into the text is escaped first, and the result is markup.
 func markupMethod(v markup, name string) method {
 	switch name {
-	case "striptags":
-		return func(s *state, _ any, _ *callArgs) any { return striptags(s, string(v)) }
 	case "unescape":
 		return func(s *state, _ any, _ *callArgs) any {
 			s.charge(2 * len(v))
 			s.scan(8 * len(v))
 			return html.UnescapeString(string(v))
 		}
-	case "format", "format_map":
-		return func(s *state, _ any, a *callArgs) any {
-			if name == "format_map" {
-				return markup(formatMap(s, string(v), a, true))
-			}
-			return markup(formatMethod(s, string(v), a, true))
-		}
+	case "format":
+		return func(s *state, _ any, a *callArgs) any { return markup(formatMethod(s, string(v), a, true)) }
 	}
 	m := strMethods[name]
 	if m == nil || !escapedResult[name] {
@@ -189,10 +163,9 @@ func markupMethod(v markup, name string) method {
 		return func(s *state, _ any, a *callArgs) any { return m(s, string(v), a) }
 	}
 	return func(s *state, _ any, a *callArgs) any {
-		at := map[string]int{"replace": 1, "ljust": 1, "rjust": 1, "center": 1}
-		if i := at[name]; i > 0 && i < len(a.list) {
+		if name == "replace" && len(a.list) > 1 {
 			a = &callArgs{slices.Clone(a.list), a.names, a.values}
-			a.list[i] = string(escape(s, a.list[i]))
+			a.list[1] = string(escape(s, a.list[1]))
 		}
 		if name == "join" && len(a.list) == 1 {
 			list := items(s, a.list[0])
@@ -231,16 +204,6 @@ func wants(s *state, fn string, v any) string {
 	return t
 }
 
-func formatMap(s *state, t string, a *callArgs, escaped bool) string {
-	v := a.positional(s, "format_map", 1, 1)
-	d, ok := v[0].(*Dict)
-	if !ok {
-		s.fail("format_map takes a dict, not a %s", typeName(v[0]))
-	}
-	f := &formatter{s: s, args: noArgs, lookup: d, escaped: escaped}
-	return f.format(t, 2)
-}
-
 func init() { // filled here because format refers back to str and attr
 	rightmost := func(t, sub string) int { return strings.LastIndex(t, sub) }
 	partition := func(name string, cut func(t, sep string) int, whole func(t string) any) func(s *state, t string,
@@ -263,25 +226,20 @@ func init() { // filled here because format refers back to str and attr
 		"strip": strip("strip", true, true), "lstrip": strip("lstrip", true, false),
 		"rstrip":     strip("rstrip", false, true),
 		"startswith": affix("startswith", strings.HasPrefix), "endswith": affix("endswith", strings.HasSuffix),
-		"upper":        recasing("upper", upper),
-		"lower":        recasing("lower", lower),
-		"casefold":     recasing("casefold", casefold),
-		"title":        recasing("title", title),
-		"capitalize":   recasing("capitalize", capitalize),
-		"swapcase":     recasing("swapcase", swapcase),
-		"isdigit":      predicate("isdigit", every(isDigit)),
-		"isnumeric":    predicate("isnumeric", every(isNumeric)),
-		"isdecimal":    predicate("isdecimal", every(unicode.IsDigit)),
-		"isalpha":      predicate("isalpha", every(unicode.IsLetter)),
-		"isalnum":      predicate("isalnum", every(func(r rune) bool { return unicode.IsLetter(r) || isNumeric(r) })),
-		"isspace":      predicate("isspace", every(isSpace)),
-		"isascii":      predicate("isascii", isASCII),
-		"isprintable":  predicate("isprintable", func(t string) bool { return t == "" || every(unicode.IsPrint)(t) }),
-		"isupper":      predicate("isupper", func(t string) bool { return oneCase(t, isUpper, isLower) }),
-		"islower":      predicate("islower", func(t string) bool { return oneCase(t, isLower, isUpper) }),
-		"istitle":      predicate("istitle", isTitleText),
-		"isidentifier": predicate("isidentifier", isIdentifier),
-		"split":        split("split", false), "rsplit": split("rsplit", true),
+		"upper":      recasing("upper", upper),
+		"lower":      recasing("lower", lower),
+		"title":      recasing("title", title),
+		"capitalize": recasing("capitalize", capitalize),
+		"isdigit":    predicate("isdigit", every(isDigit)),
+		"isnumeric":  predicate("isnumeric", every(isNumeric)),
+		"isdecimal":  predicate("isdecimal", every(unicode.IsDigit)),
+		"isalpha":    predicate("isalpha", every(unicode.IsLetter)),
+		"isalnum":    predicate("isalnum", every(func(r rune) bool { return unicode.IsLetter(r) || isNumeric(r) })),
+		"isspace":    predicate("isspace", every(isSpace)),
+		"isascii":    predicate("isascii", isASCII),
+		"isupper":    predicate("isupper", func(t string) bool { return oneCase(t, isUpper, isLower) }),
+		"islower":    predicate("islower", func(t string) bool { return oneCase(t, isLower, isUpper) }),
+		"split":      split("split", false), "rsplit": split("rsplit", true),
 		"splitlines": func(s *state, t string, a *callArgs) any {
 			v := a.bind(s, "splitlines", 0, "keepends")
 			lines := splitLines(s, t, v[0] != unset && truth(v[0]))
@@ -299,9 +257,8 @@ func init() { // filled here because format refers back to str and attr
 			}
 			return replaced(s, t, wants(s, "replace", v[0]), wants(s, "replace", v[1]), most)
 		},
-		"format":     func(s *state, t string, a *callArgs) any { return formatMethod(s, t, a, false) },
-		"format_map": func(s *state, t string, a *callArgs) any { return formatMap(s, t, a, false) },
-		"find":       finding("find", strings.Index, false), "rfind": finding("rfind", rightmost, false),
+		"format": func(s *state, t string, a *callArgs) any { return formatMethod(s, t, a, false) },
+		"find":   finding("find", strings.Index, false), "rfind": finding("rfind", rightmost, false),
 		"index": finding("index", strings.Index, true), "rindex": finding("rindex", rightmost, true),
 		"count": func(s *state, t string, a *callArgs) any {
 			v := a.positional(s, "count", 1, 3)
@@ -323,34 +280,6 @@ func init() { // filled here because format refers back to str and attr
 		"rpartition": partition("rpartition", strings.LastIndex, func(t string) any { return Tuple{"", "", t} }),
 		"join": func(s *state, t string, a *callArgs) any {
 			return joined(s, t, a.positional(s, "join", 1, 1)[0], false)
-		},
-		"zfill": func(s *state, t string, a *callArgs) any {
-			w := count(s, "zfill", a.positional(s, "zfill", 1, 1)[0])
-			s.charge(2 * len(t))
-			zeros := s.repeat("0", int(min(w, 1<<40))-utf8.RuneCountInString(t))
-			if t != "" && (t[0] == '+' || t[0] == '-') {
-				return t[:1] + zeros + t[1:]
-			}
-			return zeros + t
-		},
-		"ljust":  justify("ljust", func(_, _ int) int { return 0 }),
-		"rjust":  justify("rjust", func(_, n int) int { return n }),
-		"center": justify("center", centered),
-		"expandtabs": func(s *state, t string, a *callArgs) any {
-			v := a.bind(s, "expandtabs", 0, "tabsize")
-			size := int64(8)
-			if v[0] != unset {
-				size = count(s, "expandtabs", v[0])
-			}
-			return expandTabs(s, t, size)
-		},
-		"translate": func(s *state, t string, a *callArgs) any {
-			return translated(s, t, a.positional(s, "translate", 1, 1)[0])
-		},
-		"maketrans": func(s *state, _ string, a *callArgs) any { return makeTrans(s, a) },
-		"encode": func(s *state, _ string, _ *callArgs) any {
-			s.fail("encode: bytes are not supported")
-			return nil
 		},
 	}
 	counting := func(s *state, v any, a *callArgs) any {
@@ -428,42 +357,5 @@ func init() { // filled here because format refers back to str and attr
 	}
 	for _, name := range dictMutators {
 		dictNames[name] = true
-	}
-	viewMethods = map[string]method{"isdisjoint": func(s *state, v any, a *callArgs) any {
-		disjoint := true
-		each(s, a.positional(s, "isdisjoint", 1, 1)[0], func(x any) { disjoint = disjoint && !contains(s, v, x) })
-		return disjoint
-	}}
-	intMethods = map[string]method{
-		"bit_length": func(_ *state, v any, _ *callArgs) any { return int64(bigOf(v).BitLen()) },
-		"bit_count": func(s *state, v any, _ *callArgs) any {
-			n := new(big.Int).Abs(bigOf(v))
-			s.scan(8 * n.BitLen())
-			return int64(strings.Count(n.Text(2), "1"))
-		},
-		"conjugate":        func(s *state, v any, _ *callArgs) any { return s.sign(false, v) },
-		"as_integer_ratio": func(s *state, v any, _ *callArgs) any { return Tuple{s.sign(false, v), int64(1)} },
-	}
-	floatMethods = map[string]method{
-		"is_integer": func(_ *state, v any, _ *callArgs) any {
-			return v.(float64) == math.Trunc(v.(float64)) && !math.IsInf(v.(float64), 0)
-		},
-		"conjugate": func(_ *state, v any, _ *callArgs) any { return v },
-		"as_integer_ratio": func(s *state, v any, _ *callArgs) any {
-			r := new(big.Rat)
-			if r.SetFloat64(v.(float64)) == nil {
-				s.fail("%s is no ratio of integers", formatFloat(v.(float64)))
-			}
-			return Tuple{normal(r.Num()), normal(r.Denom())}
-		},
-	}
-	cyclerMethods = map[string]method{
-		"next": func(_ *state, v any, _ *callArgs) any {
-			c := v.(*cycler)
-			x := c.items[c.at]
-			c.at = (c.at + 1) % len(c.items)
-			return x
-		},
-		"reset": func(_ *state, v any, _ *callArgs) any { v.(*cycler).at = 0; return nil },
 	}
 }

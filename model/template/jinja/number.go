@@ -11,9 +11,6 @@ import (
 // maxDigits is the limit on decimal digits of an integer that is read or printed; Python's own limit.
 const maxDigits = 4300
 
-// maxBits bounds what is computed with.
-const maxBits = 1 << 17
-
 // normal is n as an int64 where it fits.
 func normal(n *big.Int) any {
 	if n.IsInt64() {
@@ -118,7 +115,21 @@ func (s *state) arithmetic(op string, a, b any) any {
 		if v, ok := smallMath(op, a, b); ok {
 			return v
 		}
-		return s.bigMath(op, bigOf(a), bigOf(b))
+		i, ok1 := integer(a)
+		j, ok2 := integer(b)
+		switch {
+		case ok2 && j == 0 && op != "**" && strings.Contains("//%", op):
+			s.fail("%v", errZero)
+		case ok1 && ok2 && op == "**":
+			return s.power(i, j)
+		case ok1 && ok2 && op == "/":
+			return float64(i) / float64(j)
+		case ok1 && ok2 && j == -1 && op == "%":
+			return int64(0)
+		case ok1 && ok2 && j == -1 && op == "//" && i != math.MinInt64:
+			return -i
+		}
+		s.fail("arithmetic beyond 64 bits is not supported")
 	}
 	v, err := floatMath(op, float(s, a), float(s, b))
 	if err != nil {
@@ -166,78 +177,26 @@ func smallMath(op string, a, b any) (any, bool) {
 	return nil, false
 }
 
-func (s *state) bigMath(op string, a, b *big.Int) any {
-	words := len(a.Bits()) + len(b.Bits())
-	z := new(big.Int)
-	s.scan(8 * 64)
-	switch op {
-	case "+":
-		s.charge(8 * words)
-		z.Add(a, b)
-	case "-":
-		s.charge(8 * words)
-		z.Sub(a, b)
-	case "*":
-		s.charge(8 * words)
-		s.scan(8 * len(a.Bits()) * len(b.Bits()))
-		z.Mul(a, b)
-	case "/":
-		if b.Sign() == 0 {
-			s.fail("%v", errZero)
-		}
-		if a.Sign() == 0 {
-			return math.Copysign(0, float64(b.Sign()))
-		}
-		s.charge(16 * words)
-		s.scan(16 * words * words)
-		f, _ := new(big.Rat).SetFrac(a, b).Float64()
-		if math.IsInf(f, 0) {
-			s.fail("the result of / is too large for a float")
-		}
-		return f
-	case "//", "%":
-		if b.Sign() == 0 {
-			s.fail("%v", errZero)
-		}
-		s.charge(16 * words)
-		s.scan(16 * words * words)
-		m := new(big.Int)
-		z.QuoRem(a, b, m)
-		if m.Sign() != 0 && (m.Sign() < 0) != (b.Sign() < 0) {
-			z.Sub(z, big.NewInt(1))
-			m.Add(m, b)
-		}
-		if op == "%" {
-			z = m
-		}
-	default:
-		return s.power(a, b)
-	}
-	if z.BitLen() > maxBits {
-		s.limit("bits of an integer", maxBits)
-	}
-	return normal(z)
-}
-
-func (s *state) power(a, b *big.Int) any {
-	switch {
-	case b.Sign() < 0:
-		v, err := floatMath("**", float(s, a), float(s, b))
+// power is a ** b.
+func (s *state) power(a, b int64) any {
+	if b < 0 {
+		v, err := floatMath("**", float64(a), float64(b))
 		if err != nil {
 			s.fail("%v", err)
 		}
 		return v
-	case a.BitLen() <= 1 && a.Sign() >= 0 && b.Sign() > 0: // 0 or 1
-		return normal(a)
-	case a.IsInt64() && a.Int64() == -1:
-		return 1 - 2*int64(b.Bit(0))
-	case !b.IsInt64() || b.Int64() > maxBits || int64(a.BitLen()-1)*b.Int64() > maxBits:
-		s.limit("bits of an integer", maxBits)
 	}
-	bits := a.BitLen() * int(b.Int64()) / 64
-	s.charge(32 * bits)
-	s.scan(16 * bits * bits)
-	return normal(new(big.Int).Exp(a, b, nil))
+	v := any(int64(1))
+	for n := any(a); b > 0; b >>= 1 {
+		s.step()
+		if b&1 == 1 {
+			v = s.arithmetic("*", v, n)
+		}
+		if b > 1 {
+			n = s.arithmetic("*", n, n)
+		}
+	}
+	return v
 }
 
 func floatMath(op string, x, y float64) (any, error) {
@@ -298,10 +257,13 @@ func (s *state) sign(neg bool, v any) any {
 		}
 		return v
 	case bool, int64, *big.Int:
-		if neg {
-			return s.arithmetic("-", int64(0), v)
+		if n, ok := v.(*big.Int); ok {
+			if neg {
+				return normal(new(big.Int).Neg(n))
+			}
+			return n
 		}
-		return s.arithmetic("+", int64(0), v)
+		return s.arithmetic(map[bool]string{true: "-", false: "+"}[neg], int64(0), v)
 	case Undefined:
 		s.fail("%s", v.message())
 	}
@@ -386,42 +348,17 @@ func (s *state) roundTo(v any, places int64) any {
 		if places >= 0 {
 			return s.sign(false, v)
 		}
-		if places < -maxDigits {
-			return int64(0)
-		}
-		unit := s.power(big.NewInt(10), big.NewInt(-places))
-		n, u := bigOf(v), bigOf(unit)
-		s.charge(32 * (len(n.Bits()) + len(u.Bits())))
-		s.scan(16 * len(n.Bits()) * len(u.Bits()))
-		m := new(big.Int)
-		q, _ := new(big.Int).DivMod(n, u, m) // Euclidean: 0 <= m < u
-		if c := m.Lsh(m, 1).Cmp(u); c > 0 || c == 0 && q.Bit(0) == 1 {
-			q.Add(q, big.NewInt(1))
-		}
-		return normal(q.Mul(q, u))
+		s.fail("round: a precision below 0 is not supported")
 	}
 	f := v.(float64)
 	switch {
 	case math.IsNaN(f) || math.IsInf(f, 0) || places > 350:
 		return f
-	case places < -310:
-		return math.Copysign(0, f)
-	case places >= 0:
-		r, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(places), 64), 64)
-		return r
+	case places < 0:
+		s.fail("round: a precision below 0 is not supported")
 	}
-	r, _ := new(big.Float).SetFloat64(f).Rat(nil)
-	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(-places), nil)
-	r.Quo(r, new(big.Rat).SetInt(unit))
-	q, m := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
-	if c := m.Lsh(m, 1).Cmp(r.Denom()); c > 0 || c == 0 && q.Bit(0) == 1 {
-		q.Add(q, big.NewInt(1))
-	}
-	x, _ := new(big.Rat).SetInt(q.Mul(q, unit)).Float64()
-	if x == 0 {
-		return math.Copysign(0, f)
-	}
-	return x
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(places), 64), 64)
+	return r
 }
 
 // truncate is the integer part of a float.

@@ -57,11 +57,8 @@ func (s *state) extend(t, more string) string {
 }
 
 func (s *state) binary(op string, a, b any) any {
-	if t, ok := text(a); ok && op == "%" {
-		if m, ok := a.(markup); ok {
-			return markup(percent(s, string(m), b, true))
-		}
-		return percent(s, t, b, false)
+	if _, ok := text(a); ok && op == "%" {
+		s.fail("the formats of %% are not supported: join the parts with ~, or use .format()")
 	}
 	for _, v := range [2]any{a, b} {
 		if u, ok := v.(Undefined); ok {

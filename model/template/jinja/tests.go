@@ -108,7 +108,7 @@ func init() {
 // identical is Python's "is", as far as it makes sense for values that are never modified.
 func identical(a, b any) bool {
 	switch a := a.(type) {
-	case nil, bool, int64, string, *Dict, *namespace, *loop, *macro, *function, *generator, *cycler, *big.Int:
+	case nil, bool, int64, string, *Dict, *namespace, *loop, *macro, *function, *generator, *big.Int:
 		return a == b
 	case float64:
 		f, ok := b.(float64)

@@ -130,13 +130,3 @@ func every(f func(rune) bool) func(string) bool {
 		return t != "" && !strings.ContainsFunc(t, func(r rune) bool { return !f(r) })
 	}
 }
-
-func isIdentifier(t string) bool {
-	for i, r := range t {
-		if r != '_' && !unicode.IsLetter(r) && !unicode.Is(unicode.Nl, r) &&
-			(i == 0 || !unicode.IsDigit(r) && !unicode.In(r, unicode.Mn, unicode.Mc, unicode.Pc)) {
-			return false
-		}
-	}
-	return t != ""
-}

@@ -44,12 +44,6 @@ type function struct {
 	call func(s *state, a *callArgs) any
 }
 
-// cycler is the object that cycler(…) returns. joiner(…) returns a function.
-type cycler struct {
-	items Tuple
-	at    int
-}
-
 // dictView is the result of keys(), values() and items(): not a list, and printed as a view.
 type dictView struct {
 	of   *Dict
@@ -175,8 +169,6 @@ func typeName(v any) string {
 		return "loop"
 	case *macro:
 		return "macro"
-	case *cycler:
-		return "cycler"
 	case Undefined:
 		return "undefined value"
 	}

@@ -3,6 +3,7 @@ package kv
 import (
 	"fmt"
 
+	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -53,19 +54,6 @@ type Config struct {
 	ReloadTicks int64
 }
 
-// Stats are counters since the start.
-type Stats struct {
-	Hits, Misses int64 // device blocks reused, device blocks filled
-
-	HostMisses int64 // failed allocations that the host tier could not help
-	Reloads    int64 // blocks brought back
-	Offloads   int64 // Offload: blocks moved out
-	Thrashes   int64 // Offload: blocks brought back within ThrashTicks
-	Stores     int64 // Mirror: blocks written
-	Evictions  int64 // Mirror: blocks thrown out
-	HostUsed   int64 // blocks on the host now, as BLIS counts them
-}
-
 // Cache is the device tier, with an optional host tier behind it.
 //
 // Invariant (INV-4): used + free == Config.Blocks, and a block is in the free list exactly when no request owns it.
@@ -76,7 +64,7 @@ type Cache struct {
 	tail   int32
 	free   int // in the list and never used
 	index  index
-	stats  Stats
+	stats  sim.CacheStats
 
 	now     int64 // time of the last step's start, microseconds
 	pending int64 // transfer time not yet charged to a step, microseconds
@@ -93,6 +81,7 @@ func New(cfg Config) *Cache {
 	case Offload:
 		c.host.init()
 	case Mirror:
+		c.stats.Mirror = true
 		c.mirror.init(cfg.HostBlocks)
 	}
 	return c
@@ -102,7 +91,7 @@ func New(cfg Config) *Cache {
 func (c *Cache) Used() int { return c.cfg.Blocks - c.free }
 
 // Stats returns the counters.
-func (c *Cache) Stats() Stats { return c.stats }
+func (c *Cache) Stats() sim.CacheStats { return c.stats }
 
 // SetClock tells the cache the time of the step that begins, in microseconds.
 func (c *Cache) SetClock(now int64) { c.now = now }

@@ -1,4 +1,4 @@
-package latency
+package gpu
 
 import (
 	"encoding/json"

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 // Target has the latency targets of a plan, in milliseconds; 0 = none.
@@ -32,7 +33,7 @@ type Candidate struct {
 
 // Plan simulates the grid and returns every candidate, the best first: those that meet the target with a stable
 // server, by the least memory, then the shortest time to first token; then the others by how far they miss it.
-func Plan(base sim.Config, grid Grid, t Target, run func(sim.Config) (*sim.Report, error), done func()) ([]Candidate,
+func Plan(base blis.Config, grid Grid, t Target, run func(blis.Config) (*sim.Report, error), done func()) ([]Candidate,
 	error) {
 	var jobs []Job
 	var out []Candidate

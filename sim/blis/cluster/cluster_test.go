@@ -10,20 +10,20 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-func server() sim.Config {
-	cfg := sim.DefaultConfig()
+func server() blis.Config {
+	cfg := blis.DefaultConfig()
 	cfg.Beta, cfg.Alpha = []float64{1000, 10, 5}, []float64{100, 1, 100}
 	cfg.KVBlocks = 1000
 	return cfg
 }
 
 // uma is a server with the daemon's batching.
-func uma(policy string) sim.Config {
-	cfg := sim.DefaultConfig()
+func uma(policy string) blis.Config {
+	cfg := blis.DefaultConfig()
 	cfg.BatchFormation, cfg.Policy, cfg.LatencyModel, cfg.NoOverlap = "uma", policy, "calibrated", true
 	cfg.CostModel = []float64{1000, 250, 500, 0} // whole microseconds for any number of tokens
 	cfg.KVBlocks, cfg.MaxRunning, cfg.MaxScheduledTokens = 1000, 16, 512
@@ -50,12 +50,12 @@ func TestOneInstanceIsTheSimulator(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := server()
-	alone, err := sim.Run(cfg, load(t, 40, 500))
+	alone, err := blis.Run(cfg, load(t, 40, 500))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := json.Marshal(one.Metrics.Numbers(&cfg))
-	b, _ := json.Marshal(alone.Metrics.Numbers(&cfg))
+	a, _ := json.Marshal(one.Metrics.Numbers(&cfg.Config))
+	b, _ := json.Marshal(alone.Metrics.Numbers(&cfg.Config))
 	if string(a) != string(b) {
 		t.Errorf("cluster %s\nalone   %s", a, b)
 	}
@@ -216,7 +216,7 @@ func TestDisaggregationHelpsAnswers(t *testing.T) {
 	if invariants.Enabled { // a hundred times slower
 		requests = 500
 	}
-	for _, server := range []sim.Config{server(), uma("stock")} {
+	for _, server := range []blis.Config{server(), uma("stock")} {
 		p99 := map[int]float64{}
 		if server.BatchFormation == "uma" {
 			server.CostModel = []float64{1000, 10, 5, 0}

@@ -1,4 +1,4 @@
-package sim_test
+package blis_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -48,11 +49,11 @@ func TestGoldenWorkloads(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := sim.DefaultConfig()
+			cfg := blis.DefaultConfig()
 			cfg.Beta, cfg.Alpha = []float64{1000, 10, 5}, []float64{100, 1, 100}
 			// as BLIS's multi-instance driver, which the command line uses
 			cfg.StrictHorizon, cfg.DeferBatch = true, true
-			rep, err := sim.Run(cfg, workload.NewList(rows))
+			rep, err := blis.Run(cfg, workload.NewList(rows))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +78,7 @@ func TestGoldenWorkloads(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			replayed, err := sim.Run(cfg, workload.NewList(again))
+			replayed, err := blis.Run(cfg, workload.NewList(again))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package sim_test
+package blis_test
 
 import (
 	"archive/tar"
@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -65,8 +65,8 @@ func goldenDir(t testing.TB) string {
 	return dir
 }
 
-func config(t testing.TB, data []byte, dir string) sim.Config {
-	cfg, unknown, err := sim.ReadConfig(data, dir)
+func config(t testing.TB, data []byte, dir string) blis.Config {
+	cfg, unknown, err := blis.ReadConfig(data, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,9 +158,9 @@ func TestGoldenFuzz(t *testing.T) {
 	}
 }
 
-func compareRun(t *testing.T, cfg sim.Config, rows []workload.Request, want []byte) {
+func compareRun(t *testing.T, cfg blis.Config, rows []workload.Request, want []byte) {
 	t.Helper()
-	rep, err := sim.Run(cfg, workload.NewList(rows))
+	rep, err := blis.Run(cfg, workload.NewList(rows))
 	if err != nil {
 		t.Fatal(err)
 	}

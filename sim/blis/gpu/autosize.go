@@ -1,4 +1,4 @@
-package latency
+package gpu
 
 import (
 	"fmt"
@@ -13,16 +13,16 @@ func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int
 	case "", "silu", "swiglu", "geglu":
 	default:
 		return 0, fmt.Errorf("KV size: hidden_act %q: only silu, swiglu and geglu models can be sized; give "+
-			"--total-kv-blocks", s.Activation)
+			"total_kv_blocks", s.Activation)
 	}
 	if g.MemoryGiB <= 0 {
-		return 0, fmt.Errorf("KV size: the GPU's MemoryGiB is not known; give --total-kv-blocks")
+		return 0, fmt.Errorf("KV size: the GPU's MemoryGiB is not known; give total_kv_blocks")
 	}
 	if !(utilisation > 0 && utilisation <= 1) {
 		return 0, fmt.Errorf("gpu_memory_utilization = %v: must be in (0, 1]", utilisation)
 	}
 	if s.Vocab <= 0 {
-		return 0, fmt.Errorf("KV size: the model config lacks vocab_size; give --total-kv-blocks")
+		return 0, fmt.Errorf("KV size: the model config lacks vocab_size; give total_kv_blocks")
 	}
 	const gib = 1 << 30
 	L, D, H, K, V := float64(s.Layers), float64(s.Hidden), float64(s.Heads), float64(s.KVHeads), float64(s.Vocab)
@@ -45,7 +45,7 @@ func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int
 	block := math.Trunc(L * 2 * (D / H) * K * s.Bytes / float64(tp) * float64(blockTokens))
 	if block < 1 {
 		return 0, fmt.Errorf("KV size: the model config's heads make a block of %d tokens less than a byte; give "+
-			"--total-kv-blocks", blockTokens)
+			"total_kv_blocks", blockTokens)
 	}
 	if room < block {
 		return 0, fmt.Errorf("KV size: %.1f GiB of weights do not leave room for one block on %d × %.0f GiB",

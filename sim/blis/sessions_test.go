@@ -1,10 +1,11 @@
-package sim_test
+package blis_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -33,7 +34,7 @@ clients:
 	}
 	cfg := linear()
 	g := spec.New()
-	rep, err := sim.Run(cfg, g)
+	rep, err := blis.Run(cfg, g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestClosedLoop(t *testing.T) {
 	}
 	cfg := linear()
 	cfg.RecordSteps = true
-	rep, err := sim.Run(cfg, spec.New())
+	rep, err := blis.Run(cfg, spec.New())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -25,7 +26,7 @@ var Routings = []string{"round-robin", "least-loaded", "prefix-affinity"}
 
 // Config is a cluster of equal servers.
 type Config struct {
-	Server    sim.Config
+	Server    blis.Config
 	Instances int
 	Routing   string
 
@@ -52,7 +53,7 @@ type Report struct {
 
 // Numbers is the aggregate as JSON-ready values.
 func (r *Report) Numbers(cfg *Config) map[string]any {
-	n := r.Metrics.Numbers(&cfg.Server)
+	n := r.Metrics.Numbers(&cfg.Server.Config)
 	n["instances"], n["routing"], n["injected_requests"] = cfg.Instances, cfg.Routing, r.Injected
 	if cfg.PrefillInstances > 0 {
 		n["prefill_instances"], n["kv_transfers"] = cfg.PrefillInstances, r.Moved
@@ -140,6 +141,7 @@ func newRun(cfg Config, src workload.Source) (*run, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
+	server := cfg.Server.Server()
 	model, err := cfg.Server.Latency()
 	if err != nil {
 		return nil, err
@@ -163,7 +165,7 @@ func newRun(cfg Config, src workload.Source) (*run, error) {
 		if r.back.n > 0 && i < r.back.first {
 			sink.Prefilled = r.prefilled
 		}
-		e, err := sim.NewEngine(cfg.Server, model, r.rep.Metrics, sink)
+		e, err := sim.NewEngine(server, model, r.rep.Metrics, sink)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package latency
+package gpu
 
 import (
 	"bytes"
@@ -69,6 +69,6 @@ func FindFit(model, gpu string, tp int, vllm string) (Fit, error) {
 		models = append(models, f.Model)
 	}
 	slices.Sort(models)
-	return Fit{}, fmt.Errorf("no published coefficients for model %q; give --alpha-coeffs and --beta-coeffs, or one "+
+	return Fit{}, fmt.Errorf("no published coefficients for model %q; give alpha_coeffs and beta_coeffs, or one "+
 		"of: %s", model, strings.Join(slices.Compact(models), ", "))
 }

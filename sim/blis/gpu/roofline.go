@@ -1,8 +1,10 @@
-package latency
+package gpu
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
 // RooflineOptions are the terms that BLIS's documentation names and its code lacks. All off: its numbers.
@@ -14,7 +16,7 @@ type RooflineOptions struct {
 
 // Roofline charges a step the larger of its arithmetic and its memory traffic.
 type Roofline struct {
-	Alpha
+	latency.Alpha
 	RooflineOptions
 	s    Shape
 	g    GPU
@@ -25,7 +27,7 @@ type Roofline struct {
 
 // NewRoofline checks the pieces. tp is the number of GPUs that share the model.
 func NewRoofline(alphas []float64, s Shape, g GPU, tp int, o RooflineOptions) (*Roofline, error) {
-	a, err := alpha(alphas)
+	a, err := latency.NewAlpha(alphas)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +53,13 @@ func NewRoofline(alphas []float64, s Shape, g GPU, tp int, o RooflineOptions) (*
 
 func (m *Roofline) NeedsItems() bool { return true }
 
-func (m *Roofline) Step(b *Batch) int64 {
+func (m *Roofline) Step(b *latency.Batch) int64 {
 	if len(b.Items) == 0 {
 		return 1
 	}
 	total := 0
 	for _, it := range b.Items {
-		total += it.tokens()
+		total += computed(&it)
 	}
 	var seconds float64
 	if m.TwoPhase {
@@ -72,12 +74,12 @@ func (m *Roofline) Step(b *Batch) int64 {
 		memory := (m.weights(total)/m.tp + bytes) / m.bw
 		seconds = math.Max(compute, memory)
 	}
-	return max(1, Ticks(1e6*seconds+m.AllReduce.step(&m.s, m.tp, total, m.s.Bytes)+
+	return max(1, latency.Ticks(1e6*seconds+m.AllReduce.step(&m.s, m.tp, total, m.s.Bytes)+
 		m.LayerOverhead*float64(m.s.Layers)))
 }
 
 // phase is the time of the prefill or of the decode part alone; each reads the weights.
-func (m *Roofline) phase(items []Item, prefill bool) float64 {
+func (m *Roofline) phase(items []latency.Item, prefill bool) float64 {
 	var compute, bytes float64
 	tokens := 0
 	for i := range items {
@@ -85,7 +87,7 @@ func (m *Roofline) phase(items []Item, prefill bool) float64 {
 			c, y := m.item(&items[i])
 			compute += c
 			bytes += y
-			tokens += items[i].tokens()
+			tokens += computed(&items[i])
 		}
 	}
 	if tokens == 0 {
@@ -94,7 +96,8 @@ func (m *Roofline) phase(items []Item, prefill bool) float64 {
 	return math.Max(compute, (m.weights(tokens)/m.tp+bytes)/m.bw)
 }
 
-func (it *Item) tokens() int {
+// computed is the tokens of a part of a step; it counts a decode as one.
+func computed(it *latency.Item) int {
 	if it.Prefill {
 		return it.New
 	}
@@ -102,11 +105,11 @@ func (it *Item) tokens() int {
 }
 
 // item is one request's compute seconds and its bytes without weights, per GPU.
-func (m *Roofline) item(it *Item) (seconds, bytes float64) {
+func (m *Roofline) item(it *latency.Item) (seconds, bytes float64) {
 	L, D, H, K := float64(m.s.Layers), float64(m.s.Hidden), float64(m.s.Heads), float64(m.s.KVHeads)
 	head := D / H
 	dkv := K * D / H
-	t, ctx := float64(it.tokens()), float64(it.Context)
+	t, ctx := float64(computed(it)), float64(it.Context)
 
 	c := ctx
 	if t > 1 {

@@ -12,7 +12,7 @@ import (
 
 // SetPolicy makes cfg use a policy: NAME is one of package sched's (batch formation uma), vllm:SCHEDULER or
 // vllm:SCHEDULER/PRIORITY one of BLIS's.
-func SetPolicy(cfg *sim.Config, policy string) error {
+func SetPolicy(cfg *blis.Config, policy string) error {
 	rest, vllm := strings.CutPrefix(policy, "vllm:")
 	if !vllm {
 		name := strings.TrimPrefix(policy, "uma:")
@@ -43,7 +43,7 @@ type Comparison struct {
 }
 
 // Compare runs each policy on the same workload.
-func Compare(title string, base sim.Config, policies []string, run func(sim.Config) (*sim.Report, error),
+func Compare(title string, base blis.Config, policies []string, run func(blis.Config) (*sim.Report, error),
 	done func()) (*Comparison, error) {
 	var jobs []Job
 	for _, p := range policies {

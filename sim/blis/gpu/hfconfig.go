@@ -1,4 +1,4 @@
-package latency
+package gpu
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
 // Shape has the dimensions of a transformer that the analytical models use: the numbers of a Hugging Face config.json.
@@ -93,7 +95,7 @@ func ParseShape(data []byte, name string) (Shape, error) {
 		if dim == 0 {
 			dim = s.Intermediate
 		}
-		s.SharedDim = int(Ticks(m.float("n_shared_experts") * float64(dim)))
+		s.SharedDim = int(latency.Ticks(m.float("n_shared_experts") * float64(dim)))
 	}
 	dtype := m.string("torch_dtype", "dtype")
 	var known bool
@@ -216,7 +218,7 @@ func (m fields) float(keys ...string) float64 {
 	return 0
 }
 
-func (m fields) int(keys ...string) int { return int(Ticks(m.float(keys...))) }
+func (m fields) int(keys ...string) int { return int(latency.Ticks(m.float(keys...))) }
 
 func (m fields) string(keys ...string) string {
 	for _, k := range keys {

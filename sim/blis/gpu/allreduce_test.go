@@ -1,24 +1,26 @@
-package latency
+package gpu
 
 import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
 // mixed is a step of a prompt of 280 tokens and an answer behind 100.
-var mixed = []Item{{New: 280, Prefill: true}, {Context: 100, New: 1}}
+var mixed = []latency.Item{{New: 280, Prefill: true}, {Context: 100, New: 1}}
 
 // TestRooflineTerms checks the terms that BLIS's documentation names, each by hand. Without them a step is BLIS's.
 func TestRooflineTerms(t *testing.T) {
 	dense := shape(t, "", "")
 	moe := shape(t, `"num_local_experts": 8, "num_experts_per_tok": 2`, "")
-	step := func(s Shape, tp int, o RooflineOptions, items ...Item) int64 {
+	step := func(s Shape, tp int, o RooflineOptions, items ...latency.Item) int64 {
 		m, err := NewRoofline([]float64{0, 0, 0}, s, GPUs["H100"], tp, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return m.Step(&Batch{Items: items})
+		return m.Step(&latency.Batch{Items: items})
 	}
 	near := func(what string, got, want int64) {
 		if got < want-2 || got > want+2 {
@@ -55,7 +57,7 @@ func TestRooflineTerms(t *testing.T) {
 func TestTrainedRooflineAllReduce(t *testing.T) {
 	s := shape(t, "", "")
 	only := []float64{0, 0, 0, 2, 0, 0, 0}
-	batch := &Batch{Requests: 2, Items: mixed}
+	batch := &latency.Batch{Requests: 2, Items: mixed}
 	for tp, want := range map[int]int64{1: 1, 2: 2 * 1473, 4: 2 * 2209} {
 		m, err := NewTrainedRoofline(nil, only, s, GPUs["H100"], tp, AllReduce{GBs: 100})
 		if err != nil {

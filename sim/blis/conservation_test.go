@@ -1,4 +1,4 @@
-package sim_test
+package blis_test
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -16,7 +15,7 @@ import (
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := linear()
-		cfg.BatchFormation = rapid.SampledFrom(sim.BatchFormations).Draw(t, "formation")
+		cfg.BatchFormation = rapid.SampledFrom(blis.BatchFormations).Draw(t, "formation")
 		cfg.Scheduler = rapid.SampledFrom(blis.Schedulers).Draw(t, "scheduler")
 		cfg.PriorityPolicy = rapid.SampledFrom(blis.PriorityPolicies).Draw(t, "priority")
 		cfg.KVBlocks = rapid.IntRange(4, 60).Draw(t, "blocks")
@@ -26,7 +25,7 @@ func TestConservation(t *testing.T) {
 		cfg.LongPrefill = rapid.SampledFrom([]int{0, 7, 32}).Draw(t, "threshold")
 		cfg.MaxModelLen = rapid.SampledFrom([]int{0, cfg.KVBlocks * cfg.BlockTokens}).Draw(t, "len")
 		cfg.KVCPUBlocks = rapid.SampledFrom([]int{0, 0, 10}).Draw(t, "host")
-		cfg.KVTierModel = rapid.SampledFrom(sim.TierModels).Draw(t, "tier")
+		cfg.KVTierModel = rapid.SampledFrom(blis.TierModels).Draw(t, "tier")
 		cfg.OffloadThreshold = rapid.SampledFrom([]float64{0, 0.3, 0.9}).Draw(t, "offload")
 		cfg.NoOverlap = rapid.Bool().Draw(t, "no overlap")
 		cfg.DeferBatch = rapid.Bool().Draw(t, "defer")
@@ -52,7 +51,7 @@ func TestConservation(t *testing.T) {
 			}
 			src.rows = append(src.rows, r)
 		}
-		rep, err := sim.Run(cfg, src)
+		rep, err := blis.Run(cfg, src)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +80,7 @@ func TestConservation(t *testing.T) {
 			states["timed_out"] != m.TimedOut ||
 			states["queued"] != m.StillQueued || states["running"] != m.StillRunning ||
 			states["rejected"] != m.Rejected {
-			t.Fatalf("states %v, metrics %+v", states, m.Numbers(&cfg))
+			t.Fatalf("states %v, metrics %+v", states, m.Numbers(&cfg.Config))
 		}
 		if total := m.Injected() + states["not_arrived"]; total != int64(len(src.rows)) {
 			t.Fatalf("INV-1: %d requests, %d accounted for", len(src.rows), total)
@@ -118,7 +117,7 @@ func (c *counted) Next(r *workload.Request) bool {
 
 // TestOutputLengthIsSecret (INV-9): the true output length changes nothing before the output is generated.
 func TestOutputLengthIsSecret(t *testing.T) {
-	for _, formation := range sim.BatchFormations {
+	for _, formation := range blis.BatchFormations {
 		cfg := linear()
 		cfg.BatchFormation, cfg.KVBlocks, cfg.RecordSteps, cfg.HorizonUs = formation, 64, true, 500
 		rows := func(output int) []workload.Request {
@@ -130,7 +129,7 @@ func TestOutputLengthIsSecret(t *testing.T) {
 		}
 		var first []string
 		for _, output := range []int{5, 1_000_000} {
-			rep, err := sim.Run(cfg, workload.NewList(rows(output)))
+			rep, err := blis.Run(cfg, workload.NewList(rows(output)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,14 +169,14 @@ func TestPrivateBlocks(t *testing.T) {
 			}
 			rows = append(rows, r)
 		}
-		lazy, err := sim.Run(cfg, workload.NewList(rows))
+		lazy, err := blis.Run(cfg, workload.NewList(rows))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range rows {
 			rows[i].Stream = workload.NumberedStream(rows[i].Index)
 		}
-		eager, err := sim.Run(cfg, workload.NewList(rows))
+		eager, err := blis.Run(cfg, workload.NewList(rows))
 		if err != nil {
 			t.Fatal(err)
 		}

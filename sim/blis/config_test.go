@@ -1,4 +1,4 @@
-package sim_test
+package blis_test
 
 import (
 	"os"
@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
+	"github.com/uma-serve/uma-serve/sim/blis/gpu"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -32,15 +33,15 @@ func TestConfigErrors(t *testing.T) {
 		{`{"latency_model": "calibrated"}`, "cost model"},
 		{`{"batch_formation": "uma", "policy": "zz", "beta_coeffs": [1,2,3]}`, "zz"},
 	} {
-		cfg, _, err := sim.ReadConfig([]byte(c.json), "")
+		cfg, _, err := blis.ReadConfig([]byte(c.json), "")
 		if err == nil {
-			_, err = sim.Run(cfg, workload.NewList([]workload.Request{{Input: 1, Output: 1}}))
+			_, err = blis.Run(cfg, workload.NewList([]workload.Request{{Input: 1, Output: 1}}))
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", c.json, err, c.want)
 		}
 	}
-	if _, unknown, err := sim.ReadConfig([]byte(`{"max_runing": 3}`), ""); err != nil || len(unknown) != 1 ||
+	if _, unknown, err := blis.ReadConfig([]byte(`{"max_runing": 3}`), ""); err != nil || len(unknown) != 1 ||
 		unknown[0] != "max_runing" {
 		t.Errorf("unknown keys %v, err %v", unknown, err)
 	}
@@ -49,19 +50,19 @@ func TestConfigErrors(t *testing.T) {
 // TestRooflineWorked are the worked values of two Llama-3.1-8B steps on an H100, and the sizes of its cache.
 func TestRooflineWorked(t *testing.T) {
 	dir := goldenDir(t)
-	shape := func(name string) latency.Shape {
+	shape := func(name string) gpu.Shape {
 		data, err := os.ReadFile(filepath.Join(dir, "models", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := latency.ParseShape(data, name)
+		s, err := gpu.ParseShape(data, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	llama, mixtral := shape("llama31-8b.json"), shape("mixtral-8x7b.json")
-	m, err := latency.NewRoofline([]float64{0, 0, 0}, llama, latency.GPUs["H100"], 1, latency.RooflineOptions{})
+	m, err := gpu.NewRoofline([]float64{0, 0, 0}, llama, gpu.GPUs["H100"], 1, gpu.RooflineOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,12 +78,12 @@ func TestRooflineWorked(t *testing.T) {
 			t.Errorf("%v: %d us, want %d", c.items, got, c.want)
 		}
 	}
-	slower, err := latency.NewRoofline([]float64{0, 0, 0}, llama, latency.GPUs["H100"], 2,
-		latency.RooflineOptions{TwoPhase: true, AllReduce: latency.AllReduce{GBs: 100}, LayerOverhead: 5})
+	slower, err := gpu.NewRoofline([]float64{0, 0, 0}, llama, gpu.GPUs["H100"], 2,
+		gpu.RooflineOptions{TwoPhase: true, AllReduce: gpu.AllReduce{GBs: 100}, LayerOverhead: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := latency.NewRoofline([]float64{0, 0, 0}, llama, latency.GPUs["H100"], 2, latency.RooflineOptions{})
+	plain, err := gpu.NewRoofline([]float64{0, 0, 0}, llama, gpu.GPUs["H100"], 2, gpu.RooflineOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,25 +92,25 @@ func TestRooflineWorked(t *testing.T) {
 		t.Errorf("%d us without, %d with overheads", a, b)
 	}
 	for _, c := range []struct {
-		shape latency.Shape
-		gpu   string
+		shape gpu.Shape
+		card  string
 		tp    int
 		want  int
 	}{{llama, "H100", 1, 26312}, {llama, "A100-SXM", 2, 125278}, {llama, "L40S", 1, 11567},
 		{mixtral, "H100", 2, 48956}} {
-		got, err := latency.KVBlocks(c.shape, latency.GPUs[c.gpu], c.tp, 0.9, 16)
+		got, err := gpu.KVBlocks(c.shape, gpu.GPUs[c.card], c.tp, 0.9, 16)
 		if err != nil || got != c.want {
-			t.Errorf("%s TP%d: %d blocks (%v), want %d", c.gpu, c.tp, got, err, c.want)
+			t.Errorf("%s TP%d: %d blocks (%v), want %d", c.card, c.tp, got, err, c.want)
 		}
 	}
-	if _, err := latency.KVBlocks(mixtral, latency.GPUs["H100"], 1, 0.9, 16); err == nil ||
+	if _, err := gpu.KVBlocks(mixtral, gpu.GPUs["H100"], 1, 0.9, 16); err == nil ||
 		!strings.Contains(err.Error(), "do not leave room") {
 		t.Errorf("Mixtral on one H100: %v", err)
 	}
-	if n := latency.MaxModelLen(llama, 26312, 16); n != 131072 {
+	if n := gpu.MaxModelLen(llama, 26312, 16); n != 131072 {
 		t.Errorf("max model length %d", n)
 	}
-	if n := latency.MaxModelLen(llama, 100, 16); n != 1600 {
+	if n := gpu.MaxModelLen(llama, 100, 16); n != 1600 {
 		t.Errorf("max model length %d, want the cache's 1600", n)
 	}
 }

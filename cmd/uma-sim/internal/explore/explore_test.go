@@ -13,13 +13,14 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // A server that takes one request at a time, 10 ms each: it saturates at 100 requests a second.
 func single(rate float64, n int64, process string) func() (*sim.Report, error) {
 	return func() (*sim.Report, error) {
-		cfg := sim.DefaultConfig()
+		cfg := blis.DefaultConfig()
 		cfg.Beta, cfg.MaxRunning, cfg.KVBlocks, cfg.NoOverlap = []float64{10000, 0, 0}, 1, 100, true
 		d := workload.DefaultDistribution()
 		d.Rate, d.Requests, d.Process = rate, n, process
@@ -28,7 +29,7 @@ func single(rate float64, n int64, process string) func() (*sim.Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		return sim.Run(cfg, s.New())
+		return blis.Run(cfg, s.New())
 	}
 }
 
@@ -119,15 +120,15 @@ func TestValues(t *testing.T) {
 
 func compareAll(t *testing.T) *Comparison {
 	t.Helper()
-	cfg := sim.DefaultConfig()
+	cfg := blis.DefaultConfig()
 	cfg.Beta, cfg.KVBlocks = []float64{3000, 100, 200}, 500
 	c, err := Compare("a <b> title", cfg, []string{"uma", "stock", "vllm:sjf", "vllm:priority-fcfs/inverted-slo"},
-		func(cfg sim.Config) (*sim.Report, error) {
+		func(cfg blis.Config) (*sim.Report, error) {
 			src, err := workload.Mix{Rate: 2, Requests: 40, Seed: 1, ReasoningRatio: 0.2}.New()
 			if err != nil {
 				return nil, err
 			}
-			return sim.Run(cfg, src)
+			return blis.Run(cfg, src)
 		}, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -187,10 +188,10 @@ func TestTable(t *testing.T) {
 
 // TestPlan: the smallest context that meets the target is proposed first; nothing that misses it is said to meet it.
 func TestPlan(t *testing.T) {
-	base := sim.DefaultConfig()
+	base := blis.DefaultConfig()
 	base.Beta = []float64{5000, 200, 300}
 	grid := Grid{Contexts: []int{2048, 8192, 32768}, Slots: []int{1, 8}, Policies: []string{"uma", "vllm:fcfs"}}
-	run := func(cfg sim.Config) (*sim.Report, error) {
+	run := func(cfg blis.Config) (*sim.Report, error) {
 		d := workload.DefaultDistribution()
 		d.Rate, d.Requests, d.Process = 1, 120, "poisson"
 		if err := d.Preset("chatbot"); err != nil {
@@ -200,7 +201,7 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return sim.Run(cfg, s.New())
+		return blis.Run(cfg, s.New())
 	}
 	target := Target{ITLP95Ms: 80}
 	out, err := Plan(base, grid, target, run, func() {})

@@ -1,8 +1,10 @@
-package latency
+package gpu
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
 // CrossModelBeta and CrossModelAlpha are the coefficients BLIS shipped for crossmodel, microseconds.
@@ -14,7 +16,7 @@ var (
 // CrossModel predicts from a model's shape with four coefficients fitted over many models:
 // b0·L + b1·q·(L·K·head/TP·1e-6) + b2·(p+q)·[MoE] + b3·[TP > 1], p prefill and q decode tokens.
 type CrossModel struct {
-	Alpha
+	latency.Alpha
 	beta [4]float64
 	s    Shape
 	tp   float64
@@ -28,11 +30,11 @@ func NewCrossModel(alphas, betas []float64, s Shape, tp int) (*CrossModel, error
 	if len(betas) == 0 {
 		betas = CrossModelBeta
 	}
-	a, err := alpha(alphas)
+	a, err := latency.NewAlpha(alphas)
 	if err != nil {
 		return nil, err
 	}
-	if err := coefficients("beta_coeffs", betas, 4); err != nil {
+	if err := latency.CheckCoefficients("beta_coeffs", betas, 4); err != nil {
 		return nil, err
 	}
 	if err := s.check(); err != nil {
@@ -46,7 +48,7 @@ func NewCrossModel(alphas, betas []float64, s Shape, tp int) (*CrossModel, error
 
 func (m *CrossModel) NeedsItems() bool { return false }
 
-func (m *CrossModel) Step(b *Batch) int64 {
+func (m *CrossModel) Step(b *latency.Batch) int64 {
 	L, head := float64(m.s.Layers), float64(m.s.Hidden)/float64(m.s.Heads)
 	p, q := float64(b.PrefillTokens), float64(b.DecodeTokens)
 	moe, tp := 0.0, 0.0
@@ -58,7 +60,7 @@ func (m *CrossModel) Step(b *Batch) int64 {
 	}
 	t := float64(m.beta[0]*L) + float64(m.beta[1]*q*(L*float64(m.s.KVHeads)*head/m.tp*1e-6)) + float64(
 		m.beta[2]*(p+q)*moe) + float64(m.beta[3]*tp)
-	return max(1, Ticks(t))
+	return max(1, latency.Ticks(t))
 }
 
 // TrainedRooflineBeta and TrainedRooflineAlpha are the shipped coefficients of trained-roofline. The alphas are the
@@ -91,11 +93,11 @@ func NewTrainedRoofline(alphas, betas []float64, s Shape, g GPU, tp int, sums Al
 	if len(betas) == 0 {
 		betas = TrainedRooflineBeta
 	}
-	a, err := alpha(alphas)
+	a, err := latency.NewAlpha(alphas)
 	if err != nil {
 		return nil, err
 	}
-	if err := coefficients("beta_coeffs", betas, 7); err != nil {
+	if err := latency.CheckCoefficients("beta_coeffs", betas, 7); err != nil {
 		return nil, err
 	}
 	if err := s.check(); err != nil {
@@ -109,19 +111,19 @@ func NewTrainedRoofline(alphas, betas []float64, s Shape, g GPU, tp int, sums Al
 	}
 	if tp > 1 && betas[3] > 0 && sums == (AllReduce{}) {
 		return nil, fmt.Errorf("trained-roofline: beta_coeffs[3] = %v weighs the all-reduce of tp = %d GPUs, and its "+
-			"cost is not given: set roofline_all_reduce_gbs (--roofline-all-reduce-gbs), the bandwidth between them",
+			"cost is not given: set roofline_all_reduce_gbs, the bandwidth between them",
 			betas[3], tp)
 	}
 	return &TrainedRoofline{a, [7]float64(betas[:7]), s, float64(tp), g.TFlopsPeak * 1e12, g.BwPeakTBs * 1e12,
 		sums}, nil
 }
 
-func (m *TrainedRoofline) Enqueue(int) int64 { return Ticks(m.alpha[0]) }
-func (m *TrainedRoofline) Finish() int64     { return Ticks(m.alpha[1]) }
-func (m *TrainedRoofline) Token() int64      { return Ticks(m.alpha[2]) }
+func (m *TrainedRoofline) Enqueue(int) int64 { return latency.Ticks(m.alpha[0]) }
+func (m *TrainedRoofline) Finish() int64     { return latency.Ticks(m.alpha[1]) }
+func (m *TrainedRoofline) Token() int64      { return latency.Ticks(m.alpha[2]) }
 func (m *TrainedRoofline) NeedsItems() bool  { return true }
 
-func (m *TrainedRoofline) Step(b *Batch) int64 {
+func (m *TrainedRoofline) Step(b *latency.Batch) int64 {
 	L, D, H, K := float64(m.s.Layers), float64(m.s.Hidden), float64(m.s.Heads), float64(m.s.KVHeads)
 	head, dkv := D/H, K*D/H
 	const width = 2.0 // bytes of fp16
@@ -138,8 +140,8 @@ func (m *TrainedRoofline) Step(b *Batch) int64 {
 		if it.Prefill {
 			phase = 0
 		}
-		t, ctx := float64(it.tokens()), float64(it.Context)
-		total += it.tokens()
+		t, ctx := float64(computed(it)), float64(it.Context)
+		total += computed(it)
 		c := ctx
 		if t > 1 {
 			c = ctx + (t-1)/2
@@ -157,5 +159,5 @@ func (m *TrainedRoofline) Step(b *Batch) int64 {
 		m.beta[1]*math.Max(us(flops[1], m.peak), us(kv[1], m.bw)) +
 		m.beta[2]*us(weights*width, m.bw) + m.beta[3]*m.sums.step(&m.s, m.tp, total, width) +
 		m.beta[4]*L + m.beta[5]*float64(b.Requests) + m.beta[6]
-	return max(1, Ticks(sum))
+	return max(1, latency.Ticks(sum))
 }
