@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,17 +21,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/access"
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/internal/testutil/usertest"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
-	"github.com/uma-serve/uma-serve/ipc"
-	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
 // addr is the i-th TCP address of a daemon.
-func (r *running) addr(i int) netip.AddrPort { return r.listeners[1+i].TCP() }
+func (r *running) addr(i int) netip.AddrPort { return r.in.Listeners[1+i].TCP() }
 
 func (r *running) url(i int) string { return "http://" + r.addr(i).String() }
 
@@ -161,41 +159,6 @@ func TestOtherUsersProcess(t *testing.T) {
 	}
 }
 
-// TestListenMode: --listen-mode and --listen-group decide as the permissions of a socket file do.
-func TestListenMode(t *testing.T) {
-	a := &access{uid: 1000, gid: 77, groups: map[uint32]membership{}}
-	for uid, in := range map[uint32]bool{1000: true, 2000: true, 3000: false} {
-		a.groups[uid] = membership{in, time.Now().Add(time.Hour)}
-	}
-	for _, c := range []struct {
-		mode                       os.FileMode
-		root, own, member, strange bool
-	}{
-		{0o600, true, true, false, false}, {0o660, true, true, true, false}, {0o666, true, true, true, true},
-		{0o606, true, true, false, true},
-		{0o000, false, false, false, false}, {0o060, true, false, true, false}, {0o400, false, false, false, false},
-		{0o755, true, true, false, false},
-	} {
-		a.mode = c.mode
-		for uid, want := range map[uint32]bool{0: c.root, 1000: c.own, 2000: c.member, 3000: c.strange} {
-			if got := a.allows(uid); got != want {
-				t.Errorf("mode %04o: user %d is let in: %v", c.mode, uid, got)
-			}
-		}
-	}
-	if !inGroup(0, 0) || inGroup(0, 4242) || inGroup(usertest.A, 0) {
-		t.Error("the user database: root is in group 0, and users that do not exist are in none")
-	}
-	// Many users do not grow the memory of groups.
-	a.mode = 0o660
-	for uid := range uint32(3 * groupsOf) {
-		a.allows(100_000 + uid)
-	}
-	if len(a.groups) > groupsOf {
-		t.Errorf("%d users are remembered", len(a.groups))
-	}
-}
-
 // TestForeignRequests: what a web page of a stranger can send is refused, and what our own pages and programs send is
 // not.
 func TestForeignRequests(t *testing.T) {
@@ -212,32 +175,34 @@ func TestForeignRequests(t *testing.T) {
 		{"GET", "/health", nil, 200, ""},
 		{"GET", "/health", []string{"Host: localhost:" + port}, 200, ""},
 		{"GET", "/health", []string{"Host: llm.test"}, 200, ""},
-		{"GET", "/health", []string{"Host: evil.example"}, 403, refusedHost},
-		{"GET", "/health", []string{"Host: evil.example:" + port}, 403, refusedHost},
-		{"GET", "/metrics", []string{"Host: 10.0.0.1"}, 403, refusedHost},
-		{"POST", "/v1/completions", []string{"Host: evil.example", "Origin: http://evil.example"}, 403, refusedHost},
+		{"GET", "/health", []string{"Host: evil.example"}, 403, access.RefusedHost},
+		{"GET", "/health", []string{"Host: evil.example:" + port}, 403, access.RefusedHost},
+		{"GET", "/metrics", []string{"Host: 10.0.0.1"}, 403, access.RefusedHost},
+		{"POST", "/v1/completions", []string{"Host: evil.example", "Origin: http://evil.example"}, 403,
+			access.RefusedHost},
 		{"OPTIONS", "/v1/completions", []string{"Host: evil.example", "Origin: http://localhost:3000",
-			"Access-Control-Request-Method: POST"}, 403, refusedHost},
+			"Access-Control-Request-Method: POST"}, 403, access.RefusedHost},
 		{"POST", "/v1/completions", nil, 200, ""},
 		{"POST", "/v1/completions", []string{"Origin: http://127.0.0.1:" + port}, 200, ""},
-		{"POST", "/v1/completions", []string{"Origin: http://evil.example"}, 403, refusedOrigin},
-		{"POST", "/v1/completions", []string{"Origin: null"}, 403, refusedOrigin},
-		{"POST", "/v1/completions", []string{"Origin: http://127.0.0.1:1"}, 403, refusedOrigin},
-		{"POST", "/v1/completions", []string{"Sec-Fetch-Site: cross-site"}, 403, refusedOrigin},
-		{"DELETE", "/v1/models", []string{"Origin: http://evil.example"}, 403, refusedOrigin},
+		{"POST", "/v1/completions", []string{"Origin: http://evil.example"}, 403, access.RefusedOrigin},
+		{"POST", "/v1/completions", []string{"Origin: null"}, 403, access.RefusedOrigin},
+		{"POST", "/v1/completions", []string{"Origin: http://127.0.0.1:1"}, 403, access.RefusedOrigin},
+		{"POST", "/v1/completions", []string{"Sec-Fetch-Site: cross-site"}, 403, access.RefusedOrigin},
+		{"DELETE", "/v1/models", []string{"Origin: http://evil.example"}, 403, access.RefusedOrigin},
 		{"GET", "/v1/models", []string{"Origin: http://evil.example"}, 200, ""},
 		{"POST", "/v1/completions", []string{"Origin: http://localhost:3000", "Sec-Fetch-Site: cross-site"}, 200, ""},
 		{"OPTIONS", "/v1/completions", []string{"Origin: http://localhost:3000", "Access-Control-Request-Method: POST",
 			"Access-Control-Request-Headers: authorization,content-type"}, 200, ""},
 		{"OPTIONS", "/v1/completions", []string{"Origin: http://evil.example", "Access-Control-Request-Method: POST"},
-			403, refusedOrigin},
-		{"GET", "/health", []string{"X-Forwarded-For: 192.0.2.1"}, 403, refusedKey},
-		{"GET", "/health", []string{"Forwarded: for=192.0.2.1"}, 403, refusedKey},
+			403, access.RefusedOrigin},
+		{"GET", "/health", []string{"X-Forwarded-For: 192.0.2.1"}, 403, access.RefusedKey},
+		{"GET", "/health", []string{"Forwarded: for=192.0.2.1"}, 403, access.RefusedKey},
 		// without --api-keys a key means nothing
 		{"GET", "/health", []string{"Authorization: Bearer whatever"}, 200, ""},
 	} {
 		before := map[string]uint64{}
-		for _, reason := range []string{refusedHost, refusedOrigin, refusedUser, refusedKey} {
+		for _, reason := range []string{access.RefusedHost, access.RefusedOrigin, access.RefusedUser,
+			access.RefusedKey} {
 			before[reason] = r.refusals(reason)
 		}
 		body := ""
@@ -310,7 +275,7 @@ func TestAPIKeys(t *testing.T) {
 			t.Errorf("the answer repeats the key: %s", a.body)
 		}
 	}
-	if n := r.refusals(refusedKey); n != 5 {
+	if n := r.refusals(access.RefusedKey); n != 5 {
 		t.Errorf("%d refusals by key", n)
 	}
 	eventually(t, "three namespaces", func() bool {
@@ -584,7 +549,7 @@ func TestListenAtStart(t *testing.T) {
 		}
 		s, err := New(c, slog.New(slog.DiscardHandler))
 		if err == nil {
-			for _, ln := range s.listeners {
+			for _, ln := range s.in.Listeners {
 				ln.Close()
 			}
 		}
@@ -636,34 +601,4 @@ func outsideAddress() netip.Addr {
 		}
 	}
 	return netip.Addr{}
-}
-
-// TestUnknownUsers: a client whose user the kernel does not tell is refused, with the reason, unless it has a key.
-func TestUnknownUsers(t *testing.T) {
-	a := &access{mode: 0o666, groups: map[uint32]membership{}}
-	peer := ipc.Peer{Remote: netip.MustParseAddrPort("192.0.2.1:5"), Unknown: sockdiag.ErrUnsupported}
-	request := func(headers ...string) *http.Request {
-		r := httptest.NewRequest("POST", "/v1/completions", nil)
-		for _, h := range headers {
-			name, value, _ := strings.Cut(h, ": ")
-			r.Header.Set(name, value)
-		}
-		return r
-	}
-	if _, d := a.client(request("x-api-key: key"), peer); d == nil || d.status != 403 || d.reason != refusedUser ||
-		!strings.Contains(d.message, "does not tell which user") {
-		t.Errorf("without --api-keys: %+v", d)
-	}
-	var err error
-	if a.keys, err = apikeys.Open(keyFile(t, "key alice\n"), nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, d := a.client(request(), peer); d == nil || d.status != 401 || d.reason != refusedKey ||
-		!strings.Contains(d.message, "send an API key") {
-		t.Errorf("with --api-keys: %+v", d)
-	}
-	if p, d := a.client(request("x-api-key: key"), peer); d != nil || p.UID != apikeys.OwnerID("alice") ||
-		p.Unknown != nil {
-		t.Errorf("with a key: %+v, %+v", p, d)
-	}
 }

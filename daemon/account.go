@@ -50,8 +50,8 @@ func (l *loop) observeToken(r *request, inThink bool, now time.Time) {
 		}
 		late := !inThink && r.Class == sched.Interactive && took > target
 		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, late})
-		if l.live.ring.Load() != nil {
-			r.gaps.add(took, late)
+		if l.live.Ring() != nil {
+			r.gaps.Add(took, late)
 		}
 	}
 	r.last = now

@@ -215,7 +215,6 @@ func TestResponses(t *testing.T) {
 // A request is found by its id from another connection of the same user, with its further answers.
 func TestCancelByID(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "262144")
-	b := backend{r.Server}
 	c := r.dial()
 	for _, id := range []string{"chatcmpl-1", "chatcmpl-1-1", "chatcmpl-12"} {
 		q := wire.DefaultRequest()
@@ -229,10 +228,10 @@ func TestCancelByID(t *testing.T) {
 		}
 	}
 	uid := r.sessions.anyone()
-	if n := len(b.sessions.named(uid+1, "chatcmpl-1")); n != 0 {
+	if n := len(r.sessions.named(uid+1, "chatcmpl-1")); n != 0 {
 		t.Errorf("another user finds %d", n)
 	}
-	found := b.sessions.named(uid, "chatcmpl-1")
+	found := r.sessions.named(uid, "chatcmpl-1")
 	var ids []string
 	for _, q := range found {
 		ids = append(ids, q.wireID)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -21,9 +22,9 @@ func TestEveryPathIsSorted(t *testing.T) {
 		"POST /api/pull", "POST /api/push", "POST /api/create", "POST /api/copy", "POST /api/blobs/{digest}",
 		"DELETE /api/delete"}
 	r := serve(t, fake.Config{})
-	for _, route := range slices.Concat(r.serverRoutes(), apiRoutes(r.apis())) {
+	for _, route := range r.in.Web.Routes(web{r.Server}, r.live) {
 		path := strings.NewReplacer("{$}", "", "{id...}", "x", "{id}", "1", "{file}", "x").Replace(route.Path)
-		front, needs := FrontServes(route.Method, &url.URL{Path: path}), NeedsModel(route.Method, path)
+		front, needs := httpd.FrontServes(route.Method, &url.URL{Path: path}), httpd.NeedsModel(route.Method, path)
 		fact := slices.Contains(facts, route.Method+" "+route.Path)
 		// A stored response is asked from the model that a query names, if it names one.
 		if n := count(front, needs, fact); n != 1 && !strings.Contains(path, "/responses/") {

@@ -54,8 +54,8 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			continue
 		}
 		if r.stream {
-			l.frame = wire.AppendToolCall(l.frame[:0], &part)
-			l.send(r, l.frame)
+			l.event.Kind, l.event.ID, l.event.ToolCall = wire.EventToolCall, r.wireID, part
+			l.send(r, &l.event)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 	if slices.ContainsFunc(rep.Requests, func(w wire.WhyRequest) bool { return w.State == "compiling" }) {
 		t.Errorf("another user sees %+v", rep)
 	}
-	flood.cancel("0")
+	flood.Cancel("0")
 	if ev := flood.end("0"); ev.Kind != wire.EventEOS || ev.EOS.Reason != wire.Cancelled {
 		t.Errorf("%+v", ev)
 	}
@@ -122,7 +122,7 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 	if name := waitfor.Recv(t, "the next one is compiled", g.began); name != "a1" {
 		t.Errorf("%s is compiled next", name)
 	}
-	flood.cancel("3") // it waits to be compiled
+	flood.Cancel("3") // it waits to be compiled
 	if ev := flood.end("3"); ev.Kind != wire.EventEOS || ev.EOS.Reason != wire.Cancelled {
 		t.Errorf("%+v", ev)
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
-	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -458,41 +455,6 @@ func TestSocketAnswersWhileDraining(t *testing.T) {
 	if _, err := net.Dial("unix", r.cfg.Socket); err == nil {
 		t.Error("the socket is there after the end")
 	}
-}
-
-// TestDisplacedCompletionIsToldWhy: an HTTP client whose connection makes way while its request runs reads a JSON
-// error.
-func TestDisplacedCompletionIsToldWhy(t *testing.T) {
-	c := backend{&Server{cfg: &config.Config{MaxSessions: 7}, metrics: newTestMetrics()}}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(ipc.ErrDisplaced)
-	e := c.lost(ctx, net.ErrClosed)
-	if e.Code != wire.SessionLimit || !strings.Contains(e.Message, "makes way") || e.RetryAfter == 0 {
-		t.Errorf("%+v", e)
-	}
-	if e := c.lost(context.Background(),
-		&wire.RequestError{Code: wire.SessionLimit, Message: "no descriptor"}); e.Code != wire.SessionLimit ||
-		e.RetryAfter == 0 {
-		t.Errorf("%+v", e)
-	}
-	if e := c.lost(context.Background(), io.EOF); e.Code != wire.ShuttingDown {
-		t.Errorf("%+v", e)
-	}
-	var m map[string]any
-	if err := json.Unmarshal(c.metrics.AppendJSON(nil), &m); err != nil {
-		t.Fatal(err)
-	}
-	if n := m["requests_rejected_total"].(map[string]any)[string(wire.SessionLimit)]; n != 2.0 {
-		t.Errorf("%v rejections are counted, want 2", n)
-	}
-}
-
-func newTestMetrics() *metrics.Metrics {
-	m := metrics.New(metrics.Build{})
-	for _, c := range wire.Codes {
-		m.RejectReasons.Declare(string(c))
-	}
-	return m
 }
 
 // TestSecondSignalEndsAtOnce: also within a step that cannot be aborted, and while a drain would go on for long.

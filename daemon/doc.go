@@ -51,22 +51,20 @@
 //	report/                           the answers, from values; facts about a model; dumps
 //	why.go, kv_report.go, status.go   the values of why, kv, health (stallAfter: when it says "stalled"); info
 //	kv_command.go, drop.go            kv drop, pin, unpin, save
-//	live.go           live views; live_sample.go what one shows and of whose requests; live_loop.go, live_ring.go the
-//	                  loop's side
+//	live/             live views; live_loop.go has the loop's side
 //	dump.go           when metrics and the loop's state are dumped
 //	telemetry.go      what a trace says of a request
 //
-// HTTP:
+// Clients:
 //
-//	http.go           which paths exist; those of an API are its package's Routes (daemon/api)
-//	access.go         which owner a TCP client is, and who may ask over TCP
-//	bounded.go        how long a header and a body may take
-//	backend.go        requests of HTTP handlers to the poller
+//	entry/            sockets, poller, limits and counters of connections, which a front (daemon/front) has, too
+//	http/             which requests may ask, their limits, paths, and streams; api/ the APIs
+//	access/           which owner a TCP client is, and who may ask over TCP
+//	web.go            the Server as http/ uses it
 //
 // The process:
 //
 //	server.go         start, drain, stop
 //	handler.go        the poller's side of requests, cancels and questions
 //	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
-//	door.go           the part of a daemon that a front (daemon/front) uses
 package daemon

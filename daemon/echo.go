@@ -29,11 +29,10 @@ func (l *loop) echoPrompt(r *request, s *sched.Slice, at int) {
 }
 
 func (l *loop) sendPromptToken(r *request, t *wire.Token) {
-	t.ID, t.Phase, t.Text = r.wireID, wire.InPrompt, l.vocab.Piece(t.TokenID)
+	t.Phase, t.Text = wire.InPrompt, l.vocab.Piece(t.TokenID)
 	if l.vocab.IsControl(t.TokenID) {
 		t.Text = []byte(l.vocab.Text(t.TokenID))
 	}
 	r.echoed++
-	l.frame = wire.AppendToken(l.frame[:0], t)
-	l.send(r, l.frame)
+	l.sendTokenEvent(r, t)
 }

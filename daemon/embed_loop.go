@@ -158,10 +158,10 @@ func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
 	}
 	pooling.Normalize(v, norm)
 	t := &p.part.of.embed.texts[p.part.index]
-	l.frame = wire.AppendEmbedding(l.frame[:0], &wire.Embedding{
-		ID: p.wireID, Index: p.part.index, Row: row, Values: v, Tokens: len(t.Tokens), Truncated: t.Cut,
-	}, w.Base64)
-	l.send(p, l.frame)
+	l.event.Kind, l.event.ID = wire.EventEmbedding, p.wireID
+	l.event.Embedding = wire.Embedding{ID: p.wireID, Index: p.part.index, Row: row, Values: v, Tokens: len(t.Tokens),
+		Truncated: t.Cut, Base64: w.Base64}
+	l.send(p, &l.event)
 	return true
 }
 
@@ -184,7 +184,7 @@ func (l *loop) partDone(p *request, now time.Time) {
 
 // endPart ends a part for the core. It is forgotten when its output has gone.
 func (l *loop) endPart(p *request) {
-	if p.finished = true; len(p.pending) == 0 {
+	if p.finished = true; p.pending.Len() == 0 {
 		l.forget(p)
 	}
 }
@@ -260,7 +260,7 @@ func (l *loop) abandonParts() {
 			delete(l.requests, id)
 			p.part.of.embed.open--
 			l.parts--
-			if len(p.pending) > 0 {
+			if p.pending.Len() > 0 {
 				l.stalled--
 			}
 		}

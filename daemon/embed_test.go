@@ -352,9 +352,7 @@ func TestEmbedStalledClient(t *testing.T) {
 	for i := range e.Inputs {
 		e.Inputs[i].Text = text(i, 3)
 	}
-	if _, err := c.Write(wire.AppendEmbed(nil, e)); err != nil {
-		t.Fatal(err)
-	}
+	c.Embed(e)
 	eventually(t, "its output waits", func() (waits bool) {
 		r.inLoop(func(l *loop) { waits = l.stalled > 0 })
 		return waits
@@ -379,9 +377,7 @@ func TestEmbedShare(t *testing.T) {
 	}
 	e.ID = "flood"
 	h := r.hold()
-	if _, err := flood.Write(wire.AppendEmbed(nil, e)); err != nil {
-		t.Fatal(err)
-	}
+	flood.Embed(e)
 	h.arrived(1)
 	h.steps("texts run", func() bool { return h.loop.parts > 0 })
 	h.step()

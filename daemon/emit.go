@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// The decode loop's output. Every frame goes through send, which never blocks: when a connection's send ring is full,
-// the frame waits in its request, and the request is paused until the client has read.
+// The decode loop's output. Every event goes through send, which never blocks: when a client has no room for it, the
+// event waits in its request, and the request is paused until the client has read.
 
 // emit sends the text and the calls that a token adds to r's output.
 func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
@@ -24,14 +24,12 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 	switch {
 	case r.lines:
 		if len(answer) > 0 {
-			l.send(r, answer)
+			l.sendTokenEvent(r, &wire.Token{Text: answer})
 		}
 	case !r.stream:
 	case len(thought) > 0:
 		if len(answer) > 0 { // one token, two events: the second one has its id and log-probability
-			ev := wire.Token{ID: r.wireID, Text: thought, TokenID: runtime.NoToken, Phase: wire.Thinking}
-			l.frame = wire.AppendToken(l.frame[:0], &ev)
-			l.send(r, l.frame)
+			l.sendTokenEvent(r, &wire.Token{Text: thought, TokenID: runtime.NoToken, Phase: wire.Thinking})
 			l.sendToken(r, c, wire.Output, answer)
 		} else {
 			l.sendToken(r, c, wire.Thinking, thought)
@@ -47,7 +45,7 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 }
 
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
-	ev := wire.Token{ID: r.wireID, Text: text, TokenID: c.Token, Phase: phase}
+	ev := wire.Token{Text: text, TokenID: c.Token, Phase: phase}
 	if r.logprobs {
 		ev.HasLogprob, ev.Logprob = true, c.Logprob
 		l.top = l.top[:0]
@@ -56,8 +54,14 @@ func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text [
 		}
 		ev.Top = l.top
 	}
-	l.frame = wire.AppendToken(l.frame[:0], &ev)
-	l.send(r, l.frame)
+	l.sendTokenEvent(r, &ev)
+}
+
+// sendTokenEvent sends t as r's.
+func (l *loop) sendTokenEvent(r *request, t *wire.Token) {
+	l.event.Kind, l.event.ID, l.event.Token = wire.EventToken, r.wireID, *t
+	l.event.Token.ID = r.wireID
+	l.send(r, &l.event)
 }
 
 // endRequest finalises r with an eos.
@@ -76,19 +80,15 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
 	thought := l.thinkSummary(r, now)
-	if r.lines {
-		l.frame = append(l.frame[:0], '\n')
-	} else {
-		l.frame = wire.AppendEOS(l.frame[:0], &wire.EOS{
-			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls,
-			Streamed: r.stream,
-			Usage:    r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
-		})
-	}
+	end := wire.EOSEvent(&wire.EOS{
+		ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls,
+		Streamed: r.stream,
+		Usage:    r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
+	})
 	l.remember(r, string(reason), now)
 	l.trace(r, string(reason), "", now)
 	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.Generated())
-	l.close(r, l.frame)
+	l.close(r, end)
 }
 
 // failRequest finalises r with an error event.
@@ -99,24 +99,19 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 		l.thinkSummary(r, now)
 	}
 	e.ID = r.wireID
-	if r.lines {
-		l.frame = wire.AppendErrorLine(l.frame[:0], &e)
-	} else {
-		l.frame = wire.AppendError(l.frame[:0], &e)
-	}
 	l.remember(r, string(e.Code), now)
 	l.trace(r, string(e.Code), e.Message, now)
 	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
-	l.close(r, l.frame)
+	l.close(r, wire.ErrorEvent(&e))
 }
 
-// close sends r's last frame and forgets r, unless the frame must wait for the client.
-func (l *loop) close(r *request, last []byte) {
+// close sends r's last event and forgets r, unless the event must wait for the client.
+func (l *loop) close(r *request, last *wire.Event) {
 	l.send(r, last)
 	r.constraint.Close()
 	r.finished = true
 	l.state.requests.Add(-1)
-	if len(r.pending) == 0 {
+	if r.pending.Len() == 0 {
 		l.forget(r)
 	}
 }
@@ -131,10 +126,10 @@ func (l *loop) forget(r *request) {
 	l.finalised(r)
 }
 
-// send passes a frame to r's connection, or keeps it and pauses r when the send ring is full.
-func (l *loop) send(r *request, frame []byte) {
-	if len(r.pending) == 0 {
-		switch r.conn.Send(frame) {
+// send passes an event to r's client, or keeps it and pauses r when the client has no room for it.
+func (l *loop) send(r *request, ev *wire.Event) {
+	if r.pending.Len() == 0 {
+		switch r.conn.SendEvent(ev) {
 		case ipc.Sent:
 			l.markFlush(r.conn)
 			return
@@ -151,11 +146,11 @@ func (l *loop) send(r *request, frame []byte) {
 			l.handle(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
 		}
 	}
-	r.pending = append(r.pending, frame...)
+	r.pending.Add(ev)
 }
 
 // markFlush marks c to be flushed at the end of the step.
-func (l *loop) markFlush(c *ipc.Conn) {
+func (l *loop) markFlush(c ipc.Client) {
 	if n := len(l.flush); n > 0 && l.flush[n-1] == c {
 		return
 	}
@@ -170,19 +165,12 @@ func (l *loop) flushAll() {
 	l.flush = l.flush[:0]
 }
 
-// resume sends the frames that waited for room on c and resumes its requests.
-func (l *loop) resume(c *ipc.Conn) {
+// resume sends the events that waited for room on c and resumes its requests.
+func (l *loop) resume(c ipc.Client) {
 	for _, r := range l.requests {
-		if r.conn != c || len(r.pending) == 0 {
+		if r.conn != c || r.pending.Len() == 0 || !l.sendPending(r) {
 			continue
 		}
-		switch c.Send(r.pending) {
-		case ipc.Full:
-			continue
-		case ipc.Sent:
-			l.markFlush(c)
-		}
-		r.pending = nil
 		l.stalled--
 		if r.part != nil {
 			r.part.of.embed.blocked--
@@ -196,6 +184,21 @@ func (l *loop) resume(c *ipc.Conn) {
 	}
 }
 
+// sendPending sends the events of r that waited for room. It reports whether none is left.
+func (l *loop) sendPending(r *request) bool {
+	for ev := r.pending.First(); ev != nil; ev = r.pending.First() {
+		switch r.conn.SendEvent(ev) {
+		case ipc.Full:
+			return false
+		case ipc.Sent:
+			l.markFlush(r.conn)
+		}
+		r.pending.Next()
+	}
+	r.pending = wire.Events{}
+	return true
+}
+
 // sweepStalled closes the connections of clients that have read nothing for Config.StallTimeout.
 func (l *loop) sweepStalled(now time.Time) {
 	l.sweepTracked(now)
@@ -204,7 +207,7 @@ func (l *loop) sweepStalled(now time.Time) {
 	}
 	l.lastSweep = now
 	for _, r := range l.requests {
-		if len(r.pending) > 0 && now.Sub(r.pausedAt) > l.cfg.StallTimeout {
+		if r.pending.Len() > 0 && now.Sub(r.pausedAt) > l.cfg.StallTimeout {
 			l.log.Warn("the client reads nothing: closing its connection", "session", r.conn.ID(), "request", r.wireID,
 				"after", l.cfg.StallTimeout)
 			r.conn.Close() // ipc.Handler.Closed cancels its requests
@@ -219,7 +222,7 @@ const progressEvery = 200 * time.Millisecond
 
 // reportProgress sends how many of r's prompt tokens are computed.
 func (l *loop) reportProgress(r *request, now time.Time) {
-	if !r.noisy && now.Sub(r.lastProgress) < progressEvery || len(r.pending) > 0 {
+	if !r.noisy && now.Sub(r.lastProgress) < progressEvery || r.pending.Len() > 0 {
 		return
 	}
 	r.lastProgress = now
@@ -228,8 +231,8 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 	if r.Computed() == 0 {
 		p.Position = l.core.Scheduler().Position(r.ID)
 	}
-	l.frame = wire.AppendProgress(l.frame[:0], &p)
-	l.send(r, l.frame)
+	l.event.Kind, l.event.ID, l.event.Progress = wire.EventProgress, r.wireID, p
+	l.send(r, &l.event)
 }
 
 // reportQueued sends waiting requests their place in the queue.
@@ -258,7 +261,7 @@ func (l *loop) shutdown(now time.Time) {
 		if !r.finished {
 			l.endRequest(r, wire.Shutdown, "", now)
 		}
-		if len(r.pending) > 0 {
+		if r.pending.Len() > 0 {
 			l.forget(r) // its client does not read, and the loop sends no more
 		}
 	}

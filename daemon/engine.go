@@ -18,6 +18,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/entry"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -143,6 +145,16 @@ func withoutCore(log *slog.Logger) {
 	}
 }
 
+// passed returns the values of the front that stand for sockets.
+func (e *engine) passed(s *Server) *entry.Passed {
+	p := &entry.Passed{Limit: func(c *ipc.Config) { e.limit(c, s) }, Addresses: entry.Addresses{Socket: e.start.Socket,
+		Listen: e.start.Listen, Listeners: e.start.Listeners}}
+	if e.start.Keys != nil {
+		p.Keys = &e.keys
+	}
+	return p
+}
+
 // limit adapts the poller's limits: the front has counted connections and refused users.
 func (e *engine) limit(c *ipc.Config, s *Server) {
 	c.MaxSessions, c.MaxUID = math.MaxInt32, 0
@@ -195,7 +207,7 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 		why := string(m.Body)
 		e.why.Store(&why)
 		s.log.Debug("unloading: connections go back to the front", "why", why)
-		s.live.end(s)
+		s.live.End()
 		s.poller.ReturnIdle()
 	case LinkNames:
 		var names []string
@@ -242,22 +254,20 @@ func (e *engine) mine(name string) bool {
 	return slices.ContainsFunc(*e.names.Load(), func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers; in
-// the front, one that it does not. The first request of a connection is not, as the front has decided.
+// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers. The
+// first request of a connection is not, as the front has decided.
 func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	e := s.parts.engine
 	switch {
 	case ipc.Own(r.Context()):
 		return false
-	case s.parts.router != nil:
-		return !FrontServes(r.Method, r.URL)
 	case e == nil || !ipc.FromFront(r.Context()):
 		return false
 	}
-	if FrontServes(r.Method, r.URL) {
+	if httpd.FrontServes(r.Method, r.URL) {
 		return true
 	}
-	name, _, _ := ModelOf(r.URL, body)
+	name, _, _ := httpd.ModelOf(r.URL, body)
 	return !e.mine(name)
 }
 
@@ -327,20 +337,3 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	}()
 	return func() { t.Stop(); close(done) }
 }
-
-// asking tells the front, when the head of an answer is written, whether a stream follows.
-type asking struct {
-	http.ResponseWriter
-	stream func(mediaType string)
-}
-
-func (a *asking) WriteHeader(status int) {
-	a.stream(a.Header().Get("Content-Type"))
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets http.ResponseController find the methods of the underlying writer.
-func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// Flush serves handlers that use the writer as an http.Flusher.
-func (a *asking) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }

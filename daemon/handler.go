@@ -11,17 +11,17 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The Server is the poller's ipc.Handler. These methods run on the poller goroutine: they check, count and pass work
-// on. They answer health, metrics and info from atomics, without waiting for a decode step.
+// The Server is the poller's ipc.Handler. These methods run on the poller goroutine, or on that of an HTTP handler.
+// They check, count and pass work on, and answer health, metrics and info from atomics, without waiting for a decode
+// step.
 
 // Request admits or refuses a generation request.
-func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
-	s.leftOut.add(w)
+func (s *Server) Request(c ipc.Client, w *wire.Request) {
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
 }
 
 // Embed takes a request for embeddings in, or refuses it.
-func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
+func (s *Server) Embed(c ipc.Client, w *wire.Embed) {
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
 		embed: &embedding{w: w}}, nil)
 }
@@ -80,23 +80,19 @@ func (s *Server) refuse(r *request, e *wire.Error) {
 	s.metrics.Rejected(string(e.Code))
 	e.ID = r.wireID
 	s.log.Debug("refused", "session", r.conn.ID(), "request", r.wireID, "code", e.Code, "message", e.Message)
-	if r.lines {
-		r.conn.Reply(wire.AppendErrorLine(nil, e))
-	} else {
-		r.conn.Reply(wire.AppendError(nil, e))
-	}
+	r.conn.ReplyEvent(wire.ErrorEvent(e))
 	s.sessions.remove(r)
 }
 
 // Cancel ends a request within one step, even during its prefill.
-func (s *Server) Cancel(c *ipc.Conn, id string) {
+func (s *Server) Cancel(c ipc.Client, id string) {
 	if r := s.sessions.find(c, id); r != nil {
 		s.cancel(r)
 	}
 }
 
 // Closed cancels the requests of a client that has disconnected.
-func (s *Server) Closed(c *ipc.Conn, cause ipc.Cause) {
+func (s *Server) Closed(c ipc.Client, cause ipc.Cause) {
 	for _, r := range s.sessions.of(c) {
 		s.cancel(r)
 	}
@@ -125,7 +121,7 @@ func (s *Server) cancel(r *request) {
 }
 
 // EndThink ends the thinking of a request within a few tokens: at the end of a line or sentence.
-func (s *Server) EndThink(c *ipc.Conn, id string) {
+func (s *Server) EndThink(c ipc.Client, id string) {
 	if r := s.sessions.find(c, id); r != nil {
 		s.endThinking(r)
 	}
@@ -141,7 +137,7 @@ func (s *Server) endThinking(r *request) {
 }
 
 // Writable tells the decode loop that c's send ring has room again.
-func (s *Server) Writable(c *ipc.Conn) {
+func (s *Server) Writable(c ipc.Client) {
 	if l := s.loop.Load(); l != nil {
 		l.mail.put(command{kind: cmdWritable, conn: c})
 	}
@@ -149,7 +145,7 @@ func (s *Server) Writable(c *ipc.Conn) {
 
 // Admin answers metrics, health and info at once. The decode loop answers why and kv between two steps, or they are
 // answered beside a long step (inquiry).
-func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
+func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 	k, id := q.Kind, q.ID
 	var body []byte
 	switch k {
@@ -161,68 +157,63 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 		body = mustJSON(s.info())
 	case wire.KindWhy:
 		why, uid := q.Why, c.UID()
-		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) []byte {
+		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) *wire.Event {
 			rep := l.why(why, uid, now)
 			s.whyCompiling(rep, why, uid, now)
 			for i := range rep.Requests {
-				rep.Requests[i].Owner = s.access.ownerName(rep.Requests[i].UID)
+				rep.Requests[i].Owner = s.in.Access.OwnerName(rep.Requests[i].UID)
 			}
-			return wire.AppendWhy(nil, id, rep)
+			return wire.WhyEvent(id, rep)
 		}})
 		return
 	case wire.KindKV:
 		kv, uid := q.KV, c.UID()
-		s.ask(&inquiry{c: c, id: id, reads: kv.Op == wire.KVShow, answer: func(l *loop, now time.Time) []byte {
+		s.ask(&inquiry{c: c, id: id, reads: kv.Op == wire.KVShow, answer: func(l *loop, now time.Time) *wire.Event {
 			if kv.Op == wire.KVShow {
 				rep := l.kvReport(kv.Tree, uid, now)
 				for i := range rep.Entries {
-					rep.Entries[i].Owner = s.access.ownerName(rep.Entries[i].UID)
+					rep.Entries[i].Owner = s.in.Access.OwnerName(rep.Entries[i].UID)
 				}
-				return wire.AppendKV(nil, id, rep)
+				return wire.KVEvent(id, rep)
 			}
 			done, drop, err := l.kvDo(kv, uid)
 			switch {
 			case err != nil:
-				return wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
+				return wire.ErrorEvent(&wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
 			case drop == nil:
-				return wire.AppendKVDone(nil, id, done)
+				return wire.KVDoneEvent(id, done)
 			}
 			go func() { // deleting files and fabric entries is slow: answer when it is done
 				if err := l.stores.drop(drop, done); err != nil {
-					reply(c, wire.AppendError(nil,
-						&wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
+					c.ReplyEvent(wire.ErrorEvent(&wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
 					return
 				}
-				reply(c, wire.AppendKVDone(nil, id, done))
+				c.ReplyEvent(wire.KVDoneEvent(id, done))
 			}()
 			return nil
 		}})
 		return
 	}
-	if c.Protocol() == wire.Newline {
-		c.Reply(append(body, '\n'))
-		return
-	}
-	c.Reply(wire.AppendReport(nil, k, id, body))
+	c.ReplyEvent(wire.ReportEvent(k, id, body))
 }
 
 // sessions lists the live requests of each connection. It changes when a request arrives or is finalised, never per
 // token.
 type sessions struct {
 	mu   sync.Mutex
-	live map[*ipc.Conn][]*request
+	live map[ipc.Client][]*request
 }
 
 func (t *sessions) add(r *request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live == nil {
-		t.live = map[*ipc.Conn][]*request{}
+		t.live = map[ipc.Client][]*request{}
 	}
 	t.live[r.conn] = append(t.live[r.conn], r)
 }
 
-func (t *sessions) find(c *ipc.Conn, id string) *request {
+func (t *sessions) find(c ipc.Client, id string) *request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.live[c] {
@@ -233,7 +224,7 @@ func (t *sessions) find(c *ipc.Conn, id string) *request {
 	return nil
 }
 
-func (t *sessions) of(c *ipc.Conn) []*request {
+func (t *sessions) of(c ipc.Client) []*request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.live[c])

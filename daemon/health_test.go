@@ -53,7 +53,7 @@ func TestHealthFailsWhenNoStepEnds(t *testing.T) {
 	}
 	r.draining.Store(false)
 	rec := httptest.NewRecorder()
-	r.http.Handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/health", nil))
+	r.in.Web.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/health", nil))
 	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"stalled_since"`) {
 		t.Errorf("GET /health: %d %s", rec.Code, rec.Body)
 	}

@@ -116,13 +116,9 @@ func (s *Server) cancelWaiting(r *request) bool {
 func (s *Server) endUnstarted(j job) {
 	s.room.leave(j.r.Owner)
 	s.metrics.Finished(string(wire.Cancelled))
-	if j.r.lines {
-		j.r.conn.Reply([]byte{'\n'})
-	} else {
-		j.r.conn.Reply(wire.AppendEOS(nil, &wire.EOS{
-			ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
-		}))
-	}
+	j.r.conn.ReplyEvent(wire.EOSEvent(&wire.EOS{
+		ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
+	}))
 	s.sessions.remove(j.r)
 }
 

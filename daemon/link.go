@@ -2,13 +2,8 @@ package daemon
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon/page"
-	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -85,54 +80,3 @@ const (
 	EngineReady   = "ready"
 	EngineFailed  = "failed"
 )
-
-// FrontServes reports whether a front answers an HTTP request itself: one about all models or about the daemon, about
-// facts from a model's file, or about a stored response, a stream or an answer without its model's name.
-func FrontServes(method string, u *url.URL) bool {
-	switch u.Path {
-	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
-		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
-		"/v1/chat/completions/control", "/chat/completions/control":
-		return true
-	}
-	if id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/"); ok && id != "" {
-		return !u.Query().Has("model")
-	}
-	if method != http.MethodGet && method != http.MethodHead {
-		return false
-	}
-	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
-		strings.HasPrefix(u.Path, page.Prefix)
-}
-
-// ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
-// of the body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
-func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
-	if u.RawQuery != "" {
-		q := u.Query()
-		if q.Get("model") != "" {
-			return q.Get("model"), true, true
-		}
-		if _, model, ok := strings.Cut(q.Get("conv_id"), "::"); ok { // the id of a stream
-			return model, true, true
-		}
-	}
-	name, found, ended = wire.Member(body, "model")
-	if !found && ended && u.Path == "/api/show" { // the member's former name in ollama's API
-		name, found, _ = wire.Member(body, "name")
-	}
-	return name, found, ended
-}
-
-// FormOf returns the form of errors of the API that a path belongs to.
-func FormOf(path string) connstate.API {
-	switch {
-	case strings.HasPrefix(path, "/v1/messages"):
-		return connstate.Anthropic
-	case strings.HasPrefix(path, "/api/"):
-		return connstate.Ollama
-	case strings.HasSuffix(path, "/responses"):
-		return connstate.Responses
-	}
-	return connstate.OpenAI
-}

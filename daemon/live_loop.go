@@ -1,84 +1,100 @@
 package daemon
 
 import (
-	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/daemon/live"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
 // The decode loop's side of live views: a record of each step, and twice a second a snapshot of the loop's state.
 // Without an open view it does neither.
 
-// liveSnapshot is a copy of the decode loop's state between two steps. The sampler owns it, except from its request
-// until ready; its slices are reused.
-type liveSnapshot struct {
-	ready   atomic.Bool // the loop has filled it
-	at      time.Duration
-	total   int
-	free    int
-	waiting sched.Reason // of the head of the queue
-	streams []liveStream
-	spans   []kvsnap.Span
-}
-
-// liveStream is one live request.
-type liveStream struct {
-	number                                     uint64
-	wireID                                     string
-	owner                                      uint32
-	class                                      sched.Class
-	state                                      string
-	reason                                     sched.Reason
-	arrived, ttft, target                      time.Duration
-	prompt, computed, cached, generated, think int
-	gaps                                       gapSum
-	paused                                     bool
-}
-
 // recordStep adds a step to the ring, if a view is open.
 func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) {
-	ring := l.live.ring.Load()
+	ring := l.live.Ring()
 	if ring == nil {
 		return
 	}
 	think := min(l.tick.thinkRows, plan.DecodeTokens)
-	ring.put(stepRecord{
-		end: done.Sub(l.epoch), took: took, prompt: int32(plan.PrefillTokens), think: int32(think),
-		answer: int32(plan.DecodeTokens - think), probe: int32(plan.ProbeTokens),
+	ring.Put(live.Step{
+		End: done.Sub(l.epoch), Took: took, Prompt: int32(plan.PrefillTokens), Think: int32(think),
+		Answer: int32(plan.DecodeTokens - think), Probe: int32(plan.ProbeTokens),
 	})
 }
 
 // fillSnapshot fills s. It allocates only when s has fewer entries than there are requests and prefixes.
-func (l *loop) fillSnapshot(s *liveSnapshot, now time.Time) {
-	s.at, s.total, s.free = now.Sub(l.epoch), l.cells, l.core.Tree().Cells().Free
-	s.waiting = sched.ReasonNone
-	s.streams = s.streams[:0]
+func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
+	s.At, s.Total, s.Free = now.Sub(l.epoch), l.cells, l.core.Tree().Cells().Free
+	waiting := sched.ReasonNone
+	s.Streams = s.Streams[:0]
 	for _, r := range l.requests {
 		if r.finished || r.embed != nil { // its texts are there
 			continue
 		}
 		state, reason, _ := l.core.Scheduler().Why(r.ID)
 		if state == sched.Queued &&
-			(s.waiting == sched.ReasonNone || reason != sched.ReasonWaitTurn && r.Class == sched.Interactive) {
-			s.waiting = reason
+			(waiting == sched.ReasonNone || reason != sched.ReasonWaitTurn && r.Class == sched.Interactive) {
+			waiting = reason
 		}
 		target := r.TargetITL
 		if target == 0 {
 			target = l.itlTarget
 		}
-		s.streams = append(s.streams, liveStream{
-			number: uint64(r.ID), wireID: r.wireID, owner: r.Owner, class: r.Class, state: r.stateName(state),
-			reason:  reason,
-			arrived: r.arrived.Sub(l.epoch), ttft: r.timings().TTFT, target: target, prompt: r.Prompt,
-			computed: r.Computed(),
-			cached:   r.cached, generated: r.Generated(), think: r.Phases.ThinkTokens(), gaps: r.gaps, paused: r.paused,
+		s.Streams = append(s.Streams, live.Stream{
+			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
+			State: r.stateName(state), Reason: reason.String(),
+			Arrived: r.arrived.Sub(l.epoch), TTFT: r.timings().TTFT, Target: target, Prompt: r.Prompt,
+			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
+			Gaps: r.gaps, Paused: r.paused,
 		})
-		r.gaps = gapSum{}
+		r.gaps = live.Gaps{}
 	}
-	s.spans = l.core.Tree().Spans(s.spans[:0])
-	s.ready.Store(true)
+	s.Waiting = ""
+	if waiting != sched.ReasonNone {
+		s.Waiting = waiting.String()
+	}
+	s.Spans = l.core.Tree().Spans(s.Spans[:0])
+	s.Ready.Store(true)
+}
+
+// liveSource is the Server as live views read it.
+type liveSource struct{ *Server }
+
+// Fill asks the decode loop for a snapshot.
+func (s liveSource) Fill(shot *live.Snapshot) bool {
+	l := s.loop.Load()
+	return l != nil &&
+		l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
+}
+
+// Observe reads atomics.
+func (s liveSource) Observe(state *wire.LiveState) (atMs float64) {
+	state.Status, state.Progress = "loading", live.Round(s.loadProgress())
+	if l := s.loop.Load(); l != nil {
+		now := time.Now()
+		atMs = wire.Ms(now.Sub(l.epoch))
+		state.Status, state.Progress = "ok", 1
+		if _, stalled := l.state.stalled(now, stallAfter); stalled {
+			state.Status = "stalled"
+		}
+		st := s.metrics.Scheduler()
+		state.Guard, state.ITLTargetMs = metrics.GuardName(st.Guard), wire.Ms(l.itlTarget)
+		state.Cost = wire.CostModel{A: live.Round(st.Cost.A), B: live.Round(st.Cost.B), C: live.Round(st.Cost.C),
+			D: st.Cost.D, E: st.Cost.E, Error: live.Round(st.Cost.Error), Samples: st.Cost.Steps}
+		state.Load.Sessions = int(s.poller.Stats().Sessions.Load())
+		state.Tiers = state.Tiers[:0]
+		for _, t := range l.stores.tiers() {
+			state.Tiers = append(state.Tiers, wire.LiveTier{Tier: t.Tier, Off: t.Off, Bytes: t.Bytes,
+				CapBytes: t.CapBytes, Entries: t.Entries})
+		}
+	}
+	if s.draining.Load() {
+		state.Status = "draining"
+	}
+	return atMs
 }
 
 // stateName is a request's state in why and live views.

@@ -9,7 +9,6 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/mattn/go-isatty"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -23,22 +22,6 @@ func (s *Server) tellContext(path string) {
 			"behind it", "ctx-size", s.cfg.CtxSize, "positions", info.Positions)
 	}
 }
-
-// warnOfDescriptors warns if the limit of file descriptors is too low for --max-sessions.
-func (s *Server) warnOfDescriptors() {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return
-	}
-	if need := uint64(s.cfg.MaxSessions) + ownDescriptors; uint64(l.Cur) < need {
-		s.log.Warn("fewer file descriptors than --max-sessions needs: connections beyond them are refused (ulimit "+
-			"-n, LimitNOFILE=)",
-			"descriptors", uint64(l.Cur), "needed", need, "max_sessions", s.cfg.MaxSessions)
-	}
-}
-
-// ownDescriptors is the number of descriptors besides connections: sockets, pollers, the model, cache files, a reserve.
-const ownDescriptors = 64
 
 // loadReport shows the progress of a load on the terminal and reports it to systemd.
 type loadReport struct {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -56,20 +57,14 @@ func shuttingDown() *wire.Error {
 	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
 }
 
-// tellLoadEvery is the interval at which requests that wait for the model are told how much of it is loaded.
-const tellLoadEvery = time.Second
-
-// waitsForLoad is the reason of such a wait, as why has it.
-const waitsForLoad = "model_loading"
-
 // tellLoading tells the framed requests that wait for the model how much of it is loaded. Those of HTTP learn it from
-// their own connection (innerStream).
+// httpd, which asks for it while they wait.
 func (s *Server) tellLoading() {
 	now, loaded := time.Now(), s.loadProgress()
 	for _, j := range s.room.queued() {
 		if r := j.r; j.w != nil && !r.lines && (j.w.Progress || j.w.Stream && !j.w.NoProgress) {
-			r.conn.Reply(wire.AppendProgress(nil, &wire.Progress{ID: r.wireID, Elapsed: now.Sub(r.arrived),
-				Waiting: waitsForLoad, Loaded: loaded}))
+			r.conn.ReplyEvent(wire.ProgressEvent(&wire.Progress{ID: r.wireID, Elapsed: now.Sub(r.arrived),
+				Waiting: httpd.WaitsForLoad, Loaded: loaded}))
 		}
 	}
 }

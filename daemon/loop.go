@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -49,7 +50,7 @@ type loop struct {
 	tags   *meridian.Tags // nil: the model does not mark its thinking
 	core   *core.Core
 	m      *metrics.Metrics
-	live   *live
+	live   *live.Views
 	mail   *mailbox
 	rec    *recorder // nil without --trace
 	saved  *calibration
@@ -87,19 +88,19 @@ type loop struct {
 	maxParts  int              // texts beside the first of each request for embeddings that run at once
 	vector    []float32        // scratch
 
-	// finalised is called once for each request, after its last frame was sent or dropped.
+	// finalised is called once for each request, after its last event was sent or dropped.
 	finalised func(*request)
 
 	// Reused by every step.
 	scratch  sampler.Scratch
 	commands []command
-	frame    []byte
+	event    wire.Event // the newest; send copies it
 	stats    runtime.RowStats
 	tick     tickCounts
 	top      []wire.TokenLogprob
 	thought  []byte // text of the current token
 	answer   []byte
-	flush    []*ipc.Conn
+	flush    []ipc.Client
 	timer    *time.Timer
 
 	draining   bool
@@ -134,7 +135,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
-		frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64), timer: time.NewTimer(time.Hour),
+		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
 		cellBytes: md.Info.KVBytesPerToken, info: md.Info,
 		masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 	}

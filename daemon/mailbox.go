@@ -31,7 +31,7 @@ const (
 type command struct {
 	kind      commandKind
 	req       *request
-	conn      *ipc.Conn
+	conn      ipc.Client
 	tokens    []runtime.Token
 	stored    core.RestoreID
 	offloaded core.ID

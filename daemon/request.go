@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -17,7 +18,7 @@ import (
 type request struct {
 	prepare.Spec // what is computed; the other fields serve the connection
 
-	conn     *ipc.Conn
+	conn     ipc.Client
 	wireID   string
 	lines    bool // newline protocol: raw bytes instead of events
 	stream   bool
@@ -49,12 +50,12 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	paused       bool      // the client does not read and its send ring is full
-	pausedAt     time.Time // valid while paused
-	finished     bool      // finalised; kept only while pending is not empty
-	pending      []byte    // whole frames that wait for room in conn's send ring, in order
-	answer       []byte    // text so far, unless streaming; always for chats
-	thinking     []byte    // like answer
+	paused       bool        // the client does not read and its send ring is full
+	pausedAt     time.Time   // valid while paused
+	finished     bool        // finalised; kept only while pending is not empty
+	pending      wire.Events // that wait for room on conn, in order
+	answer       []byte      // text so far, unless streaming; always for chats
+	thinking     []byte      // like answer
 	calls        []wire.ToolCall
 	callText     []byte // arguments of the unfinished call
 	cutCall      bool   // the answer ended within a call
@@ -66,7 +67,7 @@ type request struct {
 	opened       time.Time // the opening tag of its thought, or its first token
 	thought      time.Time // the closing tag of its thought
 	answered     time.Time // first visible token
-	gaps         gapSum    // since the last live sample
+	gaps         live.Gaps // since the last live sample
 
 	// Set by the first start.
 	cached int            // prompt tokens found in the cache

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -90,7 +91,7 @@ func TestStreamsModel(t *testing.T) {
 		"conv_id=" + url.QueryEscape("talk::org/model:Q8_0") + "&from=0": "org/model:Q8_0",
 		"conv_id=a::b&model=c": "c", "conv_id=talk": "", "from=0": "",
 	} {
-		name, found, _ := ModelOf(&url.URL{Path: "/v1/stream", RawQuery: query}, nil)
+		name, found, _ := httpd.ModelOf(&url.URL{Path: "/v1/stream", RawQuery: query}, nil)
 		if name != want || found != (want != "") {
 			t.Errorf("%s: %q, %v", query, name, found)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,17 +15,18 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/entry"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/sysmon"
-	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -42,20 +42,16 @@ type Opener func(runtime.Options) (runtime.Engine, error)
 
 // Server is one daemon. Fields before model do not change after New.
 type Server struct {
-	cfg       *config.Config
-	log       *slog.Logger
-	metrics   *metrics.Metrics
-	listeners []*ipc.Listener // the Unix socket first
-	poller    *ipc.Loop
-	start     time.Time
-	room      *waitroom
-	sessions  sessions
-	leftOut   leftOut
-	grammars  *constrain.Cache
-	http      *http.Server
-	access    *access
-	live      live
-	meter     powerSource // nil in a front
+	cfg      *config.Config
+	log      *slog.Logger
+	metrics  *metrics.Metrics
+	in       *entry.Entry
+	poller   *ipc.Loop // in's
+	room     *waitroom
+	sessions sessions
+	grammars *constrain.Cache
+	live     *live.Views
+	meter    powerSource
 
 	model atomic.Pointer[prepare.Model] // nil while the model loads
 	loop  atomic.Pointer[loop]          // stored after model
@@ -68,7 +64,6 @@ type Server struct {
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening
 	draining atomic.Bool
-	bodies   bodyBudget
 
 	parts   parts
 	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
@@ -98,13 +93,10 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 	return s.Serve(ctx, open)
 }
 
-// parts has the differences between a single-process daemon, a front and an engine process behind one. Zero fields have
-// the defaults of a single process.
+// parts has the differences between a single-process daemon and an engine process behind a front, and what tests
+// replace. Zero fields have the defaults of a single process.
 type parts struct {
-	handler ipc.Handler  // nil: the Server
-	router  ipc.Router   // of a front
-	routes  http.Handler // nil: those of a Server with a model
-	engine  *engine      // of an engine process
+	engine *engine // of an engine process
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
@@ -116,164 +108,65 @@ type parts struct {
 func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
 
 func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
-	mode, err := config.ParseMode("socket-mode", cfg.SocketMode)
-	if err != nil {
-		return nil, err
-	}
-	addrs, err := cfg.ListenAddresses()
-	if err != nil {
-		return nil, err
-	}
 	s := &Server{
-		cfg: cfg, log: log, start: time.Now(),
+		cfg: cfg, log: log,
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
 		opened:  newOpening(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
-		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine}),
 	}
+	o := entry.Options{Handler: s, Elsewhere: s.elsewhere, Check: cfg.CheckHere}
+	if p.engine != nil {
+		o.Passed, o.Check = p.engine.passed(s), nil
+	}
+	var err error
+	if s.in, err = entry.Open(cfg, log, o); err != nil {
+		return nil, err
+	}
+	s.poller, s.metrics = s.in.Loop, s.in.Metrics
 	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
 		m := s.model.Load() // no grammar is compiled before the model is loaded
 		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
 	}), s.unpark)
-	if s.parts.handler == nil {
-		s.parts.handler = s
-	}
-	if s.access, err = newAccess(cfg, log, p.engine); err != nil {
-		return nil, err
-	}
-	if p.engine == nil {
-		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.SocketPath(), Mode: mode, Group: cfg.SocketGroup,
-			TCP: addrs})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err = s.checkListeners(); err == nil && p.engine == nil && p.router == nil { // a front checks each model's
-		err = cfg.CheckHere()
-	}
-	if err != nil {
-		ipc.CloseAll(s.listeners)
-		return nil, err
-	}
-	limits := ipc.Config{
-		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions,
-		IdleTimeout:    cfg.IdleTimeout,
-		MessageTimeout: cfg.BodyTimeout, HeaderTimeout: cfg.HeaderTimeout, Router: p.router,
-	}
-	if p.engine != nil {
-		p.engine.limit(&limits, s)
-	}
-	if s.access.keys != nil {
-		limits.MaxUID = apikeys.FirstID - 1
-	}
-	if s.poller, err = ipc.New(limits, s.listeners, s.parts.handler); err != nil {
-		ipc.CloseAll(s.listeners)
-		return nil, err
-	}
-	for _, ln := range s.listeners {
-		if ln.TCP().IsValid() {
-			log.Info("listening", "url", "http://"+ln.Address())
-		}
-	}
-	s.bindMetrics()
-	if s.meter = p.meter; s.meter == nil && p.router == nil {
-		s.meter = cpus.OpenPower() // before an engine process confines itself
-	}
-	if p.engine == nil {
-		s.warnOfDescriptors()
-	}
-	return s, nil
-}
-
-// bindMetrics connects the metrics to counters of other packages, and declares label values.
-func (s *Server) bindMetrics() {
-	c := s.poller.Stats()
-	s.metrics.BindIO(metrics.IO{
-		Accepted: c.Accepted.Load, Refused: c.RefusedTotal, RxBytes: c.RxBytes.Load, TxBytes: c.TxBytes.Load,
-		Errors: c.IOErrors.Load, Sessions: c.Sessions.Load,
-		Closed: func() (n uint64) {
-			for i := range c.Closed {
-				n += c.Closed[i].Load()
-			}
-			return n
-		},
-		RefusedBy: metrics.Counts{Names: labels(ipc.Refusals()),
-			Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
-		ClosedBy: metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
-		AcceptedBy: metrics.Counts{Names: addresses(s.listeners),
-			Get: func(i int) uint64 { return s.listeners[i].Accepted() }},
-
-		ProtocolErrors: metrics.Counts{Names: codeNames(),
-			Get: func(i int) uint64 { return c.ProtocolErrors(ipc.MessageErrors[i]) }},
-	})
+	s.live = live.New(liveSource{s}, s.metrics)
+	DeclareMetrics(s.metrics)
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
 		m := s.memory()
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
 			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
-	if l := logq.Of(s.log); l != nil {
-		s.metrics.BindLog(func() metrics.Log {
-			st := l.Stats()
-			return metrics.Log{Lines: st.Lines, Dropped: st.Dropped, Suppressed: st.Suppressed}
-		})
+	if s.meter = p.meter; s.meter == nil {
+		s.meter = cpus.OpenPower() // before an engine process confines itself
 	}
+	return s, nil
+}
+
+// DeclareMetrics declares the values of labels that requests have, so that metrics show a value of 0 of each.
+func DeclareMetrics(m *metrics.Metrics) {
 	for _, r := range wire.Reasons {
-		s.metrics.FinishReasons.Declare(string(r))
-	}
-	for _, c := range wire.Codes {
-		s.metrics.RejectReasons.Declare(string(c))
+		m.FinishReasons.Declare(string(r))
 	}
 	for _, r := range threads.Reasons() {
-		s.metrics.ThreadChanges.Declare(r.String())
+		m.ThreadChanges.Declare(r.String())
 	}
-	s.metrics.HTTPRefused.Declare(refusedHost, refusedOrigin, refusedUser, refusedKey)
-	s.metrics.Refusals.Declare(refusedShare)
-	s.metrics.ToolCalls.Declare("derived")
+	m.Refusals.Declare(refusedShare)
+	m.ToolCalls.Declare("derived")
 	for i := range toolcall.Forms {
-		s.metrics.ToolCalls.Declare(toolcall.Forms[i].Name)
+		m.ToolCalls.Declare(toolcall.Forms[i].Name)
 	}
 	for _, r := range toolcall.Reasons {
-		s.metrics.MalformedCalls.Declare(string(r))
+		m.MalformedCalls.Declare(string(r))
 	}
 	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonDisplaced, sched.ReasonDraining,
 		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
-		s.metrics.Refusals.Declare(r.String())
+		m.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {
 		if r != kvsnap.ReasonFull { // ReasonFull is no miss
-			s.metrics.CacheMisses.Declare(r.String())
+			m.CacheMisses.Declare(r.String())
 		}
 	}
-}
-
-// addresses returns the values of the label "listener": the TCP addresses, and "unix".
-func addresses(lns []*ipc.Listener) []string {
-	names := make([]string, len(lns))
-	for i, ln := range lns {
-		if names[i] = ln.Network(); ln.TCP().IsValid() {
-			names[i] = ln.Address()
-		}
-	}
-	return names
-}
-
-// labels returns the names of values, for a metric's label.
-func labels[T fmt.Stringer](values []T) []string {
-	names := make([]string, len(values))
-	for i, v := range values {
-		names[i] = v.String()
-	}
-	return names
-}
-
-func codeNames() []string {
-	names := make([]string, len(ipc.MessageErrors))
-	for i, c := range ipc.MessageErrors {
-		names[i] = string(c)
-	}
-	return names
 }
 
 // sysmonSlack lengthens each sleep of the Go runtime's monitor thread, which wakes during decodes (package sysmon).
@@ -298,21 +191,11 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	if s.parts.engine == nil {
 		slackMonitor(s.log)
 	}
-	pollerDone := make(chan error, 1)
-	go func() { pollerDone <- s.poller.Run() }()
-	httpDone := s.serveHTTP()
+	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s}, s.live)), s.live.End)
 	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
-		s.poller.Stop(flush) // sends the contents of the send rings
-		<-pollerDone
-		ctx, cancel := context.WithTimeout(context.Background(), flush) // for HTTP responses
-		if s.http.Shutdown(ctx) != nil {
-			s.http.Close()
-		}
-		cancel()
-		<-httpDone
-		ipc.CloseAll(s.listeners)
+		s.in.Stop(flush)
 	}()
 
 	eng, err := s.load(ctx, open, signals)
@@ -338,9 +221,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.socket(), "name", s.model.Load().Info.Name, "n_ctx",
+	s.log.Info("ready", "socket", s.in.Addresses().Socket, "name", s.model.Load().Info.Name, "n_ctx",
 		s.model.Load().Caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
-		s.model.Load().Caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+		s.model.Load().Caps.DeviceName, "took", time.Since(s.in.Begun).Round(time.Millisecond))
 	if left := s.model.Load().Caps.LeftOut; len(left) > 0 {
 		s.log.Warn("left out of this build, see docs/engines.md", "engine", buildinfo.Engine, "parts",
 			strings.Join(left, ", "))
@@ -367,8 +250,8 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		}
 		s.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
 			"signal", sig.String(), "timeout", s.cfg.ShutdownTimeout, "requests", l.state.requests.Load())
-	case failed = <-pollerDone:
-		pollerDone <- failed
+	case <-pollerEnded:
+		failed = s.in.Err()
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
@@ -450,14 +333,6 @@ func (s *Server) notifySignals() {
 	signal.Notify(s.signals, stop...)
 }
 
-// socket returns the path of the daemon's Unix socket.
-func (s *Server) socket() string {
-	if e := s.parts.engine; e != nil {
-		return e.start.Socket
-	}
-	return s.listeners[0].Path()
-}
-
 // load opens the model on another goroutine: health answers "loading" meanwhile, and a signal stops the load. The
 // engine is nil after an error, or when a signal or the end of ctx stopped the load.
 func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal) (runtime.Engine, error) {
@@ -473,7 +348,7 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 		eng, err := s.openModel(loading, open, &quit)
 		ready <- loaded{eng, err}
 	}()
-	tell := time.NewTicker(tellLoadEvery)
+	tell := time.NewTicker(httpd.TellLoadEvery)
 	defer tell.Stop()
 wait:
 	for {
@@ -575,7 +450,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
-	l.live = &s.live
+	l.live = s.live
 	l.draft = s.draft
 	l.openProcessors(&s.parts)
 	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {

@@ -3,7 +3,6 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -122,42 +121,29 @@ func newTestRequest(id string, uid uint32) *request {
 	return r
 }
 
-// as is a connection of a user.
+// as is a client within the process, in the name of a user.
 type as struct {
-	net.Conn
-	t     *testing.T
-	split wire.Splitter
-	rest  []byte
-	buf   []byte
+	*ipc.Local
+	t *testing.T
 }
 
 func (r *running) as(uid uint32) *as {
 	r.t.Helper()
-	c, err := r.poller.Connect(ipc.Peer{UID: uid, GID: uid})
+	c, err := r.poller.Open(ipc.Peer{UID: uid, GID: uid})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { c.Close() })
-	return &as{Conn: c, t: r.t, split: wire.Splitter{Max: wire.MaxFrameBytes}, buf: make([]byte, 64<<10)}
+	r.t.Cleanup(c.Close)
+	return &as{c, r.t}
 }
 
 func (c *as) send(id string, edit func(*wire.Request)) {
-	c.t.Helper()
 	q := wire.DefaultRequest()
 	q.ID, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = id, "flood", 100_000, true
 	if edit != nil {
 		edit(&q)
 	}
-	if _, err := c.Write(wire.AppendRequest(nil, &q, nil)); err != nil {
-		c.t.Error(err)
-	}
-}
-
-func (c *as) cancel(id string) {
-	c.t.Helper()
-	if _, err := c.Write(wire.AppendCancel(nil, id)); err != nil {
-		c.t.Error(err)
-	}
+	c.Request(&q)
 }
 
 // end waits for the request's eos or error event and passes over all others.
@@ -187,9 +173,7 @@ func (c *as) nextEnd() wire.Event { return c.next(wire.EventEOS, wire.EventError
 // why asks about the user's requests. The connection must have no others.
 func (c *as) why(q wire.WhyQuestion) *wire.WhyReport {
 	c.t.Helper()
-	if _, err := c.Write(wire.AppendWhyQuestion(nil, "why", &q)); err != nil {
-		c.t.Fatal(err)
-	}
+	c.Ask(&wire.Frame{Kind: wire.KindWhy, ID: "why", Why: q})
 	var rep wire.WhyReport
 	if err := json.Unmarshal(c.next(wire.EventReport).Report, &rep); err != nil {
 		c.t.Fatal(err)
@@ -198,29 +182,19 @@ func (c *as) why(q wire.WhyQuestion) *wire.WhyReport {
 }
 
 // next waits for the next event of one of the kinds and passes over all others.
-func (c *as) next(kinds ...wire.EventKind) (ev wire.Event) {
+func (c *as) next(kinds ...wire.EventKind) wire.Event {
 	c.t.Helper()
-	var p wire.Parser
 	for {
-		payload, rest, err := c.split.Next(c.rest)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if c.rest = rest; payload != nil {
-			if err := p.ParseEvent(payload, &ev); err != nil {
+		ev := c.Take()
+		switch {
+		case ev == nil:
+			if err := c.Err(); err != nil {
 				c.t.Fatal(err)
 			}
-			if slices.Contains(kinds, ev.Kind) {
-				return ev
-			}
-			continue
+			waitfor.Recv(c.t, "an event", c.Wake())
+		case slices.Contains(kinds, ev.Kind):
+			return *ev
 		}
-		c.SetReadDeadline(time.Now().Add(waitfor.Limit))
-		n, err := c.Read(c.buf)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.rest = c.buf[:n]
 	}
 }
 
@@ -229,10 +203,9 @@ func (c *as) next(kinds ...wire.EventKind) (ev wire.Event) {
 func TestOneUserFloods(t *testing.T) {
 	const flooder, other, parallel, queue = 1001, 1002, 4, 16
 	drain := func(c *as) { // reads for ever, so that only the flood's own limits hold
-		buf := make([]byte, 64<<10)
-		for {
-			if _, err := c.Read(buf); err != nil {
-				return
+		for c.Err() == nil {
+			if c.Take() == nil {
+				<-c.Wake()
 			}
 		}
 	}

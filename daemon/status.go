@@ -1,15 +1,11 @@
 package daemon
 
 import (
-	"fmt"
-	"os"
-	goruntime "runtime"
-	gometrics "runtime/metrics"
+	"encoding/json"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -19,7 +15,7 @@ const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {
 	now := time.Now()
-	v := report.Vitals{Uptime: now.Sub(s.start), Listen: s.listen(), Draining: s.draining.Load()}
+	v := report.Vitals{Uptime: now.Sub(s.in.Begun), Listen: s.in.Addresses().Listen, Draining: s.draining.Load()}
 	l := s.loop.Load()
 	if l == nil {
 		v.Loaded, v.Requests = s.loadProgress(), s.room.count()
@@ -47,25 +43,13 @@ func (st *loopState) stalled(now time.Time, limit time.Duration) (since time.Tim
 
 func (s *Server) info() wire.Info {
 	h := s.health()
-	in := wire.Info{
-		Type: "info", Status: h.Status, Version: buildinfo.Version, Engine: buildinfo.Engine, Go: goruntime.Version(),
-		PID: os.Getpid(), Socket: s.socket(), UptimeMs: h.UptimeMs, Listeners: s.infoListeners(),
-		Config: wire.InfoConfig{
-			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
-			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
-			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.ITLTargetMs,
-			PolicyOptions: s.cfg.PolicyOptions(),
-		},
-	}
+	in := s.in.Info()
+	in.Status = h.Status
 	if e := s.parts.engine; e != nil {
 		in.Sandbox = e.box
 	}
 	in.Memory = s.memory()
-	in.Live = wire.InfoLive{
-		Sessions: int(s.poller.Stats().Sessions.Load()), Requests: h.Requests,
-		InFlight:   int(s.poller.Stats().InFlight.Load()),
-		Goroutines: goruntime.NumGoroutine(), Descriptors: openDescriptors(),
-	}
+	in.Live.Requests = h.Requests
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
 		in.Model = m.Describe()
@@ -91,46 +75,10 @@ func (s *Server) info() wire.Info {
 	return in
 }
 
-// listen returns the URLs of the listeners.
-func (s *Server) listen() (urls []string) {
-	if e := s.parts.engine; e != nil {
-		return e.start.Listen
-	}
-	for _, ln := range s.listeners {
-		if ln.TCP().IsValid() {
-			urls = append(urls, "http://"+ln.Address())
-		} else {
-			urls = append(urls, "unix://"+ln.Address())
-		}
-	}
-	return urls
-}
-
-func (s *Server) infoListeners() (out []wire.InfoListener) {
-	if e := s.parts.engine; e != nil {
-		return e.start.Listeners
-	}
-	for _, ln := range s.listeners {
-		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
-		if tcp := ln.TCP(); tcp.IsValid() {
-			byUser := ln.Users() == nil && s.access.mode&0o222 != 0 &&
-				(tcp.Addr().IsLoopback() || tcp.Addr().IsUnspecified())
-			in.Mode = fmt.Sprintf("%04o", s.access.mode)
-			switch {
-			case byUser && s.access.keys != nil:
-				in.Users = "uid, key"
-			case s.access.keys != nil:
-				in.Users = "key"
-			}
-		}
-		out = append(out, in)
-	}
-	return out
-}
-
 // memory returns the memory of the process in bytes: the model's weights (mapped), the copies repacked by the engine,
 // the KV cells, all of the draft model, the Go heap, and the resident set.
-func (s *Server) memory() (m wire.InfoMemory) {
+func (s *Server) memory() wire.InfoMemory {
+	m := entry.Memory()
 	if md := s.model.Load(); md != nil {
 		m.Weights, m.Repacked = int64(md.Info.Bytes), int64(md.Info.RepackedBytes)
 		m.KV = int64(md.Info.KVBytesPerToken) * int64(md.Caps.ContextTokens)
@@ -138,20 +86,14 @@ func (s *Server) memory() (m wire.InfoMemory) {
 	if l := s.loop.Load(); l != nil {
 		m.Draft = l.draft.bytes()
 	}
-	// Not ReadMemStats, which stops the world and with it the decode loop.
-	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/memory/classes/heap/unused:bytes"}}
-	gometrics.Read(sample)
-	m.GoHeap = int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
-	m.RSS = hostmem.Resident()
 	return m
 }
 
-func openDescriptors() int {
-	for _, dir := range []string{"/proc/self/fd", "/dev/fd"} {
-		if d, err := os.ReadDir(dir); err == nil {
-			return len(d) - 1 // the directory itself is one of them
-		}
+// mustJSON returns v, a struct of numbers and strings, as JSON.
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("daemon: status: " + err.Error())
 	}
-	return -1
+	return b
 }

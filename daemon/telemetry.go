@@ -7,7 +7,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
@@ -66,19 +65,3 @@ func (l *loop) trace(r *request, ended, failure string, now time.Time) {
 
 // metricsTierName is a tier's name in traces and metrics.
 func metricsTierName(t core.Tier) string { return wireTier[t].String() }
-
-// traceparentKey is the key of a client's traceparent in the context of an HTTP request.
-type traceparentKey struct{}
-
-// withTraceparent adds the header's value to ctx, unless it is malformed: then the W3C says to ignore it.
-func withTraceparent(ctx context.Context, header string) context.Context {
-	if !wire.ValidTraceparent(header) {
-		return ctx
-	}
-	return context.WithValue(ctx, traceparentKey{}, header)
-}
-
-func traceparentOf(ctx context.Context) string {
-	s, _ := ctx.Value(traceparentKey{}).(string)
-	return s
-}

@@ -14,12 +14,12 @@ import (
 
 // inquiry is a question about the decode loop's state, or an operation on it.
 type inquiry struct {
-	c  *ipc.Conn
+	c  ipc.Client
 	id string
 	// reads: answer only reads the loop's state, so that it may run while the loop decodes, waits or sleeps.
 	reads bool
-	// answer returns the frame to send; nil: answer sends it later itself.
-	answer func(l *loop, now time.Time) []byte
+	// answer returns the event to send; nil: answer sends it later itself.
+	answer func(l *loop, now time.Time) *wire.Event
 
 	answered atomic.Bool
 }
@@ -49,14 +49,14 @@ func (q *inquiry) do(l *loop, now time.Time) {
 	if q.answered.Swap(true) {
 		return
 	}
-	if frame := q.answer(l, now); frame != nil {
-		reply(q.c, frame)
+	if ev := q.answer(l, now); ev != nil {
+		q.c.ReplyEvent(ev)
 	}
 }
 
 func (q *inquiry) refuse(e *wire.Error) {
 	e.ID = q.id
-	reply(q.c, wire.AppendError(nil, e))
+	q.c.ReplyEvent(wire.ErrorEvent(e))
 }
 
 // answerBeside answers a question that the loop has not answered yet, as soon as the loop computes, waits or sleeps.
@@ -71,15 +71,6 @@ func (l *loop) answerBeside(q *inquiry) {
 	} else if !q.answered.Swap(true) {
 		q.refuse(shuttingDown())
 	}
-}
-
-// reply sends a frame in the connection's protocol: framed, or as a line of JSON.
-func reply(c *ipc.Conn, frame []byte) {
-	if c.Protocol() == wire.Newline {
-		c.Reply(append(frame[4:], '\n'))
-		return
-	}
-	c.Reply(frame)
 }
 
 // remember keeps an ended request for why.

@@ -105,8 +105,7 @@ func (l *Loop) peerAt(ln *Listener, fd int) (Peer, error) {
 
 // enter adds a connection for a descriptor that the poller watches.
 func (l *Loop) enter(fd int, peer Peer) *Conn {
-	l.lastID++
-	c := &Conn{loop: l, id: l.lastID, peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
+	c := &Conn{loop: l, id: l.lastID.Add(1), peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
 	c.lastRx = l.now
 	l.mu.Lock()
 	l.conns[fd] = c

@@ -42,8 +42,8 @@ type quiet struct{ *recorder }
 
 var healthAnswer = wire.AppendReport(nil, wire.KindHealth, "1", []byte("{}"))
 
-func (q *quiet) EndThink(*Conn, string)       {}
-func (q *quiet) Admin(c *Conn, _ *wire.Frame) { c.Reply(healthAnswer) }
+func (q *quiet) EndThink(Client, string)       {}
+func (q *quiet) Admin(c Client, _ *wire.Frame) { c.(*Conn).Reply(healthAnswer) }
 
 // tickConns returns n connections with a request in flight, and their clients' descriptors, in blocking mode.
 func tickConns(b *testing.B, n int) (conns []*Conn, clients []int) {

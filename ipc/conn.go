@@ -85,7 +85,8 @@ type Conn struct {
 
 	// tx holds the bytes that the socket has not taken.
 	// Invariant: tx.n ≤ max(Config.TxBytes, the one frame put into an empty ring) + the bytes that Reply may add.
-	tx ring
+	tx    ring
+	frame []byte // the newest event, encoded; nil while no request is in flight
 	// armed: the poller reports write readiness, and only the Loop consumes tx; otherwise the Loop does not touch tx.
 	// Invariant: armed means tx.n > 0.
 	armed bool
@@ -152,6 +153,11 @@ func (c *Conn) Protocol() wire.Protocol { return c.protocol }
 func (c *Conn) Send(frame []byte) SendResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.send(frame)
+}
+
+// send is Send. Caller holds mu.
+func (c *Conn) send(frame []byte) SendResult {
 	if c.gone || c.closing != stayOpen {
 		return Closed
 	}
@@ -172,6 +178,31 @@ func (c *Conn) Send(frame []byte) SendResult {
 	return Sent
 }
 
+// SendEvent is Send for an event, in the connection's protocol.
+func (c *Conn) SendEvent(ev *wire.Event) SendResult {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.send(c.encode(ev))
+}
+
+// ReplyEvent is Reply for an event, in the connection's protocol.
+func (c *Conn) ReplyEvent(ev *wire.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reply(c.encode(ev))
+	c.release()
+}
+
+// encode returns ev in the connection's protocol, valid until the next call. Caller holds mu.
+func (c *Conn) encode(ev *wire.Event) []byte {
+	if c.protocol == wire.Newline {
+		c.frame = wire.AppendEventLine(c.frame[:0], ev)
+	} else {
+		c.frame = wire.AppendEvent(c.frame[:0], ev)
+	}
+	return c.frame
+}
+
 // Flush writes the ring as far as the socket takes it without waiting. The Loop sends the rest as the client reads.
 func (c *Conn) Flush() {
 	c.mu.Lock()
@@ -184,6 +215,11 @@ func (c *Conn) Flush() {
 func (c *Conn) Reply(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.reply(frame)
+}
+
+// reply is Reply. Caller holds mu.
+func (c *Conn) reply(frame []byte) {
 	if c.gone || c.away != nil || c.closing != stayOpen {
 		return
 	}
@@ -288,6 +324,9 @@ func (c *Conn) drained() {
 func (c *Conn) release() {
 	if c.tx.n == 0 && (len(c.inFlight) == 0 || len(c.tx.buf) > keepRing) {
 		c.tx = ring{}
+	}
+	if len(c.inFlight) == 0 || cap(c.frame) > keepRing {
+		c.frame = nil
 	}
 }
 

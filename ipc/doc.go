@@ -1,5 +1,6 @@
 // Package ipc serves uma-serve's sockets. One goroutine, the [Loop], accepts connections, reads requests and calls a
-// [Handler]. The decode loop writes tokens to a [Conn] itself, without waking another thread.
+// [Handler]. The decode loop writes tokens to a [Conn] itself, without waking another thread. A [Local] is a client
+// within the process.
 //
 // # Ownership
 //
@@ -50,11 +51,12 @@
 //
 // # Where things are
 //
+//	handler.go    what a Loop asks of the daemon, and what it gives it
 //	poller_*.go   epoll and kqueue
 //	accept.go     which client gets a connection; shares.go which one is displaced for it
 //	rx.go         reading: how long a message may take
 //	conn.go       sending
 //	http.go       connections of net/http
 //	pass.go, http_pass.go, link.go   how a connection gets from a front to an engine process and back
-//	inner.go      connections of the daemon to itself
+//	local.go      clients within the process: the HTTP handlers
 package ipc

@@ -42,16 +42,16 @@ func FuzzClient(f *testing.F) {
 // forgetful answers and remembers nothing.
 type forgetful struct{}
 
-func (*forgetful) Request(c *Conn, r *wire.Request) { echo(c, r) }
-func (*forgetful) Embed(c *Conn, e *wire.Embed) {
-	c.Reply(wire.AppendEOS(nil, &wire.EOS{ID: e.ID, Reason: wire.Stop, Streamed: true}))
+func (*forgetful) Request(c Client, r *wire.Request) { echo(c.(*Conn), r) }
+func (*forgetful) Embed(c Client, e *wire.Embed) {
+	c.(*Conn).Reply(wire.AppendEOS(nil, &wire.EOS{ID: e.ID, Reason: wire.Stop, Streamed: true}))
 	c.Done(e.ID)
 }
 func (*forgetful) Line(c *Conn, prompt string) { echoLine(c, prompt) }
-func (*forgetful) Cancel(*Conn, string)        {}
-func (*forgetful) Writable(*Conn)              {}
-func (*forgetful) Closed(*Conn, Cause)         {}
-func (*forgetful) EndThink(*Conn, string)      {}
-func (*forgetful) Admin(c *Conn, q *wire.Frame) {
-	c.Reply(wire.AppendReport(nil, q.Kind, q.ID, []byte("{}")))
+func (*forgetful) Cancel(Client, string)       {}
+func (*forgetful) Writable(Client)             {}
+func (*forgetful) Closed(Client, Cause)        {}
+func (*forgetful) EndThink(Client, string)     {}
+func (*forgetful) Admin(c Client, q *wire.Frame) {
+	c.(*Conn).Reply(wire.AppendReport(nil, q.Kind, q.ID, []byte("{}")))
 }

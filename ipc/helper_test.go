@@ -42,11 +42,11 @@ type recorder struct {
 
 func newRecorder() *recorder { return &recorder{heard: make(chan string, 4096)} }
 
-func (h *recorder) note(c *Conn, format string, a ...any) {
+func (h *recorder) note(c Client, format string, a ...any) {
 	s := fmt.Sprintf(format, a...)
 	h.mu.Lock()
 	h.log = append(h.log, s)
-	h.conns = append(h.conns, c)
+	h.conns = append(h.conns, c.(*Conn))
 	h.mu.Unlock()
 	select {
 	case h.heard <- s:
@@ -54,17 +54,17 @@ func (h *recorder) note(c *Conn, format string, a ...any) {
 	}
 }
 
-func (h *recorder) Request(c *Conn, r *wire.Request) {
+func (h *recorder) Request(c Client, r *wire.Request) {
 	h.note(c, "request %s %q", r.ID, r.Prompt)
 	if h.onReq != nil {
-		h.onReq(c, r)
+		h.onReq(c.(*Conn), r)
 	}
 }
 
-func (h *recorder) Embed(c *Conn, e *wire.Embed) {
+func (h *recorder) Embed(c Client, e *wire.Embed) {
 	h.note(c, "embed %s %d", e.ID, len(e.Inputs))
 	if h.onEmbed != nil {
-		h.onEmbed(c, e)
+		h.onEmbed(c.(*Conn), e)
 	}
 }
 
@@ -75,27 +75,23 @@ func (h *recorder) Line(c *Conn, prompt string) {
 	}
 }
 
-func (h *recorder) Cancel(c *Conn, id string) { h.note(c, "cancel %s", id) }
+func (h *recorder) Cancel(c Client, id string) { h.note(c, "cancel %s", id) }
 
-func (h *recorder) EndThink(c *Conn, id string) { h.note(c, "end_think %s", id) }
+func (h *recorder) EndThink(c Client, id string) { h.note(c, "end_think %s", id) }
 
-func (h *recorder) Admin(c *Conn, q *wire.Frame) {
+func (h *recorder) Admin(c Client, q *wire.Frame) {
 	h.note(c, "admin %v %q", q.Kind, q.ID)
-	if c.Protocol() == wire.Newline {
-		c.Reply([]byte("{}\n"))
-	} else {
-		c.Reply(wire.AppendReport(nil, q.Kind, q.ID, []byte("{}")))
-	}
+	c.ReplyEvent(wire.ReportEvent(q.Kind, q.ID, []byte("{}")))
 }
 
-func (h *recorder) Writable(c *Conn) {
+func (h *recorder) Writable(c Client) {
 	h.note(c, "writable")
 	if h.onFull != nil {
-		h.onFull(c)
+		h.onFull(c.(*Conn))
 	}
 }
 
-func (h *recorder) Closed(c *Conn, cause Cause) { h.note(c, "closed %v", cause) }
+func (h *recorder) Closed(c Client, cause Cause) { h.note(c, "closed %v", cause) }
 
 // wait returns when the handler has heard want; what came before it is skipped.
 func (h *recorder) wait(t testing.TB, want string) {

@@ -135,6 +135,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := c.Conn.Read(b)
+	c.loop.stats.RxBytes.Add(uint64(n))
 	if n > 0 && !c.past {
 		if !c.begun {
 			c.state.Set(connstate.State{Phase: connstate.Reading})
@@ -193,17 +194,23 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	if c.over.Load() {
 		return 0, net.ErrClosed
 	}
+	var n int
+	var err error
 	if c.state != nil {
-		return c.writePassed(b)
+		n, err = c.writePassed(b)
+	} else {
+		n, err = c.Conn.Write(b)
 	}
-	return c.Conn.Write(b)
+	c.loop.stats.TxBytes.Add(uint64(n))
+	return n, err
 }
 
 // farewell writes e as the last response, within farewellWithin.
 func (c *httpConn) farewell(e *wire.Error) {
 	c.over.Store(true)
 	_ = c.SetWriteDeadline(time.Now().Add(farewellWithin))
-	_, _ = c.Conn.Write(appendHTTPError(nil, e))
+	n, _ := c.Conn.Write(appendHTTPError(nil, e))
+	c.loop.stats.TxBytes.Add(uint64(n))
 }
 
 // farewellWithin is the time limit for writing the last response.

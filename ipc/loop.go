@@ -57,31 +57,6 @@ type Config struct {
 	Emptied func()
 }
 
-// Handler handles the messages of clients. Its methods run on the Loop's goroutine and must not block: they delay all
-// clients. A *Conn may be kept; its methods are safe from any goroutine, and within a Handler's method.
-type Handler interface {
-	// Request is a generation request of the framed protocol. Its id is in flight, and unique on c, until the
-	// Handler calls c.Done(r.ID), exactly once, also when the request is refused or the client has gone.
-	Request(c *Conn, r *wire.Request)
-	// Embed is a request for embeddings. What is said of Request holds for its id too.
-	Embed(c *Conn, e *wire.Embed)
-	// Line is a prompt of the newline protocol, valid UTF-8 without NUL. Answer with raw bytes and a newline, then
-	// call c.Done(""). The next line of c comes after that.
-	Line(c *Conn, prompt string)
-	// Cancel ends the request id, which is in flight on c.
-	Cancel(c *Conn, id string)
-	// EndThink ends the thinking of the request id, which is in flight on c.
-	EndThink(c *Conn, id string)
-	// Admin answers a question of q.Kind (metrics, health, info, why or kv) with c.Reply: a frame with the question's
-	// id, which may be "", or one line of JSON if c.Protocol() is wire.Newline. Another goroutine may answer later; the
-	// answer is lost if c ends before.
-	Admin(c *Conn, q *wire.Frame)
-	// Writable says that c has room again after Send has returned Full. Called once for any number of Fulls.
-	Writable(c *Conn)
-	// Closed says that c has ended: cancel its requests in flight. Each still needs its Done.
-	Closed(c *Conn, cause Cause)
-}
-
 // Loop owns a Unix socket, TCP sockets, and their connections.
 type Loop struct {
 	cfg   Config
@@ -93,6 +68,7 @@ type Loop struct {
 	clock func() time.Duration // time since New, or a test's; safe from any goroutine
 
 	shares    *shares
+	lastID    atomic.Uint64              // of a Conn or a Local
 	returning atomic.Bool                // an engine process gives its connections back
 	peerOf    func(fd int) (Peer, error) // asks the kernel, or a test's
 
@@ -101,7 +77,7 @@ type Loop struct {
 
 	conns   map[int]*Conn // by descriptor; written only by the Loop, which reads it without mu
 	noticed []*Conn       // to reconcile
-	joining []joining     // from Connect, not added yet
+	locals  map[*Local]struct{}
 	stop    bool
 	stopBy  time.Duration // with stop: deadline for sending the rest of the output
 	ended   bool          // Run has returned and the poller is closed
@@ -116,7 +92,6 @@ type Loop struct {
 	looking    []*Conn
 	backlog    []*Conn // connections with input beyond messagesPerTurn
 	dead       []int   // descriptors to close at the end of the turn
-	lastID     uint64
 	refusing   int
 	reserves   []int         // descriptors reserved for answering clients when none is left; at most reserved
 	now        time.Duration // start of this turn
@@ -156,7 +131,8 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	}
 	l := &Loop{
 		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{}, links: map[int]*Link{}, passed: map[uint32]*Conn{},
-		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
+		locals: map[*Local]struct{}{},
+		buf:    make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
 		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
 		parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
@@ -294,16 +270,15 @@ func (l *Loop) ready(c *Conn, r readiness) {
 	}
 }
 
-// handleNoticed handles what other goroutines asked for: noticed connections, Connect and Stop.
+// handleNoticed handles what other goroutines asked for: noticed connections, tasks and Stop.
 func (l *Loop) handleNoticed() {
 	l.mu.Lock()
 	l.noticed, l.looking = l.looking[:0], l.noticed
-	newcomers, tasks := l.joining, l.tasks
-	l.joining, l.tasks = nil, nil
+	tasks := l.tasks
+	l.tasks = nil
 	stop := l.stop
 	l.closeBy = l.stopBy
 	l.mu.Unlock()
-	l.join(newcomers)
 	for _, fn := range tasks {
 		fn()
 	}
@@ -469,7 +444,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	}
 	fd, in := c.fd, c.interest
 	c.gone, c.fd = true, -1
-	c.tx, c.armed = ring{}, false
+	c.tx, c.frame, c.armed = ring{}, nil, false
 	c.unstall()
 	c.endRecords()
 	away, waited := c.away, c.waits
@@ -481,7 +456,6 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	}
 	l.forget(c, fd, in)
 	switch {
-	case c.inner: // not a session
 	case c.refusal != notRefused:
 		l.refusing--
 	case l.shares.remove(c.peer.holder(), c):
@@ -542,13 +516,10 @@ func (l *Loop) finish() {
 	l.closeDead()
 	l.stopListening()
 	l.http.Close()
+	l.endLocals()
 	l.closeReserves()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	for _, j := range l.joining {
-		unix.Close(j.fd)
-	}
-	l.joining = nil
 	l.poll.close()
 }

@@ -353,7 +353,7 @@ func TestIdleTimeout(t *testing.T) {
 
 func TestHTTP(t *testing.T) {
 	l, _ := echoServer(t, Config{})
-	srv := &http.Server{ConnContext: ConnContext,
+	srv := &http.Server{ConnContext: ConnContext, ConnState: ConnState,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			p, ok := PeerOf(r.Context())
 			body, _ := io.ReadAll(r.Body)
@@ -365,7 +365,7 @@ func TestHTTP(t *testing.T) {
 	for _, cut := range []int{1, 2, 3, 4, 5, 40} {
 		c := dial(t, l)
 		req := "POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
-		before := l.Stats().RxBytes.Load()
+		before, sent := l.Stats().RxBytes.Load(), l.Stats().TxBytes.Load()
 		write(t, c, []byte(req[:cut]))
 		eventually(t, "the first part is read", func() bool {
 			return l.Stats().RxBytes.Load() == before+uint64(cut) || l.Stats().HTTP.Load() == 1
@@ -375,6 +375,10 @@ func TestHTTP(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 OK") ||
 			!strings.Contains(string(b), "/health body "+self) {
 			t.Fatalf("cut after %d: %q, %v", cut, b, err)
+		}
+		if in, out := l.Stats().RxBytes.Load()-before, l.Stats().TxBytes.Load()-sent; in != uint64(len(req)) ||
+			out != uint64(len(b)) {
+			t.Errorf("%d bytes in and %d out are counted, want %d and %d", in, out, len(req), len(b))
 		}
 	}
 	eventually(t, "HTTP sessions over",

@@ -307,7 +307,7 @@ func (l *Loop) freeSlot(c *Conn) {
 func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
-		return -1, connectError(err)
+		return -1, fmt.Errorf("connect within the process: %w", err)
 	}
 	defer unix.Close(theirs)
 	if err := k.Send(linkConn, connless, theirs, appendPassed(nil, &peer)); err != nil {

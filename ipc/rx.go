@@ -23,7 +23,6 @@ type rx struct {
 	due      time.Duration // deadline on the Loop's clock; 0: none
 	awaiting bool          // due is the deadline of an incomplete message
 	discards int           // bytes discarded while closing
-	inner    bool          // opened by Connect
 	refusal  Refusal       // to be refused; unless it was a session, the Handler never sees it
 	lingers  bool          // closing is lingering or more
 	waits    bool          // a front: its Router has the connection
@@ -265,9 +264,7 @@ func (l *Loop) message(c *Conn, payload []byte) bool {
 	case f.Kind == wire.KindRequest || f.Kind == wire.KindEmbed:
 		switch {
 		case !c.begin(f.ID):
-			l.refuseMessage(c, wire.Error{ID: f.ID, Code: wire.DuplicateID,
-				Message: "a request with this id is still running on this connection; it continues, this one is " +
-					"refused: choose another id"})
+			l.refuseMessage(c, errorEvent(duplicateID(f.ID)))
 		case f.Kind == wire.KindEmbed:
 			l.h.Embed(c, f.Embed)
 		default:
@@ -285,6 +282,13 @@ func (l *Loop) message(c *Conn, payload []byte) bool {
 		l.h.Admin(c, &f)
 	}
 	return true
+}
+
+// duplicateID is the error of a request whose id is in use.
+func duplicateID(id string) error {
+	return &wire.RequestError{ID: id, Code: wire.DuplicateID,
+		Message: "a request with this id is still running on this connection; it continues, this one is refused: " +
+			"choose another id"}
 }
 
 // lines handles input of a newline connection.

@@ -213,11 +213,30 @@ func (w *Writer) keepAlive() (stop func()) {
 
 // AppendJSON appends v without HTML escapes and without a newline.
 func AppendJSON(dst []byte, v any) []byte {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	e := encoders.Get().(*encoder)
+	e.out.Reset()
+	if err := e.json.Encode(v); err != nil {
 		panic("api: an answer: " + err.Error()) // plain structs of finite numbers and strings
 	}
-	return append(dst, bytes.TrimSuffix(out.Bytes(), []byte{'\n'})...)
+	dst = append(dst, bytes.TrimSuffix(e.out.Bytes(), []byte{'\n'})...)
+	if e.out.Cap() <= keepEncoder {
+		encoders.Put(e)
+	}
+	return dst
 }
+
+// encoder is an encoder with its buffer, which each event of a stream needs.
+type encoder struct {
+	out  bytes.Buffer
+	json *json.Encoder
+}
+
+// keepEncoder is the largest buffer that an encoder keeps for the next value, in bytes.
+const keepEncoder = 64 << 10
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.out)
+	e.json.SetEscapeHTML(false)
+	return e
+}}

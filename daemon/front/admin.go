@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -21,12 +22,13 @@ import (
 // answerWithin is the longest time for which the front waits for the engine processes' answers; a late one is left out.
 const answerWithin = 2 * time.Second
 
-// Admin answers a question of the framed or the newline protocol.
-func (h handler) Admin(c *ipc.Conn, q *wire.Frame) {
+// Admin answers a question of the framed or the newline protocol. A front opens no client within the process.
+func (h handler) Admin(client ipc.Client, q *wire.Frame) {
+	c := client.(*ipc.Conn)
 	f, question, peer := h.f, *q, c.Peer()
 	lines := c.Protocol() == wire.Newline
 	if q.Kind == wire.KindHealth {
-		c.Reply(wire.AppendReport(nil, q.Kind, q.ID, mustJSON(f.health())))
+		c.ReplyEvent(wire.ReportEvent(q.Kind, q.ID, mustJSON(f.health())))
 		return
 	}
 	done := c.Pend()
@@ -37,11 +39,11 @@ func (h handler) Admin(c *ipc.Conn, q *wire.Frame) {
 		switch {
 		case e != nil:
 			e.ID = question.ID
-			c.Reply(wire.AppendError(nil, e))
+			c.ReplyEvent(wire.ErrorEvent(e))
 		case lines:
 			c.ReplyLast(append(body, '\n'))
 		default:
-			c.Reply(wire.AppendReport(nil, question.Kind, question.ID, body))
+			c.ReplyEvent(wire.ReportEvent(question.Kind, question.ID, body))
 		}
 	}()
 }
@@ -178,9 +180,8 @@ func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []part) ([]byte, *wir
 // health returns the state of the default model, which requests without a model's name use: other models load on
 // demand. Poller's goroutine.
 func (f *Front) health() wire.Health {
-	in := f.door.Health()
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: in.UptimeMs, Listen: in.Listen,
-		Models: map[string]string{}}
+	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: time.Since(f.in.Begun).Milliseconds(),
+		Listen: f.in.Addresses().Listen, Models: map[string]string{}}
 	for _, m := range f.models {
 		h.Models[m.name] = m.state.String()
 		if m.stalled() {
@@ -216,7 +217,7 @@ func (f *Front) health() wire.Health {
 
 // info returns the default model's report, with the list of all models.
 func (f *Front) info(parts []part) []byte {
-	own := f.door.Info()
+	own := f.in.Info()
 	in := own
 	byModel := map[*served]*wire.Info{}
 	for i, p := range parts {
@@ -269,7 +270,7 @@ func (f *Front) metrics(parts []part) []byte {
 		}
 		return d
 	}
-	own := read(f.door.Metrics().AppendJSON(nil))
+	own := read(f.in.Metrics.AppendJSON(nil))
 	doc := own
 	models := map[string]json.RawMessage{}
 	for i, p := range parts {
@@ -282,11 +283,11 @@ func (f *Front) metrics(parts []part) []byte {
 		}
 	}
 	doc = maps.Clone(doc)
-	for _, key := range f.door.Metrics().OfConnections() {
+	for _, key := range f.in.Metrics.OfConnections() {
 		doc[key] = own[key]
 	}
 	front := document{}
-	for _, key := range f.door.Metrics().OfFront() {
+	for _, key := range f.in.Metrics.OfFront() {
 		front[key] = own[key]
 	}
 	var served []wire.InfoServed
@@ -306,7 +307,7 @@ func (f *Front) dumpMetrics() {
 		parts = f.ask(ipc.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
 			&wire.Frame{Kind: wire.KindMetrics})
 	})
-	f.door.Dump(f.metrics(parts()))
+	report.DumpMetrics(f.metrics(parts()), f.cfg.MetricsFile, f.log)
 }
 
 // why returns the requests of all processes, newest first, and those that wait for a model.
@@ -324,7 +325,7 @@ func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 	f.call(func() {
 		for _, m := range f.models {
 			for _, c := range m.waiting {
-				if of := c.Peer(); q.Request == "" && (of.UID == peer.UID || f.door.Privileged(peer.UID)) {
+				if of := c.Peer(); q.Request == "" && (of.UID == peer.UID || f.cfg.Privileged(peer.UID)) {
 					rep.Requests = append(rep.Requests, m.waits(of))
 				}
 			}

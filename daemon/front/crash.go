@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -60,7 +60,7 @@ func (f *Front) lastWords(m *served, p *process) func(*ipc.Conn, connstate.State
 
 // response returns a whole HTTP response with the error e, which announces the connection's end.
 func (f *Front) response(form connstate.API, e *wire.Error) []byte {
-	status, header, body := daemon.Rendered(form, e)
+	status, header, body := httpd.Rendered(form, e)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
 	header.Set("Connection", "close")
@@ -73,7 +73,7 @@ func (f *Front) response(form connstate.API, e *wire.Error) []byte {
 
 // lastEvent returns the end of a stream whose answer failed, in the form of its API.
 func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
-	_, _, body := daemon.Rendered(st.API, e)
+	_, _, body := httpd.Rendered(st.API, e)
 	body = bytes.TrimSpace(body)
 	switch {
 	case st.Phase == connstate.Values:
@@ -83,7 +83,7 @@ func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
 	case st.API == connstate.Responses:
 		return fmt.Appendf(nil, "event: error\ndata: {\"type\":\"error\",\"code\":%q,\"message\":%s,\"param\":null,"+
 			"\"sequence_number\":0}\n\n",
-			e.Code, daemon.JSONText(e.Message))
+			e.Code, mustJSON(e.Message))
 	}
 	return fmt.Appendf(nil, "data: %s\n\n", body)
 }

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -45,12 +45,12 @@ func (f *Front) inquire(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 		return
 	}
 	r = withBody(r, body)
-	name, _, _ := daemon.ModelOf(r.URL, body)
-	if daemon.NeedsModel(r.Method, r.URL.Path) {
+	name, _, _ := httpd.ModelOf(r.URL, body)
+	if httpd.NeedsModel(r.Method, r.URL.Path) {
 		e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send " +
 			"the request again"}
 		f.call(func() {
@@ -58,12 +58,12 @@ func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 				e = found
 			}
 		})
-		f.door.Fail(w, r, e)
+		f.answerError(w, r, e)
 		return
 	}
 	a, e := f.asleep(r, name)
 	if e != nil {
-		f.door.Fail(w, r, e)
+		f.answerError(w, r, e)
 		return
 	}
 	a.Serve(w, r, f.log)
@@ -76,9 +76,9 @@ func withBody(r *http.Request, body []byte) *http.Request {
 }
 
 // asleep returns the model of a name as one that is not loaded, even if it is.
-func (f *Front) asleep(r *http.Request, name string) (*daemon.Asleep, *wire.Error) {
+func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error) {
 	f.known(r.Context(), name)
-	a := &daemon.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
+	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
 	var m *served
 	var path string
 	var e *wire.Error

@@ -40,6 +40,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -66,8 +67,8 @@ type Front struct {
 	cfg  *config.Config
 	log  *slog.Logger
 	opts Options
-	door *daemon.Door
-	loop *ipc.Loop
+	in   *entry.Entry
+	loop *ipc.Loop // in's
 
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
 
@@ -152,16 +153,9 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 			return nil, err
 		}
 	}
-	if f.door, err = daemon.OpenDoor(cfg, log, handler{f}, router{f}, f.routes()); err != nil {
+	if err := f.openEntry(); err != nil {
 		return nil, err
 	}
-	for _, m := range f.models {
-		if err := m.cfg.CheckHere(); err != nil {
-			f.door.Close()
-			return nil, err
-		}
-	}
-	f.loop = f.door.Loop()
 	return f, nil
 }
 
@@ -205,8 +199,8 @@ func (f *Front) Serve(ctx context.Context) error {
 	defer signal.Stop(f.dumps)
 
 	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
-		f.door.Info().Socket)
-	pollDone := f.door.Start()
+		f.in.Addresses().Socket)
+	pollEnded := f.in.Start(f.routes(), nil)
 	f.loop.Do(func() {
 		f.scan()
 		for _, m := range f.models {
@@ -234,7 +228,8 @@ wait:
 			f.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
 				"signal", sig.String(), "timeout", f.cfg.ShutdownTimeout)
 			break wait
-		case failed = <-pollDone:
+		case <-pollEnded:
+			failed = f.in.Err()
 			f.log.Error("the poller ended", "error", failed)
 			break wait
 		case failed = <-f.fatal:
@@ -242,9 +237,8 @@ wait:
 		}
 	}
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
-	f.door.Drain()
 	f.shutDown()
-	f.door.Stop(lastFlush)
+	f.in.Stop(lastFlush)
 	f.beside.Wait()
 	f.closeLeases()
 	if failed == nil {
@@ -319,7 +313,7 @@ func (f *Front) call(fn func()) bool {
 // tick does the periodic work: API keys, idle models, waiting requests.
 func (f *Front) tick() {
 	now := time.Now()
-	if keys := f.door.Keys(); keys != nil && string(keys) != f.keys {
+	if keys := f.apiKeys(); keys != nil && string(keys) != f.keys {
 		f.keys = string(keys)
 		for _, m := range f.models {
 			if m.proc != nil {

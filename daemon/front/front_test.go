@@ -335,7 +335,7 @@ func TestNamesFindTheirProcesses(t *testing.T) {
 			t.Fatalf("%d: %s answers %q, %v", i, name, got, err)
 		}
 	}
-	if text := string(r.door.Scrape()); !strings.Contains(text,
+	if text := string(r.scrape()); !strings.Contains(text,
 		`uma_requests_rejected_total{reason="E_MODEL_NOT_FOUND"} 5`) {
 		t.Errorf("five refusals are not counted: %s", text)
 	}

@@ -13,16 +13,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// routes are the paths that the front answers itself (daemon.FrontServes), and everything that no engine process gets.
+// routes are the paths that the front answers itself (httpd.FrontServes), and everything that no engine process gets.
 func (f *Front) routes() http.Handler {
 	var routes []api.Route
 	handle := func(method, path string, h http.HandlerFunc) {
@@ -37,7 +38,7 @@ func (f *Front) routes() http.Handler {
 	get("/kv", func(w http.ResponseWriter, r *http.Request) {
 		tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
 		if err != nil && r.URL.Query().Has("tree") {
-			f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: `"tree" must be true or false`})
+			f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: `"tree" must be true or false`})
 			return
 		}
 		f.serveFields(w, r, map[string]any{"event": "kv", "tree": tree})
@@ -63,19 +64,19 @@ func (f *Front) routes() http.Handler {
 	get("/api/tags", f.serveTags)
 	get("/api/ps", f.servePS)
 	get("/api/version", func(w http.ResponseWriter, _ *http.Request) {
-		answerJSON(w, http.StatusOK, map[string]string{"version": daemon.OllamaVersion,
+		answerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
 			"uma_version": buildinfo.Version})
 	})
-	get("/{$}", daemon.Greet(page.ServeHTTP))
+	get("/{$}", ollama.Greet(page.ServeHTTP))
 	get(page.Prefix+"{file}", page.ServeHTTP)
-	return daemon.Mux(routes, f.serveOther)
+	return httpd.Mux(routes, f.serveOther)
 }
 
 // serveKVCommand answers POST /kv.
 func (f *Front) serveKVCommand(w http.ResponseWriter, r *http.Request) {
 	q, err := control.KVCommand(r)
 	if err != nil {
-		f.door.Fail(w, r, daemon.EventOf(err))
+		f.answerError(w, r, httpd.EventOf(err))
 		return
 	}
 	f.serveQuestion(w, r, &q)
@@ -90,7 +91,7 @@ func answerJSON(w http.ResponseWriter, status int, v any) {
 func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
 	var h wire.Health
 	f.call(func() { h = f.health() })
-	daemon.AnswerHealth(w, r, h)
+	httpd.AnswerHealth(w, r, h)
 }
 
 // gather asks every engine process in the name of a request's client.
@@ -105,7 +106,7 @@ func (f *Front) serveQuestion(w http.ResponseWriter, r *http.Request, q *wire.Fr
 	peer, parts := f.gather(r.Context(), q)
 	body, e := f.answer(q, peer, parts)
 	if e != nil {
-		f.door.Fail(w, r, e)
+		f.answerError(w, r, e)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -117,7 +118,7 @@ func (f *Front) serveFields(w http.ResponseWriter, r *http.Request, fields map[s
 	def := wire.DefaultRequest()
 	q, err := wire.Parse(new(wire.Parser), mustJSON(fields), &def)
 	if err != nil {
-		f.door.Fail(w, r, daemon.EventOf(err))
+		f.answerError(w, r, httpd.EventOf(err))
 		return
 	}
 	f.serveQuestion(w, r, &q)
@@ -131,7 +132,7 @@ func (f *Front) serveWhy(w http.ResponseWriter, r *http.Request) {
 	if q.Has("last") {
 		n, err := strconv.Atoi(q.Get("last"))
 		if err != nil {
-			f.door.Fail(w, r,
+			f.answerError(w, r,
 				&wire.Error{Code: wire.BadRequest,
 					Message: fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"),
 						wire.MaxLast)})
@@ -149,7 +150,7 @@ func (f *Front) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 	var out bytes.Buffer
 	if err := f.writePrometheus(&out, r); err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.InternalFailure, Message: err.Error()})
+		f.answerError(w, r, &wire.Error{Code: wire.InternalFailure, Message: err.Error()})
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -181,12 +182,13 @@ func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
 func (f *Front) serveOwner(w http.ResponseWriter, r *http.Request, has func(*httpAnswer) bool) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 		return
 	}
 	answers := f.overHTTP(r, body)
 	if len(answers) == 0 {
-		f.door.Fail(w, r, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "no model is loaded"})
+		f.answerError(w, r, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
+			Message: "no model is loaded"})
 		return
 	}
 	a := &answers[max(0, slices.IndexFunc(answers, func(a httpAnswer) bool { return has(&a) }))]

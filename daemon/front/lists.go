@@ -141,7 +141,7 @@ func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 	if unknown == nil { // it has just come or gone
 		unknown = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no model %.100q here", id)}
 	}
-	f.door.Fail(w, r, unknown)
+	f.answerError(w, r, unknown)
 }
 
 // ollama returns the list in the form of ollama's API.

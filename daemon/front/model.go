@@ -193,7 +193,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
 	cfg := m.traced()
-	start, err := f.door.StartOf(cfg)
+	start, err := f.startOf(cfg)
 	if err != nil {
 		return fail(err)
 	}

@@ -27,7 +27,7 @@ const modelLabel = "model"
 // model.
 func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
 	families := map[string]*dto.MetricFamily{}
-	if err := addFamilies(families, bytes.NewReader(f.door.Scrape()), ""); err != nil {
+	if err := addFamilies(families, bytes.NewReader(f.scrape()), ""); err != nil {
 		return fmt.Errorf("the front's own metrics: %w", err)
 	}
 	for _, a := range f.overHTTP(scrape(r), nil) {

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -132,15 +132,15 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message)))
-	if err != nil || daemon.FrontServes(r.Method, r.URL) {
+	if err != nil || httpd.FrontServes(r.Method, r.URL) {
 		return ipc.Serve, nil // net/http reports the error
 	}
 	peer := c.Peer()
-	if !f.door.May(r, peer) { // a client without access does not load a model
+	if !f.in.Access.May(r, peer) { // a client without access does not load a model
 		return ipc.Serve, nil
 	}
 	body, rest := readBody(r)
-	name, found, ended := daemon.ModelOf(r.URL, body)
+	name, found, ended := httpd.ModelOf(r.URL, body)
 	switch {
 	case found, ended && len(body) > 0, rest == nil, len(body) > f.cfg.MaxFrameBytes:
 	case errors.Is(rest, io.ErrUnexpectedEOF):
@@ -154,18 +154,18 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 		return ipc.NeedMore, nil
 	}
 	c.Routing.Seen, c.Routing.Whole = 0, 0
-	if m := f.find(name); r.URL.Path == daemon.LivePath && m != nil && !m.live() {
+	if m := f.find(name); r.URL.Path == httpd.LivePath && m != nil && !m.live() {
 		return ipc.Serve, nil // watching a model does not load it
 	}
 	if peer.TCP() {
-		c.Admit(f.door.Admits(peer))
+		c.Admit(f.in.Access.Admits(peer))
 	}
-	if !daemon.NeedsModel(r.Method, r.URL.Path) {
+	if !httpd.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
 	}
 	v, k := f.dispatch(c, name)
 	if v == ipc.Wait {
-		c.Routing.Stream, c.Routing.Owner = r.Header.Get(resume.Header), f.door.OwnerOf(r, peer)
+		c.Routing.Stream, c.Routing.Owner = r.Header.Get(resume.Header), f.in.Access.OwnerOf(r, peer)
 		c.Routing.Path = r.URL.Path
 	}
 	return v, k
@@ -204,19 +204,19 @@ func endOfHead(message []byte) int {
 type handler struct{ f *Front }
 
 // Request refuses a request that Route has sent to no engine process.
-func (h handler) Request(c *ipc.Conn, r *wire.Request) {
+func (h handler) Request(c ipc.Client, r *wire.Request) {
 	e := h.f.refusal(r.Model)
 	if e == nil {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the request again"}
 	}
 	e.ID = r.ID
-	h.f.door.Rejected(e)
-	c.Reply(wire.AppendError(nil, e))
+	h.f.in.Metrics.Rejected(string(e.Code))
+	c.ReplyEvent(wire.ErrorEvent(e))
 	c.Done(r.ID)
 }
 
 // Embed refuses like Request.
-func (h handler) Embed(c *ipc.Conn, w *wire.Embed) {
+func (h handler) Embed(c ipc.Client, w *wire.Embed) {
 	h.Request(c, &wire.Request{ID: w.ID, Model: w.Model})
 }
 
@@ -226,12 +226,12 @@ func (h handler) Line(c *ipc.Conn, _ string) {
 	if e == nil {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the line again"}
 	}
-	h.f.door.Rejected(e)
-	c.Reply(wire.AppendErrorLine(nil, e))
+	h.f.in.Metrics.Rejected(string(e.Code))
+	c.ReplyEvent(wire.ErrorEvent(e))
 	c.Done("")
 }
 
-func (h handler) Cancel(*ipc.Conn, string)    {}
-func (h handler) EndThink(*ipc.Conn, string)  {}
-func (h handler) Writable(*ipc.Conn)          {}
-func (h handler) Closed(*ipc.Conn, ipc.Cause) {}
+func (h handler) Cancel(ipc.Client, string)    {}
+func (h handler) EndThink(ipc.Client, string)  {}
+func (h handler) Writable(ipc.Client)          {}
+func (h handler) Closed(ipc.Client, ipc.Cause) {}

@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -29,7 +29,7 @@ func (f *Front) serveStream(w http.ResponseWriter, r *http.Request) {
 			return nil
 		}
 		if peer.TCP() {
-			c.Admit(f.door.Admits(peer))
+			c.Admit(f.in.Access.Admits(peer))
 		}
 		return owner.link
 	}) != nil {
@@ -75,7 +75,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 	for _, m := range f.models {
 		for _, c := range slices.Clone(m.waiting) {
 			if s := &c.Routing; s.Stream == id && s.Owner == owner {
-				c.ReplyLast(f.response(daemon.FormOf(s.Path), e))
+				c.ReplyLast(f.response(httpd.FormOf(s.Path), e))
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 func (f *Front) serveLookup(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 		return
 	}
 	all := []json.RawMessage{}
@@ -122,6 +122,6 @@ func (f *Front) serveFirst(w http.ResponseWriter, r *http.Request, body []byte,
 
 // noProcess answers as a process that has no stream does.
 func (f *Front) noProcess(w http.ResponseWriter, r *http.Request) {
-	none := daemon.Asleep{Facts: &api.Facts{Asleep: true}, Names: func(string) bool { return false }, Since: f.began}
+	none := httpd.Asleep{Facts: &api.Facts{Asleep: true}, Names: func(string) bool { return false }, Since: f.began}
 	none.Serve(w, r, f.log)
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -64,6 +65,7 @@ type Embedding struct {
 	Values    []float32
 	Tokens    int  // of the input, those at its beginning and end included
 	Truncated bool // the input was cut to Tokens
+	Base64    bool // Values are written as base64, not as numbers; not set in an event that was read
 }
 
 const inputMust = "a string, an array of token ids, or an array of strings and such arrays"
@@ -147,7 +149,6 @@ func (d *decoder) input(name string, v *fastjson.Value) (err error) {
 	switch v.Type() {
 	case fastjson.TypeString:
 		in.Text, err = d.str(name, v)
-		d.text += len(in.Text)
 	case fastjson.TypeArray:
 		if in.Tokens, err = d.tokens(name, v, maxValues); err == nil && len(in.Tokens) == 0 {
 			err = fmt.Errorf("field %q is empty", name)
@@ -165,11 +166,12 @@ func (d *decoder) finishEmbed() error {
 	switch {
 	case e.Inputs == nil:
 		return fmt.Errorf("field %q is missing; it must be %s", "input", inputMust)
-	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
+	}
+	if long := e.tooLong(d.p.MaxPromptBytes); long != "" {
 		d.code = PromptTooLarge
-		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", "input", d.text,
-			d.p.MaxPromptBytes)
-	case e.Query != nil:
+		return errors.New(long)
+	}
+	if e.Query != nil {
 		if err := d.finishRank(); err != nil {
 			return err
 		}
@@ -184,11 +186,6 @@ func (d *decoder) finishEmbed() error {
 // finishRank refuses the fields that a query excludes.
 func (d *decoder) finishRank() error {
 	e := &d.embed
-	if all := d.text + len(*e.Query)*len(e.Inputs); d.p.MaxPromptBytes > 0 && all > d.p.MaxPromptBytes {
-		d.code = PromptTooLarge
-		return fmt.Errorf("fields %q and %q have %d bytes of text, the query once for each document; "+
-			"--max-prompt-bytes is %d", "query", "input", all, d.p.MaxPromptBytes)
-	}
 	if i := slices.IndexFunc(e.Inputs, func(in EmbedInput) bool { return in.Tokens != nil }); i >= 0 {
 		return fmt.Errorf("field %q: document %d is an array; with a query it must be a string", "input", i)
 	}

@@ -226,10 +226,7 @@ func fromMs(ms float64) time.Duration {
 const MinLogprob = -9999
 
 func appendLogprob(dst []byte, f float32) []byte {
-	if !(f >= MinLogprob) { // also NaN
-		f = MinLogprob
-	}
-	return appendFloat32(dst, min(f, 0))
+	return appendFloat32(dst, finite(f))
 }
 
 // appendFloat32 appends the shortest text that reads back as f. JSON has no infinities: they become the largest

@@ -42,7 +42,6 @@ var requestFields = []field{
 	{name: "messages", read: readMessages},
 	{name: "suffix", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
 		d.req.Suffix, err = d.str(name, v)
-		d.text += len(d.req.Suffix)
 		return err
 	}},
 	{name: "max_tokens", aliases: []string{"max_completion_tokens", "n_predict"},
@@ -358,7 +357,6 @@ func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 		return err
 	}
 	d.req.Prompt, err = d.str(name, v)
-	d.text += len(d.req.Prompt)
 	if err == nil && d.req.Prompt == "" {
 		return fmt.Errorf("field %q is empty", name)
 	}

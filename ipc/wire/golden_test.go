@@ -193,9 +193,9 @@ func goldens() []golden {
 		}
 		all = append(all, fromServer(name, frame, Event{Kind: EventReport, ID: "q", ReportKind: k, Report: raw}))
 	}
-	report("report_why", KindWhy, AppendWhy(nil, "q", &why), &why)
-	report("report_kv", KindKV, AppendKV(nil, "q", &kv), &kv)
-	report("report_kv_done", KindKV, AppendKVDone(nil, "q", &done), &done)
+	report("report_why", KindWhy, AppendEvent(nil, WhyEvent("q", &why)), &why)
+	report("report_kv", KindKV, AppendEvent(nil, KVEvent("q", &kv)), &kv)
+	report("report_kv_done", KindKV, AppendEvent(nil, KVDoneEvent("q", &done)), &done)
 	return all
 }
 

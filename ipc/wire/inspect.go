@@ -244,22 +244,22 @@ type CostModel struct {
 	Error   float64 `json:"error"`   // moving average of |predicted − took| / took
 }
 
-// AppendWhy appends the answer to a why question; id is the question's.
-func AppendWhy(dst []byte, id string, r *WhyReport) []byte { return appendJSON(dst, KindWhy, id, r) }
+// WhyEvent returns the answer to a why question; id is the question's.
+func WhyEvent(id string, r *WhyReport) *Event { return reportEvent(KindWhy, id, r) }
 
-// AppendKV appends the answer to a kv question that asked for the contents.
-func AppendKV(dst []byte, id string, r *KVReport) []byte { return appendJSON(dst, KindKV, id, r) }
+// KVEvent returns the answer to a kv question that asked for the contents.
+func KVEvent(id string, r *KVReport) *Event { return reportEvent(KindKV, id, r) }
 
-// AppendKVDone appends the answer to a kv question that asked for an operation.
-func AppendKVDone(dst []byte, id string, r *KVDone) []byte { return appendJSON(dst, KindKV, id, r) }
+// KVDoneEvent returns the answer to a kv question that asked for an operation.
+func KVDoneEvent(id string, r *KVDone) *Event { return reportEvent(KindKV, id, r) }
 
-func appendJSON(dst []byte, k Kind, id string, report any) []byte {
+func reportEvent(k Kind, id string, report any) *Event {
 	body, err := json.Marshal(report)
 	if err != nil {
 		// Only a number that is not finite makes encoding/json fail here.
 		panic(fmt.Sprintf("wire: %s report %+v: %v", k, report, err))
 	}
-	return AppendReport(dst, k, id, body)
+	return ReportEvent(k, id, body)
 }
 
 // AppendEndThink appends a frame that ends the thinking of the request id of the same connection.

@@ -74,7 +74,6 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 			if m.ReasoningContent == "" {
 				m.ReasoningContent = thought
 			}
-			d.text += len(m.Content) + len(thought)
 		case "reasoning_content", "reasoning":
 			if v.Type() == fastjson.TypeNull {
 				return
@@ -85,16 +84,13 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 				err = fmt.Errorf("field %q differs from the message's other reasoning; send one", field)
 			}
 			m.ReasoningContent = s
-			d.text += len(s)
 		case "name":
 			if v.Type() != fastjson.TypeNull {
 				m.Name, err = d.str(field, v)
-				d.text += len(m.Name)
 			}
 		case "tool_call_id":
 			if v.Type() != fastjson.TypeNull {
 				m.ToolCallID, err = d.str(field, v)
-				d.text += len(m.ToolCallID)
 			}
 		case "tool_calls":
 			if v.Type() != fastjson.TypeNull {
@@ -132,7 +128,6 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 		more = "\n" + more
 	}
 	m.Content += more
-	d.text += len(more)
 	return nil
 }
 

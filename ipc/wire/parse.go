@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -138,7 +139,6 @@ type decoder struct {
 	given   []given
 
 	prompt, messages       bool
-	text                   int // bytes of prompt and messages
 	priority               bool
 	tier                   Priority
 	logprobs, topLogprobs  int
@@ -287,13 +287,10 @@ func (d *decoder) finish() error {
 		return fmt.Errorf("field %q belongs to a %q that is text", "suffix", "prompt")
 	case r.ParseSpecial && (d.messages || r.PromptTokens != nil || r.Suffix != ""):
 		return fmt.Errorf("field %q belongs to a %q that is text, without %q", "parse_special", "prompt", "suffix")
-	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
+	}
+	if long := r.tooLong(d.p.MaxPromptBytes); long != "" {
 		d.code = PromptTooLarge
-		name := "prompt"
-		if d.messages {
-			name = "messages"
-		}
-		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", name, d.text, d.p.MaxPromptBytes)
+		return errors.New(long)
 	}
 	if !d.priority && d.tier != 0 {
 		r.Priority = d.tier - 1

@@ -85,7 +85,6 @@ func readTools(d *decoder, name string, v *fastjson.Value) error {
 		}
 		names[t.Name] = true
 		d.req.Tools = append(d.req.Tools, t)
-		d.text += len(t.Name) + len(t.Description) + len(t.Parameters)
 	}
 	return nil
 }
@@ -398,7 +397,6 @@ func (d *decoder) toolCalls(name string, v *fastjson.Value) (calls []ToolCall, e
 		if c.Name == "" {
 			return nil, fmt.Errorf("field %q is missing; it must be the name of a function", field+".function.name")
 		}
-		d.text += len(c.ID) + len(c.Name) + len(c.Arguments)
 		calls = append(calls, c)
 	}
 	return calls, nil

@@ -1,4 +1,4 @@
-package daemon
+package httpd
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 // TestBodyBudget: unfinished bodies take a bounded amount of memory, per user and in all; a complete body releases it.
 func TestBodyBudget(t *testing.T) {
-	s := &Server{cfg: &config.Config{MaxFrameBytes: 1 << 20}}
+	s := &Server{Config: &config.Config{MaxFrameBytes: 1 << 20}}
 	read := func() (int, *wire.Error) {
 		body, e := s.readBody(httptest.NewRecorder(),
 			httptest.NewRequest("POST", "/v1/completions", bytes.NewReader(make([]byte, 1<<20))))

@@ -1,4 +1,4 @@
-package daemon
+package httpd
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func (s *Server) counted(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		o := &outcome{ResponseWriter: w, metrics: s.metrics}
+		o := &outcome{ResponseWriter: w, metrics: s.Metrics}
 		next.ServeHTTP(o, r.WithContext(context.WithValue(r.Context(), outcomeKey{}, o)))
 	})
 }

@@ -1,4 +1,4 @@
-package daemon
+package httpd
 
 import (
 	"context"
@@ -47,7 +47,7 @@ type Asleep struct {
 // Serve answers a request that does not need the model loaded, as an engine process would.
 func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger) {
 	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, Log: log, Now: time.Now}
-	serveRoutes(apiRoutes(serve)).ServeHTTP(w, r)
+	Handler(apiRoutes(serve)).ServeHTTP(w, r)
 }
 
 // sleeping is the api.Backend of a model that is not loaded.

@@ -1,13 +1,11 @@
-package daemon
+package httpd
 
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
@@ -16,27 +14,14 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
+	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/page"
-	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
-	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("daemon: status: " + err.Error()) // plain structs of numbers and strings
-	}
-	return b
-}
-
-// wantsJSON reports whether an Accept header prefers JSON to Prometheus' text format.
-func wantsJSON(accept string) bool { return strings.Contains(accept, "application/json") }
-
-// routes returns the handler of all HTTP paths: those of serverRoutes and those of each API.
-func (s *Server) routes() http.Handler {
-	apis := s.apis()
-	return serveRoutes(slices.Concat(s.serverRoutes(), apiRoutes(apis)))
+// Routes returns the paths of a daemon with a model: its own and those of each API.
+func (s *Server) Routes(d Daemon, views *live.Views) []api.Route {
+	return slices.Concat(s.serverRoutes(d, views), apiRoutes(s.apis(d)))
 }
 
 // apiRoutes are the paths of all APIs.
@@ -53,8 +38,8 @@ func apiRoutes(apis *api.Server) []api.Route {
 	return routes
 }
 
-// serveRoutes returns the handler of routes, and of all other paths the answer that there is no such path.
-func serveRoutes(routes []api.Route) http.Handler {
+// Handler returns the handler of routes, and of all other paths the answer that there is no such path.
+func Handler(routes []api.Route) http.Handler {
 	var known []string
 	for i := range routes {
 		known = append(known, routes[i].Method+" "+routes[i].Path)
@@ -64,6 +49,17 @@ func serveRoutes(routes []api.Route) http.Handler {
 			"there is no such path; there are "+strings.Join(known, ", ")+"; see docs/http.md")
 	})
 }
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("httpd: status: " + err.Error()) // plain structs of numbers and strings
+	}
+	return b
+}
+
+// wantsJSON reports whether an Accept header prefers JSON to Prometheus' text format.
+func wantsJSON(accept string) bool { return strings.Contains(accept, "application/json") }
 
 // Mux returns the handler of routes: a method that a path does not have gets 405, and other answers all other paths.
 func Mux(routes []api.Route, other http.HandlerFunc) http.Handler {
@@ -109,23 +105,23 @@ var resumable = map[string]bool{
 }
 
 // serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
-func (s *Server) serverRoutes() []api.Route {
-	prometheus := s.metrics.PrometheusHandler()
+func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
+	prometheus := s.Metrics.PrometheusHandler()
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/health", Handle: func(w http.ResponseWriter, r *http.Request) {
-			AnswerHealth(w, r, s.health())
+			AnswerHealth(w, r, d.Health())
 		}},
 		{Method: http.MethodGet, Path: "/info", Handle: func(w http.ResponseWriter, _ *http.Request) {
-			answerJSON(w, http.StatusOK, mustJSON(s.info()))
+			answerJSON(w, http.StatusOK, mustJSON(d.Info()))
 		}},
 		{Method: http.MethodGet, Path: "/metrics", Handle: func(w http.ResponseWriter, r *http.Request) {
 			if wantsJSON(r.Header.Get("Accept")) {
-				answerJSON(w, http.StatusOK, s.metrics.AppendJSON(nil))
+				answerJSON(w, http.StatusOK, s.Metrics.AppendJSON(nil))
 				return
 			}
 			prometheus.ServeHTTP(w, r)
 		}},
-		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents},
+		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},
 		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
 		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
@@ -172,48 +168,4 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	answerJSON(w, status, mustJSON(struct {
 		Error body `json:"error"`
 	}{body{status, kind, message}}))
-}
-
-// serveHTTP serves the connections on which the poller found HTTP. The channel is closed when it ends.
-func (s *Server) serveHTTP() <-chan struct{} {
-	idle := httpKeepAlive
-	if s.cfg.IdleTimeout > 0 {
-		idle = s.cfg.IdleTimeout
-	}
-	routes := s.parts.routes
-	if routes == nil {
-		routes = s.routes()
-	}
-	s.http = &http.Server{
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		Handler:  s.guarded(s.counted(s.bounded(routes))), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
-		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
-	}
-	s.http.RegisterOnShutdown(func() { s.live.end(s) })
-	done := make(chan struct{})
-	go func() {
-		s.http.Serve(s.poller.HTTP()) // ends when s.http is closed
-		close(done)
-	}()
-	return done
-}
-
-// apis returns what the HTTP APIs need of the server.
-func (s *Server) apis() *api.Server {
-	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version,
-		SlotSavePath: s.cfg.SlotSavePath, Log: s.log,
-		Now: time.Now}
-}
-
-// httpError answers a request before its API's handler runs, with an error in the format of that API.
-func (s *Server) httpError(w http.ResponseWriter, r *http.Request, e *wire.Error) {
-	out := s.apis().NewWriter(w)
-	switch {
-	case strings.HasPrefix(r.URL.Path, "/v1/messages"):
-		anthropic.Fail(out, (*api.Error)(e))
-	case strings.HasPrefix(r.URL.Path, "/api/"):
-		ollama.Fail(out, (*api.Error)(e))
-	default:
-		openai.Fail(out, (*api.Error)(e))
-	}
 }

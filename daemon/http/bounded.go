@@ -1,4 +1,4 @@
-package daemon
+package httpd
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	httpKeepAlive  = 2 * time.Minute // between two requests, without --idle-timeout
-	httpHeaderSize = 64 << 10
-	bodyLinger     = time.Second // for a client to read its answer while it still sends a refused body
+	keepAlive  = 2 * time.Minute // between two requests, without --idle-timeout
+	headerSize = 64 << 10
+	bodyLinger = time.Second // for a client to read its answer while it still sends a refused body
 )
 
 // bounded limits how long a request occupies its connection. It reads the whole body within Config.BodyTimeout before
@@ -24,8 +24,8 @@ const (
 // favour of another one (--max-sessions) until its request's body is complete.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.cfg.StallTimeout > 0 {
-			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
+		if s.Config.StallTimeout > 0 {
+			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Config.StallTimeout))
 		}
 		body, e := s.readBody(w, r)
 		ctx, done, ok := ipc.Busy(r.Context())
@@ -35,11 +35,11 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		if e != nil {
-			s.log.Debug("refused", "code", e.Code, "message", e.Message)
-			s.httpError(w, r, e)
+			s.Log.Debug("refused", "code", e.Code, "message", e.Message)
+			s.Fail(w, r, e)
 			return
 		}
-		if s.elsewhere(r, body) && ipc.HandBack(w, r, body) == nil {
+		if s.Elsewhere != nil && s.Elsewhere(r, body) && ipc.HandBack(w, r, body) == nil {
 			return
 		}
 		switch {
@@ -69,15 +69,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 		abandon()
 		return nil, nil
 	}
-	limit := int64(s.cfg.MaxFrameBytes)
+	limit := int64(s.Config.MaxFrameBytes)
 	tooLong := &wire.Error{Code: wire.FrameTooLarge,
 		Message: fmt.Sprintf("the body is longer than %d bytes (--max-frame-bytes)", limit)}
 	if r.ContentLength > limit {
 		abandon()
 		return nil, tooLong
 	}
-	if s.cfg.BodyTimeout > 0 {
-		rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
+	if s.Config.BodyTimeout > 0 {
+		rc.SetReadDeadline(time.Now().Add(s.Config.BodyTimeout))
 	}
 	peer, _ := ipc.PeerOf(r.Context())
 	in := &bodyReader{from: io.LimitReader(r.Body, limit+1), budget: &s.bodies, owner: peer.UID}
@@ -90,7 +90,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		abandon()
 		return nil, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the body is incomplete after %v: %d bytes have arrived", s.cfg.BodyTimeout, len(body))}
+			"the body is incomplete after %v: %d bytes have arrived", s.Config.BodyTimeout, len(body))}
 	case err != nil:
 		abandon()
 		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body is incomplete: %v after %d bytes",
@@ -102,3 +102,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 	rc.SetReadDeadline(time.Time{})
 	return body, nil
 }
+
+// asking tells the front, when the head of an answer is written, whether a stream follows.
+type asking struct {
+	http.ResponseWriter
+	stream func(mediaType string)
+}
+
+func (a *asking) WriteHeader(status int) {
+	a.stream(a.Header().Get("Content-Type"))
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find the methods of the underlying writer.
+func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Flush serves handlers that use the writer as an http.Flusher.
+func (a *asking) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }

@@ -1,0 +1,107 @@
+package httpd
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/access"
+	"github.com/uma-serve/uma-serve/ipc"
+)
+
+// guarded passes a request over TCP to next if its Host and Origin headers name this server and its client is known and
+// allowed. Requests over the Unix socket pass: the permissions of the socket file decide there, and browsers cannot
+// open it. guarded reads no body.
+func (s *Server) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, ok := ipc.PeerOf(r.Context())
+		if !ok || !peer.TCP() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := s.Access.Guard.CheckHost(r, peer.Local.Addr()); err != nil {
+			s.deny(w, r, &access.Denial{Reason: access.RefusedHost, Status: http.StatusForbidden,
+				Message: err.Error() + "; --allowed-host adds a name"})
+			return
+		}
+		done, err := s.Access.Guard.CORS(w, r)
+		if err != nil {
+			s.deny(w, r, &access.Denial{Reason: access.RefusedOrigin, Status: http.StatusForbidden,
+				Message: err.Error() + "; --cors-origin adds an origin"})
+			return
+		}
+		if done {
+			return
+		}
+		client, refused := s.Access.Client(r, peer)
+		switch {
+		case refused != nil && s.Access.Keys != nil && asksHealth(r):
+			r = r.WithContext(context.WithValue(r.Context(), anonymous{}, true))
+		case refused != nil:
+			s.deny(w, r, refused)
+			return
+		}
+		check := s.Access.Guard.CheckOrigin
+		if r.URL.Path == LivePath {
+			check = s.Access.Guard.CheckStream
+		}
+		if err := check(r); err != nil {
+			s.deny(w, r, &access.Denial{Reason: access.RefusedOrigin, Status: http.StatusForbidden,
+				Message: err.Error() + "; --cors-origin adds an origin"})
+			return
+		}
+		if refused == nil && (client.UID != peer.UID || peer.Unknown != nil) {
+			r = r.WithContext(ipc.Identified(r.Context(), client))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// anonymous is the context key of requests that pass without a known client.
+type anonymous struct{}
+
+// Anonymous reports whether a request of this context has no known client: it may learn the server's status alone.
+func Anonymous(ctx context.Context) bool { return ctx.Value(anonymous{}) != nil }
+
+// asksHealth reports whether r asks for the server's health. With --api-keys that needs no key: load balancers and
+// supervisors have none, as with llama-server.
+func asksHealth(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
+		(r.URL.Path == "/health" || r.URL.Path == "/v1/health")
+}
+
+// deny answers a refused request in the form of the API that its path belongs to.
+func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) {
+	s.Metrics.HTTPRefused.Inc(d.Reason)
+	s.Log.Debug("HTTP request refused", "reason", d.Reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message",
+		d.Message)
+	rc := http.NewResponseController(w)
+	if s.Config.StallTimeout > 0 {
+		rc.SetWriteDeadline(time.Now().Add(s.Config.StallTimeout))
+	}
+	if r.ContentLength != 0 { // do not read the body
+		w.Header().Set("Connection", "close")
+		rc.SetReadDeadline(time.Now().Add(bodyLinger))
+	}
+	kind := "permission_error"
+	if d.Status == http.StatusUnauthorized {
+		kind = "authentication_error"
+		w.Header().Set("WWW-Authenticate", `Bearer realm="uma-serve"`)
+	}
+	if strings.HasPrefix(r.URL.Path, "/api/") { // ollama's
+		answerJSON(w, d.Status, mustJSON(struct {
+			Error string `json:"error"`
+		}{d.Message}))
+		return
+	}
+	type body struct {
+		Code    int    `json:"code"`
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	answerJSON(w, d.Status, mustJSON(struct {
+		Type  string `json:"type"` // Anthropic's
+		Error body   `json:"error"`
+	}{"error", body{d.Status, kind, d.Message}}))
+}
