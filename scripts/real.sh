@@ -37,6 +37,9 @@ for name in ${MODELS:-$(scripts/models-fetch.sh)}; do
 	gemma-3-270m) options=(--checks greedy,perplexity,prefix,storm --base --chunks 64) ;;
 	*) options=(--checks greedy,perplexity,prefix,tools,schemas,storm,eat) ;;
 	esac
+	case " $* " in # a list given here replaces that of the model
+	*" --checks"[=\ ]*) options=("${options[@]:2}") ;;
+	esac
 	echo "== $name ($SECONDS s)" >&2
 	bin/uma-bench real -m "$path" --name "$name" --llama-server "$programs/llama-server" \
 		--llama-perplexity "$programs/llama-perplexity" --text "$text" --chunks 16 --out "$out/$name.json" \
