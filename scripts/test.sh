@@ -17,7 +17,7 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 left_out='/((grammar|model/template/jinja|internal/lint|internal/testutil/crosscheck|sampler|sim/synthetic)(/|$)'
 left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
 left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
-left_out+='|sim$|sim/(cluster|blis|workload|latency)$|model/(template|toolcall)$)'
+left_out+='|sim$|sim/(blis(/|$)|workload$|latency$)|model/(template|toolcall)$)'
 
 # Packages whose tests link one of this module's, by the build at hand.
 linking() {
