@@ -28,6 +28,11 @@ INLINE void tiles_shape(const tile_shapes & s) {
     asm volatile(UMA_VEX("0", "0x49", "0x00") ::"a"(&s), "m"(s)); // ldtilecfg (rax)
 }
 
+// tiles_shaped stores the shapes in use; palette is 0 where there are none.
+INLINE void tiles_shaped(tile_shapes & s) {
+    asm volatile(UMA_VEX("1", "0x49", "0x00") : "=m"(s) : "a"(&s)); // sttilecfg (rax)
+}
+
 // tiles_release returns to the state in which the system has no tiles to save for this thread.
 INLINE void tiles_release() {
     asm volatile(UMA_VEX("0", "0x49", "0xc0")); // tilerelease
@@ -85,12 +90,22 @@ template <class F> struct tiles {
         return s;
     }
 
+    // ggml shapes the tiles of a thread once, for products that are not ours: they must be as they were afterwards.
+    static inline thread_local tile_shapes before;
+
     static void begin() {
         static constexpr tile_shapes s = shapes();
+        tiles_shaped(before);
         tiles_shape(s);
     }
 
-    static void end() { tiles_release(); }
+    static void end() {
+        if (before.palette != 0) {
+            tiles_shape(before);
+        } else {
+            tiles_release();
+        }
+    }
 
     static void more(const uma_job & j, int64_t s, int rows, int64_t row) {
         const kept<F> *           u      = (const kept<F> *) j.strip;

@@ -30,6 +30,10 @@ inline void tiles_shape(const tile_shapes & s) {
     tile_now.shaped = true;
 }
 
+inline void tiles_shaped(tile_shapes & s) {
+    s = tile_now.shaped ? tile_now.shapes : tile_shapes{};
+}
+
 inline void tiles_release() {
     tile_now.shaped = false;
 }
