@@ -26,7 +26,8 @@ func TestTilesStayShaped(t *testing.T) {
 	kernels := []string{"amx", "ggml"}
 	var engines []runtime.Engine
 	for _, k := range kernels {
-		engines = append(engines, mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256, Threads: 1, Kernels: k}))
+		engines = append(engines, mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256, Threads: 1,
+			Kernels: k}))
 	}
 	for range 3 {
 		for i, e := range engines {
