@@ -27,6 +27,7 @@
 //     failed request may Retain its own tokens, or Release. A preempted one may Park: call Cancel if it ends before it
 //     acquires a sequence again.
 //  5. Start the woken requests in the order given.
+//  6. With Config.Seals end a step at each of Acquired.Stops, and call Seal when Stopped says so.
 //
 // Tree.Ledger counts the cells that requests can be given. The example shows each call in its place.
 //
@@ -34,7 +35,7 @@
 //
 // A cached prefix stays until its cells or its id are needed. Tails are evicted before heads, so a head that many
 // prefixes share goes last. Which tail goes first is the ledger's decision (blocks.Ledger.Compare). A cached prefix
-// that is the beginning of another one in its namespace is merged into it.
+// that is the beginning of another one in its namespace is merged into it, but for a seal.
 //
 // # Tiers
 //
@@ -55,6 +56,7 @@
 //
 //	tree_match.go    what a prompt shares; Beyond: what another text has behind a history (speculation)
 //	tree_run.go      running sequences: Acquire, Progress, Retain, Park
+//	tree_seal.go     models with states: where prompts are sealed, and which seals are dropped again
 //	tree_evict.go    what is offered for eviction
 //	tree_offload.go  the place of a finished thought that was copied out
 //	tree_check.go    the invariants

@@ -55,8 +55,8 @@ const (
 	DefaultJoinMin  = 64
 	DefaultKeepMin  = 16
 	DefaultDoubleAt = 8192
-	// DefaultSealEvery costs a prompt of 2,000 tokens three more steps, and one that parts from it anywhere computes
-	// 256 tokens again in the mean.
+	// DefaultSealEvery costs a prompt of 2,000 tokens five more steps, and one that parts from it behind the first 512
+	// tokens computes 256 again in the mean.
 	DefaultSealEvery = 512
 )
 

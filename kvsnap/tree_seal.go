@@ -14,8 +14,8 @@ import (
 // another sequence, every Config.SealEvery tokens, and before its last token. Each of these ends a step. A request that
 // ends leaves a seal at its end.
 
-// planStops sets q.stops for prompt p, which resumes at match m. Behind each other in the middle of a prompt lie the
-// fewer stops, the further they are from its end: a conversation continues near its end.
+// planStops sets q.stops for prompt p, which resumes at match m. Of the ends of messages those near the prompt's end
+// are all stops, those far from it few: a conversation goes on near its end.
 func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 	q.stops = q.stops[:0]
 	if !t.cfg.Seals || p.Apart {
@@ -26,7 +26,7 @@ func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 		return // computing so few again costs less than another step
 	}
 	add := func(pos int) {
-		if pos >= max(m.Len, t.cfg.KeepMin) && pos-m.Len >= t.cfg.KeepMin && pos <= last {
+		if pos-m.Len >= t.cfg.KeepMin && pos <= last {
 			q.stops = append(q.stops, pos)
 		}
 	}

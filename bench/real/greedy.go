@@ -55,15 +55,10 @@ type Greedy struct {
 }
 
 // judge counts which prompts part at near ties alone. A gap is the difference of two log-probabilities, so rounding
-// explains a gap of twice the control's largest difference, and one that the control has where it parts.
+// explains a gap of twice the control's largest difference.
 func (g *Greedy) judge(near float64) {
 	if g.Control != nil {
 		near = max(near, 2*g.Control.MaxDelta)
-		for _, p := range g.Control.Partings {
-			if p.Known {
-				near = max(near, p.Gap)
-			}
-		}
 	}
 	g.NearGap, g.MaxNear = near, 0
 	parted := map[int]bool{} // prompts: whether a parting is far

@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"KVFull", kvFull},
 		{"Remove", remove},
 		{"Copy", copying},
+		{"Kept", kept},
 		{"Shift", shift},
 		{"SnapshotWhole", snapshotWhole},
 		{"SnapshotRange", snapshotRange},

@@ -87,6 +87,28 @@ func remove(t *testing.T, s *subject) {
 	s.empty(0)
 }
 
+// kept requires that cells stay their sequence's while others compute. Free cells lie before and behind those of a
+// sequence that is longer than a window: a search that does not find enough of them before must go on behind.
+func kept(t *testing.T, s *subject) {
+	if s.Capabilities().Seals {
+		return // such a sequence is used at its end only
+	}
+	const long, part = 120, 60
+	prompt, next := s.tokens(4, long), s.tokens(5, 1)
+	s.fill(0, 0, prompt[:part])
+	want := s.decode(0, part, next...)
+	s.empty(0)
+
+	s.fill(0, 0, s.tokens(6, 20))
+	s.fill(1, 0, prompt)
+	s.empty(0)
+	s.fill(2, 0, s.tokens(7, 40))
+	s.wantRange("a bystander", 1, 0, long-1)
+	s.SeqCopy(1, 3, 0, part)
+	s.near("continued in the middle", want, s.decode(3, part, next...))
+	s.empty(1, 2, 3)
+}
+
 func copying(t *testing.T, s *subject) {
 	c := s.Capabilities()
 	prompt, next := s.tokens(4, 40), s.tokens(5, 1)
