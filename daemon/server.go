@@ -487,6 +487,10 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	m.Log(s.log)
 	s.logDraft(m)
+	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
+		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
+			"running", most)
+	}
 	if m.Caps.Seals {
 		s.log.Info("this model has a state for each sequence: prompts are shared where they are sealed",
 			"architecture", m.Info.Architecture, "state_bytes", m.Info.StateBytes,
