@@ -117,7 +117,7 @@ func (w writer) elements() (list []Value) {
 		add(typeString, AsText, "")
 		if p.Raw[0] != "" { // what is not plain stands in a section that is taken as it is
 			list[0].Lone = "<&\n"
-			list = append(list, Value{Types: typeString, Style: AsText, Until: p.Raw[1], Told: true,
+			list = append(list, Value{Types: typeString, Style: AsText, Until: p.Raw[1],
 				Open: seq(middle, literal(p.Raw[0])), Close: seq(literal(p.Raw[1]), shut)})
 		}
 		add(others, AsJSON, "")
