@@ -84,13 +84,13 @@ func (f *Front) used() int64 { return f.takes((*served).takesMemory, nil) }
 // does not. An automatic context leaves some memory for the host tiers.
 func (f *Front) fit(m *served, stays func(*served) bool) int {
 	room := f.limit - f.takes(func(o *served) bool { return o != m && stays(o) }, m)
-	if n := m.demand.Fit(room - min(f.hostMost, f.limit/hostReserve)); n > 0 {
+	if n := m.demand.Fit(room - min(f.hostMost, max(room-m.demand.Fixed, 0)/hostReserve)); n > 0 {
 		return n
 	}
 	return m.demand.Fit(room)
 }
 
-// hostReserve is the divisor of --memory for what automatic contexts leave for the host tiers.
+// hostReserve is the divisor of the memory for an automatic context that is left for host tiers.
 const hostReserve = 32
 
 // need returns the memory of the model, loaded or not, in bytes: weights, KV cells and buffers.
