@@ -173,7 +173,7 @@ func (c *Core) goesOn(r *Request) bool {
 }
 
 // offer sets in e the outcome of r's newest guesses, and makes the next ones.
-func (c *Core) offer(r *Request, e *sched.Event) {
+func (c *Core) offer(r *Request, e *sched.EvToken) {
 	g := &r.guess
 	e.Accepted, e.Right, e.Wrong = g.kept, g.text.right, g.text.wrong
 	e.DraftRight, e.DraftWrong = g.draft.right, g.draft.wrong

@@ -200,7 +200,7 @@ type Input struct {
 	Waited  time.Duration
 	N       int
 
-	Disturbed bool // see sched.Event
+	Disturbed bool // see sched.EvThreads
 }
 
 // RestoreID names a restore until its CloseFetch.

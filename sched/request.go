@@ -14,8 +14,7 @@ type request struct {
 	flow *flow // of its class and owner as the policy sees them
 	user *user // the owner's
 
-	class     Class  // as it arrived; the flow's can differ
-	owner     uint32 // likewise
+	spec      *Spec // as it arrived; the flow's class and owner can differ
 	arrivedAt Instant
 	log       decisions
 
@@ -39,23 +38,19 @@ type request struct {
 	// tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
 	computed int
 	shared   int // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
-	hint     int // Event.Shared: what shared will probably be when it starts; 0 afterwards
-	// Event.Cached and Restore of its arrival, until it has started: what forecasts leave out of its prompt.
-	spared   int
-	restore  time.Duration
-	rows     bool // Event.PromptRows
-	whole    bool // its prompt is computed in one slice
-	everyRow bool // each row of its prompt has an output
-	fill     bool // Event.Fill: it generates nothing
-	probe    int  // rows of the fork beside its next row; 0 = none
+	hint     int // EvArrive.Shared: what shared will probably be when it starts; 0 afterwards
+	// EvArrive.Cached and Restore, until it has started: what forecasts leave out of its prompt.
+	spared  int
+	restore time.Duration
+	probe   int // rows of the fork beside its next row; 0 = none
 	// tokens behind its history that the caller can guess, 0 = none, and their grade
 	offer, grade int
-	draft, lag   int     // Event.Draft, Event.Lag; draft is 0 once the draft model has guessed
+	draft, lag   int     // EvToken.Draft, Lag; draft is 0 once the draft model has guessed
 	saved        float64 // ms that its guesses would have saved if it had known the history
 	futile       uint8   // times that the draft model has caught up since its newest guess for it
 	feeding      bool    // the draft model computes what it lacks
 	trying       bool    // and then makes a trial
-	guesses      bool    // Event.Guesses
+	guesses      bool    // EvArrive.Guesses
 	guessed      int     // guesses in the newest batch
 	drafted      bool    // they are the draft model's
 	trust        trust   // how often guesses come true for it
@@ -72,14 +67,11 @@ type request struct {
 	ran      bool   // EvStarted has answered a start
 	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
 	yielded  bool   // made way for an interactive request once, and does not do so again
-	stops    []int  // Event.Stops that it has not reached
+	stops    []int  // EvStarted.Stops that it has not reached
 	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
 
 	deadline Instant // target of the first token; never = none
 	due      Instant // order of new requests in their flow's queue: see dueAt
-	strict   bool    // its targets are promises
-	itl      int64   // its own ITL target in ns; 0 = none
-	ttot     int64   // its TTOT target in ns; 0 = none
 	closing  bool    // its thought has ended, and its answer has no token yet
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
@@ -114,7 +106,7 @@ func (r *request) left() int { return r.history() - r.computed }
 
 // least returns the length of its smallest slice: one token, or all that is left of a prompt that cannot be cut.
 func (r *request) least() int {
-	if r.whole {
+	if r.spec.Whole {
 		return max(1, r.left())
 	}
 	return 1
@@ -141,7 +133,7 @@ func (r *request) footprint(reserve int) int {
 
 // growth returns the most cells that the rest of r's answer can need.
 func (r *request) growth() int {
-	if r.fill {
+	if r.spec.Fill {
 		return 0
 	}
 	return r.max - r.generated
@@ -274,16 +266,15 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	}
 }
 
-// givenUp returns the number of cells that the end of r frees, as its last event says.
-func (s *Scheduler) givenUp(r *request, e *Event) int {
+// givenUp returns the number of cells that the end of r frees, of which its last event names so many.
+func (s *Scheduler) givenUp(r *request, cells int) int {
 	switch {
-	case e.Cells < 0 || e.Cells > s.cfg.Cells:
-		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, e.Cells,
-			s.cfg.Cells))
+	case cells < 0 || cells > s.cfg.Cells:
+		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, cells, s.cfg.Cells))
 	case !s.cfg.Prefix || r.seq < 0:
 		return r.own()
 	}
-	return e.Cells
+	return cells
 }
 
 // finaliseUntold ends r for good by the scheduler's decision. The number of cells that it frees is an estimate, because

@@ -28,7 +28,7 @@ var rules = []rule{
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched/threads", nil, "it decides by numbers, whatever file of the system they are from"},
-	{"sched", []string{"meridian/blocks", "internal/invariants"},
+	{"sched", []string{"meridian/blocks", "internal/invariants", "internal/words"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "model/tags"},
 		"phases and blocks; runtime has its value types"},
@@ -191,6 +191,7 @@ var rules = []rule{
 	{"internal/testutil/usertest", []string{"internal/testutil/waitfor"},
 		"tests of any package act as other users with it"},
 	{"internal/testutil/waitfor", nil, "tests of any package wait with it"},
+	{"internal/words", nil, "text of structs; what is recorded is its caller's"},
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
