@@ -66,7 +66,7 @@ type Config struct {
 	ContextShift bool // a full context loses its oldest half
 	ThinkEvict   string
 
-	Stores     Stores // nil: cells that are evicted are computed again
+	Stores     Stores `json:"-"` // nil: cells that are evicted are computed again
 	Durable    bool   // new prefixes are copied out in idle time: a tier outlives the process, or is shared
 	PartTokens int    // unit of every copy, see PartTokensOf
 	// CopyPerToken is the expected time of copying one token's cells, until copies are measured.
@@ -79,11 +79,11 @@ type Config struct {
 	Draft DraftConfig // of the draft model
 
 	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are set at Arrive.
-	Tokens func(*Request)
+	Tokens func(*Request) `json:"-"`
 	// Trace records every call; nil: nothing is recorded.
-	Trace *Trace
+	Trace *Trace `json:"-"`
 	// Planned gets each list of events and the scheduler's plan. Both are valid during the call only.
-	Planned func(now Instant, in *sched.Events, plan *sched.Plan)
+	Planned func(now Instant, in *sched.Events, plan *sched.Plan) `json:"-"`
 }
 
 // PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4
@@ -271,12 +271,13 @@ func (c *Core) Handle(now Instant, in Input) {
 }
 
 func (c *Core) arrive(r *Request) {
-	if r.Control == nil || r.Prompt < 1 {
-		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
+	if r.Control == nil || r.Prompt < 1 || r.Kind == Embed && r.MaxTokens != 1 {
+		panic(fmt.Sprintf("core: request %d arrives without a Control, with a prompt of %d tokens, or as a text with "+
+			"MaxTokens %d", r.ID, r.Prompt, r.MaxTokens))
 	}
 	r.seq = NoSeq
-	if c.cfg.Seals || r.Kind == Embed {
-		r.Speculate = 0 // wrong guesses could not be removed
+	if !c.cfg.Seals && r.Kind != Embed { // else wrong guesses could not be removed
+		r.guess.most = min(r.Speculate, MaxGuess)
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
 		r.thinkFrom = r.Prompt // the prompt opens the block
@@ -287,11 +288,8 @@ func (c *Core) arrive(r *Request) {
 	if r.Strict {
 		cached, restore = c.residency(r)
 	}
-	c.events.Arrive(sched.EvArrive{Req: r.ID, Spec: &sched.Spec{Class: r.Class, Owner: r.Owner, Prompt: r.Prompt,
-		MaxTokens: r.MaxTokens, Strict: r.Strict, PromptRows: r.PromptRows, TargetTTFT: r.TargetTTFT,
-		TargetITL: r.TargetITL, TargetTTOT: r.TargetTTOT, Whole: r.Whole, EveryRow: r.EveryRow, Fill: r.Fill},
-		Thinking: r.Control.Phase() == meridian.ThinkDecode, Guesses: r.Speculate > 0, Cached: cached,
-		Restore: restore})
+	c.events.Arrive(sched.EvArrive{Req: r.ID, Spec: &r.Spec.Spec, Guesses: r.guess.most > 0,
+		Thinking: r.Control.Phase() == meridian.ThinkDecode, Cached: cached, Restore: restore})
 	if c.cfg.Stores != nil {
 		c.queued, c.lookAhead = append(c.queued, r), true
 	}

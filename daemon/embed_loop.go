@@ -93,10 +93,9 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 	e.open++
 	l.parts++
 	l.lastID++
-	p.ID, p.Owner, p.Class, p.Data, p.Arrived = l.lastID, r.Owner, r.Class, p, l.instant(now)
-	p.Kind, p.Tokens, p.Prompt = core.Embed, t.Tokens, len(t.Tokens)
-	p.Whole = l.encoder
-	p.EveryRow = p.Whole || l.embedder.EveryRow(e.w)
+	p.ID, p.Data, p.Arrived, p.Tokens = l.lastID, p, l.instant(now), t.Tokens
+	p.Spec = &core.Spec{Kind: core.Embed, Spec: sched.Spec{Owner: r.Owner, Class: r.Class, Prompt: len(t.Tokens),
+		MaxTokens: 1, Whole: l.encoder, EveryRow: l.encoder || l.embedder.EveryRow(e.w)}}
 	l.requests[p.ID] = p
 	l.handle(core.Input{Kind: core.Arrive, Request: &p.Request}, now)
 }

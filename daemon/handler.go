@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -43,7 +44,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 		s.refuse(r, e)
 		return
 	}
-	r.Owner = r.conn.UID()
+	r.Prepared = prepare.NewPrepared(r.conn.UID())
 	if mine, users, ok := s.room.enter(r.Owner); !ok {
 		s.metrics.Refusals.Inc(refusedShare)
 		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(

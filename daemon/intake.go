@@ -29,7 +29,7 @@ func (s *Server) intake(l *loop) {
 
 // history renders what the next turn of an ended chat will begin with.
 func (s *Server) history(l *loop, r *request) {
-	tokens := s.model.Load().History(&r.Spec, wire.Message{Content: string(r.answer),
+	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.answer),
 		ReasoningContent: string(r.thinking), ToolCalls: r.calls})
 	l.mail.put(command{kind: cmdHistory, req: r, tokens: tokens})
 }
@@ -80,7 +80,7 @@ func (s *Server) submit(l *loop, j job) {
 	case e != nil:
 	case j.r.embed != nil:
 		lane := j.lane()
-		j.r.embed.texts, e = m.Texts(&j.r.Spec, j.r.embed.w, func() (goOn bool) {
+		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
 			return !j.r.cancelled.Load()
 		})
@@ -126,7 +126,7 @@ func (s *Server) endUnstarted(j job) {
 func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammars) *wire.Error {
 	m, l := s.model.Load(), s.loop.Load()
 	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Spec, w, held, &l.scratch); bad != nil {
+	if bad := m.Answer(&r.Prepared, w, held, &l.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)

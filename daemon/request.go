@@ -16,7 +16,7 @@ import (
 // request is one generation, from the parsed frame to its eos. The poller creates it and intake fills the fields above
 // the line; from cmdArrive on the decode loop owns it, except the atomics.
 type request struct {
-	prepare.Spec // what is computed; the other fields serve the connection
+	prepare.Prepared // what is computed; the other fields serve the connection
 
 	conn     ipc.Client
 	wireID   string
