@@ -59,7 +59,7 @@ func (l *loop) arriveEmbed(r *request, now time.Time) {
 	l.state.requests.Add(1)
 	l.embeds = append(l.embeds, r)
 	l.m.Embeddings.Inc()
-	if r.cancelled.Load() {
+	if r.life.cancelled() {
 		l.cancelEmbed(r, now)
 	}
 }
@@ -102,7 +102,7 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 
 // embedRows takes the rows of a slice of a part, which begin at row from of the batch.
 func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
-	if p.client().cancelled.Load() || p.part.of.embed.over {
+	if p.client().life.cancelled() || p.part.of.embed.over {
 		l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
 		return
 	}
@@ -183,7 +183,8 @@ func (l *loop) partDone(p *request, now time.Time) {
 
 // endPart ends a part for the core. It is forgotten when its output has gone.
 func (l *loop) endPart(p *request) {
-	if p.finished = true; p.pending.Len() == 0 {
+	p.life.enter(stageEnding)
+	if p.pending.Len() == 0 {
 		l.forget(p)
 	}
 }
@@ -200,7 +201,7 @@ func (l *loop) forgetPart(p *request) {
 // endEmbed ends r when nothing of it runs any more.
 func (l *loop) endEmbed(r *request, now time.Time) {
 	e := r.embed
-	if r.finished || e.open > 0 || !e.over && e.next < len(e.texts) {
+	if r.life.over() || e.open > 0 || !e.over && e.next < len(e.texts) {
 		return
 	}
 	l.embeds = slices.DeleteFunc(l.embeds, func(o *request) bool { return o == r })
@@ -218,7 +219,7 @@ func (l *loop) endEmbed(r *request, now time.Time) {
 func (l *loop) cancelEmbed(r *request, now time.Time) {
 	r.embed.over = true
 	for _, p := range l.requests {
-		if p.part != nil && p.part.of == r && !p.finished {
+		if p.part != nil && p.part.of == r && !p.life.over() {
 			l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
 		}
 	}

@@ -58,7 +58,7 @@ func (s *Server) submit(l *loop, j job) {
 	if j.r.lines {
 		m.Line(j.w)
 	}
-	if j.r.cancelled.Load() {
+	if j.r.life.enter(stagePreparing) {
 		s.endUnstarted(j)
 		return
 	}
@@ -71,8 +71,8 @@ func (s *Server) submit(l *loop, j job) {
 		}
 	}
 	if parked {
-		if j.r.cancelled.Load() { // the cancel may have come before the request was parked
-			s.cancelWaiting(j.r)
+		if j.r.life.cancelled() { // the cancel may have come before the request was parked
+			s.cancelIn(j.r, j.r.life.stage())
 		}
 		return
 	}
@@ -82,44 +82,24 @@ func (s *Server) submit(l *loop, j job) {
 		lane := j.lane()
 		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
-			return !j.r.cancelled.Load()
+			return !j.r.life.cancelled()
 		})
-		if j.r.cancelled.Load() {
+		if j.r.life.cancelled() {
 			s.endUnstarted(j)
 			return
 		}
 	default:
 		e = s.prepareAnswer(j.r, j.w, &g)
 	}
-	if e == nil && !l.mail.put(command{kind: cmdArrive, req: j.r}) {
-		e = shuttingDown()
+	if e == nil {
+		j.r.life.enter(stageQueued)
+		if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
+			e = shuttingDown()
+		}
 	}
 	if e != nil {
 		s.refuseJobs([]job{j}, e)
 	}
-}
-
-// cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for
-// neither.
-func (s *Server) cancelWaiting(r *request) bool {
-	j, ok := s.room.withdraw(r)
-	if !ok && s.grammars.Withdraw(r.Owner, &r.waiter) {
-		j, ok = r.waiter.Job.(job), true
-	}
-	if ok {
-		s.endUnstarted(j)
-	}
-	return ok
-}
-
-// endUnstarted answers a request that was cancelled before it reached the decode loop.
-func (s *Server) endUnstarted(j job) {
-	s.room.leave(j.r.Owner)
-	s.metrics.Finished(string(wire.Cancelled))
-	j.r.conn.ReplyEvent(wire.EOSEvent(&wire.EOS{
-		ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
-	}))
-	s.sessions.remove(j.r)
 }
 
 // prepareAnswer prepares a request for an answer, which g constrains.
