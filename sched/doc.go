@@ -132,7 +132,7 @@
 // # Where things are
 //
 //	scheduler.go     Step: the order of its decisions
-//	spec.go          what a request asks; events.go the events, event.go what each of them changes
+//	spec.go          what a request asks, slo/ its targets; events.go the events, event.go what each of them changes
 //	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
 //	admit.go         which request starts, and which one is preempted when cells run out
 //	promise.go       targets, strict requests, background requests beside targets

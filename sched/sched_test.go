@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 var valid = Config{Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, MaxQueue: 4}
@@ -266,8 +268,8 @@ func TestTraceRoundTrip(t *testing.T) {
 	events := []Event{
 		EvStep{Outcome: StepKVFull, Took: 29123457},
 		EvArrive{Req: 18446744073709551615,
-			Spec: &Spec{Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7,
-				TargetITL: time.Hour},
+			Spec: &Spec{Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6,
+				Targets: slo.Targets{TargetTTFT: 7, TargetITL: time.Hour}},
 			QueuedFor: 3 * time.Microsecond, Thinking: true},
 		EvArrive{Req: 2, Spec: &Spec{Prompt: 5, MaxTokens: 6}},
 		EvCancel{Req: 2}, EvCancel{Req: 12, Cells: 3},
@@ -275,7 +277,8 @@ func TestTraceRoundTrip(t *testing.T) {
 		EvStep{Took: 5, Resident: 77}, EvToken{Req: 3}, EvToken{Req: 4, Thinking: true},
 		EvFinish{Req: 5, Reason: ReasonLength}, EvPause{Req: 6}, EvResume{Req: 7},
 		EvDrain{},
-		EvArrive{Req: 8, Spec: &Spec{Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true}, Shared: 3},
+		EvArrive{Req: 8, Spec: &Spec{Prompt: 5, MaxTokens: 6, Targets: slo.Targets{TargetTTFT: 7, Strict: true}},
+			Shared: 3},
 		EvToken{Req: 3, Thinking: true, Probe: 4},
 		EvArrive{Req: 12, Spec: &Spec{Prompt: 5, MaxTokens: 1, Whole: true}},
 		EvArrive{Req: 13, Spec: &Spec{Prompt: 5, MaxTokens: 1, EveryRow: true}},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/slo"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -25,9 +26,11 @@ func (u *uma) join(e *Engine, r *request, now int64) {
 		spec: core.Spec{
 			Spec: sched.Spec{
 				Owner: owner(r.Spec.Tenant), Prompt: prompt, MaxTokens: max(1, r.limit),
-				TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
-				TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
-				TargetTTOT: time.Duration(r.Spec.TargetTTOT) * time.Microsecond, Strict: r.Spec.Strict,
+				Targets: slo.Targets{
+					TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
+					TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
+					TargetTTOT: time.Duration(r.Spec.TargetTTOT) * time.Microsecond, Strict: r.Spec.Strict,
+				},
 			},
 			Resident: r.Spec.Resident, Speculate: u.speculate,
 		},

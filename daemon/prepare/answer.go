@@ -183,7 +183,7 @@ func (m *Model) samplingParams(owner uint32, w *wire.Request) (sampler.Params, *
 func (m *Model) setOptions(out *Prepared, w *wire.Request, params *sampler.Params) {
 	out.StopTokens = params.StopTokens
 	out.PromptRows = w.Stream && w.PromptLogprobs > 0
-	out.TargetTTFT, out.TargetITL, out.TargetTTOT, out.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
+	out.Targets = w.Targets
 	out.Class = Class(w)
 	out.Speculate = m.cfg.SpeculationLimit()
 	if w.SpeculateSet {
