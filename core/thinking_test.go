@@ -130,8 +130,8 @@ func thoughtOnEngine(t *testing.T, eng, alone runtime.Engine) {
 		m.eng = eng
 		l := &life{machine: m, vocab: s.vocab}
 		ask := func(id ID, name string, prompt, tokens, think int, class sched.Class) *Request {
-			r := &Request{ID: id, Spec: &Spec{Spec: sched.Spec{Owner: 1, Class: class, Prompt: prompt, MaxTokens: tokens}},
-				Tokens: stream(name, prompt), Control: &script{think: think}}
+			r := &Request{ID: id, Tokens: stream(name, prompt), Control: &script{think: think},
+				Spec: &Spec{Spec: sched.Spec{Owner: 1, Class: class, Prompt: prompt, MaxTokens: tokens}}}
 			for i := range r.Tokens {
 				r.Tokens[i] %= Token(s.vocab / 2)
 			}

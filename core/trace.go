@@ -70,7 +70,7 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// tracedConfig is what a recording needs of Config.
+// tracedConfig is the part of Config that a recording needs.
 type tracedConfig struct {
 	*Config
 	Stored bool // it has Stores
@@ -82,7 +82,7 @@ func (t *Trace) config(c *Config) {
 	}
 }
 
-// tracedRequest is what core reads of an arriving Request.
+// tracedRequest is the part of an arriving Request that core reads.
 type tracedRequest struct {
 	ID ID `json:"id"`
 	*Spec

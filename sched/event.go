@@ -180,9 +180,10 @@ func (s *Scheduler) arrive(e *EvArrive) {
 	}
 	r := s.newRequest()
 	*r = request{
-		id: e.Req, spec: e.Spec, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output, seq: -1,
-		prompt: e.Prompt, max: min(e.MaxTokens, room), deadline: never, due: s.dueAt(e),
-		spared: e.Cached, restore: e.Restore, guesses: e.Guesses,
+		id: e.Req, spec: e.Spec, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
+		extent: extent{prompt: e.Prompt, max: min(e.MaxTokens, room), spared: e.Cached, restore: e.Restore},
+		place:  place{seq: -1}, timing: timing{deadline: never, due: s.dueAt(e)},
+		drafting: drafting{guesses: e.Guesses},
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -212,7 +213,7 @@ func (s *Scheduler) wholeLimit(e *Spec) int {
 // rejectArrival rejects a request before it gets a record.
 func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) {
 	s.reject(e.Req, why, 0)
-	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, prompt: e.Prompt}
+	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, extent: extent{prompt: e.Prompt}}
 	r.log.add(s.now, ReasonArrived, e.Prompt)
 	s.ended.note(&r, s.now, why)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// request is the record of one generation. Records are reused: id is 0 in the free list, and no live request has id 0.
+// request is the record of one generation: its parts are grouped by what they are for. Records are reused: id is 0 in
+// the free list, and no live request has id 0.
 type request struct {
 	id   ReqID
 	flow *flow // of its class and owner as the policy sees them
@@ -31,8 +32,19 @@ type request struct {
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt int // tokens
-	// most tokens it may generate. Invariant: prompt + max ≤ Config.Cells; with fill: max is 1, prompt ≤ Config.Cells
+	extent
+	place
+	timing
+	turns
+	drafting
+	standing
+}
+
+// extent is the size of a request, in tokens.
+type extent struct {
+	prompt int
+	// most tokens it may generate. Invariant: prompt + max ≤ Config.Cells; with Spec.Fill: max is 1, prompt ≤
+	// Config.Cells
 	max       int
 	generated int // tokens fed back by EvToken
 	// tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
@@ -42,24 +54,12 @@ type request struct {
 	// EvArrive.Cached and Restore, until it has started: what forecasts leave out of its prompt.
 	spared  int
 	restore time.Duration
-	probe   int // rows of the fork beside its next row; 0 = none
-	// tokens behind its history that the caller can guess, 0 = none, and their grade
-	offer, grade int
-	draft, lag   int     // EvToken.Draft, Lag; draft is 0 once the draft model has guessed
-	saved        float64 // ms that its guesses would have saved if it had known the history
-	futile       uint8   // times that the draft model has caught up since its newest guess for it
-	feeding      bool    // the draft model computes what it lacks
-	trying       bool    // and then makes a trial
-	guesses      bool    // EvArrive.Guesses
-	guessed      int     // guesses in the newest batch
-	drafted      bool    // they are the draft model's
-	trust        trust   // how often guesses come true for it
-	guessing     Reason  // the newest decision about them; ReasonNone = none was made
-	guessSince   Instant // the first one of the decisions in a row for that reason
-	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
-	forkSkipped uint64
-	charged     int // tokens of its history that its flow was charged for: computing them again is free
+	charged int   // tokens of its history that its flow was charged for: computing them again is free
+	stops   []int // EvStarted.Stops that it has not reached
+}
 
+// place says which sequence a request has, and whether it had one.
+type place struct {
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32
 	starting bool   // its Plan.Start is to be answered
@@ -67,23 +67,51 @@ type request struct {
 	ran      bool   // EvStarted has answered a start
 	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
 	yielded  bool   // made way for an interactive request once, and does not do so again
-	stops    []int  // EvStarted.Stops that it has not reached
 	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
+}
 
+// timing has the times at which a request's tokens are due, and that of the newest one.
+type timing struct {
 	deadline Instant // target of the first token; never = none
 	due      Instant // order of new requests in their flow's queue: see dueAt
 	closing  bool    // its thought has ended, and its answer has no token yet
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
 	emitted  bool
+}
 
+// turns counts the steps that a request was in, for the policies.
+type turns struct {
 	lastStep uint64 // Scheduler.step of its newest slice: round-robin order of prompts
 	nth      uint64 // the number of requests that began up to it, counted when it gets its first sequence
 	group    uint64 // the newest group of prompts whose first tokens it waited for, counted from 1; 0 = none
 	lastSkip uint64 // Scheduler.step of the newest step that a policy left it out of
 	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, also within a step
 	reason   Reason // its newest decision
+	probe    int    // rows of the fork beside its next row; 0 = none
+	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
+	forkSkipped uint64
+}
 
+// drafting is the state of a request's guesses (speculate.go, draft.go).
+type drafting struct {
+	guesses bool // EvArrive.Guesses
+	// tokens behind its history that the caller can guess, 0 = none, and their grade
+	offer, grade int
+	draft, lag   int     // EvToken.Draft, Lag; draft is 0 once the draft model has guessed
+	saved        float64 // ms that its guesses would have saved if it had known the history
+	futile       uint8   // times that the draft model has caught up since its newest guess for it
+	feeding      bool    // the draft model computes what it lacks
+	trying       bool    // and then makes a trial
+	guessed      int     // guesses in the newest batch
+	drafted      bool    // they are the draft model's
+	trust        trust   // how often guesses come true for it
+	guessing     Reason  // the newest decision about them; ReasonNone = none was made
+	guessSince   Instant // the first one of the decisions in a row for that reason
+}
+
+// standing is the position of a request that waits for a sequence.
+type standing struct {
 	waits          bool     // is on its user's waiting list: it never started, and counts against Config.MaxQueue
 	waitNo         uint64   // order of these lists
 	bornAt         uint64   // Scheduler.step of its arrival

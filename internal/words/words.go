@@ -20,8 +20,6 @@
 // The fields of an embedded struct, or of a pointer to one, are the struct's own. An array of structs has a key for
 // each element, which precedes the keys of its fields. A slice of integers ascends from 1 on. A field without a tag is
 // no part of the text. A type that implements Word writes and reads its text itself.
-//
-// Numbers (AppendNumbers, ReadNumbers) is the other form: all exported fields as integers, in order.
 package words
 
 import (
