@@ -108,9 +108,6 @@ func (s *Scheduler) itlTarget(r *request) time.Duration {
 	if ttot := r.spec.TargetTTOT; r.closing && ttot > 0 && (t == 0 || ttot < t) {
 		t = ttot // its next token is the first of the answer
 	}
-	if end := r.spec.TargetEnd / time.Duration(r.spec.MaxTokens); end > 0 && (t == 0 || end < t) {
-		t = end
-	}
 	return t
 }
 

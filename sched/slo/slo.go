@@ -13,8 +13,6 @@ type Targets struct {
 	TargetITL time.Duration `json:"itl,omitempty" words:"itl"`
 	// TargetTTOT is the time from the end of the thought to the first token of the answer.
 	TargetTTOT time.Duration `json:"ttot,omitempty" words:"ttot"`
-	// TargetEnd is the time from the first token to the last.
-	TargetEnd time.Duration `json:"end,omitempty" words:"end"`
 	// Strict: reject the request at once unless all its targets will be met (sched/promise.go).
 	Strict bool `json:"strict,omitempty" words:"strict"`
 }
@@ -31,7 +29,6 @@ var Times = [...]Time{
 	{"target_ttft_ms", func(t *Targets) *time.Duration { return &t.TargetTTFT }, true},
 	{"target_tbt_ms", func(t *Targets) *time.Duration { return &t.TargetITL }, true},
 	{"target_ttot_ms", func(t *Targets) *time.Duration { return &t.TargetTTOT }, false},
-	{"target_end_ms", func(t *Targets) *time.Duration { return &t.TargetEnd }, false},
 }
 
 // Any reports whether t has a target.
