@@ -54,7 +54,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		return s
 	default:
 		probe := c.wantProbe(r)
-		e := sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+		e := sched.EvToken{Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 			Probe: probe}
 		c.keepGuesses(r)
 		e.Forced = len(r.Tokens) - 1 - r.computed
@@ -63,7 +63,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		// drawn from the row behind it.
 		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
 			c.offer(r, &e)
-			c.tell(e)
+			c.events.Token(e)
 		}
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
@@ -73,7 +73,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		finish = sched.ReasonLength
 	}
 	c.keepGuesses(r)
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish, Accepted: r.guess.kept})
+	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: finish, Accepted: r.guess.kept})
 	c.cfg.Trace.token(now, r, tok, &s, 0)
 	c.forget(r)
 	return s
@@ -82,7 +82,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 // NoToken ends r at its row without a token: the row cannot be sampled, or the request only wants its prompt computed.
 func (c *Core) NoToken(r *Request, why sched.Reason) {
 	c.cfg.Trace.numbers("no_token", int64(why), int64(r.ID))
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
+	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: why})
 	c.forget(r)
 }
 

@@ -214,13 +214,13 @@ func TestPublishedOutputs(t *testing.T) {
 			m := probe.model.Load()
 			for i := range list {
 				q := list[i].request(i)
-				var p prepare.Spec
+				p := prepare.NewPrepared(0)
 				bad := m.Answer(&p, &q, prepare.Held{}, &sampler.Scratch{})
 				if list[i].Thinking && list[i].Continue == 0 && !p.Begin.Thinking &&
 					!opensThought.MatchString(list[i].Output) { // published with enable_thinking
 					on := q
 					on.Think.Mode = wire.ThinkOn
-					var opened prepare.Spec
+					opened := prepare.NewPrepared(0)
 					if m.Answer(&opened, &on, prepare.Held{}, &sampler.Scratch{}) == nil && opened.Begin.Thinking {
 						p, q, list[i].on = opened, on, true
 					}
