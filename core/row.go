@@ -36,6 +36,10 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	if m.Event != meridian.None {
 		c.phaseChanged(r, &m)
 	}
+	if m.Other {
+		s.Calls = append(s.Calls, toolcall.Event{Kind: toolcall.Malformed, Index: -1, Reason: toolcall.OwnTool})
+		c.callEvents = s.Calls
+	}
 	stopped := false
 	s.Think, s.Answer, stopped = c.text(r, &m, &s, think, answer)
 	switch {
