@@ -67,8 +67,9 @@ type Request struct {
 	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
 	// Thinks reads calls with which the turn ends in a thought that the model does not close; nil: none are read.
 	Thinks    *toolcall.Thought
-	OneCall   bool // the answer ends after its first call
-	Shareable int  // leading tokens that are the system prompt: see kvsnap.Prompt
+	OneCall   bool               // the answer ends after its first call
+	Distinct  *toolcall.Distinct // the answer ends at a call that repeats an earlier one; nil: calls may repeat
+	Shareable int                // leading tokens that are the system prompt: see kvsnap.Prompt
 	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
 	Seals []int
 	Keep  int // leading tokens that a context shift leaves alone

@@ -42,6 +42,9 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only with log-probabilities
 	}
 	l.emitCalls(r, said.Calls)
+	if said.Repeated {
+		l.noteRepeated(r)
+	}
 }
 
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {

@@ -67,15 +67,16 @@ func Sources(w *wire.Request, tools []toolcall.Tool, spec *toolcall.Spec, h *mer
 		return format, nil, nil // a regular expression or a grammar constrains tool calls too: it may describe them
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
+	parallel := w.ManyCalls()
 	strict := must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict })
 	headed := h != nil && (must || format != nil || spec.Named())
-	calls = &Source{Key: callsKey(tools, choice, w.ParallelToolCalls, headed), Field: callsField, Name: callsName,
+	calls = &Source{Key: callsKey(tools, choice, parallel, headed), Field: callsField, Name: callsName,
 		must: must, headed: headed, optional: !strict}
 	calls.compile = func(l grammar.Limits) (*grammar.Grammar, []toolcalls.Free, error) {
 		limits := jsonschema.Limits{Grammar: l}
-		text := spec.Text(tools, choice, w.ParallelToolCalls)
+		text := spec.Text(tools, choice, parallel)
 		if headed && spec.Headed() {
-			text = spec.TextWithHeader(tools, choice, w.ParallelToolCalls)
+			text = spec.TextWithHeader(tools, choice, parallel)
 		}
 		var holder *toolcalls.Holder
 		add := func(b *grammar.Builder, o *toolcalls.Holder) (grammar.Node, error) {
