@@ -255,8 +255,11 @@ func (l *loop) reportQueued(now time.Time) {
 // shutdown ends the live requests when the loop stops, and stores their cells.
 func (l *loop) shutdown(now time.Time) {
 	for _, c := range l.mail.close() {
-		if c.kind == cmdArrive {
+		switch c.kind {
+		case cmdArrive:
 			l.arrive(c.req, now)
+		case cmdFit:
+			c.ask(l, now)
 		}
 	}
 	l.abandonParts()

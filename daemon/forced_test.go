@@ -137,6 +137,12 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 			"tool_calls"},
 		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":{"type":"function",` +
 			`"function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
+		{"/v1/chat/completions", chat + `"response_format":{"type":"json_object"},"tool_choice":{"type":"function",` +
+			`"function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
+		{"/v1/responses", responses + `"text":{"format":{"type":"json_schema","name":"n","schema":{}}},` +
+			`"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).responses, "", "completed"},
+		{"/v1/messages", messages + `"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}},` +
+			`"tool_choice":{"type":"tool","name":"go"}`, (*forcedCall).messages, "go", "tool_use"},
 		{"/v1/messages", messages + `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`,
 			(*forcedCall).messages, "", "tool_use"},
 		{"/v1/messages", messages + `"tool_choice":{"type":"tool","name":"go","disable_parallel_tool_use":true}`,

@@ -184,8 +184,17 @@ func TestFormIsContinued(t *testing.T) {
 	if a := ask("ab"); a.err != nil || !regexp.MustCompile(`^[cd]ef$`).MatchString(a.text) {
 		t.Errorf("%q, %v", a.text, a.err)
 	}
-	if a := ask("xy"); a.err == nil || !strings.Contains(a.err.Error(), "continues") {
-		t.Errorf("a beginning that the form does not have: %q, %v", a.text, a.err)
+	for _, begun := range []string{"xy", "abdef"} { // no beginning of the form, and nothing of it is left
+		whole := regexp.MustCompile(`^ab[cd]ef$`)
+		if a := ask(begun); a.err != nil || !whole.MatchString(a.text) {
+			t.Errorf("after %q: %q, %v", begun, a.text, a.err)
+		}
+	}
+	if a := r.ask(c, func(q *wire.Request) {
+		q.Prompt, q.Format, q.Continue = "", wire.Format{Kind: wire.FormatRegex, Payload: `ab`}, wire.ContinueOn
+		q.Messages = []wire.Message{{Role: "user", Content: "go"}, {Role: "assistant", Content: "xy"}}
+	}); a.err == nil || !strings.Contains(a.err.Error(), "continues") {
+		t.Errorf("continued by the client's wish: %q, %v", a.text, a.err)
 	}
 	r.nothingLeft()
 }
