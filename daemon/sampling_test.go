@@ -304,8 +304,7 @@ func TestHTTPPaths(t *testing.T) {
 		{"PUT", "/metrics", "", 405, "GET, HEAD", `invalid_request_error`},
 		{"OPTIONS", "/health", "", 405, "GET, HEAD", ``},
 		{"GET", "/v1/nothing", "", 404, "", `there is no such path; there are GET /health`},
-		{"POST", "/v1/embeddings", "{}", 501, "", `does not say how its hidden states become an embedding; start ` +
-			`uma-serve with --pooling`},
+		{"POST", "/v1/embeddings", "{}", 400, "", `field \"input\" is missing`},
 	} {
 		req, err := http.NewRequest(c.method, "http://uma"+c.path, strings.NewReader(c.body))
 		if err != nil {

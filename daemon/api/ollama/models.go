@@ -212,7 +212,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			arch + ".attention.head_count_kv": m.KVHeads, arch + ".vocab_size": m.VocabSize,
 		},
 	}
-	if m.Embeddings != nil {
+	if m.Embeddings != nil && !m.Embeddings.Assumed { // as ollama, which embeds with any model
 		if sh.Capabilities = append(sh.Capabilities, "embedding"); m.Encoder {
 			sh.Capabilities = []string{"embedding"}
 		}
