@@ -303,7 +303,7 @@ func TestHTTPPaths(t *testing.T) {
 		{"POST", "/v1/models", "{}", 405, "GET, HEAD", `the method must be GET, HEAD`},
 		{"PUT", "/metrics", "", 405, "GET, HEAD", `invalid_request_error`},
 		{"OPTIONS", "/health", "", 405, "GET, HEAD", ``},
-		{"GET", "/v1/nothing", "", 404, "", `there is no such path; there are GET /health`},
+		{"GET", "/v1/nothing", "", 404, "", `GET /v1/nothing: there is no such path`},
 		{"POST", "/v1/embeddings", "{}", 400, "", `field \"input\" is missing`},
 	} {
 		req, err := http.NewRequest(c.method, "http://uma"+c.path, strings.NewReader(c.body))

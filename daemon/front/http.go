@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
@@ -49,8 +50,8 @@ func (f *Front) routes() http.Handler {
 	}
 	for _, base := range []string{"/v1", ""} {
 		get(base+"/health", f.serveHealth)
-		get(base+"/models", f.serveModels)
-		get(base+"/models/{id...}", f.serveModel)
+		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
+		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
 			handle(method, base+"/responses/{id...}", f.serveResponse)
 		}

@@ -126,6 +126,9 @@ func (b backend) lost(ctx context.Context, err error) *api.Error {
 		relayed(ctx)
 		return (*api.Error)(&e)
 	}
+	if ctx.Err() != nil { // the client has left: its request counts as cancelled, and no answer as rejected
+		relayed(ctx)
+	}
 	return &api.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -46,6 +47,16 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 		name, found, _ = wire.Member(body, "name")
 	}
 	return name, found, ended
+}
+
+// formOf returns the form of errors of the API that a request belongs to: by its path, and where several APIs could have
+// that, by its headers.
+func formOf(r *http.Request) connstate.API {
+	form := FormOf(r.URL.Path)
+	if form == connstate.OpenAI && anthropic.Speaks(r) {
+		return connstate.Anthropic
+	}
+	return form
 }
 
 // FormOf returns the form of errors of the API that a path belongs to.

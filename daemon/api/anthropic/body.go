@@ -13,7 +13,7 @@ import (
 // messagesTable lists the fields of a body. The request's sampling fields are accepted too (docs/protocol.md).
 var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
-		"output_config", "output_format"),
+		"output_config", "output_format", "thread"),
 	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas",
 		"id"),
 	api.Table{
@@ -164,6 +164,9 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 	var in body
 	if err := fields.Into(&in); err != nil {
 		return nil, false, err
+	}
+	if fields.Has("thread") {
+		return nil, false, errThread
 	}
 	if !fields.Has("messages") {
 		return nil, false, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
