@@ -140,7 +140,7 @@ var rules = []rule{
 		"a table in memory; who writes it and who reads it, the processes say"},
 	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
-	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
+	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control", "daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
 		"daemon/shm/connstate",
 		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
