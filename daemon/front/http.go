@@ -55,7 +55,9 @@ func (f *Front) routes() http.Handler {
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
 			handle(method, base+"/responses/{id...}", f.serveResponse)
 		}
-		handle(http.MethodPost, base+"/responses", f.serveOther) // else net/http redirects it to the path above
+		for _, path := range []string{"", "/input_tokens", "/compact"} { // else they are taken for the paths above
+			handle(http.MethodPost, base+"/responses"+path, f.serveOther)
+		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
 	get("/v1/stream", f.serveStream)

@@ -20,7 +20,8 @@ func FrontServes(method string, u *url.URL) bool {
 		"/v1/chat/completions/control", "/chat/completions/control":
 		return true
 	}
-	if id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/"); ok && id != "" {
+	id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/")
+	if ok && id != "" && !(method == http.MethodPost && (id == "input_tokens" || id == "compact")) {
 		return !u.Query().Has("model")
 	}
 	if method != http.MethodGet && method != http.MethodHead {
