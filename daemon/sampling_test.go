@@ -386,3 +386,20 @@ func TestBodiesOfRealClients(t *testing.T) {
 	}
 	r.nothingLeft()
 }
+
+// verbosity is a variable of templates that know it, and ollama's options of loading a model are no error in any API.
+func TestVerbosityAndLoadOptions(t *testing.T) {
+	web := serve(t, fake.Config{Template: `{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}` +
+		`[{{ verbosity }}]`}).web()
+	for body, want := range map[string]string{
+		`"verbosity":"low","num_ctx":4096,"use_mmap":true,"num_keep":4`: "[low]",
+		`"verbosity":"low","chat_template_kwargs":{"verbosity":"high"}`: "[high]",
+		`"verbosity":"loud"`: `field \"verbosity\" is \"loud\"; it must be one of`,
+		`"num_gpu":99`:       "[]",
+	} {
+		_, _, got := post(t, web, "/apply-template", `{"messages":[{"role":"user","content":"x"}],`+body+`}`)
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+}

@@ -16,9 +16,8 @@ import (
 
 // Daemon is the rest of the daemon, as HTTP handlers use it. Safe from any goroutine.
 type Daemon interface {
-	// Model, Named, Models, Facts, Info, Health and Detokenize are those of api.Backend.
+	// Model, Models, Facts, Info, Health and Detokenize are those of api.Backend.
 	Model() string
-	Named(name string) bool
 	Models() []wire.ServedModel
 	Facts() *api.Facts
 	Info() wire.Info

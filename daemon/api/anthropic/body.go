@@ -73,6 +73,8 @@ type tool struct {
 	InputSchema rawJSON `json:"input_schema"`
 	Strict      bool    `json:"strict"`
 	Deferred    bool    `json:"defer_loading"`
+	Width       int     `json:"display_width_px"` // of the client-run tool "computer"
+	Height      int     `json:"display_height_px"`
 }
 
 type toolChoice struct {
@@ -437,7 +439,12 @@ func (want *request) useTools(in *body) error {
 		search = search || t.Type != nil && strings.HasPrefix(*t.Type, "tool_search_tool")
 	}
 	for _, t := range in.Tools {
-		if t.Type != nil && *t.Type != "custom" { // a tool that Anthropic's servers run
+		if t.Type != nil && *t.Type != "custom" {
+			if f := clientToolOf(&t); f != nil {
+				want.Tools = append(want.Tools, wireTool{"function", *f, t.Deferred && !search})
+				continue
+			}
+			// a tool that Anthropic's servers run
 			want.left.Add(wire.ToolLeftOut(*t.Type))
 			hosted[t.Name] = true
 			continue

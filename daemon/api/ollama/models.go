@@ -189,10 +189,6 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		err = api.Refuse("model is required")
 	case facts == nil:
 		err = &api.Error{Code: wire.ModelUnready, Message: "the model is loading"}
-	case !s.Named(in.Model):
-		out.Refuse(&api.Error{Code: wire.ModelNotFound})
-		out.JSON(http.StatusNotFound, failure{fmt.Sprintf("model %.100q not found", in.Model)})
-		return
 	}
 	if err != nil {
 		Fail(out, api.AsError(err))
