@@ -47,6 +47,9 @@ var formCases = []struct {
 		return d.Decode(&v) == nil && v.Name != nil && len([]rune(*v.Name)) <= 8 && v.Age != nil && *v.Age >= 0 &&
 			*v.Age < 100
 	}},
+	{"lark", wire.Format{Kind: wire.FormatGrammar, Payload: "%llguidance {}\nstart: \"<\" ITEM~2..3 " +
+		"\">\"\nITEM: \"x\"..\"z\""},
+		regexp.MustCompile(`^<[x-z]{2,3}>$`).MatchString},
 }
 
 // TestFormsHoldAnswers: whatever the model would like to say, the answer has its form; the thought has not.
@@ -155,6 +158,8 @@ func TestFormsAreRefusedByName(t *testing.T) {
 		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= "x" root`}, nil, []string{"grammar", "no text"}},
 		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= <[12]>`}, nil,
 			[]string{"grammar", "token", "line 1, column 10"}},
+		{wire.Format{Kind: wire.FormatGrammar, Payload: `start: <|tool|>`}, nil,
+			[]string{"grammar", "a token", "line 1, column 8"}},
 		{wire.Format{Kind: wire.FormatJSON}, func(q *wire.Request) { q.Think.AnswerCue = "So:" },
 			[]string{"answer_cue", "response_format"}},
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/gbnf"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
+	"github.com/uma-serve/uma-serve/grammar/lark"
 	"github.com/uma-serve/uma-serve/grammar/toolcalls"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -163,6 +164,9 @@ func addFormat(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.No
 	case wire.FormatSchema:
 		return jsonschema.Add(b, []byte(w.Payload), jsonschema.Options{}, limits)
 	case wire.FormatGrammar:
+		if lark.Is(w.Payload) {
+			return lark.Parse(b, w.Payload, limits)
+		}
 		return gbnf.Parse(b, w.Payload)
 	case wire.FormatRegex:
 		return b.Pattern(w.Payload)
