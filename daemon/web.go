@@ -84,11 +84,6 @@ func (s web) Model() string {
 	return ""
 }
 
-// Named reports whether the model has this name, also with ollama's tag.
-func (s web) Named(name string) bool {
-	return strings.EqualFold(strings.TrimSuffix(name, ":latest"), s.Model())
-}
-
 // Models lists the loaded model.
 func (s web) Models() []wire.ServedModel {
 	m := s.model.Load()

@@ -64,7 +64,7 @@ func (c *Config) sections() []Section {
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
-		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says)")
+		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says, else mean)")
 	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "dimensions to which clients may shorten embeddings, "+
 		"for models trained for it (Matryoshka): numbers separated by commas, or any")
 

@@ -16,9 +16,8 @@ import (
 
 // Daemon is the rest of the daemon, as HTTP handlers use it. Safe from any goroutine.
 type Daemon interface {
-	// Model, Named, Models, Facts, Info, Health and Detokenize are those of api.Backend.
+	// Model, Models, Facts, Info, Health and Detokenize are those of api.Backend.
 	Model() string
-	Named(name string) bool
 	Models() []wire.ServedModel
 	Facts() *api.Facts
 	Info() wire.Info
@@ -125,6 +124,9 @@ func (b backend) lost(ctx context.Context, err error) *api.Error {
 		b.s.Metrics.Rejected(string(e.Code))
 		relayed(ctx)
 		return (*api.Error)(&e)
+	}
+	if ctx.Err() != nil { // the client has left: its request counts as cancelled, and no answer as rejected
+		relayed(ctx)
 	}
 	return &api.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
 }

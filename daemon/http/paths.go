@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -19,7 +20,8 @@ func FrontServes(method string, u *url.URL) bool {
 		"/v1/chat/completions/control", "/chat/completions/control":
 		return true
 	}
-	if id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/"); ok && id != "" {
+	id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/")
+	if ok && id != "" && !(method == http.MethodPost && (id == "input_tokens" || id == "compact")) {
 		return !u.Query().Has("model")
 	}
 	if method != http.MethodGet && method != http.MethodHead {
@@ -46,6 +48,16 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 		name, found, _ = wire.Member(body, "name")
 	}
 	return name, found, ended
+}
+
+// formOf returns the form of errors of the API that a request belongs to: by its path, and where several APIs could have
+// that, by its headers.
+func formOf(r *http.Request) connstate.API {
+	form := FormOf(r.URL.Path)
+	if form == connstate.OpenAI && anthropic.Speaks(r) {
+		return connstate.Anthropic
+	}
+	return form
 }
 
 // FormOf returns the form of errors of the API that a path belongs to.

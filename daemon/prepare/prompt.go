@@ -68,6 +68,9 @@ func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 	if m.template != nil {
 		thinking := m.templateThinking(w, limit)
 		p.render = renderInput{vars: templateArgs(w.TemplateArgs), tools: headTools(w)}
+		if _, said := p.render.vars["verbosity"]; w.Verbosity != "" && !said {
+			p.render.vars["verbosity"] = w.Verbosity
+		}
 		maps.Copy(p.render.vars, m.thinking.Vars(thinking))
 		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
 	}
