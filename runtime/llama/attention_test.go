@@ -208,6 +208,9 @@ func testAttention(t *testing.T) {
 		{typeF16, 48, 3, 256, 4, 4}, // left to ggml
 	} {
 		for _, threads := range []int{1, 3} {
+			if testing.Short() && threads == 1 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%+v/%d", c, threads), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(c.cells), uint64(c.width)))
 				d := draw(rng, c.kind, c.width, c.rows, c.cells, c.heads, c.kvHeads)
