@@ -79,7 +79,7 @@ func (c *Config) ForEngine(ctx context.Context, limit int64, alone bool, log *sl
 	if err := out.locateFile(ctx, log); err != nil {
 		return nil, err
 	}
-	out.HFRepo, out.Models, out.Puller, out.MetricsFile = "", nil, nil, ""
+	out.HFRepo, out.Models, out.Puller = "", nil, nil
 	if err := out.CacheRAM.Set(fmt.Sprintf("%db", out.hostTier(limit, alone))); err != nil {
 		return nil, err
 	}
