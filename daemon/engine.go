@@ -41,6 +41,9 @@ type engine struct {
 	drain func()                   // ends the log, for an end without return
 	why   atomic.Pointer[string]   // of LinkUnload; nil before
 
+	table    *connstate.Table // shared with the front
+	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes
+
 	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
 	leases *lease.Table // nil: no other process shares the devices
@@ -172,6 +175,7 @@ func (e *engine) limit(c *ipc.Config, s *Server) {
 
 // attach connects s to the front.
 func (e *engine) attach(s *Server, table *connstate.Table) (err error) {
+	e.table = table
 	e.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { e.hear(s, m) }, func(err error) {
 		if errors.Is(err, io.ErrClosedPipe) {
 			return // by this process, which ends
@@ -216,6 +220,8 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 		} else {
 			e.names.Store(&names)
 		}
+	case LinkHostTier:
+		e.hearHostTier(s, m.Body)
 	case LinkKeys:
 		if keys, err := apikeys.ParseDigests(m.Body); err != nil {
 			s.log.Error("API keys of the front", "error", err)

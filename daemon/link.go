@@ -28,6 +28,8 @@ const (
 	// LinkStatus is sent by an engine process: an EngineStatus, while the model loads and when it is ready or has
 	// failed.
 	LinkStatus
+	// LinkHostTier is the cap of the host tier in bytes, a number.
+	LinkHostTier
 )
 
 // The descriptors that an engine process inherits.

@@ -54,7 +54,8 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 				continue
 			}
 			// As the engine has them: the batch is cut to the context.
-			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize),
+			n := c.ContextTokens("x.gguf")
+			caps := runtime.Capabilities{ContextTokens: n, MaxBatch: min(c.BatchSize, n),
 				MaxSequences: core.MaxSequences}
 			if _, err := core.New(coreConfig(c, caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)

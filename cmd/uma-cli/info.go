@@ -166,6 +166,9 @@ func infoTable(in *wire.Info) *ui.Table {
 		if m.TrainContext > 0 {
 			context += " (trained on " + ui.Count(m.TrainContext) + ")"
 		}
+		if in.Config.Context != "" {
+			context += "; " + clean(in.Config.Context)
+		}
 		t.Row("context", "%s", context)
 		if m.Encoder {
 			t.Row("KV cache", "none: the model reads each text whole")

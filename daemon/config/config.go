@@ -22,7 +22,7 @@ type Config struct {
 	ModelsDir    string // "" = store.DefaultDir
 	Offline      bool
 	ChatTemplate string // name or file; "" = the model's
-	CtxSize      int
+	CtxSize      int    // tokens; 0 = the training context, or AutoContext
 	Parallel     int
 	BatchSize    int
 	UBatchSize   int
@@ -75,7 +75,7 @@ type Config struct {
 	SharePrefixes          string // off, system
 	ThinkEvict             string // none, offload, drop: see core.OffloadThoughts
 	ContextShift           bool
-	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
+	CacheRAM               Size   // of all models; "auto": a share of --memory; 0 = no host tier
 	CacheDir               string // "" = no disk tier
 	CacheDisk              Size
 	SlotSavePath           string // "" = llama-server's slots are not saved
@@ -111,11 +111,13 @@ type Config struct {
 
 	Tuning
 
+	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.
+	MaxContext int
+
+	contextNote string // what FitContext returned
+
 	layers layers
 }
-
-// defaultCtxSize is in tokens, for models whose training context is at least as long.
-const defaultCtxSize = gguf.DefaultContext
 
 // Values of --speculate besides numbers.
 const (

@@ -92,8 +92,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--parallel", "257"}, want: []string{"--parallel", "257", "1…248"}},
 		{args: []string{"-b", "4"}, want: []string{"--batch-size", "--parallel"}},
 		{args: []string{"-c", "1"},
-			want: []string{"--ctx-size is 1; it must be 64…134217728, or 0 for the model's training context"}},
-		{args: []string{"-c", "-1"}, want: []string{"--ctx-size is -1; it must be 64…"}},
+			want: []string{"--ctx-size is 1; it must be 64…134217728, 0 for the model's training context"}},
+		{args: []string{"-c", "-1"}, want: []string{`--ctx-size is "-1": it must be 64…`}},
 		{args: []string{"-c", "64", "-np", "100"},
 			want: []string{"--ctx-size is 64; it must be at least --parallel (100)"}},
 		{args: []string{"-ctk", "q9"}, want: []string{`--cache-type-k is "q9"; it must be f32 or f16`}},
@@ -117,13 +117,13 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--tick-budget-ms", "NaN"}, want: []string{"--tick-budget-ms"}},
 		{args: []string{"--shutdown-timeout", "-1s"}, want: []string{"--shutdown-timeout", "negative"}},
 		{args: []string{"--log-level", "loud", "--log-format", "xml"}, want: []string{"--log-level", "--log-format"}},
-		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number`}},
+		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number, or auto`}},
 		{env: []string{"UMA_IDLE_TIMEOUT=5"},
 			want: []string{`UMA_IDLE_TIMEOUT="5": it must be a duration with a unit, such as`}},
 		{args: []string{"--ctx-sise", "5"}, want: []string{`there is no option --ctx-sise; did you mean --ctx-size?`}},
 		{args: []string{"-c", "99999999999999999999"},
 			want: []string{`--ctx-size is "99999999999999999999": the number is too large`}},
-		{args: []string{"-c", "4k"}, want: []string{`--ctx-size is "4k": it must be a whole number`}},
+		{args: []string{"-c", "4k"}, want: []string{`--ctx-size is "4k": it must be a whole number, or auto`}},
 		{file: "ctx-sice = 5\n", want: []string{"ctx-sice", "unknown"}},
 		{file: "[meridian]\nx = 1\n", want: []string{`unknown key "meridian.x"`}},
 		{file: "[meridian]\nema_alhpa = 1\n",
@@ -173,7 +173,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 			"--cache-ram is 0"}},
 		{env: []string{"UMA_THINK_EVICT=x"}, want: []string{"--think-evict"}},
 		{file: "ctx-size = [1]\n", want: []string{"ctx-size", "list"}},
-		{file: "ctx-size = \"a\"\n", want: []string{`key "ctx-size" is a: it must be a whole number`}},
+		{file: "ctx-size = \"a\"\n", want: []string{`key "ctx-size" is a: it must be a whole number, or auto`}},
 		{file: "a = = 1\n", want: []string{"line 1"}},
 	} {
 		args := c.args
@@ -345,7 +345,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField() - 6; n-bound != fields || bound != 5 {
+	if fields := reflect.TypeOf(*c).NumField() - 8; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {

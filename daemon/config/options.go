@@ -35,8 +35,10 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: "+
 		"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
 	fs.BoolVar(&c.Offline, "offline", false, "never download: serve only models that are on disk")
-	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = "+
-		"the model's training context, which also limits the default")
+	c.CtxSize = AutoContext
+	fs.VarP(contextFlag{&c.CtxSize}, "ctx-size", "c", "KV cache size in `tokens`, shared by all requests; auto = the "+
+		"model's training context, or as much of it as fits into the memory that is available; 0 = the training "+
+		"context whatever it takes")
 	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
 		"a Jinja file, or one of "+strings.Join(template.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
@@ -119,8 +121,9 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and "+
 		"continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
-	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a `+
-		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
+	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV caches of all models: a size such `+
+		`as 512MiB, a percentage of --memory, or auto (25%), at most what models and other programs leave; 0 = none; `+
+		`a bare number is MiB (-cram)`)
 	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: "+
 		"none); with [models.NAME] tables, each table's model has a subdirectory and other models store no snapshots")
 	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of a model's snapshots in --cache-dir")

@@ -27,10 +27,10 @@ func (c *Config) Validate() error {
 	within := func(name string, v, lo, hi int) {
 		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
 	}
-	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 "+
-		"for the model's training context", c.CtxSize, minCtxSize, 1<<27)
-	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
-		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
+	bad(c.CtxSize == AutoContext || c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= maxContext,
+		"--ctx-size is %d; it must be %s", c.CtxSize, contexts)
+	bad(c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least --parallel (%d): "+
+		"each running request needs at least one cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)

@@ -248,7 +248,7 @@ func (f *Front) info(parts []part) []byte {
 // view returns the model's entry in info.
 func (m *served) view() wire.InfoServed {
 	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
-		State: m.state.String(), MemoryBytes: m.need,
+		State: m.state.String(), MemoryBytes: m.need() + m.host.held, HostTierBytes: m.host.held,
 		Waiting: len(m.waiting), Loads: m.loads, Unloads: m.unloads, Crashes: m.crashed}
 	if m.down != nil {
 		s.Error = m.down.Message

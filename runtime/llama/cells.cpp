@@ -5,6 +5,7 @@
 
 #if __has_include("llama.h")
 
+#include "bridge.h"
 #include "positions.h"
 
 #include "../src/llama-kv-cache-iswa.h"
@@ -40,6 +41,15 @@ template struct cells_by<&llama_kv_cache::v_cells>;
 template struct buffers_by<&llama_kv_cache::ctxs_bufs>;
 template struct positions_by<&llama_kv_cells::pos>;
 
+// llama.cpp has just filled the cells with zeros, and so touched the memory of the whole context. Pages given back to
+// the system read as zeros again and take memory when a token is first stored in them: a large context costs what is
+// used of it. Not the memory of a device, or what its driver has pinned.
+void give_back(ggml_backend_buffer_t b) {
+    if (ggml_backend_buffer_get_type(b) == ggml_backend_cpu_buffer_type()) {
+        uma_give_back(ggml_backend_buffer_get_base(b), ggml_backend_buffer_get_size(b));
+    }
+}
+
 int know(const void * owner, const llama_kv_cache * c) {
     const std::vector<llama_kv_cells> * cells = c ? cells_of(*c) : nullptr;
     if (!cells || cells->size() != 1) { // several streams: a key's place is not its cell's number
@@ -49,6 +59,7 @@ int know(const void * owner, const llama_kv_cache * c) {
     for (const auto & b : buffers_of(*c)) {
         if (ggml_backend_buffer_is_host(b.second.get())) {
             uma_positions_add(owner, ggml_backend_buffer_get_base(b.second.get()), ggml_backend_buffer_get_size(b.second.get()), &positions_of((*cells)[0]));
+            give_back(b.second.get());
             n++;
         }
     }

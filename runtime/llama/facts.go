@@ -178,7 +178,10 @@ func (e *engine) warmUp() error {
 		}
 		e.info.KVBytesPerToken = d - meta
 	}
-	C.llama_memory_clear(e.mem, true)
+	C.llama_memory_clear(e.mem, false) // with the data it would touch the memory of all cells
+	if e.caps.Device == runtime.DeviceCPU {
+		C.uma_give_back_rows(e.ctx)
+	}
 	e.batch.Reset()
 	e.rows = 0
 	return nil
