@@ -278,7 +278,11 @@ func TestPublishedOutputs(t *testing.T) {
 		}
 	}
 	t.Logf("of %d answers %d are not as published", tried, wrong)
-	if wrong > tried/100 {
-		t.Errorf("%d of %d answers are not as published; at most 1 %% may differ, see the log", wrong, tried)
+	percent := 1
+	if testing.Short() { // a few of the tried ones more or less
+		percent = 2
+	}
+	if wrong*100 > tried*percent {
+		t.Errorf("%d of %d answers are not as published; at most %d %% may differ, see the log", wrong, tried, percent)
 	}
 }

@@ -578,7 +578,7 @@ func TestHealthWhileLoading(t *testing.T) {
 	if err != nil || h.Status != "loading" || h.Progress != 0.5 {
 		t.Errorf("%+v %v", h, err)
 	}
-	_, err = c.Why(context.Background(), wire.WhyQuestion{})
+	_, err = c.Why(context.Background(), wire.WhyQuestion{Last: 1})
 	if e, ok := errors.AsType[*client.ServerError](err); !ok || e.Code != wire.ModelUnready {
 		t.Errorf("why while loading: %v", err)
 	}

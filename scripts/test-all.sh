@@ -4,6 +4,11 @@
 # the short one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# longest REGEX LIST prints the packages of LIST, first those that take longest.
+longest() {
+	grep -E "/($1)\$" <<<"$2" || :
+	grep -vE "/($1)\$" <<<"$2"
+}
 step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 
 report=$(mktemp)
@@ -48,10 +53,9 @@ tests -run "$slow" "$daemon" &
 one=$!
 tests -run '^TestCrashesUnderLoad$' ./daemon/front >"$report.front" &
 two=$!
-first='/(jsonschema|jinja|uma-cli|template|grammar)$' # they take longest
-rest=$(grep -vxF "$checked" <<<"$here")
-tests -p "$many" $(grep -E "$first" <<<"$rest") $(grep -vE "$first" <<<"$rest") || failed=1
-tests -p "$many" -tags invariants $checked || failed=1
+tests -p "$many" $(longest 'jsonschema|scripts|jinja|uma-cli|template|grammar' \
+	"$(grep -vxF "$checked" <<<"$here")") || failed=1
+tests -p "$many" -tags invariants $(longest 'synthetic|replay' "$checked") || failed=1
 wait "$two" || failed=1
 cat "$report.front"
 wait "$one" || failed=1
@@ -85,7 +89,8 @@ tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
 two=$!
 failed=''
 tests -race -tags "$raced" -run '^TestConcurrentRender$' ./model/template || failed=1
-tests -race -tags "$raced" $(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon") || failed=1
+tests -race -p "$many" -tags "$raced" $(longest 'front|ipc|valkey|pull|explore|openai' \
+	"$(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon")") || failed=1
 wait "$one" || failed=1
 wait "$two" || failed=1
 [ -z "$failed" ]
@@ -97,7 +102,7 @@ real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*
 	paste -sd'|' -)
 tests -tags "$tags" -run "^($real)\$" "$daemon" &
 one=$!
-tests -tags "$tags" $(grep -vxF "$daemon" <<<"$engine") || failed=1
+tests -tags "$tags" $(longest 'smoke|llama|uma-bench' "$(grep -vxF "$daemon" <<<"$engine")") || failed=1
 wait "$one" || failed=1
 [ -z "$failed" ]
 

@@ -14,7 +14,10 @@ tests() { go test -vet=off -short -timeout 40m -json "$@" | "$report"; }
 engine=$(go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
 	sed -nE 's#^([^|[ ]*)\.test\|.*/runtime/llama[ []+.*#\1#p' | sort -u)
 rest=$(go list ./... | grep -vxF "$engine")
-longest() { grep -E "/($1)\$" <<<"$2" || :; grep -vE "/($1)\$" <<<"$2"; }
+longest() {
+	grep -E "/($1)\$" <<<"$2" || :
+	grep -vE "/($1)\$" <<<"$2"
+}
 failed=''
 tests -p $(($(getconf _NPROCESSORS_ONLN) * 2)) \
 	$(longest 'front|valkey|pull|template|jinja|jsonschema|replay|ipc' "$rest") || failed=1
