@@ -84,7 +84,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
 	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace",
-		"slot-save-path", "metrics-file", "draft-model":
+		"slot-save-path", "draft-model":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {

@@ -78,7 +78,7 @@ func (c *Config) ForEngine(ctx context.Context, log *slog.Logger) (*Config, erro
 	if err := out.locateFile(ctx, log); err != nil {
 		return nil, err
 	}
-	out.HFRepo, out.Models, out.Puller, out.MetricsFile = "", nil, nil, ""
+	out.HFRepo, out.Models, out.Puller = "", nil, nil
 	return &out, nil
 }
 

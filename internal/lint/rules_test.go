@@ -13,6 +13,7 @@ var rules = []rule{
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
+	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
 	{"runtime/llama",
 		[]string{"runtime", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
