@@ -83,12 +83,13 @@ type Config struct {
 	OffloadThresholdBlocks int
 
 	// A front and its engine processes.
-	Single     bool
-	Memory     Size // "auto": a share of what is free
-	IdleUnload time.Duration
-	ServeFound bool // models of this machine that have no table
-	Sandbox    bool
-	Arbiter    bool
+	Single            bool
+	Memory            Size // "auto": a share of what is free
+	IdleUnload        time.Duration
+	ServeFound        bool // models of this machine that have no table
+	AllowModelChanges bool // by clients of any user
+	Sandbox           bool
+	Arbiter           bool
 
 	// Process.
 	ShutdownTimeout time.Duration
