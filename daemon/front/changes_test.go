@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
@@ -99,4 +100,54 @@ func TestModelsChangedByOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestKeepAliveOfOllama: a request of ollama's API says for how long its model stays; the next one may say otherwise,
+// over the same connection too.
+func TestKeepAliveOfOllama(t *testing.T) {
+	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one", "two"}, nil)
+	h := r.http()
+	ask := func(keep string) {
+		t.Helper()
+		body := `{"model":"two","stream":false,"messages":[{"role":"user","content":"whoami"}]` + keep + `}`
+		if status, text := h.post("/api/chat", body); status != 200 || !strings.Contains(text, "I am two") {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	keeps := func(what string, set bool, during time.Duration) {
+		t.Helper()
+		waitfor.True(t, what, func() (ok bool) {
+			r.call(func() { k := r.find("two").keep; ok = k.set == set && k.during == during })
+			return ok
+		})
+	}
+	gone := func(what string) {
+		t.Helper()
+		waitfor.True(t, what, func() (ok bool) {
+			r.call(func() { ok = r.find("two").state == unloaded })
+			return ok
+		})
+	}
+	ask(`,"keep_alive":"1h"`)
+	keeps("an hour", true, time.Hour)
+	if _, text := h.do("GET", "/api/ps", ""); !strings.Contains(text, `"name":"two`) {
+		t.Errorf("%s", text)
+	}
+	ask(`,"keep_alive":-1`)
+	keeps("for ever", true, -1)
+	ask(``)
+	keeps("as configured", false, 0)
+	ask(`,"keep_alive":0`)
+	gone("at once")
+	ask(`,"keep_alive":0.2`)
+	gone("after a fifth of a second")
+	if status, _ := h.post("/api/generate", `{"model":"two","keep_alive":"10m"}`); status != 200 {
+		t.Error(status)
+	}
+	keeps("ten minutes", true, 10*time.Minute)
+	if status, text := h.post("/api/generate", `{"model":"two","keep_alive":0}`); status != 200 ||
+		!strings.Contains(text, "unload") {
+		t.Errorf("%d %s", status, text)
+	}
+	gone("by a request without a prompt")
 }
