@@ -43,7 +43,7 @@ type modelProgress struct {
 	Value   float64  `json:"value"` // 0…1
 }
 
-// seen is what a watcher was told of a model.
+// seen is a state of a model that a watcher was told.
 type seen struct {
 	status   string
 	failed   bool
