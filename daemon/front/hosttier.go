@@ -56,13 +56,13 @@ const maxBegun = 1 << 16
 func (f *Front) divideHosts() {
 	var of []*served
 	var uses []hosttier.Use
-	held := int64(0)
+	held, told := int64(0), int64(0)
 	for _, m := range f.models {
 		if m.takesMemory() && m.demand.HostTier {
 			of = append(of, m)
 			uses = append(uses, hosttier.Use{Held: m.host.held, Evicting: m.host.more, Weight: m.host.weight,
 				Most: min(m.cfg.HostTiers(f.limit), f.hostMost)})
-			held += m.host.held
+			held, told = held+m.host.held, told+m.host.cap
 		}
 	}
 	if len(of) == 0 {
@@ -70,9 +70,11 @@ func (f *Front) divideHosts() {
 	}
 	f.hostBudget = hosttier.Budget(f.hostMost, f.limit-f.used(), held, hostmem.Read())
 	caps := hosttier.Divide(f.hostBudget, uses)
-	for _, shrink := range []bool{true, false} { // first what others are to get
+	// First what others are to get. Small changes are not worth a message, unless too much has been promised.
+	for _, shrink := range []bool{true, false} {
 		for i, m := range of {
-			if n := max(caps[i], 1); n < m.host.cap == shrink && hosttier.Changed(m.host.cap, n) {
+			n, was := max(caps[i], 1), m.host.cap
+			if n < was == shrink && (hosttier.Changed(was, n) || shrink && told > f.hostBudget) {
 				m.host.cap = n
 				if m.proc != nil {
 					// fails when it has ended
