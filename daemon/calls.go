@@ -60,5 +60,12 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 	}
 }
 
+// noteRepeated records that r's answer has ended at a call that repeats an earlier one.
+func (l *loop) noteRepeated(r *request) {
+	l.m.RepeatedCalls.Inc()
+	r.Notes = append(r.Notes, wire.Note{Reason: "call_repeated", Times: 1,
+		Text: `With tool_choice "required" the model wrote a call of the answer again: the answer ended there.`})
+}
+
 // callIDBytes is the length of generated call ids: Mistral's templates accept no other.
 const callIDBytes = 9

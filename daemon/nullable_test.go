@@ -112,7 +112,7 @@ func TestNullableStringsOverEachAPI(t *testing.T) {
 		q.Tools = []wire.Tool{{Name: "weather", Parameters: []byte(`{"type":"object"}`)}}
 		probe := serve(t, cfg, "-c", "32768")
 		m := probe.model.Load()
-		var p prepare.Spec
+		p := prepare.NewPrepared(0)
 		if bad := m.Answer(&p, &q, prepare.Held{}, &sampler.Scratch{}); bad != nil || m.Calls.Form().Name != form {
 			t.Fatalf("%s: form %s, %v", name, m.Calls.Form().Name, bad)
 		}

@@ -68,6 +68,9 @@ func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 	if m.template != nil {
 		thinking := m.templateThinking(w, limit)
 		p.render = renderInput{vars: templateArgs(w.TemplateArgs), tools: headTools(w)}
+		if _, said := p.render.vars["verbosity"]; w.Verbosity != "" && !said {
+			p.render.vars["verbosity"] = w.Verbosity
+		}
 		maps.Copy(p.render.vars, m.thinking.Vars(thinking))
 		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
 	}
@@ -236,7 +239,7 @@ func plainNumbers(v any) any {
 }
 
 // systemTokens returns how many of s's leading tokens are its system prompt.
-func (m *Model) systemTokens(s *Spec, tokens []runtime.Token) int {
+func (m *Model) systemTokens(s *Prepared, tokens []runtime.Token) int {
 	if len(s.messages) == 0 || s.messages[0].Role != "system" {
 		return 0
 	}
@@ -253,7 +256,7 @@ func (m *Model) systemTokens(s *Spec, tokens []runtime.Token) int {
 
 // History returns the tokens with which the next turn of an ended chat will begin: its messages and its answer,
 // rendered by the chat template. It returns nil if the template refuses them.
-func (m *Model) History(s *Spec, answer wire.Message) []runtime.Token {
+func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 	before := s.messages
 	answer.Role = "assistant"
 	if s.Continued {

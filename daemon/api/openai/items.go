@@ -170,7 +170,11 @@ func (c *conversation) add(raw rawJSON) error {
 			Name: clientSearch})
 		return nil
 	}
-	// A hosted tool's call, a compaction: the client sends it again with every request.
+	if text, ok := summaryOf(&it); ok {
+		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+		return nil
+	}
+	// A hosted tool's call, another server's compaction: the client sends it again with every request.
 	text := c.leftOut(it.Type)
 	if strings.HasSuffix(it.Type, "_output") || it.Type == "compaction" {
 		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
