@@ -44,8 +44,10 @@ type Request struct {
 	Thought sampler.TextStream // the thinking; none apply
 	Calls   *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
 	// Thinks reads calls with which the turn ends in a thought that the model does not close; nil: none are read.
-	Thinks *toolcall.Thought
-	Data   any // the caller's; core does not use it
+	Thinks   *toolcall.Thought
+	OneCall  bool               // the answer ends after its first call
+	Distinct *toolcall.Distinct // the answer ends at a call that repeats an earlier one; nil: calls may repeat
+	Data     any                // the caller's; core does not use it
 
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
 	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in

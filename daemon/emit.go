@@ -42,6 +42,9 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only with log-probabilities
 	}
 	l.emitCalls(r, said.Calls)
+	if said.Repeated {
+		l.noteRepeated(r)
+	}
 }
 
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
@@ -252,8 +255,11 @@ func (l *loop) reportQueued(now time.Time) {
 // shutdown ends the live requests when the loop stops, and stores their cells.
 func (l *loop) shutdown(now time.Time) {
 	for _, c := range l.mail.close() {
-		if c.kind == cmdArrive {
+		switch c.kind {
+		case cmdArrive:
 			l.arrive(c.req, now)
+		case cmdFit:
+			c.ask(l, now)
 		}
 	}
 	l.abandonParts()

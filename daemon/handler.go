@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -66,13 +65,10 @@ func (s *Server) admit(r *request, w *wire.Request) {
 // rest.
 const refusedShare = "user_share"
 
-// refusal returns the error of new requests while the daemon drains or loads; nil if it admits requests.
+// refusal returns the error of new requests while the daemon drains; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
-	switch {
-	case s.draining.Load():
+	if s.draining.Load() {
 		return shuttingDown()
-	case s.cfg.WhileLoading == config.LoadingRefuse && s.loop.Load() == nil:
-		return s.stillLoading()
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ func (s *Server) submit(l *loop, j job) {
 // prepareAnswer prepares a request for an answer, which g constrains.
 func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammars) *wire.Error {
 	m, l := s.model.Load(), s.loop.Load()
+	s.closeMessage(l, w, g)
 	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
 	if bad := m.Answer(&r.Prepared, w, held, &l.scratch); bad != nil {
 		return bad

@@ -229,7 +229,7 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdOffloaded:
 			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
 		case cmdOffer: // the loop offers it when it idles
-		case cmdAsk:
+		case cmdAsk, cmdFit:
 			c.ask(l, now)
 		case cmdWritable:
 			l.resume(c.conn)

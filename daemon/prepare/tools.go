@@ -63,7 +63,10 @@ func (m *Model) readCalls(out *Prepared, w *wire.Request, prompt string) {
 	out.CallForm, out.CallBegun = m.Calls, m.Calls.Begun(prompt)
 	list := toolcall.NewTools(tools)
 	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun})
-	out.OneCall = !w.ParallelToolCalls
+	out.OneCall = !w.ManyCalls()
+	if w.ToolChoice.Mode == wire.ToolRequired && !out.OneCall {
+		out.Distinct = new(toolcall.Distinct)
+	}
 	if !m.Calls.Headed() { // headers tell thoughts and calls apart
 		out.Thinks = toolcall.NewThought(m.Calls, list)
 	}

@@ -13,6 +13,7 @@ var rules = []rule{
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
+	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
 	{"runtime/llama",
 		[]string{"runtime", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
@@ -22,6 +23,7 @@ var rules = []rule{
 	{"grammar", []string{"grammar/regex"}, "which tokens may come next; it knows no model, request or clock"},
 	{"grammar/regex", nil, "expressions over bytes"},
 	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
+	{"grammar/lark", []string{"grammar", "grammar/jsonschema", "grammar/regex"}, "another one, which may hold schemas"},
 	{"grammar/jsonschema", []string{"grammar", "grammar/regex"},
 		"a schema becomes a grammar; who asked for it is the daemon's"},
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "model/toolcall"},
@@ -100,7 +102,8 @@ var rules = []rule{
 	{"daemon/api/control", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "daemon/api/llamaform", "ipc/wire"}, "one API, beside the others"},
-	{"daemon/constrain", []string{"grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc/wire",
+	{"daemon/constrain", []string{"grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/lark",
+		"grammar/toolcalls", "ipc/wire",
 		"meridian", "metrics", "model/tags", "model/toolcall", "runtime", "sampler"},
 		"what an answer may be; it knows no loop, no request and no connection"},
 	{"daemon", []string{"core", "grammar", "ipc", "ipc/wire",
@@ -144,7 +147,7 @@ var rules = []rule{
 		"a table in memory; who writes it and who reads it, the processes say"},
 	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
-	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
+	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control", "daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
 		"daemon/hosttier", "daemon/shm/connstate",
 		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
@@ -233,7 +236,7 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema",
+var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
 	"grammar/toolcalls", "model/toolcall", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
 	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 

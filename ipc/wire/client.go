@@ -102,6 +102,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if len(r.TemplateArgs) > 0 {
 		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
 	}
+	if r.Verbosity != "" {
+		dst = appendHead(dst, `,"verbosity":`, r.Verbosity)
+	}
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
 	}

@@ -33,6 +33,9 @@ type field struct {
 var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFields, thinkFields, refusedFields,
 	ignoredFields)
 
+// verbosities are the values of "verbosity".
+var verbosities = []string{"low", "medium", "high"}
+
 var requestFields = []field{
 	{name: "id", read: readID},
 	{name: "model", read: readModel},
@@ -74,6 +77,13 @@ var requestFields = []field{
 		return err
 	}},
 	{name: "chat_template_kwargs", read: readTemplateArgs},
+	{name: "verbosity", read: func(d *decoder, name string, v *fastjson.Value) error {
+		i, err := d.word(name, v, verbosities)
+		if err == nil {
+			d.req.Verbosity = verbosities[i]
+		}
+		return err
+	}},
 	{name: "speculate", aliases: []string{"speculative.n_max"},
 		read: func(d *decoder, name string, v *fastjson.Value) error {
 			n, err := d.integer(name, v, 0, math.MaxInt32)

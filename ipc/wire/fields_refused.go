@@ -26,7 +26,6 @@ var refusedFields = []field{
 	refused("n_discard", "see --context-shift", `0`),
 	refused("lora", "no adapters are loaded", `[]`),
 	refused("options", "send its members as fields of the request", `{}`),
-	refused("verbosity", "ask for it in a message", `"medium"`),
 	// Several answers, other searches.
 	refused("n", "send several requests", `1`),
 	refused("n_cmpl", "send several requests", `1`),
@@ -58,4 +57,7 @@ var ignoredFields = ignored("user", "store", "safety_identifier", "prompt_cache_
 	"prediction", "stream_options", "request_id", "session_id", "cache_salt", "cache_prompt", "id_slot", "slot_id",
 	"n_cache_reuse", "timings_per_token", "verbose", "sse_ping_interval", "backend_sampling", "guided_decoding_backend",
 	"speculative.n_min", "speculative.p_min", "speculative.type", "speculative.types", "adaptive_decay", "keep_alive",
-	"usage", "reasoning_control", "t_max_prompt_ms")
+	"usage", "reasoning_control", "t_max_prompt_ms",
+	// ollama's options of loading a model, which is loaded; front ends send them to every API
+	"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa", "low_vram", "f16_kv",
+	"vocab_only", "num_keep", "penalize_newline", "logits_all", "embedding_only")

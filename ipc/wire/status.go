@@ -204,10 +204,11 @@ type InfoModel struct {
 // InfoEmbeddings describes the embeddings of the model.
 type InfoEmbeddings struct {
 	Values  int             `json:"values"`          // of an embedding
-	Pooling runtime.Pooling `json:"pooling"`         // --pooling, else the file's
+	Pooling runtime.Pooling `json:"pooling"`         // --pooling, else the file's, else mean
 	Longest int             `json:"longest_text"`    // tokens
 	Sizes   []int           `json:"sizes,omitempty"` // smaller ones that the model was trained for (--embedding-sizes)
 	AnySize bool            `json:"any_size,omitempty"`
+	Assumed bool            `json:"pooling_assumed,omitempty"` // neither --pooling nor the file says so
 }
 
 // InfoRanking describes the model's ranking of documents.

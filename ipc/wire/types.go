@@ -106,6 +106,8 @@ type Request struct {
 	Notes        Notes  // changes that an API has made to Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
+	Verbosity string // "low", "medium", "high", for templates that know it; "" = not said
+
 	Stop     []string // in the client's order; each 1…256 bytes
 	Stream   bool     // token events while it runs; otherwise the eos event holds the text
 	Progress bool     // wants progress events from a prompt's first step on ("return_progress": true)

@@ -13,7 +13,7 @@ import (
 // messagesTable lists the fields of a body. The request's sampling fields are accepted too (docs/protocol.md).
 var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
-		"output_config", "output_format"),
+		"output_config", "output_format", "thread"),
 	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas",
 		"id"),
 	api.Table{
@@ -73,6 +73,8 @@ type tool struct {
 	InputSchema rawJSON `json:"input_schema"`
 	Strict      bool    `json:"strict"`
 	Deferred    bool    `json:"defer_loading"`
+	Width       int     `json:"display_width_px"` // of the client-run tool "computer"
+	Height      int     `json:"display_height_px"`
 }
 
 type toolChoice struct {
@@ -164,6 +166,9 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 	var in body
 	if err := fields.Into(&in); err != nil {
 		return nil, false, err
+	}
+	if fields.Has("thread") {
+		return nil, false, errThread
 	}
 	if !fields.Has("messages") {
 		return nil, false, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
@@ -434,7 +439,12 @@ func (want *request) useTools(in *body) error {
 		search = search || t.Type != nil && strings.HasPrefix(*t.Type, "tool_search_tool")
 	}
 	for _, t := range in.Tools {
-		if t.Type != nil && *t.Type != "custom" { // a tool that Anthropic's servers run
+		if t.Type != nil && *t.Type != "custom" {
+			if f := clientToolOf(&t); f != nil {
+				want.Tools = append(want.Tools, wireTool{"function", *f, t.Deferred && !search})
+				continue
+			}
+			// a tool that Anthropic's servers run
 			want.left.Add(wire.ToolLeftOut(*t.Type))
 			hosted[t.Name] = true
 			continue

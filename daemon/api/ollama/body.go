@@ -1,9 +1,12 @@
 package ollama
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -40,7 +43,7 @@ var optionsTable = slices.Concat(
 	api.Of(api.Taken, "num_predict"),
 	// Options of loading a model, which is already loaded.
 	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa",
-		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict"),
+		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict", "logits_all", "embedding_only"),
 	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"},
 		{Name: "prompt", Use: api.Refused, Why: "it is no option"}},
 )
@@ -55,13 +58,18 @@ type commonBody struct {
 // unload reports whether a body without a prompt asks to unload the model (keep_alive 0).
 func (b *commonBody) unload() bool {
 	s := strings.Trim(string(b.KeepAlive), `"`)
-	return s == "0" || s == "0s" || s == "0m"
+	if n, err := strconv.ParseFloat(s, 64); err == nil {
+		return n == 0 // Python writes 0.0
+	}
+	d, err := time.ParseDuration(s)
+	return err == nil && d == 0
 }
 
 // request translates a body's members and options, and more, into a request.
 func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request, error) {
 	if b.Options != nil {
-		options, err := optionsTable.Read(b.Options)
+		known, unknown := knownOptions(b.Options)
+		options, err := optionsTable.Read(known)
 		if err != nil {
 			e := api.AsError(err)
 			return nil, &api.Error{Code: e.Code, Message: "options: " + e.Message}
@@ -90,9 +98,33 @@ func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request
 			}
 			req.MaxTokens, req.FillOnly = max(*in.Predict, 0), false // 0 and less: as many as fit
 		}
+		for _, name := range unknown {
+			req.Notes.Add(wire.Note{Reason: "option_unknown", Times: 1,
+				Text: "options: " + wire.UnknownField(name).Error() + ": it was left out."})
+		}
 		return req, nil
 	}
 	return body.Request(id, more)
+}
+
+// knownOptions returns options without those that neither ollama nor this server knows, and the names of these: ollama
+// warns of them, and clients send what older versions had.
+func knownOptions(raw rawJSON) (known rawJSON, unknown []string) {
+	var members map[string]rawJSON
+	if json.Unmarshal(raw, &members) != nil {
+		return raw, nil // it is refused for its form
+	}
+	for name := range members {
+		if !wire.KnownField(name) && !slices.ContainsFunc(optionsTable, func(f api.Field) bool { return f.Name == name }) {
+			unknown = append(unknown, name)
+			delete(members, name)
+		}
+	}
+	if unknown == nil {
+		return raw, nil // as it came: a name may be there twice
+	}
+	slices.Sort(unknown)
+	return api.AppendJSON(nil, members), unknown
 }
 
 type chatBody struct {
