@@ -1,12 +1,17 @@
 package front
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
@@ -98,5 +103,126 @@ func TestModelsChangedByOthers(t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestKeepAliveOfOllama: a request of ollama's API says for how long its model stays; the next one may say otherwise,
+// over the same connection too.
+func TestKeepAliveOfOllama(t *testing.T) {
+	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one", "two"}, nil)
+	h := r.http()
+	ask := func(keep string) {
+		t.Helper()
+		body := `{"model":"two","stream":false,"messages":[{"role":"user","content":"whoami"}]` + keep + `}`
+		if status, text := h.post("/api/chat", body); status != 200 || !strings.Contains(text, "I am two") {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	keeps := func(what string, set bool, during time.Duration) {
+		t.Helper()
+		waitfor.True(t, what, func() (ok bool) {
+			r.call(func() { k := r.find("two").keep; ok = k.set == set && k.during == during })
+			return ok
+		})
+	}
+	gone := func(what string) {
+		t.Helper()
+		waitfor.True(t, what, func() (ok bool) {
+			r.call(func() { ok = r.find("two").state == unloaded })
+			return ok
+		})
+	}
+	ask(`,"keep_alive":"1h"`)
+	keeps("an hour", true, time.Hour)
+	if _, text := h.do("GET", "/api/ps", ""); !strings.Contains(text, `"name":"two`) {
+		t.Errorf("%s", text)
+	}
+	ask(`,"keep_alive":-1`)
+	keeps("for ever", true, -1)
+	ask(``)
+	keeps("as configured", false, 0)
+	ask(`,"keep_alive":0`)
+	gone("at once")
+	ask(`,"keep_alive":0.2`)
+	gone("after a fifth of a second")
+	if status, _ := h.post("/api/generate", `{"model":"two","keep_alive":"10m"}`); status != 200 {
+		t.Error(status)
+	}
+	keeps("ten minutes", true, 10*time.Minute)
+	if status, text := h.post("/api/generate", `{"model":"two","keep_alive":0}`); status != 200 ||
+		!strings.Contains(text, "unload") {
+		t.Errorf("%d %s", status, text)
+	}
+	gone("by a request without a prompt")
+}
+
+// TestModelEvents: a client of /models/sse hears of each load and unload, and of a model that cannot be loaded.
+func TestModelEvents(t *testing.T) {
+	r := start(t, Options{Demand: func(c *config.Config) (config.Demand, error) {
+		if strings.HasSuffix(c.Model, "broken") {
+			return config.Demand{}, errors.New("it is broken")
+		}
+		return takes(100), nil
+	}}, []string{"one", "two", "broken"}, nil)
+	r.awaitReady("one")
+	conn, err := net.Dial("unix", r.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /models/sse HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan modelEvent, 100)
+	go func() {
+		defer close(events)
+		in := bufio.NewScanner(conn)
+		for in.Scan() {
+			var e modelEvent
+			if body, ok := strings.CutPrefix(in.Text(), "data: "); ok && json.Unmarshal([]byte(body), &e) == nil {
+				events <- e
+			} else if strings.HasPrefix(in.Text(), ": the models") {
+				events <- modelEvent{Event: "begun"}
+			}
+		}
+	}()
+	until := func(what string, is func(e modelEvent) bool) {
+		t.Helper()
+		for {
+			e := waitfor.Recv(t, what, events)
+			if e.Event == "" {
+				t.Fatalf("the stream ended before %s", what)
+			}
+			if is(e) {
+				return
+			}
+		}
+	}
+	status := func(name, want string, failed bool) func(e modelEvent) bool {
+		return func(e modelEvent) bool {
+			return e.Event == "model_status" && e.Model == name && e.Data.Status == want && e.Data.Failed == failed
+		}
+	}
+	until("the begin", func(e modelEvent) bool { return e.Event == "begun" })
+	h := r.http()
+	h.post("/models/load", `{"model":"two"}`)
+	until("two is loaded", status("two", "loaded", false))
+	h.post("/models/unload", `{"model":"two"}`)
+	until("two is unloaded", status("two", "unloaded", false))
+	h.post("/models/load", `{"model":"broken"}`)
+	until("broken has failed", status("broken", "unloaded", true))
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestModelChanges(t *testing.T) {
+	was := map[string]seen{"a": {status: "unloaded"}, "b": {status: "loaded"}, "c": {status: "loading", progress: 0.2}}
+	is := map[string]seen{"a": {status: "unloaded"}, "b": {status: "loaded"}, "c": {status: "loading", progress: 0.5},
+		"d": {status: "unloaded"}}
+	const want = `data: {"model":"c","event":"model_status","data":{"status":"loading","progress":` +
+		`{"stages":["text_model"],"current":"text_model","value":0.5}}}` + "\n\n"
+	if got := string(changes(nil, was, is)); got != want {
+		t.Errorf("%s", got)
 	}
 }
