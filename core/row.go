@@ -37,6 +37,10 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	if m.Event != meridian.None {
 		c.phaseChanged(r, &m)
 	}
+	if m.Other {
+		s.Calls = append(s.Calls, toolcall.Event{Kind: toolcall.Malformed, Index: -1, Reason: toolcall.OwnTool})
+		c.callEvents = s.Calls
+	}
 	stopped := false
 	s.Think, s.Answer, stopped = c.text(r, &m, &s, think, answer)
 	switch {
@@ -55,7 +59,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		return s
 	default:
 		probe := c.wantProbe(r)
-		e := sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+		e := sched.EvToken{Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 			Probe: probe}
 		c.keepGuesses(r)
 		e.Forced = len(r.Tokens) - 1 - r.computed
@@ -64,7 +68,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		// drawn from the row behind it.
 		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
 			c.offer(r, &e)
-			c.tell(e)
+			c.events.Token(e)
 		}
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
@@ -74,7 +78,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		finish = sched.ReasonLength
 	}
 	c.keepGuesses(r)
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish, Accepted: r.guess.kept})
+	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: finish, Accepted: r.guess.kept})
 	c.cfg.Trace.token(now, r, tok, &s, 0)
 	c.forget(r)
 	return s
@@ -83,7 +87,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 // NoToken ends r at its row without a token: the row cannot be sampled, or the request only wants its prompt computed.
 func (c *Core) NoToken(r *Request, why sched.Reason) {
 	c.cfg.Trace.numbers("no_token", int64(why), int64(r.ID))
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
+	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: why})
 	c.forget(r)
 }
 

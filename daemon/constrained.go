@@ -91,7 +91,11 @@ func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, park
 		return g, false, bad
 	}
 	j.r.waiter.Owner, j.r.waiter.Job = j.r.Owner, j
-	return s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes)
+	j.r.life.enter(stageCompiling)
+	if g, parked, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !parked {
+		j.r.life.enter(stagePreparing)
+	}
+	return g, parked, bad
 }
 
 // closeMessage makes the answer a new message where the conversation ends with the assistant's, which cannot be the
@@ -128,6 +132,9 @@ func jobsOf(list []*constrain.Waiter) (jobs []job) {
 // unpark queues requests of one user for intake again, or refuses them after the waitroom's end.
 func (s *Server) unpark(list []*constrain.Waiter) {
 	jobs := jobsOf(list)
+	for _, j := range jobs {
+		j.r.life.enter(stageWaiting)
+	}
 	if e := s.room.putBack(jobs); e != nil {
 		s.refuseJobs(jobs, e)
 	}

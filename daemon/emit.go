@@ -80,7 +80,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
 	}
 	if reason == wire.Cancelled {
-		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
+		l.m.CancelDone(now.Sub(time.Unix(0, r.life.cancelledAt.Load())))
 	}
 	thought := l.thinkSummary(r, now)
 	end := wire.EOSEvent(&wire.EOS{
@@ -112,7 +112,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 func (l *loop) close(r *request, last *wire.Event) {
 	l.send(r, last)
 	r.constraint.Close()
-	r.finished = true
+	r.life.enter(stageEnding)
 	l.state.requests.Add(-1)
 	if r.pending.Len() == 0 {
 		l.forget(r)
@@ -144,7 +144,7 @@ func (l *loop) send(r *request, ev *wire.Event) {
 		if r.part != nil {
 			r.part.of.embed.blocked++
 		}
-		if !r.paused && !r.finished {
+		if !r.paused && !r.life.over() {
 			r.paused = true
 			l.handle(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
 		}
@@ -178,7 +178,7 @@ func (l *loop) resume(c ipc.Client) {
 		if r.part != nil {
 			r.part.of.embed.blocked--
 		}
-		if r.finished {
+		if r.life.over() {
 			l.forget(r)
 		} else if r.paused {
 			r.paused = false
@@ -246,7 +246,7 @@ func (l *loop) reportQueued(now time.Time) {
 	}
 	l.lastQueued = now
 	for _, r := range l.requests {
-		if r.progress && !r.finished && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
+		if r.progress && !r.life.over() && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
 			l.reportProgress(r, now)
 		}
 	}
@@ -264,7 +264,7 @@ func (l *loop) shutdown(now time.Time) {
 	}
 	l.abandonParts()
 	for _, r := range l.requests {
-		if !r.finished {
+		if !r.life.over() {
 			l.endRequest(r, wire.Shutdown, "", now)
 		}
 		if r.pending.Len() > 0 {

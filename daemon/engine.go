@@ -43,6 +43,7 @@ type engine struct {
 
 	table    *connstate.Table // shared with the front
 	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes
+	kept     atomic.Int64     // of the newest LinkKeep
 
 	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
@@ -65,6 +66,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 			"descriptor %d", EngineArg, EngineLinkFD), err)
 	}
 	e := &engine{}
+	e.kept.Store(KeepDefault)
 	if err := json.Unmarshal(m.Body, &e.start); err != nil {
 		return fmt.Errorf("read what the front asks for: %w", err)
 	}
@@ -265,16 +267,23 @@ func (e *engine) mine(name string) bool {
 func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	e := s.parts.engine
 	switch {
-	case ipc.Own(r.Context()):
+	case e == nil:
 		return false
-	case e == nil || !ipc.FromFront(r.Context()):
+	case ipc.Own(r.Context()):
+		s.keepAlive(r, body)
+		return false
+	case !ipc.FromFront(r.Context()):
 		return false
 	}
 	if httpd.FrontServes(r.Method, r.URL) {
 		return true
 	}
 	name, _, _ := httpd.ModelOf(r.URL, body)
-	return !e.mine(name)
+	if !e.mine(name) {
+		return true
+	}
+	s.keepAlive(r, body)
+	return false
 }
 
 // tell sends the front a status.

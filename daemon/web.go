@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -100,9 +99,6 @@ func (s web) Models() []wire.ServedModel {
 func (s web) Await(ctx context.Context) error {
 	if s.model.Load() != nil {
 		return nil
-	}
-	if s.cfg.WhileLoading == config.LoadingRefuse {
-		return (*api.Error)(s.stillLoading())
 	}
 	select {
 	case <-s.opened.done:

@@ -298,9 +298,6 @@ func policyOptions(options []wire.PolicyOption) string {
 				value = "off"
 			}
 		}
-		if o.Name == "max-background" && o.Value == 0 {
-			continue // no limit but the number of sequences
-		}
 		b.WriteString(sep + clean(name) + " " + value)
 	}
 	return b.String()

@@ -27,7 +27,6 @@ type Config struct {
 	BatchSize    int
 	UBatchSize   int
 	Threads      int
-	ThreadsBatch int
 	Power        string // PowerAuto, PowerFast or PowerQuiet
 	GPULayers    int
 	FlashAttn    string
@@ -60,15 +59,12 @@ type Config struct {
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
 	IdleTimeout    time.Duration
-	WhileLoading   string // LoadingWait or LoadingRefuse
 
 	// Scheduling.
-	Policy        string
-	TickBudgetMs  float64
-	StartBudget   int // tokens
-	MaxBackground int // background requests that run at the same time; 0 = Parallel
-	Speculate     string
-	DraftModel    string // file or name; "" = none
+	Policy       string
+	TickBudgetMs float64
+	Speculate    string
+	DraftModel   string // file or name; "" = none
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -87,25 +83,23 @@ type Config struct {
 	OffloadThresholdBlocks int
 
 	// A front and its engine processes.
-	Single     bool
-	Memory     Size // "auto": a share of what is free
-	IdleUnload time.Duration
-	ServeFound bool // models of this machine that have no table
-	Sandbox    bool
-	Arbiter    bool
+	Single            bool
+	Memory            Size // "auto": a share of what is free
+	IdleUnload        time.Duration
+	ServeFound        bool // models of this machine that have no table
+	AllowModelChanges bool // by clients of any user
+	Sandbox           bool
+	Arbiter           bool
 
 	// Process.
 	ShutdownTimeout time.Duration
 	LogFormat       string
 	LogLevel        string
-	Progress        bool // draw a bar while the model loads, when stderr is a terminal
 
 	// Models are the [models.NAME] tables of the file, by name.
 	Models []Model
 
 	Trace string // file for the trace of all decisions; "" = none
-
-	MetricsFile string // for the metrics at SIGUSR1; "" = the log
 
 	Telemetry string // URL of an OTLP collector; "" = none
 
@@ -125,12 +119,6 @@ type Config struct {
 
 	layers layers
 }
-
-// Values of --while-loading.
-const (
-	LoadingWait   = "wait"
-	LoadingRefuse = "refuse"
-)
 
 // Values of --speculate besides numbers.
 const (

@@ -64,14 +64,14 @@ func TestConfigLayers(t *testing.T) {
 }
 
 func TestConfigNamesOfOtherServers(t *testing.T) {
-	c, err := load(t, strings.Fields("-m x.gguf -c 512 -np 4 -ngl 7 -fa -ub=64 -b 128 -ctk q8_0 -ctv f16 -tb 2 "+
+	c, err := load(t, strings.Fields("-m x.gguf -c 512 -np 4 -ngl 7 -fa -ub=64 -b 128 -ctk q8_0 -ctv f16 "+
 		"--n-predict 9 --uds /s -s 5"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{Model: "x.gguf", CtxSize: 512, Parallel: 4, GPULayers: 7, FlashAttn: "on", UBatchSize: 64,
 		BatchSize:  128,
-		CacheTypeK: "q8_0", CacheTypeV: "f16", ThreadsBatch: 2, MaxTokens: 9, Socket: "/s", Seed: 5}
+		CacheTypeK: "q8_0", CacheTypeV: "f16", MaxTokens: 9, Socket: "/s", Seed: 5}
 	got, w := reflect.ValueOf(*c), reflect.ValueOf(want)
 	for i := range w.NumField() {
 		if !w.Field(i).IsZero() && !reflect.DeepEqual(got.Field(i).Interface(), w.Field(i).Interface()) {
@@ -154,8 +154,6 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--think-floor-ms", "NaN"}, want: []string{"--think-floor-ms is NaN"}},
 		{args: []string{"--policy", "best"}, want: []string{"meridian or meridian_static"}},
 		{args: []string{"--policy", "pascal"}, want: []string{"uma or stock or meridian or meridian_static"}},
-		{args: []string{"--policy", "meridian_static", "--max-background", "1"},
-			want: []string{"--max-background", "meridian_static"}},
 		{args: []string{"--think", "maybe"}, want: []string{"--think", `"maybe" is none of auto, off, on`}},
 		{args: []string{"--early-exit", "no"}, want: []string{"--early-exit", "rpdi"}},
 		{args: []string{"--think-budget", "-2"}, want: []string{"--think-budget is -2"}},

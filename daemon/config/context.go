@@ -63,13 +63,28 @@ const (
 	autoUse = 0.95
 )
 
-// own is the context that a model is served with where memory does not matter: its training context.
+// own returns the context that a model is served with where memory does not matter: its training context.
 func own(info *gguf.Info) int64 {
 	n := min(info.TrainContext, maxContext)
 	if n < minCtxSize { // the header does not tell it
 		n = gguf.DefaultContext
 	}
 	return info.Limited(n)
+}
+
+// onDevice reports whether cells and weights may be in the memory of a device, which nothing here can ask for its size.
+func (c *Config) onDevice() bool { return c.GPULayers != 0 && HasDeviceBackend() }
+
+// largest returns the largest context that auto may choose.
+func (c *Config) largest(info *gguf.Info) int64 {
+	n := own(info)
+	if c.onDevice() {
+		n = min(n, gguf.DefaultContext)
+	}
+	if c.MaxContext > 0 {
+		n = min(n, int64(c.MaxContext))
+	}
+	return n
 }
 
 // Demand is the memory, in bytes, that an engine process takes, as a function of its context.
@@ -225,13 +240,17 @@ func (c *Config) FitContext(path string) (note string) {
 // fitContext returns the largest context up to most for which the memory beside mapped weights fits into available
 // bytes, and what limits it.
 func (c *Config) fitContext(info *gguf.Info, most int, available int64, p gguf.Processor) (tokens int, note string) {
-	note = "auto: the model's own"
-	if int64(most) < own(info) {
+	switch {
+	case int64(most) == own(info):
+		note = "auto: the model's own"
+	case c.onDevice():
+		return most, fmt.Sprintf("auto: little, as a device may be used; the model's own is %d", own(info))
+	default:
 		note = fmt.Sprintf("auto: as --memory allows; the model's own is %d", own(info))
 	}
 	d, err := c.demand(info, p)
-	if err != nil || available <= 0 || c.GPULayers != 0 && HasDeviceBackend() {
-		return most, note // the engine reports the error; cells and weights are in the device's memory
+	if err != nil || available <= 0 || c.onDevice() {
+		return most, note // the engine reports the error
 	}
 	d.Most = most
 	room := available

@@ -18,10 +18,8 @@ func (c *Config) Cells(info *gguf.Info) int {
 	switch {
 	case c.CtxSize > 0:
 		return int(info.Limited(int64(c.CtxSize)))
-	case c.CtxSize == AutoContext && c.MaxContext > 0:
-		return int(min(own(info), int64(c.MaxContext)))
 	case c.CtxSize == AutoContext:
-		return int(own(info))
+		return int(c.largest(info))
 	}
 	return int(info.Limited(min(info.TrainContext, maxContext)))
 }
@@ -75,7 +73,7 @@ func (c *Config) processor() gguf.Processor {
 // CheckMemory refuses a model that exceeds the process's address space or the machine's memory. A file that cannot be
 // inspected is left to the engine, which reports the error.
 func (c *Config) CheckMemory(path string) error {
-	if info, err := gguf.Inspect(path); err == nil && (c.GPULayers == 0 || !HasDeviceBackend()) {
+	if info, err := gguf.Inspect(path); err == nil && !c.onDevice() {
 		if err := c.checkAddressSpace(&info); err != nil {
 			return err
 		}
@@ -88,7 +86,7 @@ func (c *Config) CheckMemory(path string) error {
 // copy of weights and, with --no-mmap, all weights; mapped weights can be paged and do not count.
 func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
-	if err != nil || c.GPULayers != 0 && HasDeviceBackend() {
+	if err != nil || c.onDevice() {
 		return nil // cells and weights are in the device's memory
 	}
 	cells, from := int64(c.Cells(&info)), "--ctx-size"

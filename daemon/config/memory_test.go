@@ -2,6 +2,7 @@ package config
 
 import (
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -207,6 +208,28 @@ func TestDemandFits(t *testing.T) {
 		}
 		if n < d.Most && d.Private(n+contextStep) <= room {
 			t.Fatalf("seed %d: %+v, room %d: %d is less than need be", seed, d, room, n)
+		}
+	}
+}
+
+// TestAutomaticContextOnADevice: the memory of a device is not known, so the context is a small one.
+func TestAutomaticContextOnADevice(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "libggml-vulkan.so"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("UMA_BACKEND_DIR", dir)
+	long := ggufgen.Tiny()
+	long.Context = 8192
+	path := ggufgen.Cached(t, long)
+	for layers, want := range map[string]int{"-1": gguf.DefaultContext, "0": 8192} {
+		c, err := load(t, []string{"-m", path, "--gpu-layers", layers}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := c.FitContext(path)
+		if c.CtxSize != want || (layers == "0") != strings.HasSuffix(note, "the model's own") {
+			t.Errorf("--gpu-layers %s: %d tokens, %q", layers, c.CtxSize, note)
 		}
 	}
 }

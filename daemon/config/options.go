@@ -46,7 +46,6 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
 	fs.IntVarP(&c.Threads, "threads", "t", 0, "maximum compute threads; 0 = one per fast physical core, within the "+
 		"CPU quota of the cgroup")
-	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
@@ -82,8 +81,6 @@ func (c *Config) sections() []Section {
 		"requests; 0 = as many as fit in the context")
 	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = "+
 		"never (HTTP: 2m)")
-	fs.StringVar(&c.WhileLoading, "while-loading", LoadingWait, "requests that arrive while the model loads: wait "+
-		"(up to --max-queue) or refuse (with a retry hint)")
 
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
@@ -94,10 +91,6 @@ func (c *Config) sections() []Section {
 		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a "+
 			"background answer, in `ms`, even if answers miss their ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
-	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma and meridian: maximum "+
-		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
-	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
-		"--parallel")
 	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "speculative decoding without a draft model: draft the "+
 		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
 		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
@@ -151,11 +144,8 @@ func (c *Config) sections() []Section {
 			"at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
-	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --workload")
-	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
-		"(default: to the log)")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
 		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
@@ -169,7 +159,7 @@ func (c *Config) sections() []Section {
 var llamaNames = map[string]string{
 	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
 	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
-	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
+	"-ub": "--ubatch-size", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
 	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
@@ -177,7 +167,7 @@ var llamaNames = map[string]string{
 	"--scheduling-policy": "--policy",
 
 	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
-	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", // gone
+	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 
@@ -222,7 +212,6 @@ var Choices = map[string][]string{
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
 	"speculate":      {speculateAuto, speculateOff},
-	"while-loading":  {LoadingWait, LoadingRefuse},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},

@@ -35,18 +35,15 @@ func (c *Config) Validate() error {
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
-	within("threads-batch", c.ThreadsBatch, 0, 4*max(runtime.NumCPU(), 16))
 	within("gpu-layers", c.GPULayers, -1, 1<<16)
 	within("max-sessions", c.MaxSessions, 1, 1<<20)
 	within("max-queue", c.MaxQueue, 0, 1<<20)
 	within("max-frame-bytes", c.MaxFrameBytes, 256, maxFrameBytesLimit)
 	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
 	within("max-tokens", c.MaxTokens, 0, 1<<27)
-	within("max-background", c.MaxBackground, 0, core.MaxSequences)
 	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer "+
 		"needs a row", c.BatchSize, c.Parallel)
 	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
-	within("start-budget", c.StartBudget, 1, 1<<20)
 	for _, d := range []struct {
 		name string
 		v    time.Duration
@@ -82,10 +79,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
 		}
 	}
-	oneOf("while-loading", c.WhileLoading, Choices["while-loading"]...)
-	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0,
-		"--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground,
-		c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
 	if c.ThinkEvict == core.OffloadThoughts {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,10 +96,9 @@ func TestTraceOfEachProcess(t *testing.T) {
 	}
 }
 
-// TestMetricsDump: SIGUSR1 has the front append the metrics of all models.
+// TestMetricsDump: SIGUSR1 has the front log the metrics of all models.
 func TestMetricsDump(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "metrics")
-	r := start(t, Options{}, []string{"one", "two"}, nil, "--metrics-file", file)
+	r := start(t, Options{}, []string{"one", "two"}, nil)
 	for _, name := range []string{"one", "two"} {
 		if _, err := whole(r.dial(), request(name, nil)); err != nil {
 			t.Fatal(err)
@@ -107,18 +107,24 @@ func TestMetricsDump(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	var b []byte
-	waitfor.True(t, "the file has a line", func() bool {
-		b, _ = os.ReadFile(file)
-		return strings.HasSuffix(string(b), "}\n")
+	var line string
+	waitfor.True(t, "the log has a line", func() bool {
+		_, after, _ := strings.Cut(r.log.String(), "msg=metrics json=")
+		line, _, _ = strings.Cut(after, "\n")
+		return line != ""
 	})
+	text, err := strconv.Unquote(line)
+	if err != nil {
+		t.Fatalf("%v in %s", err, line)
+	}
 	var m struct {
 		Models map[string]struct {
 			Tokens int `json:"tokens_generated_total"`
 		}
 	}
-	if err := json.Unmarshal(b, &m); err != nil || m.Models["one"].Tokens == 0 || m.Models["two"].Tokens == 0 {
-		t.Errorf("%s, %v", b, err)
+	if err := json.Unmarshal([]byte(text), &m); err != nil || m.Models["one"].Tokens == 0 ||
+		m.Models["two"].Tokens == 0 {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

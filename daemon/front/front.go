@@ -21,6 +21,7 @@
 //	crash.go     what the clients of a process that has crashed are told
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
+//	changes.go   models that a request loads or unloads
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 

@@ -156,7 +156,7 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 		}
 	}
 	fs, cfg, _ := config.NewFlagSet()
-	args = append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--single=false", "--memory",
+	args = append([]string{"--socket", filepath.Join(dir, "s"), "--single=false", "--memory",
 		"1000GiB", "--cache-ram", "0"}, args...)
 	if err := fs.Parse(configtest.Args(t, cfg, args)); err != nil {
 		t.Fatal(err)

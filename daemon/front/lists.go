@@ -79,8 +79,8 @@ func (f *Front) list(ctx context.Context) []*listing {
 // of adds the state that the front has of the model. Poller's goroutine.
 func (l *listing) of(m *served) {
 	l.state, l.status = m.state, m.status
-	if m.idle > 0 && !m.pinned {
-		l.expires = m.used.Add(m.idle)
+	if after, leaves := m.leavesAfter(); leaves {
+		l.expires = m.used.Add(after)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -28,9 +30,47 @@ func (f *Front) look(m *served, now time.Time) {
 	if begun := m.proc.table.Begun(); begun != m.begun || m.busy() {
 		m.begun, m.used = begun, now
 	}
-	if m.state == ready && !m.pinned && m.idle > 0 && now.Sub(m.used) >= m.idle {
-		f.unload(m, fmt.Sprintf("idle for %v (--idle-unload)", m.idle))
+	after, leaves := m.leavesAfter()
+	if m.state == ready && leaves && !m.busy() && now.Sub(m.used) >= max(after, leastIdle) {
+		why := "--idle-unload"
+		if m.keep.set {
+			why = "keep_alive"
+		}
+		f.unload(m, fmt.Sprintf("idle for %v (%s)", after, why))
 	}
+}
+
+// leastIdle is the time after which a model with keep_alive 0 is unloaded: the request that says so may not have begun.
+const leastIdle = 100 * time.Millisecond
+
+// keep is the keep_alive of a request.
+type keep struct {
+	set    bool
+	during time.Duration
+}
+
+// leavesAfter returns the time without a request after which the model is unloaded; false: it stays.
+func (m *served) leavesAfter() (time.Duration, bool) {
+	switch {
+	case m.pinned:
+		return 0, false
+	case m.keep.set:
+		return m.keep.during, m.keep.during >= 0
+	}
+	return m.idle, m.idle > 0
+}
+
+// hearKeep takes a LinkKeep, which is untrusted.
+func (m *served) hearKeep(body []byte) {
+	n, err := strconv.ParseInt(string(body), 10, 64)
+	if err != nil {
+		return
+	}
+	m.keep = keep{}
+	if n != daemon.KeepDefault {
+		m.keep = keep{set: true, during: time.Duration(max(n, -1))}
+	}
+	m.touch()
 }
 
 // admit starts the models that wait and have room, and makes room for the first of the others.

@@ -37,6 +37,7 @@ type served struct {
 	configured bool           // by a table, or as the default model
 	pinned     bool
 	idle       time.Duration // without a request until it is unloaded; 0 = never
+	keep       keep          // what the newest request of ollama's API says of that
 
 	file     string          // of the model, "" while it is not known
 	title    string          // the name that the file of the only model has; "" while it is not known
@@ -353,6 +354,10 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		}
 		return
 	}
+	if msg.Kind == daemon.LinkKeep && m.proc == p {
+		m.hearKeep(msg.Body)
+		return
+	}
 	if msg.Kind != daemon.LinkStatus || m.proc != p {
 		return
 	}
@@ -479,7 +484,7 @@ func (f *Front) ended(m *served, p *process, werr error) {
 	if m.proc != p {
 		return
 	}
-	m.proc = nil
+	m.proc, m.keep = nil, keep{}
 	m.host = hostTier{weight: m.host.weight}
 	f.leaveSeat(m)
 	orderly := p.leaving || werr == nil

@@ -27,7 +27,7 @@ type Daemon interface {
 	// Ready reports whether the model is loaded. LoadProgress is the fraction of it that is.
 	Ready() bool
 	LoadProgress() float64
-	// Await waits for the model as requests do (--while-loading). It returns an *api.Error, or the cause of ctx's end.
+	// Await waits for the model as requests do. It returns an *api.Error, or the cause of ctx's end.
 	Await(ctx context.Context) error
 	// Render and Tokenize return the prompt of a request of owner, and the tokens of a text. The model is loaded.
 	Render(owner uint32, r *wire.Request) (*api.Prompt, error)

@@ -17,7 +17,8 @@ func FrontServes(method string, u *url.URL) bool {
 	switch u.Path {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
-		"/v1/chat/completions/control", "/chat/completions/control":
+		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
+		"/v1/models/load", "/v1/models/unload":
 		return true
 	}
 	id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/")

@@ -223,9 +223,9 @@ func (m *Model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []In
 	return texts, nil
 }
 
-// Texts prepares w: it fills out, whose Owner its caller has set, and returns the texts. It calls between after each
+// Texts prepares w: it fills out, which NewPrepared has made, and returns the texts. It calls between after each
 // part of a text, and gives up when between returns false.
-func (m *Model) Texts(out *Spec, w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
+func (m *Model) Texts(out *Prepared, w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
 	if bad = m.Embedder.check(w); bad != nil {
 		return nil, bad
 	}

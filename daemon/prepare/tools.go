@@ -55,7 +55,7 @@ func resolveCalls(t *template.Template, v toolcall.Vocabulary) *toolcall.Spec {
 }
 
 // readCalls sets up the parser of tool calls for an answer. prompt is its rendered conversation.
-func (m *Model) readCalls(out *Spec, w *wire.Request, prompt string) {
+func (m *Model) readCalls(out *Prepared, w *wire.Request, prompt string) {
 	tools := OfferedTools(w)
 	if m.Calls == nil || len(tools) == 0 && !m.Calls.Speaks(prompt) {
 		return

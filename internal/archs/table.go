@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -76,6 +77,11 @@ and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
 
 `
 
+// damaged follows the table. Its reasons are those of explained in runtime/llama/readers_test.go.
+//
+//go:embed damaged.md
+var damaged []byte
+
 // table is docs/architectures.md.
 func table(results []*result) []byte {
 	var b bytes.Buffer
@@ -108,6 +114,7 @@ func table(results []*result) []byte {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, r.Memory, strings.Join(cells, " | "), small(delta),
 			reused(r), plain(strings.Join(notes, "; ")))
 	}
+	b.Write(damaged)
 	return b.Bytes()
 }
 

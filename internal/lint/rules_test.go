@@ -13,6 +13,7 @@ var rules = []rule{
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
+	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
 	{"runtime/llama",
 		[]string{"runtime", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
@@ -28,8 +29,9 @@ var rules = []rule{
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "model/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
+	{"sched/slo", nil, "values that the wire and the scheduler share: it knows neither"},
 	{"sched/threads", nil, "it decides by numbers, whatever file of the system they are from"},
-	{"sched", []string{"meridian/blocks", "internal/invariants"},
+	{"sched", []string{"meridian/blocks", "internal/invariants", "internal/words"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "model/tags"},
 		"phases and blocks; runtime has its value types"},
@@ -49,8 +51,9 @@ var rules = []rule{
 	{"kvsnap/snapshot/format", nil, "a file format"},
 	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"},
 		"what is found and evicted, without a file or a clock"},
-	{"ipc/wire", []string{"runtime", "sampler"},
-		"frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
+	{"ipc/wire", []string{"runtime", "sampler", "sched/slo"},
+		"frames and their fields; sampler has the ranges of its parameters, sched/slo the targets, runtime the value " +
+			"types of info"},
 
 	// What comes with a model: its file, its chat template, its marks of thinking, its syntax of tool calls.
 	{"model/gguf", []string{"model/gguf/gguffile", "model/template", "model/tags", "internal/cli/clierr"},
@@ -153,7 +156,7 @@ var rules = []rule{
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
-	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
+	{"sim", []string{"arbiter", "core", "sched", "sched/slo", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
 		"kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"model/tags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sched", "sim", "sim/latency", "sim/workload"},
@@ -195,6 +198,7 @@ var rules = []rule{
 	{"internal/testutil/usertest", []string{"internal/testutil/waitfor"},
 		"tests of any package act as other users with it"},
 	{"internal/testutil/waitfor", nil, "tests of any package wait with it"},
+	{"internal/words", nil, "text of structs; what is recorded is its caller's"},
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
@@ -233,7 +237,7 @@ var rules = []rule{
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
-	"grammar/toolcalls", "model/toolcall", "sched", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
+	"grammar/toolcalls", "model/toolcall", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
 	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.

@@ -69,7 +69,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		UnifiedKV: true,
 		// Models with positions in several dimensions say they can shift and then abort the process.
 		CanShift: !e.encoder && bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
-			rope != C.LLAMA_ROPE_TYPE_IMROPE,
+			rope != C.LLAMA_ROPE_TYPE_IMROPE && e.shifts(),
 		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		PersistentGraph:  true,
