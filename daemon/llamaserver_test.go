@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -384,7 +385,7 @@ func TestLlamaServerTemplate(t *testing.T) {
 }
 
 func TestLlamaServerBasics(t *testing.T) {
-	r := serve(t, fake.Config{}, "--parallel", "3", "--seed", "42")
+	r := serve(t, fake.Config{Pooling: runtime.PoolRank}, "--parallel", "3", "--seed", "42")
 	web := r.web()
 	_, body := get(t, web, "/props")
 	p := decode[object](t, body)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -142,7 +143,7 @@ func TestOllamaTools(t *testing.T) {
 }
 
 func TestOllamaModels(t *testing.T) {
-	r := serve(t, fake.Config{})
+	r := serve(t, fake.Config{Pooling: runtime.PoolRank})
 	web := r.web()
 	name := r.model.Load().Info.Name
 	for _, path := range []string{"/api/tags", "/api/ps"} {

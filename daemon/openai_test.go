@@ -233,7 +233,7 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":"x","guided_regex":"a(+"}`, "invalid_request_error", "guided_regex", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error",
 			"--max-frame-bytes", 413},
-		{"/v1/nothing", `{}`, "not_found_error", "/v1/chat/completions", 404},
+		{"/v1/nothing", `{}`, "not_found_error", "POST /v1/nothing: there is no such path", 404},
 	} {
 		status, _, body := post(t, web, c.path, c.body)
 		var got completed

@@ -342,7 +342,14 @@ func (want *request) unread(b *block, where string) (string, error) {
 			return text, nil
 		}
 	}
-	text, note := wire.LeftOut(b.Type)
+	kind := b.Type
+	var source struct {
+		MediaType string `json:"media_type"`
+	}
+	if kind == "document" && json.Unmarshal(b.Source, &source) == nil && source.MediaType == "application/pdf" {
+		kind = "PDF document" // docs/adr/0022-pdf-documents.md
+	}
+	text, note := wire.LeftOut(kind)
 	want.left.Add(note)
 	return text, nil
 }
