@@ -31,6 +31,7 @@ func apiRoutes(apis *api.Server) []api.Route {
 		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
+		r.Handle = apis.Telling(r.Handle)
 		if r.Method == http.MethodPost && resumable[r.Path] {
 			r.Handle = streams.Keep(r.Handle)
 		}

@@ -5,6 +5,7 @@ package anthropic
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -25,6 +26,11 @@ func Tables() map[string]api.Table {
 	return map[string]api.Table{"/v1/messages": messagesTable, "/v1/messages/count_tokens": messagesTable}
 }
 
+// Shapes returns the members of each endpoint's body.
+func Shapes() map[string]*wire.Shape {
+	return map[string]*wire.Shape{"/v1/messages": api.ShapeOf(&body{})}
+}
+
 // errorBody is the body of an error, and the data of an error event.
 type errorBody struct {
 	Type  string       `json:"type"` // "error"
@@ -35,6 +41,14 @@ type errorDetails struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 	UMACode string `json:"uma_code"`
+
+	Details *unsupported `json:"details,omitempty"` // of a refused thread
+}
+
+// unsupported is what Anthropic's library wants to hear of a server without threads: it goes on without.
+type unsupported struct {
+	Code   string   `json:"error_code"`
+	Fields []string `json:"unsupported"`
 }
 
 // status returns the HTTP status and the type of an error. 529 is Anthropic's status for an overloaded server.
@@ -65,7 +79,11 @@ func failure(e *api.Error) *errorBody {
 		most := min(e.NCtx, e.NPrompt-1) // a prompt that just fills the context leaves no room for an answer
 		message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", e.NPrompt, most)
 	}
-	return &errorBody{"error", errorDetails{kind, message, string(e.Code)}}
+	out := &errorBody{"error", errorDetails{Type: kind, Message: message, UMACode: string(e.Code)}}
+	if strings.HasPrefix(message, `field "thread"`) {
+		out.Error.Details = &unsupported{"thread_unsupported_request", []string{"thread"}}
+	}
+	return out
 }
 
 // Fail answers with an error: its status, and a body in Anthropic's format.

@@ -40,7 +40,8 @@ var optionsTable = slices.Concat(
 	api.Of(api.Taken, "num_predict"),
 	// Options of loading a model, which is already loaded.
 	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa",
-		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict"),
+		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict",
+		"embedding_only", "logits_all"),
 	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"},
 		{Name: "prompt", Use: api.Refused, Why: "it is no option"}},
 )
@@ -61,7 +62,7 @@ func (b *commonBody) unload() bool {
 // request translates a body's members and options, and more, into a request.
 func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request, error) {
 	if b.Options != nil {
-		options, err := optionsTable.Read(b.Options)
+		options, err := body.Under("options", optionsTable, b.Options)
 		if err != nil {
 			e := api.AsError(err)
 			return nil, &api.Error{Code: e.Code, Message: "options: " + e.Message}
@@ -101,6 +102,7 @@ type chatBody struct {
 }
 
 type message struct {
+	_          struct{}  `ignored:"created_at,done"`
 	Role       string    `json:"role"`
 	Content    string    `json:"content"`
 	Thinking   string    `json:"thinking,omitempty"`
@@ -111,6 +113,7 @@ type message struct {
 }
 
 type call struct {
+	_        struct{}     `ignored:"type,index"`
 	ID       string       `json:"id,omitempty"`
 	Function callFunction `json:"function"`
 }
