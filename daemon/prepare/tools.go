@@ -62,7 +62,8 @@ func (m *Model) readCalls(out *Spec, w *wire.Request, prompt string) {
 	}
 	out.CallForm, out.CallBegun = m.Calls, m.Calls.Begun(prompt)
 	list := toolcall.NewTools(tools)
-	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun})
+	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun,
+		Whole: len(tools) > 0 && w.Format.Kind == wire.FormatNone})
 	out.OneCall = !w.ParallelToolCalls
 	if !m.Calls.Headed() { // headers tell thoughts and calls apart
 		out.Thinks = toolcall.NewThought(m.Calls, list)
