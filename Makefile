@@ -43,7 +43,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm real ci clients fidelity model eval \
+.PHONY: build $(COMMANDS) run check test test-all bench bench-prompt bench-storm real ci clients fidelity model eval \
 	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile archs \
 	engine-check engine-bump env clean help
 
@@ -60,8 +60,11 @@ run: ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
 	@scripts/check.sh
 
-test: ## every test: plain, race, invariants, without cgo, cross-vet, smoke on the built binaries
+test: ## every package's tests once, with the engine, and the built programs end to end: four minutes when warm
 	@scripts/test.sh
+
+test-all: ## every test in every way: race detector, invariants, without cgo, other systems, what make test leaves out
+	@scripts/test-all.sh
 
 lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities where the network allows
 	@scripts/lint.sh

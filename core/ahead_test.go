@@ -14,12 +14,10 @@ import (
 func TestStrictKnowsItsCells(t *testing.T) {
 	cfg := testConfig(256, 2, 64, "uma")
 	cfg.PartTokens, cfg.ByPrice = 32, true
-	var heard sched.Event
-	cfg.Planned = func(_ Instant, in []sched.Event, _ *sched.Plan) {
-		for _, e := range in {
-			if e.Kind == sched.EvArrive {
-				heard = e
-			}
+	var heard sched.EvArrive
+	cfg.Planned = func(_ Instant, in *sched.Events, _ *sched.Plan) {
+		for _, e := range in.Arrivals {
+			heard = e
 		}
 	}
 	m, err := newMachine(cfg)

@@ -35,7 +35,7 @@ func (c *Core) move(now Instant) {
 // mayCopyCached reports whether there is time for copies of cached prefixes: the newest plan had nothing to compute,
 // and no restore has a ready part.
 func (c *Core) mayCopyCached() bool {
-	return len(c.copies) > 0 && len(c.plan.Batch) == 0 && len(c.events) == 0 && !c.restoring()
+	return len(c.copies) > 0 && len(c.plan.Batch) == 0 && c.events.Len() == 0 && !c.restoring()
 }
 
 // restoring reports whether a restore has a ready part.

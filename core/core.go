@@ -66,7 +66,7 @@ type Config struct {
 	ContextShift bool // a full context loses its oldest half
 	ThinkEvict   string
 
-	Stores     Stores // nil: cells that are evicted are computed again
+	Stores     Stores `json:"-"` // nil: cells that are evicted are computed again
 	Durable    bool   // new prefixes are copied out in idle time: a tier outlives the process, or is shared
 	PartTokens int    // unit of every copy, see PartTokensOf
 	// CopyPerToken is the expected time of copying one token's cells, until copies are measured.
@@ -79,11 +79,11 @@ type Config struct {
 	Draft DraftConfig // of the draft model
 
 	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are set at Arrive.
-	Tokens func(*Request)
+	Tokens func(*Request) `json:"-"`
 	// Trace records every call; nil: nothing is recorded.
-	Trace *Trace
+	Trace *Trace `json:"-"`
 	// Planned gets each list of events and the scheduler's plan. Both are valid during the call only.
-	Planned func(now Instant, in []sched.Event, plan *sched.Plan)
+	Planned func(now Instant, in *sched.Events, plan *sched.Plan) `json:"-"`
 }
 
 // PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4
@@ -128,9 +128,7 @@ type Core struct {
 	requests  map[ID]*Request // those that have not ended
 	slots     []*Request      // by the scheduler's sequence number; an ended request stays until its Release
 	lingering []*Request      // ended chats whose history is being rendered
-	events    []sched.Event   // for the next scheduler step
-	arrived   bool            // there is an EvArrive among them
-	ending    bool            // there is an EvFinish or EvCancel among them
+	events    sched.Events    // for the next scheduler step
 	plan      sched.Plan      // the newest
 
 	room      int    // what EvCells said last
@@ -228,13 +226,13 @@ func (c *Core) Handle(now Instant, in Input) {
 		c.arrive(in.Request)
 		return
 	case Drain:
-		c.tell(sched.Event{Kind: sched.EvDrain})
+		c.events.Drain(sched.EvDrain{})
 		return
 	case Limit:
-		c.tell(sched.Event{Kind: sched.EvLimit, Limit: in.Limit, Waited: in.Waited})
+		c.events.Limit(sched.EvLimit{Limit: in.Limit, Waited: in.Waited})
 		return
 	case Threads:
-		c.tell(sched.Event{Kind: sched.EvThreads, Threads: in.N, Disturbed: in.Disturbed})
+		c.events.Threads(sched.EvThreads{Threads: in.N, Disturbed: in.Disturbed})
 		return
 	case Part, PartsEnd:
 		c.partAtHand(now, &in)
@@ -251,16 +249,16 @@ func (c *Core) Handle(now Instant, in Input) {
 	case Cancel:
 		if !r.cancelled {
 			r.cancelled, r.guess.next = true, 0
-			c.tell(sched.Event{Kind: sched.EvCancel, Req: r.ID})
+			c.events.Cancel(sched.EvCancel{Req: r.ID})
 		}
 	case EndThink:
 		r.Control.EndThink(int64(now))
 	case Pause, Resume:
-		kind := sched.EvPause
-		if in.Kind == Resume {
-			kind = sched.EvResume
+		if in.Kind == Pause {
+			c.events.Pause(sched.EvPause{Req: r.ID})
+		} else {
+			c.events.Resume(sched.EvResume{Req: r.ID})
 		}
-		c.tell(sched.Event{Kind: kind, Req: r.ID})
 		// No other request may wait for the prompt of one whose client does not read.
 		if r.seq != NoSeq {
 			c.wake(c.tree.Stall(r.seq, in.Kind == Pause))
@@ -272,18 +270,14 @@ func (c *Core) Handle(now Instant, in Input) {
 	}
 }
 
-func (c *Core) tell(e sched.Event) {
-	c.ending = c.ending || e.Kind == sched.EvFinish || e.Kind == sched.EvCancel
-	c.events = append(c.events, e)
-}
-
 func (c *Core) arrive(r *Request) {
-	if r.Control == nil || r.Prompt < 1 {
-		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
+	if r.Control == nil || r.Prompt < 1 || r.Kind == Embed && r.MaxTokens != 1 {
+		panic(fmt.Sprintf("core: request %d arrives without a Control, with a prompt of %d tokens, or as a text with "+
+			"MaxTokens %d", r.ID, r.Prompt, r.MaxTokens))
 	}
 	r.seq = NoSeq
-	if c.cfg.Seals || r.Kind == Embed {
-		r.Speculate = 0 // wrong guesses could not be removed
+	if !c.cfg.Seals && r.Kind != Embed { // else wrong guesses could not be removed
+		r.guess.most = min(r.Speculate, MaxGuess)
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
 		r.thinkFrom = r.Prompt // the prompt opens the block
@@ -294,15 +288,8 @@ func (c *Core) arrive(r *Request) {
 	if r.Strict {
 		cached, restore = c.residency(r)
 	}
-	c.tell(sched.Event{
-		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens,
-		Strict: r.Strict, PromptRows: r.PromptRows,
-		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, TargetTTOT: r.TargetTTOT,
-		Thinking: r.Control.Phase() == meridian.ThinkDecode,
-		Whole:    r.Whole, EveryRow: r.EveryRow, Fill: r.Fill, Guesses: r.Speculate > 0, Cached: cached,
-		Restore: restore,
-	})
-	c.arrived = true
+	c.events.Arrive(sched.EvArrive{Req: r.ID, Spec: &r.Spec.Spec, Guesses: r.guess.most > 0,
+		Thinking: r.Control.Phase() == meridian.ThinkDecode, Cached: cached, Restore: restore})
 	if c.cfg.Stores != nil {
 		c.queued, c.lookAhead = append(c.queued, r), true
 	}
@@ -310,31 +297,35 @@ func (c *Core) arrive(r *Request) {
 
 // fillQueuedFor sets in each EvArrive the time that its request has waited for this Step.
 func (c *Core) fillQueuedFor(now Instant) {
-	for i := range c.events {
-		if e := &c.events[i]; e.Kind == sched.EvArrive {
-			if r := c.requests[e.Req]; r != nil {
-				e.QueuedFor = max(0, now.Sub(r.Arrived))
-			}
+	for i := range c.events.Arrivals {
+		e := &c.events.Arrivals[i]
+		if r := c.requests[e.Req]; r != nil {
+			e.QueuedFor = max(0, now.Sub(r.Arrived))
 		}
 	}
-	c.arrived = false
 }
 
 // fillGivenUp sets in each EvFinish and EvCancel the number of cells that only its request holds now. Others may have
 // begun to share some since the event was made.
 func (c *Core) fillGivenUp() {
-	for i := range c.events {
-		e := &c.events[i]
-		if e.Kind != sched.EvFinish && e.Kind != sched.EvCancel {
-			continue
-		}
-		for _, r := range c.slots {
-			if r != nil && r.ID == e.Req && r.seq != NoSeq {
-				e.Cells = c.tree.Own(r.seq)
-			}
+	for i := range c.events.Finishes {
+		e := &c.events.Finishes[i]
+		e.Cells = c.own(e.Req, e.Cells)
+	}
+	for i := range c.events.Cancels {
+		e := &c.events.Cancels[i]
+		e.Cells = c.own(e.Req, e.Cells)
+	}
+}
+
+// own returns the number of cells that only a running request holds, otherwise if it does not run.
+func (c *Core) own(id ID, otherwise int) int {
+	for _, r := range c.slots {
+		if r != nil && r.ID == id && r.seq != NoSeq {
+			return c.tree.Own(r.seq)
 		}
 	}
-	c.ending = false
+	return otherwise
 }
 
 // Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler
@@ -342,22 +333,18 @@ func (c *Core) fillGivenUp() {
 func (c *Core) Next(now Instant) *Step {
 	c.rollBack()
 	c.move(now)
-	if c.arrived {
-		c.fillQueuedFor(now)
-	}
+	c.fillQueuedFor(now)
 	for {
 		c.tellCells(now)
-		if c.ending {
-			c.fillGivenUp()
-		}
-		c.plan = c.sched.Step(now, c.events)
+		c.fillGivenUp()
+		c.plan = c.sched.Step(now, &c.events)
 		if c.cfg.Planned != nil {
-			c.cfg.Planned(now, c.events, &c.plan)
+			c.cfg.Planned(now, &c.events, &c.plan)
 		}
-		c.events = c.events[:0]
+		c.events.Reset()
 		c.apply(now)
 		// Without a batch the caller may sleep after this Next, so events that apply has made must be told now.
-		if !c.plan.Again && (len(c.plan.Batch) > 0 || len(c.events) == 0) {
+		if !c.plan.Again && (len(c.plan.Batch) > 0 || c.events.Len() == 0) {
 			break
 		}
 	}
@@ -377,7 +364,7 @@ func (c *Core) Next(now Instant) *Step {
 		// The scheduler must learn of cells that a release freed before the caller sleeps: a request that waits for
 		// them would sleep until an unrelated input came.
 		c.tellCells(now)
-		out.Idle = len(out.Ops) == 0 && len(c.events) == 0 && !c.moving()
+		out.Idle = len(out.Ops) == 0 && c.events.Len() == 0 && !c.moving()
 		out.WakeAt = c.plan.WakeAt
 	}
 	out.Plan = c.plan
@@ -492,7 +479,7 @@ func (c *Core) Done(now Instant, res *Result) {
 	if len(c.plan.Batch) == 0 {
 		return
 	}
-	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took, Resident: resident,
+	c.events.Step(sched.EvStep{Outcome: res.Outcome, Took: res.Took, Resident: resident,
 		Drafting: c.drafts.took})
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
@@ -585,7 +572,7 @@ func (c *Core) Shutdown(now Instant) *Step {
 }
 
 // Pending reports whether Next has work without a new input: ends that the scheduler has not been told, or restores.
-func (c *Core) Pending() bool { return len(c.events) > 0 || len(c.restores) > 0 }
+func (c *Core) Pending() bool { return c.events.Len() > 0 || len(c.restores) > 0 }
 
 // Quiet reports whether no restore, no copy and no rendering of a history is under way.
 func (c *Core) Quiet() bool {

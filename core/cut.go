@@ -48,6 +48,5 @@ func (c *Core) cutTokens(r *Request, from, n int) bool {
 	r.computed -= n
 	r.cut += n
 	r.thought = offload{} // its stored copy has the old positions
-	r.Chat = false        // the next turn's prompt begins with the uncut history
 	return true
 }

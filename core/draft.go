@@ -88,7 +88,7 @@ func (c *Core) slot(r *Request) *draftSlot {
 
 // offerDraft sets e.Draft, the number of tokens that the draft model can guess behind r's newest token, and e.Lag. It
 // offers none where no sequence or no cells could be found for r.
-func (c *Core) offerDraft(r *Request, e *sched.Event, most int) {
+func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 	d := &c.drafts
 	if d.off || len(d.slots) == 0 {
 		return

@@ -11,6 +11,10 @@ import (
 	"github.com/uma-serve/uma-serve/spec"
 )
 
+func guessing(prompt, most int) *Spec {
+	return &Spec{Spec: sched.Spec{Prompt: prompt, MaxTokens: most}, Speculate: MaxGuess}
+}
+
 func testDraft(cells int) DraftConfig {
 	return DraftConfig{Sequences: 4, Cells: cells, Batch: 64, Tokens: 1 << 30, Cost: 0.1}
 }
@@ -40,7 +44,7 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int) (ou
 	m.eng, m.draftEng = eng, draft
 	var rs []*Request
 	for i := range requests {
-		r := &Request{ID: ID(i + 1), MaxTokens: tokens, Prompt: 20, Speculate: MaxGuess}
+		r := &Request{ID: ID(i + 1), Spec: guessing(20, tokens)}
 		for p := range 20 {
 			r.Tokens = append(r.Tokens, Token(10+(i*37+p*(11+i))%200))
 		}
@@ -109,7 +113,7 @@ func drafting(t *testing.T, draft DraftConfig, n, max int) (*machine, *Request) 
 		t.Fatal(err)
 	}
 	m.guess = func(tokens []Token) Token { return tokens[len(tokens)-1] + 1 }
-	r := &Request{ID: 1, Prompt: n, Tokens: stream("a", n), MaxTokens: max, Speculate: MaxGuess}
+	r := &Request{ID: 1, Spec: guessing(n, max), Tokens: stream("a", n)}
 	for i := range r.Tokens {
 		r.Tokens[i] %= 1 << 20
 	}
@@ -195,7 +199,7 @@ func TestDraftSequencesChangeHands(t *testing.T) {
 	d.Sequences = 1
 	m, first := drafting(t, d, 30, 300)
 	m.steps(40, counting)
-	second := &Request{ID: 2, Prompt: 30, Tokens: stream("b", 30), MaxTokens: 200, Speculate: MaxGuess}
+	second := &Request{ID: 2, Spec: guessing(30, 200), Tokens: stream("b", 30)}
 	for i := range second.Tokens {
 		second.Tokens[i] %= 1 << 20
 	}

@@ -17,10 +17,10 @@ func (noThinking) ProbeDue() (tokens []Token, ok bool)              { return nil
 func (noThinking) OnProbe(float64)                                  {}
 func (noThinking) ProbeFailed()                                     {}
 
-// thoughtless fills the fields of generation that a text to embed leaves empty.
+// thoughtless gives a text to embed the Control that it leaves empty.
 func (r *Request) thoughtless() {
 	if r.Kind == Embed && r.Control == nil {
-		r.Control, r.MaxTokens = noThinking{}, 1 // for the scheduler: its last row is answered
+		r.Control = noThinking{}
 	}
 }
 

@@ -31,6 +31,7 @@ const (
 
 // guess is the state of speculation for one request: the tokens guessed to follow its history, and their outcome.
 type guess struct {
+	most   int     // tokens of a guess; 0 = none is made
 	text   guessed // from a text
 	grade  int
 	source spec.Source
@@ -173,7 +174,7 @@ func (c *Core) goesOn(r *Request) bool {
 }
 
 // offer sets in e the outcome of r's newest guesses, and makes the next ones.
-func (c *Core) offer(r *Request, e *sched.Event) {
+func (c *Core) offer(r *Request, e *sched.EvToken) {
 	g := &r.guess
 	e.Accepted, e.Right, e.Wrong = g.kept, g.text.right, g.text.wrong
 	e.DraftRight, e.DraftWrong = g.draft.right, g.draft.wrong
@@ -183,7 +184,7 @@ func (c *Core) offer(r *Request, e *sched.Event) {
 	c.settleDraft(r)
 	g.text.begin(len(r.Tokens))
 	g.draft.begin(len(r.Tokens))
-	most := min(r.Speculate, MaxGuess, r.MaxTokens-r.Generated()-1, c.cfg.Sched.Cells-len(r.Tokens)-1)
+	most := min(g.most, r.MaxTokens-r.Generated()-1, c.cfg.Sched.Cells-len(r.Tokens)-1)
 	if most <= 0 {
 		return
 	}

@@ -213,7 +213,7 @@ func (c *Core) ingested(now Instant, re *restore) {
 	}
 	for _, r := range re.waiting {
 		r.restoring, r.deferred = nil, false
-		c.tell(sched.Event{Kind: sched.EvReady, Req: r.ID})
+		c.events.Ready(sched.EvReady{Req: r.ID})
 	}
 	re.waiting = nil
 }

@@ -63,7 +63,7 @@ func (c *Core) tellCells(now Instant) {
 	c.evictable = c.ledger.EvictableBefore(blocks.OutputCritical)
 	if room := c.ledger.Room(); room != c.room {
 		c.room = room
-		c.tell(sched.Event{Kind: sched.EvCells, Cells: room})
+		c.events.Cells(sched.EvCells{Cells: room})
 	}
 }
 

@@ -200,8 +200,8 @@ func (l *life) arrival() {
 	most := l.cfg.Sched.Cells * 2 / 3
 	head := stream(fmt.Sprint("s", l.rng.IntN(4)), 1+l.rng.IntN(most/2))
 	body := stream(fmt.Sprint("p", l.rng.IntN(12)), l.rng.IntN(most/3))
-	r := &Request{ID: l.lastID, Owner: uint32(l.rng.IntN(3)), MaxTokens: 1 + l.rng.IntN(most/4),
-		Chat: l.rng.IntN(3) == 0}
+	r := &Request{ID: l.lastID, Spec: &Spec{Spec: sched.Spec{Owner: uint32(l.rng.IntN(3)),
+		MaxTokens: 1 + l.rng.IntN(most/4)}, Chat: l.rng.IntN(3) == 0}}
 	r.Tokens = append(head, body...)
 	for i := range r.Tokens {
 		r.Tokens[i] %= Token(l.vocab / 2)
@@ -215,7 +215,7 @@ func (l *life) arrival() {
 		r.Class = sched.Background
 	}
 	if l.rng.IntN(5) == 0 {
-		r.Kind, r.EveryRow = Embed, l.rng.IntN(2) == 0
+		r.Kind, r.EveryRow, r.MaxTokens = Embed, l.rng.IntN(2) == 0, 1
 		r.Whole = l.rng.IntN(2) == 0 && r.Prompt <= l.cfg.Sched.EveryRows
 		l.asked[r.ID] = r
 		l.arrive(r)

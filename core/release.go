@@ -26,7 +26,7 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 		// The content of the cells after a failed decode is unknown, so they must not become a cached prefix.
 		c.ended(c.tree.Release(r.seq))
 		r.seq = NoSeq
-	case rel.Final && r.Chat:
+	case rel.Final && r.Chat && r.cut == 0: // the next turn's prompt begins with the uncut history
 		r.lingers = r.computed
 		c.lingering = append(c.lingering, r)
 		c.step.Histories = append(c.step.Histories, r)

@@ -26,60 +26,28 @@ type (
 // NoSeq is the sequence of a request or a restore that has none.
 const NoSeq = kvsnap.NoSeq
 
-// Kind says what a request computes.
-type Kind uint8
-
-const (
-	// Generate: an answer, token by token.
-	Generate Kind = iota
-	// Embed: the hidden states of its prompt, of which the caller makes an embedding. Its rows have RowEmbedding
-	// instead of RowLogits, it shares no cells and leaves none, and it ends by Embedded at its last row. When it is
-	// preempted it begins again.
-	Embed
-)
-
 // Request is one generation, or one text to embed. The caller fills the first group of fields; from Handle(Arrive) on
-// core owns the request. See the package comment.
+// core owns the request, and Spec does not change. See the package comment.
+//
+// Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift; with Fill, Prompt ≤
+// Config.Sched.Cells.
 type Request struct {
-	ID         ID
-	Kind       Kind
-	EveryRow   bool   // with Embed: the embedding is made of all rows, not of the last one alone
-	Whole      bool   // with Embed: the model reads the prompt in both directions, so one step computes all of it
-	Owner      uint32 // peer uid: fairness key and cache namespace
-	Class      sched.Class
-	Arrived    Instant // when it reached the caller, not after its Handle(Arrive)
-	Strict     bool    // reject it unless all of its targets will be met
-	TargetTTFT time.Duration
-	TargetITL  time.Duration
-	TargetTTOT time.Duration
+	ID ID
+	*Spec
+	Arrived Instant // when it reached the caller, not after its Handle(Arrive)
 	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations.
 	// With Config.Tokens it may be empty until the request first starts.
-	Tokens []Token
-	Prompt int // tokens of the prompt, ≥ 1
-	// most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift or
-	// Fill
-	MaxTokens int
-	Fill      bool               // it ends at its first row by NoToken; MaxTokens is 1, Prompt ≤ Config.Sched.Cells
-	Control   Thinking           // nil with Embed
-	Text      sampler.TextStream // the visible answer; stop strings apply
-	Lines     sampler.Lines      // ends it at a line
-	Thought   sampler.TextStream // the thinking; none apply
-	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
+	Tokens  []Token
+	Control Thinking           // nil with Embed
+	Text    sampler.TextStream // the visible answer; stop strings apply
+	Lines   sampler.Lines      // ends it at a line
+	Thought sampler.TextStream // the thinking; none apply
+	Calls   *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
 	// Thinks reads calls with which the turn ends in a thought that the model does not close; nil: none are read.
-	Thinks    *toolcall.Thought
-	OneCall   bool // the answer ends after its first call
-	Shareable int  // leading tokens that are the system prompt: see kvsnap.Prompt
-	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
-	Seals []int
-	Keep  int // leading tokens that a context shift leaves alone
-	// the caller reads a logits row of each prompt token: none of them is shared or restored
-	PromptRows bool
-	Chat       bool // its next turn begins with its history as the chat template renders it (Step.Histories)
-	Resident   int  // leading tokens that are cached when it first starts: a recording's warm cache
-	Data       any  // the caller's; core does not use it
-	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
-	// With Config.Seals none are.
-	Speculate int
+	Thinks   *toolcall.Thought
+	OneCall  bool               // the answer ends after its first call
+	Distinct *toolcall.Distinct // the answer ends at a call that repeats an earlier one; nil: calls may repeat
+	Data     any                // the caller's; core does not use it
 
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
 	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in
@@ -200,7 +168,7 @@ type Input struct {
 	Waited  time.Duration
 	N       int
 
-	Disturbed bool // see sched.Event
+	Disturbed bool // see sched.EvThreads
 }
 
 // RestoreID names a restore until its CloseFetch.

@@ -251,7 +251,7 @@ func (c *Core) endRestore(now Instant, re *restore) {
 			continue
 		}
 		r.deferred = false
-		c.tell(sched.Event{Kind: sched.EvReady, Req: r.ID})
+		c.events.Ready(sched.EvReady{Req: r.ID})
 	}
 	re.waiting = nil
 	c.lookAhead = len(c.queued) > 0

@@ -19,7 +19,8 @@ type Said struct {
 	StopText      string          // the stop string that ended it
 	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a
 	// malformed one is.
-	Calls []toolcall.Event
+	Calls    []toolcall.Event
+	Repeated bool // a call that repeats an earlier one ended the answer; it is not in Calls
 }
 
 // Token takes the token that follows r's row, sampled or forced. piece is its text; eog says that it ends a generation.
@@ -35,6 +36,10 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	s.Event, s.Reason, s.Visible, s.Released = m.Event, m.Reason, len(m.Answer) > 0, m.Answer
 	if m.Event != meridian.None {
 		c.phaseChanged(r, &m)
+	}
+	if m.Other {
+		s.Calls = append(s.Calls, toolcall.Event{Kind: toolcall.Malformed, Index: -1, Reason: toolcall.OwnTool})
+		c.callEvents = s.Calls
 	}
 	stopped := false
 	s.Think, s.Answer, stopped = c.text(r, &m, &s, think, answer)
@@ -54,7 +59,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		return s
 	default:
 		probe := c.wantProbe(r)
-		e := sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+		e := sched.EvToken{Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 			Probe: probe}
 		c.keepGuesses(r)
 		e.Forced = len(r.Tokens) - 1 - r.computed
@@ -63,7 +68,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		// drawn from the row behind it.
 		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
 			c.offer(r, &e)
-			c.tell(e)
+			c.events.Token(e)
 		}
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
@@ -73,7 +78,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		finish = sched.ReasonLength
 	}
 	c.keepGuesses(r)
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish, Accepted: r.guess.kept})
+	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: finish, Accepted: r.guess.kept})
 	c.cfg.Trace.token(now, r, tok, &s, 0)
 	c.forget(r)
 	return s
@@ -82,7 +87,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 // NoToken ends r at its row without a token: the row cannot be sampled, or the request only wants its prompt computed.
 func (c *Core) NoToken(r *Request, why sched.Reason) {
 	c.cfg.Trace.numbers("no_token", int64(why), int64(r.ID))
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
+	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: why})
 	c.forget(r)
 }
 
@@ -159,6 +164,9 @@ func (r *Request) show(piece []byte) (text []byte, stopped bool) {
 
 // called takes the events of the parser of calls. Stop strings apply to text, not to calls.
 func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byte) (_ []byte, stopped bool) {
+	if r.Distinct != nil {
+		events, s.Repeated = r.Distinct.Pass(events)
+	}
 	for i := range events {
 		e := events[i]
 		if e.Kind != toolcall.Text {
@@ -183,6 +191,9 @@ func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byt
 				return append(answer, r.Text.Flush()...), true
 			}
 		}
+	}
+	if s.Repeated {
+		return append(answer, r.Text.Flush()...), true
 	}
 	return answer, false
 }

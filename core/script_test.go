@@ -221,7 +221,7 @@ func (m *machine) run(t *testing.T, words []string, out *strings.Builder) {
 }
 
 func arrival(t *testing.T, words []string) *Request {
-	r := &Request{ID: ID(number(t, words[0])), MaxTokens: 8, Owner: 1}
+	r := &Request{ID: ID(number(t, words[0])), Spec: &Spec{Spec: sched.Spec{MaxTokens: 8, Owner: 1}}}
 	s := &script{}
 	r.Control = s
 	for _, w := range words[1:] {
@@ -237,7 +237,7 @@ func arrival(t *testing.T, words []string) *Request {
 		case "background":
 			r.Class = sched.Background
 		case "embed":
-			r.Kind, r.Control = Embed, nil
+			r.Kind, r.Control, r.MaxTokens = Embed, nil, 1
 		case "every-row":
 			r.EveryRow = true
 		case "whole":

@@ -12,7 +12,7 @@ import (
 func (c *Core) start(now Instant, st sched.Start) {
 	r := c.requests[st.Req]
 	if r == nil || r.cancelled {
-		c.tell(sched.Event{Kind: sched.EvCancel, Req: st.Req})
+		c.events.Cancel(sched.EvCancel{Req: st.Req})
 		return
 	}
 	if len(r.Tokens) == 0 && c.cfg.Tokens != nil {
@@ -24,7 +24,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	p, m := c.lookup(r)
 	if r.restoring != nil || c.restore(now, r, &m) {
 		c.waitFor(now, r)
-		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})
+		c.events.Defer(sched.EvDefer{Req: r.ID, Reason: sched.ReasonRestoring})
 		return
 	}
 	if m.Ahead > 0 && r.Class == sched.Interactive {
@@ -45,7 +45,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if got.Waiting {
 		// r waits once per start: the other request may be preempted, and two must not wait for each other.
 		r.joined, r.waiting = true, true
-		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonJoining})
+		c.events.Defer(sched.EvDefer{Req: r.ID, Reason: sched.ReasonJoining})
 		return
 	}
 	c.offload(got.Evicted)
@@ -53,8 +53,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	r.seq, r.computed = got.Seq, got.Cached
 	c.slots[st.Seq] = r
 	c.noteStart(r, &got)
-	c.tell(sched.Event{Kind: sched.EvStarted, Req: r.ID, Cached: got.Cached, Shared: got.Shared,
-		Stops: got.Stops})
+	c.events.Started(sched.EvStarted{Req: r.ID, Cached: got.Cached, Shared: got.Shared, Stops: got.Stops})
 }
 
 func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
@@ -107,13 +106,13 @@ func (c *Core) wake(ids []uint64) {
 			continue
 		}
 		r.waiting = false
-		ready := sched.Event{Kind: sched.EvReady, Req: r.ID}
+		ready := sched.EvReady{Req: r.ID}
 		// Cells of a cached prefix count as free until r shares them, so the hint has only those of a running request.
 		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable,
 			NoWait: true}); m.Running {
 			ready.Shared = m.Len
 		}
-		c.tell(ready)
+		c.events.Ready(ready)
 	}
 }
 

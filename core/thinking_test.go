@@ -27,9 +27,8 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 				l := &life{machine: m, vocab: 1 << 30}
 				var asked []*Request
 				for i := range sessions {
-					r := &Request{ID: ID(i + 1), Owner: 1, Tokens: stream(fmt.Sprint("p", i), prompt+i%7),
-						MaxTokens: think + answer,
-						Control:   &script{think: think + i%9}}
+					r := &Request{ID: ID(i + 1), Spec: &Spec{Spec: sched.Spec{Owner: 1, MaxTokens: think + answer}},
+						Tokens: stream(fmt.Sprint("p", i), prompt+i%7), Control: &script{think: think + i%9}}
 					r.Prompt = len(r.Tokens)
 					asked = append(asked, r)
 					m.arrive(r)
@@ -131,9 +130,8 @@ func thoughtOnEngine(t *testing.T, eng, alone runtime.Engine) {
 		m.eng = eng
 		l := &life{machine: m, vocab: s.vocab}
 		ask := func(id ID, name string, prompt, tokens, think int, class sched.Class) *Request {
-			r := &Request{ID: id, Owner: 1, Class: class, Tokens: stream(name, prompt), Prompt: prompt,
-				MaxTokens: tokens,
-				Control:   &script{think: think}}
+			r := &Request{ID: id, Tokens: stream(name, prompt), Control: &script{think: think},
+				Spec: &Spec{Spec: sched.Spec{Owner: 1, Class: class, Prompt: prompt, MaxTokens: tokens}}}
 			for i := range r.Tokens {
 				r.Tokens[i] %= Token(s.vocab / 2)
 			}

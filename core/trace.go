@@ -72,78 +72,40 @@ func bit(b bool) int64 {
 
 // tracedConfig is the part of Config that a recording needs.
 type tracedConfig struct {
-	Sched                            sched.Config
-	Sequences, CellBytes, BlockCells int
-	ShareSystem, NoPrefixCache       bool
-	Seals, CanShift, ContextShift    bool
-	ThinkEvict                       string
-	Stored, Durable, ByPrice         bool
-	PartTokens                       int
-	CopyPerToken                     time.Duration
-	Draft                            DraftConfig
+	*Config
+	Stored bool // it has Stores
 }
 
 func (t *Trace) config(c *Config) {
-	if t == nil {
-		return
+	if t != nil {
+		t.json("config ", tracedConfig{c, c.Stores != nil})
 	}
-	b, err := json.Marshal(tracedConfig{
-		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.Seals, c.CanShift,
-		c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.ByPrice, c.PartTokens, c.CopyPerToken,
-		c.Draft,
-	})
-	if err != nil {
-		panic("core: trace: " + err.Error())
-	}
-	t.line("config ")
-	t.buf = append(t.buf, b...)
-	t.end()
 }
 
-// tracedRequest has the fields of an arriving Request that core reads.
+// tracedRequest is the part of an arriving Request that core reads.
 type tracedRequest struct {
-	ID         ID      `json:"id"`
-	Owner      uint32  `json:"owner"`
-	Class      int     `json:"class,omitempty"`
-	Arrived    Instant `json:"arrived"`
-	Strict     bool    `json:"strict,omitempty"`
-	TargetTTFT int64   `json:"ttft,omitempty"`
-	TargetITL  int64   `json:"itl,omitempty"`
-	TargetTTOT int64   `json:"ttot,omitempty"`
-	Prompt     int     `json:"prompt"`
-	MaxTokens  int     `json:"max"`
-	Shareable  int     `json:"shareable,omitempty"`
-	Seals      []int   `json:"seals,omitempty"`
-	Keep       int     `json:"keep,omitempty"`
-	PromptRows bool    `json:"rows,omitempty"`
-	Chat       bool    `json:"chat,omitempty"`
-	Phase      uint8   `json:"phase,omitempty"`
-	Kind       uint8   `json:"kind,omitempty"`
-	EveryRow   bool    `json:"every_row,omitempty"`
-	Whole      bool    `json:"whole,omitempty"`
-	Fill       bool    `json:"fill,omitempty"`
-	Speculate  int     `json:"speculate,omitempty"`
-	Tokens     []Token `json:"tokens"`
+	ID ID `json:"id"`
+	*Spec
+	Arrived Instant        `json:"arrived"`
+	Phase   meridian.Phase `json:"phase,omitempty"`
+	Tokens  []Token        `json:"tokens"`
 }
 
 func (t *Trace) arrive(now Instant, r *Request) {
-	if t == nil {
-		return
+	if t != nil {
+		t.json("arrive "+strconv.FormatInt(int64(now), 10)+" ",
+			tracedRequest{r.ID, r.Spec, r.Arrived, r.Control.Phase(), r.Tokens})
 	}
-	q := tracedRequest{
-		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL),
-		int64(r.TargetTTOT), r.Prompt,
-		r.MaxTokens, r.Shareable, r.Seals,
-		r.Keep, r.PromptRows, r.Chat, uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow,
-		r.Whole, r.Fill, r.Speculate, r.Tokens,
-	}
-	b, err := json.Marshal(q)
+}
+
+// json writes a line of words and a value.
+func (t *Trace) json(words string, v any) {
+	b, err := json.Marshal(v)
 	if err != nil {
 		panic("core: trace: " + err.Error())
 	}
-	t.line("arrive")
-	t.num(int64(now))
-	t.buf = append(append(t.buf, ' '), b...)
+	t.line(words)
+	t.buf = append(t.buf, b...)
 	t.end()
 }
 
@@ -476,22 +438,15 @@ func (p *player) line(text string) (err error) {
 func word(text string) string { w, _, _ := strings.Cut(text, " "); return w }
 
 func (p *player) begin(config []byte) error {
-	var t tracedConfig
+	c := Config{}
+	t := tracedConfig{Config: &c}
 	if err := json.Unmarshal(config, &t); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
-	if t.Sched.Cells > maxReplayCells || t.Sched.MaxRunning > 256 || t.Sched.MaxBatch > maxReplayCells {
+	if c.Sched.Cells > maxReplayCells || c.Sched.MaxRunning > 256 || c.Sched.MaxBatch > maxReplayCells {
 		return fmt.Errorf("config: %d cells, %d requests at once, batches of %d: more than any daemon has (%d, 256, "+
 			"%d)",
-			t.Sched.Cells, t.Sched.MaxRunning, t.Sched.MaxBatch, maxReplayCells, maxReplayCells)
-	}
-	c := Config{
-		Sched: t.Sched, Sequences: t.Sequences, CellBytes: t.CellBytes, BlockCells: t.BlockCells,
-		ShareSystem:   t.ShareSystem,
-		NoPrefixCache: t.NoPrefixCache, Seals: t.Seals, CanShift: t.CanShift,
-		ContextShift: t.ContextShift,
-		ThinkEvict:   t.ThinkEvict, Durable: t.Durable, ByPrice: t.ByPrice, PartTokens: t.PartTokens,
-		CopyPerToken: t.CopyPerToken, Draft: t.Draft,
+			c.Sched.Cells, c.Sched.MaxRunning, c.Sched.MaxBatch, maxReplayCells, maxReplayCells)
 	}
 	if t.Stored {
 		c.Stores = p
@@ -512,7 +467,7 @@ func (p *player) arrive(now string, request []byte) error {
 	if err != nil {
 		return fmt.Errorf("arrive: %q is no time", now)
 	}
-	var q tracedRequest
+	q := tracedRequest{Spec: &Spec{}}
 	if err := json.Unmarshal(request, &q); err != nil {
 		return fmt.Errorf("arrive: %w", err)
 	}
@@ -521,20 +476,16 @@ func (p *player) arrive(now string, request []byte) error {
 		return fmt.Errorf("arrive: a prompt of %d tokens, of which %d are the system prompt and %d are kept; the "+
 			"line has %d", q.Prompt, q.Shareable, q.Keep, len(q.Tokens))
 	}
-	if q.Kind > uint8(Embed) {
+	if q.Kind > Embed {
 		return fmt.Errorf("arrive: kind %d is unknown", q.Kind)
 	}
-	t := &replayed{phase: meridian.Phase(q.Phase)}
+	if q.Kind == Embed && q.MaxTokens != 1 {
+		return fmt.Errorf("arrive: a text to embed with %d tokens to generate", q.MaxTokens)
+	}
+	t := &replayed{phase: q.Phase}
 	p.thoughts[q.ID] = t
-	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
-		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict,
-		TargetTTFT: time.Duration(q.TargetTTFT),
-		TargetITL:  time.Duration(q.TargetITL), TargetTTOT: time.Duration(q.TargetTTOT), Prompt: q.Prompt,
-		MaxTokens: q.MaxTokens, Shareable: q.Shareable, Seals: q.Seals,
-		Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
-		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Fill: q.Fill, Speculate: q.Speculate,
-		Tokens: q.Tokens, Control: t,
-	}})
+	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{ID: q.ID, Spec: q.Spec, Arrived: q.Arrived,
+		Tokens: q.Tokens, Control: t}})
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -114,15 +113,5 @@ func TestQuestionsWaitForTheModel(t *testing.T) {
 	web.CloseIdleConnections()
 	if err := r.stop(); err != nil {
 		t.Error(err)
-	}
-
-	r = serveLoading(t, nil, "--while-loading", "refuse")
-	status, _, text := post(t, r.web(), "/tokenize", questions["/tokenize"])
-	if status != http.StatusServiceUnavailable {
-		t.Errorf("--while-loading refuse: %d %s", status, text)
-	}
-	r.load(errors.New("the file is damaged"))
-	if err := <-r.signals; err == nil {
-		t.Error("the load has not failed")
 	}
 }

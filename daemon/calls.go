@@ -50,7 +50,7 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			}
 			r.cutCall = r.cutCall || e.Reason == toolcall.Unfinished
 			l.m.MalformedCalls.Inc(string(e.Reason))
-			l.log.Debug("malformed call", "request", r.wireID, "reason", e.Reason, "form", r.CallForm.Form().Name)
+			l.log.Debug("malformed call", "request", r.wireID, "reason", e.Reason)
 			continue
 		}
 		if r.stream {
@@ -58,6 +58,13 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			l.send(r, &l.event)
 		}
 	}
+}
+
+// noteRepeated records that r's answer has ended at a call that repeats an earlier one.
+func (l *loop) noteRepeated(r *request) {
+	l.m.RepeatedCalls.Inc()
+	r.Notes = append(r.Notes, wire.Note{Reason: "call_repeated", Times: 1,
+		Text: `With tool_choice "required" the model wrote a call of the answer again: the answer ended there.`})
 }
 
 // callIDBytes is the length of generated call ids: Mistral's templates accept no other.

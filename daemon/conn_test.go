@@ -245,8 +245,8 @@ type loading struct {
 func serveLoading(t *testing.T, advance func(time.Duration), args ...string) *loading {
 	t.Helper()
 	fs, cfg, _ := config.NewFlagSet()
-	if err := fs.Parse(append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"),
-		"--progress=false"}, args...)); err != nil {
+	if err := fs.Parse(append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s")},
+		args...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := cfg.Load(nil); err != nil {

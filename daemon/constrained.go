@@ -91,7 +91,34 @@ func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, park
 		return g, false, bad
 	}
 	j.r.waiter.Owner, j.r.waiter.Job = j.r.Owner, j
-	return s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes)
+	j.r.life.enter(stageCompiling)
+	if g, parked, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !parked {
+		j.r.life.enter(stagePreparing)
+	}
+	return g, parked, bad
+}
+
+// closeMessage makes the answer a new message where the conversation ends with the assistant's, which cannot be the
+// beginning of the form that the request asks for: frameworks ask for a form when the model has answered in words.
+// A client that asks for the continuation gets an error instead.
+func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
+	n := len(w.Messages)
+	if n == 0 || w.Continue != wire.ContinueLast || !g.HasFormat() {
+		return
+	}
+	last := &w.Messages[n-1]
+	if last.Role != "assistant" || last.Content == "" {
+		return
+	}
+	begins := make(chan bool, 1)
+	// The loop has the grammar's automaton.
+	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.tags.Headers()) }
+	if !l.mail.put(command{kind: cmdFit, ask: ask}) || <-begins {
+		return
+	}
+	w.Continue = wire.ContinueOff
+	w.Notes.Add(wire.Note{Reason: "message_closed", Times: 1, Text: "The last message is the assistant's and cannot " +
+		"begin an answer of the requested form: the answer is a new message."})
 }
 
 // jobsOf returns the requests of waiters.
@@ -105,6 +132,9 @@ func jobsOf(list []*constrain.Waiter) (jobs []job) {
 // unpark queues requests of one user for intake again, or refuses them after the waitroom's end.
 func (s *Server) unpark(list []*constrain.Waiter) {
 	jobs := jobsOf(list)
+	for _, j := range jobs {
+		j.r.life.enter(stageWaiting)
+	}
 	if e := s.room.putBack(jobs); e != nil {
 		s.refuseJobs(jobs, e)
 	}

@@ -16,6 +16,7 @@
 //	waitroom.go       which user's request is refused when the server is full, and which is prepared next: answers
 //	                  before texts to embed and background requests
 //	loading.go        what requests hear while the model loads
+//	stage.go          where a request is, who owns it there, what a cancel does
 //	intake.go         the goroutine that prepares requests and constrains their answers
 //	prepare/          the loaded model; prompts, sampling chains, thinking options, texts to embed
 //
@@ -65,6 +66,6 @@
 // The process:
 //
 //	server.go         start, drain, stop
-//	handler.go        the poller's side of requests, cancels and questions
+//	handler.go        the poller's side of requests and questions; stage.go of cancels
 //	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
 package daemon

@@ -37,7 +37,7 @@ func noModels(t *testing.T) string {
 // opened runs a daemon and returns the options with which it opens the engine, which then ends it, or its error before.
 func opened(t *testing.T, p *puller, args ...string) (o runtime.Options, err error) {
 	t.Helper()
-	c, err := load(t, append(args, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"), nil)
+	c, err := load(t, append(args, "--socket", filepath.Join(t.TempDir(), "s")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

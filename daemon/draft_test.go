@@ -311,7 +311,7 @@ func TestDraftModelThatDoesNotFit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs, cfg, _ := config.NewFlagSet()
 			if err := fs.Parse(config.NormalizeArgs([]string{"--model", "big.gguf", "-md", "small.gguf", "--socket",
-				filepath.Join(t.TempDir(), "s"), "--progress=false"})); err != nil {
+				filepath.Join(t.TempDir(), "s")})); err != nil {
 				t.Fatal(err)
 			}
 			if err := cfg.Load(nil); err != nil {

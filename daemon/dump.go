@@ -23,7 +23,7 @@ func (s *Server) dumpOnSignal() (stop func()) {
 		for {
 			select {
 			case <-asked:
-				report.DumpMetrics(s.metrics.AppendJSON(nil), s.cfg.MetricsFile, s.log)
+				report.DumpMetrics(s.metrics.AppendJSON(nil), s.log)
 			case <-done:
 				return
 			}

@@ -59,7 +59,7 @@ func (l *loop) arriveEmbed(r *request, now time.Time) {
 	l.state.requests.Add(1)
 	l.embeds = append(l.embeds, r)
 	l.m.Embeddings.Inc()
-	if r.cancelled.Load() {
+	if r.life.cancelled() {
 		l.cancelEmbed(r, now)
 	}
 }
@@ -93,17 +93,16 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 	e.open++
 	l.parts++
 	l.lastID++
-	p.ID, p.Owner, p.Class, p.Data, p.Arrived = l.lastID, r.Owner, r.Class, p, l.instant(now)
-	p.Kind, p.Tokens, p.Prompt = core.Embed, t.Tokens, len(t.Tokens)
-	p.Whole = l.encoder
-	p.EveryRow = p.Whole || l.embedder.EveryRow(e.w)
+	p.ID, p.Data, p.Arrived, p.Tokens = l.lastID, p, l.instant(now), t.Tokens
+	p.Spec = &core.Spec{Kind: core.Embed, Spec: sched.Spec{Owner: r.Owner, Class: r.Class, Prompt: len(t.Tokens),
+		MaxTokens: 1, Whole: l.encoder, EveryRow: l.encoder || l.embedder.EveryRow(e.w)}}
 	l.requests[p.ID] = p
 	l.handle(core.Input{Kind: core.Arrive, Request: &p.Request}, now)
 }
 
 // embedRows takes the rows of a slice of a part, which begin at row from of the batch.
 func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
-	if p.client().cancelled.Load() || p.part.of.embed.over {
+	if p.client().life.cancelled() || p.part.of.embed.over {
 		l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
 		return
 	}
@@ -184,7 +183,8 @@ func (l *loop) partDone(p *request, now time.Time) {
 
 // endPart ends a part for the core. It is forgotten when its output has gone.
 func (l *loop) endPart(p *request) {
-	if p.finished = true; p.pending.Len() == 0 {
+	p.life.enter(stageEnding)
+	if p.pending.Len() == 0 {
 		l.forget(p)
 	}
 }
@@ -201,7 +201,7 @@ func (l *loop) forgetPart(p *request) {
 // endEmbed ends r when nothing of it runs any more.
 func (l *loop) endEmbed(r *request, now time.Time) {
 	e := r.embed
-	if r.finished || e.open > 0 || !e.over && e.next < len(e.texts) {
+	if r.life.over() || e.open > 0 || !e.over && e.next < len(e.texts) {
 		return
 	}
 	l.embeds = slices.DeleteFunc(l.embeds, func(o *request) bool { return o == r })
@@ -219,7 +219,7 @@ func (l *loop) endEmbed(r *request, now time.Time) {
 func (l *loop) cancelEmbed(r *request, now time.Time) {
 	r.embed.over = true
 	for _, p := range l.requests {
-		if p.part != nil && p.part.of == r && !p.finished {
+		if p.part != nil && p.part.of == r && !p.life.over() {
 			l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
 		}
 	}

@@ -258,7 +258,6 @@ func TestEmbedRefusals(t *testing.T) {
 		args []string
 		says string
 	}{
-		{fake.Config{}, nil, "does not say how its hidden states become an embedding; start uma-serve with --pooling"},
 		{fake.Config{Pooling: runtime.PoolRank}, nil, "ranks pairs of texts"},
 	} {
 		r := serve(t, c.cfg, c.args...)
@@ -275,6 +274,20 @@ func TestEmbedRefusals(t *testing.T) {
 	if got, says := code(none, client.EmbedTexts(text(1, 2049))); got != wire.BadRequest ||
 		!strings.Contains(says, "2049 embeddings of 8192 values") {
 		t.Errorf("%s %s", got, says)
+	}
+}
+
+// TestEmbedByMean: a decoder whose file names no pooling embeds by mean, and info says so.
+func TestEmbedByMean(t *testing.T) {
+	cfg := fake.Config{}
+	r := serve(t, cfg, "-c", "4096")
+	s := text(1, 50)
+	closeTo(t, "assumed", r.embed(client.EmbedTexts(s)).Rows[0][0], pooled(hidden(t, cfg, s), runtime.PoolMean))
+	if m := r.info().Model.Embeddings; m == nil || m.Pooling != runtime.PoolMean || !m.Assumed {
+		t.Errorf("info: %+v", m)
+	}
+	if m := serve(t, cfg, "--pooling", "mean").info().Model.Embeddings; m == nil || m.Assumed {
+		t.Errorf("info with --pooling: %+v", m)
 	}
 }
 

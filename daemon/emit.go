@@ -42,6 +42,9 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only with log-probabilities
 	}
 	l.emitCalls(r, said.Calls)
+	if said.Repeated {
+		l.noteRepeated(r)
+	}
 }
 
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
@@ -77,7 +80,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
 	}
 	if reason == wire.Cancelled {
-		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
+		l.m.CancelDone(now.Sub(time.Unix(0, r.life.cancelledAt.Load())))
 	}
 	thought := l.thinkSummary(r, now)
 	end := wire.EOSEvent(&wire.EOS{
@@ -109,7 +112,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 func (l *loop) close(r *request, last *wire.Event) {
 	l.send(r, last)
 	r.constraint.Close()
-	r.finished = true
+	r.life.enter(stageEnding)
 	l.state.requests.Add(-1)
 	if r.pending.Len() == 0 {
 		l.forget(r)
@@ -141,7 +144,7 @@ func (l *loop) send(r *request, ev *wire.Event) {
 		if r.part != nil {
 			r.part.of.embed.blocked++
 		}
-		if !r.paused && !r.finished {
+		if !r.paused && !r.life.over() {
 			r.paused = true
 			l.handle(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
 		}
@@ -175,7 +178,7 @@ func (l *loop) resume(c ipc.Client) {
 		if r.part != nil {
 			r.part.of.embed.blocked--
 		}
-		if r.finished {
+		if r.life.over() {
 			l.forget(r)
 		} else if r.paused {
 			r.paused = false
@@ -243,7 +246,7 @@ func (l *loop) reportQueued(now time.Time) {
 	}
 	l.lastQueued = now
 	for _, r := range l.requests {
-		if r.progress && !r.finished && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
+		if r.progress && !r.life.over() && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
 			l.reportProgress(r, now)
 		}
 	}
@@ -252,13 +255,16 @@ func (l *loop) reportQueued(now time.Time) {
 // shutdown ends the live requests when the loop stops, and stores their cells.
 func (l *loop) shutdown(now time.Time) {
 	for _, c := range l.mail.close() {
-		if c.kind == cmdArrive {
+		switch c.kind {
+		case cmdArrive:
 			l.arrive(c.req, now)
+		case cmdFit:
+			c.ask(l, now)
 		}
 	}
 	l.abandonParts()
 	for _, r := range l.requests {
-		if !r.finished {
+		if !r.life.over() {
 			l.endRequest(r, wire.Shutdown, "", now)
 		}
 		if r.pending.Len() > 0 {

@@ -41,6 +41,10 @@ type engine struct {
 	drain func()                   // ends the log, for an end without return
 	why   atomic.Pointer[string]   // of LinkUnload; nil before
 
+	table    *connstate.Table // shared with the front
+	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes
+	kept     atomic.Int64     // of the newest LinkKeep
+
 	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
 	leases *lease.Table // nil: no other process shares the devices
@@ -62,6 +66,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 			"descriptor %d", EngineArg, EngineLinkFD), err)
 	}
 	e := &engine{}
+	e.kept.Store(KeepDefault)
 	if err := json.Unmarshal(m.Body, &e.start); err != nil {
 		return fmt.Errorf("read what the front asks for: %w", err)
 	}
@@ -172,6 +177,7 @@ func (e *engine) limit(c *ipc.Config, s *Server) {
 
 // attach connects s to the front.
 func (e *engine) attach(s *Server, table *connstate.Table) (err error) {
+	e.table = table
 	e.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { e.hear(s, m) }, func(err error) {
 		if errors.Is(err, io.ErrClosedPipe) {
 			return // by this process, which ends
@@ -216,6 +222,8 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 		} else {
 			e.names.Store(&names)
 		}
+	case LinkHostTier:
+		e.hearHostTier(s, m.Body)
 	case LinkKeys:
 		if keys, err := apikeys.ParseDigests(m.Body); err != nil {
 			s.log.Error("API keys of the front", "error", err)
@@ -259,16 +267,23 @@ func (e *engine) mine(name string) bool {
 func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	e := s.parts.engine
 	switch {
-	case ipc.Own(r.Context()):
+	case e == nil:
 		return false
-	case e == nil || !ipc.FromFront(r.Context()):
+	case ipc.Own(r.Context()):
+		s.keepAlive(r, body)
+		return false
+	case !ipc.FromFront(r.Context()):
 		return false
 	}
 	if httpd.FrontServes(r.Method, r.URL) {
 		return true
 	}
 	name, _, _ := httpd.ModelOf(r.URL, body)
-	return !e.mine(name)
+	if !e.mine(name) {
+		return true
+	}
+	s.keepAlive(r, body)
+	return false
 }
 
 // tell sends the front a status.

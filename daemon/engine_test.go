@@ -38,7 +38,7 @@ func serveModel(t *testing.T, path string, args ...string) *running {
 func serveModelParts(t *testing.T, path string, p parts, args ...string) *running {
 	t.Helper()
 	fs, c, _ := config.NewFlagSet()
-	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "1",
+	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "-t", "1",
 		"-c", "2048", "--cache-ram", "256MiB"}, args...)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,6 +137,12 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 			"tool_calls"},
 		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":{"type":"function",` +
 			`"function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
+		{"/v1/chat/completions", chat + `"response_format":{"type":"json_object"},"tool_choice":{"type":"function",` +
+			`"function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
+		{"/v1/responses", responses + `"text":{"format":{"type":"json_schema","name":"n","schema":{}}},` +
+			`"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).responses, "", "completed"},
+		{"/v1/messages", messages + `"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}},` +
+			`"tool_choice":{"type":"tool","name":"go"}`, (*forcedCall).messages, "go", "tool_use"},
 		{"/v1/messages", messages + `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`,
 			(*forcedCall).messages, "", "tool_use"},
 		{"/v1/messages", messages + `"tool_choice":{"type":"tool","name":"go","disable_parallel_tool_use":true}`,
@@ -335,5 +342,50 @@ func TestCutCallIsIncompleteOverEachAPI(t *testing.T) {
 		}
 	}
 	t.Logf("%d cut points", points)
+	r.nothingLeft()
+}
+
+// A named tool is called once, whatever parallel_tool_calls says, and a required call that repeats an earlier one of
+// the answer ends it: streamed, nothing of the repeated call is sent.
+func TestForcedCallsDoNotRepeat(t *testing.T) {
+	const weather = `<tool_call>{"name": "get_weather", "arguments": {"location": "%s"}}</tool_call>`
+	paris, rome := fmt.Sprintf(weather, "Paris"), fmt.Sprintf(weather, "Rome")
+	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
+		{Emit: paris + rome + paris + rome + paris}}}, "-c", "16384")
+	for _, c := range []struct {
+		choice wire.ToolChoice
+		towns  []string
+	}{
+		{wire.ToolChoice{Mode: wire.ToolNamed, Name: "get_weather"}, []string{"Paris"}},
+		{wire.ToolChoice{Mode: wire.ToolRequired}, []string{"Paris", "Rome"}},
+		{wire.ToolChoice{}, []string{"Paris", "Rome", "Paris", "Rome", "Paris"}},
+	} {
+		for _, stream := range []bool{true, false} {
+			q := wire.DefaultRequest()
+			q.Sampling.Temperature, q.Messages, q.Stream, q.Tools, q.ToolChoice = 0,
+				[]wire.Message{{Role: "user", Content: "question"}}, stream, weatherTools, c.choice
+			q.ID = fmt.Sprint(c.choice.Mode, stream)
+			want := `think "" text "" reason "tool_calls"`
+			for _, town := range c.towns {
+				want += fmt.Sprintf(` call get_weather{"location": "%s"}`, town)
+			}
+			if a := r.called(&q); a.String() != want {
+				t.Errorf("choice %v, stream %v: %v", c.choice, stream, a)
+			}
+			rep, err := r.dial().Why(t.Context(), wire.WhyQuestion{Request: q.ID})
+			if err != nil || len(rep.Requests) != 1 {
+				t.Fatalf("%+v, %v", rep, err)
+			}
+			told := slices.ContainsFunc(rep.Requests[0].Decisions, func(d wire.Decision) bool {
+				return d.Reason == "call_repeated"
+			})
+			if told != (c.choice.Mode == wire.ToolRequired) {
+				t.Errorf("choice %v: why says %+v", c.choice, rep.Requests[0].Decisions)
+			}
+		}
+	}
+	if n := r.metrics.RepeatedCalls.Value(); n != 2 {
+		t.Errorf("%d answers ended at a repeated call", n)
+	}
 	r.nothingLeft()
 }

@@ -47,6 +47,9 @@ var formCases = []struct {
 		return d.Decode(&v) == nil && v.Name != nil && len([]rune(*v.Name)) <= 8 && v.Age != nil && *v.Age >= 0 &&
 			*v.Age < 100
 	}},
+	{"lark", wire.Format{Kind: wire.FormatGrammar, Payload: "%llguidance {}\nstart: \"<\" ITEM~2..3 " +
+		"\">\"\nITEM: \"x\"..\"z\""},
+		regexp.MustCompile(`^<[x-z]{2,3}>$`).MatchString},
 }
 
 // TestFormsHoldAnswers: whatever the model would like to say, the answer has its form; the thought has not.
@@ -155,6 +158,8 @@ func TestFormsAreRefusedByName(t *testing.T) {
 		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= "x" root`}, nil, []string{"grammar", "no text"}},
 		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= <[12]>`}, nil,
 			[]string{"grammar", "token", "line 1, column 10"}},
+		{wire.Format{Kind: wire.FormatGrammar, Payload: `start: <|tool|>`}, nil,
+			[]string{"grammar", "a token", "line 1, column 8"}},
 		{wire.Format{Kind: wire.FormatJSON}, func(q *wire.Request) { q.Think.AnswerCue = "So:" },
 			[]string{"answer_cue", "response_format"}},
 	} {
@@ -184,8 +189,17 @@ func TestFormIsContinued(t *testing.T) {
 	if a := ask("ab"); a.err != nil || !regexp.MustCompile(`^[cd]ef$`).MatchString(a.text) {
 		t.Errorf("%q, %v", a.text, a.err)
 	}
-	if a := ask("xy"); a.err == nil || !strings.Contains(a.err.Error(), "continues") {
-		t.Errorf("a beginning that the form does not have: %q, %v", a.text, a.err)
+	for _, begun := range []string{"xy", "abdef"} { // no beginning of the form, and nothing of it is left
+		whole := regexp.MustCompile(`^ab[cd]ef$`)
+		if a := ask(begun); a.err != nil || !whole.MatchString(a.text) {
+			t.Errorf("after %q: %q, %v", begun, a.text, a.err)
+		}
+	}
+	if a := r.ask(c, func(q *wire.Request) {
+		q.Prompt, q.Format, q.Continue = "", wire.Format{Kind: wire.FormatRegex, Payload: `ab`}, wire.ContinueOn
+		q.Messages = []wire.Message{{Role: "user", Content: "go"}, {Role: "assistant", Content: "xy"}}
+	}); a.err == nil || !strings.Contains(a.err.Error(), "continues") {
+		t.Errorf("continued by the client's wish: %q, %v", a.text, a.err)
 	}
 	r.nothingLeft()
 }

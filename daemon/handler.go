@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -43,7 +43,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 		s.refuse(r, e)
 		return
 	}
-	r.Owner = r.conn.UID()
+	r.Prepared = prepare.NewPrepared(r.conn.UID())
 	if mine, users, ok := s.room.enter(r.Owner); !ok {
 		s.metrics.Refusals.Inc(refusedShare)
 		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
@@ -52,6 +52,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 			s.room.limit, mine, users, max(1, s.room.limit/users))})
 		return
 	}
+	r.life.enter(stageWaiting)
 	if e := s.room.put(r.Owner, job{r: r, w: w}); e != nil {
 		s.room.leave(r.Owner)
 		s.refuse(r, e)
@@ -64,60 +65,22 @@ func (s *Server) admit(r *request, w *wire.Request) {
 // rest.
 const refusedShare = "user_share"
 
-// refusal returns the error of new requests while the daemon drains or loads; nil if it admits requests.
+// refusal returns the error of new requests while the daemon drains; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
-	switch {
-	case s.draining.Load():
+	if s.draining.Load() {
 		return shuttingDown()
-	case s.cfg.WhileLoading == config.LoadingRefuse && s.loop.Load() == nil:
-		return s.stillLoading()
 	}
 	return nil
 }
 
 // refuse answers a request that never reaches the decode loop.
 func (s *Server) refuse(r *request, e *wire.Error) {
+	r.life.enter(stageEnding)
 	s.metrics.Rejected(string(e.Code))
 	e.ID = r.wireID
 	s.log.Debug("refused", "session", r.conn.ID(), "request", r.wireID, "code", e.Code, "message", e.Message)
 	r.conn.ReplyEvent(wire.ErrorEvent(e))
 	s.sessions.remove(r)
-}
-
-// Cancel ends a request within one step, even during its prefill.
-func (s *Server) Cancel(c ipc.Client, id string) {
-	if r := s.sessions.find(c, id); r != nil {
-		s.cancel(r)
-	}
-}
-
-// Closed cancels the requests of a client that has disconnected.
-func (s *Server) Closed(c ipc.Client, cause ipc.Cause) {
-	for _, r := range s.sessions.of(c) {
-		s.cancel(r)
-	}
-	s.Writable(c) // the loop drops the frames that wait for room
-	s.log.Debug("session ended", "session", c.ID(), "cause", cause.String())
-}
-
-// abortFrom is the number of prompt tokens in a shared batch from which a cancel aborts the decode: aborting discards
-// the other requests' work of this step. A decode of one request is always aborted: on a slow machine a few tokens take
-// long.
-const abortFrom = 64
-
-func (s *Server) cancel(r *request) {
-	if r.cancelled.Swap(true) {
-		return
-	}
-	r.cancelledAt.Store(time.Now().UnixNano())
-	l := s.loop.Load()
-	if s.cancelWaiting(r) || l == nil { // a request that intake holds ends there: intake checks the flag
-		return
-	}
-	l.mail.put(command{kind: cmdCancel, req: r})
-	if r.abortable.Load() && l.caps.CanAbort && !l.caps.Seals {
-		l.eng.Abort()
-	}
 }
 
 // EndThink ends the thinking of a request within a few tokens: at the end of a line or sentence.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -41,12 +42,15 @@ func TestLiveIsNotForOtherOrigins(t *testing.T) {
 	}
 }
 
-// CONNECT and unknown paths are answered as every refusal, without the path.
+// CONNECT and unknown paths are answered as every refusal. An unknown path is named, escaped and cut.
 func TestConnectAndUnknownPaths(t *testing.T) {
 	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0")
 	for _, c := range []struct{ request, status, says string }{
 		{"CONNECT 127.0.0.1:9 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "405", "no proxy"},
-		{"GET /v1/evil-marker HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "404", "there is no such path"},
+		{"GET /v1/evil-marker HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "404",
+			"GET /v1/evil-marker: there is no such path"},
+		{"GET /<script>" + strings.Repeat("x", 5000) + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "404",
+			`GET /\u003cscript\u003e` + strings.Repeat("x", 91) + ": there is no such path"},
 	} {
 		conn, err := net.Dial("tcp", r.addr(0).String())
 		if err != nil {
@@ -60,7 +64,7 @@ func TestConnectAndUnknownPaths(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		conn.Close()
 		if err != nil || !strings.HasPrefix(resp.Status, c.status) || !strings.HasPrefix(string(body), `{"error":{`) ||
-			!strings.Contains(string(body), c.says) || strings.Contains(string(body), "evil") {
+			!strings.Contains(string(body), c.says) {
 			t.Errorf("%q: %s %s %v", c.request, resp.Status, body, err)
 		}
 	}
@@ -89,6 +93,47 @@ func TestOneIDForEachToken(t *testing.T) {
 				}
 				break
 			}
+		}
+	}
+}
+
+// Clients that send Anthropic's version read lists and errors in its form, whatever path they ask for. What a retry
+// cannot change tells the SDKs not to try.
+func TestAnthropicFormByHeader(t *testing.T) {
+	r := serve(t, fake.Config{Encoder: true, Pooling: runtime.PoolMean})
+	name := r.model.Load().Info.Name
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		says, retry        string
+	}{
+		{"GET", "/v1/models", "", 200, `"has_more":false,"first_id":"` + name + `","last_id":"` + name + `"`, ""},
+		{"GET", "/v1/models?limit=1", "", 200, `{"data":[{"type":"model","id":"` + name + `","display_name":"` + name, ""},
+		{"GET", "/v1/models?after_id=" + name, "", 200, `{"data":[],"has_more":false,"first_id":null`, ""},
+		{"GET", "/v1/models?limit=0", "", 400, `{"type":"error","error":{"type":"invalid_request_error"`, "false"},
+		{"GET", "/v1/models?after_id=x", "", 400, "there is no such model", "false"},
+		{"GET", "/v1/models/" + name, "", 200, `"lifecycle":"active"`, ""},
+		{"GET", "/v1/models/other", "", 404, `{"type":"error","error":{"type":"not_found_error"`, "false"},
+		{"GET", "/v1/skills", "", 404, `{"type":"error","error":{"type":"not_found_error","message":"GET /v1/skills: `,
+			"false"},
+		{"DELETE", "/v1/messages", "", 405, `{"type":"error","error":{"type":"invalid_request_error"`, "false"},
+		{"POST", "/v1/messages", `{"max_tokens":2,"messages":[{"role":"user","content":"x"}]}`, 501,
+			`{"type":"error","error":{"type":"api_error"`, "false"},
+		{"POST", "/v1/messages", `{"max_tokens":2,"messages":[],"thread":{"type":"create"}}`, 400,
+			`"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}`, "false"},
+	} {
+		req := httpRequest(t, c.method, "http://uma"+c.path, c.body)
+		req.Header.Set("anthropic-version", "2023-06-01")
+		resp, err := r.web().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(body), c.says) ||
+			resp.Header.Get("X-Should-Retry") != c.retry {
+			t.Errorf("%s %s: %s, retry %q, %s %v", c.method, c.path, resp.Status, resp.Header.Get("X-Should-Retry"), body,
+				err)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (s *Server) intake(l *loop) {
 
 // history renders what the next turn of an ended chat will begin with.
 func (s *Server) history(l *loop, r *request) {
-	tokens := s.model.Load().History(&r.Spec, wire.Message{Content: string(r.answer),
+	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.answer),
 		ReasoningContent: string(r.thinking), ToolCalls: r.calls})
 	l.mail.put(command{kind: cmdHistory, req: r, tokens: tokens})
 }
@@ -58,7 +58,7 @@ func (s *Server) submit(l *loop, j job) {
 	if j.r.lines {
 		m.Line(j.w)
 	}
-	if j.r.cancelled.Load() {
+	if j.r.life.enter(stagePreparing) {
 		s.endUnstarted(j)
 		return
 	}
@@ -71,8 +71,8 @@ func (s *Server) submit(l *loop, j job) {
 		}
 	}
 	if parked {
-		if j.r.cancelled.Load() { // the cancel may have come before the request was parked
-			s.cancelWaiting(j.r)
+		if j.r.life.cancelled() { // the cancel may have come before the request was parked
+			s.cancelIn(j.r, j.r.life.stage())
 		}
 		return
 	}
@@ -80,53 +80,34 @@ func (s *Server) submit(l *loop, j job) {
 	case e != nil:
 	case j.r.embed != nil:
 		lane := j.lane()
-		j.r.embed.texts, e = m.Texts(&j.r.Spec, j.r.embed.w, func() (goOn bool) {
+		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
-			return !j.r.cancelled.Load()
+			return !j.r.life.cancelled()
 		})
-		if j.r.cancelled.Load() {
+		if j.r.life.cancelled() {
 			s.endUnstarted(j)
 			return
 		}
 	default:
 		e = s.prepareAnswer(j.r, j.w, &g)
 	}
-	if e == nil && !l.mail.put(command{kind: cmdArrive, req: j.r}) {
-		e = shuttingDown()
+	if e == nil {
+		j.r.life.enter(stageQueued)
+		if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
+			e = shuttingDown()
+		}
 	}
 	if e != nil {
 		s.refuseJobs([]job{j}, e)
 	}
 }
 
-// cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for
-// neither.
-func (s *Server) cancelWaiting(r *request) bool {
-	j, ok := s.room.withdraw(r)
-	if !ok && s.grammars.Withdraw(r.Owner, &r.waiter) {
-		j, ok = r.waiter.Job.(job), true
-	}
-	if ok {
-		s.endUnstarted(j)
-	}
-	return ok
-}
-
-// endUnstarted answers a request that was cancelled before it reached the decode loop.
-func (s *Server) endUnstarted(j job) {
-	s.room.leave(j.r.Owner)
-	s.metrics.Finished(string(wire.Cancelled))
-	j.r.conn.ReplyEvent(wire.EOSEvent(&wire.EOS{
-		ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
-	}))
-	s.sessions.remove(j.r)
-}
-
 // prepareAnswer prepares a request for an answer, which g constrains.
 func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammars) *wire.Error {
 	m, l := s.model.Load(), s.loop.Load()
+	s.closeMessage(l, w, g)
 	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Spec, w, held, &l.scratch); bad != nil {
+	if bad := m.Answer(&r.Prepared, w, held, &l.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)

@@ -70,7 +70,7 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 			}
 			waitfor.True(t, "the cancel", func() bool {
 				for _, live := range r.sessions.ids() {
-					if q := r.sessions.named(r.sessions.anyone(), live); len(q) == 1 && q[0].cancelled.Load() {
+					if q := r.sessions.named(r.sessions.anyone(), live); len(q) == 1 && q[0].life.cancelled() {
 						return true
 					}
 				}

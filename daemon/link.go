@@ -28,6 +28,11 @@ const (
 	// LinkStatus is sent by an engine process: an EngineStatus, while the model loads and when it is ready or has
 	// failed.
 	LinkStatus
+	// LinkHostTier is the cap of the host tier in bytes, a number.
+	LinkHostTier
+	// LinkKeep is sent by an engine process: for how long its model is to stay after the last request, a number of
+	// nanoseconds; -1 = for ever, KeepDefault = as configured.
+	LinkKeep
 )
 
 // The descriptors that an engine process inherits.

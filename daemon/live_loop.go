@@ -31,7 +31,7 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 	waiting := sched.ReasonNone
 	s.Streams = s.Streams[:0]
 	for _, r := range l.requests {
-		if r.finished || r.embed != nil { // its texts are there
+		if r.life.over() || r.embed != nil { // its texts are there
 			continue
 		}
 		state, reason, _ := l.core.Scheduler().Why(r.ID)

@@ -31,7 +31,7 @@ type loadReport struct {
 
 func (s *Server) loadReporter(path string) *loadReport {
 	r := &loadReport{}
-	if s.cfg.Progress && isatty.IsTerminal(os.Stderr.Fd()) {
+	if isatty.IsTerminal(os.Stderr.Fd()) {
 		r.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(logq.Writer(s.log)),
 			progressbar.OptionSetWidth(30), progressbar.OptionSetDescription("loading "+filepath.Base(path)),
 			progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish(),

@@ -46,7 +46,7 @@ func loadFailed(err error) *wire.Error {
 	return &wire.Error{Code: wire.InternalFailure, Message: "the model cannot be loaded: " + err.Error()}
 }
 
-// stillLoading is the error of requests refused while the model loads.
+// stillLoading is the error of questions about the loop while the model loads.
 func (s *Server) stillLoading() *wire.Error {
 	return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
 		Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`,

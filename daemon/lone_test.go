@@ -144,9 +144,9 @@ func BenchmarkLonePrompt(b *testing.B) {
 	}
 	run := func(d *side) (took time.Duration) {
 		d.next++
-		events := []sched.Event{{Kind: sched.EvArrive, Req: d.next, Prompt: prompt, MaxTokens: 1}}
+		events := []sched.Event{sched.EvArrive{Req: d.next, Spec: &sched.Spec{Prompt: prompt, MaxTokens: 1}}}
 		for {
-			plan := d.s.Step(d.now, events)
+			plan := d.s.Step(d.now, sched.List(events...))
 			if len(plan.Batch) != 1 {
 				b.Fatalf("%s", plan.String())
 			}
@@ -164,10 +164,10 @@ func BenchmarkLonePrompt(b *testing.B) {
 			took += step
 			d.steps++
 			d.now = d.now.Add(step)
-			events = append(events[:0], sched.Event{Kind: sched.EvStep, Took: step})
+			events = append(events[:0], sched.EvStep{Took: step})
 			if sl.Row >= 0 {
-				d.s.Step(d.now, append(events,
-					sched.Event{Kind: sched.EvFinish, Req: d.next, Finish: sched.ReasonStop}))
+				d.s.Step(d.now, sched.List(append(events,
+					sched.EvFinish{Req: d.next, Reason: sched.ReasonStop})...))
 				e.SeqRemove(0, 0, -1)
 				return took
 			}

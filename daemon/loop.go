@@ -217,7 +217,7 @@ func (l *loop) takeCommands(now time.Time) {
 			switch {
 			case c.req.embed == nil:
 				l.handle(core.Input{Kind: core.Cancel, Req: c.req.ID}, now)
-			case !c.req.finished && c.req.ID > 0: // else it is on its way here
+			case !c.req.life.over() && c.req.ID > 0: // else it is on its way here
 				l.cancelEmbed(c.req, now)
 			}
 		case cmdEndThink:
@@ -229,7 +229,7 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdOffloaded:
 			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
 		case cmdOffer: // the loop offers it when it idles
-		case cmdAsk:
+		case cmdAsk, cmdFit:
 			c.ask(l, now)
 		case cmdWritable:
 			l.resume(c.conn)
@@ -264,7 +264,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
-	if r.cancelled.Load() {
+	if r.life.cancelled() {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {
@@ -300,7 +300,7 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 		l.partEnded(r, end)
 	case r.failure != nil:
 		l.failRequest(r, *r.failure)
-	case end.Kind == core.Cancelled, r.cancelled.Load():
+	case end.Kind == core.Cancelled, r.life.cancelled():
 		l.endRequest(r, wire.Cancelled, "", now)
 	case end.Kind == core.Failed:
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: end.Reason.Explain()})
@@ -442,8 +442,10 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 		r := l.requests[s.Req]
 		if c := r.client(); r.started.IsZero() {
 			r.started = now
+			r.life.enter(stageRunning)
 			if c == r || c.started.IsZero() {
 				c.started = now
+				c.life.enter(stageRunning)
 				l.m.QueueTime.Observe(now.Sub(c.arrived))
 			}
 		}
@@ -466,7 +468,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 	l.masks.Begin()
 	begin := time.Now()
 	var err error
-	if lone != nil && lone.client().cancelled.Load() {
+	if lone != nil && lone.client().life.cancelled() {
 		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
 	} else {
 		l.aside.Unlock()
@@ -543,7 +545,7 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 
 // sample draws r's next token from its logits row and processes it.
 func (l *loop) sample(r *request, row int, now time.Time) {
-	if r.cancelled.Load() {
+	if r.life.cancelled() {
 		// The cancel command may still be in the mailbox, and the core needs an input for this row.
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 		return
@@ -655,7 +657,7 @@ func (l *loop) canAdvance() bool {
 		return live > 0
 	}
 	for _, r := range l.requests {
-		if !r.finished && !r.paused && (r.embed == nil || r.embed.blocked == 0) {
+		if !r.life.over() && !r.paused && (r.embed == nil || r.embed.blocked == 0) {
 			return true
 		}
 	}

@@ -25,6 +25,7 @@ const (
 	cmdOffloaded                    // the tier has the thought of request offloaded
 	cmdOffer                        // there is something to offer to the fabric
 	cmdAsk                          // run ask between two steps
+	cmdFit                          // likewise, also if the loop ends: intake waits for it
 )
 
 // command crosses to the decode loop by value.

@@ -24,7 +24,7 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		Policy: c.Policy, MaxRunning: min(c.Parallel, core.MaxRunning(caps.MaxSequences)),
 		Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
-		MaxQueue: c.MaxQueue, StartBudget: c.StartBudget,
+		MaxQueue:  c.MaxQueue,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
@@ -32,7 +32,6 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.EveryRows = caps.MaxEmbeddingRows
-	s.Limits[sched.Background].MaxRunning = c.MaxBackground
 	return s
 }
 
@@ -67,7 +66,7 @@ func engineOptions(c *config.Config, path string) runtime.Options {
 	return runtime.Options{
 		ModelPath: path, ContextTokens: c.ContextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
 		Sequences: sequences, SealBytes: sealBytes,
-		Threads: c.Threads, ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers,
+		Threads: c.Threads, GPULayers: c.GPULayers,
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 	}
@@ -84,7 +83,7 @@ func draftOptions(c *config.Config) runtime.Options {
 	return runtime.Options{
 		ModelPath: c.DraftModel, ContextTokens: c.DraftContextTokens(), Batch: min(draftBatch, c.BatchSize),
 		MicroBatch: min(draftBatch, c.UBatchSize), Sequences: min(draftSequences, c.Parallel), Threads: c.Threads,
-		ThreadsBatch: c.ThreadsBatch, GPULayers: c.GPULayers, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
+		GPULayers: c.GPULayers, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 	}
 }

@@ -30,7 +30,7 @@ func TestPageServer(t *testing.T) {
 		t.Skip("UMA_PAGE_SOCKET is not set: scripts/page-check.sh sets it")
 	}
 	fs, c, _ := config.NewFlagSet()
-	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "524288",
+	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "-c", "524288",
 		"--speculate", "off", "--parallel", "8"}); err != nil {
 		t.Fatal(err)
 	}

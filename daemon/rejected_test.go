@@ -42,7 +42,7 @@ func TestRefusedHTTPRequestsCount(t *testing.T) {
 		{"GET", "/no/such/path", "", "E_PROTO_BAD_REQUEST"},
 		{"DELETE", "/health", "", ""},
 		{"DELETE", "/info", "", "E_PROTO_BAD_REQUEST"},
-		{"POST", "/api/show", `{"model": "missing"}`, "E_MODEL_NOT_FOUND"},
+		{"POST", "/api/show", `{}`, "E_PROTO_BAD_REQUEST"},
 		{"GET", "/health", "", ""},
 		{"POST", "/v1/completions", `{"prompt": "a", "max_tokens": 1}`, ""},
 	} {

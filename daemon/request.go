@@ -14,9 +14,9 @@ import (
 )
 
 // request is one generation, from the parsed frame to its eos. The poller creates it and intake fills the fields above
-// the line; from cmdArrive on the decode loop owns it, except the atomics.
+// the line; from cmdArrive on the decode loop owns it, except the atomics. stage.go says where it is, and its ends.
 type request struct {
-	prepare.Spec // what is computed; the other fields serve the connection
+	prepare.Prepared // what is computed; the other fields serve the connection
 
 	conn     ipc.Client
 	wireID   string
@@ -41,18 +41,15 @@ type request struct {
 	waiter     constrain.Waiter      // for the compilation of its grammars
 	chat       bool                  // its answer is kept to render the prefix of the next turn
 
-	// cancelled: set by the poller or an HTTP handler, read by the loop. abortable: a cancel aborts the running decode
-	// (see abortFrom); set by the loop, read by the cancel.
-	cancelled   atomic.Bool
-	endThink    atomic.Bool  // the client has sent end_think
-	cancelledAt atomic.Int64 // unix ns
-	abortable   atomic.Bool
+	life     lifecycle
+	endThink atomic.Bool // the client has sent end_think
+	// abortable: a cancel aborts the running decode (see abortFrom); set by the loop, read by the cancel.
+	abortable atomic.Bool
 
 	// ---- owned by the decode loop ----
 
 	paused       bool        // the client does not read and its send ring is full
 	pausedAt     time.Time   // valid while paused
-	finished     bool        // finalised; kept only while pending is not empty
 	pending      wire.Events // that wait for room on conn, in order
 	answer       []byte      // text so far, unless streaming; always for chats
 	thinking     []byte      // like answer

@@ -303,9 +303,8 @@ func TestHTTPPaths(t *testing.T) {
 		{"POST", "/v1/models", "{}", 405, "GET, HEAD", `the method must be GET, HEAD`},
 		{"PUT", "/metrics", "", 405, "GET, HEAD", `invalid_request_error`},
 		{"OPTIONS", "/health", "", 405, "GET, HEAD", ``},
-		{"GET", "/v1/nothing", "", 404, "", `there is no such path; there are GET /health`},
-		{"POST", "/v1/embeddings", "{}", 501, "", `does not say how its hidden states become an embedding; start ` +
-			`uma-serve with --pooling`},
+		{"GET", "/v1/nothing", "", 404, "", `GET /v1/nothing: there is no such path`},
+		{"POST", "/v1/embeddings", "{}", 400, "", `field \"input\" is missing`},
 	} {
 		req, err := http.NewRequest(c.method, "http://uma"+c.path, strings.NewReader(c.body))
 		if err != nil {
@@ -386,4 +385,21 @@ func TestBodiesOfRealClients(t *testing.T) {
 		}
 	}
 	r.nothingLeft()
+}
+
+// verbosity is a variable of templates that know it, and ollama's options of loading a model are no error in any API.
+func TestVerbosityAndLoadOptions(t *testing.T) {
+	web := serve(t, fake.Config{Template: `{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}` +
+		`[{{ verbosity }}]`}).web()
+	for body, want := range map[string]string{
+		`"verbosity":"low","num_ctx":4096,"use_mmap":true,"num_keep":4`: "[low]",
+		`"verbosity":"low","chat_template_kwargs":{"verbosity":"high"}`: "[high]",
+		`"verbosity":"loud"`: `field \"verbosity\" is \"loud\"; it must be one of`,
+		`"num_gpu":99`:       "[]",
+	} {
+		_, _, got := post(t, web, "/apply-template", `{"messages":[{"role":"user","content":"x"}],`+body+`}`)
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
 }

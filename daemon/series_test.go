@@ -263,7 +263,7 @@ func TestStrictTargets(t *testing.T) {
 	}
 	for _, edit := range []func(*wire.Request){
 		func(q *wire.Request) { q.TargetTTFT = 10 * time.Millisecond },
-		func(q *wire.Request) { q.TargetTBT = 100 * time.Microsecond },
+		func(q *wire.Request) { q.TargetITL = 100 * time.Microsecond },
 		func(q *wire.Request) { q.TargetTTOT = 100 * time.Microsecond },
 	} {
 		a := r.ask(c, func(q *wire.Request) { q.Messages[0].Content, q.Strict = text, true; edit(q) })
@@ -274,7 +274,7 @@ func TestStrictTargets(t *testing.T) {
 		}
 		if a := r.ask(c, func(q *wire.Request) {
 			q.Messages[0].Content, q.Strict, q.MaxTokens = text, true, 4
-			q.TargetTTFT, q.TargetTBT, q.TargetTTOT = time.Minute, time.Minute, time.Minute
+			q.TargetTTFT, q.TargetITL, q.TargetTTOT = time.Minute, time.Minute, time.Minute
 		}); a.err != nil {
 			t.Error(a.err)
 		}

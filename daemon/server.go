@@ -26,11 +26,13 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/internal/host/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -59,7 +61,9 @@ type Server struct {
 
 	file      func() api.File // facts about the model's file, read on first use; set before model
 	modelPath string          // set by openModel
-	draft     *draftModel     // likewise; nil: there is none
+	// contextNote says what limits an automatic context; set by openModel.
+	contextNote string
+	draft       *draftModel // likewise; nil: there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening
@@ -100,6 +104,7 @@ type parts struct {
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    powerSource                      // nil: the system's
+	memory   func() hostmem.Memory            // nil: the system's
 	price    *bool                            // price cells; nil = if the engine is not the fake one
 	prefer   func() error                     // for the decode loop's thread; nil: cpus.Prefer
 }
@@ -232,6 +237,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		stop := e.ready(s, l)
 		defer stop()
 	}
+	hostDone := make(chan struct{})
+	defer close(hostDone)
+	go s.watchHostTier(l, hostDone)
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().Info.Name)
 	stopWatchdog := Watchdog(func(ping func()) {
 		if s.health().Status != "stalled" {
@@ -398,7 +406,15 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	s.modelPath = path
 	s.tellContext(path)
-	if err := s.cfg.CheckMemory(path); err != nil {
+	cfg := *s.cfg // others read s.cfg meanwhile
+	if s.contextNote = cfg.FitContext(path); s.contextNote != "" {
+		level := slog.LevelDebug
+		if cfg.CtxSize < gguf.DefaultContext && cfg.CtxSize < s.cfg.ContextTokens(path) {
+			level = slog.LevelWarn // an answer with some history needs more
+		}
+		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
+	}
+	if err := cfg.CheckMemory(path); err != nil {
 		return nil, err
 	}
 	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
@@ -407,7 +423,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	display := s.loadReporter(path)
 	defer display.finish()
-	o := engineOptions(s.cfg, path)
+	o := engineOptions(&cfg, path)
 	o.Progress = func(f float32) bool {
 		s.loaded.Store(uint32(f * 1000))
 		s.parts.engine.loading(f)

@@ -77,7 +77,7 @@ func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args .
 func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p parts, args ...string) *running {
 	t.Helper()
 	fs, c, _ := config.NewFlagSet()
-	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)
+	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s")}, args...)
 	if err := fs.Parse(configtest.Args(t, c, args)); err != nil {
 		t.Fatal(err)
 	}
@@ -551,8 +551,7 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 
 func TestHealthWhileLoading(t *testing.T) {
 	fs, cfg, _ := config.NewFlagSet()
-	if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--while-loading",
-		"refuse"}); err != nil {
+	if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s")}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -579,8 +578,9 @@ func TestHealthWhileLoading(t *testing.T) {
 	if err != nil || h.Status != "loading" || h.Progress != 0.5 {
 		t.Errorf("%+v %v", h, err)
 	}
-	if a := r.ask(c, nil); a.code() != wire.ModelUnready {
-		t.Errorf("%+v", a)
+	_, err = c.Why(context.Background(), wire.WhyQuestion{Last: 1})
+	if e, ok := errors.AsType[*client.ServerError](err); !ok || e.Code != wire.ModelUnready {
+		t.Errorf("why while loading: %v", err)
 	}
 	if _, err := c.Info(context.Background()); err != nil {
 		t.Errorf("info while loading: %v", err)

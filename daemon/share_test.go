@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -116,9 +117,7 @@ func TestWaitroom(t *testing.T) {
 }
 
 func newTestRequest(id string, uid uint32) *request {
-	r := &request{wireID: id}
-	r.Owner = uid
-	return r
+	return &request{wireID: id, Prepared: prepare.NewPrepared(uid)}
 }
 
 // as is a client within the process, in the name of a user.

@@ -58,7 +58,7 @@ func (s *Server) info() wire.Info {
 		if in.Config.NoSpeculation = m.NoSpeculation(); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
 		}
-		in.Capabilities = &m.Caps
+		in.Capabilities, in.Config.Context = &m.Caps, s.contextNote
 		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding

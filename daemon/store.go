@@ -28,7 +28,7 @@ type stores struct {
 	// unfinished batch.
 	thoughts *remote
 	memory   memory // the store of thoughts, if it is in memory, of at most room bytes
-	room     int64
+	room     atomic.Int64
 	batch    thoughtBatch
 	sources  map[core.RestoreID]*source
 	failed   bool // the newest CopyOut failed

@@ -64,7 +64,7 @@ func processorTime() time.Duration {
 func benchServer(b *testing.B, cost fake.Cost) (socket string) {
 	fs, c, _ := config.NewFlagSet()
 	socket = filepath.Join(b.TempDir(), "s")
-	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "16384"}); err != nil {
+	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "-c", "16384"}); err != nil {
 		b.Fatal(err)
 	}
 	if err := c.Load(nil); err != nil {

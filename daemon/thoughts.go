@@ -26,7 +26,8 @@ func (s *stores) openThoughts(origin snapshotOrigin, capBytes int64) error {
 	if err != nil {
 		return err
 	}
-	s.thoughts, s.room = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes, s.l.caps.SnapshotTokens)), capBytes
+	s.thoughts = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes, s.l.caps.SnapshotTokens))
+	s.room.Store(capBytes)
 	s.memory, _ = f.(memory)
 	return nil
 }
@@ -35,6 +36,7 @@ func (s *stores) openThoughts(origin snapshotOrigin, capBytes int64) error {
 type memory interface {
 	Bytes() int64
 	Len() int
+	Resize(capBytes int64)
 }
 
 // withThoughts adds the finished thoughts in memory to the host tier.
@@ -43,7 +45,7 @@ func (s *stores) withThoughts(host snapshot.TierStats) snapshot.TierStats {
 		return host
 	}
 	t := s.thoughts.tier(0)
-	host.Bytes, host.Cap = host.Bytes+s.memory.Bytes(), host.Cap+s.room
+	host.Bytes, host.Cap = host.Bytes+s.memory.Bytes(), host.Cap+s.room.Load()
 	host.Parts += s.memory.Len()
 	host.PagesIn, host.PagesOut = host.PagesIn+t.PagesIn, host.PagesOut+t.PagesOut
 	return host

@@ -64,7 +64,7 @@ func (r *recorder) lines(b []byte) {
 }
 
 // step records one Step and its plan. Decode loop only.
-func (r *recorder) step(now sched.Instant, events []sched.Event, plan *sched.Plan) {
+func (r *recorder) step(now sched.Instant, events *sched.Events, plan *sched.Plan) {
 	if r == nil || r.over {
 		return
 	}

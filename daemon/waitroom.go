@@ -12,7 +12,7 @@ import (
 // first: thousands of texts to embed take seconds, and delay no chat. A full server refuses only users at or above
 // their share; the scheduler then makes room for the others (sched/share.go).
 //
-// Requests that arrive while the model loads wait here too (--while-loading wait).
+// Requests that arrive while the model loads wait here too.
 type waitroom struct {
 	limit int           // of requests in the server: --max-queue plus --parallel
 	wake  chan struct{} // capacity 1; signals a new job, or the end

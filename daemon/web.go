@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -84,11 +83,6 @@ func (s web) Model() string {
 	return ""
 }
 
-// Named reports whether the model has this name, also with ollama's tag.
-func (s web) Named(name string) bool {
-	return strings.EqualFold(strings.TrimSuffix(name, ":latest"), s.Model())
-}
-
 // Models lists the loaded model.
 func (s web) Models() []wire.ServedModel {
 	m := s.model.Load()
@@ -105,9 +99,6 @@ func (s web) Models() []wire.ServedModel {
 func (s web) Await(ctx context.Context) error {
 	if s.model.Load() != nil {
 		return nil
-	}
-	if s.cfg.WhileLoading == config.LoadingRefuse {
-		return (*api.Error)(s.stillLoading())
 	}
 	select {
 	case <-s.opened.done:

@@ -107,7 +107,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 		why.Add(p, log)
 	}
 	for id, r := range l.requests {
-		if r.finished || r.part != nil || !why.Wants(id, r.wireID, r.Owner) {
+		if r.life.over() || r.part != nil || !why.Wants(id, r.wireID, r.Owner) {
 			continue
 		}
 		p := l.whyOf(r)

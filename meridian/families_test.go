@@ -118,6 +118,15 @@ var familyCases = []familyCase{
 	{"gpt-oss, a recipient", harmonySign, harmonyTokens, "<|start|>assistant",
 		"<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.f<|channel|>commentary " +
 			"json<|message|>{}<|call|>", "a", "{}"},
+	{"gpt-oss, a tool of its own", harmonySign, harmonyTokens, "<|start|>assistant",
+		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=python code<|message|>" +
+			"print(1)<|call|>", "a", ""},
+	{"gpt-oss, a tool of its own and an answer", harmonySign, harmonyTokens, "<|start|>assistant",
+		"<|channel|>analysis<|message|>a<|end|><|start|>assistant to=container.exec<|channel|>commentary<|message|>" +
+			"ls<|end|><|start|>assistant<|channel|>final<|message|>4", "a", "4"},
+	{"gpt-oss, itself as recipient", harmonySign, harmonyTokens, "<|start|>assistant",
+		"<|channel|>commentary to=assistant<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final" +
+			"<|message|>4", "a", "4"},
 	{"gpt-oss, thought opened in the prompt", harmonySign, harmonyTokens,
 		"<|start|>assistant<|channel|>analysis<|message|>", "a<|end|><|start|>assistant<|channel|>final<|message|>4",
 		"a", "4"},

@@ -65,6 +65,8 @@ type Step struct {
 	Think, Answer []byte
 	// Plain: Answer is text of a message to the user. It holds no calls where messages have recipients.
 	Plain bool
+	// Other: a message to a tool of the model's own began, which no request offers. Its text is left out.
+	Other bool
 }
 
 // Summary is the "think" object of a request's eos frame.

@@ -62,6 +62,7 @@ type Router struct {
 	part   messagePart
 	plain  bool   // in a message to the user, or behind it
 	call   bool   // in a message that calls a tool
+	other  bool   // in a message to a tool of the model's own: its text is left out
 	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
 	head   []byte // the header so far
 	recipe *tags.Channels
@@ -283,7 +284,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	text, mask, isSpecial := r.tags.read(tok, piece)
 	counted := r.phase == ThinkDecode && !forced && !r.part.header()
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
-	if !isSpecial && len(r.held) == 0 && !r.part.header() && !r.aside && len(r.tail) == 0 &&
+	if !isSpecial && len(r.held) == 0 && !r.part.header() && !r.aside && !r.other && len(r.tail) == 0 &&
 		(r.m == nil || r.m.skips(text)) {
 		r.remember(len(text), counted)
 		if r.phase == ThinkDecode {
@@ -443,7 +444,7 @@ func (r *Router) mark(n *matchNode, s *Step) {
 			r.out[1] = append(r.out[1], r.tags.callMarks[2]...)
 			r.call = false
 		}
-		r.part = betweenMessages
+		r.part, r.other = betweenMessages, false
 	}
 	r.held, r.state = r.held[:0], 0
 	if r.phase != before {
@@ -456,6 +457,8 @@ func (r *Router) message(s *Step) {
 	r.call = r.calls && r.part.header() && len(r.tags.callHead) > 0 && bytes.Contains(r.head, r.tags.callHead)
 	r.plain = r.part.header() && r.recipe.User != "" && bytes.Contains(r.head, []byte(r.recipe.User))
 	thought := !r.call && r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
+	r.other = !r.call && r.part.header() && r.recipe.Call != "" && toOwnTool(r.head)
+	s.Other = s.Other || r.other
 	r.part, r.aside = inText, false
 	switch {
 	case thought && r.phase == ThinkDecode:
@@ -473,6 +476,20 @@ func (r *Router) message(s *Step) {
 		r.out[1] = append(append(append(r.out[1], r.tags.callMarks[0]...), r.head...), r.tags.callMarks[1]...)
 		r.leading = false
 	}
+}
+
+// toOwnTool reports whether a header names a recipient that is neither a function of the request nor a reader of the
+// answer: gpt-oss was trained with such tools (python, browser.search, container.exec).
+func toOwnTool(head []byte) bool {
+	_, to, found := bytes.Cut(head, []byte("to="))
+	if i := bytes.IndexByte(to, ' '); i >= 0 {
+		to = to[:i]
+	}
+	switch string(to) {
+	case "", "assistant", "user", "all":
+		return false
+	}
+	return found && !bytes.HasPrefix(to, []byte("functions"))
 }
 
 // releaseHeld releases all held bytes.
@@ -516,6 +533,7 @@ func (r *Router) headless() {
 // text adds a byte to the text of the current phase.
 func (r *Router) text(b byte) {
 	switch {
+	case r.other:
 	case r.phase == ThinkDecode || r.aside:
 		r.out[0] = append(r.out[0], b)
 	case len(r.tail) > 0:

@@ -457,7 +457,7 @@ type Started struct {
 
 // Continues reports whether prompt, which ends within the answer s, ends where s goes on.
 func (t *Tags) Continues(prompt string, s Started) bool {
-	if !t.Known() || s.Thought == "" && s.Content == "" {
+	if t == nil || s.Thought == "" && s.Content == "" || t.assumed && !s.Open {
 		return true
 	}
 	if s.Content != "" && lastOf(s.Content, t.family.Open) >= 0 {
@@ -471,7 +471,7 @@ func (t *Tags) Continues(prompt string, s Started) bool {
 // begins.
 func (t *Tags) Continue(opening string, s Started) string {
 	thought, content := s.Thought, s.Content
-	if !t.Known() {
+	if t == nil || t.assumed && !s.Open {
 		return opening + content
 	}
 	f, b := &t.family, t.Begin(opening, false)

@@ -84,7 +84,11 @@ func (m *Metrics) declare() {
 	m.labelled("tool_calls_total", "uma_tool_calls_total", "form", "calls", "Tool calls in answers, by the model's "+
 		"syntax", sample, &m.ToolCalls)
 	m.labelled("tool_calls_malformed_total", "uma_tool_calls_malformed_total", "reason", "calls",
-		"Tool calls cut off, or malformed and left as text of the answer, by reason", sample, &m.MalformedCalls)
+		"Tool calls cut off, malformed and left as text of the answer, or for a tool of the model's own and left out, "+
+			"by reason", sample, &m.MalformedCalls)
+	m.counter("tool_calls_repeated_total", "uma_tool_calls_repeated_total", "requests",
+		"Answers to tool_choice required that ended because the model wrote a call of the answer again", sample,
+		&m.RepeatedCalls)
 	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Preemptions: a running request lost its "+
 		"sequence and was queued again", step, &m.Preemptions)
 	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were "+

@@ -33,6 +33,8 @@ const (
 	FrontWaiting     = "uma_front_model_waiting_connections"
 	FrontConnections = "uma_front_model_connections"
 	FrontModelMemory = "uma_front_model_memory_bytes"
+	FrontModelHost   = "uma_front_model_host_tier_bytes"
+	FrontHostBudget  = "uma_front_host_tier_budget_bytes"
 	FrontLoads       = "uma_front_model_loads_total"
 	FrontUnloads     = "uma_front_model_unloads_total"
 	FrontCrashes     = "uma_front_model_crashes_total"
@@ -42,11 +44,13 @@ const (
 // Front are the metrics of a front. Those of a model have the label model.
 var Front = []FrontMetric{
 	{FrontMemoryLimit, "Memory that all loaded models together may take (--memory).", false},
-	{FrontMemoryUsed, "Memory counted for the models that are loaded or being loaded.", false},
+	{FrontMemoryUsed, "Memory counted for the models that are loaded or being loaded, with their host tiers.", false},
+	{FrontHostBudget, "Memory that the evicted prefixes of all models may take together at the moment.", false},
 	{FrontLoaded, "1 while the model's engine process answers.", false},
 	{FrontWaiting, "Connections whose request waits until the model is loaded.", false},
 	{FrontConnections, "Connections that the model's engine process has.", false},
-	{FrontModelMemory, "Memory that the model takes when it is loaded: weights, KV cells, host tier.", false},
+	{FrontModelMemory, "Memory that the model takes when it is loaded: weights, KV cells, buffers, host tier.", false},
+	{FrontModelHost, "Memory that the model's evicted prefixes take, as part of the former.", false},
 	{FrontLoads, "Engine processes started for the model.", true},
 	{FrontUnloads, "Engine processes of the model that ended in order.", true},
 	{FrontCrashes, "Engine processes of the model that ended by themselves.", true},

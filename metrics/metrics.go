@@ -126,6 +126,7 @@ type Metrics struct {
 	DecodeErrors    Counter
 	LateSteps       Counter
 	Preemptions     Counter
+	RepeatedCalls   Counter
 	FinishReasons   Labels  // Declare before use; see Finished
 	RejectReasons   Labels  // Declare before use; see Rejected
 	Refusals        Labels  // Declare before use; requests without a place in the queue, by why

@@ -212,6 +212,7 @@ func TestSnapshot(t *testing.T) {
 			"requests_rejected_total":    map[string]any{"queue_full": 1.0, "sampling": 4.0, "other": 10.0},
 			"requests_refused_total":     map[string]any{"displaced": 1.0, "other": 0.0},
 			"tool_calls_total":           map[string]any{"hermes": 1.0, "other": 0.0},
+			"tool_calls_repeated_total":  0.0,
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
 			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
 			"device_yields_total": 6.0, "device_lease_faults_total": map[string]any{"hold_timeout": 1.0,

@@ -300,7 +300,7 @@ func (s *Scheduler) begins(r *request) {
 }
 
 // onStarted takes the caller's answer that part of r's history is in its sequence.
-func (s *Scheduler) onStarted(r *request, e *Event) {
+func (s *Scheduler) onStarted(r *request, e *EvStarted) {
 	switch {
 	case !r.starting:
 		panic(fmt.Sprintf("sched: EvStarted of request %d, which no Plan.Start named", r.id))
@@ -328,20 +328,20 @@ func (s *Scheduler) onStarted(r *request, e *Event) {
 
 // onDefer takes the caller's answer that r waits for a prefix: r gives its sequence back and leaves its queue, so that
 // other requests can start. A request that never ran counts against Config.MaxQueue again.
-func (s *Scheduler) onDefer(r *request, e *Event) {
+func (s *Scheduler) onDefer(r *request, e *EvDefer) {
 	switch {
 	case !r.starting:
 		panic(fmt.Sprintf("sched: EvDefer of request %d, which no Plan.Start named", r.id))
-	case e.Finish != ReasonJoining && e.Finish != ReasonRestoring:
-		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Finish,
+	case e.Reason != ReasonJoining && e.Reason != ReasonRestoring:
+		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Reason,
 			ReasonJoining, ReasonRestoring))
 	}
 	s.vacate(r, 0)
 	r.state = Queued
-	r.deferred, r.reason = e.Finish, e.Finish
+	r.deferred, r.reason = e.Reason, e.Reason
 	s.deferred++
-	s.count[e.Finish]++
-	r.log.add(s.now, e.Finish, 0)
+	s.count[e.Reason]++
+	r.log.add(s.now, e.Reason, 0)
 	if !r.ran {
 		r.started = false
 		s.await(r)
@@ -349,21 +349,21 @@ func (s *Scheduler) onDefer(r *request, e *Event) {
 }
 
 // onReady lets a deferred request into its queue again.
-func (s *Scheduler) onReady(r *request, e *Event) {
+func (s *Scheduler) onReady(r *request, e *EvReady) {
 	if r.deferred == ReasonNone {
 		s.ignored++
 		return
 	}
 	s.deferred--
 	r.deferred = ReasonNone
-	r.setHint(e)
+	r.setHint(e.Shared)
 	s.requeue(r)
 }
 
 // setHint records how much of r's history running requests hold, as far as the caller knows.
-func (r *request) setHint(e *Event) {
-	if e.Shared < 0 {
-		panic(fmt.Sprintf("sched: event of request %d with Shared %d", r.id, e.Shared))
+func (r *request) setHint(shared int) {
+	if shared < 0 {
+		panic(fmt.Sprintf("sched: event of request %d with Shared %d", r.id, shared))
 	}
-	r.hint = min(e.Shared, r.history()-1)
+	r.hint = min(shared, r.history()-1)
 }

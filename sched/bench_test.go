@@ -12,7 +12,7 @@ import (
 type steady struct {
 	s      *Scheduler
 	now    Instant
-	events []Event
+	events Events
 	trace  []byte
 	think  bool // every second request thinks for ever
 	probe  int  // rows of the fork that each token asks for
@@ -25,13 +25,13 @@ func newSteady(tb testing.TB, policy string, running, queued int) *steady {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	st := &steady{s: s, events: make([]Event, 0, 2*running+queued), trace: make([]byte, 0, 1<<20)}
+	st := &steady{s: s, trace: make([]byte, 0, 1<<20)}
 	for id := range running + queued {
-		st.events = append(st.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 7), Prompt: 3,
-			MaxTokens: 1 << 24})
+		st.events.Arrive(EvArrive{Req: ReqID(id + 1),
+			Spec: &Spec{Owner: uint32(id % 7), Prompt: 3, MaxTokens: 1 << 24}})
 	}
 	if running > 1 {
-		st.events[running/2].Prompt = 1 << 25
+		st.events.Arrivals[running/2].Prompt = 1 << 25
 	}
 	for range 100 {
 		st.step()
@@ -41,13 +41,14 @@ func newSteady(tb testing.TB, policy string, running, queued int) *steady {
 
 // step is one turn of the decode loop around Step: every row brings a token.
 func (st *steady) step() Plan {
-	plan := st.s.Step(st.now, st.events)
+	plan := st.s.Step(st.now, &st.events)
 	st.now = st.now.Add(10 * time.Millisecond)
-	st.events = append(st.events[:0], Event{Kind: EvStep, Took: 10 * time.Millisecond})
+	st.events.Reset()
+	st.events.Step(EvStep{Took: 10 * time.Millisecond})
 	for i := range plan.Batch {
 		if plan.Batch[i].Row >= 0 && plan.Batch[i].Kind != SliceProbe {
-			st.events = append(st.events, Event{Kind: EvToken, Req: plan.Batch[i].Req, Thinking: st.think &&
-				plan.Batch[i].Req%2 == 0, Probe: st.probe})
+			st.events.Token(EvToken{Req: plan.Batch[i].Req, Thinking: st.think && plan.Batch[i].Req%2 == 0,
+				Probe: st.probe})
 		}
 	}
 	return plan
@@ -78,13 +79,25 @@ func BenchmarkRequest(b *testing.B) {
 	}
 	b.ReportAllocs()
 	now := Instant(0)
+	spec := &Spec{Prompt: 20, MaxTokens: 100}
+	var events Events
+	step := func() Plan {
+		plan := s.Step(now, &events)
+		events.Reset()
+		return plan
+	}
 	for id := ReqID(1); b.Loop(); id++ {
-		plan := s.Step(now, []Event{{Kind: EvArrive, Req: id, Prompt: 20, MaxTokens: 100}})
+		events.Arrive(EvArrive{Req: id, Spec: spec})
+		plan := step()
 		for range 10 {
 			now = now.Add(time.Millisecond)
-			plan = s.Step(now, []Event{{Kind: EvStep, Took: time.Millisecond}, {Kind: EvToken, Req: plan.Batch[0].Req}})
+			events.Step(EvStep{Took: time.Millisecond})
+			events.Token(EvToken{Req: plan.Batch[0].Req})
+			plan = step()
 		}
-		s.Step(now, []Event{{Kind: EvStep, Took: time.Millisecond}, {Kind: EvFinish, Req: id, Finish: ReasonStop}})
+		events.Step(EvStep{Took: time.Millisecond})
+		events.Finish(EvFinish{Req: id, Reason: ReasonStop})
+		step()
 	}
 }
 
@@ -111,7 +124,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 				t.Errorf("%s with %d answers: %v allocations a step", policy, n, got)
 			}
 			got := testing.AllocsPerRun(200, func() {
-				st.trace = AppendEvents(st.trace[:0], st.now, st.events)
+				st.trace = AppendEvents(st.trace[:0], st.now, &st.events)
 				plan := st.step()
 				st.trace = plan.Append(st.trace, planPrefix)
 			})

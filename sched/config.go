@@ -25,101 +25,101 @@ const (
 
 // ClassLimits bound one priority class. 0 = only the bounds of Config hold.
 type ClassLimits struct {
-	MaxRunning int // requests that hold a sequence
-	MaxQueue   int // requests that wait for their first one
+	MaxRunning int `words:"max_running"` // requests that hold a sequence
+	MaxQueue   int `words:"max_queue"`   // requests that wait for their first one
 }
 
 // Config holds the limits and targets of a Scheduler. Fields without a default must be set; Validate reports the first
 // that is out of range.
 type Config struct {
 	// Policy names the rule by which a step is filled; Policies lists the names.
-	Policy string
+	Policy string `words:"policy,always"`
 	// Prefix: the caller shares and restores cached prefixes and answers each start (Plan.Start). False: requests start
 	// at once, and every history is computed from index 0.
-	Prefix bool
+	Prefix bool `words:"prefix,pair"`
 	// MaxRunning is the limit on requests that hold a sequence at once, 1…4096. Sequence ids are 0…MaxRunning-1.
-	MaxRunning int
+	MaxRunning int `words:"max_running"`
 	// Cells is the size of the KV pool (n_ctx) in tokens, ≥ 2. Too large a value shows as StepKVFull.
-	Cells int
+	Cells int `words:"cells"`
 	// MaxBatch is the most tokens of one Decode (n_batch), ≥ 1, and ≥ 2 if MaxRunning is: a prompt must progress beside
 	// an answer.
-	MaxBatch int
-	// EveryRows is the most rows in a step of prompts whose every row has an output (Event.EveryRow): the engine has
+	MaxBatch int `words:"max_batch"`
+	// EveryRows is the most rows in a step of prompts whose every row has an output (Spec.EveryRow): the engine has
 	// memory for so many. 0 = MaxBatch.
-	EveryRows int
+	EveryRows int `words:"every_rows"`
 	// Forks is the most slices of kind SliceProbe in a step, 0…4096: the caller's scratch sequences. 0 = no limit but
 	// MaxBatch and Cells.
-	Forks int
+	Forks int `words:"forks"`
 	// MaxQueue is the limit on requests that wait for their first sequence after a Step. 0 = none: what cannot start at
 	// once is rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most
 	// waiting requests is rejected (see share.go), even if it was accepted before.
-	MaxQueue int
+	MaxQueue int `words:"max_queue"`
 	// Limits bound each class, indexed by Class.
-	Limits [NumClasses]ClassLimits
+	Limits [NumClasses]ClassLimits `words:"interactive_,background_"`
 
 	// TickBudget is the time that a step with prompt work aims at while answers run. Smaller = smoother answers, slower
 	// prompts. 0 = DefaultTickBudget.
-	TickBudget time.Duration
+	TickBudget time.Duration `words:"tick_budget"`
 	// SoloBudget is the time that a step aims at while no answer runs: cancels, arrivals and progress reports wait for
 	// its end, and larger chunks are cheaper per token. 0 = 8 × TickBudget. `stock` and `meridian_static` ignore it.
-	SoloBudget time.Duration
+	SoloBudget time.Duration `words:"solo_budget"`
 	// SoloLimit is the time up to which such a step computes 512 tokens even when these take longer than SoloBudget,
 	// because small chunks are slower per token. It is meant for engines that break off a step when its request is
 	// cancelled. 0 = none.
-	SoloLimit time.Duration
+	SoloLimit time.Duration `words:"solo_limit"`
 	// StartBudget bounds a step with prompt work, in tokens, until the cost model has measured larger ones.
 	// 0 = DefaultStartBudget. It is cut to MaxBatch.
-	StartBudget int
+	StartBudget int `words:"start_budget"`
 	// FirstPrefill is the prompt tokens of the very first step with prompt work that no answer waits for: on a machine
 	// of unknown speed more of them could take seconds. 0 = StartBudget; it is cut to that, and at least MinPrefill.
 	// `stock` and `meridian_static` ignore it.
-	FirstPrefill int
+	FirstPrefill int `words:"first_prefill"`
 	// MinPrefill is the fewest prompt tokens that a step offers when the guard does not hold prompts, whatever its time
 	// budget. With MaxHeld it bounds how slow a prompt can get (under meridian, behind a long context, one token in
 	// MaxHeld+1 steps). 0 = DefaultMinPrefill.
-	MinPrefill int
+	MinPrefill int `words:"min_prefill"`
 	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set
-	// no ITL target (Event.TargetITL). 0 = no guard.
-	Guard time.Duration
+	// no ITL target (Spec.TargetITL). 0 = no guard.
+	Guard time.Duration `words:"guard"`
 	// MaxHeld is the limit on consecutive steps without prompt tokens while the guard holds prompts. 0 =
 	// DefaultMaxHeld.
-	MaxHeld int
+	MaxHeld int `words:"max_held"`
 
 	// DecodeReserve is the number of cells that each running answer keeps to grow into when another request starts.
 	// Smaller = more requests at once, more preemptions. 0 = DefaultDecodeReserve, -1 = none.
-	DecodeReserve int
+	DecodeReserve int `words:"decode_reserve,min=-1"`
 	// BackgroundEvery is the longest time that background requests wait behind interactive ones; then one of them
 	// starts first. 0 = DefaultBackgroundEvery.
-	BackgroundEvery time.Duration
+	BackgroundEvery time.Duration `words:"background_every"`
 	// PauseGrace is the time for which a request whose client does not read keeps its sequence and cells while another
 	// request waits for them. 0 = DefaultPauseGrace.
-	PauseGrace time.Duration
+	PauseGrace time.Duration `words:"pause_grace"`
 
 	// ShareGrace is the time that a request waits for a sequence while its user runs fewer than its share; then a
 	// request of a user that runs more is preempted (see share.go). 0 = 1 s.
-	ShareGrace time.Duration
+	ShareGrace time.Duration `words:"share_grace"`
 
-	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under meridian:
+	// ITLTarget is the default ITL target of interactive answers (Spec.TargetITL sets another), under meridian:
 	// 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
-	ITLTarget time.Duration
+	ITLTarget time.Duration `words:"itl_target"`
 	// ThinkFloor is, under meridian, the longest gap between two tokens of a thinking request that yields to answers,
 	// and of a background answer that yields to interactive ones. 0 = DefaultThinkFloor.
-	ThinkFloor time.Duration
+	ThinkFloor time.Duration `words:"think_floor"`
 	// ThinkMultiplier is the number of thinking requests that get a token per answer in a step: under meridian_static,
 	// and under meridian until its cost model has learned. ≥ 1; 0 = DefaultThinkMultiplier.
-	ThinkMultiplier float64
+	ThinkMultiplier float64 `words:"think_multiplier"`
 	// OutputSlots is the limit on answers that get a token in a step of meridian_static. 0 = the fewest with which
 	// OutputSlots × (1 + ThinkMultiplier) reaches MaxRunning.
-	OutputSlots int
+	OutputSlots int `words:"output_slots"`
 	// Cost is the initial state of the cost model: Scheduler.Cost of an earlier run with the same model on the same
 	// machine. The zero value and an inconsistent one mean that nothing is known.
-	Cost CostState
+	Cost CostState `words:"cost"`
 
 	// DraftBatch is the most tokens of one Decode of the draft model; 0 = there is none.
-	DraftBatch int
+	DraftBatch int `words:"draft_batch"`
 	// DraftCost is the duration of a draft model's step relative to the model's, assumed until the first ones are
 	// measured. 0 = DefaultDraftCost.
-	DraftCost float64
+	DraftCost float64 `words:"draft_cost"`
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.
@@ -223,5 +223,5 @@ func (c *Config) Validate() error {
 }
 
 // Room returns how many tokens a request with this prompt may generate at most: ≤ 0 when the prompt does not fit.
-// The scheduler cuts Event.MaxTokens to it; the caller finishes the request with ReasonLength there.
+// The scheduler cuts Spec.MaxTokens to it; the caller finishes the request with ReasonLength there.
 func (c *Config) Room(prompt int) int { return c.Cells - prompt }

@@ -29,30 +29,6 @@ func (c Cost) Predict(prefill, decode int, attended, read float64) time.Duration
 	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended + c.E*read) * 1e6)
 }
 
-// CostState is a snapshot of the cost model: the coefficients, their uncertainty and the error record. Save it for
-// Config.Cost of a later run.
-type CostState struct {
-	Cost
-	// Cov is the covariance of the coefficients in the model's own units, the upper triangle by rows.
-	Cov     [15]float64 `json:"cov"`
-	Noise   float64     `json:"noise"` // variance of the measured over the predicted time
-	Error   float64     `json:"error"` // see Stats.CostError
-	Ratio   float64     `json:"ratio"` // Stats.CostRatio but for the last step's error
-	Steps   uint64      `json:"steps"` // learned from
-	Prompts uint64      `json:"prompt_steps"`
-	Largest float64     `json:"largest_chunk"` // prompt tokens of the largest step it has learned from
-}
-
-// numbers returns the floating-point fields in the order of a trace.
-func (c *CostState) numbers() [24]*float64 {
-	p := [24]*float64{&c.A, &c.B, &c.C, &c.D, &c.E}
-	for i := range c.Cov {
-		p[terms+i] = &c.Cov[i]
-	}
-	p[20], p[21], p[22], p[23] = &c.Noise, &c.Error, &c.Ratio, &c.Largest
-	return p
-}
-
 // load counts the work of a batch in the terms of Cost. more is the number of Decodes beyond the first: the draft model
 // computes its guesses one after the other.
 type load struct{ prefill, decode, attended, read, more float64 }

@@ -33,7 +33,7 @@ type threadCosts struct {
 }
 
 // onThreads takes EvThreads.
-func (s *Scheduler) onThreads(e *Event) {
+func (s *Scheduler) onThreads(e *EvThreads) {
 	t := &s.threads
 	if e.Threads < 1 || e.Threads > MaxThreads {
 		panic(fmt.Sprintf("sched: EvThreads with %d threads; they must be 1…%d", e.Threads, MaxThreads))
@@ -73,7 +73,7 @@ func (s *Scheduler) onThreads(e *Event) {
 
 // observeCost lets the cost model learn from a step. It keeps the state from before a run of slow steps: EvThreads may
 // say later that other processes caused them, and then they must not count.
-func (s *Scheduler) observeCost(e *Event) {
+func (s *Scheduler) observeCost(e *EvStep) {
 	t := &s.threads
 	if s.now >= t.calmUntil && s.cost.streak <= 0 {
 		t.calm = s.cost

@@ -25,7 +25,7 @@ func newThreadMachine(t *testing.T) *threadMachine {
 }
 
 func (m *threadMachine) threads(n int, disturbed bool) {
-	m.s.Step(m.s.now, []Event{{Kind: EvThreads, Threads: n, Disturbed: disturbed}})
+	m.s.Step(m.s.now, List(EvThreads{Threads: n, Disturbed: disturbed}))
 }
 
 // run computes n steps and returns how many were predicted wrongly, by more than off.
@@ -39,7 +39,7 @@ func (m *threadMachine) run(n int, off float64) (wrong int) {
 		took := m.took(l)
 		m.s.now = m.s.now.Add(took)
 		m.s.batcher.load, m.s.plan = l, Plan{DecodeTokens: 2, PrefillTokens: int(l.prefill)}
-		m.s.observeCost(&Event{Kind: EvStep, Took: took})
+		m.s.observeCost(&EvStep{Took: took})
 	}
 	return wrong
 }

@@ -87,7 +87,7 @@
 //
 // # Users
 //
-// Users (Event.Owner) share the queue, the sequences and the cells; share.go has the rules. So a Rejection can name a
+// Users (Spec.Owner) share the queue, the sequences and the cells; share.go has the rules. So a Rejection can name a
 // request that has waited, and a Release with ReasonPreemptShare one that runs.
 //
 // # Targets
@@ -96,7 +96,7 @@
 // first); a request with a target ranks before the running ones of its class that are due later, so these are preempted
 // first. While an interactive request with a TTFT target waits, or will miss it, no background request starts beside
 // it, for up to Config.BackgroundEvery, and its step is not filled with background prompts. Under meridian, background
-// answers yield their rows to an ITL target (policy_meridian.go). A strict request (Event.Strict) is rejected at once,
+// answers yield their rows to an ITL target (policy_meridian.go). A strict request (Spec.Strict) is rejected at once,
 // with the prediction, unless all of its targets will be met and the promises given before hold beside it. promise.go
 // has the rules; stock and meridian_static serve first come, first served.
 //
@@ -132,7 +132,7 @@
 // # Where things are
 //
 //	scheduler.go     Step: the order of its decisions
-//	event.go         what each event changes
+//	spec.go          what a request asks, slo/ its targets; events.go the events, event.go what each of them changes
 //	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
 //	admit.go         which request starts, and which one is preempted when cells run out
 //	promise.go       targets, strict requests, background requests beside targets
@@ -144,5 +144,6 @@
 //	cost.go          how long a step takes; cost_threads.go after a change of the number of threads
 //	price.go         whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
+//	trace.go         recordings: their lines follow from the tags of Spec, Config and the events
 //	threads/         how many compute threads a step uses
 package sched

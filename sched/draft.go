@@ -5,7 +5,7 @@ import "time"
 // A draft model is a small model with the same vocabulary. It guesses the tokens that follow any history, one after the
 // other, before Decode; they are compared with what is sampled like other guesses. It has a price that other guesses
 // have not: a Decode for each guess in a row, and before the first one the tokens of the history that it has not
-// computed (Event.Lag). Both are predicted by a second cost model, learned from the draft model's steps.
+// computed (EvToken.Lag). Both are predicted by a second cost model, learned from the draft model's steps.
 //
 //   - A request's guesses are the draft model's where these yield more tokens per millisecond than those of its text,
 //     and than none. One Decode of the draft model guesses a token for each of them (a round). Rounds are added as long

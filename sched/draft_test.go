@@ -25,8 +25,8 @@ func newDrafter(t testing.TB, cfg Config, n, prompt int) *drafter {
 	cfg.DraftBatch = 512
 	d := &drafter{guesser: newGuesser(t, cfg, n), lag: map[ReqID]int{}, last: map[ReqID]int{},
 		draft: func(l load) float64 { return (1+l.more)*0.8 + 0.03*l.prefill + 0.1*l.decode }}
-	for i := range d.events {
-		d.events[i].Prompt = prompt
+	for i := range d.events.Arrivals {
+		d.events.Arrivals[i].Prompt = prompt
 	}
 	return d
 }
@@ -40,7 +40,7 @@ func (d *drafter) run(n int) {
 }
 
 func (d *drafter) step() {
-	plan := d.s.Step(d.now, d.events)
+	plan := d.s.Step(d.now, &d.events)
 	at, drafting := 0.0, time.Duration(0)
 	noise := 0.98 + 0.04*d.rng.Float64()
 	for i := range plan.Batch {
@@ -56,7 +56,8 @@ func (d *drafter) step() {
 	d.longest = max(d.longest, drafting+took)
 	d.steps++
 	d.guessed += plan.GuessedTokens
-	d.events = append(d.events[:0], Event{Kind: EvStep, Took: took, Drafting: drafting})
+	d.events.Reset()
+	d.events.Step(EvStep{Took: took, Drafting: drafting})
 	for i := range plan.Batch {
 		sl := &plan.Batch[i]
 		if sl.Row < 0 {
@@ -71,7 +72,7 @@ func (d *drafter) step() {
 		if d.forgets && has == history {
 			has = 0
 		}
-		e := Event{Kind: EvToken, Req: sl.Req, Thinking: d.think(sl.Req), Draft: 16}
+		e := EvToken{Req: sl.Req, Thinking: d.think(sl.Req), Draft: 16}
 		if sl.Guessed > 0 {
 			if !sl.Drafted || has != history {
 				d.t.Fatalf("%+v: the draft model has %d tokens of %d", *sl, has, history)
@@ -85,7 +86,7 @@ func (d *drafter) step() {
 		d.last[sl.Req] = has
 		e.Lag = history + e.Accepted + 1 - has
 		d.tokens += 1 + e.Accepted
-		d.events = append(d.events, e)
+		d.events.Token(e)
 		if x, ok := d.s.Guessing(sl.Req); ok {
 			d.reasons[x.Why]++
 		}
@@ -194,7 +195,7 @@ func TestDraftRoundsAreShared(t *testing.T) {
 func TestPromptsTakeTheTimeOfTheDraftModel(t *testing.T) {
 	d := newDrafter(t, Config{}, 2, 50)
 	d.run(200)
-	d.events = append(d.events, Event{Kind: EvArrive, Req: 9, Prompt: 20_000, MaxTokens: 5})
+	d.events.Arrive(EvArrive{Req: 9, Spec: &Spec{Prompt: 20_000, MaxTokens: 5}})
 	d.run(50)
 	if d.guessed > 0 || d.fed > 0 || d.reasons[ReasonDraftPrompts] < 50 {
 		t.Errorf("%d guesses, %d tokens computed by the draft model beside a prompt; the reasons are %v", d.guessed,
@@ -209,7 +210,7 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 	g := d.guesser
 	clear(g.reasons)
 	for range 200 { // now text is offered too, as good
-		plan := d.s.Step(d.now, d.events)
+		plan := d.s.Step(d.now, &d.events)
 		sl := &plan.Batch[0]
 		took := time.Duration(d.cost(plan.Tokens, 0) * 1e6)
 		drafting := time.Duration(0)
@@ -218,13 +219,14 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 			d.drafting += drafting
 		}
 		d.now = d.now.Add(took + drafting + 100*time.Microsecond)
-		e := Event{Kind: EvToken, Req: 1, Accepted: sl.Guessed, Offer: 16, Grade: 3, Draft: 16,
-			Lag: min(d.events[1].Lag+1+sl.Guessed, 1000)}
-		if e.Right = min(d.events[1].Offer, sl.Guessed+1); sl.Drafted {
+		e := EvToken{Req: 1, Accepted: sl.Guessed, Offer: 16, Grade: 3, Draft: 16,
+			Lag: min(d.events.Tokens[0].Lag+1+sl.Guessed, 1000)}
+		if e.Right = min(d.events.Tokens[0].Offer, sl.Guessed+1); sl.Drafted {
 			e.DraftRight, e.Lag = sl.Guessed, 2
 		}
-		d.events = append(d.events[:0], Event{Kind: EvStep, Took: took, Drafting: drafting},
-			e)
+		d.events.Reset()
+		d.events.Step(EvStep{Took: took, Drafting: drafting})
+		d.events.Token(e)
 		if g.steps++; sl.Drafted {
 			g.reasons[ReasonDraftModel]++
 		} else if sl.Guessed > 0 {
@@ -270,7 +272,7 @@ func TestDraftPhasesAreLearnedApart(t *testing.T) {
 }
 
 func TestWrongDraftEvents(t *testing.T) {
-	for name, e := range map[string]Event{
+	for name, e := range map[string]EvToken{
 		"too many":                      {Draft: maxGuessRows + 1, Lag: 1},
 		"negative":                      {Draft: -1},
 		"without lag":                   {Draft: 1},
@@ -279,14 +281,14 @@ func TestWrongDraftEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDrafter(t, Config{}, 1, 10)
 			d.run(5)
-			e.Kind, e.Req = EvToken, 1
-			d.events[1] = e
+			e.Req = 1
+			d.events.Tokens[0] = e
 			defer func() {
 				if recover() == nil {
 					t.Error("the event was taken")
 				}
 			}()
-			d.s.Step(d.now, d.events)
+			d.s.Step(d.now, &d.events)
 		})
 	}
 }

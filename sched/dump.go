@@ -3,6 +3,8 @@ package sched
 import (
 	"strconv"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/words"
 )
 
 var classNames = [NumClasses]string{"interactive", "background"}
@@ -116,7 +118,7 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		why(r.Reason)
 		if r.RetryAfter > 0 {
 			dst = append(dst, " retry_after="...)
-			dst = appendDuration(dst, r.RetryAfter)
+			dst = words.AppendDuration(dst, r.RetryAfter)
 		}
 		if r.Need > 0 {
 			num(" need=", r.Need)
@@ -164,28 +166,10 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 	if p.WakeAt > 0 {
 		dst = append(dst, prefix...)
 		dst = append(dst, "wake at="...)
-		dst = appendDuration(dst, time.Duration(p.WakeAt))
+		dst = words.AppendDuration(dst, time.Duration(p.WakeAt))
 		dst = append(dst, '\n')
 	}
 	return dst
 }
 
 var sliceVerbs = [...]string{"prefill ", "decode ", "probe "}
-
-// appendDuration writes d exactly, in the largest unit that divides it: ns, us, ms or s. time.ParseDuration
-// reads it back.
-func appendDuration(dst []byte, d time.Duration) []byte {
-	unit := "ns"
-	switch {
-	case d == 0:
-		unit = "s"
-	case d%time.Second == 0:
-		d, unit = d/time.Second, "s"
-	case d%time.Millisecond == 0:
-		d, unit = d/time.Millisecond, "ms"
-	case d%time.Microsecond == 0:
-		d, unit = d/time.Microsecond, "us"
-	}
-	dst = strconv.AppendInt(dst, int64(d), 10)
-	return append(dst, unit...)
-}

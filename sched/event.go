@@ -8,97 +8,133 @@ import (
 
 // apply takes one event. Events of requests that have ended are normal (a cancel and the end of an answer cross) and
 // are counted. It panics on what only a broken caller sends.
-func (s *Scheduler) apply(e *Event) {
-	switch e.Kind {
-	case EvArrive:
-		s.arrive(e)
-		return
-	case EvStep:
-		s.outcome(e)
-		return
-	case EvDrain:
+func (s *Scheduler) apply(in *Events, at Entry) {
+	switch n := at.N; at.Kind {
+	case KindArrive:
+		s.arrive(&in.Arrivals[n])
+	case KindStep:
+		s.outcome(&in.Steps[n])
+	case KindDrain:
 		s.draining = true
-		return
-	case EvLimit:
-		if e.Limit < 0 || e.Waited < 0 {
-			panic(fmt.Sprintf("sched: EvLimit with Limit %v and Waited %v; both must be ≥ 0", e.Limit, e.Waited))
-		}
-		s.limit = e.Limit
-		return
-	case EvThreads:
-		s.onThreads(e)
-		return
-	case EvCells:
-		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
-			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
-				s.cfg.Cells))
-		}
-		s.cells = e.Cells
-		return
-	case EvToken:
+	case KindLimit:
+		s.onLimit(&in.Limits[n])
+	case KindThreads:
+		s.onThreads(&in.Counts[n])
+	case KindCells:
+		s.onCells(&in.Rooms[n])
+	case KindToken:
+		e := &in.Tokens[n]
 		if r := s.lookup(e.Req); r != nil {
 			s.token(r, e)
-			return
+		} else {
+			s.ignored++
 		}
-		s.ignored++
-		return
+	case KindCancel:
+		e := &in.Cancels[n]
+		if r := s.live(e.Req); r != nil {
+			s.heard(r)
+			s.finalise(r, ReasonCancelled, s.givenUp(r, e.Cells))
+		}
+	case KindFinish:
+		e := &in.Finishes[n]
+		if r := s.live(e.Req); r != nil {
+			s.finished(r, e)
+		}
+	case KindPause:
+		s.pause(s.live(in.Pauses[n].Req))
+	case KindResume:
+		s.resume(s.live(in.Resumes[n].Req))
+	case KindStarted:
+		e := &in.Starts[n]
+		if r := s.live(e.Req); r != nil {
+			s.onStarted(r, e)
+		}
+	case KindDefer:
+		e := &in.Defers[n]
+		if r := s.live(e.Req); r != nil {
+			s.onDefer(r, e)
+		}
+	case KindReady:
+		e := &in.Readies[n]
+		if r := s.live(e.Req); r != nil {
+			s.onReady(r, e)
+		}
 	}
-	r := s.requests[e.Req]
+}
+
+// live returns the request of an event; nil, and the event is counted, when it has ended.
+func (s *Scheduler) live(id ReqID) *request {
+	r := s.requests[id]
 	if r == nil {
 		s.ignored++
-		return
 	}
-	switch e.Kind {
-	case EvCancel:
-		s.heard(r)
-		s.finalise(r, ReasonCancelled, s.givenUp(r, e))
-	case EvFinish:
-		if !e.Finish.Final() {
-			panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Finish))
-		}
-		if e.Accepted < 0 || e.Accepted > r.guessed {
-			panic(fmt.Sprintf("sched: EvFinish of request %d accepts %d guesses; %d were computed", r.id, e.Accepted,
-				r.guessed))
-		}
-		s.heard(r)
-		r.generated += e.Accepted
-		s.finalise(r, e.Finish, s.givenUp(r, e))
-	case EvPause:
-		if r.paused {
-			s.ignored++
-			return
-		}
+	return r
+}
+
+func (s *Scheduler) onLimit(e *EvLimit) {
+	if e.Limit < 0 || e.Waited < 0 {
+		panic(fmt.Sprintf("sched: EvLimit with Limit %v and Waited %v; both must be ≥ 0", e.Limit, e.Waited))
+	}
+	s.limit = e.Limit
+}
+
+func (s *Scheduler) onCells(e *EvCells) {
+	if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
+		panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
+			s.cfg.Cells))
+	}
+	s.cells = e.Cells
+}
+
+// finished takes a request that its last token ended.
+func (s *Scheduler) finished(r *request, e *EvFinish) {
+	if !e.Reason.Final() {
+		panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Reason))
+	}
+	if e.Accepted < 0 || e.Accepted > r.guessed {
+		panic(fmt.Sprintf("sched: EvFinish of request %d accepts %d guesses; %d were computed", r.id, e.Accepted,
+			r.guessed))
+	}
+	s.heard(r)
+	r.generated += e.Accepted
+	s.finalise(r, e.Reason, s.givenUp(r, e.Cells))
+}
+
+// pause takes a client that does not read; r is nil if the request has ended.
+func (s *Scheduler) pause(r *request) {
+	switch {
+	case r == nil:
+	case r.paused:
+		s.ignored++
+	default:
 		r.paused, r.pausedAt = true, s.now
 		s.paused++
 		s.unqueue(r)
-	case EvResume:
-		if !r.paused {
-			s.ignored++
-			return
-		}
+	}
+}
+
+// resume takes a client that reads again; r is nil if the request has ended.
+func (s *Scheduler) resume(r *request) {
+	switch {
+	case r == nil:
+	case !r.paused:
+		s.ignored++
+	default:
 		r.paused = false
 		s.paused--
 		r.emitted, r.lastGap = false, 0 // the client caused the wait
 		if r.state == Queued {
 			s.requeue(r)
 		}
-	case EvStarted:
-		s.onStarted(r, e)
-	case EvDefer:
-		s.onDefer(r, e)
-	case EvReady:
-		s.onReady(r, e)
-	default:
-		panic(fmt.Sprintf("sched: event kind %d of request %d is unknown", e.Kind, e.Req))
 	}
 }
 
 // arrive lets a request into the queue. rejectExcess decides later, after admit, whether the queue has room for it. A
 // request that can never run ends here.
-func (s *Scheduler) arrive(e *Event) {
+func (s *Scheduler) arrive(e *EvArrive) {
 	switch {
-	case e.Req == 0:
-		panic("sched: EvArrive with request id 0")
+	case e.Req == 0 || e.Spec == nil:
+		panic(fmt.Sprintf("sched: EvArrive with request id %d and Spec %v", e.Req, e.Spec))
 	case s.requests[e.Req] != nil:
 		panic(fmt.Sprintf("sched: EvArrive of request %d, which is live", e.Req))
 	case e.Class >= NumClasses:
@@ -122,10 +158,10 @@ func (s *Scheduler) arrive(e *Event) {
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
 		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
-	case e.Whole && e.Prompt > s.wholeLimit(e):
+	case e.Whole && e.Prompt > s.wholeLimit(e.Spec):
 		s.rejectArrival(e, ReasonPromptTooLong)
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
-		r.Need, r.Have = e.Prompt, s.wholeLimit(e)
+		r.Need, r.Have = e.Prompt, s.wholeLimit(e.Spec)
 		return
 	case s.draining:
 		s.rejectArrival(e, ReasonDraining)
@@ -144,13 +180,10 @@ func (s *Scheduler) arrive(e *Event) {
 	}
 	r := s.newRequest()
 	*r = request{
-		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
-		seq:    -1,
-		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, room), itl: int64(e.TargetITL),
-		ttot:     int64(e.TargetTTOT),
-		deadline: never, due: s.dueAt(e), strict: e.Strict,
-		spared: e.Cached, restore: e.Restore, whole: e.Whole, everyRow: e.EveryRow, guesses: e.Guesses,
-		fill: e.Fill,
+		id: e.Req, spec: e.Spec, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
+		extent: extent{prompt: e.Prompt, max: min(e.MaxTokens, room), spared: e.Cached, restore: e.Restore},
+		place:  place{seq: -1}, timing: timing{deadline: never, due: s.dueAt(e)},
+		drafting: drafting{guesses: e.Guesses},
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -159,7 +192,7 @@ func (s *Scheduler) arrive(e *Event) {
 		r.deadline = s.now.Add(e.TargetTTFT - e.QueuedFor)
 		s.dated++
 	}
-	r.setHint(e)
+	r.setHint(e.Shared)
 	r.log.add(s.now, ReasonArrived, r.prompt)
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
@@ -170,7 +203,7 @@ func (s *Scheduler) arrive(e *Event) {
 }
 
 // wholeLimit returns the length in tokens of the longest prompt that a step can compute at once.
-func (s *Scheduler) wholeLimit(e *Event) int {
+func (s *Scheduler) wholeLimit(e *Spec) int {
 	if e.EveryRow {
 		return min(s.cfg.MaxBatch, s.cfg.EveryRows)
 	}
@@ -178,15 +211,15 @@ func (s *Scheduler) wholeLimit(e *Event) int {
 }
 
 // rejectArrival rejects a request before it gets a record.
-func (s *Scheduler) rejectArrival(e *Event, why Reason) {
+func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) {
 	s.reject(e.Req, why, 0)
-	r := request{id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, prompt: e.Prompt}
+	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, extent: extent{prompt: e.Prompt}}
 	r.log.add(s.now, ReasonArrived, e.Prompt)
 	s.ended.note(&r, s.now, why)
 }
 
 // outcome takes the outcome of the previous plan's batch.
-func (s *Scheduler) outcome(e *Event) {
+func (s *Scheduler) outcome(e *EvStep) {
 	if !s.owedStep {
 		panic("sched: EvStep, but the previous plan had no batch, or its outcome came already")
 	}
@@ -253,7 +286,7 @@ func (s *Scheduler) outcome(e *Event) {
 }
 
 // tooLate takes a step that was given up.
-func (s *Scheduler) tooLate(e *Event) {
+func (s *Scheduler) tooLate(e *EvStep) {
 	if s.plan.Bound == (Bound{}) {
 		panic("sched: EvStep with outcome late, and the plan has no Bound")
 	}
@@ -271,7 +304,7 @@ func (s *Scheduler) tooLate(e *Event) {
 }
 
 // token takes a sampled token.
-func (s *Scheduler) token(r *request, e *Event) {
+func (s *Scheduler) token(r *request, e *EvToken) {
 	if !r.awaiting {
 		panic(fmt.Sprintf("sched: EvToken of request %d, which has no row in the batch", r.id))
 	}

@@ -20,9 +20,9 @@ func Example() {
 	}
 	var now sched.Instant
 	left := map[sched.ReqID]int{1: 6, 2: 2} // tokens that each request generates
-	events := []sched.Event{{Kind: sched.EvArrive, Req: 1, Prompt: 4, MaxTokens: 8}}
+	events := []sched.Event{sched.EvArrive{Req: 1, Spec: &sched.Spec{Prompt: 4, MaxTokens: 8}}}
 	for step := 1; ; step++ {
-		plan := s.Step(now, events)
+		plan := s.Step(now, sched.List(events...))
 		fmt.Printf("%2d ms:", time.Duration(now).Milliseconds())
 		for _, slice := range plan.Batch {
 			fmt.Printf("  request %d: %d tokens at %d", slice.Req, slice.N, slice.Start)
@@ -37,19 +37,19 @@ func Example() {
 
 		took := time.Millisecond + time.Duration(plan.Tokens)*time.Millisecond/2
 		now = now.Add(took)
-		events = []sched.Event{{Kind: sched.EvStep, Outcome: sched.StepOK, Took: took}}
+		events = []sched.Event{sched.EvStep{Outcome: sched.StepOK, Took: took}}
 		for _, slice := range plan.Batch {
 			if slice.Row < 0 {
 				continue // the prompt continues in a later step
 			}
 			if left[slice.Req]--; left[slice.Req] > 0 {
-				events = append(events, sched.Event{Kind: sched.EvToken, Req: slice.Req})
+				events = append(events, sched.EvToken{Req: slice.Req})
 			} else {
-				events = append(events, sched.Event{Kind: sched.EvFinish, Req: slice.Req, Finish: sched.ReasonStop})
+				events = append(events, sched.EvFinish{Req: slice.Req, Reason: sched.ReasonStop})
 			}
 		}
 		if step == 1 {
-			events = append(events, sched.Event{Kind: sched.EvArrive, Req: 2, Prompt: 60, MaxTokens: 8})
+			events = append(events, sched.EvArrive{Req: 2, Spec: &sched.Spec{Prompt: 60, MaxTokens: 8}})
 		}
 	}
 	// Output:

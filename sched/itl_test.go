@@ -72,7 +72,7 @@ func (st storm) run(t interface {
 	rng := rand.New(rand.NewPCG(42, 1))
 	arrive := func(chat bool) {
 		next++
-		e := Event{Kind: EvArrive, Req: next, Prompt: 1500, MaxTokens: 4, Class: st.class}
+		e := EvArrive{Req: next, Spec: &Spec{Prompt: 1500, MaxTokens: 4, Class: st.class}}
 		if chat {
 			e.Prompt, e.MaxTokens, e.Class, e.Thinking = 50, 100+rng.IntN(60), Interactive, st.think > 0
 		}
@@ -97,7 +97,7 @@ func (st storm) run(t interface {
 		if st.change != nil {
 			st.change(now, st.machine)
 		}
-		plan := s.Step(now, events)
+		plan := s.Step(now, List(events...))
 		events = events[:0]
 		for _, r := range plan.Release {
 			if r.Final {
@@ -121,14 +121,14 @@ func (st storm) run(t interface {
 		}
 		if st.givesUp && plan.Bound.Decide > 0 && took > plan.Bound.Limit {
 			now = now.Add(plan.Bound.Decide + st.overhead)
-			events = append(events, Event{Kind: EvStep, Outcome: StepLate, Took: plan.Bound.Decide})
+			events = append(events, EvStep{Outcome: StepLate, Took: plan.Bound.Decide})
 			res.steps++
 			res.late++
 			continue
 		}
 		now = now.Add(took)
 		warm := now > Instant(st.cold)
-		events = append(events, Event{Kind: EvStep, Took: took})
+		events = append(events, EvStep{Took: took})
 		res.steps++
 		for _, sl := range plan.Batch {
 			r := live[sl.Req]
@@ -157,9 +157,9 @@ func (st storm) run(t interface {
 			}
 			r.last = now
 			if r.have == r.max {
-				events = append(events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+				events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
 			} else {
-				events = append(events, Event{Kind: EvToken, Req: sl.Req, Thinking: r.have <= st.think})
+				events = append(events, EvToken{Req: sl.Req, Thinking: r.have <= st.think})
 			}
 		}
 		now = now.Add(st.overhead)

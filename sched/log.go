@@ -51,7 +51,7 @@ func (e *ended) note(r *request, now Instant, why Reason) {
 	r.log.add(now, why, 0)
 	x := &e.entry[e.next]
 	x.Summary = Summary{
-		Req: r.id, Class: r.class, Owner: r.owner, Arrived: r.arrivedAt, Ended: now, Reason: why,
+		Req: r.id, Class: r.spec.Class, Owner: r.spec.Owner, Arrived: r.arrivedAt, Ended: now, Reason: why,
 		Prompt: r.prompt, Generated: r.generated,
 	}
 	x.log = r.log

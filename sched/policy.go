@@ -142,7 +142,7 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if left := r.left(); n >= left {
 		n, why = left, ReasonPrefillRest
 	}
-	if stop := r.toStop(); stop > 0 && n > stop && !r.whole {
+	if stop := r.toStop(); stop > 0 && n > stop && !r.spec.Whole {
 		n, why = stop, ReasonPrefillSeal
 	}
 	if n > b.left {
@@ -153,16 +153,16 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if n > spare {
 		n, why = spare, ReasonPrefillCells
 	}
-	if spare := maxPromptRows - b.rows; r.rows && n > spare {
+	if spare := maxPromptRows - b.rows; r.spec.PromptRows && n > spare {
 		n, why = spare, ReasonPrefillRows
 	}
-	if r.everyRow && n > b.outputs {
+	if r.spec.EveryRow && n > b.outputs {
 		n, why, b.waits = b.outputs, ReasonPrefillEmbed, true
 	}
-	if left := r.left(); r.whole && n < left {
+	if left := r.left(); r.spec.Whole && n < left {
 		// It does not fit into what the policy allows. The first prompt of a step is computed nevertheless, so that
 		// each gets its turn.
-		if b.s.plan.PrefillTokens > 0 || left > min(b.left, spare) || r.everyRow && left > b.outputs {
+		if b.s.plan.PrefillTokens > 0 || left > min(b.left, spare) || r.spec.EveryRow && left > b.outputs {
 			b.waits = b.waits || left <= spare
 			return 0
 		}
@@ -171,11 +171,11 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if n <= 0 {
 		return 0
 	}
-	if r.rows {
+	if r.spec.PromptRows {
 		b.rows += n
 	}
 	b.add(r, n, SlicePrefill, why)
-	if r.everyRow {
+	if r.spec.EveryRow {
 		b.outputs -= n
 	}
 	return n

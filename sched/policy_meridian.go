@@ -11,7 +11,7 @@ import (
 //  1. every answer in its output phase gets one token, but for background answers that have no target: beside one
 //     that has, they get it where it fits under that target, least recently served first, and once they have waited
 //     Config.ThinkFloor;
-//  2. thinking requests and prompts share what the cost model says is left under the tightest target (Event.TargetITL,
+//  2. thinking requests and prompts share what the cost model says is left under the tightest target (Spec.TargetITL,
 //     else Config.ITLTarget for interactive answers): when prompts wait, half of it goes to thinking requests, least
 //     recently served first. A thinking request that would wait longer than Config.ThinkFloor gets its token in any
 //     case;

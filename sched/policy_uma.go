@@ -15,7 +15,7 @@ import (
 //  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and toward
 //     Config.SoloBudget while none does; then the cost model bounds the step too, so that the first prompt of all does
 //     not take a slow machine seconds;
-//  4. the guard: when an interactive answer's newest token came later than its target (Event.TargetITL, else
+//  4. the guard: when an interactive answer's newest token came later than its target (Spec.TargetITL, else
 //     Config.Guard), prompts are left out of the step;
 //  5. where a step without prompts takes long already, the goal of 3 is at least goalSlack times such a step, and the
 //     target of 4 at least guardSlack times.
@@ -164,8 +164,8 @@ func (p *uma) guard(now Instant) (hold, floor bool) {
 			continue
 		}
 		target := int64(p.cfg.Guard)
-		if r.itl > 0 {
-			target = r.itl
+		if r.spec.TargetITL > 0 {
+			target = int64(r.spec.TargetITL)
 		}
 		if max(int64(now-r.lastEmit), r.lastGap) > max(target, floorTarget) {
 			late = true

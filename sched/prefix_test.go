@@ -29,7 +29,7 @@ func (e *engine) tell() []Event {
 		return nil
 	}
 	e.told = e.pool()
-	return []Event{{Kind: EvCells, Cells: e.spare()}}
+	return []Event{EvCells{Cells: e.spare()}}
 }
 
 // givenUp draws how many cells the end of each request gives up: what it owned at its start, less what later ones
@@ -37,19 +37,31 @@ func (e *engine) tell() []Event {
 func (e *engine) givenUp(ev []Event) {
 	e.kept = 0
 	ended := map[ReqID]bool{}
+	end := func(id ReqID) int {
+		r := e.live[id]
+		if !e.cfg.Prefix || r == nil || ended[id] {
+			return 0
+		}
+		ended[id] = true
+		cells := rapid.IntRange(0, r.own()).Draw(e.t, "given up")
+		e.kept += r.own() - cells
+		return cells
+	}
 	for i := range ev {
-		if ev[i].Kind == EvStep && ev[i].Outcome == StepFailed {
-			for _, sl := range e.plan.Batch { // the scheduler ends these itself
-				ended[sl.Req] = true
+		switch x := ev[i].(type) {
+		case EvStep:
+			if x.Outcome == StepFailed {
+				for _, sl := range e.plan.Batch { // the scheduler ends these itself
+					ended[sl.Req] = true
+				}
 			}
+		case EvFinish:
+			x.Cells = end(x.Req)
+			ev[i] = x
+		case EvCancel:
+			x.Cells = end(x.Req)
+			ev[i] = x
 		}
-		r := e.live[ev[i].Req]
-		if !e.cfg.Prefix || r == nil || ended[ev[i].Req] || ev[i].Kind != EvFinish && ev[i].Kind != EvCancel {
-			continue
-		}
-		ended[ev[i].Req] = true
-		ev[i].Cells = rapid.IntRange(0, r.own()).Draw(e.t, "given up")
-		e.kept += r.own() - ev[i].Cells
 	}
 }
 
@@ -58,8 +70,7 @@ func (e *engine) ready(all bool) (ev []Event) {
 	for _, id := range e.ids() {
 		if r := e.live[id]; r.deferred && (all || rapid.Bool().Draw(e.t, "ready")) {
 			r.deferred = false
-			ev = append(ev, Event{Kind: EvReady, Req: id, Shared: rapid.SampledFrom([]int{0, 0, 3, 500}).Draw(e.t,
-				"hint")})
+			ev = append(ev, EvReady{Req: id, Shared: rapid.SampledFrom([]int{0, 0, 3, 500}).Draw(e.t, "hint")})
 		}
 	}
 	return ev
@@ -73,12 +84,12 @@ func (e *engine) answer() (ev []Event) {
 		if r.deferred = rapid.IntRange(0, 3).Draw(t, "hold") == 3; r.deferred {
 			delete(e.seq, r.seq)
 			r.seq = -1
-			ev = append(ev, Event{Kind: EvDefer, Req: st.Req,
-				Finish: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
+			ev = append(ev, EvDefer{Req: st.Req,
+				Reason: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
 			continue
 		}
 		if rapid.IntRange(0, 20).Draw(t, "gone") == 20 {
-			ev = append(ev, Event{Kind: EvCancel, Req: st.Req})
+			ev = append(ev, EvCancel{Req: st.Req})
 			continue
 		}
 		// Shared cells leave the free ones with it; what is restored needs its own cells.
@@ -87,7 +98,7 @@ func (e *engine) answer() (ev []Event) {
 		if !r.everRan {
 			r.everRan, e.first[st.Req] = true, len(e.first)
 		}
-		ev = append(ev, Event{Kind: EvStarted, Req: st.Req, Cached: r.cells, Shared: r.shared})
+		ev = append(ev, EvStarted{Req: st.Req, Cached: r.cells, Shared: r.shared})
 	}
 	return ev
 }

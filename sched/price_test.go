@@ -124,12 +124,12 @@ func TestComputeTime(t *testing.T) {
 	}
 	now := Instant(0)
 	const token = 2 * time.Millisecond
-	in := []Event{{Kind: EvArrive, Req: 1, Prompt: 128 * 20, MaxTokens: 5}}
+	in := []Event{EvArrive{Req: 1, Spec: &Spec{Prompt: 128 * 20, MaxTokens: 5}}}
 	for range 20 {
-		plan := s.Step(now, in)
+		plan := s.Step(now, List(in...))
 		took := time.Duration(plan.PrefillTokens)*token + 4*time.Millisecond
 		now = now.Add(took)
-		in = []Event{{Kind: EvStep, Outcome: StepOK, Took: took}}
+		in = []Event{EvStep{Outcome: StepOK, Took: took}}
 	}
 	for _, n := range []int{64, 128, 1000} {
 		got, want := s.ComputeTime(0, n), time.Duration(n)*token

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Targets of requests (Event.TargetTTFT, TargetTTOT, TargetITL) and the promise that a strict request asks for: it is
+// Targets of requests (Spec.TargetTTFT, TargetTTOT, TargetITL) and the promise that a strict request asks for: it is
 // admitted only if the forecast says that all of its targets will be met, and that no promise given before is broken.
 //
 // A target of the first token is a deadline. The queue of a flow is in the order of deadlines, and between flows that
@@ -21,9 +21,9 @@ const undatedTarget = 10 * time.Second
 const promiseMargin = 1.6
 
 // dueAt returns the deadline of an arrival's first token, by which it is queued. Without a target it does not depend on
-// Event.QueuedFor, so that these requests stay in the order in which they came. A request with a target that is not
+// EvArrive.QueuedFor, so that these requests stay in the order in which they came. A request with a target that is not
 // strict goes behind the promises that are due within undatedTarget.
-func (s *Scheduler) dueAt(e *Event) Instant {
+func (s *Scheduler) dueAt(e *EvArrive) Instant {
 	undated := s.now.Add(undatedTarget)
 	if e.TargetTTFT <= 0 || !s.byTarget {
 		return undated
@@ -33,7 +33,7 @@ func (s *Scheduler) dueAt(e *Event) Instant {
 		return due
 	}
 	for _, r := range s.requests {
-		if p := r.promised(); r.class == e.Class && p <= undated {
+		if p := r.promised(); r.spec.Class == e.Class && p <= undated {
 			due = max(due, p)
 		}
 	}
@@ -128,7 +128,7 @@ type breach struct {
 }
 
 // breaches tests the targets of a strict arrival.
-func (s *Scheduler) breaches(e *Event) breach {
+func (s *Scheduler) breaches(e *EvArrive) breach {
 	if !e.Strict {
 		return breach{}
 	}
@@ -164,8 +164,8 @@ func (s *Scheduler) breaches(e *Event) breach {
 func (s *Scheduler) tightestPromise() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, r := range s.requests {
-		if r.strict && r.itl > 0 {
-			least = min(least, time.Duration(r.itl))
+		if r.spec.Strict && r.spec.TargetITL > 0 {
+			least = min(least, r.spec.TargetITL)
 		}
 	}
 	return least
@@ -174,7 +174,7 @@ func (s *Scheduler) tightestPromise() time.Duration {
 // answerStep returns the duration that a step of the running answers, and of e's if e is not nil, stays below in 95 of
 // 100 cases; 0 = nothing was learned. Of the background answers that yield to a target, it has as many as give each its
 // token within Config.ThinkFloor, the longest ones.
-func (s *Scheduler) answerStep(e *Event, target time.Duration) time.Duration {
+func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration {
 	if s.cost.steps < learnedSteps {
 		return 0
 	}
@@ -202,7 +202,7 @@ func (s *Scheduler) answerStep(e *Event, target time.Duration) time.Duration {
 
 // firstToken predicts when e would give its first token, counted from its arrival, and whether a promise given before
 // would then be broken. 0 = nothing was measured.
-func (s *Scheduler) firstToken(e *Event) (in time.Duration, breaks bool) {
+func (s *Scheduler) firstToken(e *EvArrive) (in time.Duration, breaks bool) {
 	class, _ := s.policy.lane(e.Class, e.Owner)
 	f := &s.forecast
 	f.jobs = f.jobs[:0]
@@ -316,7 +316,7 @@ func (r *request) toCompute() int { return max(1, r.left()-max(r.hint, r.spared)
 
 // promised returns the deadline of the promise of r's first token while it is open; never = none.
 func (r *request) promised() Instant {
-	if r.strict && r.generated == 0 {
+	if r.spec.Strict && r.generated == 0 {
 		return r.deadline
 	}
 	return never

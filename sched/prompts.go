@@ -101,11 +101,11 @@ func (p *predictive) bound(budget *stepBudget) Bound {
 
 // itlTarget returns the target of r's next token after its newest one, 0 = none.
 func (s *Scheduler) itlTarget(r *request) time.Duration {
-	t := time.Duration(r.itl)
+	t := r.spec.TargetITL
 	if t == 0 && r.flow.class == Interactive {
 		t = s.cfg.ITLTarget
 	}
-	if ttot := time.Duration(r.ttot); r.closing && ttot > 0 && (t == 0 || ttot < t) {
+	if ttot := r.spec.TargetTTOT; r.closing && ttot > 0 && (t == 0 || ttot < t) {
 		t = ttot // its next token is the first of the answer
 	}
 	return t

@@ -140,9 +140,10 @@ func (e *engine) happen() (ev []Event) {
 		if fill {
 			room++
 		}
-		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")),
-			Prompt: r.prompt, MaxTokens: r.max,
-			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow, Fill: fill}
+		a := EvArrive{Req: e.next,
+			Spec: &Spec{Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")), Prompt: r.prompt,
+				MaxTokens: r.max, Whole: r.whole, EveryRow: r.everyRow, Fill: fill},
+			Thinking: rapid.Bool().Draw(t, "thinking")}
 		r.guesses = rapid.Bool().Draw(t, "guesses")
 		a.Guesses = r.guesses
 		if rapid.Bool().Draw(t, "targets") {
@@ -159,17 +160,17 @@ func (e *engine) happen() (ev []Event) {
 		switch rapid.SampledFrom([]string{"", "", "", "", "", "", "", "", "", "", "cancel", "pause", "pause", "resume",
 			"resume"}).Draw(t, "client") {
 		case "cancel":
-			ev = append(ev, Event{Kind: EvCancel, Req: id})
+			ev = append(ev, EvCancel{Req: id})
 			if rapid.Bool().Draw(t, "twice") {
-				ev = append(ev, Event{Kind: EvCancel, Req: id})
+				ev = append(ev, EvCancel{Req: id})
 			}
 		case "pause":
 			r.paused = true
 			e.ever[id] = true
-			ev = append(ev, Event{Kind: EvPause, Req: id})
+			ev = append(ev, EvPause{Req: id})
 		case "resume":
 			r.paused = false
-			ev = append(ev, Event{Kind: EvResume, Req: id})
+			ev = append(ev, EvResume{Req: id})
 		}
 	}
 	if e.cfg.Prefix {
@@ -178,16 +179,17 @@ func (e *engine) happen() (ev []Event) {
 			e.spare()+e.pinned)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "others") == 0 {
-		ev = append(ev, Event{Kind: EvLimit, Limit: rapid.SampledFrom([]time.Duration{0, 1, 5 * time.Millisecond,
-			60 * time.Millisecond}).Draw(t, "limit"), Waited: rapid.SampledFrom([]time.Duration{0,
-			30 * time.Millisecond, time.Minute}).Draw(t, "waited")})
+		ev = append(ev, EvLimit{Limit: rapid.SampledFrom([]time.Duration{0, 1, 5 * time.Millisecond,
+			60 * time.Millisecond}).Draw(t, "limit"),
+			Waited: rapid.SampledFrom([]time.Duration{0,
+				30 * time.Millisecond, time.Minute}).Draw(t, "waited")})
 	}
 	if !e.drained && rapid.IntRange(0, 200).Draw(t, "drain") == 200 {
 		e.drained = true
-		ev = append(ev, Event{Kind: EvDrain})
+		ev = append(ev, EvDrain{})
 	}
 	if n := rapid.IntRange(0, 60).Draw(t, "threads"); n >= 58 {
-		ev = append(ev, Event{Kind: EvThreads, Threads: n - 57, Disturbed: rapid.Bool().Draw(t, "disturbed")})
+		ev = append(ev, EvThreads{Threads: n - 57, Disturbed: rapid.Bool().Draw(t, "disturbed")})
 	}
 	return ev
 }
@@ -217,7 +219,7 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		outcome = StepKVFull
 	}
 	e.now = e.now.Add(took)
-	ev = append(ev, Event{Kind: EvStep, Outcome: outcome, Took: took})
+	ev = append(ev, EvStep{Outcome: outcome, Took: took})
 	if outcome != StepOK {
 		return ev
 	}
@@ -231,7 +233,7 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		if sl.Row < 0 {
 			continue
 		}
-		tok := Event{Kind: EvToken, Req: sl.Req}
+		tok := EvToken{Req: sl.Req}
 		if r.offer > 0 {
 			tok.Right = min(rapid.SampledFrom([]int{0, 1, 3, 40}).Draw(e.t, "right"), r.offer, r.max-r.have-1)
 			tok.Wrong = tok.Right < r.offer
@@ -243,9 +245,9 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		r.have++
 		switch {
 		case r.have >= r.max:
-			ev = append(ev, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+			ev = append(ev, EvFinish{Req: sl.Req, Reason: ReasonLength})
 		case !calm && rapid.IntRange(0, 30).Draw(e.t, "stop") == 30:
-			ev = append(ev, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonStop})
+			ev = append(ev, EvFinish{Req: sl.Req, Reason: ReasonStop})
 		default:
 			forced := min(rapid.SampledFrom([]int{0, 0, 0, 0, 2, 9, 40}).Draw(e.t, "forced"), r.max-r.have-1)
 			r.have += forced
@@ -279,8 +281,8 @@ func (e *engine) step(ev []Event) {
 func (e *engine) once(ev []Event) {
 	t := e.t
 	e.givenUp(ev)
-	e.trace = AppendEvents(e.trace, e.now, ev)
-	e.plan = e.s.Step(e.now, ev)
+	e.trace = AppendEvents(e.trace, e.now, List(ev...))
+	e.plan = e.s.Step(e.now, List(ev...))
 	e.trace = e.plan.Append(e.trace, planPrefix)
 	e.steps++
 	p := &e.plan
@@ -455,7 +457,7 @@ func (e *engine) leftOut(id ReqID) bool {
 		return true
 	case r.reason == ReasonWaitEndangered && e.cfg.Policy == "meridian":
 		late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor
-		if r.state != Output || r.flow.class != Background || r.itl > 0 || rows && late >= 0 {
+		if r.state != Output || r.flow.class != Background || r.spec.TargetITL > 0 || rows && late >= 0 {
 			e.t.Fatalf("answer %d is left out %v after the floor\n%s", id, late, e.trace)
 		}
 		return true
@@ -550,7 +552,7 @@ func (e *engine) finish() {
 		for _, id := range e.ids() {
 			if e.live[id].paused {
 				e.live[id].paused = false
-				ev = append(ev, Event{Kind: EvResume, Req: id})
+				ev = append(ev, EvResume{Req: id})
 			}
 		}
 		steps := e.steps
@@ -631,8 +633,8 @@ func TestTopRankProgresses(t *testing.T) {
 				r := &simRequest{prompt: rapid.IntRange(1, 12).Draw(t, "prompt"), seq: -1}
 				r.max = min(e.cfg.Room(r.prompt), 25)
 				e.live[e.next] = r
-				ev = append(ev, Event{Kind: EvArrive, Req: e.next, Owner: uint32(e.next % 3), Prompt: r.prompt,
-					MaxTokens: r.max})
+				ev = append(ev, EvArrive{Req: e.next,
+					Spec: &Spec{Owner: uint32(e.next % 3), Prompt: r.prompt, MaxTokens: r.max}})
 			}
 			first := ReqID(0)
 			for _, id := range e.ids() {
@@ -664,8 +666,8 @@ func TestSameEventsSamePlans(t *testing.T) {
 			t.Fatal(err)
 		}
 		for id := range 150 {
-			sc.events = append(sc.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 41),
-				Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11})
+			sc.events = append(sc.events, EvArrive{Req: ReqID(id + 1),
+				Spec: &Spec{Owner: uint32(id % 41), Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11}})
 			sc.max[ReqID(id+1)] = 1 + id%11
 		}
 		if err := sc.command(&out, strings.Fields("run 2000 cost=5ms+1ms")); err != nil {
@@ -702,27 +704,27 @@ func TestFairShare(t *testing.T) {
 				for ; flying[o] < want[o]; flying[o]++ {
 					next++
 					owner[next] = o
-					events = append(events, Event{Kind: EvArrive, Req: next, Class: class, Owner: uint32(o),
-						Prompt: prompt[o], MaxTokens: 8})
+					events = append(events, EvArrive{Req: next,
+						Spec: &Spec{Class: class, Owner: uint32(o), Prompt: prompt[o], MaxTokens: 8}})
 				}
 			}
-			plan := s.Step(now, events)
+			plan := s.Step(now, List(events...))
 			for _, r := range plan.Release {
 				if r.Final {
 					flying[owner[r.Req]]--
 				}
 			}
 			now = now.Add(20 * time.Millisecond)
-			events = append(events[:0], Event{Kind: EvStep, Took: 20 * time.Millisecond})
+			events = append(events[:0], EvStep{Took: 20 * time.Millisecond})
 			for _, sl := range plan.Batch {
 				tokens[owner[sl.Req]] += sl.N
 				if sl.Row < 0 {
 					continue
 				}
 				if sl.Start+1 >= prompt[owner[sl.Req]]+7 {
-					events = append(events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+					events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
 				} else {
-					events = append(events, Event{Kind: EvToken, Req: sl.Req})
+					events = append(events, EvToken{Req: sl.Req})
 				}
 			}
 		}

@@ -16,7 +16,7 @@ const (
 	ReasonPrefillTick          // cut by the step's token budget
 	ReasonPrefillBatch         // cut by Config.MaxBatch
 	ReasonPrefillCells         // cut by the cells that are free
-	ReasonPrefillRows          // cut by the rows of prompts that a step computes (Event.PromptRows)
+	ReasonPrefillRows          // cut by the rows of prompts that a step computes (Spec.PromptRows)
 	ReasonPrefillFloor         // the smallest chunk, although an answer is late: prompts were held as long as allowed
 	ReasonPrefillTarget        // cut so that the predicted step meets the ITL target
 	ReasonPrefillExtrapolation // cut because the cost model has not measured larger chunks
@@ -54,7 +54,7 @@ const (
 	ReasonOthers                           // Plan.Reason: a larger step would delay their answers
 )
 
-// What became of the tokens that the caller could guess for a request (Event.Offer).
+// What became of the tokens that the caller could guess for a request (EvToken.Offer).
 const (
 	ReasonDraft         Reason = iota + 32 // rows for some of them are in the step
 	ReasonDraftNone                        // the caller has no guess
@@ -68,13 +68,13 @@ const (
 // ReasonPrefillLate: a step with a chunk of the prompt was given up (Plan.Bound).
 const ReasonPrefillLate Reason = 48
 
-// ReasonPrefillSeal: a chunk ends where the caller keeps what is computed (Event.Stops).
+// ReasonPrefillSeal: a chunk ends where the caller keeps what is computed (EvStarted.Stops).
 const ReasonPrefillSeal Reason = 49
 
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
 const ReasonPrefillTogether Reason = 39
 
-// What the draft model does for a request (Event.Draft).
+// What the draft model does for a request (EvToken.Draft).
 const (
 	ReasonDraftModel   Reason = iota + 50 // rows for its guesses are in the step
 	ReasonDraftCatchUp                    // it computes tokens of the history that it lacks
@@ -101,11 +101,11 @@ const (
 	ReasonClassQueueFull                    // ClassLimits.MaxQueue
 	ReasonPromptTooLong                     // it can never fit
 	ReasonDraining                          // the server is stopping
-	ReasonTTFT                              // Event.Strict, and it would miss its TTFT target
+	ReasonTTFT                              // Spec.Strict, and it would miss its TTFT target
 	// it waited, and its user had the most waiting requests when the queue was full
 	ReasonDisplaced
-	ReasonMissesITL  // Event.Strict, and its tokens would miss its ITL target
-	ReasonMissesTTOT // Event.Strict, and its answer's first token would miss its TTOT target
+	ReasonMissesITL  // Spec.Strict, and its tokens would miss its ITL target
+	ReasonMissesTTOT // Spec.Strict, and its answer's first token would miss its TTOT target
 )
 
 // Why a running request was preempted.

@@ -8,14 +8,14 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// request is the record of one generation. Records are reused: id is 0 in the free list, and no live request has id 0.
+// request is the record of one generation: its parts are grouped by what they are for. Records are reused: id is 0 in
+// the free list, and no live request has id 0.
 type request struct {
 	id   ReqID
 	flow *flow // of its class and owner as the policy sees them
 	user *user // the owner's
 
-	class     Class  // as it arrived; the flow's can differ
-	owner     uint32 // likewise
+	spec      *Spec // as it arrived; the flow's class and owner can differ
 	arrivedAt Instant
 	log       decisions
 
@@ -32,39 +32,34 @@ type request struct {
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt int // tokens
-	// most tokens it may generate. Invariant: prompt + max ≤ Config.Cells; with fill: max is 1, prompt ≤ Config.Cells
+	extent
+	place
+	timing
+	turns
+	drafting
+	standing
+}
+
+// extent is the size of a request, in tokens.
+type extent struct {
+	prompt int
+	// most tokens it may generate. Invariant: prompt + max ≤ Config.Cells; with Spec.Fill: max is 1, prompt ≤
+	// Config.Cells
 	max       int
 	generated int // tokens fed back by EvToken
 	// tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
 	computed int
 	shared   int // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
-	hint     int // Event.Shared: what shared will probably be when it starts; 0 afterwards
-	// Event.Cached and Restore of its arrival, until it has started: what forecasts leave out of its prompt.
-	spared   int
-	restore  time.Duration
-	rows     bool // Event.PromptRows
-	whole    bool // its prompt is computed in one slice
-	everyRow bool // each row of its prompt has an output
-	fill     bool // Event.Fill: it generates nothing
-	probe    int  // rows of the fork beside its next row; 0 = none
-	// tokens behind its history that the caller can guess, 0 = none, and their grade
-	offer, grade int
-	draft, lag   int     // Event.Draft, Event.Lag; draft is 0 once the draft model has guessed
-	saved        float64 // ms that its guesses would have saved if it had known the history
-	futile       uint8   // times that the draft model has caught up since its newest guess for it
-	feeding      bool    // the draft model computes what it lacks
-	trying       bool    // and then makes a trial
-	guesses      bool    // Event.Guesses
-	guessed      int     // guesses in the newest batch
-	drafted      bool    // they are the draft model's
-	trust        trust   // how often guesses come true for it
-	guessing     Reason  // the newest decision about them; ReasonNone = none was made
-	guessSince   Instant // the first one of the decisions in a row for that reason
-	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
-	forkSkipped uint64
-	charged     int // tokens of its history that its flow was charged for: computing them again is free
+	hint     int // EvArrive.Shared: what shared will probably be when it starts; 0 afterwards
+	// EvArrive.Cached and Restore, until it has started: what forecasts leave out of its prompt.
+	spared  int
+	restore time.Duration
+	charged int   // tokens of its history that its flow was charged for: computing them again is free
+	stops   []int // EvStarted.Stops that it has not reached
+}
 
+// place says which sequence a request has, and whether it had one.
+type place struct {
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32
 	starting bool   // its Plan.Start is to be answered
@@ -72,26 +67,51 @@ type request struct {
 	ran      bool   // EvStarted has answered a start
 	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
 	yielded  bool   // made way for an interactive request once, and does not do so again
-	stops    []int  // Event.Stops that it has not reached
 	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
+}
 
+// timing has the times at which a request's tokens are due, and that of the newest one.
+type timing struct {
 	deadline Instant // target of the first token; never = none
 	due      Instant // order of new requests in their flow's queue: see dueAt
-	strict   bool    // its targets are promises
-	itl      int64   // its own ITL target in ns; 0 = none
-	ttot     int64   // its TTOT target in ns; 0 = none
 	closing  bool    // its thought has ended, and its answer has no token yet
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
 	emitted  bool
+}
 
+// turns counts the steps that a request was in, for the policies.
+type turns struct {
 	lastStep uint64 // Scheduler.step of its newest slice: round-robin order of prompts
 	nth      uint64 // the number of requests that began up to it, counted when it gets its first sequence
 	group    uint64 // the newest group of prompts whose first tokens it waited for, counted from 1; 0 = none
 	lastSkip uint64 // Scheduler.step of the newest step that a policy left it out of
 	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, also within a step
 	reason   Reason // its newest decision
+	probe    int    // rows of the fork beside its next row; 0 = none
+	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
+	forkSkipped uint64
+}
 
+// drafting is the state of a request's guesses (speculate.go, draft.go).
+type drafting struct {
+	guesses bool // EvArrive.Guesses
+	// tokens behind its history that the caller can guess, 0 = none, and their grade
+	offer, grade int
+	draft, lag   int     // EvToken.Draft, Lag; draft is 0 once the draft model has guessed
+	saved        float64 // ms that its guesses would have saved if it had known the history
+	futile       uint8   // times that the draft model has caught up since its newest guess for it
+	feeding      bool    // the draft model computes what it lacks
+	trying       bool    // and then makes a trial
+	guessed      int     // guesses in the newest batch
+	drafted      bool    // they are the draft model's
+	trust        trust   // how often guesses come true for it
+	guessing     Reason  // the newest decision about them; ReasonNone = none was made
+	guessSince   Instant // the first one of the decisions in a row for that reason
+}
+
+// standing is the position of a request that waits for a sequence.
+type standing struct {
 	waits          bool     // is on its user's waiting list: it never started, and counts against Config.MaxQueue
 	waitNo         uint64   // order of these lists
 	bornAt         uint64   // Scheduler.step of its arrival
@@ -114,7 +134,7 @@ func (r *request) left() int { return r.history() - r.computed }
 
 // least returns the length of its smallest slice: one token, or all that is left of a prompt that cannot be cut.
 func (r *request) least() int {
-	if r.whole {
+	if r.spec.Whole {
 		return max(1, r.left())
 	}
 	return 1
@@ -141,7 +161,7 @@ func (r *request) footprint(reserve int) int {
 
 // growth returns the most cells that the rest of r's answer can need.
 func (r *request) growth() int {
-	if r.fill {
+	if r.spec.Fill {
 		return 0
 	}
 	return r.max - r.generated
@@ -274,16 +294,15 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	}
 }
 
-// givenUp returns the number of cells that the end of r frees, as its last event says.
-func (s *Scheduler) givenUp(r *request, e *Event) int {
+// givenUp returns the number of cells that the end of r frees, of which its last event names so many.
+func (s *Scheduler) givenUp(r *request, cells int) int {
 	switch {
-	case e.Cells < 0 || e.Cells > s.cfg.Cells:
-		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, e.Cells,
-			s.cfg.Cells))
+	case cells < 0 || cells > s.cfg.Cells:
+		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, cells, s.cfg.Cells))
 	case !s.cfg.Prefix || r.seq < 0:
 		return r.own()
 	}
-	return e.Cells
+	return cells
 }
 
 // finaliseUntold ends r for good by the scheduler's decision. The number of cells that it frees is an estimate, because

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 var valid = Config{Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, MaxQueue: 4}
@@ -100,10 +102,9 @@ func TestReasons(t *testing.T) {
 
 // TestBrokenContract: what only a broken caller can do panics with the request's number.
 func TestBrokenContract(t *testing.T) {
-	arrive := Event{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9}
-	ok := Event{Kind: EvStep, Outcome: StepOK, Took: 1}
-	long := arrive
-	long.Prompt = 60
+	arrive := EvArrive{Req: 7, Spec: &Spec{Prompt: 4, MaxTokens: 9}}
+	ok := EvStep{Outcome: StepOK, Took: 1}
+	long := EvArrive{Req: 7, Spec: &Spec{Prompt: 60, MaxTokens: 9}}
 	for name, c := range map[string]struct {
 		steps [][]Event
 		want  string
@@ -112,17 +113,16 @@ func TestBrokenContract(t *testing.T) {
 		"two outcomes":      {[][]Event{{arrive}, {ok, ok}}, "came already"},
 		"outcome of none":   {[][]Event{{ok}}, "had no batch"},
 		"row unanswered":    {[][]Event{{arrive}, {ok}}, "row of request 7"},
-		"token without row": {[][]Event{{long}, {ok, {Kind: EvToken, Req: 7}}}, "request 7, which has no row"},
-		"two tokens": {[][]Event{{arrive}, {ok, {Kind: EvToken, Req: 7}, {Kind: EvToken, Req: 7}}},
+		"token without row": {[][]Event{{long}, {ok, EvToken{Req: 7}}}, "request 7, which has no row"},
+		"two tokens": {[][]Event{{arrive}, {ok, EvToken{Req: 7}, EvToken{Req: 7}}},
 			"request 7, which has no row"},
-		"token too early":   {[][]Event{{arrive}, {{Kind: EvToken, Req: 7}, ok}}, "request 7, which has no row"},
+		"token too early":   {[][]Event{{arrive}, {EvToken{Req: 7}, ok}}, "request 7, which has no row"},
 		"live id again":     {[][]Event{{arrive, arrive}}, "request 7, which is live"},
-		"id 0":              {[][]Event{{{Kind: EvArrive, Prompt: 1, MaxTokens: 1}}}, "request id 0"},
-		"no prompt":         {[][]Event{{{Kind: EvArrive, Req: 7, MaxTokens: 1}}}, "Prompt 0"},
-		"no class":          {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 1, MaxTokens: 1, Class: 9}}}, "class 9"},
-		"end without cause": {[][]Event{{arrive}, {ok, {Kind: EvFinish, Req: 7}}}, "ends nothing"},
-		"unknown outcome":   {[][]Event{{arrive}, {{Kind: EvStep, Outcome: 9}}}, "outcome 9"},
-		"unknown event":     {[][]Event{{arrive, {Kind: 77, Req: 7}}}, "kind 77"},
+		"id 0":              {[][]Event{{EvArrive{Spec: &Spec{Prompt: 1, MaxTokens: 1}}}}, "request id 0"},
+		"no prompt":         {[][]Event{{EvArrive{Req: 7, Spec: &Spec{MaxTokens: 1}}}}, "Prompt 0"},
+		"no class":          {[][]Event{{EvArrive{Req: 7, Spec: &Spec{Prompt: 1, MaxTokens: 1, Class: 9}}}}, "class 9"},
+		"end without cause": {[][]Event{{arrive}, {ok, EvFinish{Req: 7}}}, "ends nothing"},
+		"unknown outcome":   {[][]Event{{arrive}, {EvStep{Outcome: 9}}}, "outcome 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -135,7 +135,7 @@ func TestBrokenContract(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, in := range c.steps {
-				s.Step(0, in)
+				s.Step(0, List(in...))
 			}
 		})
 	}
@@ -159,7 +159,7 @@ func TestRoom(t *testing.T) {
 		t.Errorf("rejects %+v", sc.plan.Reject)
 	}
 	// A caller that feeds a token beyond the room is answered with the end.
-	plan := sc.s.Step(1, []Event{{Kind: EvStep}, {Kind: EvToken, Req: 1}})
+	plan := sc.s.Step(1, List(EvStep{}, EvToken{Req: 1}))
 	if want := (Release{Req: 1, Seq: 0, Reason: ReasonLength, Final: true}); len(plan.Release) != 1 ||
 		plan.Release[0] != want {
 		t.Errorf("releases %+v, want %+v", plan.Release, want)
@@ -180,7 +180,7 @@ func TestThinksOnce(t *testing.T) {
 		thinking bool
 		want     State
 	}{{false, Output}, {true, Think}, {true, Think}, {false, Output}, {true, Output}, {false, Output}} {
-		sc.s.Step(Instant(i+1), []Event{{Kind: EvStep}, {Kind: EvToken, Req: 1, Thinking: c.thinking}})
+		sc.s.Step(Instant(i+1), List(EvStep{}, EvToken{Req: 1, Thinking: c.thinking}))
 		if got, _, _ := sc.s.Why(1); got != c.want {
 			t.Errorf("token %d, thinking %v: %v, want %v", i, c.thinking, got, c.want)
 		}
@@ -195,11 +195,12 @@ func TestRecordReusedInOneStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := s.Step(0, []Event{
-		{Kind: EvArrive, Req: 1, Prompt: 5, MaxTokens: 5},
-		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 5}, {Kind: EvCancel, Req: 2},
-		{Kind: EvArrive, Req: 3, Prompt: 5, MaxTokens: 5}, {Kind: EvArrive, Req: 4, Prompt: 5, MaxTokens: 5},
-	})
+	plan := s.Step(0, List(
+		EvArrive{Req: 1, Spec: &Spec{Prompt: 5, MaxTokens: 5}},
+		EvArrive{Req: 2, Spec: &Spec{Prompt: 5, MaxTokens: 5}}, EvCancel{Req: 2},
+		EvArrive{Req: 3, Spec: &Spec{Prompt: 5, MaxTokens: 5}},
+		EvArrive{Req: 4, Spec: &Spec{Prompt: 5, MaxTokens: 5}},
+	))
 	if len(plan.Reject) != 1 || plan.Reject[0].Req != 4 || len(plan.Release) != 1 || plan.Release[0].Req != 2 {
 		t.Errorf("plan is\n%s", &plan)
 	}
@@ -215,10 +216,10 @@ func TestFlowsAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One request stays, so that its class never falls idle.
-	s.Step(0, []Event{{Kind: EvArrive, Req: 1, Prompt: 4, MaxTokens: 90}, {Kind: EvPause, Req: 1}})
+	s.Step(0, List(EvArrive{Req: 1, Spec: &Spec{Prompt: 4, MaxTokens: 90}}, EvPause{Req: 1}))
 	for id := ReqID(2); id < 5000; id++ {
-		s.Step(0, []Event{{Kind: EvArrive, Req: id, Owner: uint32(id), Prompt: 4, MaxTokens: 9}})
-		s.Step(0, []Event{{Kind: EvStep, Took: 1}, {Kind: EvFinish, Req: id, Finish: ReasonStop}})
+		s.Step(0, List(EvArrive{Req: id, Spec: &Spec{Owner: uint32(id), Prompt: 4, MaxTokens: 9}}))
+		s.Step(0, List(EvStep{Took: 1}, EvFinish{Req: id, Reason: ReasonStop}))
 	}
 	if n := len(s.flowOf); n > 100 {
 		t.Errorf("%d flows are remembered", n)
@@ -265,29 +266,32 @@ func TestTraceRoundTrip(t *testing.T) {
 	}
 	cfg.Cost = m.state()
 	events := []Event{
-		{Kind: EvStep, Outcome: StepKVFull, Took: 29123457},
-		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6,
-			TargetTTFT: 7, TargetITL: time.Hour, QueuedFor: 3 * time.Microsecond, Thinking: true},
-		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 6},
-		{Kind: EvCancel, Req: 2}, {Kind: EvCancel, Req: 12, Cells: 3},
-		{Kind: EvFinish, Req: 13, Finish: ReasonStop, Cells: 4},
-		{Kind: EvStep, Took: 5, Resident: 77}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
-		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7},
-		{Kind: EvDrain},
-		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3},
-		{Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
-		{Kind: EvArrive, Req: 12, Prompt: 5, MaxTokens: 1, Whole: true},
-		{Kind: EvArrive, Req: 13, Prompt: 5, MaxTokens: 1, EveryRow: true},
-		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64},
-		{Kind: EvDefer, Req: 10, Finish: ReasonJoining},
-		{Kind: EvDefer, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12},
-		{Kind: EvReady, Req: 11}, {Kind: EvCells, Cells: 99}, {Kind: EvCells},
-		{Kind: EvLimit}, {Kind: EvLimit, Limit: 63 * time.Millisecond, Waited: 1234567},
+		EvStep{Outcome: StepKVFull, Took: 29123457},
+		EvArrive{Req: 18446744073709551615,
+			Spec: &Spec{Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6,
+				Targets: slo.Targets{TargetTTFT: 7, TargetITL: time.Hour}},
+			QueuedFor: 3 * time.Microsecond, Thinking: true},
+		EvArrive{Req: 2, Spec: &Spec{Prompt: 5, MaxTokens: 6}},
+		EvCancel{Req: 2}, EvCancel{Req: 12, Cells: 3},
+		EvFinish{Req: 13, Reason: ReasonStop, Cells: 4},
+		EvStep{Took: 5, Resident: 77}, EvToken{Req: 3}, EvToken{Req: 4, Thinking: true},
+		EvFinish{Req: 5, Reason: ReasonLength}, EvPause{Req: 6}, EvResume{Req: 7},
+		EvDrain{},
+		EvArrive{Req: 8, Spec: &Spec{Prompt: 5, MaxTokens: 6, Targets: slo.Targets{TargetTTFT: 7, Strict: true}},
+			Shared: 3},
+		EvToken{Req: 3, Thinking: true, Probe: 4},
+		EvArrive{Req: 12, Spec: &Spec{Prompt: 5, MaxTokens: 1, Whole: true}},
+		EvArrive{Req: 13, Spec: &Spec{Prompt: 5, MaxTokens: 1, EveryRow: true}},
+		EvStarted{Req: 8}, EvStarted{Req: 9, Cached: 100, Shared: 64},
+		EvDefer{Req: 10, Reason: ReasonJoining},
+		EvDefer{Req: 11, Reason: ReasonRestoring}, EvReady{Req: 10, Shared: 12},
+		EvReady{Req: 11}, EvCells{Cells: 99}, EvCells{},
+		EvLimit{}, EvLimit{Limit: 63 * time.Millisecond, Waited: 1234567},
 	}
 	text := AppendConfig(nil, &cfg)
-	text = AppendEvents(text, 123456789, events)
+	text = AppendEvents(text, 123456789, List(events...))
 	text = append(text, "\n# a remark\n> plan line\n> another\n"...)
-	text = AppendEvents(text, 3e9, nil)
+	text = AppendEvents(text, 3e9, List())
 	tr, err := ReadTrace(text)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -296,7 +300,7 @@ func TestTraceRoundTrip(t *testing.T) {
 		t.Errorf("config is %+v\nwant %+v\n%s", tr.Config, cfg, text)
 	}
 	if len(tr.Steps) != 2 || tr.Steps[0].Now != 123456789 || tr.Steps[1].Now != 3e9 ||
-		!reflect.DeepEqual(tr.Steps[0].Events, events) || tr.Steps[0].Plan != "plan line\nanother\n" {
+		!reflect.DeepEqual(&tr.Steps[0].Events, List(events...)) || tr.Steps[0].Plan != "plan line\nanother\n" {
 		t.Errorf("steps are %+v\nof\n%s", tr.Steps, text)
 	}
 	// Cut in the middle of a line, the last step is left out.
@@ -326,7 +330,7 @@ func TestTraceErrors(t *testing.T) {
 		head + "step 0s\narrive 1 prompt=5\n":               "prompt= and max= are needed",
 		head + "step 0s\narrive 1 prompt=0\n":               `prompt="0" must be a number in 1…`,
 		head + "step 0s\narrive 1 class=other\n":            `"other" is no class`,
-		head + "step 0s\narrive 1 owner=-3\n":               `owner="-3" is no user id`,
+		head + "step 0s\narrive 1 owner=-3\n":               `owner="-3" must be a number in 0…`,
 		head + "step 0s\narrive 1 itl=fast\n":               `itl="fast" must be a duration`,
 		head + "step 0s\noutcome great\n":                   `"great" is not understood`,
 		head + "step 0s\ndefer 1\n":                         "the reason is missing",
@@ -352,7 +356,7 @@ func TestTraceErrors(t *testing.T) {
 
 		head + "step 0s\narrive 1 prompt=5 max=2\n> plan tokens=4\n": "line 2: the plan differs",
 
-		"config policy=uma max_running=2 cells=50 max_batch=8 max_queue=-1\nstep 0s\n": "MaxQueue is -1",
+		"config policy=uma max_running=2 cells=50 max_batch=8 max_queue=16777217\nstep 0s\n": "MaxQueue is 16777217",
 	} {
 		tr, err := ReadTrace([]byte(text))
 		if err != nil {
@@ -483,7 +487,7 @@ func recordStorm(t *testing.T, policy string) []byte {
 				t.Fatal(err)
 			}
 		}
-		text = AppendEvents(text, sc.now, sc.events)
+		text = AppendEvents(text, sc.now, List(sc.events...))
 		sc.step()
 		text = sc.plan.Append(text, planPrefix)
 		if sc.owed {
@@ -512,7 +516,7 @@ func FuzzReadTrace(f *testing.F) {
 		}
 		text := AppendConfig(nil, &tr.Config)
 		for _, s := range tr.Steps {
-			text = AppendEvents(text, s.Now, s.Events)
+			text = AppendEvents(text, s.Now, &s.Events)
 		}
 		again, err := ReadTrace(text)
 		if err != nil {
@@ -534,29 +538,30 @@ func FuzzReadTrace(f *testing.F) {
 
 // TestBrokenAnswers: what only a broken caller answers to Plan.Start panics with the request's number.
 func TestBrokenAnswers(t *testing.T) {
-	arrive := Event{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9}
+	arrive := EvArrive{Req: 7, Spec: &Spec{Prompt: 4, MaxTokens: 9}}
 	for name, c := range map[string]struct {
 		steps [][]Event
 		want  string
 	}{
 		"none": {[][]Event{{arrive}, {}}, "no EvStarted, EvDefer or EvCancel for the start of request 7"},
-		"two": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvStarted, Req: 7}}},
+		"two": {[][]Event{{arrive}, {EvStarted{Req: 7}, EvStarted{Req: 7}}},
 			"EvStarted of request 7, which no Plan.Start named"},
-		"held and started": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonJoining},
-			{Kind: EvStarted, Req: 7}}}, "EvStarted of request 7"},
+		"held and started": {[][]Event{{arrive}, {EvDefer{Req: 7, Reason: ReasonJoining},
+			EvStarted{Req: 7}}}, "EvStarted of request 7"},
 		"held running": {[][]Event{{arrive},
-			{{Kind: EvStarted, Req: 7}, {Kind: EvDefer, Req: 7, Finish: ReasonJoining}}}, "EvDefer of request 7"},
-		"all cached":  {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
-		"more shared": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
+			{EvStarted{Req: 7}, EvDefer{Req: 7, Reason: ReasonJoining}}}, "EvDefer of request 7"},
+		"all cached":  {[][]Event{{arrive}, {EvStarted{Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
+		"more shared": {[][]Event{{arrive}, {EvStarted{Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
 
-		"held for nothing": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonStop}}}, "it must be"},
-		"too many cells":   {[][]Event{{{Kind: EvCells, Cells: 101}}}, "EvCells of 101 cells"},
-		"gives too much": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvCancel, Req: 7, Cells: 101}}},
+		"held for nothing": {[][]Event{{arrive}, {EvDefer{Req: 7, Reason: ReasonStop}}}, "it must be"},
+		"too many cells":   {[][]Event{{EvCells{Cells: 101}}}, "EvCells of 101 cells"},
+		"gives too much": {[][]Event{{arrive}, {EvStarted{Req: 7}}, {EvCancel{Req: 7, Cells: 101}}},
 			"gives up 101 cells"},
-		"negative cells": {[][]Event{{{Kind: EvCells, Cells: -1}}}, "EvCells of -1 cells"},
-		"hint":           {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9, Shared: -1}}}, "Shared -1"},
-		"fork": {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}},
-			{{Kind: EvStep}, {Kind: EvToken, Req: 7, Probe: -1}}}, "Probe -1"},
+		"negative cells": {[][]Event{{EvCells{Cells: -1}}}, "EvCells of -1 cells"},
+		"hint": {[][]Event{{EvArrive{Req: 7, Spec: &Spec{Prompt: 4, MaxTokens: 9}, Shared: -1}}},
+			"Shared -1"},
+		"fork": {[][]Event{{arrive}, {EvStarted{Req: 7}},
+			{EvStep{}, EvToken{Req: 7, Probe: -1}}}, "Probe -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -571,7 +576,7 @@ func TestBrokenAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, in := range c.steps {
-				s.Step(0, in)
+				s.Step(0, List(in...))
 			}
 		})
 	}
@@ -585,21 +590,21 @@ func TestPinnedInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Step(0, []Event{{Kind: EvArrive, Req: 1, Prompt: 10, MaxTokens: 9}})
-	s.Step(0, []Event{{Kind: EvStarted, Req: 1}})
-	plan := s.Step(1, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}, {Kind: EvCells}})
+	s.Step(0, List(EvArrive{Req: 1, Spec: &Spec{Prompt: 10, MaxTokens: 9}}))
+	s.Step(0, List(EvStarted{Req: 1}))
+	plan := s.Step(1, List(EvStep{Took: 1}, EvToken{Req: 1}, EvCells{}))
 	if !plan.Again || plan.Reclaim != 1 || len(plan.Batch) > 0 {
 		t.Fatalf("plan is\n%s", &plan)
 	}
-	plan = s.Step(2, []Event{{Kind: EvCells, Cells: 1}})
+	plan = s.Step(2, List(EvCells{Cells: 1}))
 	if plan.Again || plan.Reclaim != 0 || plan.DecodeTokens != 1 {
 		t.Fatalf("after one cell came free:\n%s", &plan)
 	}
-	plan = s.Step(3, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}, {Kind: EvCells}})
+	plan = s.Step(3, List(EvStep{Took: 1}, EvToken{Req: 1}, EvCells{}))
 	if !plan.Again || plan.Reclaim != 1 {
 		t.Fatalf("plan is\n%s", &plan)
 	}
-	plan = s.Step(4, nil)
+	plan = s.Step(4, List())
 	if want := (Release{Req: 1, Seq: 0, Reason: ReasonKVFull, Final: true}); len(plan.Release) != 1 ||
 		plan.Release[0] != want {
 		t.Fatalf("nothing came free:\n%s", &plan)
@@ -651,7 +656,7 @@ func TestLogForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id := ReqID(1); id <= endedSize+5; id++ {
-		s.Step(Instant(id), []Event{{Kind: EvArrive, Req: id, Prompt: 500, MaxTokens: 1}})
+		s.Step(Instant(id), List(EvArrive{Req: id, Spec: &Spec{Prompt: 500, MaxTokens: 1}}))
 	}
 	all := s.Finished(nil)
 	if len(all) != endedSize || all[0].Req != endedSize+5 || all[endedSize-1].Req != 6 ||
@@ -678,21 +683,25 @@ func TestRankIsLostToRequestsThatStay(t *testing.T) {
 		}
 		var arrive, start, answer []Event
 		for id := range ReqID(3) {
-			arrive = append(arrive, Event{Kind: EvArrive, Req: id + 1, Prompt: 4, MaxTokens: 9, Thinking: id == 1})
-			start = append(start, Event{Kind: EvStarted, Req: id + 1, Cached: 3})
-			answer = append(answer, Event{Kind: EvToken, Req: id + 1, Thinking: id == 1})
+			arrive = append(arrive, EvArrive{Req: id + 1,
+				Spec: &Spec{Prompt: 4, MaxTokens: 9}, Thinking: id == 1})
+			shared := 0
+			if id == 1 {
+				shared = 3 // the thought gives up one cell
+			}
+			start = append(start, EvStarted{Req: id + 1, Cached: 3, Shared: shared})
+			answer = append(answer, EvToken{Req: id + 1, Thinking: id == 1})
 		}
-		start[1].Shared = 3 // the thought gives up one cell
-		s.Step(0, arrive)
-		if plan := s.Step(0, start); len(plan.Batch) != 3 {
+		s.Step(0, List(arrive...))
+		if plan := s.Step(0, List(start...)); len(plan.Batch) != 3 {
 			t.Fatalf("the plan is\n%s", &plan)
 		}
 		cells := 0 // too few for the others' next tokens
 		if !both {
 			cells = 1
 		}
-		events := append(append([]Event{{Kind: EvStep, Took: 1}}, answer...), Event{Kind: EvCells, Cells: cells})
-		plan := s.Step(1, events)
+		events := append(append([]Event{EvStep{Took: 1}}, answer...), EvCells{Cells: cells})
+		plan := s.Step(1, List(events...))
 		if plan.Release[0].Req != 2 || (len(plan.Release) > 1) != both {
 			t.Fatalf("both %t: the plan is\n%s", both, &plan)
 		}

@@ -137,7 +137,7 @@ func (s *Scheduler) Config() Config { return s.cfg }
 // Step takes what happened since the previous Step and decides what to do next. The package comment lists the caller's
 // obligations. An earlier now than before is read as the same. Step panics when the caller breaks the contract; the
 // message names the request.
-func (s *Scheduler) Step(now Instant, in []Event) Plan {
+func (s *Scheduler) Step(now Instant, in *Events) Plan {
 	s.now = max(s.now, now)
 	s.step++
 	s.plan.Release, s.plan.Reject, s.plan.Start = s.plan.Release[:0], s.plan.Reject[:0], s.plan.Start[:0]
@@ -146,13 +146,11 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 		s.cells += s.freed
 	}
 	s.freed, s.waited = 0, 0
-	for i := range in { // the outcome before it is measured without the wait
-		if in[i].Kind == EvLimit {
-			s.waited += in[i].Waited
-		}
+	for i := range in.Limits { // the outcome before it is measured without the wait
+		s.waited += in.Limits[i].Waited
 	}
-	for i := range in {
-		s.apply(&in[i])
+	for _, at := range in.order {
+		s.apply(in, at)
 	}
 	s.reconcile()
 	// The order counts: running requests have their cells before others start, and rejectExcess comes after admit,

@@ -3,12 +3,15 @@ package sched
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/uma-serve/uma-serve/internal/words"
 )
 
 // TestScripts runs testdata/*.txt: what the scheduler decides in a course of events. Besides the events of a trace,
@@ -157,7 +160,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			sc.step()
 			for sc.plan.Again {
 				for _, st := range sc.plan.Start {
-					sc.events = append(sc.events, Event{Kind: EvStarted, Req: st.Req})
+					sc.events = append(sc.events, EvStarted{Req: st.Req})
 				}
 				sc.step()
 			}
@@ -252,31 +255,42 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		}
 		fmt.Fprintf(out, "%s %d\n", r, sc.s.Count(r))
 	default:
-		e, err := parseEvent(f)
-		if err != nil {
+		var read Events
+		if err := read.read(f); err != nil {
 			return err
 		}
-		switch e.Kind {
-		case EvArrive:
+		for _, e := range read.Arrivals {
 			sc.max[e.Req], sc.have[e.Req] = e.MaxTokens, 0
-		case EvStarted:
+		}
+		for _, e := range read.Starts {
 			sc.own[e.Req] = e.Cached - e.Shared
 		}
-		sc.events = append(sc.events, e)
+		sc.events = append(sc.events, read.first())
 	}
 	return nil
 }
 
+// first returns the first event of a list.
+func (l *Events) first() Event {
+	at := l.At(0)
+	byKind := reflect.ValueOf(l).Elem().Field(1 + int(at.Kind)) // behind their order
+	return byKind.Index(int(at.N)).Interface().(Event)
+}
+
 func (sc *script) step() {
+	events := List(sc.events...)
 	if sc.s.cfg.Prefix {
-		for i := range sc.events {
-			if e := &sc.events[i]; e.Kind == EvFinish || e.Kind == EvCancel {
-				e.Cells = sc.own[e.Req] - sc.shared[e.Req]
-			}
+		for i := range events.Finishes {
+			e := &events.Finishes[i]
+			e.Cells = sc.own[e.Req] - sc.shared[e.Req]
 		}
-		sc.events = append(sc.events, Event{Kind: EvCells, Cells: sc.cells()})
+		for i := range events.Cancels {
+			e := &events.Cancels[i]
+			e.Cells = sc.own[e.Req] - sc.shared[e.Req]
+		}
+		events.Cells(EvCells{Cells: sc.cells()})
 	}
-	sc.plan = sc.s.Step(sc.now, sc.events)
+	sc.plan = sc.s.Step(sc.now, events)
 	sc.events = nil
 	for _, r := range sc.plan.Release {
 		delete(sc.own, r.Req)
@@ -294,12 +308,12 @@ func (sc *script) took(d time.Duration, args []string) error {
 	}
 	sc.owed = false
 	sc.now = sc.now.Add(d)
-	ev := Event{Kind: EvStep, Took: d}
+	ev := EvStep{Took: d}
 	special := map[ReqID]string{}
 	for _, a := range args {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok {
-			if err := ev.parseArg(a); err != nil {
+			if err := words.Of[EvStep]().Read(&ev, []string{a}); err != nil {
 				return err
 			}
 			continue
@@ -312,7 +326,7 @@ func (sc *script) took(d time.Duration, args []string) error {
 	}
 	// What happened while the batch ran was put down before its outcome is known; the outcome goes first.
 	before := sc.events
-	sc.events = append([]Event(nil), ev)
+	sc.events = []Event{ev}
 	for i := range sc.plan.Batch {
 		sl := &sc.plan.Batch[i]
 		if sl.Kind == SliceProbe || ev.Outcome != StepOK {
@@ -326,13 +340,13 @@ func (sc *script) took(d time.Duration, args []string) error {
 		sc.have[sl.Req]++
 		switch what := special[sl.Req]; {
 		case what == "stop":
-			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonStop})
+			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: ReasonStop})
 		case what == "cancel":
-			sc.events = append(sc.events, Event{Kind: EvCancel, Req: sl.Req})
+			sc.events = append(sc.events, EvCancel{Req: sl.Req})
 		case sc.have[sl.Req] == sc.max[sl.Req]:
-			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: ReasonLength})
 		default:
-			e := Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req],
+			e := EvToken{Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req],
 				Forced: sc.forced[sl.Req], Offer: sc.offer[sl.Req]}
 			e.Right = min(sc.right[sl.Req], offered, sl.Guessed+1)
 			e.Wrong = e.Right < offered && e.Right <= sl.Guessed

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Shares between users. A user is an owner (Event.Owner, the peer uid). Users with live requests have equal shares of
+// Shares between users. A user is an owner (Spec.Owner, the peer uid). Users with live requests have equal shares of
 // the places in the queue (Config.MaxQueue) under every policy, and of sequences (Config.MaxRunning) and cells under
 // policies that distinguish owners:
 //

@@ -44,7 +44,7 @@ func TestQueueShare(t *testing.T) {
 							before[r.owner]++
 						}
 					}
-					plan := s.Step(now, events)
+					plan := s.Step(now, List(events...))
 					events = events[:0]
 					if err := s.check(); err != nil {
 						t.Fatal(err)
@@ -93,7 +93,7 @@ func TestQueueShare(t *testing.T) {
 					}
 					took := time.Duration(rapid.IntRange(1, 40).Draw(t, "took")) * time.Millisecond
 					now = now.Add(took)
-					events = append(events, Event{Kind: EvStep, Took: took})
+					events = append(events, EvStep{Took: took})
 					for _, sl := range plan.Batch {
 						r := live[sl.Req]
 						r.started = true
@@ -101,9 +101,9 @@ func TestQueueShare(t *testing.T) {
 							continue
 						}
 						if r.left--; r.left == 0 {
-							events = append(events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+							events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
 						} else {
-							events = append(events, Event{Kind: EvToken, Req: sl.Req})
+							events = append(events, EvToken{Req: sl.Req})
 						}
 					}
 				}
@@ -113,9 +113,9 @@ func TestQueueShare(t *testing.T) {
 						r := &info{owner: rapid.SampledFrom([]uint32{7, 7, 7, 7, 1, 2, 3}).Draw(t, "owner"),
 							left: rapid.IntRange(1, 30).Draw(t, "max")}
 						live[next] = r
-						events = append(events, Event{Kind: EvArrive, Req: next, Owner: r.owner,
-							Class:  Class(rapid.IntRange(0, 1).Draw(t, "class")),
-							Prompt: rapid.IntRange(1, 200).Draw(t, "prompt"), MaxTokens: r.left})
+						events = append(events, EvArrive{Req: next,
+							Spec: &Spec{Owner: r.owner, Class: Class(rapid.IntRange(0, 1).Draw(t, "class")),
+								Prompt: rapid.IntRange(1, 200).Draw(t, "prompt"), MaxTokens: r.left}})
 					}
 					ids := make([]ReqID, 0, len(live))
 					for id := range live {
@@ -125,13 +125,13 @@ func TestQueueShare(t *testing.T) {
 					for _, id := range ids {
 						switch r := live[id]; {
 						case rapid.IntRange(0, 40).Draw(t, "cancel") == 40:
-							events = append(events, Event{Kind: EvCancel, Req: id})
+							events = append(events, EvCancel{Req: id})
 						case !r.paused && rapid.IntRange(0, 9).Draw(t, "pause") == 9:
 							r.paused = true
-							events = append(events, Event{Kind: EvPause, Req: id})
+							events = append(events, EvPause{Req: id})
 						case r.paused && rapid.IntRange(0, 5).Draw(t, "resume") == 5:
 							r.paused = false
-							events = append(events, Event{Kind: EvResume, Req: id})
+							events = append(events, EvResume{Req: id})
 						}
 					}
 					// What had its cancel told before the plan is not refused by it.
@@ -142,10 +142,20 @@ func TestQueueShare(t *testing.T) {
 					for id, r := range live {
 						if r.paused {
 							r.paused = false
-							events = append(events, Event{Kind: EvResume, Req: id})
+							events = append(events, EvResume{Req: id})
 						}
 					}
-					slices.SortFunc(events, func(a, b Event) int { return int(b.Kind&EvStep) - int(a.Kind&EvStep) })
+					slices.SortStableFunc(events, func(a, b Event) int { // the outcome goes first
+						_, first := a.(EvStep)
+						_, second := b.(EvStep)
+						switch {
+						case first == second:
+							return 0
+						case first:
+							return -1
+						}
+						return 1
+					})
 					if turn(); n > 20000 {
 						t.Fatalf("%d requests never end", len(live))
 					}
@@ -201,8 +211,8 @@ func TestShareOfSequences(t *testing.T) {
 				arrive := func(owner uint32, class Class, prompt, max int) {
 					next++
 					live[next] = &info{owner: owner, at: now, max: max}
-					events = append(events, Event{Kind: EvArrive, Req: next, Owner: owner, Class: class, Prompt: prompt,
-						MaxTokens: max})
+					events = append(events, EvArrive{Req: next,
+						Spec: &Spec{Owner: owner, Class: class, Prompt: prompt, MaxTokens: max}})
 				}
 				served, waiting, displaced := 0, false, 0
 				var worst time.Duration
@@ -216,7 +226,7 @@ func TestShareOfSequences(t *testing.T) {
 						waiting = true
 						arrive(2, Interactive, 30, 5)
 					}
-					plan := s.Step(now, events)
+					plan := s.Step(now, List(events...))
 					events = events[:0]
 					for _, r := range plan.Reject {
 						if live[r.Req].owner == 2 {
@@ -239,7 +249,7 @@ func TestShareOfSequences(t *testing.T) {
 						}
 						took := m.took(l)
 						now = now.Add(took)
-						events = append(events, Event{Kind: EvStep, Took: took})
+						events = append(events, EvStep{Took: took})
 						for _, sl := range plan.Batch {
 							r := live[sl.Req]
 							if sl.Row < 0 {
@@ -252,16 +262,16 @@ func TestShareOfSequences(t *testing.T) {
 								}
 							}
 							if r.have == r.max {
-								events = append(events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+								events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
 								if r.owner == 2 {
 									served, waiting = served+1, false
 								}
 								continue
 							}
-							events = append(events, Event{Kind: EvToken, Req: sl.Req})
+							events = append(events, EvToken{Req: sl.Req})
 							if f.stall && r.owner == 1 {
 								r.paused = now
-								events = append(events, Event{Kind: EvPause, Req: sl.Req})
+								events = append(events, EvPause{Req: sl.Req})
 							}
 						}
 					}
@@ -273,7 +283,7 @@ func TestShareOfSequences(t *testing.T) {
 					}
 					slices.Sort(resumed)
 					for _, id := range resumed {
-						events = append(events, Event{Kind: EvResume, Req: id})
+						events = append(events, EvResume{Req: id})
 					}
 					resumed = resumed[:0]
 				}

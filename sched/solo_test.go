@@ -10,9 +10,9 @@ import (
 // lone computes a prompt with nothing else running, on a machine, and is how long its steps took.
 func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt int) (steps []time.Duration) {
 	t.Helper()
-	events := []Event{{Kind: EvArrive, Req: id, Prompt: prompt, MaxTokens: 2}}
+	events := []Event{EvArrive{Req: id, Spec: &Spec{Prompt: prompt, MaxTokens: 2}}}
 	for {
-		plan := s.Step(*now, events)
+		plan := s.Step(*now, List(events...))
 		if len(plan.Batch) != 1 {
 			t.Fatalf("a batch of %d slices\n%s", len(plan.Batch), plan.String())
 		}
@@ -22,10 +22,10 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 		took := m.took(l)
 		steps = append(steps, took)
 		*now = now.Add(took)
-		events = append(events[:0], Event{Kind: EvStep, Took: took})
+		events = append(events[:0], EvStep{Took: took})
 		if sl.Row >= 0 {
-			events = append(events, Event{Kind: EvFinish, Req: id, Finish: ReasonStop})
-			s.Step(*now, events)
+			events = append(events, EvFinish{Req: id, Reason: ReasonStop})
+			s.Step(*now, List(events...))
 			return steps
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Speculation: the caller guesses what follows a request's history (Event.Offer), and a step may compute some of the
+// Speculation: the caller guesses what follows a request's history (EvToken.Offer), and a step may compute some of the
 // guessed tokens beside the next one. Those that turn out to be what is sampled save a step each; the others have cost
 // their rows. How many rows a step has for them is decided here, in every step anew, by what they cost and how often
 // they come true:
@@ -23,7 +23,7 @@ import (
 // the same, so a request that has begun to repeat itself is noticed without a trial. Only the price of a row needs
 // trials, after trialFirst … trialEvery steps whose good guesses seem not to pay.
 
-// NumGrades is the number of grades of guesses (Event.Grade).
+// NumGrades is the number of grades of guesses (EvToken.Grade).
 const NumGrades = 16
 
 const (
@@ -147,7 +147,7 @@ func (s *Scheduler) record(r *request, grade int) (p, deviation float64) {
 }
 
 // checkGuesses panics when a token's event contradicts what was offered and computed.
-func (s *Scheduler) checkGuesses(r *request, e *Event) {
+func (s *Scheduler) checkGuesses(r *request, e *EvToken) {
 	switch {
 	case e.DraftRight < 0 || e.DraftRight > 0 && !r.drafted || e.DraftRight > r.guessed ||
 		e.DraftWrong && (!r.drafted || e.DraftRight == r.guessed):
@@ -170,7 +170,7 @@ func (s *Scheduler) checkGuesses(r *request, e *Event) {
 }
 
 // learnGuesses records the outcome of r's newest offer, and of the draft model's guesses.
-func (s *Scheduler) learnGuesses(r *request, e *Event) {
+func (s *Scheduler) learnGuesses(r *request, e *EvToken) {
 	phase := phaseIndex(r.phase)
 	learn := func(grade, right int, wrong bool) {
 		if right > 0 || wrong {
@@ -343,7 +343,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 		if r == nil || s.plan.Batch[i].Kind != SliceDecode {
 			continue
 		}
-		t := time.Duration(r.itl)
+		t := r.spec.TargetITL
 		if t == 0 && r.flow.class == Interactive {
 			t = s.cfg.ITLTarget
 		}

@@ -15,7 +15,7 @@ type guesser struct {
 	s      *Scheduler
 	rng    *rand.Rand
 	now    Instant
-	events []Event
+	events Events
 	cost   func(rows int, attended float64) float64
 	chance func(id ReqID) float64
 	offer  int
@@ -39,10 +39,10 @@ func newGuesser(t testing.TB, cfg Config, n int) *guesser {
 	g := &guesser{t: t, s: s, rng: rand.New(rand.NewPCG(1, 2)), offered: map[ReqID]int{}, offer: 16,
 		cost:   func(rows int, attended float64) float64 { return 8 + 0.6*float64(rows) + 1e-4*attended },
 		chance: func(ReqID) float64 { return 0.95 }, think: func(ReqID) bool { return false },
-		reasons: map[Reason]int{}, events: make([]Event, 0, 64)}
+		reasons: map[Reason]int{}}
 	for id := range n {
-		g.events = append(g.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Prompt: 4, MaxTokens: 1 << 20,
-			Guesses: true})
+		g.events.Arrive(EvArrive{Req: ReqID(id + 1),
+			Spec: &Spec{Prompt: 4, MaxTokens: 1 << 20}, Guesses: true})
 	}
 	return g
 }
@@ -57,7 +57,7 @@ func (g *guesser) run(n int) {
 }
 
 func (g *guesser) step() {
-	plan := g.s.Step(g.now, g.events)
+	plan := g.s.Step(g.now, &g.events)
 	attended := 0.0
 	for i := range plan.Batch {
 		attended += Attended(plan.Batch[i].Start, plan.Batch[i].N)
@@ -68,13 +68,14 @@ func (g *guesser) step() {
 	g.longest = max(g.longest, took)
 	g.steps++
 	g.guessed += plan.GuessedTokens
-	g.events = append(g.events[:0], Event{Kind: EvStep, Took: took})
+	g.events.Reset()
+	g.events.Step(EvStep{Took: took})
 	for i := range plan.Batch {
 		sl := &plan.Batch[i]
 		if sl.Row < 0 {
 			continue
 		}
-		e := Event{Kind: EvToken, Req: sl.Req, Thinking: g.think(sl.Req), Offer: g.offer, Grade: 3}
+		e := EvToken{Req: sl.Req, Thinking: g.think(sl.Req), Offer: g.offer, Grade: 3}
 		for p := g.chance(sl.Req); e.Right < g.offered[sl.Req] && e.Right <= sl.Guessed && g.rng.Float64() < p; {
 			e.Right++
 		}
@@ -82,7 +83,7 @@ func (g *guesser) step() {
 		e.Accepted = min(e.Right, sl.Guessed)
 		g.tokens += 1 + e.Accepted
 		g.offered[sl.Req] = e.Offer
-		g.events = append(g.events, e)
+		g.events.Token(e)
 		if x, ok := g.s.Guessing(sl.Req); ok {
 			g.reasons[x.Why]++
 		}
@@ -168,7 +169,7 @@ func TestRowsThatCostAStepEach(t *testing.T) {
 func TestPromptsTakeTheTimeOfGuesses(t *testing.T) {
 	g := newGuesser(t, Config{}, 2)
 	g.run(100)
-	g.events = append(g.events, Event{Kind: EvArrive, Req: 9, Prompt: 20_000, MaxTokens: 5})
+	g.events.Arrive(EvArrive{Req: 9, Spec: &Spec{Prompt: 20_000, MaxTokens: 5}})
 	g.run(50)
 	if g.guessed > 0 || g.reasons[ReasonDraftPrompts] < 50 {
 		t.Errorf("%d guesses were computed beside a prompt; the reasons are %v", g.guessed, g.reasons)
@@ -226,7 +227,7 @@ func TestPhasesAreLearnedApart(t *testing.T) {
 
 func TestBackgroundGuessesAreWorthLess(t *testing.T) {
 	g := newGuesser(t, Config{}, 2)
-	g.events[1].Class = Background
+	g.events.Arrivals[1].Class = Background
 	g.cost = func(rows int, _ float64) float64 { return 10 + 3*float64(rows) }
 	g.chance = func(ReqID) float64 { return 0.8 }
 	front, back := 0, 0
@@ -247,7 +248,7 @@ func TestBackgroundGuessesAreWorthLess(t *testing.T) {
 }
 
 func TestWrongGuessEvents(t *testing.T) {
-	for name, e := range map[string]Event{
+	for name, e := range map[string]EvToken{
 		"more accepted than computed": {Accepted: 17, Right: 17},
 		"more accepted than right":    {Accepted: 1},
 		"more right than offered":     {Right: 17},
@@ -258,14 +259,14 @@ func TestWrongGuessEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGuesser(t, Config{}, 1)
 			g.run(20)
-			e.Kind, e.Req = EvToken, 1
-			g.events[1] = e
+			e.Req = 1
+			g.events.Tokens[0] = e
 			defer func() {
 				if recover() == nil {
 					t.Error("the event was taken")
 				}
 			}()
-			g.s.Step(g.now, g.events)
+			g.s.Step(g.now, &g.events)
 		})
 	}
 }

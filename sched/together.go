@@ -37,7 +37,8 @@ func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
 		if !awaitsFirstToken(r) {
 			continue
 		}
-		if r.deadline != never || r.whole || r.everyRow || r.rows || r.group > 0 && r.group <= p.group.ended {
+		if r.deadline != never || r.spec.Whole || r.spec.EveryRow || r.spec.PromptRows ||
+			r.group > 0 && r.group <= p.group.ended {
 			return false // it has reasons not to wait, or has waited
 		}
 		waiting++

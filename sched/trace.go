@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/words"
 )
 
 // A trace is text, one event or decision a line, so that it can be read, cut and written by hand:
@@ -27,96 +29,35 @@ import (
 // planPrefix begins a plan's lines in a trace.
 const planPrefix = "> "
 
-// configField is a field of Config and its name in a trace. One of the pointers is set.
-type configField struct {
-	name string
-	s    *string
-	n    *int
-	d    *time.Duration
-	f    *float64
-	b    *bool
-	c    *CostState
-}
-
-func (c *Config) fields() []configField {
-	in, bg := &c.Limits[Interactive], &c.Limits[Background]
-	return []configField{
-		{name: "policy", s: &c.Policy},
-		{name: "max_running", n: &c.MaxRunning},
-		{name: "cells", n: &c.Cells},
-		{name: "max_batch", n: &c.MaxBatch},
-		{name: "every_rows", n: &c.EveryRows},
-		{name: "forks", n: &c.Forks},
-		{name: "max_queue", n: &c.MaxQueue},
-		{name: "interactive_max_running", n: &in.MaxRunning},
-		{name: "interactive_max_queue", n: &in.MaxQueue},
-		{name: "background_max_running", n: &bg.MaxRunning},
-		{name: "background_max_queue", n: &bg.MaxQueue},
-		{name: "tick_budget", d: &c.TickBudget},
-		{name: "solo_budget", d: &c.SoloBudget},
-		{name: "solo_limit", d: &c.SoloLimit},
-		{name: "start_budget", n: &c.StartBudget},
-		{name: "first_prefill", n: &c.FirstPrefill},
-		{name: "min_prefill", n: &c.MinPrefill},
-		{name: "guard", d: &c.Guard},
-		{name: "max_held", n: &c.MaxHeld},
-		{name: "decode_reserve", n: &c.DecodeReserve},
-		{name: "background_every", d: &c.BackgroundEvery},
-		{name: "pause_grace", d: &c.PauseGrace},
-		{name: "share_grace", d: &c.ShareGrace},
-		{name: "prefix", b: &c.Prefix},
-		{name: "itl_target", d: &c.ITLTarget},
-		{name: "think_floor", d: &c.ThinkFloor},
-		{name: "think_multiplier", f: &c.ThinkMultiplier},
-		{name: "output_slots", n: &c.OutputSlots},
-		{name: "reading_rate", f: new(float64)}, // older traces have it: read and ignored
-		{name: "draft_batch", n: &c.DraftBatch},
-		{name: "draft_cost", f: &c.DraftCost},
-		{name: "cost", c: &c.Cost},
-	}
-}
+var configWords = words.Of[Config]()
 
 // AppendConfig appends a trace's config line, which must come before its first step. Fields that are 0 are left out.
 func AppendConfig(dst []byte, c *Config) []byte {
-	dst = append(dst, "config"...)
-	for _, f := range c.fields() {
-		switch {
-		case f.s != nil:
-			dst = append(append(append(append(dst, ' '), f.name...), '='), *f.s...)
-		case f.n != nil && *f.n != 0:
-			dst = append(append(append(dst, ' '), f.name...), '=')
-			dst = strconv.AppendInt(dst, int64(*f.n), 10)
-		case f.d != nil && *f.d != 0:
-			dst = append(append(append(dst, ' '), f.name...), '=')
-			dst = appendDuration(dst, *f.d)
-		case f.f != nil && *f.f != 0:
-			dst = append(append(append(dst, ' '), f.name...), '=')
-			dst = strconv.AppendFloat(dst, *f.f, 'g', -1, 64)
-		case f.b != nil && *f.b:
-			dst = append(append(append(dst, ' '), f.name...), "=true"...)
-		case f.c != nil && *f.c != CostState{}:
-			dst = append(append(append(dst, ' '), f.name...), '=')
-			for i, v := range f.c.numbers() {
-				if i > 0 {
-					dst = append(dst, ',')
-				}
-				dst = strconv.AppendFloat(dst, *v, 'g', -1, 64)
-			}
-			dst = strconv.AppendUint(append(dst, ','), f.c.Steps, 10)
-			dst = strconv.AppendUint(append(dst, ','), f.c.Prompts, 10)
-		}
+	return append(configWords.Append(append(dst, "config"...), c), '\n')
+}
+
+// parse reads the words of a config line.
+func (c *Config) parse(line []string) error {
+	line = slices.DeleteFunc(slices.Clone(line), func(word string) bool {
+		return strings.HasPrefix(word, "reading_rate=") // older traces have it
+	})
+	err := configWords.Read(c, line)
+	if unknown := words.UnknownError(""); errors.As(err, &unknown) {
+		key, _, _ := strings.Cut(string(unknown), "=")
+		return fmt.Errorf("config has no field %q", key)
 	}
-	return append(dst, '\n')
+	return err
 }
 
 // AppendEvents appends what one Step was given. Follow it with Plan.Append(dst, "> ") when the plan is to be
 // compared on replay. It does not allocate when dst has room.
-func AppendEvents(dst []byte, now Instant, in []Event) []byte {
+func AppendEvents(dst []byte, now Instant, in *Events) []byte {
 	dst = append(dst, "step "...)
-	dst = appendDuration(dst, time.Duration(now))
+	dst = words.AppendDuration(dst, time.Duration(now))
 	dst = append(dst, '\n')
-	for i := range in {
-		dst = appendEvent(dst, &in[i])
+	for _, at := range in.order {
+		k := &kinds[at.Kind]
+		dst = append(k.append(append(dst, k.name...), in, int(at.N)), '\n')
 	}
 	return dst
 }
@@ -125,7 +66,7 @@ func AppendEvents(dst []byte, now Instant, in []Event) []byte {
 type TraceStep struct {
 	Line   int // of its step line, from 1
 	Now    Instant
-	Events []Event
+	Events Events
 	Plan   string // Plan.Append with an empty prefix; "" = not recorded
 }
 
@@ -176,21 +117,18 @@ func ReadTrace(data []byte) (*Trace, error) {
 			if len(f) != 2 {
 				return nil, fail(errors.New("want: step TIME"))
 			}
-			d, err := parseSpan("step", f[1])
-			if err != nil {
-				return nil, fail(err)
+			d, err := time.ParseDuration(f[1])
+			if err != nil || d < 0 {
+				return nil, fail(fmt.Errorf("step %q must be a duration such as 30ms, not negative", f[1]))
 			}
 			t.Steps = append(t.Steps, TraceStep{Line: n, Now: Instant(d)})
 		default:
 			if len(t.Steps) == 0 {
 				return nil, fail(errors.New("an event before the first step"))
 			}
-			e, err := parseEvent(f)
-			if err != nil {
+			if err := t.Steps[len(t.Steps)-1].Events.read(f); err != nil {
 				return nil, fail(err)
 			}
-			st := &t.Steps[len(t.Steps)-1]
-			st.Events = append(st.Events, e)
 		}
 	}
 	if !configured {
@@ -218,7 +156,7 @@ func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
 	}()
 	for i := range t.Steps {
 		st = &t.Steps[i]
-		plan := s.Step(st.Now, st.Events)
+		plan := s.Step(st.Now, &st.Events)
 		if got := plan.String(); st.Plan != "" && got != st.Plan {
 			return fmt.Errorf("sched: trace line %d: the plan differs\nrecorded:\n%sreplayed:\n%s", st.Line, st.Plan,
 				got)
@@ -230,91 +168,10 @@ func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
 	return nil
 }
 
-// parse reads the key=value fields of a config line.
-func (c *Config) parse(args []string) error {
-	fields := c.fields()
-next:
-	for _, a := range args {
-		key, value, _ := strings.Cut(a, "=")
-		for _, f := range fields {
-			if f.name != key {
-				continue
-			}
-			var err error
-			switch {
-			case f.s != nil:
-				*f.s = value
-			case f.n != nil:
-				*f.n, err = parseInt(key, value, -1, math.MaxInt32)
-			case f.d != nil:
-				*f.d, err = parseSpan(key, value)
-			case f.f != nil:
-				*f.f, err = parseFloat(key, value)
-			case f.b != nil:
-				*f.b, err = strconv.ParseBool(value)
-			default:
-				*f.c, err = parseCost(key, value)
-			}
-			if err != nil {
-				return err
-			}
-			continue next
-		}
-		return fmt.Errorf("config has no field %q", key)
-	}
-	return nil
-}
-
 func parseInt(key, value string, lo, hi int) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < lo || n > hi {
 		return 0, fmt.Errorf("%s=%q must be a number in %d…%d", key, value, lo, hi)
 	}
 	return n, nil
-}
-
-func parseFloat(key, value string) (float64, error) {
-	v, err := strconv.ParseFloat(value, 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("%s=%q must be a finite number", key, value)
-	}
-	return v, nil
-}
-
-// parseCost reads a CostState as AppendConfig writes it: its numbers in order, with commas. One of a model without
-// Cost.E, as in traces before version 0.2, is read as none.
-func parseCost(key, value string) (c CostState, err error) {
-	const withoutE = 20
-	part := strings.Split(value, ",")
-	numbers := c.numbers()
-	if len(part) == withoutE {
-		for _, p := range part {
-			if _, err = parseFloat(key, p); err != nil {
-				return c, err
-			}
-		}
-		return c, nil
-	}
-	if len(part) != len(numbers)+2 {
-		return c, fmt.Errorf("%s has %d numbers; it must have %d", key, len(part), len(numbers)+2)
-	}
-	for i, p := range numbers {
-		if *p, err = parseFloat(key, part[i]); err != nil {
-			return CostState{}, err
-		}
-	}
-	for i, p := range []*uint64{&c.Steps, &c.Prompts} {
-		if *p, err = strconv.ParseUint(part[len(numbers)+i], 10, 64); err != nil {
-			return CostState{}, fmt.Errorf("%s: %q is no count", key, part[len(numbers)+i])
-		}
-	}
-	return c, nil
-}
-
-func parseSpan(key, value string) (time.Duration, error) {
-	d, err := time.ParseDuration(value)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%s=%q must be a duration such as 30ms, not negative", key, value)
-	}
-	return d, nil
 }

@@ -3,290 +3,123 @@ package sched
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
+
+	"github.com/uma-serve/uma-serve/internal/words"
 )
 
-// eventNames are the first words of an event's line in a trace.
-var eventNames = [...]string{
-	EvArrive: "arrive", EvCancel: "cancel", EvStep: "outcome", EvToken: "token", EvFinish: "finish", EvPause: "pause",
-	EvResume: "resume",
-	EvDrain:  "drain", EvLimit: "limit", EvStarted: "started", EvDefer: "defer", EvReady: "ready", EvCells: "cells",
-	EvThreads: "threads",
+// eventKind writes and reads one kind of event.
+type eventKind struct {
+	name   string // the first word of its lines
+	append func(dst []byte, l *Events, n int) []byte
+	read   func(l *Events, line []string) error
 }
 
-// ofRequest reports whether events of this kind name a request.
-func (k EventKind) ofRequest() bool {
-	return k != EvStep && k != EvDrain && k != EvCells && k != EvLimit && k != EvThreads
-}
-
-// eventArg is one argument of an event's line.
-type eventArg struct {
-	kind EventKind
-	key  string // of KEY=VALUE, or the word of a flag; "" = the argument is a value without a key
-	flag bool
-	// set takes the value of an argument that was read.
-	set func(e *Event, value string) error
-	// value appends the value to a line; it leaves dst as it is when the argument is left out.
-	value func(dst []byte, e *Event) []byte
-}
-
-// eventArgs are the arguments of all events, in the order in which a line has them.
-var eventArgs = []eventArg{
-	{
-		kind: EvArrive, key: "class",
-		set: func(e *Event, v string) error {
-			i := slices.Index(classNames[:], v)
-			if i < 0 {
-				return fmt.Errorf("%q is no class", v)
-			}
-			e.Class = Class(i)
-			return nil
-		},
-		value: func(dst []byte, e *Event) []byte { return append(dst, e.Class.String()...) },
-	},
-	{
-		kind: EvArrive, key: "owner",
-		set: func(e *Event, v string) error {
-			n, err := strconv.ParseUint(v, 10, 32)
-			if err != nil {
-				return fmt.Errorf("owner=%q is no user id", v)
-			}
-			e.Owner = uint32(n)
-			return nil
-		},
-		value: func(dst []byte, e *Event) []byte { return strconv.AppendUint(dst, uint64(e.Owner), 10) },
-	},
-	numberArg(EvArrive, "prompt", 1, func(e *Event) *int { return &e.Prompt }),
-	numberArg(EvArrive, "max", 1, func(e *Event) *int { return &e.MaxTokens }),
-	spanArg(EvArrive, "ttft", false, func(e *Event) *time.Duration { return &e.TargetTTFT }),
-	spanArg(EvArrive, "itl", false, func(e *Event) *time.Duration { return &e.TargetITL }),
-	spanArg(EvArrive, "ttot", false, func(e *Event) *time.Duration { return &e.TargetTTOT }),
-	spanArg(EvArrive, "queued", false, func(e *Event) *time.Duration { return &e.QueuedFor }),
-	numberArg(EvArrive, "shared", 0, func(e *Event) *int { return &e.Shared }),
-	numberArg(EvArrive, "cached", 0, func(e *Event) *int { return &e.Cached }),
-	spanArg(EvArrive, "restore", false, func(e *Event) *time.Duration { return &e.Restore }),
-	flagArg(EvArrive, "think", func(e *Event) *bool { return &e.Thinking }),
-	flagArg(EvArrive, "strict", func(e *Event) *bool { return &e.Strict }),
-	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),
-	flagArg(EvArrive, "whole", func(e *Event) *bool { return &e.Whole }),
-	flagArg(EvArrive, "every_row", func(e *Event) *bool { return &e.EveryRow }),
-	flagArg(EvArrive, "fill", func(e *Event) *bool { return &e.Fill }),
-	flagArg(EvArrive, "guesses", func(e *Event) *bool { return &e.Guesses }),
-	{
-		kind: EvStep,
-		set: func(e *Event, v string) error {
-			i := slices.Index(outcomeNames[:], v)
-			if i < 0 {
-				return fmt.Errorf("%q is not understood", v)
-			}
-			e.Outcome = Outcome(i)
-			return nil
-		},
-		value: func(dst []byte, e *Event) []byte { return append(dst, e.Outcome.String()...) },
-	},
-	spanArg(EvStep, "took", true, func(e *Event) *time.Duration { return &e.Took }),
-	numberArg(EvStep, "resident", 0, func(e *Event) *int { return &e.Resident }),
-	spanArg(EvStep, "drafting", false, func(e *Event) *time.Duration { return &e.Drafting }),
-	flagArg(EvToken, "think", func(e *Event) *bool { return &e.Thinking }),
-	numberArg(EvToken, "probe", 0, func(e *Event) *int { return &e.Probe }),
-	numberArg(EvToken, "cut", 0, func(e *Event) *int { return &e.Cut }),
-	numberArg(EvToken, "forced", 0, func(e *Event) *int { return &e.Forced }),
-	numberArg(EvToken, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
-	numberArg(EvToken, "right", 0, func(e *Event) *int { return &e.Right }),
-	flagArg(EvToken, "wrong", func(e *Event) *bool { return &e.Wrong }),
-	numberArg(EvToken, "offer", 0, func(e *Event) *int { return &e.Offer }),
-	numberArg(EvToken, "grade", 0, func(e *Event) *int { return &e.Grade }),
-	numberArg(EvToken, "draft", 0, func(e *Event) *int { return &e.Draft }),
-	numberArg(EvToken, "lag", 0, func(e *Event) *int { return &e.Lag }),
-	numberArg(EvToken, "draft_right", 0, func(e *Event) *int { return &e.DraftRight }),
-	flagArg(EvToken, "draft_wrong", func(e *Event) *bool { return &e.DraftWrong }),
-	reasonArg(EvFinish, "ends no request", Reason.Final),
-	numberArg(EvFinish, "cells", 0, func(e *Event) *int { return &e.Cells }),
-	numberArg(EvFinish, "accepted", 0, func(e *Event) *int { return &e.Accepted }),
-	numberArg(EvCancel, "cells", 0, func(e *Event) *int { return &e.Cells }),
-	reasonArg(EvDefer, "defers no request", func(r Reason) bool { return r == ReasonJoining || r == ReasonRestoring }),
-	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),
-	numberArg(EvStarted, "shared", 0, func(e *Event) *int { return &e.Shared }),
-	{
-		kind: EvStarted, key: "stops",
-		set: func(e *Event, v string) error {
-			for text := range strings.SplitSeq(v, ",") {
-				n, err := parseInt("stops", text, e.after()+1, math.MaxInt32)
-				if err != nil {
-					return err
-				}
-				e.Stops = append(e.Stops, n)
+// kinds describes every kind, so that a recording has all fields of each: the tags of its struct say how.
+var kinds = [...]eventKind{
+	KindArrive: kindOf(KindArrive, "arrive", func(l *Events) *[]EvArrive { return &l.Arrivals },
+		func(e *EvArrive) error {
+			if e.Prompt == 0 || e.MaxTokens == 0 {
+				return errors.New("prompt= and max= are needed")
 			}
 			return nil
-		},
-		value: func(dst []byte, e *Event) []byte {
-			for i, n := range e.Stops {
-				if i > 0 {
-					dst = append(dst, ',')
-				}
-				dst = strconv.AppendInt(dst, int64(n), 10)
+		}),
+	KindCancel: kindOf(KindCancel, "cancel", func(l *Events) *[]EvCancel { return &l.Cancels }, nil),
+	KindStep:   kindOf(KindStep, "outcome", func(l *Events) *[]EvStep { return &l.Steps }, nil),
+	KindToken:  kindOf(KindToken, "token", func(l *Events) *[]EvToken { return &l.Tokens }, nil),
+	KindFinish: kindOf(KindFinish, "finish", func(l *Events) *[]EvFinish { return &l.Finishes },
+		func(e *EvFinish) error { return checkReason(e.Reason, e.Reason.Final(), "ends no request") }),
+	KindPause:  kindOf(KindPause, "pause", func(l *Events) *[]EvPause { return &l.Pauses }, nil),
+	KindResume: kindOf(KindResume, "resume", func(l *Events) *[]EvResume { return &l.Resumes }, nil),
+	KindDrain:  kindOf(KindDrain, "drain", func(l *Events) *[]EvDrain { return &l.Drains }, nil),
+	KindLimit:  kindOf(KindLimit, "limit", func(l *Events) *[]EvLimit { return &l.Limits }, nil),
+	KindThreads: kindOf(KindThreads, "threads", func(l *Events) *[]EvThreads { return &l.Counts },
+		func(e *EvThreads) error {
+			if e.Threads == 0 || e.Threads > MaxThreads {
+				return fmt.Errorf("n= is needed, 1…%d", MaxThreads)
 			}
-			return dst
-		},
-	},
-	numberArg(EvReady, "shared", 0, func(e *Event) *int { return &e.Shared }),
-	spanArg(EvLimit, "step", true, func(e *Event) *time.Duration { return &e.Limit }),
-	spanArg(EvLimit, "waited", false, func(e *Event) *time.Duration { return &e.Waited }),
-	numberArg(EvThreads, "n", 1, func(e *Event) *int { return &e.Threads }),
-	flagArg(EvThreads, "disturbed", func(e *Event) *bool { return &e.Disturbed }),
-	{
-		kind: EvCells, key: "room",
-		set: func(e *Event, v string) (err error) { e.Cells, err = parseInt("room", v, 0, math.MaxInt32); return err },
-
-		value: func(dst []byte, e *Event) []byte { return strconv.AppendInt(dst, int64(e.Cells), 10) },
-	},
+			return nil
+		}),
+	KindStarted: kindOf(KindStarted, "started", func(l *Events) *[]EvStarted { return &l.Starts }, nil),
+	KindDefer: kindOf(KindDefer, "defer", func(l *Events) *[]EvDefer { return &l.Defers },
+		func(e *EvDefer) error { return checkReason(e.Reason, e.Reason.defers(), "defers no request") }),
+	KindReady: kindOf(KindReady, "ready", func(l *Events) *[]EvReady { return &l.Readies }, nil),
+	KindCells: kindOf(KindCells, "cells", func(l *Events) *[]EvCells { return &l.Rooms }, nil),
 }
 
-// after returns the position behind which the next of e.Stops must lie.
-func (e *Event) after() int {
-	if n := len(e.Stops); n > 0 {
-		return e.Stops[n-1]
-	}
-	return 0
-}
-
-// numberArg is KEY=NUMBER from least on; 0 is left out.
-func numberArg(kind EventKind, key string, least int, field func(*Event) *int) eventArg {
-	return eventArg{
-		kind: kind, key: key,
-		set: func(e *Event, v string) (err error) {
-			*field(e), err = parseInt(key, v, least, math.MaxInt32)
+// kindOf describes the kind whose events are in list. check returns what is wrong with one that was read.
+func kindOf[E any](kind EventKind, name string, list func(*Events) *[]E, check func(*E) error) eventKind {
+	codec := words.Of[E]()
+	return eventKind{
+		name:   name,
+		append: func(dst []byte, l *Events, n int) []byte { return codec.Append(dst, &(*list(l))[n]) },
+		read: func(l *Events, line []string) error {
+			var e E
+			err := codec.Read(&e, line)
+			if err == nil && check != nil {
+				err = check(&e)
+			}
+			if err == nil {
+				push(l, kind, list(l), e)
+			}
 			return err
 		},
-		value: func(dst []byte, e *Event) []byte {
-			if n := *field(e); n != 0 {
-				dst = strconv.AppendInt(dst, int64(n), 10)
-			}
-			return dst
-		},
 	}
 }
 
-// spanArg is KEY=DURATION; 0 is left out unless always is set.
-func spanArg(kind EventKind, key string, always bool, field func(*Event) *time.Duration) eventArg {
-	return eventArg{
-		kind: kind, key: key,
-		set: func(e *Event, v string) (err error) { *field(e), err = parseSpan(key, v); return err },
-		value: func(dst []byte, e *Event) []byte {
-			if d := *field(e); d != 0 || always {
-				dst = appendDuration(dst, d)
-			}
-			return dst
-		},
-	}
-}
+// defers reports whether r can defer a start.
+func (r Reason) defers() bool { return r == ReasonJoining || r == ReasonRestoring }
 
-// flagArg is a word that is there or not.
-func flagArg(kind EventKind, word string, field func(*Event) *bool) eventArg {
-	return eventArg{
-		kind: kind, key: word, flag: true,
-		set: func(e *Event, _ string) error { *field(e) = true; return nil },
-		value: func(dst []byte, e *Event) []byte {
-			if *field(e) {
-				dst = append(dst, word...)
-			}
-			return dst
-		},
-	}
-}
-
-// reasonArg is a reason's name; unfit says what is wrong with one that ok does not accept.
-func reasonArg(kind EventKind, unfit string, ok func(Reason) bool) eventArg {
-	return eventArg{
-		kind: kind,
-		set: func(e *Event, v string) error {
-			r, known := parseReason(v)
-			if !known || !ok(r) {
-				return fmt.Errorf("%q %s", v, unfit)
-			}
-			e.Finish = r
-			return nil
-		},
-		value: func(dst []byte, e *Event) []byte { return append(dst, e.Finish.String()...) },
-	}
-}
-
-func appendEvent(dst []byte, e *Event) []byte {
-	dst = append(dst, eventNames[e.Kind]...)
-	if e.Kind.ofRequest() {
-		dst = strconv.AppendUint(append(dst, ' '), uint64(e.Req), 10)
-	}
-	for i := range eventArgs {
-		a := &eventArgs[i]
-		if a.kind != e.Kind {
-			continue
-		}
-		before := len(dst)
-		dst = append(dst, ' ')
-		if a.key != "" && !a.flag {
-			dst = append(append(dst, a.key...), '=')
-		}
-		bare := len(dst)
-		if dst = a.value(dst, e); len(dst) == bare {
-			dst = dst[:before]
-		}
-	}
-	return append(dst, '\n')
-}
-
-// parseEvent reads an event's line, split into fields.
-func parseEvent(f []string) (e Event, err error) {
-	kind := slices.Index(eventNames[:], f[0])
-	if kind < 1 {
-		return e, fmt.Errorf("%q is no event", f[0])
-	}
-	e.Kind = EventKind(kind)
-	args := f[1:]
-	if e.Kind.ofRequest() {
-		if len(args) == 0 {
-			return e, fmt.Errorf("%s: the request id is missing", f[0])
-		}
-		id, err := strconv.ParseUint(args[0], 10, 64)
-		if err != nil || id == 0 {
-			return e, fmt.Errorf("%s: %q is no request id", f[0], args[0])
-		}
-		e.Req, args = ReqID(id), args[1:]
-	}
-	for _, a := range args {
-		if err := e.parseArg(a); err != nil {
-			return e, fmt.Errorf("%s: %w", f[0], err)
-		}
-	}
+func checkReason(r Reason, ok bool, unfit string) error {
 	switch {
-	case (e.Kind == EvFinish || e.Kind == EvDefer) && e.Finish == ReasonNone:
-		return e, fmt.Errorf("%s: the reason is missing", f[0])
-	case e.Kind == EvThreads && (e.Threads == 0 || e.Threads > MaxThreads):
-		return e, fmt.Errorf("threads: n= is needed, 1…%d", MaxThreads)
-	case e.Kind == EvArrive && (e.Prompt == 0 || e.MaxTokens == 0):
-		return e, errors.New("arrive: prompt= and max= are needed")
+	case r == ReasonNone:
+		return errors.New("the reason is missing")
+	case !ok:
+		return fmt.Errorf("%q %s", r, unfit)
 	}
-	return e, nil
+	return nil
 }
 
-// parseArg reads one argument of e's line.
-func (e *Event) parseArg(a string) error {
-	key, value, pair := strings.Cut(a, "=")
-	var bare *eventArg // takes a value without a key
-	for i := range eventArgs {
-		switch row := &eventArgs[i]; {
-		case row.kind != e.Kind:
-		case row.key == "":
-			bare = row
-		case row.key == key && row.flag != pair:
-			return row.set(e, value)
-		}
+// read reads an event's line, split into words.
+func (l *Events) read(line []string) error {
+	kind := slices.IndexFunc(kinds[:], func(k eventKind) bool { return k.name == line[0] })
+	if kind < 0 {
+		return fmt.Errorf("%q is no event", line[0])
 	}
-	if bare != nil && !pair {
-		return bare.set(e, a)
+	if err := kinds[kind].read(l, line[1:]); err != nil {
+		return fmt.Errorf("%s: %w", line[0], err)
 	}
-	return fmt.Errorf("%q is not understood", a)
+	return nil
+}
+
+// AppendWord and SetWord are a class's text in a trace.
+func (c *Class) AppendWord(dst []byte) []byte { return append(dst, c.String()...) }
+func (c *Class) SetWord(text string) error {
+	i := slices.Index(classNames[:], text)
+	if i < 0 {
+		return fmt.Errorf("%q is no class", text)
+	}
+	*c = Class(i)
+	return nil
+}
+
+// AppendWord and SetWord are an outcome's text in a trace.
+func (o *Outcome) AppendWord(dst []byte) []byte { return append(dst, o.String()...) }
+func (o *Outcome) SetWord(text string) error {
+	i := slices.Index(outcomeNames[:], text)
+	if i < 0 {
+		return words.UnknownError(text)
+	}
+	*o = Outcome(i)
+	return nil
+}
+
+// AppendWord and SetWord are a reason's text in a trace.
+func (r *Reason) AppendWord(dst []byte) []byte { return append(dst, r.String()...) }
+func (r *Reason) SetWord(text string) (err error) {
+	known := false
+	if *r, known = parseReason(text); !known {
+		return words.UnknownError(text)
+	}
+	return nil
 }

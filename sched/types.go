@@ -48,54 +48,6 @@ const (
 	Failed
 )
 
-// EventKind says what happened since the previous Step.
-type EventKind uint8
-
-const (
-	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, TargetTTOT,
-	// Thinking, Strict, PromptRows, Guesses, QueuedFor, Cached, Restore, and Shared as EvReady does.
-	EvArrive EventKind = iota + 1
-	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored. Uses Req, Cells.
-	EvCancel
-	// EvStep: the outcome of the previous plan: Outcome, Took, Drafting. Exactly one follows every plan with a batch,
-	// before the EvToken and EvFinish events of that plan's rows.
-	EvStep
-	// EvToken: a token was sampled from this request's logits row and is computed next. Uses Req, Thinking, Probe, Cut,
-	// Forced, Accepted, Right, Wrong, Offer, Grade, Draft, Lag, DraftRight, DraftWrong.
-	EvToken
-	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
-	// Req, Finish, Cells, Accepted. Every row is answered by one EvToken, EvFinish or EvCancel.
-	EvFinish
-	// EvPause: the client does not read; compute nothing for this request until EvResume.
-	EvPause
-	EvResume
-	// EvDrain: reject what arrives from now on.
-	EvDrain
-	// EvLimit: other engines compute on the same device, one at a time. From this Step on a batch should take Limit at
-	// most, so that their answers are in time; 0 = no limit. Answers get their tokens in any case, and a prompt gets
-	// its smallest chunk when there are none. Waited is how long the caller has waited for the device before this Step.
-	EvLimit
-	// EvThreads: steps are computed by Threads compute threads from now on. The first says how many there are at the
-	// start, for which Config.Cost is. Uses Threads, Disturbed.
-	EvThreads
-
-	// The others exist with Config.Prefix only.
-
-	// EvStarted answers a Plan.Start: the request has its sequence. Uses Req, Cached, Shared, Stops.
-	EvStarted
-	// EvDefer answers a Plan.Start: a prefix that the request needs is not there yet. It waits without a sequence
-	// until EvReady. Uses Req, Finish: ReasonJoining or ReasonRestoring.
-	EvDefer
-	// EvReady: what the deferred request waited for is there, or will not come. Uses Req, and Shared: how many tokens
-	// of its history running requests hold, as far as is known (0 = not known). It needs no cells for these.
-	EvReady
-	// EvCells: how many cells requests can have, by the caller's ledger: free ones, and cached ones that it can evict.
-	// Uses Cells, an absolute number. It is due before a Step whenever the number differs from the one told last;
-	// Config.Cells is assumed before the first. Cells of requests whose EvFinish or EvCancel is in the same list are
-	// not in it: the scheduler adds those that the event names.
-	EvCells
-)
-
 // Outcome is the result of Decode for a plan's batch.
 type Outcome uint8
 
@@ -106,92 +58,6 @@ const (
 	StepFailed          // the engine failed; every request of the batch fails
 	StepLate            // given up as Plan.Bound allows; the caller removed what the batch had put into the sequences
 )
-
-// Event is one thing that happened. A recorded list of (now, events) replays to the same plans.
-type Event struct {
-	Kind EventKind
-	Req  ReqID
-
-	Class      Class         // EvArrive
-	Owner      uint32        // EvArrive: peer uid, the fairness key
-	Prompt     int           // EvArrive: tokens to compute before the first can be sampled, ≥ 1
-	MaxTokens  int           // EvArrive: most tokens to generate, ≥ 1
-	TargetTTFT time.Duration // EvArrive: TTFT target, 0 = none; orders the prompts of one owner
-	TargetITL  time.Duration // EvArrive: ITL target, 0 = the configured one
-	TargetTTOT time.Duration // EvArrive: TTOT target, from the end of the thought to the answer's first token; 0 = none
-	Thinking   bool          // EvArrive: the prompt opens a think block; EvToken: the state after this token
-	Strict     bool          // EvArrive: reject the request at once unless all its targets will be met (promise.go)
-	// EvArrive: the caller wants a logits row of each prompt token: a step computes maxPromptRows of them at most
-	PromptRows bool
-	// EvArrive: the prompt is computed in one slice, because its rows see each other in both directions. No request of
-	// such a model generates
-	Whole    bool
-	EveryRow bool   // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
-	Fill     bool   // EvArrive: the request ends at the prompt's last row: no token follows that needs a cell
-	Guesses  bool   // EvArrive: the caller guesses what follows its history (Offer)
-	Finish   Reason // EvFinish, EvDefer
-
-	// EvArrive: how long before this Step the request had reached the caller. Targets count from there; from a recorded
-	// trace a simulation takes the true time of arrival, which can lie within a step.
-	QueuedFor time.Duration
-
-	// EvToken: the rows of a fork to decode beside this request's next row (SliceProbe); 0 = none.
-	Probe int
-	// EvToken: tokens that were taken out of its computed history (a context shift, or a dropped thought); 0 = none. No
-	// other sequence may hold their cells.
-	Cut int
-	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed
-	// with it, in one slice where there is room. 0 = none.
-	Forced int
-	// EvToken, EvFinish: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and
-	// whose cells are kept. They were sampled before the token of this event.
-	Accepted int
-	// EvToken: the outcome of its newest Offer, whether or not its tokens were in the batch. Right is how many of them
-	// came true, from the first on; Wrong: the next one was compared, and was another.
-	Right int
-	Wrong bool
-	// EvToken: how many of the tokens behind this one the caller can guess, and how sure it is, see NumGrades. A step
-	// may compute them with this one (Slice.Guessed).
-	Offer int
-	Grade int
-	// EvToken: how many of the tokens behind this one the draft model can guess, 0 = none. Lag is how many tokens of
-	// the history, this one included, it has to compute before it can, ≥ 1 with Draft.
-	Draft, Lag int
-	// EvToken: the outcome of the draft model's guesses in the previous batch (Slice.Drafted), as Right and Wrong are
-	// of an Offer.
-	DraftRight int
-	DraftWrong bool
-	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has. EvArrive: leading
-	// tokens of its prompt that it need not compute, because the pool or a store has them; 0 = not known.
-	Cached int
-	// EvArrive: how long restoring the part of Cached takes that only a store has.
-	Restore time.Duration
-	// EvStarted: positions of its history behind Cached, in ascending order, at which a slice must end: the caller
-	// keeps what is computed up to there. They stay the caller's and do not change while the request runs.
-	Stops []int
-	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free
-	// them.
-	Shared int
-	// EvCells. With Config.Prefix also EvFinish and EvCancel: cells that only this request holds, which others can have
-	// once it has ended. Those that another sequence shares by now are not among them.
-	Cells int
-	// EvStep: cells in use while Decode ran, those of cached prefixes and of the batch included; 0 = not known. It
-	// decides nothing; a cost model is fitted to it from a recorded trace.
-	Resident int
-
-	Limit  time.Duration // EvLimit
-	Waited time.Duration // EvLimit
-	// EvThreads: 1 … MaxThreads.
-	Threads int
-	// EvThreads: other processes kept the threads from running: the cost model forgets the slow steps of the last
-	// second.
-	Disturbed bool
-
-	Outcome Outcome       // EvStep
-	Took    time.Duration // EvStep: how long Decode took
-	// EvStep: how long the draft model took before Decode; 0 where it has computed nothing, or has failed
-	Drafting time.Duration
-}
 
 // SliceKind says what a slice of the batch does.
 type SliceKind uint8
@@ -217,9 +83,9 @@ type Slice struct {
 	// history. The Guessed tokens stand behind that one, and each of them has a row too.
 	Row int
 	// Guessed is the number of the N tokens that are guesses of the caller for the tokens after the history
-	// (Event.Offer).
+	// (EvToken.Offer).
 	Guessed int
-	// Drafted: the Guessed tokens are the draft model's (Event.Draft), which guesses them before Decode.
+	// Drafted: the Guessed tokens are the draft model's (EvToken.Draft), which guesses them before Decode.
 	Drafted bool
 	// Feed is the number of history tokens that the draft model computes before Decode, from the first one that it
 	// lacks on: all of them with Drafted.

@@ -9,10 +9,10 @@ fi
 tree=$(scripts/engine-fetch.sh "${ENGINE:-}")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-flags=(-std=c++17 -O2 -I"$tree/include" -I"$tree/ggml/include" -Iruntime/llama)
+flags=(-std=c++17 -O2 -I"$tree/include" -I"$tree/ggml/include" -Iruntime/llama/kernels)
 flags+=(-DUMA_EMULATE_AMX "-DUMA_KERNELS=&uma_kernels_avx512, &uma_kernels_amx")
-g++ "${flags[@]}" -include cstdio -include cstdlib runtime/llama/testdata/cross/cross.cpp \
-	runtime/llama/{matmul_avx512,attention_avx512,attention_merge}.cpp -o "$out/run"
+g++ "${flags[@]}" -include cstdio -include cstdlib runtime/llama/kernels/testdata/cross/cross.cpp \
+	runtime/llama/kernels/{matmul_avx512,attention_avx512,attention_merge}.cpp -o "$out/run"
 for kernels in avx512 amx; do
 	"$out/run" "$kernels" >"$out/$kernels.txt"
 done

@@ -5,7 +5,7 @@
 #   scripts/archs.sh                          all
 #   scripts/archs.sh -only 'gpt2|mamba'       some, and no table
 #   scripts/archs.sh -keep -limit 10m         goes on with a run for ten minutes; the table names what is left
-#   scripts/archs.sh -rewrite                 records the answers that make test compares with
+#   scripts/archs.sh -rewrite                 records the answers that the tests compare with
 #   scripts/archs.sh -readers                 our GGUF reader beside llama.cpp's, on every model and on 2,000 mutations
 #
 # CHECK=1 leaves docs/architectures.md as it is. ENGINE names another llama.cpp than that of engine.lock, BIN the folder

@@ -108,6 +108,9 @@ func TestEngineBump(t *testing.T) {
 			"-LLAMA_API int llama_gone(int a);\n+LLAMA_API int llama_new(int a);",
 			"architectures: 2 before, 3 now\ncame: gemma9 qwen9\nwent: rwkv0",
 			"make build VERSION= ENGINE=", "left out: attention", "make engine-check", "engine-check is green"}, true},
+		// All digits of the commit stay, so that nothing is compiled again.
+		"the same": {[]string{"1.0.0"}, "", []string{"llama.cpp 0.5.0-dev (" + strings.Repeat("0", 40) + ")",
+			"engine-check is green"}, false},
 		"only the lock": {[]string{"--lock-only", "1.1.0"}, "build", []string{"came: gemma9 qwen9"}, true},
 		"build fails": {[]string{"1.1.0"}, "build",
 			[]string{"engine.lock is what it was: llama-cpp-python 1.0"}, false},
@@ -182,7 +185,7 @@ esac`)
 				"MAKE="+filepath.Join(dir, "tools/make"), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"),
 				"PATH="+filepath.Join(dir, "tools")+":"+os.Getenv("PATH"))
 			out, err := cmd.CombinedOutput()
-			if green := name == "green" || name == "only the lock"; (err == nil) != green {
+			if green := name == "green" || name == "only the lock" || name == "the same"; (err == nil) != green {
 				t.Errorf("%v\n%s", err, out)
 			}
 			for _, w := range c.want {

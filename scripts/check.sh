@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The quick loop: what can be known within a minute of an edit. `make test` adds the race detector, the real engine and
-# the built binaries end to end.
+# The quick loop: what can be known within a minute of an edit. `make test` adds the real engine and the
+# built programs end to end, `make test-all` the race detector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s\n' "$*"; }

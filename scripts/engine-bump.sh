@@ -69,6 +69,7 @@ new_commit=$(sed -n 's/^commit //p' <<<"$facts")
 [ -n "$new" ] || fail "CMakeLists.txt of $package $wanted has no LLAMA_VERSION: it is too old"
 [ -n "$new_commit" ] || fail "the CHANGELOG.md of $package $wanted names no commit of llama.cpp"
 # The list has the commit's first digits; make ENGINE=git needs all of them.
+case $old_commit in "$new_commit"*) new_commit=$old_commit ;; esac
 if [ ${#new_commit} -lt 40 ]; then
 	api=https://api.github.com/repos/${repository#https://github.com/}/commits/$new_commit
 	whole=$(curl -sf --max-time 20 -H 'Accept: application/vnd.github.sha' "$api" 2>/dev/null || :)

@@ -2,7 +2,7 @@
 # Builds llama.cpp's own programs from the tree that uma-serve is built on, as its users build them, and prints the
 # folder that they are in: what uma-serve is compared with. The first time takes several minutes.
 #
-#   scripts/engine-tools.sh PROGRAM…         llama-server, llama-bench, llama-perplexity, test-llama-archs
+#   scripts/engine-tools.sh PROGRAM…         llama-server, llama-bench, llama-perplexity, llama-quantize, …
 #
 # ENGINE names another llama.cpp than that of engine.lock, as for make; CMAKE_ARGS are arguments of its cmake.
 set -euo pipefail

@@ -95,7 +95,7 @@ if [ ! -e "$dir/configured" ]; then
 	touch "$dir/configured"
 fi
 # What fits is found out again when the tree or the binding has changed. A part's tag leaves it out.
-state=$sources-$(cat runtime/llama/*.{cpp,h} scripts/engine-probe.sh scripts/engine/* | short)
+state=$sources-$(cat runtime/llama/{*.cpp,*.h,kernels/*.h} scripts/engine-probe.sh scripts/engine/* | short)
 probe() {
 	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \
 		>"$own/parts" 2>"$own/parts.log" 9>&- && echo "$state" >"$own/probed"

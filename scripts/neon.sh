@@ -14,13 +14,13 @@ done
 tree=$(scripts/engine-fetch.sh "${ENGINE:-}")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-flags=(-std=c++17 -O2 -I"$tree/include" -I"$tree/ggml/include" -Iruntime/llama)
-main=runtime/llama/testdata/cross/cross.cpp
+flags=(-std=c++17 -O2 -I"$tree/include" -I"$tree/ggml/include" -Iruntime/llama/kernels)
+main=runtime/llama/kernels/testdata/cross/cross.cpp
 g++ "${flags[@]}" "-DUMA_KERNELS=&uma_kernels_avx2" "$main" \
-	runtime/llama/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"
+	runtime/llama/kernels/{matmul_avx2,attention_avx2,attention_merge}.cpp -o "$out/avx2"
 flags+=("-DUMA_KERNELS=&uma_kernels_neon, &uma_kernels_i8mm")
 "$cross" -static "${flags[@]}" "$main" \
-	runtime/llama/{matmul_neon,matmul_i8mm,attention_neon,attention_merge}.cpp -o "$out/arm"
+	runtime/llama/kernels/{matmul_neon,matmul_i8mm,attention_neon,attention_merge}.cpp -o "$out/arm"
 "$out/avx2" avx2 >"$out/avx2.txt"
 
 # same compares two files of results and prints lines that differ. Those of quantised weights are equal bit for bit;

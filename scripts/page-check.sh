@@ -39,7 +39,7 @@ if [ -z "${BIN:-}" ]; then
 	make -s uma-serve uma-cli
 fi
 CGO_ENABLED=0 go test -c -o "$dir/daemon.test" ./daemon
-"$BIN/uma-serve" --socket "$dir/real" --progress=false >"$dir/real.log" 2>&1 &
+"$BIN/uma-serve" --socket "$dir/real" >"$dir/real.log" 2>&1 &
 pids+=($!)
 UMA_PAGE_SOCKET="$dir/slow" "$dir/daemon.test" -test.run '^TestPageServer$' -test.timeout 30m >"$dir/slow.log" 2>&1 &
 pids+=($!)

@@ -18,7 +18,7 @@ cleanup() {
 	rm -rf "$dir"
 }
 trap cleanup EXIT
-"$bin/uma-serve" --socket "$dir/s" --progress=false >"$dir/log" 2>&1 &
+"$bin/uma-serve" --socket "$dir/s" >"$dir/log" 2>&1 &
 daemon=$!
 pids+=("$daemon")
 until curl -sf --unix-socket "$dir/s" http://uma/health >/dev/null; do

@@ -8,7 +8,7 @@
 # MODELS names some of the models instead of all.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-programs=$(scripts/engine-tools.sh llama-server llama-perplexity) || exit
+programs=$(scripts/engine-tools.sh llama-server llama-perplexity llama-quantize) || exit
 out=bench-out/real
 mkdir -p "$out"
 # Rounding averages out slowly: over 8 chunks llama-perplexity with and without flash attention is 0.06 % apart on
@@ -42,8 +42,8 @@ for name in ${MODELS:-$(scripts/models-fetch.sh)}; do
 	esac
 	echo "== $name ($SECONDS s)" >&2
 	bin/uma-bench real -m "$path" --name "$name" --llama-server "$programs/llama-server" \
-		--llama-perplexity "$programs/llama-perplexity" --text "$text" --chunks 64 --out "$out/$name.json" \
-		"${options[@]}" "$@" >"$out/$name.txt" || failed+=" $name"
+		--llama-perplexity "$programs/llama-perplexity" --llama-quantize "$programs/llama-quantize" --text "$text" \
+		--chunks 64 --out "$out/$name.json" "${options[@]}" "$@" >"$out/$name.txt" || failed+=" $name"
 done
 rm -f "$out/why"
 # One table: the head of the first.

@@ -1,97 +1,25 @@
 #!/usr/bin/env bash
-# Every test, in the ways a bug could hide from one of them. Prints one line per package, and which tests were skipped.
+# Every package's tests, once, with the engine linked where a package needs it, and the built programs end to end.
+# -short leaves out tests, and repetitions of tests, that take longer than some seconds. Those, the race detector,
+# invariants, the build without cgo and other systems are scripts/test-all.sh's, which .ci/run and make ci run.
 set -euo pipefail
-step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
-
+cd "$(dirname "$0")/.."
 report=$(mktemp)
-trap 'rm -f "$report" "$report.types"' EXIT
+trap 'rm -f "$report"' EXIT
 CGO_ENABLED=0 go build -o "$report" ./internal/testreport
-# A package may take four times the ten minutes of go test: beside other programs that compute, the threads of llama.cpp
-# wait for each other at barriers. make lint vets.
-tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
+tests() { go test -vet=off -short -timeout 40m -json "$@" | "$report"; }
 
-# What is not raced. Without the engine's tags its binding is a stub: llama.cpp is not instrumented, and its waits at
-# barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
-# engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
-# parts are raced, and tests that read the sources or run scripts.
-left_out='/((grammar|model/template/jinja|internal/lint|internal/testutil/crosscheck|sampler|sim/synthetic)(/|$)'
-left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
-left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
-left_out+='|sim$|sim/(blis(/|$)|workload$|latency$)|model/(template|toolcall)$)'
-
-# Packages whose tests link one of this module's, by the build at hand.
-linking() {
-	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
-		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p" | sort -u
+# Packages whose tests link the engine compute; those without it mostly wait, so twice as many of them run at a time.
+# The packages that take longest go first.
+engine=$(go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
+	sed -nE 's#^([^|[ ]*)\.test\|.*/runtime/llama[ []+.*#\1#p' | sort -u)
+rest=$(go list ./... | grep -vxF "$engine")
+longest() {
+	grep -E "/($1)\$" <<<"$2" || :
+	grep -vE "/($1)\$" <<<"$2"
 }
-engine=$(linking runtime/llama)
-
-# Packages that are raced, or link the engine, run below only, but for tests that measure allocations or are too slow to
-# be raced. Without the engine tests wait more than they compute: twice as many packages at a time as usual.
-many=$(($(getconf _NPROCESSORS_ONLN) * 2))
-step "without cgo: CGO_ENABLED=0 go test of what is not raced"
-export CGO_ENABLED=0
-here=$(go list ./... | grep -E "$left_out" | grep -vxF "$engine")
-checked=$(linking internal/invariants | grep -xF "$here") # they run with their invariants
-daemon=$(go list ./daemon)
-# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute
-# each.
-slow='^Test(DraftModelKeepsTheDistribution|DraftModelChangesNothing|SpeculationKeepsTheDistribution|ForcedCalls'
-slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI'
-slow+='|PublishedOutputs)$'
 failed=''
-tests -run "$slow" "$daemon" &
-one=$!
-first='/(jsonschema|jinja|uma-cli|template|grammar)$' # they take longest
-rest=$(grep -vxF "$checked" <<<"$here")
-tests -p "$many" $(grep -E "$first" <<<"$rest") $(grep -vE "$first" <<<"$rest") || failed=1
-tests -p "$many" -tags invariants $checked || failed=1
-wait "$one" || failed=1
-# Invariants allocate, and a cluster with them is slow.
-tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
-tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
-tests -run '^TestCrashesUnderLoad$' ./daemon/front || failed=1
+tests -p $(($(getconf _NPROCESSORS_ONLN) * 2)) \
+	$(longest 'front|valkey|pull|template|jinja|jsonschema|replay|ipc' "$rest") || failed=1
+tests $(longest 'smoke|llama|daemon|uma-bench' "$engine") || failed=1
 [ -z "$failed" ]
-unset CGO_ENABLED
-
-step "other systems: types for darwin and freebsd"
-CGO_ENABLED=0 go build -o "$report.types" ./internal/testutil/crosscheck
-"$report.types" linux/amd64 ./...
-"$report.types" darwin/arm64 ./...
-"$report.types" freebsd/amd64 ./ipc/...
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach # links libSystem's
-
-step "build"
-make build
-
-# -tags takes the place of the engine's tags, which make has in GOFLAGS.
-raced=invariants${TAGS:+,$TAGS}
-step "race detector and invariants"
-# The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need is
-# compiled first, once.
-go test -vet=off -race -tags "$raced" -c -o /dev/null "$daemon"
-first='^Test[A-M]'
-tests -race -tags "$raced" -run "$first" -skip "$slow" "$daemon" &
-one=$!
-tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
-two=$!
-failed=''
-tests -race -tags "$raced" -run '^TestConcurrentRender$' ./model/template || failed=1
-tests -race -tags "$raced" $(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon") || failed=1
-wait "$one" || failed=1
-wait "$two" || failed=1
-[ -z "$failed" ]
-
-step "the real engine, end to end"
-tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS}
-# Of the daemon's tests those that need the engine: the others ran above.
-real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*llama_engine' daemon/*_test.go) |
-	paste -sd'|' -)
-tests -tags "$tags" -run "^($real)\$" "$daemon" &
-one=$!
-tests -tags "$tags" $(grep -vxF "$daemon" <<<"$engine") || failed=1
-wait "$one" || failed=1
-[ -z "$failed" ]
-
-step "everything passed"

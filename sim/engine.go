@@ -66,7 +66,7 @@ type Sink struct {
 	Prefilled func(r *workload.Request, end, first int64) bool
 	// Planned is called with the events and the plan of each scheduler step (batch formation uma). Both are valid
 	// during the call only.
-	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
+	Planned func(now sched.Instant, in *sched.Events, plan *sched.Plan)
 	// Engine, if there is one, carries out every batch, copy and removal of cells; the latency model still says how
 	// long a batch takes. Row is called for each row of its logits, with the tokens that the sequence holds (batch
 	// formation uma). Both arguments are valid during the call only.

@@ -33,12 +33,8 @@ func TestBusyProcessor(t *testing.T) {
 		}
 		one := []workload.Request{{Input: 20, Output: 4000, Budget: 4000}}
 		rep, err := sim.RunModel(cfg, model, workload.NewList(one),
-			sim.Options{Planned: func(_ sched.Instant, in []sched.Event, _ *sched.Plan) {
-				for _, ev := range in {
-					if ev.Kind == sched.EvThreads {
-						changes++
-					}
-				}
+			sim.Options{Planned: func(_ sched.Instant, in *sched.Events, _ *sched.Plan) {
+				changes += len(in.Counts)
 			}})
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 
 // Options are those fields of a Sink that a caller of RunModel may set; all may be nil.
 type Options struct {
-	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
+	Planned func(now sched.Instant, in *sched.Events, plan *sched.Plan)
 	Engine  runtime.Engine
 	Row     func(r *workload.Request, history []runtime.Token, logits []float32)
 	// Done is called with each result, where Config.Collect is Aggregate.

@@ -57,8 +57,9 @@ type uma struct {
 // served is a request of the core and the simulator's request.
 type served struct {
 	core.Request
-	r *request // nil once it has ended
-	t thought
+	spec core.Spec // Request.Spec
+	r    *request  // nil once it has ended
+	t    thought
 	// given is the number of tokens of its answer that its prompt contains: 1 when another server has computed the
 	// first token.
 	given  int

@@ -28,15 +28,14 @@ func TestUmaEmbeds(t *testing.T) {
 	every := map[sched.ReqID]bool{}
 	ends := map[sched.Reason]int{}
 	for _, step := range trace.Steps {
-		for _, ev := range step.Events {
-			switch ev.Kind {
-			case sched.EvArrive:
-				every[ev.Req] = ev.EveryRow
-			case sched.EvStarted:
-				cached[ev.Req] = ev.Cached
-			case sched.EvFinish:
-				ends[ev.Finish]++
-			}
+		for _, ev := range step.Events.Arrivals {
+			every[ev.Req] = ev.EveryRow
+		}
+		for _, ev := range step.Events.Starts {
+			cached[ev.Req] = ev.Cached
+		}
+		for _, ev := range step.Events.Finishes {
+			ends[ev.Reason]++
 		}
 	}
 	err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/slo"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -20,15 +21,22 @@ func (u *uma) join(e *Engine, r *request, now int64) {
 	if r.Spec.Budget > 0 {
 		r.limit = min(r.limit, r.Spec.Budget)
 	}
-	*q = served{r: r, Request: core.Request{
-		ID: core.ID(r.Spec.Index) + 1, Owner: owner(r.Spec.Tenant), Arrived: instant(r.Spec.Arrival), Prompt: prompt,
-		MaxTokens:  max(1, r.limit),
-		TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
-		TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
-		TargetTTOT: time.Duration(r.Spec.TargetTTOT) * time.Microsecond, Strict: r.Spec.Strict,
-		Resident: r.Spec.Resident, Tokens: q.Tokens[:0], Speculate: u.speculate,
-	}}
-	q.Data = q
+	*q = served{
+		r: r,
+		spec: core.Spec{
+			Spec: sched.Spec{
+				Owner: owner(r.Spec.Tenant), Prompt: prompt, MaxTokens: max(1, r.limit),
+				Targets: slo.Targets{
+					TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
+					TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
+					TargetTTOT: time.Duration(r.Spec.TargetTTOT) * time.Microsecond, Strict: r.Spec.Strict,
+				},
+			},
+			Resident: r.Spec.Resident, Speculate: u.speculate,
+		},
+		Request: core.Request{ID: core.ID(r.Spec.Index) + 1, Arrived: instant(r.Spec.Arrival), Tokens: q.Tokens[:0]},
+	}
+	q.Spec, q.Data = &q.spec, q
 	if q.repeat = r.Spec.Repeat; q.repeat == 0 {
 		q.repeat = u.repeat
 	}

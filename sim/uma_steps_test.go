@@ -54,9 +54,9 @@ func TestBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	rep, err := sim.RunModel(cfg, model, workload.NewList(together(2, 0, 10, 6, 0)),
-		sim.Options{Planned: func(_ sched.Instant, in []sched.Event, _ *sched.Plan) {
-			for _, ev := range in {
-				if ev.Kind == sched.EvStep && ev.Took.Microseconds() != 5000 {
+		sim.Options{Planned: func(_ sched.Instant, in *sched.Events, _ *sched.Plan) {
+			for _, ev := range in.Steps {
+				if ev.Took.Microseconds() != 5000 {
 					t.Errorf("the scheduler was told %v", ev.Took)
 				}
 			}

@@ -47,13 +47,9 @@ func computed(t *testing.T, cfg sim.Config, rows []workload.Request) (rep *sim.R
 		t.Fatal(err)
 	}
 	rep, err = sim.RunModel(cfg, model, workload.NewList(rows),
-		sim.Options{Planned: func(_ sched.Instant, in []sched.Event, plan *sched.Plan) {
+		sim.Options{Planned: func(_ sched.Instant, in *sched.Events, plan *sched.Plan) {
 			prompt += plan.PrefillTokens
-			for _, ev := range in {
-				if ev.Kind == sched.EvDefer {
-					joined++
-				}
-			}
+			joined += len(in.Defers)
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -192,12 +188,10 @@ func TestRecordingOfADaemon(t *testing.T) {
 	}
 	prompt, cached, arrived := 0, 0, 0
 	for _, step := range trace.Steps {
-		for _, ev := range step.Events {
+		for _, ev := range step.Events.Starts {
 			cached += ev.Cached
-			if ev.Kind == sched.EvArrive {
-				arrived++
-			}
 		}
+		arrived += len(step.Events.Arrivals)
 	}
 	if err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) { prompt += plan.PrefillTokens }); err != nil {
 		t.Fatal(err)
@@ -231,7 +225,7 @@ func record(t *testing.T, cfg sim.Config, model latency.Model, src workload.Sour
 	sc := sim.SchedConfig(&cfg)
 	lines := sched.AppendConfig(nil, &sc)
 	rep, err := sim.RunModel(cfg, model, src,
-		sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+		sim.Options{Planned: func(now sched.Instant, in *sched.Events, plan *sched.Plan) {
 			lines = plan.Append(sched.AppendEvents(lines, now, in), "> ")
 		}})
 	if err != nil {

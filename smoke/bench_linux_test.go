@@ -18,6 +18,9 @@ import (
 // TestOverhead runs uma-bench overhead, both sides and its client process, for one short round. A prompt that the
 // daemon computes for a second, and so could report the progress of, is measured like a short one.
 func TestOverhead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures three servers")
+	}
 	slow := ggufgen.Tiny()
 	slow.Name, slow.Type, slow.Embedding, slow.Layers, slow.Heads, slow.KVHeads, slow.FFN = "ggufgen-slow", ggufgen.F16,
 		512, 12, 8, 2, 2048
@@ -122,6 +125,9 @@ func TestRunComparesOptions(t *testing.T) {
 
 // TestRunStormOnAnotherModel: the chats ask one model and the storm another, with the arbiter between them and without.
 func TestRunStormOnAnotherModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures for ten seconds")
+	}
 	file := filepath.Join(t.TempDir(), "two.toml")
 	text := fmt.Sprintf("[models.other]\nmodel = '%s'\npinned = true\n", ggufgen.Cached(t, ggufgen.Tiny()))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

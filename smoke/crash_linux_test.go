@@ -51,7 +51,7 @@ func startCrashing(t *testing.T, limit int) *crashing {
 	t.Setenv("XDG_CACHE_HOME", dir)
 	cache := filepath.Join(dir, "snapshots")
 	fs, cfg, _ := config.NewFlagSet()
-	if err := fs.Parse([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "-c", "2048", "--cache-ram",
+	if err := fs.Parse([]string{"--socket", filepath.Join(dir, "s"), "-c", "2048", "--cache-ram",
 		"8MiB", "--itl-target-ms", "100", "--serve-found=false"}); err != nil {
 		t.Fatal(err)
 	}

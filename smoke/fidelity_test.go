@@ -16,6 +16,9 @@ import (
 // TestFidelityOfUnseenWorkloads simulates the recordings of agent-chain, two-app and long-context again
 // (testdata/README.md): the medians of the rounds' errors are within 15 %, with step times fitted to other runs.
 func TestFidelityOfUnseenWorkloads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it simulates nine recordings")
+	}
 	dir := untar.Dir(t, filepath.Join("testdata", "fidelity.tar.gz"))
 	for _, c := range []struct {
 		only, recordings string

@@ -159,8 +159,7 @@ func TestActivatedFront(t *testing.T) {
 	defer file.Close()
 	serve := func() *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`,
-			filepath.Join(bin, "uma-serve"), "-m", ggufgen.Cached(t, ggufgen.Tiny()), "-t", "1", "--single=false",
-			"--progress=false")
+			filepath.Join(bin, "uma-serve"), "-m", ggufgen.Cached(t, ggufgen.Tiny()), "-t", "1", "--single=false")
 		cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "XDG_CACHE_HOME="+dir, "UMA_CONFIG=")
 		cmd.ExtraFiles = []*os.File{file}
 		if err := cmd.Start(); err != nil {

@@ -48,8 +48,7 @@ func TestTightLimitsAreNamed(t *testing.T) {
 			"needs",
 	} {
 		t.Run(limits, func(t *testing.T) {
-			cmd := exec.Command(limited(t, limits), "-m", model, "--socket", filepath.Join(t.TempDir(), "s"),
-				"--progress=false")
+			cmd := exec.Command(limited(t, limits), "-m", model, "--socket", filepath.Join(t.TempDir(), "s"))
 			out, err := cmd.CombinedOutput()
 			text := string(out)
 			if err == nil || !strings.Contains(text, want) || strings.Contains(text, "goroutine") ||

@@ -25,7 +25,7 @@ func refused(t *testing.T, model string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "uma-serve"), "-m", model, "--socket",
-		filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "2")
+		filepath.Join(t.TempDir(), "s"), "-t", "2")
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 1 {
 		t.Fatalf("%s: %v\n%.2000s", model, err, out)

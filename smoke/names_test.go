@@ -135,7 +135,7 @@ func TestModelsByName(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(bin, "uma-serve"), append(args, "--socket",
-			filepath.Join(t.TempDir(), "s"), "--progress=false")...)
+			filepath.Join(t.TempDir(), "s"))...)
 		cmd.Env = append(append(os.Environ(), env...), "UMA_CONFIG=")
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), want) {

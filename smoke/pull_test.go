@@ -70,8 +70,7 @@ func TestServeFromHub(t *testing.T) {
 		t.Errorf("%d bytes were sent again", hub.Served()-sent)
 	}
 
-	cmd = exec.Command(filepath.Join(bin, "uma-serve"), "-hf", "owner/none", "--socket", filepath.Join(home, "s"),
-		"--progress=false")
+	cmd = exec.Command(filepath.Join(bin, "uma-serve"), "-hf", "owner/none", "--socket", filepath.Join(home, "s"))
 	cmd.Env = append(append(os.Environ(), env...), "UMA_CONFIG=")
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out),
 		"there is no public repository owner/none") {

@@ -23,6 +23,9 @@ import (
 
 // TestSoak plays the first events of a soak test, one of each kind, on the built programs.
 func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a soak test, if a short one")
+	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), "soak", "--minutes", "0.05", "--rate",
 		"400", "--sample", "500ms", "--fault", "200ms", "--stuck", waitfor.Limit.String(), "--json")
 	var errs bytes.Buffer
@@ -58,6 +61,9 @@ func TestSoak(t *testing.T) {
 
 // TestSoakFinds: a model that crashes, and answers that change, are found.
 func TestSoakFinds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a soak test, if a short one")
+	}
 	var p *daemonproc.Proc
 	var once sync.Once
 	cfg := bench.SoakConfig{Length: 2 * time.Second, Sample: 200 * time.Millisecond, PerMinute: 300,

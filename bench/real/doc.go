@@ -19,8 +19,10 @@ type Check struct {
 	Skipped bool     `json:"skipped,omitempty"` // the model has nothing to check; Summary says why
 	Summary string   `json:"summary"`
 	Failed  []string `json:"failed,omitempty"` // failures, at most maxFailures
-	Seconds float64  `json:"seconds"`
-	Details any      `json:"details,omitempty"`
+	// Explained are differences that are no failures, each with its reason.
+	Explained []string `json:"explained,omitempty"`
+	Seconds   float64  `json:"seconds"`
+	Details   any      `json:"details,omitempty"`
 }
 
 // maxFailures is the most failures that a check names.
@@ -69,11 +71,14 @@ func (r *Report) Markdown(w io.Writer, head bool) {
 	}
 }
 
-// Failures writes the failures, a line each.
+// Failures writes the failures, and what was explained, a line each.
 func (r *Report) Failures(w io.Writer) {
 	for _, c := range r.Checks {
 		for _, f := range c.Failed {
 			fmt.Fprintf(w, "%s, %s: %s\n", r.Model, c.Name, strings.ReplaceAll(f, "\n", "\n    "))
+		}
+		for _, e := range c.Explained {
+			fmt.Fprintf(w, "%s, %s, explained: %s\n", r.Model, c.Name, e)
 		}
 	}
 }

@@ -39,6 +39,7 @@ const (
 type realOptions struct {
 	model, name, out      string
 	llamaServer, llamaPPL string
+	llamaQuantize         string
 	checks                []string
 	base, forks           bool
 	first, tokens         int
@@ -58,7 +59,8 @@ func realCommand() *cobra.Command {
 
 greedy      200 prompts: equal tokens, until a near tie; then the gap in log-probabilities is told and the
             comparison goes on behind llama-server's token. A second llama-server, without flash attention, measures
-            on 50 of them what rounding changes: twice that is a near tie as well
+            what rounding changes: twice that is a near tie as well. A larger gap is explained where uma-serve is no
+            further from the same weights in F32, which llama-quantize writes (4 bytes a parameter, in TMPDIR)
 perplexity  of one text, beside llama-perplexity
 prefix      prompts that begin alike: what was computed is used again
 tools       50 questions with a call required: each call is valid
@@ -108,6 +110,8 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.StringVar(&o.out, "out", "", "also write the report as JSON to `FILE`")
 	f.StringVar(&o.llamaServer, "llama-server", "llama-server", "llama.cpp's server, for greedy and prefix")
 	f.StringVar(&o.llamaPPL, "llama-perplexity", "llama-perplexity", "llama.cpp's program, for perplexity")
+	f.StringVar(&o.llamaQuantize, "llama-quantize", "llama-quantize",
+		"llama.cpp's program, for greedy: it writes the weights in F32 where an answer differs")
 	f.StringSliceVar(&o.checks, "checks", realChecks[:len(realChecks)-1], "what to check")
 	f.BoolVar(&o.base, "base", false, "a base model: prompts are plain texts, not chats")
 	f.BoolVar(&o.forks, "forks", true,
@@ -227,6 +231,9 @@ func (o *realOptions) beside(ctx context.Context, r *real.Report, p *daemonproc.
 		}
 		defer control.Stop()
 		c.Control = control.Server
+		c.Truth = func(ctx context.Context) (*real.Server, func(), error) {
+			return real.StartTruth(ctx, o.llamaServer, o.llamaQuantize, o.model, o.threads)
+		}
 		add(c.Check(ctx, firstOf(real.Prompts(), o.first), !o.base))
 	}
 	if wants("prefix") {

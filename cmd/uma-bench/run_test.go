@@ -34,7 +34,7 @@ func TestReplayIsDeterministic(t *testing.T) {
 	var dirs []string
 	for _, seed := range []string{"7", "7", "8"} {
 		dir := t.TempDir()
-		if err := do(t, runCommand(), "--mode", "replay", "--baseline", "all", "--requests", "40", "--repeats", "2",
+		if err := do(t, runCommand(), "--mode", "replay", "--baseline", "all", "--requests", "12", "--repeats", "2",
 			"--seed", seed, "--out-dir", dir); err != nil {
 			t.Fatal(err)
 		}

@@ -150,8 +150,12 @@ func infoTable(in *wire.Info) *ui.Table {
 			t.Row("thinking", "%s", think)
 		}
 		if e := m.Embeddings; e != nil {
-			t.Row("embeddings", "%s values, pooling %s, texts of up to %s tokens", ui.Count(e.Values),
-				clean(string(e.Pooling)), ui.Count(e.Longest))
+			pooling := clean(string(e.Pooling))
+			if e.Assumed {
+				pooling += " (the file names none)"
+			}
+			t.Row("embeddings", "%s values, pooling %s, texts of up to %s tokens", ui.Count(e.Values), pooling,
+				ui.Count(e.Longest))
 		} else if m.NoEmbeddings != "" {
 			t.Row("embeddings", "no: %s", clean(m.NoEmbeddings))
 		}
@@ -165,6 +169,9 @@ func infoTable(in *wire.Info) *ui.Table {
 		context := ui.Count(c.ContextTokens) + " tokens"
 		if m.TrainContext > 0 {
 			context += " (trained on " + ui.Count(m.TrainContext) + ")"
+		}
+		if in.Config.Context != "" {
+			context += "; " + clean(in.Config.Context)
 		}
 		t.Row("context", "%s", context)
 		if m.Encoder {
@@ -290,9 +297,6 @@ func policyOptions(options []wire.PolicyOption) string {
 			if o.Value == 0 {
 				value = "off"
 			}
-		}
-		if o.Name == "max-background" && o.Value == 0 {
-			continue // no limit but the number of sequences
 		}
 		b.WriteString(sep + clean(name) + " " + value)
 	}

@@ -84,7 +84,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
 	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace",
-		"slot-save-path", "metrics-file", "draft-model":
+		"slot-save-path", "draft-model":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {
@@ -275,7 +275,8 @@ func TestSentences(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"-c 1", "", 2, "uma-serve: --ctx-size is 1; it must be 64…134217728, or 0 for the model's training context\n"},
+		{"-c 1", "", 2, "uma-serve: --ctx-size is 1; it must be 64…134217728, 0 for the model's training context, or " +
+			"auto\n"},
 		{"-c x", "", 2, `--ctx-size is "x": it must be a whole number`},
 		{"", "UMA_CTX_SIZE=1", 2, "--ctx-size is 1"},
 		{"--idle-timeout 1", "", 2, `--idle-timeout is "1": it must be a duration with a unit, such as 500ms, 30s or ` +

@@ -152,7 +152,7 @@ func TestDaemonTrace(t *testing.T) {
 	must(t, "run", "--workload", trace, "--set", "policy=meridian", "--set", "max_num_running_reqs=2", "--set",
 		"engine=fake", "--plan-output", plans)
 	if data, err := os.ReadFile(plans); err != nil ||
-		!bytes.HasPrefix(data, []byte("config policy=meridian max_running=2 cells=16384 ")) {
+		!bytes.HasPrefix(data, []byte("config policy=meridian prefix=true max_running=2 cells=16384 ")) {
 		t.Errorf("%.100s, %v", data, err)
 	}
 	if out := must(t, "compare", "--workload", trace, "--policies", "uma,stock,vllm:fcfs"); strings.Count(out,

@@ -94,7 +94,7 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg blis.Config, src workload.S
 		sc := sim.SchedConfig(&cfg.Config)
 		w.Write(sched.AppendConfig(nil, &sc))
 		var buf []byte
-		opt.Planned = func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+		opt.Planned = func(now sched.Instant, in *sched.Events, plan *sched.Plan) {
 			buf = plan.Append(sched.AppendEvents(buf[:0], now, in), "> ")
 			w.Write(buf)
 		}

@@ -40,8 +40,6 @@ type Backend interface {
 
 	// Model returns the name of the model, "" while it loads.
 	Model() string
-	// Named reports whether a name is one of the model's, and not only one that requests may use.
-	Named(name string) bool
 	// Models lists the served models, none while they load.
 	Models() []wire.ServedModel
 	// Facts returns properties of the model and limits of requests, nil while it loads.

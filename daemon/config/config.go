@@ -22,12 +22,11 @@ type Config struct {
 	ModelsDir    string // "" = store.DefaultDir
 	Offline      bool
 	ChatTemplate string // name or file; "" = the model's
-	CtxSize      int
+	CtxSize      int    // tokens; 0 = the training context, or AutoContext
 	Parallel     int
 	BatchSize    int
 	UBatchSize   int
 	Threads      int
-	ThreadsBatch int
 	Power        string // PowerAuto, PowerFast or PowerQuiet
 	GPULayers    int
 	FlashAttn    string
@@ -61,15 +60,12 @@ type Config struct {
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
 	IdleTimeout    time.Duration
-	WhileLoading   string // LoadingWait or LoadingRefuse
 
 	// Scheduling.
-	Policy        string
-	TickBudgetMs  float64
-	StartBudget   int // tokens
-	MaxBackground int // background requests that run at the same time; 0 = Parallel
-	Speculate     string
-	DraftModel    string // file or name; "" = none
+	Policy       string
+	TickBudgetMs float64
+	Speculate    string
+	DraftModel   string // file or name; "" = none
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -80,7 +76,7 @@ type Config struct {
 	SharePrefixes          string // off, system
 	ThinkEvict             string // none, offload, drop: see core.OffloadThoughts
 	ContextShift           bool
-	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
+	CacheRAM               Size   // of all models; "auto": a share of --memory; 0 = no host tier
 	CacheDir               string // "" = no disk tier
 	CacheDisk              Size
 	SlotSavePath           string // "" = llama-server's slots are not saved
@@ -88,25 +84,23 @@ type Config struct {
 	OffloadThresholdBlocks int
 
 	// A front and its engine processes.
-	Single     bool
-	Memory     Size // "auto": a share of what is free
-	IdleUnload time.Duration
-	ServeFound bool // models of this machine that have no table
-	Sandbox    bool
-	Arbiter    bool
+	Single            bool
+	Memory            Size // "auto": a share of what is free
+	IdleUnload        time.Duration
+	ServeFound        bool // models of this machine that have no table
+	AllowModelChanges bool // by clients of any user
+	Sandbox           bool
+	Arbiter           bool
 
 	// Process.
 	ShutdownTimeout time.Duration
 	LogFormat       string
 	LogLevel        string
-	Progress        bool // draw a bar while the model loads, when stderr is a terminal
 
 	// Models are the [models.NAME] tables of the file, by name.
 	Models []Model
 
 	Trace string // file for the trace of all decisions; "" = none
-
-	MetricsFile string // for the metrics at SIGUSR1; "" = the log
 
 	Telemetry string // URL of an OTLP collector; "" = none
 
@@ -119,17 +113,13 @@ type Config struct {
 
 	Tuning
 
+	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.
+	MaxContext int
+
+	contextNote string // what FitContext returned
+
 	layers layers
 }
-
-// defaultCtxSize is in tokens, for models whose training context is at least as long.
-const defaultCtxSize = gguf.DefaultContext
-
-// Values of --while-loading.
-const (
-	LoadingWait   = "wait"
-	LoadingRefuse = "refuse"
-)
 
 // Values of --speculate besides numbers.
 const (

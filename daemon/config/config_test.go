@@ -64,14 +64,14 @@ func TestConfigLayers(t *testing.T) {
 }
 
 func TestConfigNamesOfOtherServers(t *testing.T) {
-	c, err := load(t, strings.Fields("-m x.gguf -c 512 -np 4 -ngl 7 -fa -ub=64 -b 128 -ctk q8_0 -ctv f16 -tb 2 "+
+	c, err := load(t, strings.Fields("-m x.gguf -c 512 -np 4 -ngl 7 -fa -ub=64 -b 128 -ctk q8_0 -ctv f16 "+
 		"--n-predict 9 --uds /s -s 5"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{Model: "x.gguf", CtxSize: 512, Parallel: 4, GPULayers: 7, FlashAttn: "on", UBatchSize: 64,
 		BatchSize:  128,
-		CacheTypeK: "q8_0", CacheTypeV: "f16", ThreadsBatch: 2, MaxTokens: 9, Socket: "/s", Seed: 5}
+		CacheTypeK: "q8_0", CacheTypeV: "f16", MaxTokens: 9, Socket: "/s", Seed: 5}
 	got, w := reflect.ValueOf(*c), reflect.ValueOf(want)
 	for i := range w.NumField() {
 		if !w.Field(i).IsZero() && !reflect.DeepEqual(got.Field(i).Interface(), w.Field(i).Interface()) {
@@ -92,8 +92,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--parallel", "257"}, want: []string{"--parallel", "257", "1…248"}},
 		{args: []string{"-b", "4"}, want: []string{"--batch-size", "--parallel"}},
 		{args: []string{"-c", "1"},
-			want: []string{"--ctx-size is 1; it must be 64…134217728, or 0 for the model's training context"}},
-		{args: []string{"-c", "-1"}, want: []string{"--ctx-size is -1; it must be 64…"}},
+			want: []string{"--ctx-size is 1; it must be 64…134217728, 0 for the model's training context"}},
+		{args: []string{"-c", "-1"}, want: []string{`--ctx-size is "-1": it must be 64…`}},
 		{args: []string{"-c", "64", "-np", "100"},
 			want: []string{"--ctx-size is 64; it must be at least --parallel (100)"}},
 		{args: []string{"-ctk", "q9"}, want: []string{`--cache-type-k is "q9"; it must be f32 or f16`}},
@@ -117,13 +117,13 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--tick-budget-ms", "NaN"}, want: []string{"--tick-budget-ms"}},
 		{args: []string{"--shutdown-timeout", "-1s"}, want: []string{"--shutdown-timeout", "negative"}},
 		{args: []string{"--log-level", "loud", "--log-format", "xml"}, want: []string{"--log-level", "--log-format"}},
-		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number`}},
+		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number, or auto`}},
 		{env: []string{"UMA_IDLE_TIMEOUT=5"},
 			want: []string{`UMA_IDLE_TIMEOUT="5": it must be a duration with a unit, such as`}},
 		{args: []string{"--ctx-sise", "5"}, want: []string{`there is no option --ctx-sise; did you mean --ctx-size?`}},
 		{args: []string{"-c", "99999999999999999999"},
 			want: []string{`--ctx-size is "99999999999999999999": the number is too large`}},
-		{args: []string{"-c", "4k"}, want: []string{`--ctx-size is "4k": it must be a whole number`}},
+		{args: []string{"-c", "4k"}, want: []string{`--ctx-size is "4k": it must be a whole number, or auto`}},
 		{file: "ctx-sice = 5\n", want: []string{"ctx-sice", "unknown"}},
 		{file: "[meridian]\nx = 1\n", want: []string{`unknown key "meridian.x"`}},
 		{file: "[meridian]\nema_alhpa = 1\n",
@@ -154,8 +154,6 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--think-floor-ms", "NaN"}, want: []string{"--think-floor-ms is NaN"}},
 		{args: []string{"--policy", "best"}, want: []string{"meridian or meridian_static"}},
 		{args: []string{"--policy", "pascal"}, want: []string{"uma or stock or meridian or meridian_static"}},
-		{args: []string{"--policy", "meridian_static", "--max-background", "1"},
-			want: []string{"--max-background", "meridian_static"}},
 		{args: []string{"--think", "maybe"}, want: []string{"--think", `"maybe" is none of auto, off, on`}},
 		{args: []string{"--early-exit", "no"}, want: []string{"--early-exit", "rpdi"}},
 		{args: []string{"--think-budget", "-2"}, want: []string{"--think-budget is -2"}},
@@ -175,7 +173,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 			"--cache-ram is 0"}},
 		{env: []string{"UMA_THINK_EVICT=x"}, want: []string{"--think-evict"}},
 		{file: "ctx-size = [1]\n", want: []string{"ctx-size", "list"}},
-		{file: "ctx-size = \"a\"\n", want: []string{`key "ctx-size" is a: it must be a whole number`}},
+		{file: "ctx-size = \"a\"\n", want: []string{`key "ctx-size" is a: it must be a whole number, or auto`}},
 		{file: "a = = 1\n", want: []string{"line 1"}},
 	} {
 		args := c.args
@@ -347,7 +345,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField() - 6; n-bound != fields || bound != 5 {
+	if fields := reflect.TypeOf(*c).NumField() - 8; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {

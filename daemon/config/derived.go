@@ -55,14 +55,12 @@ func (c *Config) PolicyOptions() []wire.PolicyOption {
 	target := policyOption("itl-target-ms", c.Meridian.ITLTargetMs)
 	batch := policyOption("batch-size", float64(c.BatchSize))
 	multiplier := policyOption("think_batch_multiplier", c.Meridian.ThinkBatchMultiplier)
-	background := policyOption("max-background", float64(c.MaxBackground))
-	start := policyOption("start-budget", float64(c.StartBudget))
 	switch c.Policy {
 	case "meridian":
 		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
-		return []wire.PolicyOption{target, floor, multiplier, start, background}
+		return []wire.PolicyOption{target, floor, multiplier}
 	case "uma":
-		return []wire.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs), start, background}
+		return []wire.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs)}
 	case "meridian_static":
 		return []wire.PolicyOption{multiplier, batch}
 	}

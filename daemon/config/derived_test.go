@@ -14,8 +14,8 @@ import (
 func TestPolicyOptions(t *testing.T) {
 	ofOthers := map[string][]string{
 		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms"},
-		"stock":           {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
-		"meridian_static": {"itl-target-ms", "tick-budget-ms", "max-background", "start-budget"},
+		"stock":           {"itl-target-ms", "tick-budget-ms"},
+		"meridian_static": {"itl-target-ms", "tick-budget-ms"},
 	}
 	own := map[string]wire.PolicyOption{
 		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),
@@ -24,7 +24,7 @@ func TestPolicyOptions(t *testing.T) {
 	for _, policy := range sched.Policies() {
 		flags, c, _ := NewFlagSet()
 		if err := flags.Parse([]string{"--policy", policy, "--tick-budget-ms", "12", "--itl-target-ms", "34",
-			"--batch-size", "78", "--start-budget", "5"}); err != nil {
+			"--batch-size", "78"}); err != nil {
 			t.Fatal(err)
 		}
 		got := c.PolicyOptions()

@@ -26,6 +26,8 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		"memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
 		"request names it; false: only --model and the [models.NAME] tables")
+	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load and unload models over HTTP "+
+		"(POST /models/load, /models/unload), not only root and the server's user")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "loaded models take turns on the devices that they share: the model "+
 		"whose answer is due first computes next; false: the operating system divides the processors, and a model "+
 		"beside another can miss its ITL target")
@@ -72,18 +74,23 @@ func (c *Config) Alone() *Config {
 }
 
 // ForEngine returns the configuration for an engine process: the model is a file, which may be downloaded first
-// (--hf-repo), and the host tier has a fixed size, a part of limit, the memory of all engine processes together. alone:
-// the configuration names no other model.
-func (c *Config) ForEngine(ctx context.Context, limit int64, alone bool, log *slog.Logger) (*Config, error) {
+// (--hf-repo). The front sets its share of the memory with WithMemory.
+func (c *Config) ForEngine(ctx context.Context, log *slog.Logger) (*Config, error) {
 	out := *c
 	if err := out.locateFile(ctx, log); err != nil {
 		return nil, err
 	}
-	out.HFRepo, out.Models, out.Puller, out.MetricsFile = "", nil, nil, ""
-	if err := out.CacheRAM.Set(fmt.Sprintf("%db", out.hostTier(limit, alone))); err != nil {
-		return nil, err
-	}
+	out.HFRepo, out.Models, out.Puller = "", nil, nil
 	return &out, nil
+}
+
+// WithMemory returns the configuration of an engine process with a host tier of so many bytes, 0 = none, and an
+// automatic context of at most so many tokens.
+func (c *Config) WithMemory(hostTier int64, context int) *Config {
+	out := *c
+	out.CacheRAM = sizeOf(fmt.Sprintf("%db", hostTier))
+	out.MaxContext = context
+	return &out
 }
 
 // locateFile makes Model the path of a file.
@@ -95,25 +102,17 @@ func (c *Config) locateFile(ctx context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// hostTier returns --cache-ram of an engine process whose Model is a file, in bytes.
-func (c *Config) hostTier(limit int64, alone bool) int64 {
+// HostTiers returns the most bytes for the host tiers of all models together, which --cache-ram says, where limit is
+// what --memory stands for.
+func (c *Config) HostTiers(limit int64) int64 {
 	if n, ok := c.CacheRAM.Of(uint64(max(limit, 0))); ok {
 		return n
-	}
-	if alone {
-		if n, err := c.modelBytes(); err == nil {
-			return max(limit-n, 0) / autoHostTierAlone
-		}
 	}
 	return limit / autoHostTiers
 }
 
-// Divisors for --cache-ram auto: each of several engine processes gets --memory / autoHostTiers for its host tier; a
-// single one gets the memory that its model leaves / autoHostTierAlone.
-const (
-	autoHostTiers     = 16
-	autoHostTierAlone = 4
-)
+// autoHostTiers is the divisor of --memory for --cache-ram auto.
+const autoHostTiers = 4
 
 // ForFound returns the configuration of the engine that serves a model of this machine without a table: c without the
 // options that are meant for --model. It has no folder for snapshots: each would take as much as --cache-disk.

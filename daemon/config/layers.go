@@ -96,11 +96,10 @@ func (c *Config) Load(environ []string) error {
 	if c.ConfigFile != "" {
 		errs = append(errs, c.loadFile(c.ConfigFile))
 	}
-	if n := max(c.Threads, c.ThreadsBatch); n > runtime.NumCPU() {
-		c.Warnings = append(c.Warnings, fmt.Sprintf(
-			"--threads or --threads-batch is %d, but this process may use only %d processors: compute threads spin "+
-				"while "+
-				"they wait for each other, so each step takes many times as long", n, runtime.NumCPU()))
+	if c.Threads > runtime.NumCPU() {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("--threads is %d, but this process may use only %d processors: "+
+			"compute threads spin while they wait for each other, so each step takes many times as long", c.Threads,
+			runtime.NumCPU()))
 	}
 	c.applyThinkBudget()
 	errs = append(errs, c.settleModel(), c.Validate())

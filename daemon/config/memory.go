@@ -11,17 +11,17 @@ import (
 
 // Context and memory of a model, as the options and the header of its file determine them before it is loaded.
 
-// Cells returns the size of the KV cache with which the model is served, in cells. Without --ctx-size, a model with a
-// training context below the default gets its training context: beyond it answers are noise. A model with learned
-// positions gets no more than its table has.
+// Cells returns the size of the KV cache with which the model is served, in cells; with --ctx-size auto the largest one
+// that may be chosen: beyond the training context answers are noise. A model with learned positions gets no more than
+// its table has.
 func (c *Config) Cells(info *gguf.Info) int {
 	switch {
-	case c.CtxSize == 0:
-		return int(info.Limited(info.TrainContext))
-	case c.Given("ctx-size") || c.CtxSize != defaultCtxSize:
+	case c.CtxSize > 0:
 		return int(info.Limited(int64(c.CtxSize)))
+	case c.CtxSize == AutoContext:
+		return int(c.largest(info))
 	}
-	return int(info.Context())
+	return int(info.Limited(min(info.TrainContext, maxContext)))
 }
 
 // ContextTokens returns the context size to open the model at path with, in tokens; 0 = its training context. It is
@@ -29,6 +29,8 @@ func (c *Config) Cells(info *gguf.Info) int {
 func (c *Config) ContextTokens(path string) int {
 	if info, err := gguf.Inspect(path); err == nil && c.CtxSize != 0 {
 		return c.Cells(&info)
+	} else if c.CtxSize == AutoContext {
+		return gguf.DefaultContext
 	}
 	return c.CtxSize
 }
@@ -71,7 +73,7 @@ func (c *Config) processor() gguf.Processor {
 // CheckMemory refuses a model that exceeds the process's address space or the machine's memory. A file that cannot be
 // inspected is left to the engine, which reports the error.
 func (c *Config) CheckMemory(path string) error {
-	if info, err := gguf.Inspect(path); err == nil && (c.GPULayers == 0 || !HasDeviceBackend()) {
+	if info, err := gguf.Inspect(path); err == nil && !c.onDevice() {
 		if err := c.checkAddressSpace(&info); err != nil {
 			return err
 		}
@@ -84,21 +86,25 @@ func (c *Config) CheckMemory(path string) error {
 // copy of weights and, with --no-mmap, all weights; mapped weights can be paged and do not count.
 func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
-	if err != nil || c.GPULayers != 0 && HasDeviceBackend() {
+	if err != nil || c.onDevice() {
 		return nil // cells and weights are in the device's memory
 	}
-	per, err := info.KVBytesPerToken(c.CacheTypeK, c.CacheTypeV)
-	if err != nil {
-		return err
-	}
-	cells, from := int64(c.ContextTokens(path)), "--ctx-size"
-	if cells == 0 {
-		cells, from = info.TrainContext, "the model's training context, as --ctx-size is 0"
+	cells, from := int64(c.Cells(&info)), "--ctx-size"
+	switch {
+	case c.contextNote != "":
+		from = "--ctx-size auto"
+	case c.CtxSize == 0:
+		from = "the model's training context, as --ctx-size is 0"
 	}
 	need, what, without, err := c.need(&info, cells, p)
 	if err != nil {
 		return err
 	}
+	d, err := c.demand(&info, p)
+	if err != nil {
+		return err
+	}
+	per := d.perToken()
 	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
 	draft := int64(c.draftNeed(p).Anonymous(!c.NoMMap))
 	fixed := weights + draft
@@ -106,7 +112,8 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 		return nil
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(n)) }
-	text := fmt.Sprintf("%d cells of %d bytes (%s) need %s", cells, per, from, size(cells*per))
+	text := fmt.Sprintf("%d tokens of context (%s) need %s for KV cells and attention masks", cells, from,
+		size(cells*per))
 	if weights > 0 {
 		text += fmt.Sprintf(", %s %s", what, size(weights))
 	}
@@ -140,10 +147,7 @@ func (c *Config) checkAddressSpace(info *gguf.Info) error {
 	if !limited {
 		return nil
 	}
-	cells := int64(c.CtxSize)
-	if cells == 0 {
-		cells = info.TrainContext
-	}
+	cells := int64(c.Cells(info))
 	per, _ := info.KVBytesPerToken(c.CacheTypeK, c.CacheTypeV)
 	var copied uint64
 	if !c.NoRepack {
@@ -195,34 +199,5 @@ func (c *Config) draftNeed(p gguf.Processor) (n gguf.Need) {
 }
 
 // processBytes is the memory of an engine process besides weights, KV cells and host tier, in bytes: Go's heap and the
-// engine's buffers.
+// engine's buffers, of which a process uses a part of what is reserved.
 const processBytes = 128 << 20
-
-// Estimate returns the memory in bytes that an engine process takes with this configuration, which ForEngine made:
-// weights, their repacked copy, KV cells, host tier and the process itself.
-func (c *Config) Estimate() (int64, error) {
-	n, err := c.modelBytes()
-	_, seals := c.Sequences(c.Model)
-	return n + seals + c.CacheRAM.Bytes + processBytes, err
-}
-
-// modelBytes returns the memory of weights, their repacked copy and KV cells in bytes, the draft model's included.
-func (c *Config) modelBytes() (int64, error) {
-	info, err := gguf.Inspect(c.Model)
-	if err != nil {
-		return 0, err
-	}
-	cells := int64(c.ContextTokens(c.Model))
-	if cells == 0 {
-		cells = info.TrainContext
-	}
-	n, _, _, err := c.need(&info, cells, c.processor())
-	if err != nil {
-		return 0, err
-	}
-	const most = 1 << 60 // a header can claim anything
-	if n.Total() > most || c.draftNeed(c.processor()).Total() > most {
-		return 0, fmt.Errorf("%s claims sizes that no machine has", c.Model)
-	}
-	return int64(n.Total() + c.draftNeed(c.processor()).Total()), nil
-}

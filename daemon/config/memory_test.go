@@ -1,7 +1,10 @@
 package config
 
 import (
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,6 +33,7 @@ func TestMemoryCheckCountsTheRepackedCopy(t *testing.T) {
 		t.Fatalf("%d bytes are repacked, %d a token, %v", copied, per, err)
 	}
 	const cells = 1024
+	per += 2 * 512 // the masks of a pass over the device, in F16
 	kv, weights := cells*per, int64(info.TensorBytes)
 	for name, c := range map[string]struct {
 		args      []string
@@ -39,8 +43,8 @@ func TestMemoryCheckCountsTheRepackedCopy(t *testing.T) {
 	}{
 		"fits to the byte": {nil, here, kv + copied, nil},
 		"a byte less": {nil, here, kv + copied - 1,
-			[]string{"1024 cells of 4096 bytes (--ctx-size) need 4.00 MiB", "the weights repacked for this processor " +
-				"2.", "use --ctx-size 576 or less", "or --no-repack"}},
+			[]string{"1024 tokens of context (--ctx-size) need 5.00 MiB for KV cells and attention masks", "the " +
+				"weights repacked for this processor 2.", "use --ctx-size 576 or less", "or --no-repack"}},
 		"the copy alone is more":   {nil, here, copied - 1, []string{"are available: use --no-repack"}},
 		"without a copy":           {[]string{"--no-repack"}, here, kv, nil},
 		"without one by its alias": {NormalizeArgs([]string{"-nr"}), here, kv, nil},
@@ -78,11 +82,13 @@ func TestDraftModelIsCounted(t *testing.T) {
 	}
 	alone := *c
 	alone.DraftModel = ""
-	with, err1 := c.Estimate()
-	without, err2 := alone.Estimate()
+	with, err1 := c.Demand()
+	without, err2 := alone.Demand()
 	need := c.draftNeed(c.processor())
-	if err1 != nil || err2 != nil || need.Weights == 0 || need.KV == 0 || with-without != int64(need.Total()) {
-		t.Errorf("%d bytes with the draft model, %d without; it needs %+v; %v, %v", with, without, need, err1, err2)
+	total := func(d *Demand) int64 { return d.Private(d.Most) + d.Weights() }
+	if err1 != nil || err2 != nil || need.Weights == 0 || need.KV == 0 ||
+		total(&with)-total(&without) != int64(need.Total()) {
+		t.Errorf("%+v with the draft model, %+v without; it needs %+v; %v, %v", with, without, need, err1, err2)
 	}
 	p := gguf.Processor{}
 	least := int64(c.draftNeed(p).Anonymous(true))
@@ -99,8 +105,7 @@ func TestDraftModelIsCounted(t *testing.T) {
 	}
 }
 
-// TestModelsOwnContext: without --ctx-size a model trained on less than the default starts with what it was trained on,
-// the built-in one with 2,048.
+// TestModelsOwnContext: without --ctx-size a model starts with what it was trained on, the built-in one with 2,048.
 func TestModelsOwnContext(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	builtIn, err := models.Default()
@@ -118,7 +123,8 @@ func TestModelsOwnContext(t *testing.T) {
 		{builtIn, []string{"-c", "4096"}, 4096},
 		{builtIn, []string{"-c", "0"}, 0},
 		{builtIn, []string{"--config", write(t, "ctx-size = 4096\n")}, 4096},
-		{ggufgen.Cached(t, long), nil, 4096},
+		{builtIn, []string{"-c", "auto"}, 2048},
+		{ggufgen.Cached(t, long), nil, 8192},
 		{ggufgen.Cached(t, ggufgen.TinyLearned()), nil, 256},
 		{ggufgen.Cached(t, ggufgen.TinyLearned()), []string{"-c", "2048"}, 256},
 		{ggufgen.Cached(t, ggufgen.TinyLearned()), []string{"-c", "128"}, 128},
@@ -130,6 +136,100 @@ func TestModelsOwnContext(t *testing.T) {
 		}
 		if got := c.ContextTokens(x.path); got != x.want {
 			t.Errorf("%s %q: %d cells, want %d", filepath.Base(x.path), x.args, got, x.want)
+		}
+	}
+}
+
+// TestAutomaticContext: it is the model's own where that fits, else nearly the largest that passes the check at start;
+// a model that fits with the least is never refused.
+func TestAutomaticContext(t *testing.T) {
+	long := ggufgen.TinyWide()
+	long.Context = 1 << 20
+	path := ggufgen.Cached(t, long)
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := gguf.Processor{}
+	with := func(ctx string) *Config {
+		c, err := load(t, []string{"-m", path, "-c", ctx, "--gpu-layers", "0"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	d, err := with("auto").demand(&info, p)
+	if err != nil || d.Most != 1<<20 || d.Least != leastContext {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	for _, available := range []int64{d.Private(1<<20) * 2, d.Private(600_000), d.Private(40_000), d.Private(5000),
+		d.Private(4096), d.Private(leastContext), d.Private(leastContext) - d.Fixed} {
+		c := with("auto")
+		n, note := c.fitContext(&info, c.Cells(&info), available, p)
+		passes := func(tokens int) bool { // beside the process itself, which the check leaves out
+			return with(strconv.Itoa(tokens)).checkAvailable(path, max(available-processBytes, 1), p) == nil
+		}
+		if !passes(n) && passes(leastContext) {
+			t.Errorf("%d bytes: %d tokens are refused", available, n)
+		}
+		if n < 1<<20 && passes(n+n/9+contextStep) {
+			t.Errorf("%d bytes: %d tokens, and more than a tenth more would fit", available, n)
+		}
+		if own := strings.HasSuffix(note, "the model's own"); own != (n == 1<<20) {
+			t.Errorf("%d bytes: %d tokens, %q", available, n, note)
+		}
+	}
+	c := with("auto")
+	if c.MaxContext = 5000; c.Cells(&info) != 5000 {
+		t.Errorf("%d tokens where a front leaves 5000", c.Cells(&info))
+	}
+	if n, note := c.fitContext(&info, 5000, 1<<40, p); n != 5000 || !strings.Contains(note, "--memory allows") {
+		t.Errorf("%d tokens, %q", n, note)
+	}
+}
+
+// TestDemandFits: Fit's context fits, is between the bounds, and one step more does not fit.
+func TestDemandFits(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 3))
+	for range 5000 {
+		d := Demand{Fixed: r.Int64N(1000), CellBytes: r.Int64N(5), PassBytes: r.Int64N(3), Least: 1 + r.IntN(2000)}
+		d.Most = d.Least + r.IntN(3)*r.IntN(20000)
+		room := r.Int64N(60000)
+		n := d.Fit(room)
+		if n == 0 {
+			if d.Private(d.Least) <= room {
+				t.Fatalf("seed %d: %+v, room %d: refused", seed, d, room)
+			}
+			continue
+		}
+		if n < d.Least || n > d.Most || d.Private(n) > room {
+			t.Fatalf("seed %d: %+v, room %d: %d", seed, d, room, n)
+		}
+		if n < d.Most && d.Private(n+contextStep) <= room {
+			t.Fatalf("seed %d: %+v, room %d: %d is less than need be", seed, d, room, n)
+		}
+	}
+}
+
+// TestAutomaticContextOnADevice: the memory of a device is not known, so the context is a small one.
+func TestAutomaticContextOnADevice(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "libggml-vulkan.so"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("UMA_BACKEND_DIR", dir)
+	long := ggufgen.Tiny()
+	long.Context = 8192
+	path := ggufgen.Cached(t, long)
+	for layers, want := range map[string]int{"-1": gguf.DefaultContext, "0": 8192} {
+		c, err := load(t, []string{"-m", path, "--gpu-layers", layers}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := c.FitContext(path)
+		if c.CtxSize != want || (layers == "0") != strings.HasSuffix(note, "the model's own") {
+			t.Errorf("--gpu-layers %s: %d tokens, %q", layers, c.CtxSize, note)
 		}
 	}
 }

@@ -35,11 +35,11 @@ type Model struct {
 // modelOptions are the options that a [models.NAME] table may set: those that its engine is opened with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
-	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch",
+	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads",
 	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
 	"no-repack", "seed", "max-tokens",
-	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-budget",
-	"max-background", "speculate", "draft-model", "think", "think-budget", "early-exit",
+	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms",
+	"speculate", "draft-model", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 

@@ -110,7 +110,7 @@ func TestModelTableErrors(t *testing.T) {
 		{"[models.x]\nalias = \"y\"", `key "models.x.alias" is unknown; did you mean "aliases"?`},
 		{"[models.x]\nlisten = \"8080\"",
 			`key "models.x.listen" is an option of the whole daemon; set it outside [models]`},
-		{"[models.x]\nctx-size = \"many\"", `key "models.x.ctx-size" is many: it must be a whole number`},
+		{"[models.x]\nctx-size = \"many\"", `key "models.x.ctx-size" is many: it must be a whole number, or auto`},
 		{"[models.x]\nctx-size = 5", `table [models.x]: --ctx-size is 5; it must be 64…`},
 		{"[models.x]\nctx-size = [5]", `key "models.x.ctx-size" must be a single value`},
 		{"[models.x]\nctx-size = 500\nctx_size = 600",

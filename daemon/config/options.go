@@ -35,8 +35,10 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: "+
 		"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
 	fs.BoolVar(&c.Offline, "offline", false, "never download: serve only models that are on disk")
-	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = "+
-		"the model's training context, which also limits the default")
+	c.CtxSize = AutoContext
+	fs.VarP(contextFlag{&c.CtxSize}, "ctx-size", "c", "KV cache size in `tokens`, shared by all requests; auto = the "+
+		"model's training context, or as much of it as fits into the memory that is available; 0 = the training "+
+		"context whatever it takes")
 	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
 		"a Jinja file, or one of "+strings.Join(template.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
@@ -44,7 +46,6 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
 	fs.IntVarP(&c.Threads, "threads", "t", 0, "maximum compute threads; 0 = one per fast physical core, within the "+
 		"CPU quota of the cgroup")
-	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
@@ -62,7 +63,7 @@ func (c *Config) sections() []Section {
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
-		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says)")
+		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says, else mean)")
 	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "dimensions to which clients may shorten embeddings, "+
 		"for models trained for it (Matryoshka): numbers separated by commas, or any")
 
@@ -82,8 +83,6 @@ func (c *Config) sections() []Section {
 		"requests; 0 = as many as fit in the context")
 	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = "+
 		"never (HTTP: 2m)")
-	fs.StringVar(&c.WhileLoading, "while-loading", LoadingWait, "requests that arrive while the model loads: wait "+
-		"(up to --max-queue) or refuse (with a retry hint)")
 
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
@@ -94,10 +93,6 @@ func (c *Config) sections() []Section {
 		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a "+
 			"background answer, in `ms`, even if answers miss their ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
-	fs.IntVar(&c.StartBudget, "start-budget", sched.DefaultStartBudget, "policies uma and meridian: maximum "+
-		"`tokens` of a step with prompt work, until the cost model has measured larger steps on this machine")
-	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = "+
-		"--parallel")
 	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "speculative decoding without a draft model: draft the "+
 		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
 		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
@@ -128,8 +123,9 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and "+
 		"continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
-	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a `+
-		`percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
+	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV caches of all models: a size such `+
+		`as 512MiB, a percentage of --memory, or auto (25%), at most what models and other programs leave; 0 = none; `+
+		`a bare number is MiB (-cram)`)
 	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: "+
 		"none); with [models.NAME] tables, each table's model has a subdirectory and other models store no snapshots")
 	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of a model's snapshots in --cache-dir")
@@ -150,11 +146,8 @@ func (c *Config) sections() []Section {
 			"at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
-	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --workload")
-	fs.StringVar(&c.MetricsFile, "metrics-file", "", "on SIGUSR1, append the metrics to this `file` as a line of JSON "+
-		"(default: to the log)")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
 		"http://HOST:4318, https://…, grpc://HOST:4317 or grpcs://…")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
@@ -168,7 +161,7 @@ func (c *Config) sections() []Section {
 var llamaNames = map[string]string{
 	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
 	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
-	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
+	"-ub": "--ubatch-size", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
 	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
@@ -176,7 +169,7 @@ var llamaNames = map[string]string{
 	"--scheduling-policy": "--policy",
 
 	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
-	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", // gone
+	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 
@@ -221,7 +214,6 @@ var Choices = map[string][]string{
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
 	"speculate":      {speculateAuto, speculateOff},
-	"while-loading":  {LoadingWait, LoadingRefuse},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},

@@ -106,6 +106,10 @@ func tomlText(f *pflag.Flag, text string) any {
 	switch f.Value.Type() {
 	case "int", "int64", "float64", "bool":
 		return literal(text)
+	case "tokens":
+		if text != "auto" {
+			return literal(text)
+		}
 	case "list":
 		return slices.DeleteFunc(strings.Split(text, ","), func(v string) bool { return v == "" })
 	}

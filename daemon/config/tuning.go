@@ -67,6 +67,12 @@ var gone = map[string]string{
 	"step-timeout":       "it is always 1m",
 	"telemetry-interval": "it is always 10s",
 	"telemetry-sample":   "all requests are traced; drop traces in the collector",
+	"threads-batch":      "prompts have as many compute threads as answers; --threads limits both",
+	"start-budget":       "a step with prompt work has at most 64 tokens until larger ones were measured",
+	"max-background":     "background requests are limited by --parallel alone, and make way for others",
+	"while-loading":      "requests always wait for the model, up to --max-queue of them",
+	"progress":           "the progress of a load is drawn where stderr is a terminal",
+	"metrics-file":       "SIGUSR1 writes the metrics to the log",
 	"fabric-ttl":         "write it into the URL of --fabric: valkey://host?ttl=24h",
 
 	"fabric_ttl":          "write it into the URL of the fabric: valkey://host?ttl=24h",

@@ -27,26 +27,23 @@ func (c *Config) Validate() error {
 	within := func(name string, v, lo, hi int) {
 		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
 	}
-	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 "+
-		"for the model's training context", c.CtxSize, minCtxSize, 1<<27)
-	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least "+
-		"--parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
+	bad(c.CtxSize == AutoContext || c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= maxContext,
+		"--ctx-size is %d; it must be %s", c.CtxSize, contexts)
+	bad(c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least --parallel (%d): "+
+		"each running request needs at least one cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
-	within("threads-batch", c.ThreadsBatch, 0, 4*max(runtime.NumCPU(), 16))
 	within("gpu-layers", c.GPULayers, -1, 1<<16)
 	within("max-sessions", c.MaxSessions, 1, 1<<20)
 	within("max-queue", c.MaxQueue, 0, 1<<20)
 	within("max-frame-bytes", c.MaxFrameBytes, 256, maxFrameBytesLimit)
 	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
 	within("max-tokens", c.MaxTokens, 0, 1<<27)
-	within("max-background", c.MaxBackground, 0, core.MaxSequences)
 	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer "+
 		"needs a row", c.BatchSize, c.Parallel)
 	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
-	within("start-budget", c.StartBudget, 1, 1<<20)
 	for _, d := range []struct {
 		name string
 		v    time.Duration
@@ -82,10 +79,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
 		}
 	}
-	oneOf("while-loading", c.WhileLoading, Choices["while-loading"]...)
-	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0,
-		"--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground,
-		c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
 	if c.ThinkEvict == core.OffloadThoughts {

@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/toolcalls"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
@@ -108,6 +109,27 @@ func (g *Grammars) Headed() bool { return g.Bound() && g.answer().headed }
 
 // CallsOnly reports whether the answer consists of tool calls.
 func (g *Grammars) CallsOnly() bool { return g.format == nil && g.calls != nil && g.calls.must }
+
+// HasFormat reports whether the answer, or its text where it may be calls too, has a format.
+func (g *Grammars) HasFormat() bool { return g.format != nil }
+
+// Begins reports whether an answer that has a format may begin with text and go on; h are the headers of its messages.
+// It uses the grammars' automata, which the decode loop owns.
+func (g *Grammars) Begins(text string, h *meridian.Headers) bool {
+	for _, of := range []*compiledSource{g.format, g.calls} {
+		if of == nil {
+			continue
+		}
+		m, begin := grammar.NewMatcher(of.grammar, of.vocab), text
+		if of.headed {
+			begin = messageEnd(h, false) + h.Turn + h.Answer + text
+		}
+		if m.AcceptBytes([]byte(begin)) == nil && !m.Done() {
+			return true
+		}
+	}
+	return false
+}
 
 // Get returns the grammars of format and calls, each of which may be nil, or the error with which to refuse the
 // request. It adds to notes what is not enforced. parked: w waits for a build, and comes back when it ends.

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/grammar/gbnf"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
+	"github.com/uma-serve/uma-serve/grammar/lark"
 	"github.com/uma-serve/uma-serve/grammar/toolcalls"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -54,6 +55,10 @@ func Sources(w *wire.Request, tools []toolcall.Tool, spec *toolcall.Spec, h *mer
 	}
 	unheld := spec.Named() && h == nil // a call begins in a header
 	must := w.ToolChoice.Mode >= wire.ToolRequired
+	isJSON := w.Format.Kind == wire.FormatJSON || w.Format.Kind == wire.FormatSchema
+	if must && isJSON { // as OpenAI has it: the form is for the answer after the call's result
+		format = nil
+	}
 	switch {
 	case must && unheld:
 		return refuse(`tool_choice: a call begins in the header of a message, and the model's vocabulary does not ` +
@@ -63,19 +68,20 @@ func Sources(w *wire.Request, tools []toolcall.Tool, spec *toolcall.Spec, h *mer
 			format.Field)
 	case must && w.Think.AnswerCue != "":
 		return refuse("think.answer_cue cannot be combined with tool_choice: the answer begins as a call does")
-	case unheld, format != nil && w.Format.Kind != wire.FormatJSON && w.Format.Kind != wire.FormatSchema:
+	case unheld, format != nil && !isJSON:
 		return format, nil, nil // a regular expression or a grammar constrains tool calls too: it may describe them
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
+	parallel := w.ManyCalls()
 	strict := must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict })
 	headed := h != nil && (must || format != nil || spec.Named())
-	calls = &Source{Key: callsKey(tools, choice, w.ParallelToolCalls, headed), Field: callsField, Name: callsName,
+	calls = &Source{Key: callsKey(tools, choice, parallel, headed), Field: callsField, Name: callsName,
 		must: must, headed: headed, optional: !strict}
 	calls.compile = func(l grammar.Limits) (*grammar.Grammar, []toolcalls.Free, error) {
 		limits := jsonschema.Limits{Grammar: l}
-		text := spec.Text(tools, choice, w.ParallelToolCalls)
+		text := spec.Text(tools, choice, parallel)
 		if headed && spec.Headed() {
-			text = spec.TextWithHeader(tools, choice, w.ParallelToolCalls)
+			text = spec.TextWithHeader(tools, choice, parallel)
 		}
 		var holder *toolcalls.Holder
 		add := func(b *grammar.Builder, o *toolcalls.Holder) (grammar.Node, error) {
@@ -158,6 +164,9 @@ func addFormat(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.No
 	case wire.FormatSchema:
 		return jsonschema.Add(b, []byte(w.Payload), jsonschema.Options{Closed: true}, limits)
 	case wire.FormatGrammar:
+		if lark.Is(w.Payload) {
+			return lark.Parse(b, w.Payload, limits)
+		}
 		return gbnf.Parse(b, w.Payload)
 	case wire.FormatRegex:
 		return b.Pattern(w.Payload)

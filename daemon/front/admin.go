@@ -248,7 +248,7 @@ func (f *Front) info(parts []part) []byte {
 // view returns the model's entry in info.
 func (m *served) view() wire.InfoServed {
 	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
-		State: m.state.String(), MemoryBytes: m.need,
+		State: m.state.String(), MemoryBytes: m.need() + m.host.held, HostTierBytes: m.host.held,
 		Waiting: len(m.waiting), Loads: m.loads, Unloads: m.unloads, Crashes: m.crashed}
 	if m.down != nil {
 		s.Error = m.down.Message
@@ -300,14 +300,14 @@ func (f *Front) metrics(parts []part) []byte {
 	return mustJSON(doc)
 }
 
-// dumpMetrics appends the metrics to --metrics-file as a line of JSON, or writes them to the log.
+// dumpMetrics writes the metrics of all models to the log as JSON.
 func (f *Front) dumpMetrics() {
 	parts := func() []part { return nil }
 	f.call(func() {
 		parts = f.ask(ipc.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
 			&wire.Frame{Kind: wire.KindMetrics})
 	})
-	report.DumpMetrics(f.metrics(parts()), f.cfg.MetricsFile, f.log)
+	report.DumpMetrics(f.metrics(parts()), f.log)
 }
 
 // why returns the requests of all processes, newest first, and those that wait for a model.

@@ -105,8 +105,6 @@ func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error
 			m.entitle(facts.Model.Name)
 		}
 		a.Name = m.label()
-		own := f.own(m, name)
-		a.Names = func(string) bool { return own }
 	})
 	return a, nil
 }

@@ -143,6 +143,7 @@ func TestQuestionsLoadNothing(t *testing.T) {
 		want               string
 	}{
 		{"GET", "/v1/models/two", "", 200, `"n_params":4985088`},
+		{"GET", "/api/version", "", 200, `"version":"`},
 		{"GET", "/favicon.ico", "", 404, "there is no such path"},
 		{"GET", "/v1/chat/completions?model=two", "", 405, "the method must be POST"},
 		{"POST", "/api/pull", `{"model":"two"}`, 501, "not supported"},

@@ -16,10 +16,12 @@
 //	found.go     models of this machine without a table [models.NAME]
 //	model.go     the life of a model: which one is loaded and unloaded, what its process gets
 //	memory.go    which models wait for memory, and which ones make room
+//	hosttier.go  what each model may keep of evicted prefixes
 //	progress.go  what requests hear before their model's process runs
 //	crash.go     what the clients of a process that has crashed are told
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
+//	changes.go   models that a request loads or unloads; watch.go tells of it
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -33,6 +35,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -54,8 +57,8 @@ type Options struct {
 	Args    []string
 	// Stderr is that of engine processes; default: the front's.
 	Stderr *os.File
-	// Estimate is the memory, in bytes, that a configuration takes.
-	Estimate func(*config.Config) (int64, error)
+	// Demand is the memory that a configuration takes.
+	Demand func(*config.Config) (config.Demand, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
 	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
@@ -70,7 +73,11 @@ type Front struct {
 	in   *entry.Entry
 	loop *ipc.Loop // in's
 
+	hostMost int64 // for the host tiers of all models, in bytes
+
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
+
+	watchers atomic.Int32 // of /models/sse
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -95,16 +102,18 @@ type Front struct {
 	fatal   chan error     // the error that ends the front; capacity 1
 
 	// Owned by the poller's goroutine.
-	limit    int64     // of the memory of all engine processes
-	used     int64     // Invariant: the sum of need over the models with a process
-	queue    []*served // those that wait for memory, in order
-	eager    bool      // the queue is looked at again soon
-	draining bool
-	keys     string // the digests that engine processes have
-	found    found
-	counts   counts
-	told     bool // systemd knows that requests are answered
-	toldAt   time.Time
+	limit   int64     // of the memory of all engine processes
+	queue   []*served // those that wait for memory, in order
+	eager   bool      // the queue is looked at again soon
+	hostsAt time.Time // of the last lookAtHosts
+	// hostBudget is the most bytes that the host tiers may hold together at the moment.
+	hostBudget int64
+	draining   bool
+	keys       string // the digests that engine processes have
+	found      found
+	counts     counts
+	told       bool // systemd knows that requests are answered
+	toldAt     time.Time
 }
 
 // counts are events since the start.
@@ -127,8 +136,8 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)
 	f.opts.Tick = cmp.Or(o.Tick, time.Second)
 	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
-	if f.opts.Estimate == nil {
-		f.opts.Estimate = (*config.Config).Estimate
+	if f.opts.Demand == nil {
+		f.opts.Demand = (*config.Config).Demand
 	}
 	if f.opts.Program == "" {
 		path, err := os.Executable()
@@ -147,7 +156,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	f.limit = limit
+	f.limit, f.hostMost = limit, cfg.HostTiers(limit)
 	if (len(f.models) > 1 || f.found.store != nil) && cfg.Arbiter {
 		if f.leases, err = lease.Create(); err != nil {
 			return nil, err
@@ -327,6 +336,7 @@ func (f *Front) tick() {
 		m.tellWaiting(now)
 	}
 	f.loop.Settled()
+	f.lookAtHosts(now)
 	f.admit()
 }
 

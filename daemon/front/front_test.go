@@ -156,7 +156,7 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 		}
 	}
 	fs, cfg, _ := config.NewFlagSet()
-	args = append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--single=false", "--memory",
+	args = append([]string{"--socket", filepath.Join(dir, "s"), "--single=false", "--memory",
 		"1000GiB", "--cache-ram", "0"}, args...)
 	if err := fs.Parse(configtest.Args(t, cfg, args)); err != nil {
 		t.Fatal(err)
@@ -182,8 +182,8 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 		}
 		t.Cleanup(func() { o.Stderr.Close() })
 	}
-	if o.Estimate == nil {
-		o.Estimate = func(*config.Config) (int64, error) { return 100, nil }
+	if o.Demand == nil {
+		o.Demand = func(*config.Config) (config.Demand, error) { return takes(100), nil }
 	}
 	r := &running{t: t, log: &lines{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -205,6 +205,9 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 	})
 	return r
 }
+
+// takes is the demand of a model with so many bytes, whatever its context is.
+func takes(bytes int64) config.Demand { return config.Demand{Fixed: bytes, Most: 4096, Least: 4096} }
 
 // startFull serves three models of which memory has room for two: "pinned" is loaded, "slow" answers without an end,
 // and "three" has to wait.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
@@ -49,12 +50,17 @@ func (f *Front) routes() http.Handler {
 	}
 	for _, base := range []string{"/v1", ""} {
 		get(base+"/health", f.serveHealth)
-		get(base+"/models", f.serveModels)
-		get(base+"/models/{id...}", f.serveModel)
+		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
+		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
+		get(base+"/models/sse", f.serveModelEvents)
+		handle(http.MethodPost, base+"/models/load", f.serveLoad)
+		handle(http.MethodPost, base+"/models/unload", f.serveUnload)
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
 			handle(method, base+"/responses/{id...}", f.serveResponse)
 		}
-		handle(http.MethodPost, base+"/responses", f.serveOther) // else net/http redirects it to the path above
+		for _, path := range []string{"", "/input_tokens", "/compact"} { // else they are taken for the paths above
+			handle(http.MethodPost, base+"/responses"+path, f.serveOther)
+		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
 	get("/v1/stream", f.serveStream)

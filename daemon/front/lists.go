@@ -79,8 +79,8 @@ func (f *Front) list(ctx context.Context) []*listing {
 // of adds the state that the front has of the model. Poller's goroutine.
 func (l *listing) of(m *served) {
 	l.state, l.status = m.state, m.status
-	if m.idle > 0 && !m.pinned {
-		l.expires = m.used.Add(m.idle)
+	if after, leaves := m.leavesAfter(); leaves {
+		l.expires = m.used.Add(after)
 	}
 }
 
@@ -113,12 +113,17 @@ func (l *listing) model() wire.ServedModel {
 		Status: &wire.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
 }
 
-func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
+// servedModels returns the list in OpenAI's form.
+func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 	out := []wire.ServedModel{}
-	for _, l := range f.list(r.Context()) {
+	for _, l := range f.list(ctx) {
 		out = append(out, l.model())
 	}
-	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: out})
+	return out
+}
+
+func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
+	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels(r.Context())})
 }
 
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {

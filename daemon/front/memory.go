@@ -2,16 +2,25 @@ package front
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The ledger of memory. A model counts with its estimate from the moment its process is started until the process has
-// ended: weights, KV cells and host tier, whether they are touched or not. Models that wait for memory are served in
-// the order in which they were asked, so that a large one is not passed over for ever.
+// The ledger of memory. A model counts from the moment its process is started until the process has ended: weights, KV
+// cells and buffers, whether they are touched or not; weights whose pages several processes share count once. The host
+// tiers share what is left (hosttier.go). Models that wait for memory are served in the order in which they were asked,
+// so that a large one is not passed over for ever.
+//
+// The context of a model is part of this where it is automatic: it gets what is free, and other models are unloaded for
+// it only if that is less than config.EnoughContext. So a small model beside a large one costs the large one nothing
+// while both have enough.
 
 // look updates the time of a loaded model's last use, and unloads the model if it has been idle for too long.
 func (f *Front) look(m *served, now time.Time) {
@@ -21,48 +30,129 @@ func (f *Front) look(m *served, now time.Time) {
 	if begun := m.proc.table.Begun(); begun != m.begun || m.busy() {
 		m.begun, m.used = begun, now
 	}
-	if m.state == ready && !m.pinned && m.idle > 0 && now.Sub(m.used) >= m.idle {
-		f.unload(m, fmt.Sprintf("idle for %v (--idle-unload)", m.idle))
+	after, leaves := m.leavesAfter()
+	if m.state == ready && leaves && !m.busy() && now.Sub(m.used) >= max(after, leastIdle) {
+		why := "--idle-unload"
+		if m.keep.set {
+			why = "keep_alive"
+		}
+		f.unload(m, fmt.Sprintf("idle for %v (%s)", after, why))
 	}
+}
+
+// leastIdle is the time after which a model with keep_alive 0 is unloaded: the request that says so may not have begun.
+const leastIdle = 100 * time.Millisecond
+
+// keep is the keep_alive of a request.
+type keep struct {
+	set    bool
+	during time.Duration
+}
+
+// leavesAfter returns the time without a request after which the model is unloaded; false: it stays.
+func (m *served) leavesAfter() (time.Duration, bool) {
+	switch {
+	case m.pinned:
+		return 0, false
+	case m.keep.set:
+		return m.keep.during, m.keep.during >= 0
+	}
+	return m.idle, m.idle > 0
+}
+
+// hearKeep takes a LinkKeep, which is untrusted.
+func (m *served) hearKeep(body []byte) {
+	n, err := strconv.ParseInt(string(body), 10, 64)
+	if err != nil {
+		return
+	}
+	m.keep = keep{}
+	if n != daemon.KeepDefault {
+		m.keep = keep{set: true, during: time.Duration(max(n, -1))}
+	}
+	m.touch()
 }
 
 // admit starts the models that wait and have room, and makes room for the first of the others.
 func (f *Front) admit() {
 	for len(f.queue) > 0 && !f.draining {
 		m := f.queue[0]
-		switch {
-		case m.need == 0:
-			return // its estimate is being made
-		case m.need > f.limit-f.pinnedBeside(m):
-			f.fail(m, f.tooLarge(m))
-		case f.used+m.need <= f.limit:
-			f.queue = slices.Delete(f.queue, 0, 1)
-			f.start(m)
-		default:
-			f.makeRoom(m)
-			return
+		if m.demand == nil {
+			return // it is being made
 		}
+		best := f.fit(m, func(o *served) bool { return o.pinned })
+		if best == 0 {
+			f.fail(m, f.tooLarge(m))
+			continue
+		}
+		enough := min(best, config.EnoughContext)
+		if n := f.fit(m, (*served).takesMemory); n >= enough {
+			f.queue = slices.Delete(f.queue, 0, 1)
+			f.start(m, n)
+			continue
+		}
+		f.makeRoom(m, enough)
+		return
 	}
 }
 
-// pinnedBeside returns the memory of the pinned models other than m, which are never unloaded.
-func (f *Front) pinnedBeside(m *served) (n int64) {
-	for _, o := range f.models {
-		if o != m && o.pinned {
-			n += o.need
+// takesMemory reports whether the model has a process, or is about to have one.
+func (m *served) takesMemory() bool { return m.proc != nil || m.state == starting }
+
+// takes returns the memory that the models take for which counts returns true, in bytes. extra counts too.
+func (f *Front) takes(counts func(*served) bool, extra *served) int64 {
+	total, files := int64(0), map[string]int64{}
+	for _, m := range f.models {
+		if m.demand == nil || m != extra && !counts(m) {
+			continue
 		}
+		if m != extra {
+			total += m.demand.Private(m.tokens)
+		}
+		maps.Copy(files, m.demand.Mapped)
 	}
-	return n
+	for _, n := range files {
+		total += n
+	}
+	return total
+}
+
+// used returns the memory that models take at the moment, without host tiers.
+func (f *Front) used() int64 { return f.takes((*served).takesMemory, nil) }
+
+// fit returns the context with which m fits into memory beside the other models for which stays returns true; 0: it
+// does not. An automatic context leaves some memory for the host tiers.
+func (f *Front) fit(m *served, stays func(*served) bool) int {
+	room := f.limit - f.takes(func(o *served) bool { return o != m && stays(o) }, m)
+	if n := m.demand.Fit(room - min(f.hostMost, max(room-m.demand.Fixed, 0)/hostReserve)); n > 0 {
+		return n
+	}
+	return m.demand.Fit(room)
+}
+
+// hostReserve is the divisor of the memory for an automatic context that is left for host tiers.
+const hostReserve = 32
+
+// need returns the memory of the model, loaded or not, in bytes: weights, KV cells and buffers.
+func (m *served) need() int64 {
+	if m.demand == nil {
+		return 0
+	}
+	return m.demand.Private(m.tokens) + m.demand.Weights()
 }
 
 func (f *Front) tooLarge(m *served) error {
-	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, host tier), and --memory is %s", m.name,
-		bytesText(m.need), bytesText(f.limit))
-	if pinned := f.pinnedBeside(m); pinned > 0 {
+	least := m.demand.Private(m.demand.Least) + m.demand.Weights()
+	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, buffers), and --memory is %s", m.name,
+		bytesText(least), bytesText(f.limit))
+	if pinned := f.takes(func(o *served) bool { return o != m && o.pinned }, nil); pinned > 0 {
 		text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
 	}
-	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + "; raise --memory, or use a smaller " +
-		"--ctx-size or --cache-ram"}
+	advice := "; raise --memory, or use a smaller model"
+	if m.demand.Most == m.demand.Least {
+		advice = "; raise --memory, or use a smaller --ctx-size (auto takes what fits)"
+	}
+	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + advice}
 }
 
 func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
@@ -71,18 +161,18 @@ func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
 // its running answers are finished, and its next requests wait in turn.
 const answerFirst = 2 * time.Second
 
-// makeRoom unloads the least recently used models, idle ones first, until m fits. Models that are already being
-// unloaded count as room.
-func (f *Front) makeRoom(m *served) {
+// makeRoom unloads the least recently used models, idle ones first, until m fits with a context of so many tokens.
+// Models that are already being unloaded count as room.
+func (f *Front) makeRoom(m *served, tokens int) {
 	now := time.Now()
-	short := f.used + m.need - f.limit
+	leaves := map[*served]bool{}
 	var candidates []*served
 	for _, o := range f.models {
 		if o.proc == nil {
 			continue
 		}
 		if o.state == unloading {
-			short -= o.need
+			leaves[o] = true
 			continue
 		}
 		f.look(o, now)
@@ -99,14 +189,17 @@ func (f *Front) makeRoom(m *served) {
 		}
 		return a.used.Compare(b.used)
 	})
+	fits := func() bool {
+		return f.fit(m, func(o *served) bool { return o.takesMemory() && !leaves[o] }) >= tokens
+	}
 	for _, o := range candidates {
-		if short <= 0 {
+		if fits() {
 			return
 		}
-		short -= o.need
+		leaves[o] = true
 		f.unload(o, "memory for "+m.name)
 	}
-	if short > 0 && !f.eager { // the busy models are checked again soon
+	if !fits() && !f.eager { // the busy models are checked again soon
 		f.eager = true
 		time.AfterFunc(roomEvery, func() {
 			f.loop.Do(func() {

@@ -2,7 +2,9 @@ package front
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -25,10 +27,10 @@ func TestFiftyModelsInRoomForFour(t *testing.T) {
 			n := int64(0)
 			for _, m := range r.models {
 				if m.proc != nil || m.state == starting {
-					n += m.need
+					n += m.need()
 				}
 			}
-			if n > r.limit || n != r.used {
+			if n > r.limit || n != r.used() {
 				select {
 				case over <- n:
 				default:
@@ -122,11 +124,11 @@ func TestAnsweringAndPinnedModelsStay(t *testing.T) {
 }
 
 func TestModelLargerThanMemory(t *testing.T) {
-	r := start(t, Options{Estimate: func(c *config.Config) (int64, error) {
+	r := start(t, Options{Demand: func(c *config.Config) (config.Demand, error) {
 		if strings.HasSuffix(c.Model, "big") {
-			return 1000, nil
+			return takes(1000), nil
 		}
-		return 100, nil
+		return takes(100), nil
 	}}, []string{"one", "big"}, nil, "--memory", "500b")
 	_, err := wholeOf(r.dial(), "big")
 	if code(err) != wire.ModelTooLarge || !strings.Contains(err.Error(), "--memory") {
@@ -155,4 +157,151 @@ func TestIdleModelIsUnloaded(t *testing.T) {
 	if status, text := h.post("/v1/chat/completions", chat("two", "")); status != 200 {
 		t.Errorf("%d %s", status, text)
 	}
+}
+
+// TestContextFollowsTheMemory: a model with an automatic context takes what is free, as long as that is enough for an
+// agent; only then another model is unloaded for it.
+func TestContextFollowsTheMemory(t *testing.T) {
+	r := start(t, Options{Demand: func(c *config.Config) (config.Demand, error) {
+		return config.Demand{Fixed: 1000, CellBytes: 1, Most: 30000, Least: 1024}, nil
+	}}, []string{"one", "two", "three"}, nil, "--memory", "50000b", "--ctx-size", "30000")
+	for _, x := range []struct {
+		name    string
+		tokens  map[string]int // of the models that are loaded then
+		unloads int
+	}{
+		{"one", map[string]int{"one": 30000}, 0},
+		{"two", map[string]int{"one": 30000, "two": 17920}, 0},
+		{"three", map[string]int{"two": 17920, "three": 30000}, 1},
+	} {
+		if got, err := wholeOf(r.dial(), x.name); err != nil || got != "I am "+x.name {
+			t.Fatalf("%s: %q, %v", x.name, got, err)
+		}
+		r.call(func() {
+			unloads, got := 0, map[string]int{}
+			for _, m := range r.models {
+				unloads += m.unloads
+				if m.proc != nil {
+					got[m.name] = m.located.WithMemory(0, m.tokens).MaxContext
+				}
+			}
+			if unloads != x.unloads || !maps.Equal(got, x.tokens) {
+				t.Errorf("with %s loaded the contexts are %v, after %d unloads; want %v", x.name, got, unloads,
+					x.tokens)
+			}
+		})
+	}
+}
+
+// TestContextShrinksBeforeARefusal: what fits with the least context is loaded, and one token more of it is not.
+func TestContextShrinksBeforeARefusal(t *testing.T) {
+	least := int64(1000)
+	demand := func(c *config.Config) (config.Demand, error) {
+		return config.Demand{Fixed: least, CellBytes: 1, Most: 30000, Least: 1024}, nil
+	}
+	r := start(t, Options{Demand: demand}, []string{"one"}, nil, "--memory", "2024b")
+	if got, err := wholeOf(r.dial(), "one"); err != nil || got != "I am one" {
+		t.Errorf("%q, %v", got, err)
+	}
+	least++
+	r = start(t, Options{Demand: demand}, []string{"one"}, nil, "--memory", "2024b")
+	_, err := wholeOf(r.dial(), "one")
+	if code(err) != wire.ModelTooLarge || !strings.Contains(err.Error(), "use a smaller model") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSharedWeightsCountOnce: processes that map the same file share its pages.
+func TestSharedWeightsCountOnce(t *testing.T) {
+	r := start(t, Options{Demand: func(c *config.Config) (config.Demand, error) {
+		d := takes(10)
+		d.Mapped = map[string]int64{"/the/file": 80}
+		if strings.HasSuffix(c.Model, "other") {
+			d.Mapped = map[string]int64{"/another": 80}
+		}
+		return d, nil
+	}}, []string{"one", "same", "other"}, nil, "--memory", "110b")
+	for _, x := range []struct {
+		name    string
+		used    int64
+		unloads int
+	}{{"one", 90, 0}, {"same", 100, 0}, {"other", 90, 2}} {
+		if got, err := wholeOf(r.dial(), x.name); err != nil || got != "I am "+x.name {
+			t.Fatalf("%s: %q, %v", x.name, got, err)
+		}
+		r.call(func() {
+			unloads := 0
+			for _, m := range r.models {
+				unloads += m.unloads
+			}
+			if r.used() != x.used || unloads != x.unloads {
+				t.Errorf("with %s loaded %d bytes are in use, after %d unloads; want %d, %d", x.name, r.used(), unloads,
+					x.used, x.unloads)
+			}
+		})
+	}
+}
+
+// TestHostTiersShareABudget: the engine processes have the caps that the front divides, which are together never more
+// than what the models leave; the model that is asked has most, and a model that is loaded takes room from the others.
+func TestHostTiersShareABudget(t *testing.T) {
+	r := start(t, Options{Tick: 10 * time.Millisecond, Demand: func(c *config.Config) (config.Demand, error) {
+		d := takes(100 << 20)
+		d.HostTier = true
+		return d, nil
+	}}, []string{"one", "two", "three"}, nil, "--memory", "400MiB", "--cache-ram", "240MiB")
+	caps := func() (told map[string]int64, sum int64) {
+		told = map[string]int64{}
+		r.call(func() {
+			for _, m := range r.models {
+				if m.takesMemory() {
+					told[m.name] = m.host.cap
+					sum += m.host.cap
+				}
+			}
+		})
+		return told, sum
+	}
+	has := func(name string) int64 { // the cap in the process
+		_, text := r.http().do("GET", "/kv", "")
+		var rep wire.KVReport
+		if err := json.Unmarshal([]byte(text), &rep); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if of := rep.Models[name]; of != nil {
+			for _, tier := range of.Tiers {
+				if tier.Tier == wire.TierHost {
+					return tier.CapBytes
+				}
+			}
+		}
+		return -1
+	}
+	for i, name := range []string{"one", "two", "three"} {
+		if got, err := wholeOf(r.dial(), name); err != nil || got != "I am "+name {
+			t.Fatalf("%s: %q, %v", name, got, err)
+		}
+		budget := min(240, 400-100*int64(i+1)) << 20
+		waitfor.True(t, fmt.Sprintf("%d processes have the caps that they were told", i+1), func() bool {
+			told, sum := caps()
+			if sum > budget || sum < budget/16*15 {
+				return false
+			}
+			for name, n := range told {
+				if has(name) != n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	for range 30 {
+		if _, err := wholeOf(r.dial(), "two"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitfor.True(t, "the busy one has most", func() bool {
+		told, sum := caps()
+		return told["two"] > sum/2 && has("two") == told["two"]
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -32,17 +33,20 @@ type served struct {
 	name       string
 	aliases    []string
 	cfg        *config.Config
-	located    *config.Config // as its engine process gets it; nil until need is known
+	located    *config.Config // as its engine process gets it; nil until demand is known
 	configured bool           // by a table, or as the default model
 	pinned     bool
 	idle       time.Duration // without a request until it is unloaded; 0 = never
+	keep       keep          // what the newest request of ollama's API says of that
 
 	file     string          // of the model, "" while it is not known
 	title    string          // the name that the file of the only model has; "" while it is not known
 	header   fileFacts       // not the poller's: it has a lock
 	called   map[string]bool // lower-cased names by which it was asked, beside its own
 	state    state
-	need     int64 // memory, in bytes; 0 until it is known
+	demand   *config.Demand // of memory; nil until it is known
+	tokens   int            // its context: the most that it may have, or what its process was given
+	host     hostTier
 	since    time.Time
 	used     time.Time // of the newest request
 	begun    uint32    // the table's count of begun requests when used was set
@@ -142,16 +146,15 @@ func (f *Front) want(m *served) {
 	}
 	m.state, m.since = queued, time.Now()
 	f.queue = append(f.queue, m)
-	if m.need > 0 {
+	if m.demand != nil {
 		f.admit()
 		return
 	}
-	limit := f.limit
 	go func() {
-		cfg, err := m.cfg.ForEngine(f.ctx, limit, f.any && m == f.def, f.log)
-		need := int64(0)
+		cfg, err := m.cfg.ForEngine(f.ctx, f.log)
+		var demand config.Demand
 		if err == nil {
-			need, err = f.opts.Estimate(cfg)
+			demand, err = f.opts.Demand(cfg)
 		}
 		if err == nil { // only now: errors name the file as its user does
 			err = cfg.AbsoluteModels()
@@ -161,22 +164,27 @@ func (f *Front) want(m *served) {
 				f.fail(m, err)
 				return
 			}
-			m.located, m.need = cfg, max(need, 1)
+			m.located, m.demand, m.tokens = cfg, &demand, demand.Most
 			if m == f.def && f.cfg.Memory.Auto {
 				// Its weights are mapped and can be paged. If it does not fit, its process refuses it, as without a
 				// front.
-				f.limit = max(f.limit, m.need)
+				n := demand.Most
+				if demand.Least < n {
+					n = max(demand.FitAvailable(int64(hostmem.Read().Available)), demand.Least)
+				}
+				f.limit = max(f.limit, demand.Private(n)+demand.Weights())
 			}
 			f.admit()
 		})
 	}()
 }
 
-// start makes the process of a model whose memory is reserved.
-func (f *Front) start(m *served) {
-	m.state, m.since = starting, time.Now()
+// start makes the process of a model for which there is room, with a context of so many tokens.
+func (f *Front) start(m *served, tokens int) {
+	m.state, m.since, m.tokens = starting, time.Now(), tokens
 	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
-	f.used += m.need
+	m.host = hostTier{weight: m.host.weight}
+	f.divideHosts()
 	m.seat = f.takeSeat(m)
 	names := m.allNames()
 	f.beside.Go(func() {
@@ -244,9 +252,9 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 // traced returns the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first
 // one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
 func (m *served) traced() *config.Config {
-	cfg := *m.located
+	cfg := m.located.WithMemory(m.host.cap, m.tokens)
 	if cfg.Trace == "" {
-		return &cfg
+		return cfg
 	}
 	ext := filepath.Ext(cfg.Trace)
 	base := strings.TrimSuffix(cfg.Trace, ext)
@@ -257,7 +265,7 @@ func (m *served) traced() *config.Config {
 		base += fmt.Sprintf("-%d", m.loads+1)
 	}
 	cfg.Trace = base + ext
-	return &cfg
+	return cfg
 }
 
 // fileName returns a model's name without the characters that a file name cannot have.
@@ -285,7 +293,6 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 		}
 	}
 	if err != nil {
-		f.used -= m.need
 		f.leaveSeat(m)
 		f.fail(m, err)
 		return
@@ -298,7 +305,7 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	if len(m.called) > 0 { // since its process was begun, perhaps
 		m.tellNames()
 	}
-	f.log.Debug("loading", "model", m.name, "pid", p.pid(), "memory", m.need)
+	f.log.Debug("loading", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.tokens)
 	go func() {
 		werr := p.cmd.Wait()
 		f.loop.Do(func() { f.ended(m, p, werr) })
@@ -347,6 +354,10 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		}
 		return
 	}
+	if msg.Kind == daemon.LinkKeep && m.proc == p {
+		m.hearKeep(msg.Body)
+		return
+	}
 	if msg.Kind != daemon.LinkStatus || m.proc != p {
 		return
 	}
@@ -360,10 +371,11 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	switch st.State {
 	case daemon.EngineReady:
 		m.entitle(st.Name)
+		m.took(&st)
 		if m.state == loading {
 			m.state, m.wasReady = ready, true
 			m.touch()
-			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "memory", m.need, "took",
+			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.tokens, "took",
 				time.Since(m.since).Round(time.Millisecond))
 			if m == f.def {
 				f.tellReady()
@@ -378,6 +390,18 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	case daemon.EngineFailed:
 		p.leaving, m.state = true, unloading
 		m.failed(errors.New(st.Error))
+	}
+}
+
+// took replaces what was estimated of the model's memory by what its process says, within what it was given.
+func (m *served) took(st *daemon.EngineStatus) {
+	if n := st.Context; n > 0 && n <= m.tokens {
+		if m.demand.Least < m.demand.Most { // it may have found less memory than the ledger has
+			m.tokens = n
+		}
+		if per := st.Memory.KV / int64(n); per > 0 && per < m.demand.CellBytes {
+			m.demand.CellBytes = per
+		}
 	}
 }
 
@@ -460,8 +484,8 @@ func (f *Front) ended(m *served, p *process, werr error) {
 	if m.proc != p {
 		return
 	}
-	m.proc = nil
-	f.used -= m.need
+	m.proc, m.keep = nil, keep{}
+	m.host = hostTier{weight: m.host.weight}
 	f.leaveSeat(m)
 	orderly := p.leaving || werr == nil
 	if orderly {

@@ -100,7 +100,9 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 			case metrics.FrontMemoryLimit:
 				value(float64(f.limit))
 			case metrics.FrontMemoryUsed:
-				value(float64(f.used))
+				value(float64(f.used() + f.held()))
+			case metrics.FrontHostBudget:
+				value(float64(f.hostBudget))
 			default:
 				for _, m := range f.models {
 					value(m.metric(d.Name), modelLabel, m.name)
@@ -127,6 +129,8 @@ func (m *served) metric(name string) float64 {
 		return float64(s.Connections)
 	case metrics.FrontModelMemory:
 		return float64(s.MemoryBytes)
+	case metrics.FrontModelHost:
+		return float64(s.HostTierBytes)
 	case metrics.FrontLoads:
 		return float64(s.Loads)
 	case metrics.FrontUnloads:

@@ -32,7 +32,7 @@ func single(t *testing.T, model string, args ...string) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	fs, cfg, _ := config.NewFlagSet()
-	err = fs.Parse(append([]string{"--socket", filepath.Join(dir, "s"), "--progress=false", "--cache-ram", "0", "-m",
+	err = fs.Parse(append([]string{"--socket", filepath.Join(dir, "s"), "--cache-ram", "0", "-m",
 		model}, args...))
 	if err = errors.Join(err, cfg.Load([]string{"UMA_CONFIG="})); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,6 @@ func NeedsModel(method, path string) bool {
 // Asleep is a model that is not loaded.
 type Asleep struct {
 	Name  string
-	Names func(string) bool // reports whether a name is the model's
 	Facts *api.Facts
 	Since time.Time // start of the daemon
 
@@ -72,7 +71,6 @@ func (s sleeping) Tokenize(context.Context, string, bool, bool) ([]int32, error)
 }
 
 func (s sleeping) Model() string               { return s.Name }
-func (s sleeping) Named(name string) bool      { return s.Names(name) }
 func (s sleeping) Facts() *api.Facts           { return s.Asleep.Facts }
 func (s sleeping) Await(context.Context) error { return asleep() }
 

@@ -16,9 +16,8 @@ import (
 
 // Daemon is the rest of the daemon, as HTTP handlers use it. Safe from any goroutine.
 type Daemon interface {
-	// Model, Named, Models, Facts, Info, Health and Detokenize are those of api.Backend.
+	// Model, Models, Facts, Info, Health and Detokenize are those of api.Backend.
 	Model() string
-	Named(name string) bool
 	Models() []wire.ServedModel
 	Facts() *api.Facts
 	Info() wire.Info
@@ -28,7 +27,7 @@ type Daemon interface {
 	// Ready reports whether the model is loaded. LoadProgress is the fraction of it that is.
 	Ready() bool
 	LoadProgress() float64
-	// Await waits for the model as requests do (--while-loading). It returns an *api.Error, or the cause of ctx's end.
+	// Await waits for the model as requests do. It returns an *api.Error, or the cause of ctx's end.
 	Await(ctx context.Context) error
 	// Render and Tokenize return the prompt of a request of owner, and the tokens of a text. The model is loaded.
 	Render(owner uint32, r *wire.Request) (*api.Prompt, error)
@@ -125,6 +124,9 @@ func (b backend) lost(ctx context.Context, err error) *api.Error {
 		b.s.Metrics.Rejected(string(e.Code))
 		relayed(ctx)
 		return (*api.Error)(&e)
+	}
+	if ctx.Err() != nil { // the client has left: its request counts as cancelled, and no answer as rejected
+		relayed(ctx)
 	}
 	return &api.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -32,12 +34,22 @@ func TestDisplacedCompletionIsToldWhy(t *testing.T) {
 	if e := c.lost(context.Background(), io.EOF); e.Code != wire.ShuttingDown {
 		t.Errorf("%+v", e)
 	}
+	left, leave := context.WithCancel(context.Background())
+	o := &outcome{ResponseWriter: httptest.NewRecorder(), metrics: c.s.Metrics}
+	left = context.WithValue(left, outcomeKey{}, o)
+	leave()
+	e = c.lost(left, net.ErrClosed)
+	o.Refused(e.Code)
+	o.WriteHeader(http.StatusServiceUnavailable)
 	var m map[string]any
 	if err := json.Unmarshal(c.s.Metrics.AppendJSON(nil), &m); err != nil {
 		t.Fatal(err)
 	}
 	if n := m["requests_rejected_total"].(map[string]any)[string(wire.SessionLimit)]; n != 2.0 {
 		t.Errorf("%v rejections are counted, want 2", n)
+	}
+	if n := m["requests_rejected_total"].(map[string]any)[string(wire.ShuttingDown)]; n != 0.0 {
+		t.Errorf("a client that has left counts as %v rejections", n)
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		case r.URL.Path == LivePath:
 			ipc.Watched(ctx)
 		case ipc.FromFront(ctx):
-			w = &asking{w, ipc.Asked(ctx, FormOf(r.URL.Path), r.ProtoAtLeast(1, 1))}
+			w = &asking{w, ipc.Asked(ctx, formOf(r), r.ProtoAtLeast(1, 1))}
 		}
 		r = r.WithContext(withTraceparent(ctx, r.Header.Get("Traceparent")))
 		r.Body = io.NopCloser(bytes.NewReader(body))

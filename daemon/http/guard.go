@@ -84,6 +84,9 @@ func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) 
 		w.Header().Set("Connection", "close")
 		rc.SetReadDeadline(time.Now().Add(bodyLinger))
 	}
+	if hopeless(d.Status) {
+		w.Header().Set(retryHeader, "false")
+	}
 	kind := "permission_error"
 	if d.Status == http.StatusUnauthorized {
 		kind = "authentication_error"

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -16,10 +17,12 @@ func FrontServes(method string, u *url.URL) bool {
 	switch u.Path {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
-		"/v1/chat/completions/control", "/chat/completions/control":
+		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
+		"/v1/models/load", "/v1/models/unload":
 		return true
 	}
-	if id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/"); ok && id != "" {
+	id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/")
+	if ok && id != "" && !(method == http.MethodPost && (id == "input_tokens" || id == "compact")) {
 		return !u.Query().Has("model")
 	}
 	if method != http.MethodGet && method != http.MethodHead {
@@ -46,6 +49,16 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 		name, found, _ = wire.Member(body, "name")
 	}
 	return name, found, ended
+}
+
+// formOf returns the form of errors of the API that a request belongs to: by its path, and where several APIs could have
+// that, by its headers.
+func formOf(r *http.Request) connstate.API {
+	form := FormOf(r.URL.Path)
+	if form == connstate.OpenAI && anthropic.Speaks(r) {
+		return connstate.Anthropic
+	}
+	return form
 }
 
 // FormOf returns the form of errors of the API that a path belongs to.

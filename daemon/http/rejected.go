@@ -42,8 +42,25 @@ func (o *outcome) WriteHeader(status int) {
 		}
 		o.metrics.Rejected(string(o.code)) // before the client can know of it
 	}
+	if !o.begun && hopeless(status) {
+		o.Header().Set(retryHeader, "false")
+	}
 	o.begun = true
 	o.ResponseWriter.WriteHeader(status)
+}
+
+// retryHeader is obeyed by the clients of OpenAI and Anthropic, which otherwise ask again after each 5xx.
+const retryHeader = "X-Should-Retry"
+
+// hopeless reports whether a request that was answered with a status is answered so again: it, or the model, is at
+// fault, and not the moment.
+func hopeless(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= http.StatusBadRequest && status < http.StatusInternalServerError ||
+		status == http.StatusNotImplemented
 }
 
 // Unwrap lets http.ResponseController find the methods of the underlying writer.

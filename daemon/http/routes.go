@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/page"
+	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -32,6 +34,9 @@ func apiRoutes(apis *api.Server) []api.Route {
 	for i := range routes {
 		r := &routes[i]
 		r.Handle = apis.Telling(r.Handle)
+		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
+			r.Handle = anthropic.OrModels(r.Handle, func(context.Context) []wire.ServedModel { return apis.Models() })
+		}
 		if r.Method == http.MethodPost && resumable[r.Path] {
 			r.Handle = streams.Keep(r.Handle)
 		}
@@ -41,13 +46,9 @@ func apiRoutes(apis *api.Server) []api.Route {
 
 // Handler returns the handler of routes, and of all other paths the answer that there is no such path.
 func Handler(routes []api.Route) http.Handler {
-	var known []string
-	for i := range routes {
-		known = append(known, routes[i].Method+" "+routes[i].Path)
-	}
 	return Mux(routes, func(w http.ResponseWriter, r *http.Request) {
 		refuseHTTP(w, r, http.StatusNotFound,
-			"there is no such path; there are "+strings.Join(known, ", ")+"; see docs/http.md")
+			fmt.Sprintf("%s %.100s: there is no such path; docs/http.md lists those that there are", r.Method, r.URL.Path))
 	})
 }
 
@@ -157,14 +158,19 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 		}{message}))
 		return
 	}
+	kind := "invalid_request_error"
+	if status == http.StatusNotFound {
+		kind = "not_found_error"
+	}
+	if formOf(r) == connstate.Anthropic {
+		answerJSON(w, status, mustJSON(anthropic.Failure{Type: "error",
+			Error: anthropic.FailureDetails{Type: kind, Message: message}}))
+		return
+	}
 	type body struct {
 		Code    int    `json:"code"`
 		Type    string `json:"type"`
 		Message string `json:"message"`
-	}
-	kind := "invalid_request_error"
-	if status == http.StatusNotFound {
-		kind = "not_found_error"
 	}
 	answerJSON(w, status, mustJSON(struct {
 		Error body `json:"error"`

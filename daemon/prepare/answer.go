@@ -15,14 +15,19 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Spec is a prepared request: what the core and the decode loop are asked to compute. The caller of Answer or Texts
-// sets Owner before, which may be read meanwhile; preparation writes the other fields. From Handle(Arrive) on the
-// decode loop owns it.
-type Spec struct {
-	core.Request // with ID, Arrived, Data and Resident of the caller
+// Prepared is a request on its way to the decode loop. Its Spec (core.Spec, and in it what the scheduler reads) and its
+// Shell are written by Answer or Texts alone, once; the rest is state, which the decode loop owns from Handle(Arrive)
+// on. The caller sets ID, Arrived, Data and Resident.
+type Prepared struct {
+	core.Request
+	Shell
 
-	Phases     *meridian.Control // Request.Control
-	Chain      *sampler.Chain
+	Phases *meridian.Control // Request.Control
+	Chain  *sampler.Chain
+}
+
+// Shell is the immutable part of a request that only the daemon reads.
+type Shell struct {
 	StopTokens []core.Token // end the answer
 	SpelledEnd string       // likewise, and the client did not name it; "": none
 	Continued  bool         // the prompt ends within the last message
@@ -35,6 +40,11 @@ type Spec struct {
 	// Of a chat, for History.
 	messages []wire.Message
 	render   renderInput
+}
+
+// NewPrepared returns a request of owner, which others may read while it is prepared.
+func NewPrepared(owner uint32) Prepared {
+	return Prepared{Request: core.Request{Spec: &core.Spec{Spec: sched.Spec{Owner: owner}}}}
 }
 
 // Held says how a grammar constrains an answer. The zero value is a free answer, also one whose tool calls alone are
@@ -64,9 +74,9 @@ func (m *Model) Line(w *wire.Request) {
 	}
 }
 
-// Answer prepares w: it fills out, whose Owner its caller has set. The decode loop owns scratch, which all its chains
+// Answer prepares w: it fills out, which NewPrepared has made. The decode loop owns scratch, which all its chains
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
-func (m *Model) Answer(out *Spec, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
+func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
 	p, bad := m.readPrompt(out.Owner, w)
 	if bad != nil {
 		return bad
@@ -103,7 +113,7 @@ func (m *Model) Answer(out *Spec, w *wire.Request, held Held, scratch *sampler.S
 }
 
 // setPrompt sets the prompt and the maximum length of the answer.
-func (m *Model) setPrompt(out *Spec, w *wire.Request, p *prompt) *wire.Error {
+func (m *Model) setPrompt(out *Prepared, w *wire.Request, p *prompt) *wire.Error {
 	n, nCtx := len(p.tokens), m.Caps.ContextTokens
 	if n > nCtx || n == nCtx && !w.FillOnly {
 		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
@@ -170,10 +180,10 @@ func (m *Model) samplingParams(owner uint32, w *wire.Request) (sampler.Params, *
 }
 
 // setOptions sets how the answer is scheduled and where it ends.
-func (m *Model) setOptions(out *Spec, w *wire.Request, params *sampler.Params) {
+func (m *Model) setOptions(out *Prepared, w *wire.Request, params *sampler.Params) {
 	out.StopTokens = params.StopTokens
 	out.PromptRows = w.Stream && w.PromptLogprobs > 0
-	out.TargetTTFT, out.TargetITL, out.TargetTTOT, out.Strict = w.TargetTTFT, w.TargetTBT, w.TargetTTOT, w.Strict
+	out.Targets = w.Targets
 	out.Class = Class(w)
 	out.Speculate = m.cfg.SpeculationLimit()
 	if w.SpeculateSet {
@@ -199,7 +209,7 @@ func notesOf(w *wire.Request, changes []template.Change) []wire.Note {
 }
 
 // setThinking creates the control of the thinking.
-func (m *Model) setThinking(out *Spec, w *wire.Request, held Held) *wire.Error {
+func (m *Model) setThinking(out *Prepared, w *wire.Request, held Held) *wire.Error {
 	opt := m.thinkOptions(w, out.MaxTokens, out.Continued)
 	opt.Calls, opt.Bound = out.Calls != nil, held.Bound
 	opt.CallsInThought = out.Thinks != nil
@@ -213,7 +223,7 @@ func (m *Model) setThinking(out *Spec, w *wire.Request, held Held) *wire.Error {
 }
 
 // setChat keeps what renders the prefix of the next turn, and marks the system prompt.
-func (m *Model) setChat(out *Spec, w *wire.Request, p *prompt) {
+func (m *Model) setChat(out *Prepared, w *wire.Request, p *prompt) {
 	out.Chat = true
 	out.messages, out.render = w.Messages, p.render
 	if m.cfg.SharePrefixes == "system" || m.cfg.ContextShift || m.Caps.Seals {

@@ -38,7 +38,7 @@ func TestAnswerLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var spec Spec
+		spec := NewPrepared(0)
 		w := wire.Request{PromptTokens: prompt(c.prompt), MaxTokens: c.max, FillOnly: c.fill}
 		bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{})
 		if bad != nil {
@@ -58,8 +58,7 @@ func TestAnswerLimits(t *testing.T) {
 func TestAnswerOfAChat(t *testing.T) {
 	m := modelOf(t, fake.Config{})
 	w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "question"}}, Priority: wire.PriorityBackground}
-	spec := Spec{}
-	spec.Owner = 7
+	spec := NewPrepared(7)
 	if bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{}); bad != nil {
 		t.Fatal(bad)
 	}
@@ -76,7 +75,7 @@ func TestAnswerOfAChat(t *testing.T) {
 		t.Errorf("the next turn begins with %d tokens, %v; its prompt has %d", len(history), bad, len(tokens))
 	}
 	m.cfg = &config.Config{NoPrefixCache: true}
-	if spec = (Spec{}); m.Answer(&spec, &w, Held{}, &sampler.Scratch{}) != nil || spec.Chat {
+	if spec = NewPrepared(0); m.Answer(&spec, &w, Held{}, &sampler.Scratch{}) != nil || spec.Chat {
 		t.Error("a chat is kept without a cache")
 	}
 }
@@ -88,7 +87,7 @@ func TestSealsOfAChat(t *testing.T) {
 		{Role: "user", Content: "question"}, {Role: "assistant", Content: "answer"}, {Role: "user", Content: "more"}}}
 	for _, states := range []bool{false, true} {
 		m := modelOf(t, fake.Config{NoRanges: states})
-		var spec Spec
+		spec := NewPrepared(0)
 		if bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{}); bad != nil {
 			t.Fatal(bad)
 		}

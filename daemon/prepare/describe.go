@@ -24,7 +24,7 @@ func (m *Model) Describe() *wire.InfoModel {
 		in.NoEmbeddings = e.refusal
 	} else {
 		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
-			AnySize: e.any}
+			AnySize: e.any, Assumed: e.assumed}
 	}
 	if m.Embedder.rank != nil {
 		in.Ranking = &wire.InfoRanking{Longest: m.Embedder.longest}
@@ -35,7 +35,8 @@ func (m *Model) Describe() *wire.InfoModel {
 // Log logs the pooling of embeddings, the chat template, the markers of thinking and the syntax of tool calls.
 func (m *Model) Log(log *slog.Logger) {
 	if e := m.Embedder; e.refusal == "" {
-		log.Info("embeddings", "values", e.width, "pooling", string(e.pooling), "longest_text", e.longest)
+		log.Info("embeddings", "values", e.width, "pooling", string(e.pooling), "assumed", e.assumed, "longest_text",
+			e.longest)
 	}
 	if m.Info.Encoder {
 		return

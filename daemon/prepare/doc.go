@@ -1,10 +1,10 @@
-// Package prepare turns a parsed request into a Spec: what the core and the decode loop are asked to compute. It
+// Package prepare turns a parsed request into a Prepared: what the core and the decode loop are asked to compute. It
 // renders messages with the model's chat template, tokenizes, and makes the sampling chain and the control of thinking.
 // It knows no loop, no connection and no queue: the daemon's intake goroutine calls it, one request after the other.
 //
 // # Where things are
 //
-//	answer.go         Model.Answer: the limit of an answer's length, context overflow, the seed; Spec
+//	answer.go         Model.Answer: the limit of an answer's length, context overflow, the seed; Prepared
 //	prompt.go         how messages become a prompt: rendering, a continued message, tokenizing; the history of a chat
 //	model.go          Model: the loaded model, and what its chat template can do; describe.go tells of it
 //	markers.go        a user's text never contains control tokens

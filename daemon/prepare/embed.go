@@ -18,6 +18,7 @@ import (
 // Embedder describes the embeddings and the ranking of the loaded model. It does not change after New.
 type Embedder struct {
 	pooling runtime.Pooling
+	assumed bool             // neither the file nor --pooling says so
 	refusal string           // reason why it makes no embeddings; "" = it does
 	longest int              // tokens of a text
 	width   int              // values of an embedding
@@ -36,13 +37,13 @@ func newEmbedder(cfg *config.Config, eng runtime.Engine) (*Embedder, error) {
 	if cfg.Pooling != "" {
 		e.pooling = runtime.Pooling(cfg.Pooling)
 	}
+	if e.assumed = e.pooling == ""; e.assumed {
+		e.pooling = runtime.PoolMean
+	}
 	_, can := eng.(runtime.Embedder)
 	switch {
 	case !can || caps.MaxEmbeddingRows == 0:
 		e.refusal = "this engine returns no hidden states"
-	case e.pooling == "":
-		e.refusal = "this model's file does not say how its hidden states become an embedding; start uma-serve with " +
-			"--pooling mean, cls, last or none if you know"
 	case e.pooling == runtime.PoolRank:
 		e.refusal = "this model ranks pairs of texts (POST /rerank) and makes no embeddings"
 	}
@@ -222,9 +223,9 @@ func (m *Model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []In
 	return texts, nil
 }
 
-// Texts prepares w: it fills out, whose Owner its caller has set, and returns the texts. It calls between after each
+// Texts prepares w: it fills out, which NewPrepared has made, and returns the texts. It calls between after each
 // part of a text, and gives up when between returns false.
-func (m *Model) Texts(out *Spec, w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
+func (m *Model) Texts(out *Prepared, w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
 	if bad = m.Embedder.check(w); bad != nil {
 		return nil, bad
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -25,6 +26,7 @@ type markers struct {
 	open  string
 	end   string // marks the end of a continued message
 
+	thinking []string          // thinking tags
 	thoughts *strings.Replacer // thinking tag → placeholder
 	restorer *strings.Replacer // placeholder → thinking tag
 }
@@ -32,7 +34,7 @@ type markers struct {
 const shut = "\uf8fe"
 
 func newMarkers(v runtime.Vocab, thinking []string) *markers {
-	m := &markers{open: "\uf8ff" + rand.Text()[:12] + ":", end: "\uf8fd" + rand.Text()[:12] + shut}
+	m := &markers{thinking: thinking, open: "\uf8ff" + rand.Text()[:12] + ":", end: "\uf8fd" + rand.Text()[:12] + shut}
 	var pairs, hide, show []string
 	for t := range runtime.Token(v.Size()) {
 		text := v.Text(t)
@@ -60,6 +62,46 @@ func (m *markers) hide(text string) string { return m.hider.Replace(text) }
 
 // hideThoughts replaces only thinking tags: a system prompt may contain control tokens.
 func (m *markers) hideThoughts(text string) string { return m.thoughts.Replace(text) }
+
+// hideQuoted is hide for an answer that quotes thinking tags. Templates take the text before a closing tag for a
+// thought, which they leave out. A thought that a client has left in the answer stays: the answer begins with a tag, or
+// a tag stands at the beginning or at the end of a line.
+func (m *markers) hideQuoted(text string) string {
+	quoted := false
+	for _, tag := range m.thinking {
+		for at := 0; tag != ""; {
+			i := strings.Index(text[at:], tag)
+			if i < 0 {
+				break
+			}
+			before, after := text[:at+i], strings.TrimPrefix(text[at+i+len(tag):], m.end)
+			if strings.TrimSpace(before) == "" || after == "" || strings.HasSuffix(before, "\n") ||
+				strings.HasPrefix(after, "\n") {
+				return text
+			}
+			quoted, at = true, at+i+len(tag)
+		}
+	}
+	if !quoted {
+		return text
+	}
+	return m.hide(text)
+}
+
+// hideAnswers hides control tokens and thinking tags in the texts of an assistant. It reports whether there were any.
+func (m *markers) hideAnswers(msgs []template.Message) bool {
+	found := false
+	for i := range msgs {
+		if msg := &msgs[i]; msg.Role == "assistant" {
+			for _, text := range []*string{&msg.Content, &msg.ReasoningContent} {
+				hidden := m.hide(*text)
+				found = found || hidden != *text
+				*text = hidden
+			}
+		}
+	}
+	return found
+}
 
 // restore puts the thinking tags back.
 func (m *markers) restore(text string) string { return m.restorer.Replace(text) }

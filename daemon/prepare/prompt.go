@@ -68,6 +68,9 @@ func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 	if m.template != nil {
 		thinking := m.templateThinking(w, limit)
 		p.render = renderInput{vars: templateArgs(w.TemplateArgs), tools: headTools(w)}
+		if _, said := p.render.vars["verbosity"]; w.Verbosity != "" && !said {
+			p.render.vars["verbosity"] = w.Verbosity
+		}
 		maps.Copy(p.render.vars, m.thinking.Vars(thinking))
 		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
 	}
@@ -90,7 +93,8 @@ func (m *Model) renderRequest(
 	w *wire.Request, msgs []wire.Message, in renderInput,
 ) (text string, continued bool, changes []template.Change, err error) {
 	last := len(msgs) - 1
-	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff {
+	// A message with calls has ended: text behind them would not be part of it.
+	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff || len(msgs[last].ToolCalls) > 0 {
 		text, changes, err = m.renderTurn(msgs, in, !w.NoOpening)
 		return text, false, changes, err
 	}
@@ -141,6 +145,7 @@ func (m *Model) renderTurn(
 		case "user", "tool":
 			content = m.markers.hide(content)
 		case "assistant":
+			content = m.markers.hideQuoted(content)
 		default:
 			content = m.markers.hideThoughts(constantHeader(content))
 		}
@@ -149,7 +154,11 @@ func (m *Model) renderTurn(
 			Calls: earlierCalls(msg.ToolCalls), CallID: msg.ToolCallID, Name: msg.Name,
 		})
 	}
-	return m.template.RenderChanged(in)
+	text, changes, err := m.template.RenderChanged(in)
+	if errors.Is(err, template.ErrRefused) && m.markers.hideAnswers(in.Messages) { // gpt-oss refuses markers in answers
+		text, changes, err = m.template.RenderChanged(in)
+	}
+	return text, changes, err
 }
 
 // hasBOS reports whether a text begins with the BOS token's text. Such a text must not get a second BOS.
@@ -228,7 +237,7 @@ func plainNumbers(v any) any {
 }
 
 // systemTokens returns how many of s's leading tokens are its system prompt.
-func (m *Model) systemTokens(s *Spec, tokens []runtime.Token) int {
+func (m *Model) systemTokens(s *Prepared, tokens []runtime.Token) int {
 	if len(s.messages) == 0 || s.messages[0].Role != "system" {
 		return 0
 	}
@@ -245,7 +254,7 @@ func (m *Model) systemTokens(s *Spec, tokens []runtime.Token) int {
 
 // History returns the tokens with which the next turn of an ended chat will begin: its messages and its answer,
 // rendered by the chat template. It returns nil if the template refuses them.
-func (m *Model) History(s *Spec, answer wire.Message) []runtime.Token {
+func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 	before := s.messages
 	answer.Role = "assistant"
 	if s.Continued {

@@ -55,7 +55,7 @@ func resolveCalls(t *template.Template, v toolcall.Vocabulary) *toolcall.Spec {
 }
 
 // readCalls sets up the parser of tool calls for an answer. prompt is its rendered conversation.
-func (m *Model) readCalls(out *Spec, w *wire.Request, prompt string) {
+func (m *Model) readCalls(out *Prepared, w *wire.Request, prompt string) {
 	tools := OfferedTools(w)
 	if m.Calls == nil || len(tools) == 0 && !m.Calls.Speaks(prompt) {
 		return
@@ -64,7 +64,10 @@ func (m *Model) readCalls(out *Spec, w *wire.Request, prompt string) {
 	list := toolcall.NewTools(tools)
 	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun,
 		Whole: len(tools) > 0 && w.Format.Kind == wire.FormatNone})
-	out.OneCall = !w.ParallelToolCalls
+	out.OneCall = !w.ManyCalls()
+	if w.ToolChoice.Mode == wire.ToolRequired && !out.OneCall {
+		out.Distinct = new(toolcall.Distinct)
+	}
 	if !m.Calls.Headed() { // headers tell thoughts and calls apart
 		out.Thinks = toolcall.NewThought(m.Calls, list)
 	}

@@ -146,6 +146,10 @@ func (c *MalformedCall) decision(arrived time.Time) wire.Decision {
 		return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
 			Text: "A tool call is incomplete: " + c.Reason.Explain() + "."}
 	}
+	if c.Reason == toolcall.OwnTool {
+		return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
+			Text: "A tool call was left out of the answer: " + c.Reason.Explain() + "."}
+	}
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
 		Text: "A tool call was malformed and stayed text of the answer: " + c.Reason.Explain() + "."}
 }

@@ -6,29 +6,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // Two dumps: of the metrics, when SIGUSR1 asks for one, and of the decode loop's state after a broken invariant.
 
-// DumpMetrics appends line, a JSON document, to file, or without one writes it to the log.
-func DumpMetrics(line []byte, file string, log *slog.Logger) {
-	if file == "" {
-		log.Info("metrics", "json", json.RawMessage(line))
-		return
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err == nil {
-		_, err = f.Write(append(line, '\n'))
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}
-	if err != nil {
-		log.Error("--metrics-file", "error", clierr.File(file, err))
-	}
-}
+// DumpMetrics writes line, a JSON document, to the log.
+func DumpMetrics(line []byte, log *slog.Logger) { log.Info("metrics", "json", json.RawMessage(line)) }
 
 // State is the JSON document that is written to a file after a broken invariant, besides the trace.
 type State struct {

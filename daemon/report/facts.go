@@ -83,8 +83,9 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	switch p := runtime.Pooling(cmp.Or(c.Pooling, info.Pooling)); {
 	case p == runtime.PoolRank:
 		m.Ranking = &wire.InfoRanking{Longest: f.Context}
-	case p != "":
-		m.Embeddings = &wire.InfoEmbeddings{Values: m.Embedding, Pooling: p, Longest: f.Context}
+	default:
+		m.Embeddings = &wire.InfoEmbeddings{Values: m.Embedding, Pooling: cmp.Or(p, runtime.PoolMean),
+			Longest: f.Context, Assumed: p == ""}
 	}
 	if info.Encoder {
 		return f, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -71,15 +72,25 @@ Memory is what the model keeps of a text: cells for every token (full), cells fo
 eight prompts; there **=** means that no number of a normalised embedding differs by more than %v. Reused is how many
 tokens of a prompt were not computed again: prefix / fork / resumed / restart.
 
-Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by themselves,
+%sNot covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by themselves,
 and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
 
 `
 
+// byKind says what the kinds of memory allow.
+//
+//go:embed kinds.md
+var byKind string
+
+// damaged follows the table. Its reasons are those of explained in runtime/llama/readers_test.go.
+//
+//go:embed damaged.md
+var damaged []byte
+
 // table is docs/architectures.md.
 func table(results []*result) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, intro, nearTie, sameEmbedding)
+	fmt.Fprintf(&b, intro, nearTie, sameEmbedding, byKind)
 	fmt.Fprintf(&b, "%s.\n\n", count(results))
 	fmt.Fprintf(&b, "| model | memory | %s | largest difference | reused | notes |\n|---|---%s|---|---|---|\n",
 		strings.Join(kinds, " | "), strings.Repeat("|---", len(kinds)))
@@ -108,6 +119,7 @@ func table(results []*result) []byte {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, r.Memory, strings.Join(cells, " | "), small(delta),
 			reused(r), plain(strings.Join(notes, "; ")))
 	}
+	b.Write(damaged)
 	return b.Bytes()
 }
 

@@ -13,6 +13,7 @@ var rules = []rule{
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
+	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
 	{"runtime/llama",
 		[]string{"runtime", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
@@ -22,13 +23,15 @@ var rules = []rule{
 	{"grammar", []string{"grammar/regex"}, "which tokens may come next; it knows no model, request or clock"},
 	{"grammar/regex", nil, "expressions over bytes"},
 	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
+	{"grammar/lark", []string{"grammar", "grammar/jsonschema", "grammar/regex"}, "another one, which may hold schemas"},
 	{"grammar/jsonschema", []string{"grammar", "grammar/regex"},
 		"a schema becomes a grammar; who asked for it is the daemon's"},
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "model/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
+	{"sched/slo", nil, "values that the wire and the scheduler share: it knows neither"},
 	{"sched/threads", nil, "it decides by numbers, whatever file of the system they are from"},
-	{"sched", []string{"meridian/blocks", "internal/invariants"},
+	{"sched", []string{"meridian/blocks", "internal/invariants", "internal/words"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "model/tags"},
 		"phases and blocks; runtime has its value types"},
@@ -48,8 +51,9 @@ var rules = []rule{
 	{"kvsnap/snapshot/format", nil, "a file format"},
 	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"},
 		"what is found and evicted, without a file or a clock"},
-	{"ipc/wire", []string{"runtime", "sampler"},
-		"frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
+	{"ipc/wire", []string{"runtime", "sampler", "sched/slo"},
+		"frames and their fields; sampler has the ranges of its parameters, sched/slo the targets, runtime the value " +
+			"types of info"},
 
 	// What comes with a model: its file, its chat template, its marks of thinking, its syntax of tool calls.
 	{"model/gguf", []string{"model/gguf/gguffile", "model/template", "model/tags", "internal/cli/clierr"},
@@ -98,7 +102,8 @@ var rules = []rule{
 	{"daemon/api/control", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "daemon/api/llamaform", "ipc/wire"}, "one API, beside the others"},
-	{"daemon/constrain", []string{"grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc/wire",
+	{"daemon/constrain", []string{"grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/lark",
+		"grammar/toolcalls", "ipc/wire",
 		"meridian", "metrics", "model/tags", "model/toolcall", "runtime", "sampler"},
 		"what an answer may be; it knows no loop, no request and no connection"},
 	{"daemon", []string{"core", "grammar", "ipc", "ipc/wire",
@@ -134,22 +139,24 @@ var rules = []rule{
 		"internal/cli/buildinfo", "internal/host/hostmem", "internal/logq", "ipc", "ipc/wire", "metrics"},
 		"the part of a process that clients reach: front and engine process have it, and it knows no model"},
 	{"daemon/access/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
+	{"daemon/hosttier", []string{"internal/host/hostmem"},
+		"a division of bytes: what is held and what is free are arguments"},
 	{"daemon/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
 	{"daemon/shm", nil, "it asks the system"},
 	{"daemon/shm/connstate", []string{"daemon/shm"},
 		"a table in memory; who writes it and who reads it, the processes say"},
 	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
-	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/control", "daemon/api/ollama",
+	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control", "daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
-		"daemon/shm/connstate",
+		"daemon/hosttier", "daemon/shm/connstate",
 		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
 		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
 		"internal/host/sandbox"},
 		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
-	{"sim", []string{"arbiter", "core", "sched", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
+	{"sim", []string{"arbiter", "core", "sched", "sched/slo", "sched/threads", "meridian", "meridian/blocks", "kvsnap",
 		"kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"model/tags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sched", "sim", "sim/latency", "sim/workload"},
@@ -191,6 +198,7 @@ var rules = []rule{
 	{"internal/testutil/usertest", []string{"internal/testutil/waitfor"},
 		"tests of any package act as other users with it"},
 	{"internal/testutil/waitfor", nil, "tests of any package wait with it"},
+	{"internal/words", nil, "text of structs; what is recorded is its caller's"},
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
@@ -228,8 +236,8 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema",
-	"grammar/toolcalls", "model/toolcall", "sched", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
+var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
+	"grammar/toolcalls", "model/toolcall", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
 	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.

@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // AppendRequest appends r as a frame. Fields equal to those of def are left out, so that the server's defaults
@@ -101,6 +102,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if len(r.TemplateArgs) > 0 {
 		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
 	}
+	if r.Verbosity != "" {
+		dst = appendHead(dst, `,"verbosity":`, r.Verbosity)
+	}
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
 	}
@@ -118,12 +122,15 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 			dst = append(dst, `"interactive"`...)
 		}
 	}
-	if def == nil || r.TargetTTFT != def.TargetTTFT || r.TargetTBT != def.TargetTBT || r.TargetTTOT != def.TargetTTOT ||
-		r.Strict != def.Strict {
-		dst = appendMs(dst, `,"slo":{"target_ttft_ms":`, r.TargetTTFT)
-		dst = appendMs(dst, `,"target_tbt_ms":`, r.TargetTBT)
-		if r.TargetTTOT > 0 {
-			dst = appendMs(dst, `,"target_ttot_ms":`, r.TargetTTOT)
+	if def == nil || r.Targets != def.Targets {
+		dst = append(dst, `,"slo":`...)
+		before := byte('{')
+		for i := range slo.Times {
+			if t := &slo.Times[i]; t.Plain || *t.Of(&r.Targets) > 0 {
+				dst = append(append(append(dst, before, '"'), t.Name...), '"')
+				dst = appendMs(dst, ":", *t.Of(&r.Targets))
+				before = ','
+			}
 		}
 		if r.Strict {
 			dst = append(dst, `,"strict":true`...)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // section returns the part of docs/protocol.md under a heading, up to the next of the same or a higher level.
@@ -82,11 +83,13 @@ func TestDocumentedFields(t *testing.T) {
 	for name := range rows(t, "### Refused fields") {
 		delete(documented, name)
 	}
-	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "slo.target_ttot_ms", "slo.strict",
-		"messages[].role",
+	names := []string{"event", "type", "slo.strict", "messages[].role",
 		"messages[].content", "messages[].reasoning_content", "messages[].name", "messages[].tool_calls",
 		"messages[].tool_call_id", "think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit",
 		"think.answer_cue"}
+	for _, target := range slo.Times {
+		names = append(names, "slo."+target.Name)
+	}
 	for _, f := range fields {
 		if f.read == nil {
 			continue
@@ -108,8 +111,10 @@ func TestDocumentedFields(t *testing.T) {
 	if err := json.Unmarshal(AppendRequest(nil, &def, nil)[headerBytes:], &written); err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0,
-		"slo.target_ttot_ms": 0.0, "slo.strict": false,
+	for _, target := range slo.Times {
+		written["slo."+target.Name] = 0.0
+	}
+	maps.Copy(written, map[string]any{"slo.strict": false,
 		// written only when they say more
 		"suffix": "", "traceparent": "", "tools": []any{}, "tool_choice": "auto", "grammar": "",
 		"guided_json_object": false,
@@ -207,7 +212,7 @@ func TestFieldsThatChangeAnAnswerAreKeptOrRefused(t *testing.T) {
 // TestDocumentedRanges: the numbers of the request table are those of the code.
 func TestDocumentedRanges(t *testing.T) {
 	documented := rows(t, "## Requests")
-	for name, want := range map[string]string{
+	ranges := map[string]string{
 		"id":                fmt.Sprintf("1…%d bytes", MaxIDBytes),
 		"max_tokens":        fmt.Sprintf("0…%d", MaxTokensLimit),
 		"n_indent":          fmt.Sprintf("0…%d", MaxIndent),
@@ -224,9 +229,6 @@ func TestDocumentedRanges(t *testing.T) {
 		"logprobs":      fmt.Sprintf("0…%d", sampler.MaxLogprobs),
 		"top_logprobs":  fmt.Sprintf("0…%d", sampler.MaxLogprobs),
 
-		"slo.target_ttft_ms": fmt.Sprintf("0…%d", MaxSLOMs),
-		"slo.target_tbt_ms":  fmt.Sprintf("0…%d", MaxSLOMs),
-		"slo.target_ttot_ms": fmt.Sprintf("0…%d", MaxSLOMs),
 		"top_n_sigma":        fmt.Sprintf("-1…%d", sampler.MaxTopNSigma),
 		"dynatemp_range":     fmt.Sprintf("0…%d", sampler.MaxTemperature),
 		"dynatemp_exponent":  fmt.Sprintf("0…%d", sampler.MaxDynatempExponent),
@@ -251,7 +253,11 @@ func TestDocumentedRanges(t *testing.T) {
 		"think.budget_tokens":      fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
 		"think.soft_budget_tokens": fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
 		"think.answer_cue":         fmt.Sprintf("up to %d bytes", MaxAnswerCueBytes),
-	} {
+	}
+	for _, target := range slo.Times {
+		ranges["slo."+target.Name] = fmt.Sprintf("0…%d", MaxSLOMs)
+	}
+	for name, want := range ranges {
 		if row := documented[name]; row == nil || !strings.Contains(row[1], want) {
 			t.Errorf("%s: %q is not in its row", name, want)
 		}

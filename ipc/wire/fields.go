@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // field is one known field of a client's message. Null is as good as absent. A field is read, or refused but for values
@@ -31,6 +32,9 @@ type field struct {
 // fields are all fields a request can have, "event" and "type" aside.
 var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFields, thinkFields, refusedFields,
 	ignoredFields)
+
+// verbosities are the values of "verbosity".
+var verbosities = []string{"low", "medium", "high"}
 
 var requestFields = []field{
 	{name: "id", read: readID},
@@ -73,6 +77,13 @@ var requestFields = []field{
 		return err
 	}},
 	{name: "chat_template_kwargs", read: readTemplateArgs},
+	{name: "verbosity", read: func(d *decoder, name string, v *fastjson.Value) error {
+		i, err := d.word(name, v, verbosities)
+		if err == nil {
+			d.req.Verbosity = verbosities[i]
+		}
+		return err
+	}},
 	{name: "speculate", aliases: []string{"speculative.n_max"},
 		read: func(d *decoder, name string, v *fastjson.Value) error {
 			n, err := d.integer(name, v, 0, math.MaxInt32)
@@ -557,22 +568,16 @@ func readServiceTier(d *decoder, name string, v *fastjson.Value) error {
 func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
 	obj, oerr := v.Object()
 	if oerr != nil {
-		return wrongType(name, v, "an object with target_ttft_ms, target_tbt_ms, target_ttot_ms and strict")
+		return wrongType(name, v, "an object with "+targetNames(", ")+" and strict")
 	}
-	var seen [4]bool
+	var seen [len(slo.Times) + 1]bool
 	obj.Visit(func(key []byte, v *fastjson.Value) {
-		field, at := name+"."+string(key), 0
-		var target *time.Duration
-		switch string(key) {
-		case "target_ttft_ms":
-			target = &d.req.TargetTTFT
-		case "target_tbt_ms":
-			at, target = 1, &d.req.TargetTBT
-		case "target_ttot_ms":
-			at, target = 2, &d.req.TargetTTOT
-		case "strict":
-			at = 3
-		default:
+		field := name + "." + string(key)
+		at := slices.IndexFunc(slo.Times[:], func(t slo.Time) bool { return t.Name == string(key) })
+		switch {
+		case at < 0 && string(key) == "strict":
+			at = len(slo.Times)
+		case at < 0:
 			return
 		}
 		switch {
@@ -580,8 +585,8 @@ func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
 			return
 		case seen[at]:
 			err = fmt.Errorf("field %q is given twice", field)
-		case target != nil:
-			*target, err = d.milliseconds(field, v)
+		case at < len(slo.Times):
+			*slo.Times[at].Of(&d.req.Targets), err = d.milliseconds(field, v)
 		default:
 			err = d.boolean(field, v, &d.req.Strict)
 		}
@@ -590,11 +595,25 @@ func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
 	switch r := d.req; {
 	case err != nil:
 		return err
-	case r.Strict && r.TargetTTFT == 0 && r.TargetTBT == 0 && r.TargetTTOT == 0:
-		return fmt.Errorf("field %q has strict and no target; give target_ttft_ms, target_tbt_ms or target_ttot_ms",
-			name)
+	case r.Strict && !r.Targets.Any():
+		return fmt.Errorf("field %q has strict and no target; give %s", name, targetNames(" or "))
 	}
 	return nil
+}
+
+// targetNames lists the targets with a word before the last.
+func targetNames(last string) (text string) {
+	for i, t := range slo.Times {
+		switch {
+		case i == 0:
+		case i == len(slo.Times)-1:
+			text += last
+		default:
+			text += ", "
+		}
+		text += t.Name
+	}
+	return text
 }
 
 func readTraceparent(d *decoder, name string, v *fastjson.Value) error {

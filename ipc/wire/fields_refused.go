@@ -31,7 +31,6 @@ var refusedFields = []field{
 	refused("lora", "no adapters are loaded", `[]`),
 	refused("lora_path", "no adapters are loaded", `""`, `[]`),
 	refused("options", "send its members as fields of the request", `{}`),
-	refused("verbosity", "ask for it in a message", `"medium"`),
 	// Several answers, other searches.
 	refused("n", "send several requests", `1`),
 	refused("n_cmpl", "send several requests", `1`),
@@ -97,4 +96,7 @@ var ignoredFields = ignored("user", "store", "safety_identifier", "prompt_cache_
 	"disagg_prefill_dp_rank", "routed_dp_rank", "data_parallel_rank", "kv_transfer_params", "ec_transfer_params",
 	"mm_payload", "media_io_kwargs", "mm_processor_kwargs", "images_config", "video_config", "max_dynamic_patch",
 	"min_dynamic_patch", "use_audio_in_video", "stream_interval", "truncation_side", "routed_experts_prompt_start",
-	"routed_experts_start_len", "custom_labels")
+	"routed_experts_start_len", "custom_labels",
+	// ollama's options of loading a model, which is loaded; front ends send them to every API
+	"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa", "low_vram", "f16_kv",
+	"vocab_only", "num_keep", "penalize_newline", "logits_all", "embedding_only")

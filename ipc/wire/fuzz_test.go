@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // FuzzReadFrame: any bytes from a peer give frames within the limit or a FrameError, and memory grows with what was
@@ -220,7 +221,7 @@ func FuzzRoundTrip(f *testing.F) {
 
 		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Speculate: size(20), SpeculateSet: true,
 			Priority:  Priority(flags >> 2 & 1),
-			MaxTokens: size(MaxTokensLimit), TargetTTFT: ms(1), TargetTBT: ms(2),
+			MaxTokens: size(MaxTokensLimit), Targets: slo.Targets{TargetTTFT: ms(1), TargetITL: ms(2)},
 			Sampling: sampler.Params{Temperature: within(-sampler.MaxTemperature, sampler.MaxTemperature),
 				TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
 				FrequencyPenalty: within(-10, 10), PresencePenalty: within(-10, 10),

@@ -79,7 +79,7 @@ func goldens() []golden {
 				true, PriorityBackground
 			r.Think = Think{Mode: ThinkOn, BudgetTokens: 512, SoftBudgetTokens: 256, EarlyExit: ExitBoth,
 				AnswerCue: "The answer is"}
-			r.TargetTTFT, r.TargetTBT, r.Metadata = 150*time.Millisecond, 33500*time.Microsecond,
+			r.TargetTTFT, r.TargetITL, r.Metadata = 150*time.Millisecond, 33500*time.Microsecond,
 				[]byte(`{"user": 7, "tags": ["a"]}`)
 			r.Sampling = sampler.Params{Temperature: 0.7, TopK: 20, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.1,
 				FrequencyPenalty: 0.5, PresencePenalty: -0.5,

@@ -132,7 +132,7 @@ func TestParseRequest(t *testing.T) {
 		{`,"service_tier":"flex","priority":"interactive"`, func(*Request) {}},
 		{`,"priority":"background","service_tier":"auto"`, func(r *Request) { r.Priority = PriorityBackground }},
 		{`,"slo":{"target_ttft_ms":150,"target_tbt_ms":33.25,"x":1}`, func(r *Request) {
-			r.TargetTTFT, r.TargetTBT = 150*time.Millisecond, 33250*time.Microsecond
+			r.TargetTTFT, r.TargetITL = 150*time.Millisecond, 33250*time.Microsecond
 		}},
 		{`,"slo":{"target_ttot_ms":80,"strict":true,"target_ttft_ms":null}`, func(r *Request) {
 			r.TargetTTOT, r.Strict = 80*time.Millisecond, true

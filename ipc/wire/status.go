@@ -152,16 +152,18 @@ type InfoServed struct {
 	Progress float64 `json:"load_progress,omitempty"`
 	Error    string  `json:"error,omitempty"`
 	PID      int     `json:"pid,omitempty"` // of its engine process
-	// MemoryBytes is the model's entry in the memory ledger, loaded or not: weights, KV cells, host tier.
-	MemoryBytes int64   `json:"memory_bytes"`
-	Connections int     `json:"connections"` // that its engine process has
-	InFlight    int     `json:"in_flight"`
-	Waiting     int     `json:"waiting"` // connections that wait for it
-	IdleMs      float64 `json:"idle_ms,omitempty"`
-	Loads       int     `json:"loads"`
-	Unloads     int     `json:"unloads"`
-	Crashes     int     `json:"crashes"`
-	Info        *Info   `json:"info,omitempty"` // of its engine process
+	// MemoryBytes is the model's entry in the memory ledger, loaded or not: weights, KV cells, buffers, and
+	// HostTierBytes, which its host tier holds.
+	MemoryBytes   int64   `json:"memory_bytes"`
+	HostTierBytes int64   `json:"host_tier_bytes,omitempty"`
+	Connections   int     `json:"connections"` // that its engine process has
+	InFlight      int     `json:"in_flight"`
+	Waiting       int     `json:"waiting"` // connections that wait for it
+	IdleMs        float64 `json:"idle_ms,omitempty"`
+	Loads         int     `json:"loads"`
+	Unloads       int     `json:"unloads"`
+	Crashes       int     `json:"crashes"`
+	Info          *Info   `json:"info,omitempty"` // of its engine process
 }
 
 // InfoListener is a socket that the daemon listens on.
@@ -202,10 +204,11 @@ type InfoModel struct {
 // InfoEmbeddings describes the embeddings of the model.
 type InfoEmbeddings struct {
 	Values  int             `json:"values"`          // of an embedding
-	Pooling runtime.Pooling `json:"pooling"`         // --pooling, else the file's
+	Pooling runtime.Pooling `json:"pooling"`         // --pooling, else the file's, else mean
 	Longest int             `json:"longest_text"`    // tokens
 	Sizes   []int           `json:"sizes,omitempty"` // smaller ones that the model was trained for (--embedding-sizes)
 	AnySize bool            `json:"any_size,omitempty"`
+	Assumed bool            `json:"pooling_assumed,omitempty"` // neither --pooling nor the file says so
 }
 
 // InfoRanking describes the model's ranking of documents.
@@ -229,6 +232,8 @@ type InfoConfig struct {
 	NoSpeculation string `json:"no_speculation,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
+	// Context names the limit of an automatic context (--ctx-size auto); "" where a number was given.
+	Context string `json:"context,omitempty"`
 }
 
 // PolicyOption is an option of the scheduling policy in use.

@@ -52,6 +52,9 @@ type ToolChoice struct {
 	Name string // with ToolNamed
 }
 
+// ManyCalls reports whether an answer may have several calls: a named tool is called once.
+func (r *Request) ManyCalls() bool { return r.ParallelToolCalls && r.ToolChoice.Mode != ToolNamed }
+
 var toolFields = []field{
 	{name: "tools", read: readTools},
 	{name: "tool_choice", read: readToolChoice},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // Message is one turn of a conversation, as the chat template sees it.
@@ -105,6 +106,8 @@ type Request struct {
 	Notes        Notes  // changes that an API has made to Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
+	Verbosity string // "low", "medium", "high", for templates that know it; "" = not said
+
 	Stop     []string // in the client's order; each 1…256 bytes
 	Stream   bool     // token events while it runs; otherwise the eos event holds the text
 	Progress bool     // wants progress events from a prompt's first step on ("return_progress": true)
@@ -114,11 +117,8 @@ type Request struct {
 	Speculate    int
 	SpeculateSet bool
 	Priority     Priority
-	Think        Think         // wishes about thinking; the zero value has none
-	TargetTTFT   time.Duration // slo.target_ttft_ms; 0 = none
-	TargetTBT    time.Duration // slo.target_tbt_ms; 0 = the server's
-	TargetTTOT   time.Duration // slo.target_ttot_ms; 0 = none
-	Strict       bool          // slo.strict: refuse the request unless its targets will be met
+	Think        Think // wishes about thinking; the zero value has none
+	slo.Targets        // field "slo"; see sched/slo
 	// of W3C Trace Context, for the server's traces ([telemetry]); "" = none
 	Traceparent string
 	Metadata    []byte // the JSON value of "metadata", echoed as it came; nil = none

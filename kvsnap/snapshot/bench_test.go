@@ -115,8 +115,8 @@ func BenchmarkFetchDisk(b *testing.B) {
 	b.SetBytes(1024 * kvPerToken)
 	for b.Loop() {
 		b.StopTimer()
-		c.resize(0)
-		c.resize(512 << 20)
+		c.Resize(0)
+		c.Resize(512 << 20)
 		b.StartTimer()
 		drain(b, c, chat)
 	}

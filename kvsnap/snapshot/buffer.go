@@ -155,6 +155,26 @@ func (p *bufferPool) put(mem []byte) {
 	}
 }
 
+// resize gives the idle memory another cap, in bytes, and frees what exceeds it.
+func (p *bufferPool) resize(cap int64) {
+	p.mu.Lock()
+	var over [][]byte
+	if p.mu.cap = cap; p.mu.closed {
+		p.mu.cap = 0
+	}
+	for size, l := range p.mu.idle {
+		for len(l) > 0 && p.mu.bytes > p.mu.cap {
+			over, l = append(over, l[len(l)-1]), l[:len(l)-1]
+			p.mu.bytes -= int64(size)
+		}
+		p.mu.idle[size] = l
+	}
+	p.mu.Unlock()
+	for _, mem := range over {
+		free(mem)
+	}
+}
+
 // drain frees the idle memory and stops the goroutine; later releases free their memory at once. Call it once.
 func (p *bufferPool) drain() {
 	p.mu.Lock()

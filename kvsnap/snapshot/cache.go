@@ -34,6 +34,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
@@ -85,6 +86,7 @@ func of(n *index.Node) *part             { return n.Owner.(*part) }
 // "never waits".
 type Cache struct {
 	o       Options
+	ram     atomic.Int64 // the host tier's cap; mu.host.Cap is the same under the lock
 	pool    *bufferPool
 	diskErr error // why there is no disk tier; written by Open only
 	lock    interface{ Close() error }
@@ -115,7 +117,8 @@ func Open(o Options) (*Cache, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	c := &Cache{o: o, pool: newPool(o.RAMBytes / 16)}
+	c := &Cache{o: o, pool: newPool(o.RAMBytes / idleShare)}
+	c.ram.Store(o.RAMBytes)
 	c.work = sync.NewCond(&c.mu)
 	seed := o.Seed
 	if seed == 0 {
@@ -156,8 +159,8 @@ func (c *Cache) DiskError() error { return c.diskErr }
 
 // Buffer returns memory for a part of n bytes. Fill it, then Put it or Release it.
 func (c *Cache) Buffer(n int) (*Buffer, error) {
-	if n <= 0 || int64(class(n)) > c.o.RAMBytes {
-		return nil, fmt.Errorf("part of %d bytes: %w of %d bytes", n, ErrTooLarge, c.o.RAMBytes)
+	if ram := c.ram.Load(); n <= 0 || int64(class(n)) > ram {
+		return nil, fmt.Errorf("part of %d bytes: %w of %d bytes", n, ErrTooLarge, ram)
 	}
 	return c.pool.get(n)
 }
@@ -253,6 +256,22 @@ func (c *Cache) makeRoom(need int64) (evicted []*Buffer, err error) {
 		evicted = append(evicted, c.dropHost(of(v)))
 	}
 	return evicted, nil
+}
+
+// Resize gives the host tier another cap, in bytes, and evicts what exceeds it: first what has reached the disk or was
+// to stay in memory only, then what waits to be written. Parts that a restore or a pin needs stay and may exceed a
+// smaller cap until they are free.
+func (c *Cache) Resize(bytes int64) {
+	bytes = max(bytes, 1) // a part is then too large, whatever its size
+	c.mu.Lock()
+	c.ram.Store(bytes)
+	c.mu.host.Cap = bytes
+	evicted, _ := c.makeRoom(0) // ErrNoRoom: what is left is in use
+	c.mu.stats.returned += uint64(len(evicted))
+	c.check()
+	c.mu.Unlock()
+	release(evicted)
+	c.pool.resize(bytes / idleShare)
 }
 
 // dropHost removes p from the host tier, and from the index if no other tier has it.

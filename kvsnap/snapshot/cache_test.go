@@ -261,6 +261,47 @@ func TestHostCap(t *testing.T) {
 	}
 }
 
+// TestResize: a smaller cap evicts at once what nothing needs, the least used first, and counts it apart from what made
+// room for other parts; a larger one takes parts again. Memory that was kept for the next parts goes too.
+func TestResize(t *testing.T) {
+	o := testOptions()
+	part := int64(class(256 * perToken))
+	o.RAMBytes = 8 * part
+	c := open(t, o)
+	var keys []Key
+	for i := range 8 {
+		keys = append(keys, mustPut(t, c, 1, text(10_000*i, 256), 0))
+	}
+	if err := c.Pin(keys[0], true); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		cap, parts int
+		returned   uint64
+	}{{8, 8, 0}, {5, 5, 3}, {6, 5, 3}, {1, 1, 7}, {0, 1, 7}} {
+		c.Resize(int64(x.cap) * part)
+		if s := c.Stats(); s.Host.Parts != x.parts || s.Returned != x.returned || s.Host.Evictions != x.returned ||
+			s.Host.Cap != max(int64(x.cap)*part, 1) {
+			t.Errorf("cap %d: %d parts of %d bytes, %d returned, %d evictions", x.cap, s.Host.Parts, s.Host.Cap,
+				s.Returned, s.Host.Evictions)
+		}
+	}
+	expect(t, c, 1, text(0, 256), 256, Host) // pinned
+	if _, err := put(c, 1, text(90_000, 256), 0); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("with no room: %v", err)
+	}
+	if n := c.Stats().IdleBytes; n != 0 {
+		t.Errorf("%d idle bytes are kept", n)
+	}
+	c.Resize(3 * part)
+	mustPut(t, c, 1, text(90_000, 256), 0)
+	mustPut(t, c, 1, text(91_000, 256), 0)
+	mustPut(t, c, 1, text(92_000, 256), 0)
+	if s := c.Stats(); s.Host.Parts != 3 || s.Host.Evictions != 8 || s.Returned != 7 {
+		t.Errorf("%d parts, %d evictions, %d returned", s.Host.Parts, s.Host.Evictions, s.Returned)
+	}
+}
+
 func TestPinAndNoRoom(t *testing.T) {
 	o := testOptions()
 	o.RAMBytes = 4 * int64(class(256*perToken))
@@ -309,7 +350,7 @@ func TestPinAndNoRoom(t *testing.T) {
 	if _, err := c.Buffer(int(o.RAMBytes) + 1); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	c.resize(0)
+	c.Resize(0)
 	expect(t, c, 1, text(6000, 256), 0, Host)
 }
 
@@ -1085,15 +1126,6 @@ func TestHotPathAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { c.Lookup(1, chat) }); n != 0 {
 		t.Errorf("Lookup allocates %v times", n)
 	}
-}
-
-// resize changes the host tier's cap and evicts at once.
-func (c *Cache) resize(ramBytes int64) {
-	c.mu.Lock()
-	c.mu.host.Cap = max(ramBytes, 0)
-	evicted, _ := c.makeRoom(0)
-	c.mu.Unlock()
-	release(evicted)
 }
 
 func only(ns Namespace) func(Namespace) bool { return func(n Namespace) bool { return n == ns } }

@@ -29,7 +29,7 @@ var (
 type Options struct {
 	// Origin is the engine and model that compute the cells. A part of another origin is never restored.
 	Origin format.Origin
-	// RAMBytes caps the host tier, mapped bytes of payloads. 0 = DefaultRAMBytes of the free memory.
+	// RAMBytes caps the host tier, mapped bytes of payloads; Resize changes it. 0 = DefaultRAMBytes of the free memory.
 	RAMBytes int64
 	// Dir is the disk tier's directory. It is made with mode 0700; an existing one that other users can reach is
 	// refused. "" = no disk tier.
@@ -37,7 +37,7 @@ type Options struct {
 	// DiskBytes caps the files in Dir; required with Dir.
 	DiskBytes int64
 	// QueueBytes caps the parts waiting to be written. Further parts remain in memory only and are counted as dropped.
-	// 0 = a quarter of RAMBytes.
+	// 0 = a quarter of the host tier's cap.
 	QueueBytes int64
 	// WholeParts says that the model's memory cannot remove a range of positions (recurrent), so that a
 	// match must end where a part ends.
@@ -57,6 +57,9 @@ type Options struct {
 	// FS is the file system; nil = the real one.
 	FS FS
 }
+
+// idleShare is the divisor of the host tier's cap for memory that is kept for the next parts, in addition.
+const idleShare = 16
 
 // hostShare is the divisor of the free memory for the host tier's default. Programs that start later need memory too,
 // and swapping costs more than a cached prefix saves.
@@ -83,9 +86,6 @@ func (o *Options) fill() error {
 	}
 	if o.RAMBytes < 0 {
 		return fmt.Errorf("snapshot cache: RAMBytes is %d, must not be negative", o.RAMBytes)
-	}
-	if o.QueueBytes == 0 {
-		o.QueueBytes = o.RAMBytes / 4
 	}
 	if o.ScanBudget == 0 {
 		o.ScanBudget = 2 * time.Second

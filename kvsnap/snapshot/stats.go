@@ -37,6 +37,7 @@ type counters struct {
 	written, writtenRaw, writtenStored      uint64
 	lastError                               string
 	unknown                                 int
+	returned                                uint64
 	restores                                [tiers]Histogram
 }
 
@@ -59,6 +60,7 @@ type TierStats struct {
 type Stats struct {
 	Lookups     uint64    `json:"lookups"`
 	Snapshots   uint64    `json:"snapshots"` // parts stored
+	Returned    uint64    `json:"returned"`  // of the host tier's evictions, those for a smaller cap
 	Host        TierStats `json:"host"`
 	Disk        TierStats `json:"disk"`
 	QueuedBytes int64     `json:"queued_bytes"` // waiting to be written; a drain waits for it
@@ -87,7 +89,8 @@ func (c *Cache) Stats() Stats {
 			Evictions: s.evictions[t], PagesIn: s.pagesIn[t], PagesOut: s.pagesOut[t], Restores: s.restores[t]}
 	}
 	out := Stats{
-		Lookups: s.lookups, Snapshots: s.snapshots, Host: tier(Host, c.mu.host), Disk: tier(Disk, c.mu.disk),
+		Lookups: s.lookups, Snapshots: s.snapshots, Returned: s.returned,
+		Host: tier(Host, c.mu.host), Disk: tier(Disk, c.mu.disk),
 		QueuedBytes: c.mu.queuedBytes, Drops: s.drops, Quarantined: s.quarantined, IOErrors: s.ioErrors,
 		Written: s.written, RawBytes: s.writtenRaw, StoredBytes: s.writtenStored, Unknown: s.unknown,
 		Unscanned: c.mu.unscanned, IdleBytes: c.pool.idleBytes(), Reading: len(c.mu.reads), LastError: s.lastError,

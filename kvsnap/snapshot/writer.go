@@ -64,7 +64,7 @@ func (c *Cache) addJob(j *job) *job {
 func (c *Cache) enqueue(p *part) {
 	switch {
 	case c.diskErr != nil || p.queued || p.node.Disk.In():
-	case p.raw > c.mu.disk.Cap || c.mu.queuedBytes > 0 && c.mu.queuedBytes+p.raw > c.o.QueueBytes:
+	case p.raw > c.mu.disk.Cap || c.mu.queuedBytes > 0 && c.mu.queuedBytes+p.raw > c.queueBytes():
 		c.mu.stats.drops++
 	case c.o.Now().Before(c.mu.paused):
 		c.mu.stats.drops++
@@ -216,6 +216,14 @@ func (c *Cache) writeChain(j *job, z *compressor) error {
 		c.mu.failures = 0
 	}
 	return nil
+}
+
+// queueBytes is the most that waits to be written. The lock is held.
+func (c *Cache) queueBytes() int64 {
+	if c.o.QueueBytes > 0 {
+		return c.o.QueueBytes
+	}
+	return c.mu.host.Cap / 4
 }
 
 // evictDisk removes the next victim's file. The lock is held, but released during the work.

@@ -55,7 +55,7 @@ var amx = map[string]struct{ align, block, more uint64 }{
 	"Q5_K": {256, 256, 4}, "Q6_K": {align: 256}, "IQ4_XS": {256, 256, 2},
 }
 
-// ours are the formats of our kernels (runtime/llama's matmul_formats.h).
+// ours are the formats of our kernels (runtime/llama/kernels/matmul_formats.h).
 var ours = []string{"F16", "BF16", "Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}
 
 // tiles returns the bytes of the copy that ggml makes of matrix t for AMX; 0 = none. It has no tiles for stacks.

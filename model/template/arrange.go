@@ -16,6 +16,7 @@ const noResult = "No result."
 type arranger struct {
 	roles   *roles
 	results bool // the template renders results
+	beside  bool // it renders text beside calls
 	out     []Message
 	last    kind   // of the last message in out that is no system message; start: there is none
 	pending string // a system text that belongs to the next user's message
@@ -48,9 +49,12 @@ func (g *grower) add(to, between, more string) string {
 	return g.b.String()
 }
 
-// arrange returns msgs in an order that r allows. Texts keep their order; none is left out.
-func arrange(msgs []Message, r *roles, results bool, c *changeCount) []Message {
-	a := &arranger{roles: r, results: results, out: make([]Message, 0, len(msgs)+2), head: true, changes: c}
+// arrange returns msgs in an order that how allows. Texts keep their order; none is left out. opening: an answer is
+// opened behind them. beside: the template renders text beside calls.
+func arrange(msgs []Message, opening bool, how *manner, beside bool, c *changeCount) []Message {
+	r := how.roles
+	a := &arranger{roles: r, results: how.results, beside: beside, head: true, changes: c,
+		out: make([]Message, 0, len(msgs)+2)}
 	next := make([]kind, len(msgs)) // the kind of the next message that is no system message; start: there is none
 	for i := len(msgs) - 2; i >= 0; i-- {
 		if next[i] = next[i+1]; !isSystem(&msgs[i+1]) {
@@ -72,6 +76,9 @@ func arrange(msgs []Message, r *roles, results bool, c *changeCount) []Message {
 		a.turn(Message{Role: "user"}, true)
 	}
 	a.needUser()
+	if n := len(a.out); opening && n > 0 && len(a.out[n-1].Calls) > 0 && !r.openCall {
+		a.answerCalls()
+	}
 	return a.out
 }
 
@@ -88,6 +95,9 @@ func (a *arranger) first(m Message) {
 		m.Role = "developer" // the only role that it has for such a text
 	}
 	switch {
+	case n > 0 && a.out[n-1].Role == "developer" && m.Role == "system" && !r.behind:
+		a.join(&m)
+		a.changes.add(systemsJoined)
 	case n > 0 && (m.Role == "developer" || r.after[system][system]):
 		a.put(m)
 	case n > 0:
@@ -171,7 +181,7 @@ func (a *arranger) turn(m Message, last bool) {
 		a.turn(Message{Role: "user"}, false)
 	}
 	a.head = false
-	if k == answer && !last && strings.TrimSpace(m.Content) == "" && !r.empty {
+	if k == answer && strings.TrimSpace(m.Content) == "" && !r.empty && (!last || m.ReasoningContent == "") {
 		a.changes.add(emptyLeftOut)
 		return
 	}
@@ -196,6 +206,9 @@ func (a *arranger) turn(m Message, last bool) {
 	case prev == user && k == user, prev == answer && k == answer:
 		a.join(&m)
 		a.changes.add(neighboursJoined)
+	case prev == answer && k == call && !a.beside && joined(before.Content, m.Content) != "":
+		a.put(Message{Role: "user", Content: r.filler}, m)
+		a.changes.add(userAdded)
 	case prev == answer && k == call:
 		m.Content = joined(before.Content, m.Content)
 		m.ReasoningContent = joined(before.ReasoningContent, m.ReasoningContent)

@@ -13,6 +13,7 @@ import (
 type manner struct {
 	roles          *roles
 	calls, results bool // are handed over as what they are; otherwise as text
+	lead           bool // the first user's message begins with a filler: the template takes its text for a result
 }
 
 // strict are turns that every template takes: a system text in the first user's message, user and assistant in turn,
@@ -36,7 +37,17 @@ func (t *Template) prepared(in *Input, how *manner, c *changeCount) []Message {
 	if slices.ContainsFunc(msgs, func(m Message) bool { return len(m.Calls) > 0 || m.Role == "tool" }) {
 		msgs = t.callsPrepared(t.matched(msgs, c), how, c)
 	}
-	return arrange(msgs, how.roles, how.results, c)
+	msgs = arrange(msgs, in.AddGenerationPrompt, how, t.tools.Beside, c)
+	if how.lead {
+		for i := range msgs {
+			if m := &msgs[i]; m.Role == "user" {
+				m.Content = joined(fillers[len(fillers)-1], m.Content)
+				c.add(userAdded)
+				break
+			}
+		}
+	}
+	return msgs
 }
 
 // matched gives each result the name and, where the template needs one, the id of its call, and puts results into the
@@ -133,15 +144,31 @@ func callOfEach(results []Message, calls []toolcall.Call) []int {
 func (t *Template) callsPrepared(msgs []Message, how *manner, c *changeCount) []Message {
 	r := &t.tools
 	out := make([]Message, 0, len(msgs)+1)
+	asText := func(m *Message) bool {
+		return len(m.Calls) > 0 && (!how.calls || !t.readable(m.Calls) || !r.Beside && m.Content != "")
+	}
+	answered := len(msgs) - 1 // the last message that is rendered as an answer
+	for ; answered >= 0; answered-- {
+		if m := &msgs[answered]; m.Role == "assistant" && (len(m.Calls) == 0 || asText(m)) {
+			break
+		}
+	}
 	for i := 0; i < len(msgs); i++ {
 		m := msgs[i]
-		if len(m.Calls) > 0 && t.thoughts.alone && m.ReasoningContent != "" && m.Content != "" {
-			m.ReasoningContent, m.Content = joined(m.ReasoningContent, m.Content), ""
-			c.add(textInThought)
+		written := asText(&m)
+		if len(m.Calls) > 0 && !written && m.Content != "" {
+			switch {
+			case r.besideDropped && i < answered:
+				out = append(out, Message{Role: "assistant", Content: m.Content})
+				m.Content = ""
+				c.add(textBeforeCalls)
+			case t.thoughts.alone && m.ReasoningContent != "":
+				m.ReasoningContent, m.Content = joined(m.ReasoningContent, m.Content), ""
+				c.add(textInThought)
+			}
 		}
-		readable := len(m.Calls) > 0 && how.calls && t.readable(m.Calls)
 		switch {
-		case len(m.Calls) > 0 && (!readable || !r.Beside && m.Content != ""):
+		case written:
 			m.Content, m.Calls = t.written(m), nil
 			c.add(callsAsText)
 			out = append(out, m)

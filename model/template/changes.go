@@ -23,6 +23,7 @@ const (
 	resultAsText
 	callsAsText
 	textInThought
+	textBeforeCalls
 	resultsSorted
 	toolsAsText
 	rearranged
@@ -54,6 +55,8 @@ var changeTexts = [changeKinds][2]string{
 		"does not render them as they are."},
 	textInThought: {"text_in_thought", "Text beside tool calls was appended to the thought before them: the chat " +
 		"template does not take both."},
+	textBeforeCalls: {"text_before_calls", "Text beside tool calls became a message before them: the chat template " +
+		"leaves it out once an answer follows."},
 	resultsSorted: {"results_sorted", "Results were put into the order of their calls: the chat template shows no " +
 		"call ids."},
 	toolsAsText: {"tools_as_text", "The tools were described in the system message: the chat template fails with " +

@@ -121,3 +121,32 @@ func TestLaterMessagesKeepThePrefix(t *testing.T) {
 		}
 	}
 }
+
+// gpt-oss leaves out text beside calls once an answer follows: it becomes a message before them, and the calls stay
+// what they are.
+func TestTextBesideCallsStays(t *testing.T) {
+	tmpl, err := Compile(published(t)["openai-gpt-oss-120b.jinja"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := shape{turns: "subrbrau", tools: true}
+	in, words := s.build()
+	in.Messages[2].ReasoningContent = "mythought"
+	out, changes, err := tmpl.RenderChanged(in)
+	if err != nil || s.fault(out, words, false) != "" || strings.Count(out, "<|start|>assistant to=functions.") != 2 {
+		t.Errorf("%v, %q\n%s", err, s.fault(out, words, false), out)
+	}
+	if len(changes) != 1 || changes[0].Reason != "text_before_calls" || changes[0].Times != 2 {
+		t.Errorf("changes %v", changes)
+	}
+	in.Messages = in.Messages[:4] // no answer follows: text and thought are one
+	out, err = tmpl.Render(in)
+	if err != nil || !strings.Contains(out, "<|channel|>analysis<|message|>mythought\n\nLooking") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	in.Messages[2].Calls[0].Arguments = `{"location": "cut` // it becomes text, which must not go into a thought
+	out, err = tmpl.Render(in)
+	if err != nil || !strings.Contains(out, "Looking beside") || !strings.Contains(out, `"cut`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

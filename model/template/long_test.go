@@ -23,7 +23,7 @@ func TestNeighboursAreNotCopiedForEach(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			var c changeCount
-			out := arrange(msgs, strict, false, &c)
+			out := arrange(msgs, true, &manner{roles: strict}, true, &c)
 			runtime.ReadMemStats(&after)
 			total := 0
 			for i := range out {

@@ -31,8 +31,10 @@ type roles struct {
 	later     [kinds]bool        // later[a]: it takes a system message behind a, whatever follows
 	developer bool               // it knows the role developer for the first message
 	beside    bool               // also behind a system message
+	behind    bool               // it takes a system message behind a developer message
 	empty     bool               // it takes an assistant's empty message
 	bridge    bool               // it takes a user behind a tool's result and an assistant's empty message
+	openCall  bool               // it renders a call before the opening of the next answer
 	// It takes a conversation without a user's message: a system message alone, with an answer, with a call.
 	alone, loneAnswer, loneCall bool
 	filler                      string // of a user's message that is put where the template must have one
@@ -54,7 +56,7 @@ type prober struct {
 
 // takes reports whether the template renders the messages of turns with each text in its place. The letters: s system,
 // d developer, u user, a assistant, c call, r result, e an assistant's empty message, f a user's message with the
-// filler.
+// filler. A point at the end stands for the opening of an answer, which otherwise follows all but an assistant.
 func (p *prober) takes(turns, filler string) bool {
 	if p.slow {
 		return false
@@ -62,6 +64,7 @@ func (p *prober) takes(turns, filler string) bool {
 	var msgs []Message
 	var words []string
 	calls := 0
+	turns, opening := strings.CutSuffix(turns, ".")
 	for i := range len(turns) {
 		word := fmt.Sprintf("umaword%02d", i)
 		m := Message{Role: "assistant", Content: word}
@@ -93,7 +96,7 @@ func (p *prober) takes(turns, filler string) bool {
 		offer = p.offer
 	}
 	out, err := p.t.Render(Input{Messages: msgs, Tools: offer, Now: time.Unix(0, 0), native: true, steps: rolesSteps,
-		AddGenerationPrompt: msgs[len(msgs)-1].Role != "assistant"})
+		AddGenerationPrompt: opening || msgs[len(msgs)-1].Role != "assistant"})
 	p.slow = p.slow || errors.Is(err, jinja.ErrLimit)
 	if err != nil {
 		return false
@@ -159,6 +162,7 @@ func (t *Template) findRoles() {
 		r.after[call][user] = all("ucu", head+"uaucuau")
 		r.after[call][answer] = all("ucau", head+"uaucau")
 		r.after[call][call] = all("uccr", head+"uauccrau")
+		r.openCall = all("uc.", head+"uauc.")
 	}
 	if t.tools.Results {
 		r.after[start][result] = all("ru", "rau")
@@ -183,6 +187,7 @@ func (t *Template) findRoles() {
 	r.later[answer] = all("uas", "uasu", head+"uasau", head+"uasu", head+"uasuau")
 	r.developer = strings.Contains(t.source, "developer") && all("du") && (!turns || all("duau"))
 	r.beside = r.developer && head != "" && all("sdu", "sduau")
+	r.behind = r.developer && head != "" && all("dsu", "dsuau")
 	r.alone, r.loneAnswer = head != "" && all("s"), all(head+"a")
 	if r.loneCall = r.loneAnswer; t.tools.Calls {
 		r.loneCall = all(head + "cr")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,8 @@ type shape struct {
 // shapes are the kinds of conversations that clients send. The letters: s system, d developer, u user, a assistant, e
 // an assistant's empty message, t an assistant's message that is only a thought, c a message with a call, b a call
 // beside text, p two calls, n two calls without ids, r a result, q two results, k two results without ids, R two
-// results in the other order, o one result of two calls, z a user's empty message.
+// results in the other order, o one result of two calls, z a user's empty message. A point opens the next answer, which
+// otherwise follows all but an assistant.
 var shapes = []shape{
 	{"user", "u", false},
 	{"system", "su", false},
@@ -97,6 +99,18 @@ var shapes = []shape{
 	{"result after answer", "uaru", true},
 	{"empty answer before call", "uecrau", true},
 	{"answer before call", "uacrau", true},
+	{"answer before call beside text", "uabrau", true},
+	{"answer before call, no tools", "suaucrabr", false},
+	{"developer, system", "dsu", false},
+	{"developer, system, turns", "dsuau", false},
+	{"developer, two systems", "dssuau", false},
+	{"call last", "uc.", true},
+	{"call last, turns", "suaubrc.", true},
+	{"call beside text last", "ub.", true},
+	{"two calls last", "sup.", true},
+	{"empty answer last", "ue", false},
+	{"empty answer last, turns", "suaue.", false},
+	{"calls beside text and answers", "subrbraubrau", true},
 }
 
 // build returns the conversation of a shape and the words of its texts, in order.
@@ -165,7 +179,7 @@ func (s *shape) build() (in Input, words []string) {
 			Description: "Does offered_description_x", Parameters: []byte(`{"type":"object","properties":{}}`)})
 	}
 	last := in.Messages[len(in.Messages)-1].Role
-	in.AddGenerationPrompt = last != "assistant"
+	in.AddGenerationPrompt = last != "assistant" || strings.HasSuffix(s.turns, ".")
 	in.BOS, in.EOS, in.Now = "<s>", "</s>", time.Unix(0, 0)
 	return in, words
 }
@@ -213,9 +227,10 @@ func (s *shape) fault(out string, words []string, moved bool) string {
 	return ""
 }
 
-// allTemplates are the published templates, the built-in ones, and those of -templates.
+// allTemplates are the published templates, those of published outputs, the built-in ones, and those of -templates.
 func allTemplates(t *testing.T) map[string]string {
 	all := published(t)
+	maps.Copy(all, outputTemplates(t))
 	for _, name := range BuiltinNames() {
 		all["builtin "+name], _ = Builtin(name)
 	}

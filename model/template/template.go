@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/model/tags"
 	"github.com/uma-serve/uma-serve/model/template/jinja"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
@@ -81,6 +82,8 @@ type Template struct {
 	thoughts  thoughts
 	roles     roles
 	rewrites  [kinds]bool // kinds of messages whose texts the template rewrites: holds never finds them
+	markers   []string    // of thinking, which the template writes
+	alters    bool        // likewise the arguments of calls
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
@@ -91,6 +94,10 @@ func Compile(template string) (*Template, error) {
 		return nil, fmt.Errorf("%w: %w; %s", ErrTemplate, err, advice)
 	}
 	t := &Template{tmpl: tmpl, source: template}
+	if f, found := tags.InTemplate(template); found {
+		t.markers = slices.Concat(f.Open, f.Close, f.Hidden, f.Wrap[:])
+		t.markers = slices.DeleteFunc(t.markers, func(m string) bool { return m == "" })
+	}
 	const probe = "uma-probe-7d1f"
 	in := Input{Messages: []Message{{Role: "user", Content: probe}}, AddGenerationPrompt: true, native: true}
 	var plainErr error
@@ -142,8 +149,12 @@ func (t *Template) RenderChanged(in Input) (string, []Change, error) {
 	strict := t.strict()
 	var first, complete rendering
 	for i, how := range []manner{
-		{&t.roles, t.tools.Calls, t.tools.Results}, {strict, t.tools.Calls, t.tools.Results}, {strict, false, false},
+		{&t.roles, t.tools.Calls, t.tools.Results, false}, {strict, t.tools.Calls, t.tools.Results, false},
+		{strict, false, false, false}, {strict, false, false, true},
 	} {
+		if how.lead && complete.changes != nil {
+			break
+		}
 		var c changeCount
 		msgs := t.prepared(&in, &how, &c)
 		shown := in

@@ -28,6 +28,8 @@ type Tools struct {
 	// Beside: calls are rendered beside text of the same message.
 	Beside bool
 
+	besideDropped bool // such text is left out once an answer follows
+
 	variable string      // that the tools are handed over with
 	content  contentForm // of a message with calls
 	shortIDs bool        // ids of calls must have nine letters or digits
@@ -188,6 +190,12 @@ func (t *Template) probeResults(
 	if r.Calls {
 		out, err := render(offer, false, ask, Message{Role: "assistant", Content: "uma-said", Calls: probeCalls[:1]})
 		r.Beside = err == nil && strings.Contains(out, "uma-said") && strings.Contains(out, "uma value")
+		if r.Beside && r.Results {
+			answered := append(conversation(probeCalls[0].ID), Message{Role: "assistant", Content: "~~"}, ask)
+			answered[1].Content = "uma-said"
+			out, err := render(offer, true, answered...)
+			r.besideDropped = err == nil && !strings.Contains(out, "uma-said")
+		}
 		shows := func(arguments string) bool {
 			c := probeCalls[0]
 			c.Arguments = arguments

@@ -65,10 +65,11 @@ const (
 	BadArgs     Reason = "arguments"    // arguments that are no object in the form's notation
 	Unfinished  Reason = "unfinished"   // the answer ended within a call
 	TooLong     Reason = "too_long"     // a call longer than Options.MaxBytes
+	OwnTool     Reason = "own_tool"     // a message to a tool that the model was trained with; its text is left out
 )
 
 // Reasons are all reasons, for metrics and documents.
-var Reasons = []Reason{NoCall, NoName, UnknownTool, BadArgs, Unfinished, TooLong}
+var Reasons = []Reason{NoCall, NoName, UnknownTool, BadArgs, Unfinished, TooLong, OwnTool}
 
 // Explain returns what r says of a call, for "The call …".
 func (r Reason) Explain() string {
@@ -83,6 +84,8 @@ func (r Reason) Explain() string {
 		return "its arguments are not an object in the form's notation"
 	case Unfinished:
 		return "the answer ended within it"
+	case OwnTool:
+		return "it is for a tool that the model was trained with, and no request offers it"
 	}
 	return "it is too long"
 }

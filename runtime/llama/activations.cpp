@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "ggml.h"
-#include "matmul.h"
+#include "kernels/matmul.h"
 
 extern "C" {
 void __real_quantize_row_q8_K(const float * x, void * y, int64_t k);

@@ -41,7 +41,7 @@
 #include <limits>
 #include <vector>
 
-#include "attention.h"
+#include "kernels/attention.h"
 #include "ggml-cpu.h"
 #include "ggml.h"
 #include "ggml_op.h"

@@ -6,7 +6,7 @@ package llama
 // every case that it does not handle.
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
-// #include "attention.h"
+// #include "kernels/attention.h"
 // #include "ggml.h"
 import "C"
 

@@ -18,6 +18,9 @@
 #include <pthread.h>
 #include <stdexcept>
 #include <string>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #include <unistd.h>
 
 // ---- log ring ----
@@ -328,6 +331,26 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.abort_callback_data = o->stop;
         return asserting([&] { return llama_init_from_model(model, p); });
     });
+}
+
+void uma_give_back(void * p, size_t n) {
+#ifdef __linux__
+    const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE);
+    const uintptr_t from = ((uintptr_t) p + page - 1) / page * page;
+    const uintptr_t to   = ((uintptr_t) p + n) / page * page;
+    if (from < to) {
+        madvise((void *) from, to - from, MADV_DONTNEED); // refused for locked pages, which then stay as they are
+    }
+#else
+    (void) p, (void) n; // elsewhere the advice does not promise zeros
+#endif
+}
+
+void uma_give_back_rows(struct llama_context * ctx) {
+    const size_t row = sizeof(float) * (size_t) llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(ctx)));
+    if (float * rows = llama_get_logits(ctx)) {
+        uma_give_back(rows, row * llama_n_seq_max(ctx));
+    }
 }
 
 size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o) {

@@ -62,6 +62,13 @@ typedef struct uma_stop {
     int64_t nodes, all;              // computed in this decode, and in a whole one; all 0: not known
 } uma_stop;
 
+// uma_give_back_rows returns the memory of the rows of logits to the system until they are computed: llama.cpp has filled
+// those of all sequences with zeros, 256 MiB for a vocabulary of 262,144. Only for memory of the processor.
+void uma_give_back_rows(struct llama_context * ctx);
+
+// uma_give_back returns whole pages of n bytes at p to the system. They read as zeros.
+void uma_give_back(void * p, size_t n);
+
 // uma_state_bytes is the size of what a sequence keeps besides its cells: a state of recurrent layers. 0 where it cannot be
 // found out.
 size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o);

@@ -1,4 +1,5 @@
-// Package llama is the runtime.Engine over llama.cpp: the only package of this project that uses cgo.
+// Package llama is the runtime.Engine over llama.cpp: with runtime/llama/kernels the only package of
+// this project that uses cgo.
 //
 // llama.cpp comes in as static libraries that make builds with llama.cpp's own cmake (engine_make.go, the tag
 // llama_engine), or as the installed library under the tag llama_system (engine_system.go). Without one of these tags,
@@ -23,8 +24,9 @@
 // # Where things are
 //
 //	bridge.cpp        calls into llama.cpp
-//	matmul*.cpp, .h   products of matrices: matmul.cpp chooses the kernels (--kernels), matmul_formats.h the formats
-//	attention*.cpp, .h  attention
+//	matmul.cpp        products of matrices: which kernels compute them (--kernels)
+//	attention.cpp     attention
+//	kernels           both in the instructions of each processor
 //	keep.cpp          which weights ggml repacks
 //	positions.cpp     the order of cells, from llama.cpp's table
 //	repack.cpp        how much memory repacked weights take

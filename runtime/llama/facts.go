@@ -69,7 +69,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		UnifiedKV: true,
 		// Models with positions in several dimensions say they can shift and then abort the process.
 		CanShift: !e.encoder && bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
-			rope != C.LLAMA_ROPE_TYPE_IMROPE,
+			rope != C.LLAMA_ROPE_TYPE_IMROPE && e.shifts(),
 		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		PersistentGraph:  true,
@@ -178,7 +178,10 @@ func (e *engine) warmUp() error {
 		}
 		e.info.KVBytesPerToken = d - meta
 	}
-	C.llama_memory_clear(e.mem, true)
+	C.llama_memory_clear(e.mem, false) // with the data it would touch the memory of all cells
+	if e.caps.Device == runtime.DeviceCPU {
+		C.uma_give_back_rows(e.ctx)
+	}
 	e.batch.Reset()
 	e.rows = 0
 	return nil

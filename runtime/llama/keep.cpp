@@ -10,7 +10,7 @@
 #include "../src/ggml-backend-impl.h"
 #include "../src/ggml-cpu/traits.h"
 #include "ggml-cpu.h"
-#include "matmul.h"
+#include "kernels/matmul.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 package llama
 
 // #include "ggml.h"
-// #include "matmul.h"
+// #include "kernels/matmul.h"
 import "C"
 
 // keepWeights has ggml leave the weights that our kernels take as the file has them.

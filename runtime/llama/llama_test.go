@@ -322,3 +322,47 @@ func TestErrorText(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestShiftOfOneKindOfLayers: where all layers have windows, llama.cpp says that positions can move, and fails an
+// assertion in the Decode after they have.
+func TestShiftOfOneKindOfLayers(t *testing.T) {
+	const key = "gemma2.attention.sliding_window_pattern"
+	for name, c := range map[string]struct {
+		pattern []uint32 // of the four layers: whether each has a window
+		shifts  bool
+	}{
+		"both":          {[]uint32{1, 0, 1, 0}, true},
+		"windows alone": {[]uint32{1, 1, 1, 1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !c.shifts && !builtPositions {
+				t.Skip("positions are left out: what llama.cpp says is all that is known")
+			}
+			e := mustOpen(t, runtime.Options{ModelPath: changed(t, ggufgen.TinySWA(), key, c.pattern),
+				ContextTokens: 256, Sequences: 2})
+			decode := func(from, n runtime.Pos) {
+				t.Helper()
+				b := e.Batch()
+				b.Reset()
+				for p := from; p < from+n; p++ {
+					b.Add(runtime.Token(p), p, 0, p == from+n-1)
+				}
+				if err := e.Decode(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			decode(0, 20)
+			if got := e.Capabilities().CanShift; got != c.shifts {
+				t.Fatalf("CanShift is %v, want %v", got, c.shifts)
+			}
+			e.SeqRemove(0, 4, 8)
+			err := e.SeqAdd(0, 8, -1, -4)
+			if c.shifts != (err == nil) || !c.shifts && !errors.Is(err, runtime.ErrUnsupported) {
+				t.Fatal(err)
+			}
+			if c.shifts {
+				decode(16, 1)
+			}
+		})
+	}
+}

@@ -31,12 +31,12 @@
 
 #include "../src/ggml-backend-impl.h"
 #include "../src/ggml-cpu/traits.h"
-#include "attention.h"
+#include "kernels/attention.h"
 #include "barrier.h"
 #include "ggml-cpu.h"
 #include "ggml.h"
 #include "ggml_op.h"
-#include "matmul.h"
+#include "kernels/matmul.h"
 
 extern "C" {
 void ggml_barrier(struct ggml_threadpool * tp);

@@ -7,13 +7,15 @@ package llama
 // #cgo amd64 LDFLAGS: -Wl,--wrap=quantize_row_q8_K
 // #include <stdlib.h>
 // #include "ggml.h"
-// #include "matmul.h"
+// #include "kernels/matmul.h"
 // #include "product.h"
 import "C"
 
 import (
 	"fmt"
 	"unsafe"
+
+	_ "github.com/uma-serve/uma-serve/runtime/llama/kernels" // its C++ is linked
 )
 
 // UseKernels chooses the products of weights by name: "amx", "avx512", "avxvnni", "avx2", "i8mm" or "neon", "ggml" for

@@ -117,6 +117,9 @@ var randomShapes = flag.Int("shapes", 500, "random shapes of TestMatmulOfRandomS
 // Random shapes: against float64, and each row among others as it is alone, with another number of threads.
 func TestMatmulOfRandomShapes(t *testing.T) {
 	shapes := *randomShapes
+	if testing.Short() {
+		shapes = min(shapes, 100)
+	}
 	eachKernels(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		for i := range shapes {

@@ -172,7 +172,11 @@ func TestMutatedModels(t *testing.T) {
 		}
 		return n
 	}
-	count, from := number("UMA_MUTATIONS", 150), number("UMA_MUTATION", 0)
+	count := 150
+	if testing.Short() {
+		count = 30
+	}
+	count, from := number("UMA_MUTATIONS", count), number("UMA_MUTATION", 0)
 	biased := ggufgen.Tiny()
 	biased.Name, biased.AddBOS, biased.Tied = "tiny-tied", true, true
 	var sound []*ggufmut.File

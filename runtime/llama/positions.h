@@ -23,6 +23,10 @@ struct llama_context;
 int uma_positions_know(struct llama_context * ctx);
 void uma_positions_remove(const void * owner);
 
+// uma_positions_shift is 0 where moving the positions of ctx would end the process: llama.cpp asserts that some layer of each
+// of its caches is rotated.
+int uma_positions_shift(struct llama_context * ctx);
+
 #ifdef __cplusplus
 }
 #endif

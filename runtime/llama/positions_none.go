@@ -6,4 +6,7 @@ package llama
 func (e *engine) knowPositions() bool { return false }
 func (e *engine) forgetPositions()    {}
 
+// shifts: what llama.cpp says is all that is known.
+func (e *engine) shifts() bool { return true }
+
 const builtPositions = false

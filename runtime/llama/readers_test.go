@@ -21,10 +21,10 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// withPooling is a small model whose file has this pooling_type.
-func withPooling(t *testing.T, n uint32) string {
+// changed is a small model whose file has this value of key.
+func changed(t *testing.T, cfg ggufgen.Config, key string, value any) string {
 	t.Helper()
-	in, err := os.Open(model(t, ggufgen.TinyEmbed()))
+	in, err := os.Open(model(t, cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +37,9 @@ func withPooling(t *testing.T, n uint32) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(kvs, func(kv gguffile.KV) bool { return kv.Key == "llama.pooling_type" })
-	kvs[i].Value = n
-	path := filepath.Join(t.TempDir(), "pooling.gguf")
+	kvs = slices.DeleteFunc(kvs, func(kv gguffile.KV) bool { return kv.Key == key })
+	kvs = append(kvs, gguffile.KV{Key: key, Value: value})
+	path := filepath.Join(t.TempDir(), "changed.gguf")
 	out, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +49,12 @@ func withPooling(t *testing.T, n uint32) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// withPooling is a small model whose file has this pooling_type.
+func withPooling(t *testing.T, n uint32) string {
+	t.Helper()
+	return changed(t, ggufgen.TinyEmbed(), "llama.pooling_type", n)
 }
 
 // loader asks llama.cpp itself, in a process of scripts/archs/more.cpp, whether it serves a file.
@@ -91,6 +97,10 @@ func (l *loader) serves(t *testing.T, program, path string) string {
 // says, with the reason.
 var explained = []struct{ text, why string }{
 	{`rope.dimension_count is \d+, want an even number`, "it counts the elements of pairs; most kinds use it"},
+	{`rope.dimension_sections (has|are) -?\d+`, "most kinds have one position a token, and no sections"},
+	{`rope.freq_base is -\S+, want more than 0`, "a negative base has no powers: the kinds that use it compute NaN"},
+	{`a dimension is \d+, out of range`, "no text and no head is longer than 2^31; this kind does not read the key"},
+	{`which no weights have|it is a norm, a bias or a scale`, "ggml asserts it where such a tensor is used"},
 	{`want a finite number`, "no number is infinite but the bound of a gate; this kind of model happens not to use it"},
 	{`_epsilon is \S+, want 0 or more and below 1`, "an epsilon that outweighs what it is added to is damage"},
 }

@@ -145,11 +145,12 @@ func (r *replay) arrive(w *workload.Request) error {
 	q := &request{Request: *w, identity: w.Identity()}
 	q.ctl = thought{Control: ctl, course: thinking.NewCourse(r.seed^uint64(w.Index), w.Think)}
 	// Two tags and the end are tokens, too.
-	q.core = core.Request{ID: core.ID(w.Index) + 1, Arrived: core.Instant(w.Arrival * 1000), Prompt: max(1, w.Input),
-		MaxTokens: w.Output + 3, Control: &q.ctl}
+	spec := &core.Spec{Spec: sched.Spec{Prompt: max(1, w.Input), MaxTokens: w.Output + 3}}
 	if w.Class == "background" || w.Class == "batch" {
-		q.core.Class = sched.Background
+		spec.Class = sched.Background
 	}
+	q.core = core.Request{ID: core.ID(w.Index) + 1, Spec: spec, Arrived: core.Instant(w.Arrival * 1000),
+		Control: &q.ctl}
 	q.core.Tokens = q.identity.AppendTokens(make([]core.Token, 0, q.core.Prompt+w.Output+3), 0, q.core.Prompt)
 	r.live[q.core.ID] = q
 	if w.Think > 0 {

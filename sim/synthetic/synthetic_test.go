@@ -66,6 +66,9 @@ func TestPressure(t *testing.T) {
 func TestTierOrder(t *testing.T) {
 	for _, policy := range sched.Policies() {
 		for _, evict := range []string{"none", "offload", "drop"} {
+			if testing.Short() && evict != "offload" {
+				continue
+			}
 			cfg := DefaultConfig()
 			cfg.Sched.Policy, cfg.ThinkEvict, cfg.Sched.Cells = policy, evict, 12000
 			cfg.HostTokens, cfg.HostUs = 12000, 1

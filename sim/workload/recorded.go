@@ -26,19 +26,20 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 	rec := recording{at: map[sched.ReqID]int{}, owners: map[uint32][]int{}, texts: map[sched.ReqID]bool{}}
 	origin := t.Steps[0].Now
 	for _, step := range t.Steps {
-		for i := range step.Events {
-			switch ev := &step.Events[i]; {
-			case ev.Kind == sched.EvArrive:
-				origin = min(origin, step.Now.Add(-ev.QueuedFor))
-			case ev.Finish == sched.ReasonEmbedded:
+		for i := range step.Events.Arrivals {
+			origin = min(origin, step.Now.Add(-step.Events.Arrivals[i].QueuedFor))
+		}
+		for _, ev := range step.Events.Finishes {
+			if ev.Reason == sched.ReasonEmbedded {
 				rec.texts[ev.Req] = true
 			}
 		}
 	}
 	for _, step := range t.Steps {
 		rec.first = -1
-		for i := range step.Events {
-			if err := rec.event(&step.Events[i], int64(step.Now.Sub(origin)/time.Microsecond)); err != nil {
+		for i := range step.Events.Len() {
+			if err := rec.event(&step.Events, step.Events.At(i),
+				int64(step.Now.Sub(origin)/time.Microsecond)); err != nil {
 				return nil, fmt.Errorf("recording: line %d: %w", step.Line, err)
 			}
 		}
@@ -141,64 +142,89 @@ type past struct {
 	followed bool  // another row arrives after it
 }
 
-func (rec *recording) event(ev *sched.Event, now int64) error {
-	if ev.Kind == sched.EvArrive {
-		if ev.Prompt > MaxTokens || ev.MaxTokens < 0 {
-			return fmt.Errorf("a prompt of %d tokens: at most %d", ev.Prompt, MaxTokens)
+func (rec *recording) event(in *sched.Events, at sched.Entry, now int64) error {
+	switch n := at.N; at.Kind {
+	case sched.KindArrive:
+		return rec.arrive(&in.Arrivals[n], now)
+	case sched.KindStarted:
+		if k, known := rec.at[in.Starts[n].Req]; known {
+			rec.start(k, in.Starts[n].Cached)
 		}
-		rec.at[ev.Req] = len(rec.rows)
-		arrived := max(0, now-int64(ev.QueuedFor/time.Microsecond))
-		if rec.first >= 0 && arrived >= rec.first && arrived-rec.first <= together {
-			arrived = rec.first
-		} else {
-			rec.first = arrived
+	case sched.KindToken:
+		rec.token(&in.Tokens[n])
+	case sched.KindFinish:
+		rec.finish(&in.Finishes[n], now)
+	case sched.KindPause:
+		if k, known := rec.at[in.Pauses[n].Req]; known {
+			rec.past[k].paused = now
 		}
-		r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt,
-			Budget: min(ev.MaxTokens, MaxTokens),
-			Class:  ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
-			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetITL: int64(ev.TargetITL / time.Microsecond),
-			TargetTTOT: int64(ev.TargetTTOT / time.Microsecond), Strict: ev.Strict}
-		if ev.Thinking {
-			r.Think = 1
+	case sched.KindResume:
+		k, known := rec.at[in.Resumes[n].Req]
+		if !known {
+			return nil
 		}
-		r.EveryRow, r.Whole = ev.EveryRow, ev.Whole
-		r.Embed = r.EveryRow || r.Whole || rec.texts[ev.Req]
-		rec.follow(&r, ev.Owner)
-		rec.rows = append(rec.rows, r)
-		rec.past = append(rec.past, past{owner: ev.Owner, base: -1})
-		return nil
-	}
-	k, known := rec.at[ev.Req]
-	if !known {
-		return nil
-	}
-	switch r := &rec.rows[k]; ev.Kind {
-	case sched.EvStarted:
-		rec.start(k, ev.Cached)
-	case sched.EvToken:
-		r.Output += 1 + ev.Accepted
-		rec.past[k].accepted += ev.Accepted
-		if ev.Probe > 0 {
-			r.Probes = append(r.Probes, Probe{After: r.Output, Rows: ev.Probe})
-		}
-		if ev.Thinking {
-			r.Think = r.Output + 1 // this token and, until told otherwise, the next
-		}
-	case sched.EvFinish:
-		r.Output += 1 + ev.Accepted
-		r.Repeat = float64(rec.past[k].accepted+ev.Accepted) / float64(r.Output)
-		rec.past[k].ended = now
-		rec.ends = append(rec.ends, end{k, rec.past[k].owner, now})
-	case sched.EvPause:
-		rec.past[k].paused = now
-	case sched.EvResume:
-		p := &rec.past[k]
+		r, p := &rec.rows[k], &rec.past[k]
 		if at := p.paused; at > 0 && now > at && r.Output > 0 {
 			r.Stalls = append(r.Stalls, Stall{After: r.Output, Us: now - at})
 		}
 		p.paused = 0
 	}
 	return nil
+}
+
+func (rec *recording) arrive(ev *sched.EvArrive, now int64) error {
+	if ev.Prompt > MaxTokens || ev.MaxTokens < 0 {
+		return fmt.Errorf("a prompt of %d tokens: at most %d", ev.Prompt, MaxTokens)
+	}
+	rec.at[ev.Req] = len(rec.rows)
+	arrived := max(0, now-int64(ev.QueuedFor/time.Microsecond))
+	if rec.first >= 0 && arrived >= rec.first && arrived-rec.first <= together {
+		arrived = rec.first
+	} else {
+		rec.first = arrived
+	}
+	r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt,
+		Budget: min(ev.MaxTokens, MaxTokens),
+		Class:  ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
+		TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetITL: int64(ev.TargetITL / time.Microsecond),
+		TargetTTOT: int64(ev.TargetTTOT / time.Microsecond), Strict: ev.Strict}
+	if ev.Thinking {
+		r.Think = 1
+	}
+	r.EveryRow, r.Whole = ev.EveryRow, ev.Whole
+	r.Embed = r.EveryRow || r.Whole || rec.texts[ev.Req]
+	rec.follow(&r, ev.Owner)
+	rec.rows = append(rec.rows, r)
+	rec.past = append(rec.past, past{owner: ev.Owner, base: -1})
+	return nil
+}
+
+func (rec *recording) token(ev *sched.EvToken) {
+	k, known := rec.at[ev.Req]
+	if !known {
+		return
+	}
+	r := &rec.rows[k]
+	r.Output += 1 + ev.Accepted
+	rec.past[k].accepted += ev.Accepted
+	if ev.Probe > 0 {
+		r.Probes = append(r.Probes, Probe{After: r.Output, Rows: ev.Probe})
+	}
+	if ev.Thinking {
+		r.Think = r.Output + 1 // this token and, until told otherwise, the next
+	}
+}
+
+func (rec *recording) finish(ev *sched.EvFinish, now int64) {
+	k, known := rec.at[ev.Req]
+	if !known {
+		return
+	}
+	r := &rec.rows[k]
+	r.Output += 1 + ev.Accepted
+	r.Repeat = float64(rec.past[k].accepted+ev.Accepted) / float64(r.Output)
+	rec.past[k].ended = now
+	rec.ends = append(rec.ends, end{k, rec.past[k].owner, now})
 }
 
 // candidates bounds how far back a shared prefix is looked for.
@@ -271,9 +297,8 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var began sched.Instant
 	var runs latency.Runs
 	err := t.Visit(func(step *sched.TraceStep, plan *sched.Plan) {
-		for i := range step.Events {
-			ev := &step.Events[i]
-			if ev.Kind != sched.EvStep || ev.Outcome != sched.StepOK {
+		for _, ev := range step.Events.Steps {
+			if ev.Outcome != sched.StepOK {
 				continue
 			}
 			open.Resident = ev.Resident

@@ -11,15 +11,12 @@ import (
 func TestFromRecording(t *testing.T) {
 	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
-	trace = sched.AppendEvents(trace, at(100),
-		[]sched.Event{{Kind: sched.EvArrive, Req: 9, Prompt: 12, MaxTokens: 20, Owner: 1000, Thinking: true}})
-	trace = sched.AppendEvents(trace, at(130),
-		[]sched.Event{{Kind: sched.EvStep, Took: 30 * time.Millisecond}, {Kind: sched.EvToken, Req: 9, Thinking: true},
-			{Kind: sched.EvArrive, Req: 10, Prompt: 3, MaxTokens: 4, Class: sched.Background}})
-	trace = sched.AppendEvents(trace, at(150),
-		[]sched.Event{{Kind: sched.EvStep}, {Kind: sched.EvToken, Req: 9}, {Kind: sched.EvCancel, Req: 10}})
-	trace = sched.AppendEvents(trace, at(160),
-		[]sched.Event{{Kind: sched.EvStep}, {Kind: sched.EvFinish, Req: 9, Finish: sched.ReasonStop}})
+	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), sched.List(events...)) }
+	add(100, sched.EvArrive{Req: 9, Spec: &sched.Spec{Prompt: 12, MaxTokens: 20, Owner: 1000}, Thinking: true})
+	add(130, sched.EvStep{Took: 30 * time.Millisecond}, sched.EvToken{Req: 9, Thinking: true},
+		sched.EvArrive{Req: 10, Spec: &sched.Spec{Prompt: 3, MaxTokens: 4, Class: sched.Background}})
+	add(150, sched.EvStep{}, sched.EvToken{Req: 9}, sched.EvCancel{Req: 10})
+	add(160, sched.EvStep{}, sched.EvFinish{Req: 9, Reason: sched.ReasonStop})
 	recorded, err := sched.ReadTrace(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -46,10 +43,11 @@ func TestRecordedTogether(t *testing.T) {
 		var events []sched.Event
 		for _, c := range came {
 			id++
-			events = append(events, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4,
+			events = append(events, sched.EvArrive{Req: id,
+				Spec:      &sched.Spec{Prompt: 5, MaxTokens: 4},
 				QueuedFor: time.Duration(us-c) * time.Microsecond})
 		}
-		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), events)
+		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), sched.List(events...))
 	}
 	heard(300, 0, 100, 250)                       // it was woken by the first
 	heard(50_000, 20_000, 20_900, 21_100, 49_900) // it computed meanwhile
@@ -79,18 +77,19 @@ func TestChained(t *testing.T) {
 	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
 	arrive := func(id sched.ReqID, owner uint32, ago int) sched.Event {
-		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Owner: owner,
+		return sched.EvArrive{Req: id,
+			Spec:      &sched.Spec{Prompt: 5, MaxTokens: 4, Owner: owner},
 			QueuedFor: time.Duration(ago) * time.Millisecond}
 	}
-	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
+	step := sched.EvStep{Took: 10 * time.Millisecond}
 	end := func(id sched.ReqID) sched.Event {
-		return sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength}
+		return sched.EvFinish{Req: id, Reason: sched.ReasonLength}
 	}
-	trace = sched.AppendEvents(trace, at(0), []sched.Event{arrive(1, 7, 0), arrive(2, 8, 0)})
-	trace = sched.AppendEvents(trace, at(50), []sched.Event{step, end(1)})
-	trace = sched.AppendEvents(trace, at(60), []sched.Event{step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)})
-	trace = sched.AppendEvents(trace, at(100), []sched.Event{step, end(2), end(3)})
-	trace = sched.AppendEvents(trace, at(130), []sched.Event{step, arrive(6, 8, 0)})
+	trace = sched.AppendEvents(trace, at(0), sched.List(arrive(1, 7, 0), arrive(2, 8, 0)))
+	trace = sched.AppendEvents(trace, at(50), sched.List(step, end(1)))
+	trace = sched.AppendEvents(trace, at(60), sched.List(step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)))
+	trace = sched.AppendEvents(trace, at(100), sched.List(step, end(2), end(3)))
+	trace = sched.AppendEvents(trace, at(130), sched.List(step, arrive(6, 8, 0)))
 	recorded, err := sched.ReadTrace(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -130,17 +129,17 @@ func TestTurnsFollowTheirAnswers(t *testing.T) {
 		MaxQueue: 9})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
 	arrive := func(id sched.ReqID, prompt int, owner uint32) sched.Event {
-		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: prompt, MaxTokens: 20, Owner: owner}
+		return sched.EvArrive{Req: id, Spec: &sched.Spec{Prompt: prompt, MaxTokens: 20, Owner: owner}}
 	}
 	start := func(id sched.ReqID, cached int) sched.Event {
-		return sched.Event{Kind: sched.EvStarted, Req: id, Cached: cached}
+		return sched.EvStarted{Req: id, Cached: cached}
 	}
-	token := func(id sched.ReqID) sched.Event { return sched.Event{Kind: sched.EvToken, Req: id} }
+	token := func(id sched.ReqID) sched.Event { return sched.EvToken{Req: id} }
 	end := func(id sched.ReqID) sched.Event {
-		return sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength}
+		return sched.EvFinish{Req: id, Reason: sched.ReasonLength}
 	}
-	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), events) }
-	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
+	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), sched.List(events...)) }
+	step := sched.EvStep{Took: 10 * time.Millisecond}
 	// Two agents (1 and 2) that began alike, and another user's request (3) of the same length as the first.
 	add(0, arrive(1, 500, 7), arrive(2, 505, 7), arrive(3, 500, 8), start(1, 0), start(2, 400), start(3, 0))
 	add(50, step, token(1), token(2), token(3))
@@ -173,15 +172,15 @@ func TestTurnsOfEqualLength(t *testing.T) {
 	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
 		MaxQueue: 9})
 	add := func(ms int, events ...sched.Event) {
-		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(ms)*time.Millisecond), events)
+		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(ms)*time.Millisecond), sched.List(events...))
 	}
 	whole := func(id sched.ReqID, prompt, cached, ms int) { // two tokens, in 60 ms
-		add(ms, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: prompt, MaxTokens: 20},
-			sched.Event{Kind: sched.EvStarted, Req: id, Cached: cached})
-		add(ms+50, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond},
-			sched.Event{Kind: sched.EvToken, Req: id})
-		add(ms+60, sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond},
-			sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength})
+		add(ms, sched.EvArrive{Req: id, Spec: &sched.Spec{Prompt: prompt, MaxTokens: 20}},
+			sched.EvStarted{Req: id, Cached: cached})
+		add(ms+50, sched.EvStep{Took: 10 * time.Millisecond},
+			sched.EvToken{Req: id})
+		add(ms+60, sched.EvStep{Took: 10 * time.Millisecond},
+			sched.EvFinish{Req: id, Reason: sched.ReasonLength})
 	}
 	whole(1, 500, 0, 0)
 	whole(2, 500, 400, 60_000)

@@ -5,7 +5,6 @@ package anthropic
 import (
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -31,25 +30,30 @@ func Shapes() map[string]*wire.Shape {
 	return map[string]*wire.Shape{"/v1/messages": api.ShapeOf(&body{})}
 }
 
-// errorBody is the body of an error, and the data of an error event.
-type errorBody struct {
-	Type  string       `json:"type"` // "error"
-	Error errorDetails `json:"error"`
+// Failure is the body of an error, and the data of an error event.
+type Failure struct {
+	Type  string         `json:"type"` // "error"
+	Error FailureDetails `json:"error"`
 }
 
-type errorDetails struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
-	UMACode string `json:"uma_code"`
-
-	Details *unsupported `json:"details,omitempty"` // of a refused thread
+// FailureDetails say what went wrong.
+type FailureDetails struct {
+	Type    string       `json:"type"`
+	Message string       `json:"message"`
+	UMACode string       `json:"uma_code,omitempty"`
+	Details *unsupported `json:"details,omitempty"`
 }
 
-// unsupported is what Anthropic's library wants to hear of a server without threads: it goes on without.
+// unsupported are the details of errThread.
 type unsupported struct {
-	Code   string   `json:"error_code"`
-	Fields []string `json:"unsupported"`
+	Code  string   `json:"error_code"`
+	Names []string `json:"unsupported"`
 }
+
+// errThread refuses a request that is part of a stored conversation. By its details the SDK's tool_runner knows that it
+// must send whole conversations, and does so from then on.
+var errThread = api.Refuse(`field "thread" is not supported: this server keeps no conversations; send the whole ` +
+	`conversation without it`)
 
 // status returns the HTTP status and the type of an error. 529 is Anthropic's status for an overloaded server.
 func status(c wire.Code) (int, string) {
@@ -64,6 +68,8 @@ func status(c wire.Code) (int, string) {
 		return http.StatusTooManyRequests, "rate_limit_error"
 	case wire.ModelNotFound:
 		return http.StatusNotFound, "not_found_error"
+	case wire.NotSupported:
+		return http.StatusNotImplemented, "api_error"
 	case wire.EngineCrashed:
 		return http.StatusBadGateway, "api_error"
 	case wire.SessionLimit, wire.ModelUnready, wire.ModelTooLarge, wire.ShuttingDown:
@@ -72,18 +78,18 @@ func status(c wire.Code) (int, string) {
 	return http.StatusInternalServerError, "api_error"
 }
 
-func failure(e *api.Error) *errorBody {
+func failure(e *api.Error) *Failure {
 	_, kind := status(e.Code)
 	message := e.Message
 	if e.Overflow() {
 		most := min(e.NCtx, e.NPrompt-1) // a prompt that just fills the context leaves no room for an answer
 		message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", e.NPrompt, most)
 	}
-	out := &errorBody{"error", errorDetails{Type: kind, Message: message, UMACode: string(e.Code)}}
-	if strings.HasPrefix(message, `field "thread"`) {
-		out.Error.Details = &unsupported{"thread_unsupported_request", []string{"thread"}}
+	f := &Failure{"error", FailureDetails{Type: kind, Message: message, UMACode: string(e.Code)}}
+	if e == errThread {
+		f.Error.Details = &unsupported{"thread_unsupported_request", []string{"thread"}}
 	}
-	return out
+	return f
 }
 
 // Fail answers with an error: its status, and a body in Anthropic's format.

@@ -14,14 +14,13 @@ import (
 // messagesTable lists the fields of a body. The request's sampling fields are accepted too (docs/protocol.md).
 var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
-		"output_config", "output_format"),
+		"output_config", "output_format", "thread"),
 	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas",
 		"id", "billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "speed", "user_profile_id",
 		"workspace_id"),
 	api.Table{
 		{Name: "mcp_servers", Use: api.Refused, But: []string{"[]"}, Why: "this server runs no tools"},
 		{Name: "container", Use: api.Refused, Why: "this server runs no tools"},
-		{Name: "thread", Use: api.Refused, Why: "send the whole conversation"},
 		{Name: "compaction", Use: api.Refused, Why: "a context is never cut"},
 		{Name: "prompt", Use: api.Refused, Why: `here it is "messages"`},
 		{Name: "stop", Use: api.Refused, Why: `here it is "stop_sequences"`},
@@ -92,6 +91,8 @@ type tool struct {
 	InputSchema rawJSON  `json:"input_schema"`
 	Strict      bool     `json:"strict"`
 	Deferred    bool     `json:"defer_loading"`
+	Width       int      `json:"display_width_px"` // of the client-run tool "computer"
+	Height      int      `json:"display_height_px"`
 }
 
 type toolChoice struct {
@@ -184,6 +185,9 @@ func readBody(id string, r *http.Request) (req *wire.Request, stream bool, err e
 	var in body
 	if err := fields.Into(&in); err != nil {
 		return nil, false, err
+	}
+	if fields.Has("thread") {
+		return nil, false, errThread
 	}
 	if !fields.Has("messages") {
 		return nil, false, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
@@ -454,7 +458,12 @@ func (want *request) useTools(in *body) error {
 		search = search || t.Type != nil && strings.HasPrefix(*t.Type, "tool_search_tool")
 	}
 	for _, t := range in.Tools {
-		if t.Type != nil && *t.Type != "custom" { // a tool that Anthropic's servers run
+		if t.Type != nil && *t.Type != "custom" {
+			if f := clientToolOf(&t); f != nil {
+				want.Tools = append(want.Tools, wireTool{"function", *f, t.Deferred && !search})
+				continue
+			}
+			// a tool that Anthropic's servers run
 			want.left.Add(wire.ToolLeftOut(*t.Type))
 			hosted[t.Name] = true
 			continue

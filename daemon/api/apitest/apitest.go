@@ -211,11 +211,6 @@ func (b *Backend) Detokenize(tokens []int32) (text []byte, err error) {
 // Model returns "tiny".
 func (b *Backend) Model() string { return "tiny" }
 
-// Named reports whether name is "tiny", also with ollama's tag.
-func (b *Backend) Named(name string) bool {
-	return strings.EqualFold(strings.TrimSuffix(name, ":latest"), b.Model())
-}
-
 // Await refuses to wait.
 func (b *Backend) Await(context.Context) error {
 	if b.Loading {

@@ -3,7 +3,9 @@ package ollama
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -56,7 +58,11 @@ type commonBody struct {
 // unload reports whether a body without a prompt asks to unload the model (keep_alive 0).
 func (b *commonBody) unload() bool {
 	s := strings.Trim(string(b.KeepAlive), `"`)
-	return s == "0" || s == "0s" || s == "0m"
+	if n, err := strconv.ParseFloat(s, 64); err == nil {
+		return n == 0 // Python writes 0.0
+	}
+	d, err := time.ParseDuration(s)
+	return err == nil && d == 0
 }
 
 // request translates a body's members and options, and more, into a request.

@@ -189,10 +189,6 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		err = api.Refuse("model is required")
 	case facts == nil:
 		err = &api.Error{Code: wire.ModelUnready, Message: "the model is loading"}
-	case !s.Named(in.Model):
-		out.Refuse(&api.Error{Code: wire.ModelNotFound})
-		out.JSON(http.StatusNotFound, failure{fmt.Sprintf("model %.100q not found", in.Model)})
-		return
 	}
 	if err != nil {
 		Fail(out, api.AsError(err))
@@ -212,7 +208,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			arch + ".attention.head_count_kv": m.KVHeads, arch + ".vocab_size": m.VocabSize,
 		},
 	}
-	if m.Embeddings != nil {
+	if m.Embeddings != nil && !m.Embeddings.Assumed { // as ollama, which embeds with any model
 		if sh.Capabilities = append(sh.Capabilities, "embedding"); m.Encoder {
 			sh.Capabilities = []string{"embedding"}
 		}

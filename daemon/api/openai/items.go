@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -22,7 +23,7 @@ type item struct {
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
 	Role      string  `json:"role"`
-	Content   rawJSON `json:"content"` // a string or parts; of a reasoning: parts, or nothing
+	Content   rawJSON `json:"content"` // a string, parts, or another value; of a reasoning: parts, or nothing
 	Summary   []part  `json:"summary"`
 	Encrypted *string `json:"encrypted_content"`
 
@@ -31,7 +32,7 @@ type item struct {
 	Namespace string          `json:"namespace"`
 	Arguments rawJSON         `json:"arguments"` // a string; an object is taken too
 	Input     string          `json:"input"`     // of a custom tool's call
-	Output    rawJSON         `json:"output"`    // a string or parts
+	Output    rawJSON         `json:"output"`    // a string, parts, or another value
 	Tools     []responsesTool `json:"tools"`     // of additional_tools and tool_search_output
 	Execution string          `json:"execution"` // of tool_search_call and tool_search_output
 }
@@ -151,7 +152,7 @@ func (c *conversation) add(raw rawJSON) error {
 	case "custom_tool_call":
 		return c.call(&it, string(api.AppendJSON(nil, customInput{it.Input})))
 	case "function_call_output", "custom_tool_call_output":
-		text, err := c.textOf(it.Output, "output")
+		text, err := c.outputText(it.Output)
 		if err != nil {
 			return err
 		}
@@ -179,7 +180,11 @@ func (c *conversation) add(raw rawJSON) error {
 			Name: clientSearch})
 		return nil
 	}
-	// A hosted tool's call, a compaction: the client sends it again with every request.
+	if text, ok := summaryOf(&it); ok {
+		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+		return nil
+	}
+	// A hosted tool's call, another server's compaction: the client sends it again with every request.
 	text := c.leftOut(it.Type)
 	if strings.HasSuffix(it.Type, "_output") || it.Type == "compaction" {
 		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
@@ -313,6 +318,19 @@ func (c *conversation) call(it *item, arguments string) error {
 		m.Content = null
 	}
 	return nil
+}
+
+// outputText returns the text of a call's output: a string, parts, or any other value as JSON.
+func (c *conversation) outputText(raw rawJSON) (string, error) {
+	var text string
+	var parts []part
+	untyped := func(p part) bool { return p.Type == "" }
+	switch {
+	case len(raw) == 0, string(raw) == "null", json.Unmarshal(raw, &text) == nil,
+		json.Unmarshal(raw, &parts) == nil && !slices.ContainsFunc(parts, untyped):
+		return c.textOf(raw, "output")
+	}
+	return string(raw), nil
 }
 
 // textOf returns the text of a string or of parts, joined as package wire joins the parts of a message.

@@ -25,6 +25,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 			api.Route{Method: http.MethodPost, Path: base + "/chat/completions",
 				Handle: func(w http.ResponseWriter, r *http.Request) { serveChat(s, w, r) }},
 			api.Route{Method: http.MethodPost, Path: base + "/responses", Handle: responses.serveResponses},
+			api.Route{Method: http.MethodPost, Path: base + "/responses/input_tokens", Handle: responses.serveCount},
+			api.Route{Method: http.MethodPost, Path: base + "/responses/compact", Handle: responses.serveCompact},
 			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}", Handle: responses.serveStored},
 			api.Route{Method: http.MethodDelete, Path: base + "/responses/{id}", Handle: responses.serveDelete},
 			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}/input_items", Handle: responses.serveItems},

@@ -99,12 +99,13 @@ type responsesRequest struct {
 	Format    *wrappedFormat `json:"response_format,omitempty"`
 	Logprobs  bool           `json:"logprobs,omitempty"`
 	Top       int            `json:"top_logprobs,omitempty"`
+	Verbosity *string        `json:"verbosity,omitempty"`
 }
 
 // responsesNames are the names of its fields in a body.
 var responsesNames = api.Names{"max_tokens": "max_output_tokens", "messages": "input",
 	"reasoning_effort": "reasoning.effort", "response_format": "text.format",
-	"tools.function": ""}
+	"verbosity": "text.verbosity", "tools.function": ""}
 
 type wrappedFormat struct {
 	Type   string      `json:"type"`
@@ -200,6 +201,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	}
 	if in.Reasoning != nil {
 		want.Effort = in.Reasoning.Effort
+	}
+	if in.Text != nil {
+		want.Verbosity = in.Text.Verbosity
 	}
 	if in.Text != nil && in.Text.Format != nil && in.Text.Format.Type != "text" {
 		f := in.Text.Format

@@ -111,6 +111,8 @@ type record struct {
 type header struct {
 	magic, conns, requests uint32
 	begun                  atomic.Uint32 // requests, since the start
+	held                   atomic.Int64  // bytes in the engine's host tier
+	evicted                atomic.Uint64 // parts that made room there for others, since the start
 }
 
 // Table is the shared memory. The zero value is not usable.
@@ -205,6 +207,19 @@ func (t *Table) head() *header { return (*header)(unsafe.Pointer(&t.mem[0])) }
 
 // Begun counts requests; it changes when one begins.
 func (t *Table) Begun() uint32 { return t.head().begun.Load() }
+
+// HostTier returns the bytes that the engine keeps of evicted prefixes, and how many parts it has evicted in turn.
+func (t *Table) HostTier() (held int64, evicted uint64) {
+	h := t.head()
+	return max(h.held.Load(), 0), h.evicted.Load()
+}
+
+// SetHostTier writes what HostTier returns. Only the engine's side calls it.
+func (t *Table) SetHostTier(held int64, evicted uint64) {
+	h := t.head()
+	h.held.Store(held)
+	h.evicted.Store(evicted)
+}
 
 // File is the memory as a file, to be inherited by the other process.
 func (t *Table) File() *os.File { return t.file }

@@ -31,6 +31,14 @@ func pair(t *testing.T, conns, requests int) (front, engine *Table) {
 
 func TestStateAndRequestsReachTheFront(t *testing.T) {
 	front, engine := pair(t, 10, 3)
+	engine.SetHostTier(1<<40, 3)
+	if held, evicted := front.HostTier(); held != 1<<40 || evicted != 3 {
+		t.Errorf("%d bytes in the host tier, %d evicted", held, evicted)
+	}
+	engine.SetHostTier(-5, 3) // as a broken engine may
+	if held, _ := front.HostTier(); held != 0 {
+		t.Errorf("%d bytes in the host tier", held)
+	}
 	s := engine.Slot(7)
 	want := State{Phase: Events, API: Anthropic, Chunked: true}
 	s.Set(want)

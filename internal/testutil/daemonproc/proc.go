@@ -56,7 +56,7 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 		return nil, err
 	}
 	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{})}
-	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket, "--progress=false"}, args...)...)
+	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket}, args...)...)
 	// A new cache directory, and no configuration file of the user: learned step costs or options would make two runs
 	// different.
 	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir, "UMA_CONFIG="), env...)

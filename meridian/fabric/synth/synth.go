@@ -24,12 +24,11 @@ const (
 
 // Fabric is a map with a cap in bytes that forgets the least recently used value first.
 type Fabric struct {
+	mu       sync.Mutex
 	capBytes int64
-
-	mu     sync.Mutex
-	closed bool
-	values map[string]*list.Element // of *entry
-	order  *list.List               // most recently used first
+	closed   bool
+	values   map[string]*list.Element // of *entry
+	order    *list.List               // most recently used first
 	// Invariant: bytes is the sum of entry.cost over order, and never above capBytes.
 	bytes int64
 }
@@ -68,8 +67,11 @@ func (f *Fabric) begin(ctx context.Context, verb, key string) error {
 // Push stores a copy of value and makes room for it.
 func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	e := &entry{key, value}
-	if c := e.cost(); c > f.capBytes {
-		return fmt.Errorf("%s: push: %w: it takes %d bytes, the cap is %d", Label, fault.ErrTooLarge, c, f.capBytes)
+	f.mu.Lock()
+	most := f.capBytes
+	f.mu.Unlock()
+	if c := e.cost(); c > most {
+		return fmt.Errorf("%s: push: %w: it takes %d bytes, the cap is %d", Label, fault.ErrTooLarge, c, most)
 	}
 	e.value = append(make([]byte, 0, len(value)), value...) // copy before taking the lock
 	if err := f.begin(ctx, "push", key); err != nil {
@@ -77,12 +79,25 @@ func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	}
 	defer f.mu.Unlock()
 	f.forget(f.values[key])
-	for f.bytes+e.cost() > f.capBytes {
-		f.forget(f.order.Back())
-	}
+	f.makeRoom(e.cost())
 	f.values[key] = f.order.PushFront(e)
 	f.bytes += e.cost()
 	return nil
+}
+
+// makeRoom forgets the oldest values until need more bytes fit, or none is left.
+func (f *Fabric) makeRoom(need int64) {
+	for f.bytes+need > f.capBytes && f.order.Len() > 0 {
+		f.forget(f.order.Back())
+	}
+}
+
+// Resize gives the map another cap in bytes, at least 1, and forgets what exceeds it.
+func (f *Fabric) Resize(capBytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.capBytes = max(capBytes, 1)
+	f.makeRoom(0)
 }
 
 func (f *Fabric) forget(at *list.Element) {

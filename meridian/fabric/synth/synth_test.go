@@ -102,3 +102,29 @@ func TestCap(t *testing.T) {
 		}
 	})
 }
+
+// TestResize: a smaller cap forgets the oldest values, and refuses what is larger than it.
+func TestResize(t *testing.T) {
+	f, _ := synth.New(4000)
+	ctx := context.Background()
+	for _, key := range []string{"a", "b", "c"} {
+		if err := f.Push(ctx, key, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Resize(2500)
+	if _, err := f.Pull(ctx, "a", nil); !errors.Is(err, fabric.ErrNotFound) || f.Len() != 2 || f.Bytes() > 2500 {
+		t.Errorf("%v, %d values of %d bytes", err, f.Len(), f.Bytes())
+	}
+	f.Resize(0)
+	if f.Len() != 0 || f.Bytes() != 0 {
+		t.Errorf("%d values of %d bytes", f.Len(), f.Bytes())
+	}
+	if err := f.Push(ctx, "a", nil); !errors.Is(err, fabric.ErrTooLarge) {
+		t.Errorf("with no room: %v", err)
+	}
+	f.Resize(2000)
+	if err := f.Push(ctx, "a", make([]byte, 1000)); err != nil {
+		t.Error(err)
+	}
+}

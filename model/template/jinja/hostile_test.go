@@ -251,9 +251,14 @@ func hostile() map[string]string {
 // A hostile template is stopped, whatever it tries, by an error that says where. A tenth of the limits show that as
 // well as all of them, sooner.
 func TestHostileTemplates(t *testing.T) {
-	tenth := Limits{DefaultLimits.Steps / 10, DefaultLimits.Bytes / 10, DefaultLimits.Output / 10, DefaultLimits.Depth}
+	part := 10
+	if testing.Short() {
+		part = 40
+	}
+	limits := Limits{DefaultLimits.Steps / part, DefaultLimits.Bytes / part, DefaultLimits.Output / part,
+		DefaultLimits.Depth}
 	for name, src := range hostile() {
-		t.Run(name, func(t *testing.T) { stopped(t, src, tenth) })
+		t.Run(name, func(t *testing.T) { stopped(t, src, limits) })
 	}
 }
 
@@ -272,6 +277,9 @@ func stopped(t *testing.T, src string, limits Limits) {
 
 // What takes the most memory of all, measured as what the heap grew to: the limit is 256 MiB for the whole process.
 func TestHostileMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it goes to the limits of memory fifteen times")
+	}
 	all := hostile()
 	for _, name := range []string{"characters", "sort paths", "many lists", "long target", "generators, kept",
 		"characters, kept",

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/hosttier"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
+)
+
+// The host tier's cap changes while the daemon runs: a front divides one budget among its engine processes, and a
+// daemon of one process gives memory back that other programs need.
+
+// lookEvery is the interval at which a host tier tells what it holds, or gives memory back.
+const lookEvery = time.Second
+
+// held returns the bytes in the host tier, finished thoughts included, and how many parts have made room for others.
+func (s *stores) held() (bytes int64, evicted uint64) {
+	if s.cache == nil {
+		return 0, 0
+	}
+	st := s.cache.Stats()
+	bytes = st.Host.Bytes + st.IdleBytes
+	if s.memory != nil {
+		bytes += s.memory.Bytes()
+	}
+	return bytes, st.Host.Evictions - st.Returned
+}
+
+// resize gives the host tier another cap in bytes, finished thoughts included. Any goroutine.
+func (s *stores) resize(bytes int64) {
+	if s.cache == nil {
+		return
+	}
+	if s.memory != nil {
+		room := bytes / thoughtShare
+		s.memory.Resize(room)
+		s.room.Store(room)
+		bytes -= room
+	}
+	s.cache.Resize(bytes)
+}
+
+// watchHostTier keeps the host tier within what the machine can spare, or tells the front what it holds, until done is
+// closed.
+func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
+	if l.stores.cache == nil {
+		return
+	}
+	e := s.parts.engine
+	if e != nil && e.hostTier.Load() > 0 { // sent while the model was read
+		l.stores.resize(e.hostTier.Load())
+	}
+	most := l.stores.cache.Stats().Host.Cap + l.stores.room.Load()
+	now := most
+	memory := s.parts.memory
+	if memory == nil {
+		memory = hostmem.Read
+	}
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		held, evicted := l.stores.held()
+		if e != nil {
+			e.table.SetHostTier(held, evicted)
+		} else if n := hosttier.Budget(most, most, held, memory()); hosttier.Changed(now, n) {
+			s.log.Debug("the host tier's cap", "bytes", n, "held", held)
+			l.stores.resize(n)
+			now = n
+		}
+		select {
+		case <-t.C:
+		case <-done:
+			return
+		}
+	}
+}
+
+// HostTierMessage is the body of LinkHostTier for a cap in bytes.
+func HostTierMessage(bytes int64) []byte { return strconv.AppendInt(nil, bytes, 10) }
+
+// hearHostTier takes the cap of the host tier that the front has sent.
+func (e *engine) hearHostTier(s *Server, body []byte) {
+	var n int64
+	if err := json.Unmarshal(body, &n); err != nil || n < 0 {
+		s.log.Error("the host tier's size, of the front", "error", err, "bytes", n)
+		return
+	}
+	e.hostTier.Store(n)
+	if l := s.loop.Load(); l != nil {
+		go l.stores.resize(e.hostTier.Load()) // unmapping takes time; of two at once both set the newest
+	}
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Every test, in the ways a bug could hide from one of them: without cgo, with the race detector and invariants, on the
+# real engine, and the types of other systems. Prints one line per package, and which tests were skipped. make test is
+# the short one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# longest REGEX LIST prints the packages of LIST, first those that take longest.
+longest() {
+	grep -E "/($1)\$" <<<"$2" || :
+	grep -vE "/($1)\$" <<<"$2"
+}
+step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
+
+report=$(mktemp)
+trap 'rm -f "$report" "$report."*' EXIT
+CGO_ENABLED=0 go build -o "$report" ./internal/testreport
+# A package may take four times the ten minutes of go test: beside other programs that compute, the threads of llama.cpp
+# wait for each other at barriers. make lint vets.
+tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
+
+# What is not raced. Without the engine's tags its binding is a stub: llama.cpp is not instrumented, and its waits at
+# barriers would take minutes. The packages that import it hold no goroutine, and the daemon is raced on the fake
+# engine. The others are packages without a goroutine, whose tests take minutes under the race detector, programs whose
+# parts are raced, and tests that read the sources or run scripts.
+left_out='/((grammar|model/template/jinja|internal/lint|internal/testutil/crosscheck|sampler|sim/synthetic)(/|$)'
+left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
+left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
+left_out+='|sim$|sim/(blis(/|$)|workload$|latency$)|model/(template|toolcall)$)'
+
+# Packages whose tests link one of this module's, by the build at hand.
+linking() {
+	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
+		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p" | sort -u
+}
+engine=$(linking runtime/llama)
+
+# Packages that are raced, or link the engine, run below only, but for tests that measure allocations or are too slow to
+# be raced. Without the engine tests wait more than they compute: twice as many packages at a time as usual.
+many=$(($(getconf _NPROCESSORS_ONLN) * 2))
+step "without cgo: CGO_ENABLED=0 go test of what is not raced"
+export CGO_ENABLED=0
+here=$(go list ./... | grep -E "$left_out" | grep -vxF "$engine" | grep -v '/internal/lint$') # make lint runs it
+checked=$(linking internal/invariants | grep -xF "$here") # they run with their invariants
+daemon=$(go list ./daemon)
+# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute
+# each.
+slow='^Test(DraftModelKeepsTheDistribution|DraftModelChangesNothing|SpeculationKeepsTheDistribution|ForcedCalls'
+slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI'
+slow+='|PublishedOutputs)$'
+failed=''
+# What waits or runs alone at the end, beside the others.
+tests -run "$slow" "$daemon" &
+one=$!
+tests -run '^TestCrashesUnderLoad$' ./daemon/front >"$report.front" &
+two=$!
+tests -p "$many" $(longest 'jsonschema|scripts|jinja|uma-cli|template|grammar' \
+	"$(grep -vxF "$checked" <<<"$here")") || failed=1
+tests -p "$many" -tags invariants $(longest 'synthetic|replay' "$checked") || failed=1
+wait "$two" || failed=1
+cat "$report.front"
+wait "$one" || failed=1
+# Invariants allocate, and a cluster with them is slow.
+tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
+tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
+[ -z "$failed" ]
+unset CGO_ENABLED
+
+step "other systems: types for darwin and freebsd"
+CGO_ENABLED=0 go build -o "$report.types" ./internal/testutil/crosscheck
+"$report.types" linux/amd64 ./...
+"$report.types" darwin/arm64 ./...
+"$report.types" freebsd/amd64 ./ipc/...
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach # links libSystem's
+
+step "build"
+make build
+
+# -tags takes the place of the engine's tags, which make has in GOFLAGS.
+raced=invariants${TAGS:+,$TAGS}
+step "race detector and invariants"
+# The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need is
+# compiled first, once.
+go test -vet=off -race -tags "$raced" -c -o /dev/null "$daemon"
+first='^Test[A-M]'
+tests -race -tags "$raced" -run "$first" -skip "$slow" "$daemon" &
+one=$!
+tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
+two=$!
+failed=''
+tests -race -tags "$raced" -run '^TestConcurrentRender$' ./model/template || failed=1
+tests -race -p "$many" -tags "$raced" $(longest 'front|ipc|valkey|pull|explore|openai' \
+	"$(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon")") || failed=1
+wait "$one" || failed=1
+wait "$two" || failed=1
+[ -z "$failed" ]
+
+step "the real engine, end to end"
+tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS}
+# Of the daemon's tests those that need the engine: the others ran above.
+real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*llama_engine' daemon/*_test.go) |
+	paste -sd'|' -)
+tests -tags "$tags" -run "^($real)\$" "$daemon" &
+one=$!
+tests -tags "$tags" $(longest 'smoke|llama|uma-bench' "$(grep -vxF "$daemon" <<<"$engine")") || failed=1
+wait "$one" || failed=1
+[ -z "$failed" ]
+
+step "everything passed"
