@@ -306,7 +306,8 @@ var plausible = map[string]string{
 	"messages":         `[{"role":"user","content":"x"}]`, "response_format": `{"type":"json_object"}`, "prompt": `"x"`,
 	"json_schema": `{}`, "structured_outputs": `{"regex":"x"}`, "thinking_token_budget": `8`, "input": `"x"`,
 	"continue_final_message": `false`, "thinking": `{"type":"enabled","budget_tokens":8}`, "service_tier": `"default"`,
-	"truncation": `"auto"`, "previous_response_id": `null`, "thread": `null`, "/v1/messages tool_choice": `{"type":"auto"}`,
+	"truncation": `"auto"`, "previous_response_id": `null`,
+	"thread": `null`, "/v1/messages tool_choice": `{"type":"auto"}`,
 	"tool_choice": `"auto"`, "/v1/messages service_tier": `"auto"`,
 }
 
