@@ -43,7 +43,8 @@ var optionsTable = slices.Concat(
 	api.Of(api.Taken, "num_predict"),
 	// Options of loading a model, which is already loaded.
 	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa",
-		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict", "logits_all", "embedding_only"),
+		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict", "logits_all",
+		"embedding_only"),
 	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"},
 		{Name: "prompt", Use: api.Refused, Why: "it is no option"}},
 )
@@ -115,7 +116,8 @@ func knownOptions(raw rawJSON) (known rawJSON, unknown []string) {
 		return raw, nil // it is refused for its form
 	}
 	for name := range members {
-		if !wire.KnownField(name) && !slices.ContainsFunc(optionsTable, func(f api.Field) bool { return f.Name == name }) {
+		inTable := slices.ContainsFunc(optionsTable, func(f api.Field) bool { return f.Name == name })
+		if !inTable && !wire.KnownField(name) {
 			unknown = append(unknown, name)
 			delete(members, name)
 		}
