@@ -108,7 +108,7 @@ func TestAnthropicFormByHeader(t *testing.T) {
 		says, retry        string
 	}{
 		{"GET", "/v1/models", "", 200, `"has_more":false,"first_id":"` + name + `","last_id":"` + name + `"`, ""},
-		{"GET", "/v1/models?limit=1", "", 200, `{"data":[{"type":"model","id":"` + name + `","display_name":"` + name, ""},
+		{"GET", "/v1/models?limit=1", "", 200, `{"data":[{"type":"model","id":"` + name + `","display_name":"`, ""},
 		{"GET", "/v1/models?after_id=" + name, "", 200, `{"data":[],"has_more":false,"first_id":null`, ""},
 		{"GET", "/v1/models?limit=0", "", 400, `{"type":"error","error":{"type":"invalid_request_error"`, "false"},
 		{"GET", "/v1/models?after_id=x", "", 400, "there is no such model", "false"},
@@ -132,8 +132,8 @@ func TestAnthropicFormByHeader(t *testing.T) {
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(body), c.says) ||
 			resp.Header.Get("X-Should-Retry") != c.retry {
-			t.Errorf("%s %s: %s, retry %q, %s %v", c.method, c.path, resp.Status, resp.Header.Get("X-Should-Retry"), body,
-				err)
+			t.Errorf("%s %s: %s, retry %q, %s %v", c.method, c.path, resp.Status, resp.Header.Get("X-Should-Retry"),
+				body, err)
 		}
 	}
 }

@@ -51,8 +51,8 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	return name, found, ended
 }
 
-// formOf returns the form of errors of the API that a request belongs to: by its path, and where several APIs could have
-// that, by its headers.
+// formOf returns the form of errors of the API that a request belongs to: by its path, and where several APIs could
+// have that, by its headers.
 func formOf(r *http.Request) connstate.API {
 	form := FormOf(r.URL.Path)
 	if form == connstate.OpenAI && anthropic.Speaks(r) {

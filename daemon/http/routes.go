@@ -48,7 +48,8 @@ func apiRoutes(apis *api.Server) []api.Route {
 func Handler(routes []api.Route) http.Handler {
 	return Mux(routes, func(w http.ResponseWriter, r *http.Request) {
 		refuseHTTP(w, r, http.StatusNotFound,
-			fmt.Sprintf("%s %.100s: there is no such path; docs/http.md lists those that there are", r.Method, r.URL.Path))
+			fmt.Sprintf("%s %.100s: there is no such path; docs/http.md lists those that there are", r.Method,
+				r.URL.Path))
 	})
 }
 

@@ -58,7 +58,8 @@ var common = map[string]string{
 	"SIGNED_NUMBER": `[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?`,
 	"LCASE_LETTER":  `[a-z]`, "UCASE_LETTER": `[A-Z]`, "LETTER": `[A-Za-z]`, "WORD": `[A-Za-z]+`,
 	"CNAME": `[A-Za-z_][A-Za-z0-9_]*`, "WS_INLINE": `[ \t]+`, "WS": `[ \t\f\r\n]+`, "CR": `\r`, "LF": `\n`,
-	"NEWLINE": `(?:\r?\n)+`, "ESCAPED_STRING": `"(?:[^"\\\n]|\\.)*"`, "SH_COMMENT": `#[^\n]*`, "CPP_COMMENT": `//[^\n]*`,
+	"NEWLINE": `(?:\r?\n)+`, "ESCAPED_STRING": `"(?:[^"\\\n]|\\.)*"`, "SH_COMMENT": `#[^\n]*`,
+	"CPP_COMMENT": `//[^\n]*`,
 }
 
 // Parse adds the rules of text to b and returns the rule start. Errors wrap ErrSyntax, ErrUnsupported,
@@ -391,7 +392,7 @@ func (p *parser) sequence() (grammar.Node, error) {
 	}
 }
 
-// token returns a terminal as it stands in a rule: with what is ignored behind it.
+// token returns a terminal of a rule, with ignored texts behind it.
 func (p *parser) token(n grammar.Node) grammar.Node {
 	if p.terminal {
 		return n

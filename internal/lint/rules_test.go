@@ -244,8 +244,8 @@ var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark"
 var pureMayImport = []string{
 	"bytes", "cmp", "container/heap", "container/list", "crypto/subtle", "encoding/base64", "encoding/binary",
 	"encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv",
-	"hash/maphash", "iter", "maps", "math", "math/bits", "math/cmplx", "regexp/syntax", "slices", "sort", "strconv",
-	"strings", "time", "unicode",
+	"hash/maphash", "iter", "maps", "math", "math/bits", "math/cmplx", "regexp", "regexp/syntax", "slices", "sort",
+	"strconv", "strings", "time", "unicode",
 	"unicode/utf16", "unicode/utf8", "unsafe", "github.com/agnivade/levenshtein", "github.com/valyala/fastjson",
 	"github.com/zeebo/blake3",
 }

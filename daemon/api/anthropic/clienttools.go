@@ -28,15 +28,16 @@ const (
 )
 
 var clientTools = []clientTool{
-	{"bash", "bash", "Runs a command in a bash shell that lasts from call to call. restart: true starts the shell anew.",
+	{"bash", "bash", "Runs a command in a bash shell that lasts from call to call. restart: true starts it anew.",
 		`{"type":"object","properties":{"command":{"type":"string","description":"The command to run"},` +
 			`"restart":{"type":"boolean","description":"true: start the shell anew, without a command"}}` + closed},
 	{"text_editor", "str_replace_based_edit_tool", "Views, creates and edits text files.",
 		`{"type":"object","properties":{"command":{"enum":["view","create","str_replace","insert"]},` + editorMembers +
 			`},"required":["command","path"]` + closed},
-	{"memory", "memory", "Keeps files below /memories from conversation to conversation. View /memories before a task, " +
-		"and note there what later conversations need.",
-		`{"type":"object","properties":{"command":{"enum":["view","create","str_replace","insert","delete","rename"]},` +
+	{"memory", "memory", "Keeps files below /memories from conversation to conversation. View /memories before a " +
+		"task, and note there what later conversations need.",
+		`{"type":"object","properties":{"command":{"enum":["view","create","str_replace","insert","delete",` +
+			`"rename"]},` +
 			editorMembers + `,"old_path":{"type":"string","description":"With rename"},` +
 			`"new_path":{"type":"string","description":"With rename"}},"required":["command"]` + closed},
 	{"computer", "computer", "Uses the mouse and the keyboard of a computer.",

@@ -47,9 +47,9 @@ type compaction struct {
 }
 
 const (
-	summarize = "Summarise the conversation above for an assistant that continues it without having seen it: goals and " +
-		"instructions of the user, decisions and their reasons, facts, names, paths and code that are still needed, " +
-		"results of tools, and what is still to be done. Write the summary alone."
+	summarize = "Summarise the conversation above for an assistant that continues it without having seen it: goals " +
+		"and instructions of the user, decisions and their reasons, facts, names, paths and code that are still " +
+		"needed, results of tools, and what is still to be done. Write the summary alone."
 	summaryHead = "Summary of the conversation so far:\n"
 	mostSummary = 4096 // tokens
 )
