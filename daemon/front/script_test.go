@@ -157,9 +157,15 @@ func kinds(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
 		var out []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			out = append(out, name+":"+kinds(v[name]))
+		for name, of := range v {
+			for _, arch := range []string{"fake.", "llama."} { // facts of the file, and of the engine
+				if rest, ok := strings.CutPrefix(name, arch); ok {
+					name = "ARCHITECTURE." + rest
+				}
+			}
+			out = append(out, name+":"+kinds(of))
 		}
+		slices.Sort(out)
 		return "{" + strings.Join(out, " ") + "}"
 	case []any:
 		if len(v) == 0 {
