@@ -62,7 +62,7 @@ func makesRequests(endpoint string) bool {
 	return !strings.Contains(endpoint, "embed") && endpoint != "/api/show"
 }
 
-// state is what the server does with a field.
+// state is the state of a field in docs/fields.md.
 type state struct {
 	// honoured, ignored, refused, "NEW", or "" for a part of a value that is passed on or left out as a whole
 	use  string
