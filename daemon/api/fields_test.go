@@ -251,8 +251,8 @@ func (f *clientField) sample(endpoint string) string {
 			return v
 		}
 	}
-	for _, typ := range f.types {
-		switch typ {
+	if len(f.types) > 0 {
+		switch typ := f.types[0]; typ {
 		case "boolean":
 			return "true"
 		case "integer":
@@ -265,8 +265,9 @@ func (f *clientField) sample(endpoint string) string {
 			return "{}"
 		case "string":
 			return `"x"`
+		default:
+			return typ
 		}
-		return typ
 	}
 	return "null"
 }
