@@ -39,7 +39,8 @@ func TestStrictFields(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "hello"}}}, "--strict-fields")
 	web := r.web()
 	for body, want := range map[string]string{
-		`"flux_mode":1`: `field \"flux_mode\" is not known`, `"top_kk":2`: `did you mean \"top_k\"?`,
+		`"event":"cancel"`: `belongs to the framed protocol`,
+		`"flux_mode":1`:    `field \"flux_mode\" is not known`, `"top_kk":2`: `did you mean \"top_k\"?`,
 	} {
 		status, h, answer, _ := r.asked(web, "/v1/chat/completions", `{`+openAIQuestion+`,`+body+`}`)
 		if status != 400 || !strings.Contains(answer, want) || h.Get(api.HeaderIgnored) != "" {

@@ -226,7 +226,6 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":["a","b"],"n":65}`, "invalid_request_error", "128 answers", 400},
 		{"/v1/completions", `{"prompt":"x","stream":1}`, "invalid_request_error", `"stream"`, 400},
 		{"/v1/completions", `{"prompt":"x","stream":false,"stream":true}`, "invalid_request_error", "twice", 400},
-		{"/v1/completions", `{"prompt":"x","event":"cancel"}`, "invalid_request_error", `"event"`, 400},
 		{"/v1/completions", `{"prompt":"x","temperature":"hot"}`, "invalid_request_error", `"temperature"`, 400},
 		{"/v1/chat/completions", `{"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error",
 			"tool_choice", 400},

@@ -259,7 +259,7 @@ func TestRankOfOtherModels(t *testing.T) {
 		`{"query":"q","documents":["a","b"]}`: 501, `{"query":"q","texts":["a"],"top_n":1}`: 501,
 		`{"query":"q","documents":[]}`: 400, `{"query":"q","documents":null}`: 400, `{"query":"q"}`: 400,
 		`{"query":"q","documents":123}`: 400, `{"query":"q","documents":[1,2,3]}`: 400, `{"documents":["a"]}`: 400,
-		`{"query":7,"documents":["a"]}`: 400, `{"query":"q","documents":["a"],"x":1}`: 400,
+		`{"query":7,"documents":["a"]}`: 400, `{"query":"q","documents":["a"],"x":1}`: 501,
 	} {
 		for _, path := range []string{"/rerank", "/v1/reranking"} {
 			status, _, answer := post(t, r.web(), path, body)

@@ -62,7 +62,7 @@ func makesRequests(endpoint string) bool {
 	return !strings.Contains(endpoint, "embed") && endpoint != "/api/show"
 }
 
-// state is what the server does with a field.
+// state is the state of a field in docs/fields.md.
 type state struct {
 	// honoured, ignored, refused, "NEW", or "" for a part of a value that is passed on or left out as a whole
 	use  string
@@ -251,8 +251,8 @@ func (f *clientField) sample(endpoint string) string {
 			return v
 		}
 	}
-	for _, typ := range f.types {
-		switch typ {
+	if len(f.types) > 0 {
+		switch typ := f.types[0]; typ {
 		case "boolean":
 			return "true"
 		case "integer":
@@ -265,8 +265,9 @@ func (f *clientField) sample(endpoint string) string {
 			return "{}"
 		case "string":
 			return `"x"`
+		default:
+			return typ
 		}
-		return typ
 	}
 	return "null"
 }

@@ -66,7 +66,7 @@ func CheckJSON(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// FieldUse is what a request does with a field.
+// FieldUse is the use of a field of a request: it is read, ignored or refused.
 type FieldUse struct {
 	Ignored bool     // it cannot change an answer
 	Refused bool     // an answer that ignores it is not the answer asked for
@@ -74,7 +74,7 @@ type FieldUse struct {
 	Why     string   // of a refused field: what to do instead; may be ""
 }
 
-// FieldOf returns what a request does with the field of this name, false if it has no such field.
+// FieldOf returns the use of the field of this name, false if a request has no such field.
 func FieldOf(name string) (u FieldUse, ok bool) {
 	i, ok := fieldIndex[name]
 	if ok {
