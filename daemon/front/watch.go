@@ -36,7 +36,7 @@ type modelEventState struct {
 	Progress *modelProgress `json:"progress,omitempty"`
 }
 
-// modelProgress is how much of a file is read. A draft model is read first, as part of the same stage.
+// modelProgress measures the reading of a file. A draft model is read first, as part of the same stage.
 type modelProgress struct {
 	Stages  []string `json:"stages"`
 	Current string   `json:"current"`
