@@ -225,7 +225,7 @@ func TestHeadedTurns(t *testing.T) {
 		{hm + another + nowCall + another + roleCall + another + inWords, wire.Format{},
 			`think "Hm." text "In words." reason "tool_calls" call now{} call now{}`},
 		{hm + another + "<|channel|>commentary to=browser.search<|message|>{}" + another + inWords, wire.Format{},
-			`think "Hm." text "{}In words." reason "stop"`},
+			`think "Hm." text "In words." reason "stop"`},
 		{hm + another + "<|channel|>final to=functions.now<|message|>{\"a\":1}<|call|>", wire.Format{},
 			`think "Hm." text "" reason "tool_calls" call now{"a":1}`},
 		{hm + another + `<|channel|>final<|message|>"dry"`, schema, `think "Hm." text "\"dry\"" reason "stop"`},

@@ -48,30 +48,43 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	paused       bool        // the client does not read and its send ring is full
-	pausedAt     time.Time   // valid while paused
-	pending      wire.Events // that wait for room on conn, in order
-	answer       []byte      // text so far, unless streaming; always for chats
-	thinking     []byte      // like answer
-	calls        []wire.ToolCall
-	callText     []byte // arguments of the unfinished call
-	cutCall      bool   // the answer ended within a call
-	malformed    []report.MalformedCall
-	started      time.Time          // first slice in a batch; zero while queued
-	trace        *telemetry.Request // nil: it is not traced
-	first, last  time.Time          // times of the first and newest token
+	said
+	moments
+	found
+
+	paused        bool               // the client does not read and its send ring is full
+	pausedAt      time.Time          // valid while paused
+	pending       wire.Events        // that wait for room on conn, in order
+	trace         *telemetry.Request // nil: it is not traced
+	missingLogged bool               // the missing-signals message was logged
+}
+
+// said is the answer so far.
+type said struct {
+	answer    []byte // its text, unless streaming; always for chats
+	thinking  []byte // like answer
+	calls     []wire.ToolCall
+	callText  []byte // arguments of the unfinished call
+	cutCall   bool   // the answer ended within a call
+	malformed []report.MalformedCall
+}
+
+// moments has the times of a request's life.
+type moments struct {
+	started      time.Time // first slice in a batch; zero while queued
+	first, last  time.Time // times of the first and newest token
 	lastProgress time.Time
 	opened       time.Time // the opening tag of its thought, or its first token
 	thought      time.Time // the closing tag of its thought
 	answered     time.Time // first visible token
 	gaps         live.Gaps // since the last live sample
+}
 
-	// Set by the first start.
-	cached int            // prompt tokens found in the cache
+// found is the part of the prompt that the cache had at the first start.
+type found struct {
+	cached int            // tokens
 	tier   wire.CacheTier // slowest tier that they came from
 	miss   string         // reason why no more were found
-
-	missingLogged bool // the missing-signals message was logged
 }
 
 // Generated returns how many tokens the request has generated.

@@ -278,6 +278,9 @@ func (m *Metrics) declare() {
 		"HTTP requests on --listen that were refused before their body was read: a foreign Host header (host), a web "+
 			"page of a foreign origin (origin), a forbidden or unknown user (uid), a missing or unknown API key (key)",
 		atDoor, &m.HTTPRefused)
+	m.counter("http_fields_ignored_total", "uma_http_fields_ignored_total", "fields",
+		"Fields of HTTP requests that the server does not know and left out (X-Uma-Ignored); a request counts each of "+
+			"its first 16 once", "HTTP, when a body is read", &m.FieldsIgnored)
 	m.gauge("live_views", "uma_live_views", "connections", "Open live views of the page",
 		"HTTP", &m.LiveViews)
 	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io,

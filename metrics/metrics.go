@@ -127,13 +127,14 @@ type Metrics struct {
 	LateSteps       Counter
 	Preemptions     Counter
 	RepeatedCalls   Counter
-	FinishReasons   Labels // Declare before use; see Finished
-	RejectReasons   Labels // Declare before use; see Rejected
-	Refusals        Labels // Declare before use; requests without a place in the queue, by why
-	HTTPRefused     Labels // Declare before use; requests over TCP that were refused, by why
-	ToolCalls       Labels // Declare before use; calls of tools in answers, by the form that the model writes them in
-	ThreadChanges   Labels // Declare before use; changes of the number of compute threads, by why
-	MalformedCalls  Labels // Declare before use; texts that looked like calls, by why they are none
+	FinishReasons   Labels  // Declare before use; see Finished
+	RejectReasons   Labels  // Declare before use; see Rejected
+	Refusals        Labels  // Declare before use; requests without a place in the queue, by why
+	FieldsIgnored   Counter // fields of HTTP bodies that the server does not know
+	HTTPRefused     Labels  // Declare before use; requests over TCP that were refused, by why
+	ToolCalls       Labels  // Declare before use; calls of tools in answers, by the form that the model writes them in
+	ThreadChanges   Labels  // Declare before use; changes of the number of compute threads, by why
+	MalformedCalls  Labels  // Declare before use; texts that looked like calls, by why they are none
 
 	TTFT          Durations // arrival → first token
 	TTOT          Durations // closing tag of a thought → first token of the answer

@@ -28,62 +28,81 @@ type Scheduler struct {
 	victims  []*request // scratch: the requests that were preempted for cells in this step
 	rank     uint64     // the newest rank given
 	paused   int        // live requests that are paused
+	starting int        // running requests whose Plan.Start is to be answered
+	deferred int        // requests that EvDefer keeps out of their queue
+	dated    int        // live requests with a deadline
 
 	flowOf  map[flowKey]*flow
 	flows   [NumClasses]flowHeap
 	byClass [NumClasses]classState
 
-	// batch[i] is the request of plan.Batch[i], nil once it has ended. Both are kept until the outcome arrives.
+	handedOut
+	pool
+	clockwork
+	sharing
+	guesses guesses // see speculate
+	drafts  drafts  // of the draft model
+	counts
+}
+
+// handedOut is the newest batch, until its outcome arrives.
+type handedOut struct {
+	// batch[i] is the request of plan.Batch[i], nil once it has ended.
 	batch     []*request
 	cursor    int // next row that lookup expects a token for
 	owedStep  bool
 	owedToken int // rows of a successful step that no event has answered yet
+}
 
+// pool counts the cells that requests can have.
+type pool struct {
 	// cells is the number of cells that requests could be given when this Step began: EvCells, or without Config.Prefix
 	// the pool less the tokens that running requests have computed. freed is the number given up within this Step.
 	cells, freed int
 	// lost is the number of cells of the ledger that the engine seems to lack: learned from StepKVFull, halved after
 	// every 64 steps that succeeded.
 	lost     int
-	good     int // StepOK outcomes since lost was last halved
-	kvTokens int // tokens of the previous batch, if its outcome was StepKVFull; else 0
-
-	starting int  // running requests whose Plan.Start is to be answered
-	deferred int  // requests that EvDefer keeps out of their queue
+	good     int  // StepOK outcomes since lost was last halved
+	kvTokens int  // tokens of the previous batch, if its outcome was StepKVFull; else 0
 	asked    bool // the previous plan asked to reclaim cells for the only running request
+}
 
-	guesses guesses // see speculate
-	drafts  drafts  // of the draft model
+// clockwork predicts how long steps take, and says what limits them.
+type clockwork struct {
+	cost       costModel // of the threads in use
+	threads    threadCosts
+	overhead   average // ns from a Decode's end to the next one's begin
+	began      Instant // when the newest batch was handed out
+	guard      guard   // of this Step
+	rate       prefillRate
+	limit      time.Duration // of a batch, for the answers of other engines; 0 = none
+	waited     time.Duration // for the device, before this Step
+	lateCredit int           // see lateEvery
+	tick       average       // of every step
+	forecast   forecast
+	risk       bool // of this Step: see endangered
+	byTarget   bool // the policy orders by targets
+	yields     bool // under the policy, background answers yield to the ITL targets of interactive ones
+}
 
-	cost     costModel // of the threads in use
-	threads  threadCosts
-	overhead average // ns from a Decode's end to the next one's begin
-	begun    uint64  // requests that had a sequence, in all
-	began    Instant // when the newest batch was handed out
-	guard    guard   // of this Step
-	rate     prefillRate
-	limit    time.Duration // of a batch, for the answers of other engines; 0 = none
-	waited   time.Duration // for the device, before this Step
-	dated    int           // live requests with a deadline
-
+// sharing is the state of share.go: users, and their places in the queue.
+type sharing struct {
 	users     map[uint32]*user // those with live requests
 	freeUsers []*user          // records to reuse
 	byOwner   bool             // the policy tells owners apart
-	byTarget  bool             // the policy orders by targets
-	yields    bool             // under the policy, background answers yield to the ITL targets of interactive ones
 	waitNo    uint64           // the newest request.waitNo
 	excess    []excess         // scratch
 	rejected  int              // requests rejected since a place in the queue became free
 	draining  bool
+	finishes  rate // of running requests
+	turnover  rate // the same while others wait for a sequence or cells
+}
 
-	tick        average // of every step
-	finishes    rate    // of running requests
-	turnover    rate    // the same while others wait for a sequence or cells
-	forecast    forecast
-	risk        bool // of this Step: see endangered
+// counts are totals since New, and the requests that ended last.
+type counts struct {
+	begun       uint64 // requests that had a sequence, in all
 	preemptions uint64
 	guardSkips  uint64
-	lateCredit  int // see lateEvery
 	ignored     uint64
 	count       [numReasons]uint64
 	ended       ended
@@ -106,17 +125,17 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Scheduler{
-		cfg:      cfg,
-		requests: make(map[ReqID]*request),
-		running:  make([]*request, 0, cfg.MaxRunning),
-		seqs:     make([]bool, cfg.MaxRunning),
-		due:      make([]*request, 0, cfg.MaxRunning),
-		victims:  make([]*request, 0, cfg.MaxRunning),
-		flowOf:   make(map[flowKey]*flow),
-		users:    make(map[uint32]*user),
-		batch:    make([]*request, 0, 2*cfg.MaxRunning),
-		cells:    cfg.Cells,
-		cost:     newCostModel(&cfg.Cost),
+		cfg:       cfg,
+		requests:  make(map[ReqID]*request),
+		running:   make([]*request, 0, cfg.MaxRunning),
+		seqs:      make([]bool, cfg.MaxRunning),
+		due:       make([]*request, 0, cfg.MaxRunning),
+		victims:   make([]*request, 0, cfg.MaxRunning),
+		flowOf:    make(map[flowKey]*flow),
+		sharing:   sharing{users: make(map[uint32]*user)},
+		handedOut: handedOut{batch: make([]*request, 0, 2*cfg.MaxRunning)},
+		pool:      pool{cells: cfg.Cells},
+		clockwork: clockwork{cost: newCostModel(&cfg.Cost)},
 	}
 	s.guesses = newGuesses(cfg.MaxRunning)
 	s.drafts = newDrafts()

@@ -275,7 +275,8 @@ func TestSentences(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"-c 1", "", 2, "uma-serve: --ctx-size is 1; it must be 64…134217728, 0 for the model's training context, or auto\n"},
+		{"-c 1", "", 2, "uma-serve: --ctx-size is 1; it must be 64…134217728, 0 for the model's training context, or " +
+			"auto\n"},
 		{"-c x", "", 2, `--ctx-size is "x": it must be a whole number`},
 		{"", "UMA_CTX_SIZE=1", 2, "--ctx-size is 1"},
 		{"--idle-timeout 1", "", 2, `--idle-timeout is "1": it must be a duration with a unit, such as 500ms, 30s or ` +

@@ -2,7 +2,7 @@
 // into the internal request ([wire.Request]) and the events of that request into its answers. It uses the daemon only
 // through [Backend], so that its tests need neither a daemon nor a model.
 //
-// A body becomes a request in three steps: [Table.Read] checks the JSON and sorts its fields by the API's table;
+// A body becomes a request in three steps: [Table.Body] checks the JSON and sorts its fields by the API's table;
 // [Body.Into] decodes the fields that the API translates; [Body.Request] adds the other fields, whose names a request
 // shares, and has package wire check all of them.
 package api
@@ -119,8 +119,13 @@ type Server struct {
 	StallTimeout time.Duration // for a client that does not read; 0 = none
 	Version      string        // of the daemon
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
+	StrictFields bool          // --strict-fields: unknown fields are refused
 	Log          *slog.Logger
 	Now          func() time.Time
+	// CountIgnored counts unknown fields that were left out. Nil: they are not counted.
+	CountIgnored func(fields int)
+
+	told toldFields
 }
 
 // Loaded waits for the model and returns its facts.

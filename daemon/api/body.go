@@ -21,8 +21,8 @@ const (
 	Refused            // ignoring it would change the answer
 )
 
-// Field is a row of an API's table. A test compares the rows with docs/http.md. A field without a row must be one of
-// the request's (docs/protocol.md).
+// Field is a row of an API's table. A test compares the rows with docs/http.md. A field without a row is one of the
+// request's (docs/protocol.md), or unknown: it is left out and told (docs/http.md, "Unknown fields").
 type Field struct {
 	Name string
 	Use  Use
@@ -41,10 +41,12 @@ func Of(use Use, names ...string) (t Table) {
 	return t
 }
 
-// Body is a body that Table.Read has sorted.
+// Body is a body whose fields are sorted by a Table.
 type Body struct {
 	taken  []member
 	passed []member
+	left   *left  // nil: unknown fields are refused
+	under  string // path of the body within that of an HTTP request, with a point; "" = it is that
 }
 
 type member struct {
@@ -61,8 +63,25 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// Read sorts the fields of a body. A null counts as absent. The error is an *Error or a *wire.RequestError.
-func (t Table) Read(body []byte) (*Body, error) {
+// Body reads the body of a request and sorts its fields. A null counts as absent. The error is an *Error or a
+// *wire.RequestError.
+func (t Table) Body(r *http.Request) (*Body, error) {
+	raw, err := ReadBody(r)
+	if err != nil {
+		return nil, err
+	}
+	return t.read(raw, &Body{left: leftOf(r)})
+}
+
+// Under sorts the members of an object in b by t. name is its field.
+func (b *Body) Under(name string, t Table, value []byte) (*Body, error) {
+	return t.read(value, &Body{left: b.left, under: name + "."})
+}
+
+// Read sorts the fields of a body, and refuses unknown ones.
+func (t Table) Read(body []byte) (*Body, error) { return t.read(body, new(Body)) }
+
+func (t Table) read(body []byte, b *Body) (*Body, error) {
 	body, err := wire.CheckJSON(body)
 	if err != nil {
 		return nil, err
@@ -78,7 +97,6 @@ func (t Table) Read(body []byte) (*Body, error) {
 	for i := range t {
 		rows[t[i].Name] = &t[i]
 	}
-	b := new(Body)
 	seen := map[string]bool{}
 	for in.More() {
 		token, err := in.Token()
@@ -95,12 +113,12 @@ func (t Table) Read(body []byte) (*Body, error) {
 		row := rows[m.name]
 		switch {
 		case row != nil && row.Use == Ignored:
+		case row == nil && !wire.KnownField(m.name):
+			if err := b.unknown(m.name, t); err != nil {
+				return nil, err
+			}
 		case seen[m.name]:
 			return nil, Refuse(fmt.Sprintf("field %q is given twice", m.name))
-		case row == nil && (m.name == "event" || m.name == "type"):
-			return nil, Refuse(fmt.Sprintf("field %q belongs to the framed protocol; leave it out", m.name))
-		case row == nil && !wire.KnownField(m.name):
-			return nil, Refuse(wire.UnknownField(m.name).Error())
 		case row == nil:
 			b.passed = append(b.passed, m)
 		case row.Use == Refused:
@@ -112,6 +130,9 @@ func (t Table) Read(body []byte) (*Body, error) {
 			b.taken = append(b.taken, m)
 		}
 		seen[m.name] = true
+	}
+	if b.left != nil {
+		b.left.tell()
 	}
 	return b, nil
 }
@@ -147,6 +168,7 @@ func (b *Body) Into(dst any) error {
 	if err := json.Unmarshal(appendMembers([]byte{'{'}, b.taken), dst); err != nil {
 		return Refuse(b.typeError(err))
 	}
+	b.strays(dst)
 	return nil
 }
 
@@ -230,7 +252,14 @@ func (b *Body) Request(id string, more any) (*wire.Request, error) {
 	}
 	payload = appendMembers(payload, append(fixed, b.passed...))
 	def := wire.DefaultRequest()
-	f, err := wire.Parse(new(wire.Parser), payload, &def)
+	p := new(wire.Parser)
+	if b.left != nil {
+		p.Left = &b.left.Strays
+	}
+	f, err := wire.Parse(p, payload, &def)
+	if b.left != nil {
+		b.left.tell()
+	}
 	if err != nil {
 		bad := AsError(err)
 		bad.ID = ""
@@ -239,6 +268,9 @@ func (b *Body) Request(id string, more any) (*wire.Request, error) {
 	if f.Request.PromptLogprobs > 0 {
 		return nil, Refuse(`field "prompt_logprobs" is not supported over HTTP; send "echo" with "logprobs" to ` +
 			`/v1/completions`)
+	}
+	if b.left != nil && len(b.left.List) > 0 {
+		f.Request.Notes.Add(b.left.note())
 	}
 	return f.Request, nil
 }

@@ -12,6 +12,9 @@ import (
 // left out of its request. It is called before the answer begins.
 func Warn(w http.ResponseWriter, notes wire.Notes) {
 	for _, n := range notes {
+		if n.Reason == ignoredReason {
+			continue
+		}
 		w.Header().Add("Warning", `299 uma-serve "`+headerText(n.Text)+`"`)
 	}
 }

@@ -75,6 +75,8 @@ func (c *Config) sections() []Section {
 	c.listenOptions(fs)
 	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
+	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
+		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
 	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "maximum prompt text of a request in bytes")
 	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of "+

@@ -162,7 +162,7 @@ func addFormat(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.No
 	case wire.FormatJSON:
 		return jsonschema.Add(b, []byte(`{"type":"object"}`), jsonschema.Options{}, limits)
 	case wire.FormatSchema:
-		return jsonschema.Add(b, []byte(w.Payload), jsonschema.Options{}, limits)
+		return jsonschema.Add(b, []byte(w.Payload), jsonschema.Options{Closed: true}, limits)
 	case wire.FormatGrammar:
 		if lark.Is(w.Payload) {
 			return lark.Parse(b, w.Payload, limits)

@@ -1,7 +1,11 @@
 package front
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -150,4 +154,75 @@ func TestKeepAliveOfOllama(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	gone("by a request without a prompt")
+}
+
+// TestModelEvents: a client of /models/sse hears of each load and unload, and of a model that cannot be loaded.
+func TestModelEvents(t *testing.T) {
+	r := start(t, Options{Demand: func(c *config.Config) (config.Demand, error) {
+		if strings.HasSuffix(c.Model, "broken") {
+			return config.Demand{}, errors.New("it is broken")
+		}
+		return takes(100), nil
+	}}, []string{"one", "two", "broken"}, nil)
+	r.awaitReady("one")
+	conn, err := net.Dial("unix", r.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /models/sse HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan modelEvent, 100)
+	go func() {
+		defer close(events)
+		in := bufio.NewScanner(conn)
+		for in.Scan() {
+			var e modelEvent
+			if body, ok := strings.CutPrefix(in.Text(), "data: "); ok && json.Unmarshal([]byte(body), &e) == nil {
+				events <- e
+			} else if strings.HasPrefix(in.Text(), ": the models") {
+				events <- modelEvent{Event: "begun"}
+			}
+		}
+	}()
+	until := func(what string, is func(e modelEvent) bool) {
+		t.Helper()
+		for {
+			e := waitfor.Recv(t, what, events)
+			if e.Event == "" {
+				t.Fatalf("the stream ended before %s", what)
+			}
+			if is(e) {
+				return
+			}
+		}
+	}
+	status := func(name, want string, failed bool) func(e modelEvent) bool {
+		return func(e modelEvent) bool {
+			return e.Event == "model_status" && e.Model == name && e.Data.Status == want && e.Data.Failed == failed
+		}
+	}
+	until("the begin", func(e modelEvent) bool { return e.Event == "begun" })
+	h := r.http()
+	h.post("/models/load", `{"model":"two"}`)
+	until("two is loaded", status("two", "loaded", false))
+	h.post("/models/unload", `{"model":"two"}`)
+	until("two is unloaded", status("two", "unloaded", false))
+	h.post("/models/load", `{"model":"broken"}`)
+	until("broken has failed", status("broken", "unloaded", true))
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestModelChanges(t *testing.T) {
+	was := map[string]seen{"a": {status: "unloaded"}, "b": {status: "loaded"}, "c": {status: "loading", progress: 0.2}}
+	is := map[string]seen{"a": {status: "unloaded"}, "b": {status: "loaded"}, "c": {status: "loading", progress: 0.5},
+		"d": {status: "unloaded"}}
+	const want = `data: {"model":"c","event":"model_status","data":{"status":"loading","progress":` +
+		`{"stages":["text_model"],"current":"text_model","value":0.5}}}` + "\n\n"
+	if got := string(changes(nil, was, is)); got != want {
+		t.Errorf("%s", got)
+	}
 }

@@ -78,7 +78,7 @@ func withBody(r *http.Request, body []byte) *http.Request {
 // asleep returns the model of a name as one that is not loaded, even if it is.
 func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error) {
 	f.known(r.Context(), name)
-	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
+	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began, StrictFields: f.cfg.StrictFields}
 	var m *served
 	var path string
 	var e *wire.Error

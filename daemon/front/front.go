@@ -21,7 +21,7 @@
 //	crash.go     what the clients of a process that has crashed are told
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
-//	changes.go   models that a request loads or unloads
+//	changes.go   models that a request loads or unloads; watch.go tells of it
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -35,6 +35,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -75,6 +76,8 @@ type Front struct {
 	hostMost int64 // for the host tiers of all models, in bytes
 
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
+
+	watchers atomic.Int32 // of /models/sse
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 

@@ -122,6 +122,6 @@ func (f *Front) serveFirst(w http.ResponseWriter, r *http.Request, body []byte,
 
 // noProcess answers as a process that has no stream does.
 func (f *Front) noProcess(w http.ResponseWriter, r *http.Request) {
-	none := httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began}
+	none := httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began, StrictFields: f.cfg.StrictFields}
 	none.Serve(w, r, f.log)
 }

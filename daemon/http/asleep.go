@@ -41,11 +41,14 @@ type Asleep struct {
 	Name  string
 	Facts *api.Facts
 	Since time.Time // start of the daemon
+
+	StrictFields bool // --strict-fields
 }
 
 // Serve answers a request that does not need the model loaded, as an engine process would.
 func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger) {
-	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, Log: log, Now: time.Now}
+	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, StrictFields: a.StrictFields,
+		Log: log, Now: time.Now}
 	Handler(apiRoutes(serve)).ServeHTTP(w, r)
 }
 

@@ -80,3 +80,19 @@ func TestCallAtTheEndIsNotContinued(t *testing.T) {
 		}
 	}
 }
+
+// A thought that is continued behind another answer: where the template takes no two answers in a row, the first one
+// stays before the thought.
+func TestThoughtBehindAnAnswerIsContinued(t *testing.T) {
+	m := modelOf(t, fake.Config{Template: `{% set ns = namespace(prev='') %}{% for m in messages %}` +
+		`{% if m.role == ns.prev %}{{ raise_exception('roles must alternate') }}{% endif %}{% set ns.prev = m.role %}` +
+		`[{{ m.role }}]{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}` +
+		`{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}`})
+	q := wire.Request{Messages: []wire.Message{{Role: "user", Content: "a"},
+		{Role: "assistant", Content: "The answer."}, {Role: "assistant", ReasoningContent: "more of it"}}}
+	p, bad := m.readPrompt(0, &q)
+	if bad != nil || !p.begin.Thinking || !strings.HasSuffix(p.text, "more of it") ||
+		!strings.Contains(p.text, "The answer.") {
+		t.Errorf("%v\n%s", bad, p.text)
+	}
+}

@@ -111,7 +111,9 @@ func (m *Model) renderRequest(
 	if text, changes, err = m.renderTurn(marked, in, false); err != nil {
 		return "", true, nil, err
 	}
-	if i := strings.LastIndex(text, m.markers.end); i >= 0 && m.Tags.Continues(text[:i], answer) {
+	// A thought behind another answer: a template that joins the two has the answer behind the thought.
+	behind := answer.Open && last > 0 && msgs[last-1].Role == "assistant"
+	if i := strings.LastIndex(text, m.markers.end); i >= 0 && !behind && m.Tags.Continues(text[:i], answer) {
 		return text[:i], true, changes, nil
 	}
 	// The template omits the message, or puts an answer into a thought or a thought into the answer: its texts are

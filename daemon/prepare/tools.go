@@ -62,7 +62,8 @@ func (m *Model) readCalls(out *Prepared, w *wire.Request, prompt string) {
 	}
 	out.CallForm, out.CallBegun = m.Calls, m.Calls.Begun(prompt)
 	list := toolcall.NewTools(tools)
-	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun})
+	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun,
+		Whole: len(tools) > 0 && w.Format.Kind == wire.FormatNone})
 	out.OneCall = !w.ManyCalls()
 	if w.ToolChoice.Mode == wire.ToolRequired && !out.OneCall {
 		out.Distinct = new(toolcall.Distinct)

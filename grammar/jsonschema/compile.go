@@ -43,6 +43,9 @@ type Options struct {
 	AnyForm bool
 	// Object leaves only objects, whatever else the schema allows.
 	Object bool
+	// Closed is for texts that a model writes: an object whose schema has properties and says nothing of other members
+	// has no others, where the standard allows any. Small models do not end an object otherwise.
+	Closed bool
 	// Nullable reads "nullable": true beside a type as OpenAPI 3.0 does: null is allowed too.
 	Nullable bool
 }

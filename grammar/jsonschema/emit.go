@@ -325,7 +325,7 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 		class(k, 1, most)
 	}
 	for _, k := range o.classes {
-		if k.value != nothing {
+		if k.value != nothing && !(o.closed && k.value == anything && !c.mustCount(o)) {
 			class(k, 0, unbounded)
 		}
 	}

@@ -15,6 +15,7 @@ type object struct {
 	classes  []class // Invariant: every name is in exactly one class; that of a property counts for nothing
 	min, max int     // members in all
 	has      []witness
+	closed   bool // with Options.Closed: members of any name and value are left out where nothing counts them
 }
 
 // property is a member by its name. nothing as its value, where it is not required, says that it may not be there.
@@ -43,7 +44,7 @@ func (c *compiler) anyObject() *object {
 // isAny reports whether every object is in o.
 func (o *object) isAny() bool {
 	return len(o.props) == 0 && len(o.classes) == 1 && o.classes[0].value == anything && o.min == 0 && o.max < 0 &&
-		len(o.has) == 0
+		len(o.has) == 0 && !o.closed
 }
 
 // add appends a property.
@@ -85,7 +86,8 @@ func (c *compiler) intersectObjects(p *place, x, y *object) *object {
 	if y.isAny() {
 		return x
 	}
-	o := &object{min: max(x.min, y.min), max: smaller(x.max, y.max), has: slices.Concat(x.has, y.has)}
+	o := &object{min: max(x.min, y.min), max: smaller(x.max, y.max), has: slices.Concat(x.has, y.has),
+		closed: x.closed || y.closed}
 	for _, m := range x.props {
 		v, required := c.lookup(y, m.name)
 		o.add(property{m.name, c.both(m.value, v), m.required || required})
@@ -113,6 +115,12 @@ func (c *compiler) both(a, b ref) ref {
 func (c *compiler) covers(y, x *object) bool {
 	if y.min > x.min || y.max >= 0 && (x.max < 0 || x.max > y.max) || len(y.has) > 0 && !slices.Equal(x.has, y.has) ||
 		!slices.Equal(x.classes, y.classes) {
+		return false
+	}
+	if y.closed && (!x.closed || slices.ContainsFunc(x.props, func(m property) bool {
+		_, ok := y.index[m.name]
+		return !ok
+	})) {
 		return false
 	}
 	for _, m := range y.props {

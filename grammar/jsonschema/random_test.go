@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/uma-serve/uma-serve/grammar"
 )
 
 // maker makes random schemas and values that have to do with each other.
@@ -142,6 +144,12 @@ func TestRandomSchemas(t *testing.T) {
 			}
 		}
 		compiled++
+		var closed *grammar.Grammar // as for a model: each of its texts is valid, too
+		if seed%4 == 0 && g != nil {
+			if closed, err = Compile([]byte(schema), Options{AnyForm: true, Closed: true}, Limits{}); err != nil {
+				t.Errorf("seed %d: %s: closed: %v", seed, schema, err)
+			}
+		}
 		for range 60 {
 			text := k.value(3)
 			data, err := validator.UnmarshalJSON(strings.NewReader(text))
@@ -151,6 +159,10 @@ func TestRandomSchemas(t *testing.T) {
 			valid := s.Validate(data) == nil
 			if g == nil && valid || g != nil && accepts(t, g, v, text) != valid {
 				t.Errorf("seed %d: %s: %s is valid: %v, and the grammar says otherwise", seed, schema, text, valid)
+				break
+			}
+			if closed != nil && !valid && accepts(t, closed, v, text) {
+				t.Errorf("seed %d: %s: %s is not valid, and the closed grammar has it", seed, schema, text)
 				break
 			}
 		}

@@ -192,12 +192,17 @@ func (c *compiler) arrayKeywords(p *place, out *set) *set {
 	return &s
 }
 
+// aboutOthers are the keywords about members that properties does not list.
+var aboutOthers = []string{"additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties"}
+
 func (c *compiler) objectKeywords(p *place, out *set) *set {
 	if len(out.objs) == 0 {
 		return out
 	}
 	o := c.anyObject()
 	o.min, o.max = c.counts(p, "minProperties", "maxProperties")
+	o.closed = c.opts.Closed && p.v.get("properties") != nil && !slices.ContainsFunc(aboutOthers,
+		func(keyword string) bool { return p.v.get(keyword) != nil })
 	if v := p.v.get("additionalProperties"); v != nil {
 		o.classes[0].value = c.schema(c.doc.child(p, v, "additionalProperties"))
 	}

@@ -13,7 +13,7 @@ import (
 var (
 	anyObject = []byte(`{"type":"object"}`)
 	// options: the arguments of a call are an object whatever a schema says; some schemas of tools come from OpenAPI.
-	options = jsonschema.Options{Object: true, Nullable: true}
+	options = jsonschema.Options{Object: true, Nullable: true, Closed: true}
 )
 
 // freeNames are the names of arguments that no schema lists.

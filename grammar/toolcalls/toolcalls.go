@@ -192,7 +192,7 @@ func (c *compiler) schema(text []byte) grammar.Node {
 	if n, ok := c.schemas[string(text)]; ok {
 		return n
 	}
-	n, err := jsonschema.Add(c.b, text, jsonschema.Options{}, c.limits)
+	n, err := jsonschema.Add(c.b, text, jsonschema.Options{Closed: true}, c.limits)
 	if err != nil && c.err == nil {
 		c.err = err
 	}

@@ -72,10 +72,15 @@ Memory is what the model keeps of a text: cells for every token (full), cells fo
 eight prompts; there **=** means that no number of a normalised embedding differs by more than %v. Reused is how many
 tokens of a prompt were not computed again: prefix / fork / resumed / restart.
 
-Not covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by themselves,
+%sNot covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by themselves,
 and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
 
 `
+
+// byKind says what the kinds of memory allow.
+//
+//go:embed kinds.md
+var byKind string
 
 // damaged follows the table. Its reasons are those of explained in runtime/llama/readers_test.go.
 //
@@ -85,7 +90,7 @@ var damaged []byte
 // table is docs/architectures.md.
 func table(results []*result) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, intro, nearTie, sameEmbedding)
+	fmt.Fprintf(&b, intro, nearTie, sameEmbedding, byKind)
 	fmt.Fprintf(&b, "%s.\n\n", count(results))
 	fmt.Fprintf(&b, "| model | memory | %s | largest difference | reused | notes |\n|---|---%s|---|---|---|\n",
 		strings.Join(kinds, " | "), strings.Repeat("|---", len(kinds)))

@@ -39,7 +39,7 @@ type line struct {
 	Name   string        `words:"name"`
 	Next   []int         `words:"next"`
 	Limits [2]limits     `words:"in_,out_"`
-	hidden int
+	Plain  int
 }
 
 func TestWords(t *testing.T) {
@@ -74,7 +74,7 @@ func TestErrors(t *testing.T) {
 		"1 next=3,3":     `next="3" must be a number in 4…`,
 		"1 on=perhaps":   "perhaps",
 		"1 in_least=3":   `"in_least=3" is not understood`,
-		"1 hidden=3":     `"hidden=3" is not understood`,
+		"1 Plain=3":      `"Plain=3" is not understood`,
 		"1 most=3":       `"most=3" is not understood`,
 		"1 red in_most=": `in_most="" must be a number`,
 	} {

@@ -2,13 +2,13 @@ package wire
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/sampler"
@@ -255,21 +255,16 @@ func unknown(key []byte) error {
 	if err := strayThink(key); err != nil {
 		return err
 	}
-	nearest, least := "", 3
-	if len(key) <= 40 {
-		for name := range fieldIndex {
-			if d := levenshtein.ComputeDistance(string(key), name); d < least && d < len(name)/2 || d == least &&
-				name < nearest {
-				nearest, least = name, d
-			}
-		}
-	}
+	nearest := nearestField(string(key))
 	if nearest != "" {
 		return fmt.Errorf("field %s is not known; did you mean %q?", quoted(key), nearest)
 	}
 	return fmt.Errorf("field %s is not known; docs/protocol.md lists those that are, and those that are ignored",
 		quoted(key))
 }
+
+// nearestField returns the request's field for which name may be a slip; "" = none.
+func nearestField(name string) string { return Nearest(name, maps.Keys(fieldIndex)) }
 
 func emptyArray(v *fastjson.Value) bool {
 	a, err := v.Array()

@@ -214,6 +214,14 @@ func readAnyObject(d *decoder, name string, v *fastjson.Value) error {
 	return d.setFormat(name, Format{Kind: FormatJSON})
 }
 
+// structuredRefused are the members of structured_outputs that are accepted as false alone; structuredIgnored those
+// that vLLM itself adds.
+var (
+	structuredRefused = []string{"disable_fallback", "disable_any_whitespace", "disable_additional_properties",
+		"whitespace_pattern", "structural_tag"}
+	structuredIgnored = []string{"_backend", "_backend_was_auto"}
+)
+
 // readStructured takes vLLM's object, with one of its forms.
 func readStructured(d *decoder, name string, v *fastjson.Value) error {
 	return d.members(name, v, "an object with one of json, regex, choice, grammar and json_object",
@@ -229,12 +237,15 @@ func readStructured(d *decoder, name string, v *fastjson.Value) error {
 				return readGrammar(d, field, v)
 			case "json_object":
 				return readAnyObject(d, field, v)
-			case "disable_fallback", "disable_any_whitespace", "disable_additional_properties", "whitespace_pattern",
-				"structural_tag", "_backend", "_backend_was_auto":
-				if v.Type() == fastjson.TypeFalse || key[0] == '_' {
-					return nil
-				}
+			}
+			switch {
+			case slices.Contains(structuredIgnored, key),
+				slices.Contains(structuredRefused, key) && v.Type() == fastjson.TypeFalse:
+				return nil
+			case slices.Contains(structuredRefused, key):
 				return fmt.Errorf("field %q is not supported by this server; leave it out", field)
+			case d.p.Left != nil:
+				return nil
 			}
 			return fmt.Errorf("field %q is not known; %q has one of json, regex, choice, grammar and json_object",
 				field, name)

@@ -66,6 +66,24 @@ func CheckJSON(body []byte) ([]byte, error) {
 	return body, nil
 }
 
+// FieldUse is what a request does with a field.
+type FieldUse struct {
+	Ignored bool     // it cannot change an answer
+	Refused bool     // an answer that ignores it is not the answer asked for
+	But     []string // of a refused field: accepted values, in JSON
+	Why     string   // of a refused field: what to do instead; may be ""
+}
+
+// FieldOf returns what a request does with the field of this name, false if it has no such field.
+func FieldOf(name string) (u FieldUse, ok bool) {
+	i, ok := fieldIndex[name]
+	if ok {
+		f := &fields[i]
+		u = FieldUse{Ignored: f.read == nil && !f.refused, Refused: f.refused, But: f.but, Why: f.why}
+	}
+	return u, ok
+}
+
 // KnownField reports whether a request of the protocol may have a field of this name, and UnknownField is the error for
 // one that it may not have: it suggests the field that may be meant.
 func KnownField(name string) bool {

@@ -42,6 +42,9 @@ func DefaultRequest() Request {
 type Parser struct {
 	// MaxPromptBytes bounds the text of prompt, or of all messages together. 0 = only the frame does.
 	MaxPromptBytes int
+	// Left, if it is not nil, gets the unknown fields of requests, which are left out instead of refused. Unknown
+	// members of most nested objects are left out in any case.
+	Left *Strays
 
 	json    fastjson.Parser
 	scan    scanner
@@ -224,9 +227,15 @@ func (d *decoder) fields(root *fastjson.Value) error {
 			return
 		case string(key) == "event" || string(key) == "type":
 			return
+		case !known && d.p.Left != nil:
+			d.p.Left.AddField("", string(key))
+			return
 		case !known:
 			err = unknown(key)
 			return
+		}
+		if nested := requestShape.Inner[string(key)]; nested != nil && d.p.Left != nil {
+			nested.strays(v, string(key), d.p.Left)
 		}
 		var skip bool
 		f := &fields[i]

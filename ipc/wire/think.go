@@ -135,6 +135,26 @@ var thinkFields = []field{
 	{name: "thinking_budget_tokens", read: (*decoder).budget},
 	{name: "thinking_token_budget", read: (*decoder).budget},
 	{name: "enable_thinking", read: (*decoder).enable},
+	{name: "thinking", read: readThinking},
+}
+
+// readThinking reads Anthropic's object, which DeepSeek and GLM take, too, and SGLang's word for it.
+func readThinking(d *decoder, name string, v *fastjson.Value) error {
+	switch v.Type() {
+	case fastjson.TypeTrue, fastjson.TypeFalse:
+		return d.enable(name, v)
+	case fastjson.TypeString:
+		return d.templateMode(name, v)
+	}
+	return d.members(name, v, "an object with type", func(field, key string, v *fastjson.Value) error {
+		switch key {
+		case "type":
+			return d.templateMode(field, v)
+		case "budget_tokens":
+			return d.budget(field, v)
+		}
+		return nil
+	})
 }
 
 // strayThink refuses an unknown field whose name looks like a thinking option: if it were ignored, thinking would
@@ -206,6 +226,9 @@ func (d *decoder) effort(name string, v *fastjson.Value) error {
 	return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
 }
 
+// thinkMembers are the members of the object.
+var thinkMembers = []string{"mode", "budget_tokens", "soft_budget_tokens", "early_exit", "answer_cue"}
+
 // readThink reads our own object, and ollama's short forms: true, false, or an effort.
 func readThink(d *decoder, name string, v *fastjson.Value) error {
 	switch v.Type() {
@@ -245,6 +268,9 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 			}
 			t.AnswerCue = s
 			return err
+		}
+		if d.p.Left != nil {
+			return nil
 		}
 		return fmt.Errorf(`field %q is not known; it must be mode, budget_tokens, soft_budget_tokens, early_exit or `+
 			`answer_cue`, field)

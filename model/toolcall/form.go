@@ -80,8 +80,8 @@ type Params struct {
 
 // jsonKeys are the members that models use, whatever their template says.
 var jsonKeys = Keys{
-	Name:      []string{"name", "tool_name", "function_name"},
-	Arguments: []string{"arguments", "parameters", "args", "input"},
+	Name:      []string{"name", "tool_name", "function_name", "tool"},
+	Arguments: []string{"arguments", "parameters", "args", "input", "tool_input"},
 	ID:        []string{"id"},
 }
 

@@ -13,6 +13,8 @@ type Options struct {
 	Stream bool
 	// MaxBytes bounds the text of a call, which is kept until it is complete; 0 means DefaultMaxBytes.
 	MaxBytes int
+	// Whole: an answer that is a call as a whole in another form than the model's is a call (whole.go).
+	Whole bool
 	// Begun is the end of the prompt, where that is the beginning of a call (Spec.Begun).
 	Begun string
 }
@@ -52,6 +54,7 @@ type Parser struct {
 	bare  bool // the call has no opening marker: if it turns out to be none, it is text
 	seed  int  // bytes at the beginning of buf that are the prompt's
 
+	whole  whole
 	shown  bool // text of the answer was reported
 	code   codeBlock
 	calls  int // complete

@@ -16,13 +16,39 @@ func (p *Parser) plainText() bool {
 	for i := p.pos; i < len(p.buf); {
 		c := p.buf[i]
 		if blank && s.form.Bare && !isSpace(c) && i >= p.seed && !p.off {
-			if f := p.bareStart(p.buf[i:]); f == wait {
+			f := p.bareStart(p.buf[i:])
+			if f == yes && p.opt.Whole && !p.whole.off {
+				switch p.tools.otherHead(p.buf[i:]) {
+				case wait:
+					if !p.final {
+						f = wait
+					}
+				case yes:
+					f = no // wholeStart reads it
+				}
+			}
+			if f == wait {
 				p.pos = done
 				return false
 			} else if f == yes {
 				p.bare, p.from, p.pos = true, done, i
 				p.state, p.inside, p.tool = inSection, 0, -1
 				return true
+			}
+		}
+		if blank && p.opt.Whole && !p.whole.off && !isSpace(c) && i >= p.seed && !p.off {
+			_, _, own := p.start(p.buf[i:])
+			f := no
+			if own == no {
+				f = p.wholeStart(p.buf[i:])
+			}
+			switch f {
+			case wait:
+				p.pos = done
+				return false
+			case yes:
+				p.wholeEnd(p.buf[i:])
+				return false
 			}
 		}
 		blank = blank && isSpace(c)

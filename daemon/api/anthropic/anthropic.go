@@ -25,6 +25,11 @@ func Tables() map[string]api.Table {
 	return map[string]api.Table{"/v1/messages": messagesTable, "/v1/messages/count_tokens": messagesTable}
 }
 
+// Shapes returns the members of each endpoint's body.
+func Shapes() map[string]*wire.Shape {
+	return map[string]*wire.Shape{"/v1/messages": api.ShapeOf(&body{})}
+}
+
 // Failure is the body of an error, and the data of an error event.
 type Failure struct {
 	Type  string         `json:"type"` // "error"

@@ -3,6 +3,7 @@ package anthropic
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -15,10 +16,12 @@ var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
 		"output_config", "output_format", "thread"),
 	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas",
-		"id"),
+		"id", "billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "speed", "user_profile_id",
+		"workspace_id"),
 	api.Table{
 		{Name: "mcp_servers", Use: api.Refused, But: []string{"[]"}, Why: "this server runs no tools"},
 		{Name: "container", Use: api.Refused, Why: "this server runs no tools"},
+		{Name: "compaction", Use: api.Refused, Why: "a context is never cut"},
 		{Name: "prompt", Use: api.Refused, Why: `here it is "messages"`},
 		{Name: "stop", Use: api.Refused, Why: `here it is "stop_sequences"`},
 		{Name: "logprobs", Use: api.Refused, But: []string{"false", "0"}, Why: "messages have no place for them"},
@@ -37,15 +40,25 @@ type body struct {
 	OutputFormat  *outputFormat `json:"output_format"`
 }
 
+// Opens has the types of what is decoded later.
+func (body) Opens() map[string]any { return map[string]any{"system": block{}} }
+
 type rawJSON = json.RawMessage
 
 type message struct {
-	Role    string  `json:"role"`
-	Content rawJSON `json:"content"` // a string or blocks
+	_       struct{} `ignored:"id,type,model,stop_reason,stop_sequence,usage,cache_control,clear_at,output_config"`
+	Role    string   `json:"role"`
+	Content rawJSON  `json:"content"` // a string or blocks
 }
+
+// Opens has the types of what is decoded later.
+func (message) Opens() map[string]any { return map[string]any{"content": block{}} }
 
 // block has the fields of all supported types of blocks.
 type block struct {
+	_ struct{} `kinds:"text,thinking,redacted_thinking,tool_use,tool_result,tool_reference,document,search_result"`
+	_ struct{} `ignored:"cache_control,citations,signature,data,caller,context,id,toolset_name"`
+
 	Type      string  `json:"type"`
 	Text      string  `json:"text"`
 	Thinking  string  `json:"thinking"`
@@ -61,20 +74,25 @@ type block struct {
 	ToolName string  `json:"tool_name"` // of a tool_reference
 }
 
+// Opens has the types of what is decoded later.
+func (block) Opens() map[string]any { return map[string]any{"content": block{}} }
+
 type thinking struct {
-	Type         string `json:"type"`
-	BudgetTokens *int   `json:"budget_tokens"`
+	_            struct{} `ignored:"display,block_binding"`
+	Type         string   `json:"type"`
+	BudgetTokens *int     `json:"budget_tokens"`
 }
 
 type tool struct {
-	Type        *string `json:"type"` // absent or "custom"
-	Name        string  `json:"name"`
-	Description string  `json:"description"`
-	InputSchema rawJSON `json:"input_schema"`
-	Strict      bool    `json:"strict"`
-	Deferred    bool    `json:"defer_loading"`
-	Width       int     `json:"display_width_px"` // of the client-run tool "computer"
-	Height      int     `json:"display_height_px"`
+	_           struct{} `kinds:",custom" ignored:"cache_control,allowed_callers,input_examples,eager_input_streaming"`
+	Type        *string  `json:"type"` // absent or "custom"
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	InputSchema rawJSON  `json:"input_schema"`
+	Strict      bool     `json:"strict"`
+	Deferred    bool     `json:"defer_loading"`
+	Width       int      `json:"display_width_px"` // of the client-run tool "computer"
+	Height      int      `json:"display_height_px"`
 }
 
 type toolChoice struct {
@@ -84,6 +102,7 @@ type toolChoice struct {
 }
 
 type outputConfig struct {
+	_      struct{}      `ignored:"task_budget"`
 	Effort *string       `json:"effort"`
 	Format *outputFormat `json:"format"`
 }
@@ -158,8 +177,8 @@ type wireSchema struct {
 }
 
 // readBody translates a body into a request. stream reports whether the answer is a stream of events.
-func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error) {
-	fields, err := messagesTable.Read(raw)
+func readBody(id string, r *http.Request) (req *wire.Request, stream bool, err error) {
+	fields, err := messagesTable.Body(r)
 	if err != nil {
 		return nil, false, err
 	}

@@ -107,11 +107,7 @@ func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *answering) read(r *http.Request) (*wire.Request, error) {
-	raw, err := api.ReadBody(r)
-	if err != nil {
-		return nil, err
-	}
-	req, stream, err := readBody(c.ID, raw)
+	req, stream, err := readBody(c.ID, r)
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +119,7 @@ func (c *answering) read(r *http.Request) (*wire.Request, error) {
 // serveCount answers POST /v1/messages/count_tokens.
 func serveCount(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out := s.NewWriter(w)
-	raw, err := api.ReadBody(r)
-	if err != nil {
-		Fail(out, api.AsError(err))
-		return
-	}
-	req, _, err := readBody(api.NewID("msg_"), raw)
+	req, _, err := readBody(api.NewID("msg_"), r)
 	if err != nil {
 		Fail(out, api.AsError(err))
 		return

@@ -302,12 +302,22 @@ func (b *Backend) now() time.Time {
 	return Clock.Add(b.passed)
 }
 
+// strictHeader asks for the refusal of unknown fields.
+const strictHeader = "X-Strict"
+
 // Serve serves an API on loopback until the test ends.
 func Serve(t testing.TB, b *Backend, routes func(*api.Server) []api.Route) string {
 	mux := http.NewServeMux()
 	s := &api.Server{Backend: b, Version: "test", Log: slog.New(slog.DiscardHandler), Now: b.now}
 	for _, r := range routes(s) {
-		mux.HandleFunc(r.Method+" "+r.Path, r.Handle)
+		telling := s.Telling(r.Handle)
+		mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get(strictHeader) != "" { // as with --strict-fields
+				r.Handle(w, req)
+				return
+			}
+			telling(w, req)
+		})
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.ParseUint(r.Header.Get("X-Owner"), 10, 32)
@@ -320,11 +330,19 @@ func Serve(t testing.TB, b *Backend, routes func(*api.Server) []api.Route) strin
 // Do sends a request; the body of a GET is "". owner 0 sends no X-Owner.
 func Do(t testing.TB, method, url, body string, owner int) (int, http.Header, string) {
 	t.Helper()
+	return do(t, method, url, body, owner, false)
+}
+
+func do(t testing.TB, method, url, body string, owner int, strict bool) (int, http.Header, string) {
+	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Owner", strconv.Itoa(owner))
+	if strict {
+		req.Header.Set(strictHeader, "1")
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

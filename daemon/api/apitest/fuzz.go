@@ -28,7 +28,7 @@ func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds
 	var handle http.HandlerFunc
 	for _, r := range routes(s) {
 		if r.Method == http.MethodPost && r.Path == path {
-			handle = r.Handle
+			handle = s.Telling(r.Handle)
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

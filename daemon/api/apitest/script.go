@@ -24,9 +24,9 @@ import (
 //	progress N               eos REASON [STOP]     error CODE MESSAGE
 //	----
 //
-//	post PATH [owner=N]      also get, delete; the body follows
+//	post PATH [owner=N] [strict]     also get, delete; the body follows. strict: as with --strict-fields
 //	----
-//	the status, and the answer with its random ids as ID1, ID2, …
+//	the status, X-Uma-Ignored if there is one, and the answer with its random ids as ID1, ID2, …
 //
 //	requests                 the requests since the last "requests", as frames; embeds: those for embeddings
 //	----
@@ -58,11 +58,14 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 					if d.HasArg("owner") {
 						d.ScanArgs(t, "owner", &owner)
 					}
-					status, head, body := Do(t, strings.ToUpper(d.Cmd), url+ids.back(d.CmdArgs[0].String()),
-						ids.back(d.Input), owner)
+					status, head, body := do(t, strings.ToUpper(d.Cmd), url+ids.back(d.CmdArgs[0].String()),
+						ids.back(d.Input), owner, d.HasArg("strict"))
 					out := fmt.Sprintf("%d %s", status, head.Get("Content-Type"))
 					if after := head.Get("Retry-After"); after != "" {
 						out += ", retry after " + after
+					}
+					if left := head.Get(api.HeaderIgnored); left != "" {
+						out += ", ignored: " + left
 					}
 					if status == http.StatusOK && head.Get("Content-Type") == "text/event-stream" {
 						for _, ev := range Events(t, body) {

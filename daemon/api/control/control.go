@@ -125,18 +125,14 @@ func serveByID(s *api.Server, w http.ResponseWriter, r *http.Request, do func(co
 	}{in.ID, do(r.Context(), in.ID)})
 }
 
-// read parses a body that may have only these fields.
+// read parses a body of these fields.
 func read(r *http.Request, dst any, fields ...string) error {
-	raw, err := api.ReadBody(r)
+	body, err := api.Of(api.Taken, fields...).Body(r)
+	if err == nil {
+		err = body.Alone()
+	}
 	if err != nil {
 		return err
-	}
-	body, err := api.Of(api.Taken, fields...).Read(raw)
-	if err != nil {
-		return err
-	}
-	if extra := body.Passed(); len(extra) > 0 {
-		return api.Refuse(fmt.Sprintf("field %.40q is not known here; there are %q", extra[0], fields))
 	}
 	return body.Into(dst)
 }

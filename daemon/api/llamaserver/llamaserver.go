@@ -104,19 +104,14 @@ func factsOf(s *api.Server, r *http.Request) (*api.Facts, error) {
 	return f, err
 }
 
-// readTable parses a body. A field without a row in the table must be one of a request, where the endpoint accepts
-// those.
+// readTable parses a body. A field without a row in the table is one of a request, where the endpoint accepts those.
 func readTable(r *http.Request, table api.Table, dst any, requests bool) (*api.Body, error) {
-	raw, err := api.ReadBody(r)
+	body, err := table.Body(r)
+	if err == nil && !requests {
+		err = body.Alone()
+	}
 	if err != nil {
 		return nil, err
-	}
-	body, err := table.Read(raw)
-	if err != nil {
-		return nil, err
-	}
-	if extra := body.Passed(); !requests && len(extra) > 0 {
-		return nil, api.Refuse(`field "` + extra[0] + `" is unknown; docs/http.md lists the fields`)
 	}
 	return body, body.Into(dst)
 }

@@ -1,7 +1,6 @@
 package ollama
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,8 +42,8 @@ var optionsTable = slices.Concat(
 	api.Of(api.Taken, "num_predict"),
 	// Options of loading a model, which is already loaded.
 	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa",
-		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict", "logits_all",
-		"embedding_only"),
+		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict",
+		"embedding_only", "logits_all"),
 	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"},
 		{Name: "prompt", Use: api.Refused, Why: "it is no option"}},
 )
@@ -69,8 +68,7 @@ func (b *commonBody) unload() bool {
 // request translates a body's members and options, and more, into a request.
 func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request, error) {
 	if b.Options != nil {
-		known, unknown := knownOptions(b.Options)
-		options, err := optionsTable.Read(known)
+		options, err := body.Under("options", optionsTable, b.Options)
 		if err != nil {
 			e := api.AsError(err)
 			return nil, &api.Error{Code: e.Code, Message: "options: " + e.Message}
@@ -99,34 +97,9 @@ func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request
 			}
 			req.MaxTokens, req.FillOnly = max(*in.Predict, 0), false // 0 and less: as many as fit
 		}
-		for _, name := range unknown {
-			req.Notes.Add(wire.Note{Reason: "option_unknown", Times: 1,
-				Text: "options: " + wire.UnknownField(name).Error() + ": it was left out."})
-		}
 		return req, nil
 	}
 	return body.Request(id, more)
-}
-
-// knownOptions returns options without those that neither ollama nor this server knows, and the names of these: ollama
-// warns of them, and clients send what older versions had.
-func knownOptions(raw rawJSON) (known rawJSON, unknown []string) {
-	var members map[string]rawJSON
-	if json.Unmarshal(raw, &members) != nil {
-		return raw, nil // it is refused for its form
-	}
-	for name := range members {
-		inTable := slices.ContainsFunc(optionsTable, func(f api.Field) bool { return f.Name == name })
-		if !inTable && !wire.KnownField(name) {
-			unknown = append(unknown, name)
-			delete(members, name)
-		}
-	}
-	if unknown == nil {
-		return raw, nil // as it came: a name may be there twice
-	}
-	slices.Sort(unknown)
-	return api.AppendJSON(nil, members), unknown
 }
 
 type chatBody struct {
@@ -135,6 +108,7 @@ type chatBody struct {
 }
 
 type message struct {
+	_          struct{}  `ignored:"created_at,done"`
 	Role       string    `json:"role"`
 	Content    string    `json:"content"`
 	Thinking   string    `json:"thinking,omitempty"`
@@ -145,6 +119,7 @@ type message struct {
 }
 
 type call struct {
+	_        struct{}     `ignored:"type,index"`
 	ID       string       `json:"id,omitempty"`
 	Function callFunction `json:"function"`
 }

@@ -30,11 +30,11 @@ type embedded struct {
 	Prompt     int         `json:"prompt_eval_count,omitempty"`
 }
 
-// readEmbed reads a body all of whose fields must be in its table.
+// readEmbed reads a body that has no fields but those of its table.
 func readEmbed(r *http.Request, table api.Table, dst any) error {
 	body, err := read(r, table, dst)
-	if err == nil && len(body.Passed()) > 0 {
-		err = api.Refuse(`field "` + body.Passed()[0] + `" is unknown; docs/http.md lists the fields`)
+	if err == nil {
+		err = body.Alone()
 	}
 	return err
 }

@@ -47,6 +47,13 @@ func Tables() map[string]api.Table {
 	}
 }
 
+// Shapes returns the members of each endpoint's body.
+func Shapes() map[string]*wire.Shape {
+	return map[string]*wire.Shape{
+		"/api/chat": api.ShapeOf(&chatBody{}), "/api/generate": api.ShapeOf(&generateBody{}),
+	}
+}
+
 // Greet answers GET / of ollama's clients, which check with it whether a server runs; next answers other clients.
 func Greet(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -87,13 +94,9 @@ func refuse(why string) func(*api.Server, http.ResponseWriter, *http.Request) {
 	}
 }
 
-// read parses a body. A field without a row in the table must be one of a request.
+// read parses a body. A field without a row in the table is one of a request.
 func read(r *http.Request, table api.Table, dst any) (*api.Body, error) {
-	raw, err := api.ReadBody(r)
-	if err != nil {
-		return nil, err
-	}
-	body, err := table.Read(raw)
+	body, err := table.Body(r)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,8 @@ type options struct {
 }
 
 type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
+	_            struct{} `ignored:"include_obfuscation,continuous_usage_stats"`
+	IncludeUsage bool     `json:"include_usage"`
 }
 
 // maxAnswers is the maximum number of answers of one HTTP request (n for each prompt).
@@ -63,11 +64,7 @@ func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *completion) readChat(r *http.Request) ([]*wire.Request, error) {
-	raw, err := api.ReadBody(r)
-	if err != nil {
-		return nil, err
-	}
-	body, err := chatTable.Read(raw)
+	body, err := chatTable.Body(r)
 	if err != nil {
 		return nil, err
 	}

@@ -80,16 +80,12 @@ func embeddings(s *api.Server, r *http.Request, id string) (*vectors, error) {
 }
 
 func readEmbeddings(s *api.Server, r *http.Request) (e *wire.Embed, format string, err error) {
-	raw, err := api.ReadBody(r)
+	body, err := embeddingsTable.Body(r)
 	if err != nil {
 		return nil, "", err
 	}
-	body, err := embeddingsTable.Read(raw)
-	if err != nil {
+	if err := body.Alone(); err != nil {
 		return nil, "", err
-	}
-	if extra := body.Passed(); len(extra) > 0 {
-		return nil, "", api.Refuse(`field "` + extra[0] + `" is unknown; docs/http.md lists the fields`)
 	}
 	var in struct {
 		Input rawJSON `json:"input"`

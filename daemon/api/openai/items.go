@@ -16,6 +16,10 @@ import (
 
 // item has the fields of all supported types of items.
 type item struct {
+	_ struct{} `kinds:",message,reasoning,function_call,custom_tool_call,function_call_output"`
+	_ struct{} `kinds:"custom_tool_call_output,additional_tools,tool_search_call,tool_search_output"`
+	_ struct{} `ignored:"status,phase,caller,created_by,async"`
+
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
 	Role      string  `json:"role"`
@@ -33,7 +37,13 @@ type item struct {
 	Execution string          `json:"execution"` // of tool_search_call and tool_search_output
 }
 
+// Opens has the types of what is decoded later.
+func (item) Opens() map[string]any { return map[string]any{"content": part{}, "output": part{}} }
+
 type part struct {
+	_ struct{} `kinds:"input_text,output_text,text,reasoning_text,summary_text,refusal,input_file"`
+	_ struct{} `ignored:"annotations,logprobs,prompt_cache_breakpoint,file_id,file_url,detail"`
+
 	Type    string `json:"type"`
 	Text    string `json:"text"`
 	Refusal string `json:"refusal,omitempty"`

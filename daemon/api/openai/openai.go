@@ -49,6 +49,15 @@ func Tables() map[string]api.Table {
 	}
 }
 
+// Shapes returns the members of each endpoint's body.
+func Shapes() map[string]*wire.Shape {
+	return map[string]*wire.Shape{
+		"/v1/chat/completions": api.ShapeOf(&chatBody{}, &options{}),
+		"/v1/completions":      api.ShapeOf(&textBody{}, &options{}),
+		"/v1/responses":        api.ShapeOf(&responsesBody{}),
+	}
+}
+
 // Fail answers with an error: its status, and a body in OpenAI's format.
 func Fail(w *api.Writer, e *api.Error) {
 	w.Refuse(e)

@@ -11,6 +11,8 @@ import (
 
 // responsesTool is a tool in the format of /v1/responses.
 type responsesTool struct {
+	_ struct{} `kinds:"function,custom,namespace,tool_search" ignored:"allowed_callers,output_schema,async"`
+
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -139,6 +141,23 @@ func (t *responsesTool) customDescription() string {
 		t.Format.Definition)
 }
 
+// toolChoice is a tool_choice that is an object.
+type toolChoice struct {
+	_         struct{}     `kinds:",function,custom,allowed_tools"`
+	Type      string       `json:"type"`
+	Name      string       `json:"name"`
+	Namespace string       `json:"namespace"`
+	Mode      string       `json:"mode"`
+	Tools     []chosenTool `json:"tools"`
+}
+
+type chosenTool struct {
+	_         struct{} `kinds:",function,custom"`
+	Type      string   `json:"type"`
+	Name      string   `json:"name"`
+	Namespace string   `json:"namespace"`
+}
+
 // choice translates "tool_choice" to the format of package wire.
 func (c *conversation) choice(raw rawJSON) (any, error) {
 	if raw == nil || len(raw) > 0 && raw[0] == '"' {
@@ -150,10 +169,7 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 		}
 		return raw, nil
 	}
-	var in struct {
-		Type, Name, Namespace, Mode string
-		Tools                       []struct{ Type, Name, Namespace string }
-	}
+	var in toolChoice
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, api.Refuse(`field "tool_choice" must be "auto", "none", "required" or {"type":"function","name":…}`)
 	}

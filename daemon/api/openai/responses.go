@@ -16,13 +16,17 @@ var responsesTable = slices.Concat(
 	api.Of(api.Taken, "input", "instructions", "tools", "tool_choice", "reasoning", "text", "max_output_tokens",
 		"include", "store", "stream", "previous_response_id", "metadata", "truncation", "parallel_tool_calls",
 		"top_logprobs", "timings_per_token"),
-	api.Of(api.Ignored, "stream_options", "max_tool_calls", "client_metadata", "id"),
+	api.Of(api.Ignored, "stream_options", "max_tool_calls", "client_metadata", "id", "access_programs",
+		"background_options", "image"),
 	api.Table{
 		{Name: "background", Use: api.Refused, But: []string{"false"}, Why: "answers come on the connection that " +
 			"asked"},
 		{Name: "conversation", Use: api.Refused, Why: "use previous_response_id"},
 		{Name: "prompt", Use: api.Refused, Why: "there are no stored prompts; send input"},
 		{Name: "context_management", Use: api.Refused, But: []string{"[]"}, Why: "a context is never cut"},
+		{Name: "previous_input_messages", Use: api.Refused, But: []string{"[]"}, Why: "send input"},
+		{Name: "enable_response_messages", Use: api.Refused, But: []string{"false"},
+			Why: "the answer has no place for it"},
 		{Name: "messages", Use: api.Refused, Why: `it belongs to /v1/chat/completions; here it is "input"`},
 		{Name: "max_tokens", Use: api.Refused, Why: "here it is max_output_tokens"},
 		{Name: "response_format", Use: api.Refused, Why: "here it is text.format"},
@@ -49,10 +53,16 @@ type responsesBody struct {
 	api.Telemetry
 }
 
+// Opens has the types of what is decoded later.
+func (responsesBody) Opens() map[string]any {
+	return map[string]any{"input": item{}, "tools": responsesTool{}, "tool_choice": toolChoice{}}
+}
+
 type reasoningOptions struct {
-	Effort          *string `json:"effort"`
-	Summary         *string `json:"summary"`
-	GenerateSummary *string `json:"generate_summary,omitempty"`
+	_               struct{} `ignored:"context,mode,encrypted_content"`
+	Effort          *string  `json:"effort"`
+	Summary         *string  `json:"summary"`
+	GenerateSummary *string  `json:"generate_summary,omitempty"`
 }
 
 type textOptions struct {
@@ -61,10 +71,11 @@ type textOptions struct {
 }
 
 type textFormat struct {
-	Type   string  `json:"type"`
-	Name   string  `json:"name,omitempty"`
-	Schema rawJSON `json:"schema,omitempty"`
-	Strict *bool   `json:"strict,omitempty"`
+	_      struct{} `ignored:"description"`
+	Type   string   `json:"type"`
+	Name   string   `json:"name,omitempty"`
+	Schema rawJSON  `json:"schema,omitempty"`
+	Strict *bool    `json:"strict,omitempty"`
 }
 
 const (
@@ -124,11 +135,7 @@ func (a *responsesAPI) serveResponses(w http.ResponseWriter, r *http.Request) {
 
 // read translates a body into a request and the response that will answer it.
 func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error) {
-	raw, err := api.ReadBody(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	body, err := responsesTable.Read(raw)
+	body, err := responsesTable.Body(r)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,11 +37,7 @@ func serveText(s *api.Server, w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *completion) readText(r *http.Request) (list []*wire.Request, err error) {
-	raw, err := api.ReadBody(r)
-	if err != nil {
-		return nil, err
-	}
-	body, err := textTable.Read(raw)
+	body, err := textTable.Body(r)
 	if err != nil {
 		return nil, err
 	}
