@@ -195,16 +195,16 @@ func TestContextFollowsTheMemory(t *testing.T) {
 
 // TestContextShrinksBeforeARefusal: what fits with the least context is loaded, and one token more of it is not.
 func TestContextShrinksBeforeARefusal(t *testing.T) {
-	least := int64(1000)
-	demand := func(c *config.Config) (config.Demand, error) {
-		return config.Demand{Fixed: least, CellBytes: 1, Most: 30000, Least: 1024}, nil
+	demand := func(fixed int64) func(*config.Config) (config.Demand, error) {
+		return func(*config.Config) (config.Demand, error) {
+			return config.Demand{Fixed: fixed, CellBytes: 1, Most: 30000, Least: 1024}, nil
+		}
 	}
-	r := start(t, Options{Demand: demand}, []string{"one"}, nil, "--memory", "2024b")
+	r := start(t, Options{Demand: demand(1000)}, []string{"one"}, nil, "--memory", "2024b")
 	if got, err := wholeOf(r.dial(), "one"); err != nil || got != "I am one" {
 		t.Errorf("%q, %v", got, err)
 	}
-	least++
-	r = start(t, Options{Demand: demand}, []string{"one"}, nil, "--memory", "2024b")
+	r = start(t, Options{Demand: demand(1001)}, []string{"one"}, nil, "--memory", "2024b")
 	_, err := wholeOf(r.dial(), "one")
 	if code(err) != wire.ModelTooLarge || !strings.Contains(err.Error(), "use a smaller model") {
 		t.Errorf("%v", err)
