@@ -407,15 +407,16 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	s.modelPath = path
 	s.tellContext(path)
 	cfg := *s.cfg // others read s.cfg meanwhile
-	if s.contextNote = cfg.FitContext(path); s.contextNote != "" {
+	s.contextNote = cfg.FitContext(path)
+	if err := cfg.CheckMemory(path); err != nil {
+		return nil, err
+	}
+	if s.contextNote != "" {
 		level := slog.LevelDebug
 		if cfg.CtxSize < gguf.DefaultContext && cfg.CtxSize < s.cfg.ContextTokens(path) {
 			level = slog.LevelWarn // an answer with some history needs more
 		}
 		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
-	}
-	if err := cfg.CheckMemory(path); err != nil {
-		return nil, err
 	}
 	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
 	if err != nil {

@@ -44,7 +44,7 @@ func TestTightLimitsAreNamed(t *testing.T) {
 		"ulimit -v 200000":  "address space is limited to 195 MiB; at least 2048 MiB",
 		"ulimit -v 700000":  "address space is limited to 683 MiB; at least 2048 MiB",
 		"ulimit -v 1600000": "address space is limited to 1562 MiB; at least 2048 MiB",
-		"ulimit -v 2200000": "address space is limited to 2.1 GiB (ulimit -v, LimitAS=); this model with 4096 cells " +
+		"ulimit -v 2200000": "address space is limited to 2.1 GiB (ulimit -v, LimitAS=); this model with 1024 cells " +
 			"needs",
 	} {
 		t.Run(limits, func(t *testing.T) {

@@ -109,7 +109,7 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 
 	t.Run("http", func(t *testing.T) {
 		for path, want := range map[string]string{"/health": `"status":"ok"`, "/info": `"n_ctx"`, "/metrics": "uma_",
-			"/nothing": "/v1/chat/completions"} {
+			"/nothing": "GET /nothing: there is no such path; docs/http.md lists"} {
 			out := get(t, s, path, "*/*")
 			if !strings.Contains(out, want) {
 				t.Errorf("GET %s: %q lacks %q", path, out, want)
