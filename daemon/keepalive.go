@@ -3,13 +3,12 @@ package daemon
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/ipc"
 )
 
@@ -38,28 +37,14 @@ func (s *Server) keepAlive(r *http.Request, body []byte) {
 		if json.Unmarshal(body, &of) != nil { // its handler says what is wrong
 			return
 		}
-		if d, err := parseKeepAlive(of.KeepAlive); err == nil {
+		switch d, ok, err := ollama.KeepAlive(of.KeepAlive); {
+		case err != nil:
+			return
+		case ok:
 			keep = int64(d)
 		}
 	}
 	if e.kept.Swap(keep) != keep {
 		_ = e.link.Send(LinkKeep, 0, -1, strconv.AppendInt(nil, keep, 10)) // fails when the front has ended
 	}
-}
-
-// parseKeepAlive reads a number of seconds or a duration with a unit, also as a text; less than 0 is for ever (-1).
-func parseKeepAlive(raw json.RawMessage) (time.Duration, error) {
-	text := string(bytes.TrimSpace(raw))
-	var s string
-	if json.Unmarshal(raw, &s) == nil && s != "" {
-		text = s
-	}
-	d, err := time.ParseDuration(text)
-	if seconds, nerr := strconv.ParseFloat(text, 64); nerr == nil {
-		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("keep_alive is %.40s; it must be a number of seconds, or a duration such as \"5m\"", text)
-	}
-	return max(d, -1), nil
 }

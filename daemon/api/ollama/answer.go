@@ -106,12 +106,16 @@ func (a *answer) begin(b *commonBody) {
 
 // loaded answers a body without a prompt, which asks ollama to load the model.
 func (a *answer) loaded(r *http.Request, b *commonBody) {
-	if err := a.s.Await(r.Context()); err != nil {
+	keep, set, err := KeepAlive(b.KeepAlive)
+	if err == nil {
+		err = a.s.Await(r.Context())
+	}
+	if err != nil {
 		a.fail(api.AsError(err))
 		return
 	}
 	reason := "load"
-	if b.unload() {
+	if set && keep == 0 {
 		reason = "unload"
 	}
 	a.w.JSON(http.StatusOK, a.line(reason, nil))

@@ -3,9 +3,7 @@ package ollama
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -52,21 +50,14 @@ type commonBody struct {
 	Model     string  `json:"model"`
 	Stream    *bool   `json:"stream"` // absent: true
 	Options   rawJSON `json:"options"`
-	KeepAlive rawJSON `json:"keep_alive"` // a number of seconds, or a duration
-}
-
-// unload reports whether a body without a prompt asks to unload the model (keep_alive 0).
-func (b *commonBody) unload() bool {
-	s := strings.Trim(string(b.KeepAlive), `"`)
-	if n, err := strconv.ParseFloat(s, 64); err == nil {
-		return n == 0 // Python writes 0.0
-	}
-	d, err := time.ParseDuration(s)
-	return err == nil && d == 0
+	KeepAlive rawJSON `json:"keep_alive"` // see KeepAlive
 }
 
 // request translates a body's members and options, and more, into a request.
 func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request, error) {
+	if _, _, err := KeepAlive(b.KeepAlive); err != nil {
+		return nil, err
+	}
 	if b.Options != nil {
 		options, err := body.Under("options", optionsTable, b.Options)
 		if err != nil {
