@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -90,6 +91,9 @@ func (c *Config) largest(info *gguf.Info) int64 {
 // Demand is the memory, in bytes, that an engine process takes, as a function of its context.
 type Demand struct {
 	Fixed int64 // whatever the context is: repacked weights, states, buffers, the draft model's cells
+	// States is the part of Fixed for the states of recurrent layers: of each sequence that may run, and of cached
+	// prefixes.
+	States int64
 	// For each token of context: its KV cells, and what a pass over the device needs.
 	CellBytes, PassBytes int64
 	// Mapped are the weights that lie in pages of files, by the file's path. Processes share them.
@@ -197,8 +201,12 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	if d.perToken() > absurd/maxContext || d.Fixed > absurd {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
-	_, seals := c.Sequences(info.Path)
-	d.Fixed += seals
+	sequences, seals := c.sequences(info)
+	d.States = seals + min(info.StateBytes, absurd/core.MaxSequences)*int64(sequences)
+	d.Fixed += d.States
+	if info.StateBytes > absurd/core.MaxSequences {
+		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
+	}
 	if n := c.draftNeed(p); n.Total() > 0 {
 		draft, err := gguf.Inspect(c.DraftModel)
 		if err == nil {

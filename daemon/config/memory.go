@@ -51,14 +51,28 @@ func (c *Config) DraftContextTokens() int {
 // states of 20 to 60 MiB.
 const maxSealBytes = 512 << 20
 
+// sealShare is the divisor of the memory for such states, where that is less.
+const sealShare = 8
+
 // Sequences returns the number of sequence ids to open the engine of the model at path with: one for each request, the
 // rest for cached prefixes. A recurrent model allocates a whole state per id: for cached prefixes it gets as many as
 // fit into sealBytes.
 func (c *Config) Sequences(path string) (n int, sealBytes int64) {
 	info, err := gguf.Inspect(path)
-	recurrent := err == nil && info.Recurrent
+	if err != nil { // the engine reports it
+		info = gguf.Info{}
+	}
+	return c.sequences(&info)
+}
+
+// sequences is Sequences of a model whose header is read.
+func (c *Config) sequences(info *gguf.Info) (n int, sealBytes int64) {
+	recurrent := info.Recurrent
 	if recurrent && !c.NoPrefixCache {
-		sealBytes = min(maxSealBytes, int64(hostmem.Read().Available/8))
+		sealBytes = min(maxSealBytes, int64(hostmem.Read().Available/sealShare))
+		if n, ok := c.Memory.Of(hostmem.Read().Available); ok && c.Front() {
+			sealBytes = min(sealBytes, n/sealShare)
+		}
 	}
 	return core.Sequences(c.Parallel, !c.NoPrefixCache && !recurrent), sealBytes
 }
@@ -107,7 +121,7 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 	per := d.perToken()
 	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
 	draft := int64(c.draftNeed(p).Anonymous(!c.NoMMap))
-	fixed := weights + draft
+	fixed := weights + draft + d.States
 	if available <= 0 || per <= 0 || cells <= (available-fixed)/per && fixed <= available {
 		return nil
 	}
@@ -116,6 +130,9 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 		size(cells*per))
 	if weights > 0 {
 		text += fmt.Sprintf(", %s %s", what, size(weights))
+	}
+	if d.States > 0 {
+		text += fmt.Sprintf(", the states of recurrent layers %s", size(d.States))
 	}
 	if draft > 0 {
 		text += fmt.Sprintf(", the draft model %s", size(draft))

@@ -233,3 +233,36 @@ func TestAutomaticContextOnADevice(t *testing.T) {
 		}
 	}
 }
+
+// TestStatesAreCounted: a recurrent model takes a state for each sequence, whatever its context is; those for cached
+// prefixes follow --memory.
+func TestStatesAreCounted(t *testing.T) {
+	with := func(memory string) *Config {
+		c, err := load(t, []string{"--memory", memory, "--parallel", "8"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	path := ggufgen.Cached(t, ggufgen.Tiny())
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := with("800MiB")
+	without, err := c.demand(&info, gguf.Processor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Recurrent, info.StateBytes = true, 1<<20
+	d, err := c.demand(&info, gguf.Processor{})
+	sequences, seals := c.sequences(&info)
+	if err != nil || seals != 100<<20 || sequences > 32 || d.States != int64(sequences)<<20+seals ||
+		d.Fixed-without.Fixed != d.States {
+		t.Errorf("%d sequences, %d bytes of seals; %+v, without states %+v; %v", sequences, seals, d, without, err)
+	}
+	info.StateBytes = 1 << 60
+	if _, err := c.demand(&info, gguf.Processor{}); err == nil || !strings.Contains(err.Error(), "no machine has") {
+		t.Errorf("absurd states: %v", err)
+	}
+}

@@ -125,6 +125,34 @@ func TestLayersMayDiffer(t *testing.T) {
 	}
 }
 
+// TestStateBytes: the states of recurrent layers, as llama.cpp makes them. The first two are what it reported for
+// models with these numbers, without the 12 bytes that it writes for each of some fields of a stored state.
+func TestStateBytes(t *testing.T) {
+	for name, x := range map[string]struct {
+		keys []any // name, value
+		want int64
+	}{
+		"mamba": {[]any{"ssm.inner_size", 512, "ssm.conv_kernel", 4, "ssm.state_size", 128}, 536_576},
+		"gated delta net, one layer of two": {[]any{"ssm.inner_size", 256, "ssm.conv_kernel", 4, "ssm.state_size", 128,
+			"ssm.group_count", 2, "full_attention_interval", 2}, 140_288},
+		"rwkv":                {[]any{"wkv.head_size", 64}, 2 * 256 * (2 + 64) * 4},
+		"kimi":                {[]any{"kda.head_dim", 128, "ssm.conv_kernel", 4}, 2 * (3*3*256 + 128*256) * 4},
+		"none":                {[]any{"context_length", 100}, 0},
+		"a kernel of nothing": {[]any{"ssm.conv_kernel", 0}, 0},
+		"absurd": {[]any{"ssm.inner_size", 1 << 30, "ssm.conv_kernel", 1 << 30, "ssm.state_size", 1 << 30},
+			maxStateBytes},
+	} {
+		f := llama(uint64(3+len(x.keys)/2)).put("llama.block_count", 4, 2).put("llama.embedding_length", 4, 256).
+			put("llama.attention.head_count", 4, 2)
+		for i := 0; i < len(x.keys); i += 2 {
+			f.put("llama."+x.keys[i].(string), 4, x.keys[i+1])
+		}
+		if info, err := read(f); err != nil || info.StateBytes != x.want {
+			t.Errorf("%s: %d bytes, %v; want %d", name, info.StateBytes, err, x.want)
+		}
+	}
+}
+
 func TestVersion2IsRead(t *testing.T) {
 	if info, err := read(start(2, 0, 1).put("general.architecture", 8, "llama")); err != nil || info.Version != 2 {
 		t.Errorf("%+v, %v", info, err)

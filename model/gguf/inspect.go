@@ -89,9 +89,11 @@ type Info struct {
 	ExpertsUsed   int64   `json:"experts_used"`
 	SlidingWindow int64   `json:"sliding_window"` // tokens, 0 = none
 	Recurrent     bool    `json:"recurrent"`      // some layers keep a state instead of KV cells
-	Encoder       bool    `json:"encoder"`        // it reads texts whole, has no KV cells and generates nothing
-	Pooling       string  `json:"pooling"`        // how embeddings are made: none, mean, cls, last, rank; "" = not said
-	RopeBase      float64 `json:"rope_base"`
+	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
+	StateBytes int64   `json:"state_bytes,omitempty"`
+	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
+	Pooling    string  `json:"pooling"` // how embeddings are made: none, mean, cls, last, rank; "" = not said
+	RopeBase   float64 `json:"rope_base"`
 
 	Tokenizer string         `json:"tokenizer"` // "gpt2 (llama-bpe)"
 	VocabSize int            `json:"n_vocab"`
@@ -333,6 +335,9 @@ func (h *header) info() (Info, error) {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
 	}
+	if info.Recurrent {
+		info.StateBytes = h.stateBytes(&info)
+	}
 	for _, n := range []int64{info.TrainContext, info.Positions, info.Embedding, info.Layers, info.KeyLength,
 		info.ValueLength, info.SlidingWindow, info.attentionLayers} {
 		if n < 0 || n > 1<<31 {
@@ -351,6 +356,45 @@ func (h *header) info() (Info, error) {
 	}
 	return info, nil
 }
+
+// stateBytes returns the size of a sequence's state in F32, by llama.cpp's llama_hparams::n_embd_r and n_embd_s. Where
+// the header does not say which layers have one, all are counted.
+func (h *header) stateBytes(info *Info) int64 {
+	key := func(name string) int64 { // what is out of range is the engine's to refuse
+		return min(max(h.int(info.Architecture+"."+name), 0), 1<<20)
+	}
+	heads := min(first(info.Heads), 1<<20)
+	conv := max(key("ssm.conv_kernel")-1, 0)
+	var row int64
+	switch wkv, kda := key("wkv.head_size"), key("kda.head_dim"); {
+	case wkv > 0:
+		row = info.Embedding * (max(key("token_shift_count"), 2) + wkv)
+	case kda > 0:
+		row = (3*conv + kda) * heads * kda
+	default:
+		row = conv*(key("ssm.inner_size")+2*key("ssm.group_count")*key("ssm.state_size")) +
+			key("ssm.state_size")*key("ssm.inner_size")
+	}
+	layers := info.Layers
+	switch {
+	case len(info.KVHeads) > 1:
+		layers = 0
+		for _, n := range info.KVHeads {
+			if n == 0 {
+				layers++
+			}
+		}
+	case h.int(info.Architecture+".full_attention_interval") > 1:
+		layers -= info.attentionLayers
+	}
+	if over, n := bits.Mul64(uint64(max(row, 0)), uint64(max(layers, 0))*4); over == 0 && n < maxStateBytes {
+		return int64(n)
+	}
+	return maxStateBytes
+}
+
+// maxStateBytes bounds what a header can claim of a state, in bytes.
+const maxStateBytes = 1 << 40
 
 // maxPerToken bounds what a header can claim of a token's cells, in bytes, so that sums stay within 64 bits.
 const maxPerToken = 1 << 40
