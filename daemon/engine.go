@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -43,7 +44,8 @@ type engine struct {
 
 	table    *connstate.Table // shared with the front
 	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes
-	kept     atomic.Int64     // of the newest LinkKeep
+	keepMu   sync.Mutex
+	kept     int64 // of the newest LinkKeep, under keepMu
 
 	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
@@ -66,7 +68,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 			"descriptor %d", EngineArg, EngineLinkFD), err)
 	}
 	e := &engine{}
-	e.kept.Store(KeepDefault)
+	e.kept = KeepDefault
 	if err := json.Unmarshal(m.Body, &e.start); err != nil {
 		return fmt.Errorf("read what the front asks for: %w", err)
 	}

@@ -44,7 +44,10 @@ func (s *Server) keepAlive(r *http.Request, body []byte) {
 			keep = int64(d)
 		}
 	}
-	if e.kept.Swap(keep) != keep {
+	e.keepMu.Lock() // messages leave in the order of the values
+	defer e.keepMu.Unlock()
+	if e.kept != keep {
+		e.kept = keep
 		_ = e.link.Send(LinkKeep, 0, -1, strconv.AppendInt(nil, keep, 10)) // fails when the front has ended
 	}
 }

@@ -40,6 +40,7 @@ var readItems = []string{
 	`{"type":"function_call_output","call_id":"c","output":{"a":"kept"}}`,
 	`{"type":"function_call_output","call_id":"c","output":["kept",{"a":null}]}`,
 	`{"type":"function_call_output","call_id":"c","output":[{"a":"kept"}]}`,
+	`{"type":"function_call_output","call_id":"c","output":[{"type":"user","name":"kept"}]}`,
 	`{"type":"function_call_output","call_id":"c","output":12}`,
 	`{"type":"function_call_output","call_id":"c","output":null}`,
 	`{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"kept"}]}`,

@@ -35,7 +35,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -77,7 +76,7 @@ type Front struct {
 
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
 
-	watchers atomic.Int32 // of /models/sse
+	watchers watchers // of /models/sse
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 

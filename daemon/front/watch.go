@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -17,11 +19,43 @@ const (
 	watchEvery = 50 * time.Millisecond
 	// watchQuiet is the longest time without a byte: then a comment is sent, which shows that the client is there.
 	watchQuiet = 5 * time.Second
-	// maxWatchers bounds the clients that watch at once.
-	maxWatchers = 64
+	// maxWatchers and userWatchers bound the clients that watch at once, of all users and of one.
+	maxWatchers  = 64
+	userWatchers = 8
 	// watchWrite is the longest time for a client to take an event.
 	watchWrite = 10 * time.Second
 )
+
+// watchers counts the clients that watch, by user.
+type watchers struct {
+	mu    sync.Mutex
+	all   int
+	users map[uint32]int
+}
+
+// enter counts a client of a user, unless there are too many.
+func (c *watchers) enter(user uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == maxWatchers || c.users[user] == userWatchers {
+		return false
+	}
+	if c.users == nil {
+		c.users = map[uint32]int{}
+	}
+	c.all++
+	c.users[user]++
+	return true
+}
+
+func (c *watchers) leave(user uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all--
+	if c.users[user]--; c.users[user] == 0 {
+		delete(c.users, user)
+	}
+}
 
 // modelEvent is an event of /models/sse.
 type modelEvent struct {
@@ -51,13 +85,14 @@ type seen struct {
 }
 
 func (f *Front) serveModelEvents(w http.ResponseWriter, r *http.Request) {
-	if f.watchers.Add(1) > maxWatchers {
-		f.watchers.Add(-1)
+	peer, _ := ipc.PeerOf(r.Context())
+	owner := f.in.Access.OwnerOf(r, peer)
+	if !f.watchers.enter(owner) {
 		f.answerError(w, r, &wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-			"%d clients watch the models already", maxWatchers)})
+			"%d clients of this user watch the models already, or %d of all users", userWatchers, maxWatchers)})
 		return
 	}
-	defer f.watchers.Add(-1)
+	defer f.watchers.leave(owner)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	rc := http.NewResponseController(w)

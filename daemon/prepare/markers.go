@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -67,7 +68,7 @@ func (m *markers) hideThoughts(text string) string { return m.thoughts.Replace(t
 // thought, which they leave out. A thought that a client has left in the answer stays: the answer begins with a tag, or
 // a tag stands at the beginning or at the end of a line.
 func (m *markers) hideQuoted(text string) string {
-	quoted := false
+	quoted, first := false, len(text)-len(strings.TrimLeftFunc(text, unicode.IsSpace))
 	for _, tag := range m.thinking {
 		for at := 0; tag != ""; {
 			i := strings.Index(text[at:], tag)
@@ -75,7 +76,7 @@ func (m *markers) hideQuoted(text string) string {
 				break
 			}
 			before, after := text[:at+i], strings.TrimPrefix(text[at+i+len(tag):], m.end)
-			if strings.TrimSpace(before) == "" || after == "" || strings.HasSuffix(before, "\n") ||
+			if len(before) <= first || after == "" || strings.HasSuffix(before, "\n") ||
 				strings.HasPrefix(after, "\n") {
 				return text
 			}

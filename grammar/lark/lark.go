@@ -12,7 +12,6 @@
 package lark
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +38,7 @@ const (
 )
 
 var (
-	larkRule = regexp.MustCompile(`(?m)^[ \t]*[?!]?[A-Za-z_]\w*(?:\.-?[0-9]+)?(?:\[[^\]\n]*\])?[ \t]*:(?:[^:]|$)`)
+	larkRule = regexp.MustCompile(`(?m)^[ \t]*[?!]?[A-Za-z_][\w-]*(?:\.-?[0-9]+)?(?:\[[^\]\n]*\])?[ \t]*:(?:[^:]|$)`)
 	gbnfRule = regexp.MustCompile(`(?m)^[ \t]*[A-Za-z0-9_-]+[ \t]*::=`)
 )
 
@@ -147,7 +146,8 @@ func isLetter(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A'
 
 func (p *parser) name() (string, error) {
 	from := p.pos
-	for isLetter(p.peek()) || p.pos > from && p.peek() >= '0' && p.peek() <= '9' {
+	for isLetter(p.peek()) || p.pos > from &&
+		(p.peek() >= '0' && p.peek() <= '9' || p.peek() == '-' && !p.ahead("->")) {
 		p.pos++
 	}
 	if p.pos == from {
@@ -275,6 +275,9 @@ func (p *parser) imports() error {
 		return p.fail(ErrUnsupported, "%%import of %s: there is common alone", library)
 	}
 	define := func(name, as string) error {
+		if p.defined[as] {
+			return p.fail(ErrSyntax, "%q is defined twice", as)
+		}
 		pattern, ok := common[name]
 		if !ok {
 			return p.fail(ErrUnsupported, "the terminal common.%s", name)
@@ -324,7 +327,7 @@ func (p *parser) imports() error {
 // json reads a JSON value.
 func (p *parser) json() (json.RawMessage, error) {
 	var raw json.RawMessage
-	in := json.NewDecoder(bytes.NewReader([]byte(p.text[p.pos:])))
+	in := json.NewDecoder(strings.NewReader(p.text[p.pos:]))
 	if err := in.Decode(&raw); err != nil || len(raw) == 0 || raw[0] != '{' {
 		return nil, p.fail(ErrSyntax, "a JSON object is expected")
 	}
@@ -471,7 +474,11 @@ func (p *parser) str() (text string, fold bool, err error) {
 		}
 	}
 	p.pos++
-	if text, err = strconv.Unquote(p.text[from:p.pos]); err != nil || !utf8.ValidString(text) {
+	// llguidance reads JSON, Lark Python: what JSON does not have, as \x41, is read as Go's.
+	if json.Unmarshal([]byte(p.text[from:p.pos]), &text) != nil {
+		text, err = strconv.Unquote(p.text[from:p.pos])
+	}
+	if err != nil || !utf8.ValidString(text) {
 		return "", false, p.fail(ErrSyntax, "%s is no literal", p.text[from:p.pos])
 	}
 	if fold = p.peek() == 'i'; fold {
@@ -542,6 +549,8 @@ func (p *parser) pattern() (grammar.Node, error) {
 func (p *parser) repeated(n grammar.Node) (grammar.Node, error) {
 	for {
 		least, most := 0, grammar.Unbounded
+		before := p.pos
+		p.space(false)
 		switch p.peek() {
 		case '*':
 		case '+':
@@ -551,6 +560,7 @@ func (p *parser) repeated(n grammar.Node) (grammar.Node, error) {
 		case '~', '{':
 			return p.counted(n)
 		default:
+			p.pos = before
 			return n, nil
 		}
 		p.pos++

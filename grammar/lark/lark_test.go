@@ -2,6 +2,7 @@ package lark
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -57,6 +58,10 @@ func TestSyntax(t *testing.T) {
 			[]string{"cddeffg", "abbccddeeffggh"}, []string{"cdeffg", "cddeffghh"}},
 		{"alternatives over lines", "start: A\n  | B\n\n  | \"c\"\nA: \"a\"\nB: A A", []string{"a", "aa", "c"},
 			[]string{"", "b"}},
+		{"JSON's literals", `start: "\ud83d\ude00" "a\/b"`, []string{"😀a/b"}, []string{"a/b"}},
+		{"blanks before a repetition", `start: "a" ~ 2 "b" ~2..3 "c" * "d" ?`, []string{"aabb", "aabbbccd"},
+			[]string{"abb", "aab"}},
+		{"names with hyphens", "start: my-rule\nmy-rule: \"a\" -> x", []string{"a"}, []string{"b"}},
 		{"groups over lines", "start: (\n \"a\"\n | \"b\"\n)+\nx: \"y\"", []string{"ab"}, []string{"y"}},
 		{"recursion", `start: "(" start ")" | "x"`, []string{"((x))"}, []string{"(x"}},
 		{"a name of a terminal with _", "start: _A\n_A: \"a\"", []string{"a"}, []string{"b"}},
@@ -98,27 +103,28 @@ func TestRefusals(t *testing.T) {
 		is   error
 		says string
 	}{
-		`start: <|tool|>`:                      {ErrUnsupported, "a token"},
-		`start: @other`:                        {ErrUnsupported, "another grammar"},
-		`start[max_tokens=5]: "a"`:             {ErrUnsupported, "max_tokens"},
-		`start: A & "b"`:                       {ErrUnsupported, "intersection"},
-		`start: ~"b"`:                          {ErrUnsupported, "negation"},
-		`start{x}: "b"`:                        {ErrUnsupported, "a template (start{…})"},
-		`start: %regex {"x":1}`:                {ErrUnsupported, "%regex"},
-		"%override start: \"a\"":               {ErrUnsupported, "%override"},
-		`start: /a/m`:                          {ErrUnsupported, "flag m"},
-		"%import python.NAME\nstart: NAME":     {ErrUnsupported, "python"},
-		"%import common.NOTHING\nstart: \"a\"": {ErrUnsupported, "NOTHING"},
-		`start: a`:                             {grammar.ErrUndefined, `"a"`},
-		`begin: "a"`:                           {grammar.ErrUndefined, `"start"`},
-		"start: \"a\"\nstart: \"b\"":           {ErrSyntax, "twice"},
-		`start: "a`:                            {ErrSyntax, "line 1, column 10"},
-		`start: ("a"`:                          {ErrSyntax, ") is expected"},
-		`start: "ab".."c"`:                     {ErrSyntax, "range"},
-		`start: "a"~3..2`:                      {ErrSyntax, "3 to 2"},
-		"start: " + strings.Repeat("(", 300):   {grammar.ErrLimit, "parentheses"},
-		`start: %json 5`:                       {ErrSyntax, "JSON object"},
-		`start: /(/`:                           {nil, "/(/"},
+		`start: <|tool|>`:                            {ErrUnsupported, "a token"},
+		`start: @other`:                              {ErrUnsupported, "another grammar"},
+		`start[max_tokens=5]: "a"`:                   {ErrUnsupported, "max_tokens"},
+		`start: A & "b"`:                             {ErrUnsupported, "intersection"},
+		"start: INT\nINT: \"x\"\n%import common.INT": {ErrSyntax, "defined twice"},
+		`start: ~"b"`:                                {ErrUnsupported, "negation"},
+		`start{x}: "b"`:                              {ErrUnsupported, "a template (start{…})"},
+		`start: %regex {"x":1}`:                      {ErrUnsupported, "%regex"},
+		"%override start: \"a\"":                     {ErrUnsupported, "%override"},
+		`start: /a/m`:                                {ErrUnsupported, "flag m"},
+		"%import python.NAME\nstart: NAME":           {ErrUnsupported, "python"},
+		"%import common.NOTHING\nstart: \"a\"":       {ErrUnsupported, "NOTHING"},
+		`start: a`:                                   {grammar.ErrUndefined, `"a"`},
+		`begin: "a"`:                                 {grammar.ErrUndefined, `"start"`},
+		"start: \"a\"\nstart: \"b\"":                 {ErrSyntax, "twice"},
+		`start: "a`:                                  {ErrSyntax, "line 1, column 10"},
+		`start: ("a"`:                                {ErrSyntax, ") is expected"},
+		`start: "ab".."c"`:                           {ErrSyntax, "range"},
+		`start: "a"~3..2`:                            {ErrSyntax, "3 to 2"},
+		"start: " + strings.Repeat("(", 300):         {grammar.ErrLimit, "parentheses"},
+		`start: %json 5`:                             {ErrSyntax, "JSON object"},
+		`start: /(/`:                                 {nil, "/(/"},
 	} {
 		_, err := compile(text)
 		if err == nil || want.is != nil && !errors.Is(err, want.is) || !strings.Contains(err.Error(), want.says) {
@@ -138,7 +144,21 @@ func TestIs(t *testing.T) {
 	}
 }
 
-// FuzzParse: no text panics, or takes long; what is read has errors of known kinds alone.
+// TestManyDirectives: what reads a directive does not copy the text behind it, which takes memory by the square.
+func TestManyDirectives(t *testing.T) {
+	const most = 512 << 20 // 27 GiB with copies, 90 MiB without
+	text := strings.Repeat("%llguidance {}\n", 60_000)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := compile(text); !errors.Is(err, grammar.ErrUndefined) {
+		t.Errorf("%v", err)
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > most {
+		t.Errorf("%d bytes were allocated", after.TotalAlloc-before.TotalAlloc)
+	}
+}
+
+// FuzzParse: no text panics; what is read has errors of known kinds alone.
 func FuzzParse(f *testing.F) {
 	f.Add(arithmetic)
 	f.Add("start: A~2..3 | /x/i [\"a\"..\"z\"] %json {\"type\":\"integer\"}\nA.1: \"a\"i{2,}\n%ignore /\\s/")

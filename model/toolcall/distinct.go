@@ -2,7 +2,6 @@ package toolcall
 
 import (
 	"slices"
-	"strings"
 )
 
 // Distinct passes an answer's events on until a call repeats an earlier one of the answer: the same name and the same
@@ -56,7 +55,8 @@ func (d *Distinct) Pass(events []Event) (out []Event, repeated bool) {
 // resembles reports whether the call so far is the beginning of an earlier one.
 func (d *Distinct) resembles() bool {
 	return slices.ContainsFunc(d.earlier, func(c Call) bool {
-		return c.Name == d.start.Name && strings.HasPrefix(c.Arguments, string(d.args))
+		n := len(d.args)
+		return c.Name == d.start.Name && n <= len(c.Arguments) && c.Arguments[:n] == string(d.args)
 	})
 }
 

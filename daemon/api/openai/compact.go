@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -72,6 +73,12 @@ func (a *responsesAPI) serveCompact(w http.ResponseWriter, r *http.Request) {
 	text, end, bad := a.whole(r, req)
 	if bad != nil {
 		Fail(out, bad)
+		return
+	}
+	// The client is about to replace its history by this.
+	if len(bytes.TrimSpace(text)) == 0 || end.Reason == wire.Length {
+		Fail(out, api.Refuse("the summary did not end within the context or max_output_tokens, and nothing was "+
+			"compacted: raise max_output_tokens, lower reasoning.effort, or send less"))
 		return
 	}
 	answer := compacted{ID: c.response.ID, Object: "response.compaction", CreatedAt: a.s.Now().Unix(),

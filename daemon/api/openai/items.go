@@ -320,14 +320,20 @@ func (c *conversation) call(it *item, arguments string) error {
 	return nil
 }
 
+// partFamilies begin the types of parts, those of MCP and of other servers too, whose data is no text for a model.
+var partFamilies = []string{"input_", "output_", "text", "refusal", "image", "audio", "video", "file", "document",
+	"resource", "computer_"}
+
 // outputText returns the text of a call's output: a string, parts, or any other value as JSON.
 func (c *conversation) outputText(raw rawJSON) (string, error) {
 	var text string
 	var parts []part
-	untyped := func(p part) bool { return p.Type == "" }
+	noPart := func(p part) bool { // an object with another type is data of the tool
+		return !slices.ContainsFunc(partFamilies, func(family string) bool { return strings.HasPrefix(p.Type, family) })
+	}
 	switch {
 	case len(raw) == 0, string(raw) == "null", json.Unmarshal(raw, &text) == nil,
-		json.Unmarshal(raw, &parts) == nil && !slices.ContainsFunc(parts, untyped):
+		json.Unmarshal(raw, &parts) == nil && !slices.ContainsFunc(parts, noPart):
 		return c.textOf(raw, "output")
 	}
 	return string(raw), nil
