@@ -134,6 +134,7 @@ func TestKeepAliveOfOllama(t *testing.T) {
 	}
 	ask(`,"keep_alive":"1h"`)
 	keeps("an hour", true, time.Hour)
+	r.awaitReady("two") // it may answer just before the front hears that it is loaded
 	if _, text := h.do("GET", "/api/ps", ""); !strings.Contains(text, `"name":"two`) {
 		t.Errorf("%s", text)
 	}
