@@ -108,8 +108,8 @@ func failureOf(err error) *Failure {
 
 // netFiles are the files that name servers and trusted certificates are read from, and the libraries that read them.
 var netFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services",
-	"/etc/host.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/usr/share/ca-certificates", "/usr/local/share/" +
-		"ca-certificates", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/proc/self", "/proc/meminfo",
+	"/etc/host.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/usr/share/ca-certificates",
+	"/usr/local/share/ca-certificates", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/proc/self", "/proc/meminfo",
 	"/proc/sys/net", "/sys/fs/cgroup", "/run/systemd/resolve", "/lib", "/lib64", "/usr/lib", "/usr/lib64"}
 
 // Confine confines this process for the download of a model into dir, which it makes if it is missing: from now on the
@@ -140,7 +140,7 @@ func Confine(name, dir string) (missing []string, err error) {
 	return missing, nil
 }
 
-// networkAllowed is how package sandbox reports Policy.Network, which a download is about.
+// networkAllowed is the report of package sandbox on Policy.Network, which a download is about.
 const networkAllowed = "network: connections are allowed, as the configuration needs them"
 
 // linked returns the folders outside dir to which links within it lead, on the way to the folder rel (with slashes): a

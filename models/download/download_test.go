@@ -77,7 +77,7 @@ func (s *site) fast() { s.Change(func() { s.Fault = nil }) }
 
 func (s *site) start(name string, keep bool) *Ticket {
 	s.t.Helper()
-	t, err := s.Start(name, keep)
+	t, err := s.Start(name, name, keep)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -246,8 +246,7 @@ func TestKilled(t *testing.T) {
 	s.whole()
 }
 
-// TestConfined: the process writes below the models directory alone, also when a name tries to lead out of it, and its
-// failures say what to do.
+// TestFailures: names that lead elsewhere are refused, and failures say what to do.
 func TestFailures(t *testing.T) {
 	s := newSite(t, 100_000, nil)
 	for _, c := range []struct {
@@ -264,7 +263,7 @@ func TestFailures(t *testing.T) {
 		{strings.Repeat("x", 5000), KindName, "no name"},
 		{"hf.co/owner/na\nme", KindName, "no name"},
 	} {
-		a, err := s.Start(c.name, true)
+		a, err := s.Start(c.name, c.name, true)
 		if err == nil {
 			st := s.end(a)
 			a.Release()
@@ -316,7 +315,7 @@ func TestManyDownloads(t *testing.T) {
 	defer m.Close()
 	var tickets []*Ticket
 	for i := range MaxRunning + MaxWaiting {
-		ticket, err := m.Start(fmt.Sprintf("model%d", i), true)
+		ticket, err := m.Start(fmt.Sprintf("model%d", i), "", true)
 		if err != nil {
 			t.Fatal(i, err)
 		}
@@ -326,7 +325,7 @@ func TestManyDownloads(t *testing.T) {
 		c := m.Counts()
 		return c.Running == MaxRunning && c.Waiting == MaxWaiting
 	})
-	_, err := m.Start("another", true)
+	_, err := m.Start("another", "", true)
 	if f, _ := errors.AsType[*Failure](err); f == nil || f.Kind != KindBusy {
 		t.Errorf("%v", err)
 	}
@@ -342,7 +341,7 @@ func TestManyDownloads(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for i := range 3 * maxEnded {
-		ticket, err := m.Start(fmt.Sprintf("more%d", i), true)
+		ticket, err := m.Start(fmt.Sprintf("more%d", i), "", true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +352,7 @@ func TestManyDownloads(t *testing.T) {
 		t.Errorf("%d are remembered", n)
 	}
 	m.Close()
-	if _, err := m.Start("late", true); err == nil {
+	if _, err := m.Start("late", "", true); err == nil {
 		t.Error("after the end")
 	}
 }
@@ -451,7 +450,8 @@ func (l *lockedBuffer) String() string {
 // FuzzEvent: whatever the process writes is an event or an error, and within its limits.
 func FuzzEvent(f *testing.F) {
 	for _, text := range []string{`{"chosen":{"name":"x","files":["a"],"sums":["s"],"bytes":1}}`,
-		`{"progress":{"file":"a","done":1,"total":2}}`, `{"note":"é"}`, `{"done":{"name":"x","files":["/a"],"bytes":1}}`,
+		`{"progress":{"file":"a","done":1,"total":2}}`, `{"note":"é"}`,
+		`{"done":{"name":"x","files":["/a"],"bytes":1}}`,
 		`{"failed":{"kind":"space","text":"full"}}`, `{}`, `[`} {
 		f.Add([]byte(text))
 	}

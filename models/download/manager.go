@@ -38,7 +38,8 @@ func (s Status) Runs() bool { return s == Waiting || s == Downloading }
 // State is a copy of what is known of a download.
 type State struct {
 	ID      string // of the download, for questions about it
-	Name    string // as it was first asked for
+	Name    string // as package pull reads it
+	Asked   string // as the first client has written it
 	Status  Status
 	Choice  *Choice    // nil: the name is not resolved yet; not to be changed
 	Files   []Progress // those that have begun, in order
@@ -66,7 +67,7 @@ func (s *State) Total() int64 {
 	return s.Choice.Bytes
 }
 
-// Config is what a Manager needs.
+// Config has the functions that a Manager calls.
 type Config struct {
 	// Pull downloads a model; every error is a *Failure. Program.Pull does it in a process.
 	Pull func(ctx context.Context, job Job, tell func(*Event)) (*Done, error)
@@ -142,9 +143,9 @@ func Key(name string) (string, error) {
 	return strings.ToLower(ref.String()), nil
 }
 
-// Start begins the download of a model, or joins the one that runs. keep: it goes on when every ticket is released. The
-// caller releases the ticket. Errors are *Failure.
-func (m *Manager) Start(name string, keep bool) (*Ticket, error) {
+// Start begins the download of a model, or joins the one that runs. asked is the name as the client has written it.
+// keep: the download goes on when every ticket is released. The caller releases the ticket. Errors are *Failure.
+func (m *Manager) Start(name, asked string, keep bool) (*Ticket, error) {
 	key, err := Key(name)
 	if err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func (m *Manager) Start(name string, keep bool) (*Ticket, error) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	d := &download{key: key, cancel: cancel, done: make(chan struct{}), holders: 1, keep: keep,
 		changed: make(chan struct{}),
-		State:   State{ID: newID(), Name: name, Status: Waiting, Started: m.cfg.Now()}}
+		State:   State{ID: newID(), Name: name, Asked: asked, Status: Waiting, Started: m.cfg.Now()}}
 	m.list = append(m.list, d)
 	m.counts.Waiting++
 	m.wg.Go(func() { m.run(ctx, d, job) })
