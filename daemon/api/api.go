@@ -120,6 +120,7 @@ type Server struct {
 	Version      string        // of the daemon
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	StrictFields bool          // --strict-fields: unknown fields are refused
+	Defaults     *wire.Request // values of fields that requests omit; nil = wire.DefaultRequest()
 	Log          *slog.Logger
 	Now          func() time.Time
 	// CountIgnored counts unknown fields that were left out. Nil: they are not counted.
@@ -151,6 +152,10 @@ type Error wire.Error
 
 // Error returns the code and the message.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// OneModel is the reason why a process of one model downloads, loads and deletes none. A front does.
+const OneModel = "this server has one model, with which it was started (--single); start uma-serve without --single to " +
+	"download, load, copy and delete models"
 
 // Refuse returns the error for an invalid body.
 func Refuse(message string) *Error { return &Error{Code: wire.BadRequest, Message: message} }

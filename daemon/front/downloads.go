@@ -3,12 +3,11 @@ package front
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/api/changes"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -66,21 +65,12 @@ func (f *Front) rescan() {
 	}
 }
 
-// May returns the error for a client that may not change which models there are; nil: it may.
-func (f *Front) May(r *http.Request) *wire.Error {
-	if f.found.store == nil {
-		return &wire.Error{Code: wire.NotSupported, Message: "this server serves the models of its configuration " +
-			"alone (--serve-found=false): start uma-serve without that option to download, copy and delete models"}
-	}
-	return nil
-}
-
 // Download begins the download of a model, or joins the one that runs. asked is the name as the client has written it.
 // keep: it goes on when the client has left.
 func (f *Front) Download(name, asked string, keep bool) (*download.Ticket, *wire.Error) {
 	t, err := f.downloads.Start(name, asked, keep)
 	if err != nil {
-		return nil, DownloadError(err)
+		return nil, changes.DownloadError(err)
 	}
 	if !t.Joined {
 		f.log.Info("downloading", "model", name, "dir", f.found.store.Dir())
@@ -90,28 +80,6 @@ func (f *Front) Download(name, asked string, keep bool) (*download.Ticket, *wire
 
 // Downloads are those that run and the last that have ended.
 func (f *Front) Downloads() []download.State { return f.downloads.List() }
-
-// DownloadError returns the error of a download as a request's.
-func DownloadError(err error) *wire.Error {
-	e := &wire.Error{Code: wire.InternalFailure, Message: err.Error()}
-	failed, _ := errors.AsType[*download.Failure](err)
-	if failed == nil {
-		return e
-	}
-	switch failed.Kind {
-	case download.KindName, download.KindAccess:
-		e.Code = wire.BadRequest
-	case download.KindNotFound:
-		e.Code = wire.ModelNotFound
-	case download.KindMemory:
-		e.Code = wire.ModelTooLarge
-	case download.KindOffline:
-		e.Code = wire.NotSupported
-	case download.KindBusy:
-		e.Code, e.RetryAfter = wire.QueueLimit, 10*time.Second
-	}
-	return e
-}
 
 // routerName returns the name of a download as llama-server's router has it, where OWNER/REPOSITORY is Hugging Face's.
 func routerName(name string) string {
@@ -127,14 +95,19 @@ func (f *Front) cancelDownload(ctx context.Context, name string) bool {
 	return f.downloads.Cancel(ctx, name) || f.downloads.Cancel(ctx, routerName(name))
 }
 
+// changeable reports whether models can be downloaded and deleted; it answers where they cannot.
+func (f *Front) changeable(w http.ResponseWriter, r *http.Request) bool {
+	if _, why := f.May(r); why != "" {
+		f.answerError(w, r, &wire.Error{Code: wire.NotSupported, Message: why})
+		return false
+	}
+	return true
+}
+
 // serveDownload answers POST /models: the download of a model begins.
 func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 	name, ok := f.changed(w, r)
-	if !ok {
-		return
-	}
-	if e := f.May(r); e != nil {
-		f.answerError(w, r, e)
+	if !ok || !f.changeable(w, r) {
 		return
 	}
 	if f.has(r.Context(), name) {
@@ -164,13 +137,12 @@ func (f *Front) has(ctx context.Context, name string) (yes bool) {
 
 // serveDelete answers DELETE /models?model=NAME.
 func (f *Front) serveDelete(w http.ResponseWriter, r *http.Request) {
-	if !f.mayChange(w, r) {
+	if !f.mayChange(w, r) || !f.changeable(w, r) {
 		return
 	}
 	name := r.URL.Query().Get("model")
-	e := f.May(r)
+	var e *wire.Error
 	switch {
-	case e != nil:
 	case name == "":
 		e = &wire.Error{Code: wire.BadRequest, Message: "name the model in the query: DELETE /models?model=NAME"}
 	default:

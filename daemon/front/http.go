@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/page"
@@ -65,6 +66,9 @@ func (f *Front) routes() http.Handler {
 		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
+	apis := f.in.Web.Apart()
+	routes = append(routes, ollama.ChangeRoutes(apis, f)...)
+	routes = append(routes, lmstudio.Routes(apis, f)...)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)

@@ -28,6 +28,7 @@ type listing struct {
 	cfg     *config.Config
 	digest  string // if the file's location names it
 	facts   *api.Facts
+	details *store.Model // of a model that was found
 
 	created time.Time
 	state   state
@@ -52,7 +53,7 @@ func (f *Front) list(ctx context.Context) []*listing {
 	f.call(func() {
 		by := map[string]*served{} // by file
 		for _, m := range f.inOrder() {
-			by[m.file] = m
+			by[m.file+"\x00"+m.recipe] = m
 			if m.configured {
 				l := &listing{name: m.label(), aliases: m.aliases, path: f.fileOf(m), cfg: m.cfg, created: f.began}
 				l.of(m)
@@ -62,7 +63,8 @@ func (f *Front) list(ctx context.Context) []*listing {
 		for _, of := range found {
 			l := &listing{name: of.ID(), path: of.Path(), cfg: f.cfg, created: of.Modified,
 				digest: strings.TrimPrefix(of.Digest, "sha256:")}
-			if m := by[of.Path()]; m != nil {
+			l.details = of
+			if m := by[of.Path()+"\x00"+recipeOf(of)]; m != nil {
 				l.of(m)
 			}
 			out = append(out, l)

@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,11 +124,7 @@ func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
 	}
 	of, err := c.Lookup(name)
 	if err != nil {
-		code := wire.ModelNotFound
-		if errors.Is(err, store.ErrName) || errors.Is(err, store.ErrAmbiguous) {
-			code = wire.BadRequest
-		}
-		return nil, &wire.Error{Code: code, Message: clierr.Text(err)}
+		return nil, lookupError(err)
 	}
 	for alias := range c.Aliases {
 		if strings.EqualFold(alias, name) {
@@ -139,6 +134,13 @@ func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
 	}
 	if err := f.found.store.MayRemove(of); err != nil {
 		return nil, &wire.Error{Code: wire.BadRequest, Message: clierr.Text(err)}
+	}
+	if made := c.MadeOf(of); len(made) > 0 {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s were made of %s and have no weights "+
+			"without it; delete them first", strings.Join(made, ", "), of.ID())}
+	}
+	if of.Recipe != nil {
+		return of, nil
 	}
 	f.call(func() {
 		for _, m := range f.models {
@@ -183,7 +185,9 @@ func (f *Front) leave(ctx context.Context, of *store.Model) *wire.Error {
 // servedFrom returns the models that are served from the files of of. Poller's goroutine.
 func (f *Front) servedFrom(of *store.Model) (list []*served) {
 	for _, m := range f.models {
-		if !m.configured && f.fileOf(m) == of.Path() {
+		// Another name for a model is deleted without it; the models that are made of one are deleted before it.
+		plain := of.Recipe != nil && of.Recipe.Plain()
+		if !m.configured && !plain && m.recipe == recipeOf(of) && f.fileOf(m) == of.Path() {
 			list = append(list, m)
 		}
 	}

@@ -123,7 +123,7 @@ func (f *Front) serveModelEvents(w http.ResponseWriter, r *http.Request) {
 		if now == nil { // the front ends
 			return
 		}
-		text := downloads.news(changes(nil, told, now), f.downloads.List())
+		text := downloads.news(stateEvents(nil, told, now), f.downloads.List())
 		told = now
 		var gone []string
 		for gone, removed = f.removed.since(removed); len(gone) > 0; gone = gone[1:] {
@@ -161,8 +161,8 @@ func (f *Front) watched() map[string]seen {
 	return out
 }
 
-// changes appends the events of what has changed from one look to the next. A model that is new and not loaded is none.
-func changes(dst []byte, was, is map[string]seen) []byte {
+// stateEvents appends the events of what has changed from one look to the next. A model that is new and not loaded is none.
+func stateEvents(dst []byte, was, is map[string]seen) []byte {
 	for name, s := range is {
 		old, known := was[name]
 		if s == old || !known && s.status == unloaded.served() && !s.failed {

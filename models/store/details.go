@@ -34,6 +34,9 @@ func (m *Model) Details() (d Details, err error) {
 		}
 		return strings.ToValidUTF8(string(text), "�")
 	}
+	if m.Recipe != nil {
+		return m.Recipe.details()
+	}
 	l := m.layers
 	if l == nil {
 		return m.record()
@@ -116,6 +119,9 @@ func (s *Store) MayRemove(m *Model) error {
 func (s *Store) Remove(m *Model) error {
 	if err := s.MayRemove(m); err != nil {
 		return err
+	}
+	if m.Recipe != nil {
+		return s.removeRecipe(m)
 	}
 	top, err := filepath.EvalSymlinks(s.dir)
 	if err != nil {
