@@ -92,10 +92,20 @@ type Facts struct {
 	// Infill are the fill-in-the-middle tokens before prefix, suffix and middle; nil without fill-in-the-middle.
 	Infill []int32
 
+	Made Made // of a model that was made of another one by a request
+
 	Parallel       int   // maximum number of running requests
 	MaxTokens      int   // per answer; 0 = as many as fit
 	MaxPromptBytes int   // 0 = limited only by the body's size
 	Seed           int64 // default seed; negative: random
+}
+
+// Made has the parts of a model that was made of another one.
+type Made struct {
+	From       string // the other one
+	System     string
+	Parameters []string // lines of a Modelfile of ollama: "temperature 0.6"
+	Licenses   []string
 }
 
 // File is a model's file.

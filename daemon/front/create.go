@@ -32,7 +32,7 @@ func (f *Front) May(r *http.Request) (status int, why string) {
 
 // Base returns the origin of a recipe that is made of a model, and the model's recipe.
 func (f *Front) Base(ctx context.Context, name string) (from string, recipe *store.Recipe, e *wire.Error) {
-	f.known(ctx, name)
+	f.rescan()
 	var of *store.Model
 	var file string
 	if !f.call(func() {

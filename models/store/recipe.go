@@ -219,6 +219,12 @@ func (s *Store) removeRecipe(m *Model) error {
 	return os.Remove(s.blobFile(m.Recipe.From))
 }
 
+// Lines are the parameters as lines of a Modelfile of ollama.
+func (r *Recipe) Lines() []string {
+	d, _ := r.details() // without parameters that are none
+	return d.Options
+}
+
 // details are those of a recipe.
 func (r *Recipe) details() (d Details, err error) {
 	d = Details{Template: r.Template, System: r.System, Licenses: r.Licenses}

@@ -151,7 +151,7 @@ func (c *changer) origin(r *http.Request, t *teller, in *createBody) (recipe sto
 		return recipe, api.Refuse(`"from" and "files" exclude each other: both name the weights`)
 	case in.From != "":
 		recipe, err := c.from(r, in.From)
-		if e := api.AsError(err); err != nil && e.Code == wire.ModelNotFound {
+		if err != nil && api.AsError(err).Code == wire.ModelNotFound {
 			if err := c.fetch(r, t, in.From); err != nil {
 				return recipe, err
 			}
