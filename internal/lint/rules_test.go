@@ -217,7 +217,7 @@ var rules = []rule{
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "ipc/tcpaddr", "ipc/wire",
-		"model/gguf", "models/pull", "models/store", "runtime", "sampler"},
+		"model/gguf", "models/download", "models/pull", "models/store", "runtime", "sampler"},
 		"a client: no daemon and no engine is in it"},
 	{"cmd/uma-cli/internal/ask", []string{"cmd/uma-cli/internal/chat", "client", "internal/cli/ui", "ipc/wire"},
 		"a client's verb"},

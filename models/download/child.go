@@ -117,7 +117,8 @@ var netFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", 
 // kernel lacks.
 func Confine(name, dir string) (missing []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return nil, &pull.Error{Kind: pull.ErrFile, What: "the models folder cannot be made", Err: err,
+			Do: "choose another one with --models-dir, or correct the permissions"}
 	}
 	p := sandbox.Policy{Read: append([]string{}, netFiles...), Write: []string{dir, "/dev/null"}, Network: true}
 	for _, variable := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
