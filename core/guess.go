@@ -16,9 +16,9 @@ import (
 //
 // A state (Config.Seals) cannot give up what it has read. There the request's sequence is copied before the step, and
 // after a wrong guess the copy takes its place: what the step has computed right is computed again with the next token
-// (EvToken.Again). The copy costs nothing, as the two share a state until one of them writes. The scheduler guesses only
-// for a request that is alone in its step: the engine computes rows of several sequences in several passes, unless each
-// has as many.
+// (EvToken.Again). The copy costs nothing, as the two share a state until one of them writes. Only a request that is
+// alone in its step has guesses: the engine computes rows of several sequences in several passes, unless each has as
+// many.
 
 // MaxGuess is the limit on guessed tokens of one request in a step.
 const MaxGuess = 16
