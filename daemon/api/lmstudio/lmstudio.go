@@ -122,7 +122,7 @@ func listedOf(m *changes.Model) listed {
 	}
 	l := listed{Type: typeOf(m), Publisher: publisher, Key: m.Name,
 		DisplayName: path[strings.LastIndexByte(path, '/')+1:],
-		Bytes: m.Bytes, Instances: []instance{}, MaxContext: m.TrainContext, Format: "gguf"}
+		Bytes:       m.Bytes, Instances: []instance{}, MaxContext: m.TrainContext, Format: "gguf"}
 	if m.Type != "" {
 		l.Quantization = &quantization{Name: m.Type}
 	}
