@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run real client libraries, with PYTHON=1 Python's, or with AGENTS=1 coding agents, against bin/uma-serve, and write
-# the table of docs/clients.md. CHECK=1 leaves the table alone. Fails if a feature fails; without the registries it skips.
+# the table of docs/clients.md. CHECK=1 leaves the table alone. Fails if a feature fails; without registries it skips.
 #   scripts/clients.sh [CLIENT…]     only these: openai aisdk anthropic ollama langchain; go, or of Go's libraries
 #                                    openai-go langchaingo anthropic-sdk-go ollama-go; with AGENTS=1 codex opencode …;
 #                                    with PYTHON=1 the names of scripts/clients/python/versions.txt
