@@ -53,6 +53,8 @@ func (f *Front) routes() http.Handler {
 		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
 		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
 		get(base+"/models/sse", f.serveModelEvents)
+		handle(http.MethodPost, base+"/models", f.serveDownload)
+		handle(http.MethodDelete, base+"/models", f.serveDelete)
 		handle(http.MethodPost, base+"/models/load", f.serveLoad)
 		handle(http.MethodPost, base+"/models/unload", f.serveUnload)
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -123,7 +124,15 @@ func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 }
 
 func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
-	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels(r.Context())})
+	list := f.servedModels(r.Context())
+	for _, d := range f.downloads.List() {
+		if d.Status.Runs() {
+			list = append(list, wire.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),
+				OwnedBy: "uma-serve", Status: &wire.ServedStatus{Value: string(download.Downloading),
+					Progress: progressOf(&d)}})
+		}
+	}
+	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: list})
 }
 
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {

@@ -80,6 +80,8 @@ var rules = []rule{
 		"what is on disk, for daemon and client alike: it opens no model and no connection"},
 	{"models/pull", []string{"internal/cli/clierr", "internal/cli/ui", "model/gguf", "models/store"},
 		"it downloads files, by the store's names; which models there are, and what becomes of them, is its caller's"},
+	{"models/download", []string{"internal/cli/clierr", "internal/host/sandbox", "models/pull"},
+		"processes that download: what becomes of a model is its caller's"},
 	{"models/pull/pulltest", nil, "a server for tests, which must not share the client's code"},
 	{"client", []string{"internal/host/sockpath", "ipc/wire"},
 		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
@@ -151,6 +153,7 @@ var rules = []rule{
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
 		"daemon/hosttier", "daemon/shm/connstate",
 		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
+		"daemon/api/changes", "daemon/api/lmstudio", "models/download", "models/pull", "models/recipe",
 		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
 		"internal/host/sandbox"},
 		"it starts engine processes, and has no engine itself"},
@@ -202,7 +205,8 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "models/pull", "models/store",
+	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "models/download", "models/pull",
+		"models/store",
 		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem",
 		"internal/logq"},
 		"flags → config → daemon"},
