@@ -28,7 +28,8 @@ func (s *Server) withSystem(w *wire.Request) {
 	if s.cfg.Recipe == nil || s.cfg.Recipe.System == "" || len(w.Messages) == 0 {
 		return
 	}
-	if slices.ContainsFunc(w.Messages, func(m wire.Message) bool { return m.Role == "system" || m.Role == "developer" }) {
+	instructs := func(m wire.Message) bool { return m.Role == "system" || m.Role == "developer" }
+	if slices.ContainsFunc(w.Messages, instructs) {
 		return
 	}
 	w.Messages = append([]wire.Message{{Role: "system", Content: s.cfg.Recipe.System}}, w.Messages...)

@@ -18,9 +18,9 @@ func newCopy() *cobra.Command {
 		Use:     "cp NAME COPY",
 		Aliases: []string{"copy"},
 		Short:   "Make a copy of a model under another name",
-		Long: `Make COPY a model like NAME, as ollama cp does. The copy shares the files of NAME and takes no space; it is
-listed by uma-cli models, and uma-cli rm deletes it. A copy of a model that was made with a system message, a template
-or parameters (POST /api/create) has those, too. NAME cannot be deleted as long as there is a copy.
+		Long: `Make COPY a model like NAME, as ollama cp does. The copy shares the files of NAME and takes no space; it
+is listed by uma-cli models, and uma-cli rm deletes it. A copy of a model that was made with a system message, a
+template or parameters (POST /api/create) has those, too. NAME cannot be deleted as long as there is a copy.
 
 uma-cli alias gives a model a further name without a place in the lists.`,
 		Example: `  uma-cli cp qwen3:8b assistant

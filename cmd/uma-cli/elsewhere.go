@@ -8,8 +8,8 @@ func init() {
 		models = "uma-cli pull NAME downloads a model, uma-cli models lists those on this machine; uma-serve -m " +
 			"NAME serves one"
 		files   = "uma-cli rm NAME deletes a model of uma-serve's models directory, uma-cli alias NAME TARGET names one"
-		serving = "a request names its model, and the first one loads it; uma-cli load NAME loads it before, uma-cli ps " +
-			"shows what is loaded"
+		serving = "a request names its model, and the first one loads it; uma-cli load NAME loads it before, " +
+			"uma-cli ps shows what is loaded"
 		daemon = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
 		end    = "stop the daemon with systemctl --user stop uma-serve, or with Ctrl-C in its terminal; in uma-cli, " +
 			"Ctrl-C cancels an answer"
@@ -17,8 +17,8 @@ func init() {
 			"uma-cli kv the KV cache"
 		file = "uma-cli show NAME shows a model, uma-cli model inspect FILE.gguf a file, uma-cli info the served " +
 			"model"
-		system = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run; POST " +
-			"/api/create makes a model with its own"
+		system = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run; " +
+			"POST /api/create makes a model with its own"
 		embed   = "uma-cli embed prints the embeddings of texts"
 		logs    = "the daemon logs to standard error; for a service, journalctl --user -u uma-serve shows the log"
 		measure = "uma-bench measures the daemon, uma-cli run -v shows the speed of an answer"

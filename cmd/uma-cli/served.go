@@ -143,9 +143,9 @@ func newUnload(address *string) *cobra.Command {
 		Use:     "unload NAME",
 		Aliases: []string{"stop"},
 		Short:   "Unload a model from the daemon's memory, or cancel its download",
-		Long: `Unload a model from the memory of the running daemon, when its running answers have ended; the next request
-for it loads it again. The name of a download that the daemon runs cancels that; what has arrived is kept for the next
-one.
+		Long: `Unload a model from the memory of the running daemon, when its running answers have ended; the next
+request for it loads it again. The name of a download that the daemon runs cancels that; what has arrived is kept for
+the next one.
 
 Only root and the daemon's user may unload models, or everyone with uma-serve --allow-model-changes.`,
 		Example: "  uma-cli unload qwen3:8b",

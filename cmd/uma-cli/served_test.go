@@ -80,8 +80,8 @@ func TestModelVerbs(t *testing.T) {
 		{[]string{"load"}, 2, []string{"name one model"}},
 		{[]string{"unload", "big"}, 0, []string{"unloaded big"}},
 		{[]string{"stop", "big"}, 0, []string{"unloaded big"}},
-		{[]string{"ps"}, 0, []string{"big", "loaded", "2.00 MiB", "8,192", "stays", "downloading", "1.00 MiB of 4.00 MiB",
-			"failed"}},
+		{[]string{"ps"}, 0, []string{"big", "loaded", "2.00 MiB", "8,192", "stays", "downloading",
+			"1.00 MiB of 4.00 MiB", "failed"}},
 		{[]string{"ps", "--all"}, 0, []string{"idle", "unloaded"}},
 		{[]string{"ps", "--json"}, 0, []string{`"name":"new"`, `"done_bytes":1048576`, `"expires_at":null`}},
 	} {
@@ -105,8 +105,8 @@ func TestModelVerbs(t *testing.T) {
 	}
 }
 
-// TestCopyAndDelete: a copy shares the files, keeps its origin from being deleted, and goes by itself; a daemon that has
-// a model loaded is asked to unload it.
+// TestCopyAndDelete: a copy shares the files, keeps its origin from being deleted, and goes by itself; a daemon that
+// has a model loaded is asked to unload it.
 func TestCopyAndDelete(t *testing.T) {
 	socket, unloaded := modelDaemon(t)
 	dir := t.TempDir()

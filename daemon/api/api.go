@@ -164,8 +164,8 @@ type Error wire.Error
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
 // OneModel is the reason why a process of one model downloads, loads and deletes none. A front does.
-const OneModel = "this server has one model, with which it was started (--single); start uma-serve without --single to " +
-	"download, load, copy and delete models"
+const OneModel = "this server has one model, with which it was started (--single); start uma-serve without --single " +
+	"to download, load, copy and delete models"
 
 // Refuse returns the error for an invalid body.
 func Refuse(message string) *Error { return &Error{Code: wire.BadRequest, Message: message} }

@@ -30,8 +30,9 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		"memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
 		"request names it; false: only --model and the [models.NAME] tables")
-	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load and unload models (POST "+
-		"/models/load and /models/unload, keep_alive of ollama's API), not only root and the server's user")
+	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load, unload, download, "+
+		"make and delete models (POST /models/load, POST and DELETE /models, /api/pull, keep_alive and others), not "+
+		"only root and the server's user")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "loaded models take turns on the devices that they share: the model "+
 		"whose answer is due first computes next; false: the operating system divides the processors, and a model "+
 		"beside another can miss its ITL target")

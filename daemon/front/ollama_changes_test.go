@@ -237,8 +237,9 @@ func TestLMStudioChanges(t *testing.T) {
 	post("/load", `{"model":"owner/name:Q8_0","context_length":4096,"echo_load_config":true}`, `"type":"llm"`,
 		`"instance_id":"owner/name:Q8_0"`, `"status":"loaded"`, `"load_config":{"context_length":`)
 	_, text = web.do("GET", "/api/v1/models", "")
-	for _, w := range []string{`"key":"owner/name:Q8_0"`, `"publisher":"owner"`, `"loaded_instances":[{"id":"owner/name`,
-		`"quantization":{"name":"Q8_0","bits_per_weight":`, `"format":"gguf"`} {
+	for _, w := range []string{`"key":"owner/name:Q8_0"`, `"publisher":"owner"`,
+		`"loaded_instances":[{"id":"owner/name`, `"quantization":{"name":"Q8_0","bits_per_weight":`,
+		`"format":"gguf"`} {
 		if !strings.Contains(text, w) {
 			t.Errorf("no %s in %s", w, text)
 		}

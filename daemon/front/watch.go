@@ -161,7 +161,8 @@ func (f *Front) watched() map[string]seen {
 	return out
 }
 
-// stateEvents appends the events of what has changed from one look to the next. A model that is new and not loaded is none.
+// stateEvents appends the events of what has changed from one look to the next. A model that is new and not loaded is
+// none.
 func stateEvents(dst []byte, was, is map[string]seen) []byte {
 	for name, s := range is {
 		old, known := was[name]

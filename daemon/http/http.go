@@ -73,7 +73,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.http.Hand
 // apis returns what the HTTP APIs need of the server.
 func (s *Server) apis(d Daemon) *api.Server {
 	return &api.Server{Backend: backend{s, d}, StallTimeout: s.Config.StallTimeout, Version: buildinfo.Version,
-		SlotSavePath: s.Config.SlotSavePath, StrictFields: s.Config.StrictFields, Defaults: s.Defaults, Log: s.Log, Now: time.Now,
+		SlotSavePath: s.Config.SlotSavePath, StrictFields: s.Config.StrictFields,
+		Defaults: s.Defaults, Log: s.Log, Now: time.Now,
 		CountIgnored: func(fields int) { s.Metrics.FieldsIgnored.Add(uint64(fields)) }}
 }
 

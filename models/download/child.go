@@ -109,8 +109,9 @@ func failureOf(err error) *Failure {
 // netFiles are the files that name servers and trusted certificates are read from, and the libraries that read them.
 var netFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services",
 	"/etc/host.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/usr/share/ca-certificates",
-	"/usr/local/share/ca-certificates", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/proc/self", "/proc/meminfo",
-	"/proc/sys/net", "/sys/fs/cgroup", "/run/systemd/resolve", "/lib", "/lib64", "/usr/lib", "/usr/lib64"}
+	"/usr/local/share/ca-certificates", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/proc/self",
+	"/proc/meminfo", "/proc/sys/net", "/sys/fs/cgroup", "/run/systemd/resolve", "/lib", "/lib64", "/usr/lib",
+	"/usr/lib64"}
 
 // Confine confines this process for the download of a model into dir, which it makes if it is missing: from now on the
 // process writes below dir alone, starts no program and reaches no other process. It returns the confinements that the

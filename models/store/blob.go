@@ -129,7 +129,8 @@ func (s *Store) pruneBlobs() {
 	for _, e := range entries {
 		path := filepath.Join(s.blobDir(), e.Name())
 		st, err := e.Info()
-		used := slices.ContainsFunc(recipes, func(r Recipe) bool { return isBlob(r.From) && s.blobFile(r.From) == path })
+		makes := func(r Recipe) bool { return isBlob(r.From) && s.blobFile(r.From) == path }
+		used := slices.ContainsFunc(recipes, makes)
 		if err == nil && !used && time.Since(st.ModTime()) > blobStays {
 			_ = os.Remove(path) // another upload tries again
 		}

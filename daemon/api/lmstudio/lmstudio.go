@@ -1,5 +1,5 @@
-// Package lmstudio is the part of LM Studio's REST API (/api/v1/models, of LM Studio 0.4) that lists, loads, unloads and
-// downloads models. Its other endpoints are those of OpenAI and Anthropic.
+// Package lmstudio is the part of LM Studio's REST API (/api/v1/models, of LM Studio 0.4) that lists, loads, unloads
+// and downloads models. Its other endpoints are those of OpenAI and Anthropic.
 package lmstudio
 
 import (
@@ -120,8 +120,9 @@ func listedOf(m *changes.Model) listed {
 	if !ok {
 		publisher = "local"
 	}
-	l := listed{Type: typeOf(m), Publisher: publisher, Key: m.Name, DisplayName: path[strings.LastIndexByte(path, '/')+1:],
-		Bytes: m.Bytes, Instances: []instance{}, MaxContext: m.TrainContext, Format: "gguf"}
+	l := listed{Type: typeOf(m), Publisher: publisher, Key: m.Name,
+		DisplayName: path[strings.LastIndexByte(path, '/')+1:],
+		Bytes:       m.Bytes, Instances: []instance{}, MaxContext: m.TrainContext, Format: "gguf"}
 	if m.Type != "" {
 		l.Quantization = &quantization{Name: m.Type}
 	}

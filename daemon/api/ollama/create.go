@@ -175,8 +175,8 @@ func (c *changer) origin(r *http.Request, t *teller, in *createBody) (recipe sto
 		}
 		from, ok := c.host.Blob(r.Context(), sum)
 		if !ok {
-			return recipe, api.Refuse(fmt.Sprintf("files: %.100q is not here; send it to POST /api/blobs/%s first", file,
-				sum))
+			return recipe, api.Refuse(fmt.Sprintf("files: %.100q is not here; send it to POST /api/blobs/%s first",
+				file, sum))
 		}
 		recipe.From, recipe.Created = from, c.Now().UTC()
 		t.tell(status{Status: "using existing layer " + sum})

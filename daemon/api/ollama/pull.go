@@ -54,8 +54,8 @@ func (c *changer) fail(w *api.Writer, e *api.Error) {
 }
 
 func refusePush(*api.Writer, *http.Request) error {
-	return &api.Error{Code: wire.NotSupported, Message: "/api/push is not supported: this server publishes no models; " +
-		"put the GGUF file into a repository of Hugging Face, such as with hf upload"}
+	return &api.Error{Code: wire.NotSupported, Message: "/api/push is not supported: this server publishes no " +
+		"models; put the GGUF file into a repository of Hugging Face, such as with hf upload"}
 }
 
 // name returns the model that a body names, under the member's present or former name.
@@ -118,8 +118,8 @@ func (t *teller) success() error {
 }
 
 var pullTable = append(api.Of(api.Taken, "model", "name", "stream"), api.Table{
-	{Name: "insecure", Use: api.Refused, But: []string{"false"}, Why: "registries are asked over https, and over http " +
-		"on this machine alone"},
+	{Name: "insecure", Use: api.Refused, But: []string{"false"}, Why: "registries are asked over https, and over " +
+		"http on this machine alone"},
 	{Name: "username", Use: api.Refused, But: []string{`""`}, Why: "HF_TOKEN of the server is the only credential"},
 	{Name: "password", Use: api.Refused, But: []string{`""`}, Why: "HF_TOKEN of the server is the only credential"},
 }...)
