@@ -64,19 +64,22 @@ func pieceOf(part int) int {
 
 func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remote {
 	piece := pieceOf(part)
-	kind, most := mrdn.KindCells, 0
+	m := &remote{
+		origin: origin, l: l, kind: mrdn.KindCells, maxSeal: maxSeal, piece: piece,
+		blocks: max(1, piece/l.cfg.KVBlockTokens),
+		pieces: newPieces(f.TTL()), offers: newOffers(), zip: newZipper(),
+	}
 	if l.caps.Seals {
-		kind, most = mrdn.KindSeal, maxSeal+1<<20
+		m.kind = mrdn.KindSeal
 	}
-	g := fabric.NewGuard(f, fabric.GuardConfig{MaxBytes: most, Failed: func(verb string, r fabric.Reason, err error) {
-		l.log.Warn("the fabric failed", "operation", verb, "reason", r.String(), "error", err)
-	}})
-	return &remote{
-		guard: g, origin: origin, l: l, kind: kind, maxSeal: maxSeal, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens),
-		pieces: newPieces(f.TTL()), offers: newOffers(),
-		zip: newZipper(),
-		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
-	}
+	guard := fabric.GuardConfig{Failed: func(verb string, reason fabric.Reason, err error) {
+		l.log.Warn("the fabric failed", "operation", verb, "reason", reason.String(), "error", err)
+	}}
+	offload := fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}
+	m.limits(&guard, &offload)
+	m.guard = fabric.NewGuard(f, guard)
+	m.out = fabric.NewOffloader(m.guard, offload)
+	return m
 }
 
 // whole returns how many of n tokens the fabric can have.

@@ -22,14 +22,22 @@ import (
 // the longest first, and restores the first that there is.
 
 const (
-	// maxSeal is the largest seal that is pushed or taken, in bytes: the offloader's queue holds no more.
-	maxSeal = 256 << 20
+	// maxSeal is the largest seal that is pushed or taken, in bytes, and the limit on those that wait to be pushed.
+	maxSeal = 512 << 20
+	// sealTransfer is the maximum time to push a seal. Pulls have a shorter one, from limit.
+	sealTransfer = 20 * time.Second
 	// sealTimeout is the maximum wait for a seal while the time to compute its tokens is unknown.
 	sealTimeout = time.Second
-	// maxSealWait is the maximum wait for a seal whose tokens take longer than that to compute. The guard ends a pull
-	// then.
+	// maxSealWait is the maximum wait for a seal whose tokens take longer than that to compute.
 	maxSealWait = 5 * time.Second
 )
+
+// limits sets what seals need in the configurations of a remote's layers: they are larger than pieces.
+func (m *remote) limits(g *fabric.GuardConfig, o *fabric.OffloadConfig) {
+	if m.seals() {
+		g.MaxBytes, g.Timeout, o.QueueBytes = maxSeal+1<<20, sealTransfer, maxSeal
+	}
+}
 
 // seals reports whether the fabric gets seals in place of pieces.
 func (m *remote) seals() bool { return m.kind == mrdn.KindSeal }
