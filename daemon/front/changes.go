@@ -119,8 +119,7 @@ func (f *Front) change(w http.ResponseWriter, r *http.Request, name string, do f
 	answerJSON(w, http.StatusOK, map[string]any{"success": true, "status": wire.ServedStatus{Value: state}})
 }
 
-// present makes sure that the newest scan is looked at for a name that no model has: a program may have put it there, or
-// deleted it, just before it asks.
+// present scans the folders for a name that no model has: a program may have put the model there just before it asks.
 func (f *Front) present(ctx context.Context, name string) {
 	f.known(ctx, name)
 	there := false

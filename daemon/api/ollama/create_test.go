@@ -23,13 +23,15 @@ func TestParameters(t *testing.T) {
 			continue
 		}
 		text, _ := json.Marshal(fields)
-		if c.fields != "" && string(text) != c.fields || c.option != "" && options[loading[c.name]] != c.option {
+		if c.fields != "" && string(text) != c.fields ||
+			c.option != "" && options[loading[c.name]] != c.option {
 			t.Errorf("%s %s: %s %v", c.name, c.value, text, options)
 		}
 	}
 	for name, value := range map[string]string{"prompt": `"x"`, "none": "1", "num_ctx": `"x"`, "id": `"x"`,
 		"priority": "1"} {
-		if err := parameter(name, json.RawMessage(value), map[string]json.RawMessage{}, map[string]string{}); err == nil {
+		fields, options := map[string]json.RawMessage{}, map[string]string{}
+		if parameter(name, json.RawMessage(value), fields, options) == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
