@@ -3,9 +3,11 @@
 package setup
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -127,6 +129,20 @@ func (s *Server) BridgeMemory() int64 { return max(s.Memory, bridgeOwnMemory) }
 type Start struct {
 	Server Server
 	Temp   string // a folder for the program's temporary files
+}
+
+// TurnHeader is a header of the front's own requests to a model's process: they are answered there.
+const TurnHeader = "X-Uma-Turn"
+
+// Asks reports whether an HTTP request creates a response that may concern MCP servers: its body names them or an item
+// of theirs, or goes on from an answer that could have had them. Such a request is the front's.
+func Asks(r *http.Request, body []byte) bool {
+	return Responds(r) && (bytes.Contains(body, []byte(`"mcp`)) || bytes.Contains(body, []byte(`"previous_response_id"`)))
+}
+
+// Responds reports whether an HTTP request creates a response.
+func Responds(r *http.Request) bool {
+	return r.Method == http.MethodPost && (r.URL.Path == "/v1/responses" || r.URL.Path == "/responses")
 }
 
 // Kinds of questions.
