@@ -1,6 +1,6 @@
 // Called by page-check.sh: node page-check.mjs REAL_URL SLOW_URL SCREENSHOT_FOLDER TOOLS_FOLDER
 import { createRequire } from 'node:module';
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
@@ -12,7 +12,6 @@ const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
 const wait = 180000; // ms: only a page that hangs waits so long
 const still = { name: 'prefers-reduced-motion', value: 'reduce' }; // a colour on its way to another has no contrast to check
-const only = process.env.ONLY || '';
 let failed = 0;
 const problems = [];
 
@@ -441,16 +440,17 @@ async function narrow() {
 }
 
 try {
-  if (only !== 'new') await realDaemon();
+  await realDaemon();
   await chats();
   await models();
-  if (only !== 'new') await slowDaemon();
+  await slowDaemon();
 } catch (e) {
   check(false, 'the check came to its end', e.stack || String(e));
   const pages = (await Promise.all(browser.browserContexts().map((c) => c.pages()))).flat();
   for (const [i, page] of pages.entries()) await shot(page, `failed-${i}`).catch(() => {});
 }
 await browser.close();
+rmSync(files, { recursive: true, force: true });
 check(problems.length === 0, 'no console error, no failed request, no other origin', problems.slice(0, 10));
 console.log(failed ? `page-check: ${failed} FAILED` : 'page-check: passed');
 process.exit(failed ? 1 : 0);

@@ -47,6 +47,7 @@ export function openList() {
   say('chats-note', '');
   show();
   $('chats').showModal();
+  if (matchMedia('(pointer: fine)').matches) $('chats-search').focus();
 }
 
 function keepFile(chats, name) {

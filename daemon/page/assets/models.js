@@ -60,6 +60,7 @@ export function open() {
   say('');
   show();
   $('models').showModal();
+  if (matchMedia('(pointer: fine)').matches) $('models-search').focus();
   load().then(() => {
     if (!list.some((m) => m.status) || !$('models').open || source) return; // one process, one model: nothing changes
     source = new EventSource('models/sse');
