@@ -82,6 +82,7 @@ type Config struct {
 	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
 	OffloadThresholdBlocks int
+	KVEvents               string // tcp://ADDRESS:PORT; "" = none are published
 
 	// A front and its engine processes.
 	Single            bool

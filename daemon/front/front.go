@@ -22,6 +22,7 @@
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
 //	changes.go   models that a request loads or unloads; watch.go tells of it
+//	kv_events.go what the caches of all models hold, for routers
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -43,6 +44,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -77,6 +79,8 @@ type Front struct {
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
 
 	watchers watchers // of /models/sse
+
+	events *kvevents.Publisher // nil: without --kv-events
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -249,6 +253,9 @@ wait:
 	f.in.Stop(lastFlush)
 	f.beside.Wait()
 	f.closeLeases()
+	if f.events != nil {
+		f.events.Close()
+	}
 	if failed == nil {
 		f.log.Info("stopped")
 	}

@@ -139,6 +139,7 @@ var rules = []rule{
 		"internal/cli/buildinfo", "internal/host/hostmem", "internal/logq", "ipc", "ipc/wire", "metrics"},
 		"the part of a process that clients reach: front and engine process have it, and it knows no model"},
 	{"daemon/access/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
+	{"daemon/kvevents", []string{"ipc/sockdiag", "metrics"}, "tokens and their places; whose they are, its callers say"},
 	{"daemon/hosttier", []string{"internal/host/hostmem"},
 		"a division of bytes: what is held and what is free are arguments"},
 	{"daemon/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
