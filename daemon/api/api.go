@@ -120,8 +120,11 @@ type Server struct {
 	Version      string        // of the daemon
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	StrictFields bool          // --strict-fields: unknown fields are refused
-	Log          *slog.Logger
-	Now          func() time.Time
+	KVEvents     string        // --kv-events, with the port that it got; "" = none are published
+	// NoPrefixCache: --no-prefix-cache.
+	NoPrefixCache bool
+	Log           *slog.Logger
+	Now           func() time.Time
 	// CountIgnored counts unknown fields that were left out. Nil: they are not counted.
 	CountIgnored func(fields int)
 

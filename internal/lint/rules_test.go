@@ -92,6 +92,7 @@ var rules = []rule{
 	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire", "runtime"}, "a backend for tests of APIs, without the " +
 		"daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
+	{"daemon/api/worker", []string{"daemon/api", "daemon/api/openai"}, "one API, beside the others"},
 	{"daemon/api/ollama", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/llamaform", []string{"daemon/api", "ipc/wire"},
 		"llama-server's own form of an answer, which its API and OpenAI's have"},
@@ -125,8 +126,8 @@ var rules = []rule{
 	{"daemon/live", []string{"ipc/wire", "kvsnap", "meridian/blocks", "metrics"},
 		"samples of the daemon as values: it asks the loop through an interface, and knows no connection"},
 	{"daemon/http", []string{"daemon/access", "daemon/api", "daemon/api/anthropic", "daemon/api/control",
-		"daemon/api/llamaserver", "daemon/api/ollama", "daemon/api/openai", "daemon/api/resume", "daemon/config",
-		"daemon/live", "daemon/page", "daemon/shm/connstate", "internal/cli/buildinfo", "ipc", "ipc/wire", "metrics"},
+		"daemon/api/llamaserver", "daemon/api/ollama", "daemon/api/openai", "daemon/api/resume", "daemon/api/worker",
+		"daemon/config", "daemon/live", "daemon/page", "daemon/shm/connstate", "internal/cli/buildinfo", "ipc", "ipc/wire", "metrics"},
 		"HTTP alone: the rest of the daemon is behind an interface, and a front has the same server"},
 	{"daemon/prepare", []string{"core", "daemon/config", "internal/cli/ui", "ipc/wire", "kvsnap", "meridian",
 		"model/template", "model/toolcall", "runtime", "runtime/pooling", "sampler", "sched"},
