@@ -349,7 +349,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		if n.First && r.part == nil {
 			l.firstStart(r, n)
 			if l.stores.remote != nil {
-				l.stores.remote.use(r.Owner, r.Tokens[:n.N])
+				l.stores.remote.use(r.Space(), r.Tokens[:n.N])
 			}
 		}
 	case core.Preempted:

@@ -90,6 +90,14 @@ var requestFields = []field{
 			d.req.Speculate, d.req.SpeculateSet = int(n), err == nil
 			return err
 		}},
+	{name: "cache_salt", read: func(d *decoder, name string, v *fastjson.Value) error {
+		s, err := d.str(name, v)
+		if err == nil && len(s) > MaxSaltBytes {
+			err = fmt.Errorf("field %q has %d bytes; it must be at most %d", name, len(s), MaxSaltBytes)
+		}
+		d.req.CacheSalt = string(s)
+		return err
+	}},
 	{name: "priority", read: readPriority},
 	{name: "service_tier", read: readServiceTier},
 	{name: "slo", read: readSLO},
