@@ -324,7 +324,6 @@ def main():
     parse = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parse.add_argument("--daemon", required=True, type=pathlib.Path)
     parse.add_argument("--model", required=True)
-    parse.add_argument("--name", required=True, help="the model's name in requests")
     parse.add_argument("--venvs", required=True, type=pathlib.Path)
     parse.add_argument("--only", default="", help="runs such as vllm-kv_aware, and forms, kill, restart")
     parse.add_argument("--rounds", type=int, default=6)
@@ -332,7 +331,7 @@ def main():
     parse.add_argument("--cache-ram", default="0")
     parse.add_argument("--keep", type=pathlib.Path, help="folder of logs that stays")
     args = parse.parse_args()
-    args.cache_dir = False
+    args.cache_dir, args.name = False, ""
     folder = args.keep or pathlib.Path(tempfile.mkdtemp(prefix="uma-cluster-"))
     folder.mkdir(exist_ok=True)
     only = set(filter(None, args.only.split(",")))
@@ -358,6 +357,7 @@ def row(name, f, best):
 
 def run(c, only):
     c.start()
+    c.args.name = json.loads(ask(c.ports[0], "GET", "/v1/models")[1])["data"][0]["id"]
     rounds = c.args.rounds
     best = bound(c, rounds)
     wanted = lambda name: not only or name in only
