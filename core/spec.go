@@ -10,8 +10,8 @@ type Spec struct {
 
 	Kind      Kind `json:"kind,omitempty"`
 	Shareable int  `json:"shareable,omitempty"` // leading tokens that are the system prompt: see kvsnap.Prompt
-	// Salt divides the prefixes of the owner: requests share cells with those of the same owner and the same salt. 0 = the
-	// owner's own.
+	// Salt divides the prefixes of the owner: requests share cells with those of the same owner and the same salt. 0 =
+	// the owner's own.
 	Salt uint32 `json:"salt,omitempty"`
 	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
 	Seals []int `json:"seals,omitempty"`
@@ -19,7 +19,6 @@ type Spec struct {
 	// its next turn begins with its history as the chat template renders it (Step.Histories)
 	Chat bool `json:"chat,omitempty"`
 	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
-	// With Config.Seals none are.
 	Speculate int  `json:"speculate,omitempty"`
 	OneCall   bool `json:"-"` // the answer ends after its first call
 	Resident  int  `json:"-"` // leading tokens that are cached when it first starts: a recording's warm cache

@@ -76,8 +76,8 @@ func (s *stores) heldParts() func(all bool) ([]kvevents.Part, bool) {
 		parts := make([]kvevents.Part, len(held))
 		for i := range held {
 			h := &held[i]
-			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint32(h.Namespace), Tokens: h.Tokens,
-				Before: h.Before, Host: h.Host}
+			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint32(h.Namespace),
+				Tokens: h.Tokens, Before: h.Before, Host: h.Host}
 		}
 		return parts, true
 	}

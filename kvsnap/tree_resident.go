@@ -3,8 +3,8 @@ package kvsnap
 // Resident is a sequence whose first tokens other requests can share.
 type Resident struct {
 	Seq Seq
-	// Made changes when other tokens take the place of the sequence's. As long as it is the same, the sequence only gets
-	// longer or shorter.
+	// Made changes when other tokens take the place of the sequence's. As long as it is the same, the sequence only
+	// gets longer or shorter.
 	Made   uint64
 	NS     uint32
 	Tokens []Token // computed and in the pool; valid until the next change of the tree

@@ -26,10 +26,11 @@ func (m *Metrics) declareKVEvents(scrape string) {
 	}
 	count("kv_events_batches_total", "uma_kv_events_batches_total", "batches", "Batches of KV events (--kv-events)",
 		func(e *KVEvents) float64 { return float64(e.Batches) })
-	count("kv_events_dropped_total", "uma_kv_events_dropped_total", "batches", "Batches that a subscriber lost because it "+
-		"did not read; it can ask for them at the replay socket", func(e *KVEvents) float64 { return float64(e.Dropped) })
-	count("kv_events_stored_total", "uma_kv_events_stored_blocks_total", "blocks", "Blocks published as stored, in each "+
-		"tier", func(e *KVEvents) float64 { return float64(e.Stored) })
+	count("kv_events_dropped_total", "uma_kv_events_dropped_total", "batches", "Batches that a subscriber lost "+
+		"because it did not read; it can ask for them at the replay socket",
+		func(e *KVEvents) float64 { return float64(e.Dropped) })
+	count("kv_events_stored_total", "uma_kv_events_stored_blocks_total", "blocks", "Blocks published as stored, in "+
+		"each tier", func(e *KVEvents) float64 { return float64(e.Stored) })
 	count("kv_events_removed_total", "uma_kv_events_removed_blocks_total", "blocks", "Blocks published as removed",
 		func(e *KVEvents) float64 { return float64(e.Removed) })
 	m.value("kv_events_subscribers", "uma_kv_events_subscribers", "connections", "Connections that read KV events or "+

@@ -26,7 +26,8 @@ func NeedsModel(method, path string) bool {
 		return false
 	}
 	switch path {
-	case "/chat/completions", "/chat/completions/input_tokens", "/chat/completions/render", "/completions", "/completion", "/infill", "/responses",
+	case "/chat/completions", "/chat/completions/input_tokens", "/chat/completions/render", "/completions",
+		"/completion", "/infill", "/responses",
 		"/messages", "/messages/count_tokens", "/tokenize", "/detokenize", "/apply-template", "/embedding",
 		"/embeddings", "/rerank", "/reranking":
 		return true
@@ -53,6 +54,13 @@ func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger)
 		KVEvents: a.KVEvents, NoPrefixCache: a.NoPrefixCache,
 		Log: log, Now: time.Now}
 	Handler(apiRoutes(serve)).ServeHTTP(w, r)
+}
+
+// Apart returns the server for APIs that concern no model in particular.
+func (s *Server) Apart() *api.Server {
+	return &api.Server{Backend: sleeping{&Asleep{Facts: &api.Facts{Asleep: true}}}, StallTimeout: s.Config.StallTimeout,
+		Version: buildinfo.Version, StrictFields: s.Config.StrictFields, Log: s.Log, Now: time.Now,
+		CountIgnored: func(fields int) { s.Metrics.FieldsIgnored.Add(uint64(fields)) }}
 }
 
 // sleeping is the api.Backend of a model that is not loaded.

@@ -29,7 +29,7 @@ const maxRoutedUser = 128
 // routedKey is the context key of routed.
 type routedKey struct{}
 
-// routed is what the headers of a request say.
+// routed has the values of the headers.
 type routed struct {
 	background bool
 	deadline   time.Duration // 0: none
@@ -47,8 +47,8 @@ func readRouted(h http.Header) (r routed, err error) {
 	if text := h.Get(HeaderDeadline); text != "" {
 		ms, err := strconv.Atoi(text)
 		if err != nil || ms < 1 || ms > maxDeadlineMs {
-			return r, fmt.Errorf("header %s is %.40q; it must be a number of milliseconds, 1…%d", HeaderDeadline, text,
-				maxDeadlineMs)
+			return r, fmt.Errorf("header %s is %.40q; it must be a number of milliseconds, 1…%d", HeaderDeadline,
+				text, maxDeadlineMs)
 		}
 		r.deadline = time.Duration(ms) * time.Millisecond
 	}
@@ -67,8 +67,8 @@ func (r routed) apply(q *wire.Request) {
 	}
 }
 
-// routedUser returns the owner of the requests of a router's user: a number that no user id of this machine is, the same
-// after a restart.
+// routedUser returns the owner of the requests of a router's user: a number that no user id of this machine is, the
+// same after a restart.
 func routedUser(router uint32, user string) (uint32, error) {
 	if len(user) > maxRoutedUser {
 		return 0, fmt.Errorf("header %s has %d bytes; it must be at most %d", HeaderUser, len(user), maxRoutedUser)
@@ -107,8 +107,8 @@ func (s *Server) withRouted(r *http.Request) (*http.Request, *access.Denial) {
 	if user := h.Get(HeaderUser); user != "" {
 		peer, ok := ipc.PeerOf(ctx)
 		if !ok || Anonymous(ctx) || !s.isRouter(peer.UID) {
-			return r, bad(http.StatusForbidden, fmt.Errorf("header %s names another user, and this client (user %d) is no "+
-				"router: --router-user names those that are", HeaderUser, peer.UID))
+			return r, bad(http.StatusForbidden, fmt.Errorf("header %s names another user, and this client (user %d) "+
+				"is no router: --router-user names those that are", HeaderUser, peer.UID))
 		}
 		uid, err := routedUser(peer.UID, user)
 		if err != nil {

@@ -25,7 +25,11 @@ func TestReadRouted(t *testing.T) {
 		h.Set(HeaderPriority, c.priority)
 		h.Set(HeaderDeadline, c.deadline)
 		got, err := readRouted(h)
-		if c.bad == "" && (err != nil || got != c.want) || c.bad != "" && (err == nil || !strings.Contains(err.Error(), c.bad)) {
+		if c.bad != "" {
+			if err == nil || !strings.Contains(err.Error(), c.bad) {
+				t.Errorf("%q %q: %v", c.priority, c.deadline, err)
+			}
+		} else if err != nil || got != c.want {
 			t.Errorf("%q %q: %+v %v", c.priority, c.deadline, got, err)
 		}
 	}

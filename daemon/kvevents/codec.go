@@ -19,7 +19,7 @@ const (
 	flagAll     // the process reports everything again: what it has said before does not hold
 )
 
-// Message is what an engine process tells its front.
+// Message has changes of one model's cache, from an engine process to its front.
 type Message struct {
 	// Again: the events report everything that the process holds, and earlier ones do not hold any more.
 	Again  bool
@@ -90,8 +90,8 @@ func ParseMessage(b []byte) (m Message, err error) {
 		e := Event{Removed: r.u8()&flagRemoved != 0, Tier: Tier(r.u8())}
 		blocks := int(r.u32())
 		if blocks == 0 || blocks > maxEventBlocks || e.Tier >= NumTiers || 8*blocks > len(r.b) {
-			return m, fmt.Errorf("%w: an event of tier %d has %d blocks, 1 … %d are allowed", errMessage, e.Tier, blocks,
-				maxEventBlocks)
+			return m, fmt.Errorf("%w: an event of tier %d has %d blocks, 1 … %d are allowed", errMessage, e.Tier,
+				blocks, maxEventBlocks)
 		}
 		e.Hashes = make([]uint64, blocks)
 		for i := range e.Hashes {

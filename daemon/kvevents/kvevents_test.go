@@ -180,7 +180,10 @@ func FuzzPeer(f *testing.F) {
 		subscriptionOf("", b)
 		r := bytes.NewReader(b)
 		for {
-			frames, err := readMessage(r, func(name string, data []byte) error { subscriptionOf(name, data); return nil })
+			frames, err := readMessage(r, func(name string, data []byte) error {
+				subscriptionOf(name, data)
+				return nil
+			})
 			if err != nil {
 				return
 			}
@@ -222,7 +225,8 @@ func TestHub(t *testing.T) {
 	host.Tier = Host
 	h.Apply("m", &Message{Events: []Event{host}})
 	h.Apply("m", &Message{Events: stored}) // again: no news
-	h.Apply("m", &Message{Events: []Event{{Tier: Device, Removed: true, Hashes: append([]uint64{1}, stored[0].Hashes...)}}})
+	h.Apply("m", &Message{Events: []Event{{Tier: Device, Removed: true,
+		Hashes: append([]uint64{1}, stored[0].Hashes...)}}})
 	all := h.Since(1000 * 1e6)
 	if len(all) != 3 || all[0].Seq != 1000*1e6 || all[2].Seq != all[0].Seq+2 {
 		t.Fatalf("%d batches", len(all))

@@ -7,8 +7,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// The encoding is that of vLLM 0.33 (vllm/distributed/kv_events.py): a batch is the array [ts, events, rank], an event is
-// a map with its class under "type". Routers want every key of the class's fields without a default.
+// The encoding is that of vLLM 0.33 (vllm/distributed/kv_events.py): a batch is the array [ts, events, rank], an event
+// is a map with its class under "type". Routers want every key of the class's fields without a default.
 
 // appendBatch appends a batch with n events, which the caller appends.
 func appendBatch(dst []byte, at time.Time, n int) []byte {

@@ -23,7 +23,8 @@ type Publisher struct {
 func Open(at netip.AddrPort, may func(uid uint32) bool, log *slog.Logger) (*Publisher, error) {
 	finder, err := sockdiag.New()
 	if err != nil {
-		return nil, fmt.Errorf("--kv-events needs a system that tells the users of connections, which is Linux: %w", err)
+		return nil, fmt.Errorf("--kv-events needs a system that tells the users of connections, which is Linux: %w",
+			err)
 	}
 	p := &Publisher{Hub: NewHub(time.Now), finder: finder}
 	if p.Server, err = Listen(p.Hub, at, log, func(c *net.TCPConn) error { return p.admit(c, may) }); err != nil {
@@ -58,7 +59,8 @@ func (p *Publisher) admit(c *net.TCPConn, may func(uid uint32) bool) error {
 func (p *Publisher) Bind(m *metrics.Metrics) {
 	m.BindKVEvents(func() metrics.KVEvents {
 		st := p.Hub.Stats()
-		out := metrics.KVEvents{Subscribers: p.Subscribers(), Batches: st.Batches, Dropped: p.Dropped(), Blocks: st.Blocks}
+		out := metrics.KVEvents{Subscribers: p.Subscribers(), Batches: st.Batches, Dropped: p.Dropped(),
+			Blocks: st.Blocks}
 		for t := range NumTiers {
 			out.Stored += st.Stored[t]
 			out.Removed += st.Removed[t]

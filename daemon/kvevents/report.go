@@ -52,8 +52,8 @@ func NewReporter(send func(*Message), stores func(all bool) ([]Part, bool)) *Rep
 	return r
 }
 
-// Due reports whether the pool, whose state has this generation, is to be scanned. The decode loop asks, after a step and
-// before it sleeps.
+// Due reports whether the pool, whose state has this generation, is to be scanned. The decode loop asks, after a step
+// and before it sleeps.
 func (r *Reporter) Due(now time.Time, generation uint64, sleeps bool) bool {
 	if generation == r.seen || !sleeps && now.Sub(r.scanned) < scanEvery {
 		return false

@@ -359,8 +359,8 @@ func (p *peer) write(done <-chan struct{}) {
 }
 
 // replayer serves a REQ or DEALER socket. A request is the first sequence number that the peer wants, in eight bytes
-// behind an empty frame. The answers are, as vLLM's, an empty frame, the topic, the number and the batch, and at the end
-// the number -1 without a batch.
+// behind an empty frame. The answers are, as vLLM's, an empty frame, the topic, the number and the batch, and at the
+// end the number -1 without a batch.
 func (s *Server) replayer(p *peer) error {
 	send := func(seq, payload []byte) error {
 		p.conn.SetWriteDeadline(time.Now().Add(writeTime))
@@ -374,8 +374,8 @@ func (s *Server) replayer(p *peer) error {
 		}
 		last := frames[len(frames)-1]
 		if len(frames) > 2 || len(last) != 8 || len(frames) == 2 && len(frames[0]) > 0 {
-			return fmt.Errorf("%w: a replay request must be an empty frame and a number of 8 bytes; it has %d frames, the "+
-				"last of %d bytes", errZMTP, len(frames), len(last))
+			return fmt.Errorf("%w: a replay request must be an empty frame and a number of 8 bytes; it has %d frames, "+
+				"the last of %d bytes", errZMTP, len(frames), len(last))
 		}
 		for _, b := range s.hub.Since(binary.BigEndian.Uint64(last)) {
 			if err := send(b.seqBytes(), b.Payload); err != nil {

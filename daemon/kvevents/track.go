@@ -23,8 +23,8 @@ const (
 // String returns vLLM's name of the tier, "medium" in an event.
 func (t Tier) String() string { return [...]string{"GPU", "CPU", "STORAGE"}[t] }
 
-// Event is a change of what one tier of one model's cache holds: a chain of blocks that were stored, or blocks that were
-// removed.
+// Event is a change of what one tier of one model's cache holds: a chain of blocks that were stored, or blocks that
+// were removed.
 type Event struct {
 	Tier    Tier
 	Removed bool
@@ -37,8 +37,8 @@ type Event struct {
 	Tokens []int32
 }
 
-// blockHash returns the hash of a block behind the one with hash parent. Users have different hashes for the same tokens,
-// because they do not share cells. The hash depends on its input alone, so that it is the same after a restart.
+// blockHash returns the hash of a block behind the one with hash parent. Users have different hashes for the same
+// tokens, because they do not share cells. The hash depends on its input alone, so that it is the same after a restart.
 func blockHash(parent uint64, ns uint32, tokens []int32) uint64 {
 	var b [12 + 4*BlockTokens]byte
 	binary.LittleEndian.PutUint64(b[:], parent)
@@ -58,8 +58,8 @@ type chain struct {
 	seen   uint64 // number of the newest scan that had it
 }
 
-// Tracker follows one tier of a cache. Call Begin, then Sequence for every sequence that the tier holds, then End. It is
-// pure, and belongs to one goroutine.
+// Tracker follows one tier of a cache. Call Begin, then Sequence for every sequence that the tier holds, then End. It
+// is pure, and belongs to one goroutine.
 type Tracker struct {
 	tier   Tier
 	most   int // blocks that are followed
@@ -79,8 +79,8 @@ func NewTracker(tier Tier, most int) *Tracker {
 func (t *Tracker) Begin() { t.scan, t.events, t.gone = t.scan+1, nil, t.gone[:0] }
 
 // Sequence reports a sequence that the tier holds. slot names its place among those of one scan; owner changes when
-// other tokens take the place. As long as owner is the same, tokens begin as they did in the scan before, or are a prefix
-// of what they were. They are read during the call only.
+// other tokens take the place. As long as owner is the same, tokens begin as they did in the scan before, or are a
+// prefix of what they were. They are read during the call only.
 func (t *Tracker) Sequence(slot, owner uint64, ns uint32, tokens []int32) {
 	c := t.chains[slot]
 	if c == nil {

@@ -25,8 +25,8 @@ const (
 
 var errZMTP = errors.New("the peer does not speak ZMTP 3 with the NULL mechanism")
 
-// greeting is what both sides send first: a signature, version 3.0, the mechanism, and that this side is no server of
-// one.
+// greeting returns the first bytes of either side: a signature, version 3.0, the mechanism, and that this side is no
+// server of one.
 func greeting() []byte {
 	b := make([]byte, greetingBytes)
 	b[0], b[9], b[10] = 0xff, 0x7f, 3
@@ -99,7 +99,8 @@ func readFrame(r io.Reader) (f frame, err error) {
 		n = binary.BigEndian.Uint64(head[1:9])
 	}
 	if f.flags&^(flagMore|flagLong|flagCommand) != 0 || n > maxFrameIn {
-		return f, fmt.Errorf("%w: a frame has flags %#x and %d bytes, at most %d are read", errZMTP, f.flags, n, maxFrameIn)
+		return f, fmt.Errorf("%w: a frame has flags %#x and %d bytes, at most %d are read", errZMTP, f.flags, n,
+			maxFrameIn)
 	}
 	f.body = make([]byte, n)
 	_, err = io.ReadFull(r, f.body)

@@ -21,14 +21,14 @@ type signature struct {
 	changes           uint64
 }
 
-// Held lists the parts that can be restored, each behind the one that it continues, unless nothing has changed since the
-// call that returned last. It never waits for a file: its lock is held for the list alone.
+// Held lists the parts that can be restored, each behind the one that it continues, unless nothing has changed since
+// the call that returned last. It never waits for a file: its lock is held for the list alone.
 func (c *Cache) Held(last any) (parts []HeldPart, now any, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := &c.mu.stats
-	sign := signature{parts: c.mu.index.Len(), host: c.mu.host.Len(), disk: c.mu.disk.Len(), hostBytes: c.mu.host.Bytes(),
-		diskBytes: c.mu.disk.Bytes(), changes: st.snapshots + st.evictions[Host] + st.evictions[Disk] + st.written}
+	sign := signature{parts: c.mu.index.Len(), host: c.mu.host.Len(), disk: c.mu.disk.Len(),
+		hostBytes: c.mu.host.Bytes(), diskBytes: c.mu.disk.Bytes(), changes: st.snapshots + st.evictions[Host] + st.evictions[Disk] + st.written}
 	if sign == last {
 		return nil, sign, false
 	}

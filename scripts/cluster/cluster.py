@@ -134,7 +134,7 @@ class Cluster:
 
     def start(self):
         for i in range(2):
-            (self.folder / f"cache{i}").mkdir(exist_ok=True)
+            (self.folder / f"cache{i}").mkdir(0o700, exist_ok=True)
             self.daemons.append(Process(f"daemon{i}", self.command(i), self.folder))
         for i in range(2):
             self.await_daemon(i)

@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 )
 
-// vLLM has /tokenize, too: its body has "prompt" or "messages" in place of "content". The answer has the number of tokens
-// and the length of the context, which routers read.
+// vLLM has /tokenize, too: its body has "prompt" or "messages" in place of "content". The answer has the number of
+// tokens and the length of the context, which routers read.
 
 var tokenizeVLLMTable = slices.Concat(
 	api.Of(api.Taken, "prompt", "messages", "add_special_tokens", "return_token_strs"),
@@ -76,7 +76,8 @@ func tokenizeVLLM(s *api.Server, r *http.Request) (tokens []int32, facts *api.Fa
 	case in.Prompt != nil:
 		tokens, err = s.Tokenize(r.Context(), *in.Prompt, in.Special == nil || *in.Special, true)
 	case in.Special != nil && *in.Special:
-		return nil, nil, nil, api.Refuse(`field "add_special_tokens" is true; with "messages" the chat template adds them`)
+		return nil, nil, nil, api.Refuse(`field "add_special_tokens" is true; with "messages" the chat template adds ` +
+			"them")
 	default:
 		tokens, err = tokensOf(s, r, body, in.Messages)
 	}

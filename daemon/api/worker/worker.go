@@ -1,6 +1,6 @@
-// Package worker answers what routers ask of their workers: version, model, load, and where KV events are published. The
-// names and formats are those of vLLM 0.33 and SGLang 0.5.23, as sglang-router, smg and vllm-router read them; fields that
-// describe what this server does not have are left out. No answer waits for a decode step.
+// Package worker answers what routers ask of their workers: version, model, load, and where KV events are published.
+// The names and formats are those of vLLM 0.33 and SGLang 0.5.23, as sglang-router, smg and vllm-router read them;
+// fields that describe what this server does not have are left out. No answer waits for a decode step.
 package worker
 
 import (
@@ -46,7 +46,7 @@ func version(s *api.Server) any {
 	}{s.Version, "uma-serve"}
 }
 
-// state is what the server does now.
+// state has the numbers of requests and cells at the moment.
 type state struct {
 	Running int64 `json:"num_running_reqs"`
 	Waiting int64 `json:"num_waiting_reqs"`
@@ -174,7 +174,7 @@ func oldLoads(s *api.Server) any {
 // blockTokens is the number of tokens of a block in KV events.
 const blockTokens = 16
 
-// source is where KV events are published.
+// source names the sockets of --kv-events.
 type source struct {
 	Endpoint string `json:"endpoint"`
 	Replay   string `json:"replay_endpoint"`
