@@ -43,8 +43,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test test-all bench bench-prompt bench-storm real ci clients fidelity model eval \
-	lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile archs \
+.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity model \
+	eval lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile archs \
 	engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
@@ -69,6 +69,9 @@ test-all: ## every test in every way: race detector, invariants, without cgo, ot
 lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities where the network allows
 	@scripts/lint.sh
 	@scripts/vuln.sh
+
+cluster: uma-serve ## two daemons behind vllm-router, smg, sglang-router and litellm; ARGS="--only vllm-kv_aware …"
+	@scripts/cluster.sh $(ARGS)
 
 bench: build ## serving against the bare decode loop, for Q8_0, Q4_K_M, Q4_0 and F16; ARGS="--weights q8_0 …"
 	@scripts/bench.sh $(ARGS)

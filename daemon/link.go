@@ -33,6 +33,8 @@ const (
 	// LinkKeep is sent by an engine process: for how long its model is to stay after the last request, a number of
 	// nanoseconds; -1 = for ever, KeepDefault = as configured.
 	LinkKeep
+	// LinkKVEvents is sent by an engine process: a kvevents.Message.
+	LinkKVEvents
 )
 
 // The descriptors that an engine process inherits.

@@ -20,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -68,6 +69,8 @@ type Server struct {
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening
 	draining atomic.Bool
+
+	events *kvevents.Publisher // nil: without --kv-events, and behind a front
 
 	parts   parts
 	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
@@ -145,6 +148,10 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
 			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
+	if err := s.openEvents(); err != nil {
+		s.in.Close()
+		return nil, err
+	}
 	if s.meter = p.meter; s.meter == nil {
 		s.meter = cpus.OpenPower() // before an engine process confines itself
 	}
@@ -220,6 +227,8 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	stopPower := s.watchPower(l)
 	defer stopPower()
+	stopEvents := s.reportEvents(l)
+	defer stopEvents()
 	loopDone := make(chan struct{})
 	go func() {
 		l.run()

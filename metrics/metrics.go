@@ -208,6 +208,7 @@ type Metrics struct {
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
+	kvEvents  atomic.Pointer[func() KVEvents]
 
 	steps         Counter
 	prefillTokens Counter

@@ -200,6 +200,9 @@ func TestSnapshot(t *testing.T) {
 			"step_bytes_total": map[string]any{"weights": 1e8, "kv": 6e7, "copies": 1.5e7, "activations": 5e6},
 			"bandwidth_gbps":   9.0, "bandwidth_predicted_gbps": 10.0,
 
+			"kv_events_batches_total": 0.0, "kv_events_dropped_total": 0.0, "kv_events_stored_total": 0.0,
+			"kv_events_removed_total": 0.0, "kv_events_subscribers": 0.0, "kv_events_blocks": 0.0,
+
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
 
 			"repacked_bytes": 50.0,
@@ -554,7 +557,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
 		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views",
-		"uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
+		"uma_kv_events_subscribers", "uma_kv_events_blocks", "uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
 	for _, d := range m.decls {
 		if d.prom == "" {
 			if d.both == nil {

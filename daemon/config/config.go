@@ -54,9 +54,10 @@ type Config struct {
 	APIKeys        string   // file; "" = none
 	AllowedHosts   []string // further values of the Host header
 	CORSOrigins    []string
-	MaxSessions    int  // connections
-	MaxQueue       int  // requests waiting
-	StrictFields   bool // an unknown field of an HTTP body is refused
+	RouterUsers    []string // whose header X-Uma-User is believed
+	MaxSessions    int      // connections
+	MaxQueue       int      // requests waiting
+	StrictFields   bool     // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
@@ -83,6 +84,7 @@ type Config struct {
 	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
 	OffloadThresholdBlocks int
+	KVEvents               string // tcp://ADDRESS:PORT; "" = none are published
 
 	// A front and its engine processes.
 	Single            bool

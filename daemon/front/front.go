@@ -24,6 +24,7 @@
 //	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
 //	downloads.go models that a request downloads; remove.go: or deletes
+//	kv_events.go what the caches of all models hold, for routers
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -45,6 +46,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
@@ -87,9 +89,11 @@ type Front struct {
 
 	downloads *download.Manager
 	removed   removals
-	removing  sync.Mutex // held while a model is deleted
-	box   *toolbox.Box      // the MCP servers of the configuration
-	turns *toolturns.Server // answers requests for their tools; nil: there are none
+	removing  sync.Mutex        // held while a model is deleted
+	box       *toolbox.Box      // the MCP servers of the configuration
+	turns     *toolturns.Server // answers requests for their tools; nil: there are none
+
+	events *kvevents.Publisher // nil: without --kv-events
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -268,6 +272,9 @@ wait:
 	}
 	f.beside.Wait()
 	f.closeLeases()
+	if f.events != nil {
+		f.events.Close()
+	}
 	if failed == nil {
 		f.log.Info("stopped")
 	}

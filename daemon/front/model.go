@@ -360,6 +360,10 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		m.hearKeep(msg.Body)
 		return
 	}
+	if msg.Kind == daemon.LinkKVEvents && m.proc == p {
+		f.hearEvents(m, p, msg.Body)
+		return
+	}
 	if msg.Kind != daemon.LinkStatus || m.proc != p {
 		return
 	}
@@ -487,6 +491,7 @@ func (f *Front) ended(m *served, p *process, werr error) {
 		return
 	}
 	m.proc, m.keep = nil, keep{}
+	f.endEvents(m)
 	m.host = hostTier{weight: m.host.weight}
 	f.leaveSeat(m)
 	orderly := p.leaving || werr == nil
