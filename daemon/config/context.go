@@ -166,6 +166,9 @@ func (c *Config) Demand() (Demand, error) {
 	return c.demand(&info, c.processor())
 }
 
+// DemandOf is Demand for a header that has been read.
+func (c *Config) DemandOf(info *gguf.Info) (Demand, error) { return c.demand(info, c.processor()) }
+
 func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	d := Demand{Mapped: map[string]int64{}, Fixed: processBytes}
 	most := c.Cells(info)

@@ -288,6 +288,15 @@ type ServedStatus struct {
 	Value    string         `json:"value"`              // downloading, unloaded, loading or loaded
 	Failed   bool           `json:"failed,omitempty"`   // it cannot be loaded
 	Progress ServedDownload `json:"progress,omitempty"` // of a download
+	Fit      *ServedFit     `json:"fit,omitempty"`      // nil: the file does not tell, or was not read
+}
+
+// ServedFit tells whether a model fits into the memory that models may have. llama-server does not have it.
+type ServedFit struct {
+	Fits  bool   `json:"fits"`
+	Bytes int64  `json:"bytes"` // that it needs with the smallest context: weights, KV cells, buffers
+	Room  int64  `json:"room"`  // --memory without what pinned models take
+	Text  string `json:"text"`  // a sentence with the numbers, and what to do where it does not fit
 }
 
 // ServedDownload is the progress of the files of a model that is downloaded, by their names in the source.
