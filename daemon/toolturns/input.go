@@ -261,7 +261,8 @@ func (a *answer) readInput() *api.Error {
 			return refuse(`field "input" must be a string or an array of items`)
 		}
 	case len(v) > 0 && v[0] == '"':
-		items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user", "content": json.RawMessage(v)})}
+		items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user",
+			"content": json.RawMessage(v)})}
 	default:
 		return nil // the model's process says what is wrong
 	}

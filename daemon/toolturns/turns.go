@@ -30,7 +30,7 @@ const (
 	maxOutBytes = 16 << 20 // of all results together
 )
 
-// Box is what carries out calls: a toolbox.Box.
+// Box carries out calls: a toolbox.Box.
 type Box interface {
 	Server(name string) *setup.Server
 	List(ctx context.Context, name string) ([]setup.Tool, error)

@@ -121,7 +121,8 @@ var rules = []rule{
 		"answers with tools: what carries out a call and what answers a turn is behind an interface"},
 	{"daemon/toolbox", nil, "processes of tools; what asks for them is its caller's"},
 	{"daemon/toolbox/setup", nil, "a description, its limits and lines: configuration, daemon and bridge have it"},
-	{"daemon/config", []string{"core", "sched", "daemon/toolbox/setup", "meridian", "meridian/blocks", "kvsnap/snapshot", "telemetry", "models",
+	{"daemon/config", []string{"core", "sched", "daemon/toolbox/setup", "meridian", "meridian/blocks",
+		"kvsnap/snapshot", "telemetry", "models",
 		"models/store", "ipc/tcpaddr", "ipc/wire", "model/gguf", "model/template", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/host/sockpath",
 		"internal/logq", "internal/webguard"},
@@ -211,7 +212,8 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "daemon/toolbox", "models/pull", "models/store",
+	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "daemon/toolbox", "models/pull",
+		"models/store",
 		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem",
 		"internal/logq", "ipc/tcpaddr", "mcp"},
 		"flags → config → daemon"},
