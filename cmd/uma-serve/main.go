@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -55,6 +56,9 @@ CMAKE_ARGS adds CUDA or Vulkan (docs/engines.md).`
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
 		os.Exit(runEngine())
+	}
+	if len(os.Args) > 1 && os.Args[1] == download.Arg {
+		os.Exit(runDownload())
 	}
 	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
 		os.Exit(runBridge())
@@ -201,6 +205,16 @@ func runEngine() (status int) {
 	}
 	fmt.Fprintln(os.Stderr, "uma-serve: engine process:", err)
 	return 1
+}
+
+// runDownload runs the process of a download, which a front starts.
+func runDownload() (status int) {
+	signal.Ignore(syscall.SIGPIPE)
+	if err := download.Run(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "uma-serve: download:", err)
+		return 1
+	}
+	return 0
 }
 
 // lastWords is the longest time for which the ending process waits until its last log lines are written to stderr.

@@ -23,6 +23,7 @@
 //	process.go   environment and supervision of engine processes
 //	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
+//	downloads.go models that a request downloads; remove.go: or deletes
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -49,6 +50,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -83,6 +85,9 @@ type Front struct {
 
 	watchers watchers // of /models/sse
 
+	downloads *download.Manager
+	removed   removals
+	removing  sync.Mutex // held while a model is deleted
 	box   *toolbox.Box      // the MCP servers of the configuration
 	turns *toolturns.Server // answers requests for their tools; nil: there are none
 
@@ -172,6 +177,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	if err := f.openEntry(); err != nil {
 		return nil, err
 	}
+	f.openDownloads()
 	f.openTurns()
 	return f, nil
 }
@@ -254,6 +260,7 @@ wait:
 		}
 	}
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	f.downloads.Close()
 	f.shutDown()
 	f.in.Stop(lastFlush)
 	if f.box != nil {

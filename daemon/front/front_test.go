@@ -28,6 +28,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -43,6 +44,12 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
 		fakeBridge()
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == download.Arg {
+		if err := download.Run(os.Stdin, os.Stdout); err != nil {
+			os.Exit(1)
+		}
 		os.Exit(0)
 	}
 	os.Exit(func() int {
