@@ -87,9 +87,9 @@ type Front struct {
 
 	downloads *download.Manager
 	removed   removals
-	removing  sync.Mutex // held while a model is deleted
-	box   *toolbox.Box      // the MCP servers of the configuration
-	turns *toolturns.Server // answers requests for their tools; nil: there are none
+	removing  sync.Mutex        // held while a model is deleted
+	box       *toolbox.Box      // the MCP servers of the configuration
+	turns     *toolturns.Server // answers requests for their tools; nil: there are none
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
