@@ -85,7 +85,8 @@ func TestTools(t *testing.T) {
 	}
 	if status, text := post(`{"model":"m","input":"add it","stream":true,` + tools + `}`); status != 200 ||
 		!strings.Contains(text, "event: response.mcp_call.completed") ||
-		!strings.Contains(text, `"type":"response.completed"`) && !strings.Contains(text, `"type":"response.incomplete"`) {
+		!strings.Contains(text, `"type":"response.completed"`) &&
+			!strings.Contains(text, `"type":"response.incomplete"`) {
 		t.Errorf("the stream: %d %.2000s", status, text)
 	}
 	if status, text := post(`{"model":"no-such-model","input":"x",` + tools + `}`); status == 200 ||

@@ -1,8 +1,8 @@
 // Package toolbox has the MCP servers of the configuration, as the daemon uses them: it lists and calls their tools.
 //
 // Each server has a bridge, a process that is confined with it (package mcp has its other end). The first question
-// starts the bridge, which ends when it is idle, fails, or breaks a limit; its whole process group ends with it. Package
-// setup has the limits.
+// starts the bridge, which ends when it is idle, fails, or breaks a limit; its whole process group ends with it.
+// Package setup has the limits.
 package toolbox
 
 import (

@@ -120,7 +120,8 @@ type label struct {
 	name   string
 	allow  []string // nil = all
 	always func(tool string) bool
-	told   bool // the client has its list of tools already
+	told   bool  // the client has its list of tools already
+	broken error // its tools could not be listed
 }
 
 // tool is a tool that the model is offered.
