@@ -92,11 +92,8 @@ type Front struct {
 	removing  sync.Mutex        // held while a model is deleted
 	box       *toolbox.Box      // the MCP servers of the configuration
 	turns     *toolturns.Server // answers requests for their tools; nil: there are none
-<<<<<<< HEAD
 
 	events *kvevents.Publisher // nil: without --kv-events
-=======
->>>>>>> mcp
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
