@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
+	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -58,6 +59,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == download.Arg {
 		os.Exit(runDownload())
+	}
+	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
+		os.Exit(runBridge())
 	}
 	root := newRoot()
 	root.SetArgs(config.NormalizeArgs(os.Args[1:]))
@@ -142,14 +146,16 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(cli.CompletionCommand("uma-serve", usage), cli.ManPagesCommand("uma-serve", usage))
+	root.AddCommand(cli.CompletionCommand("uma-serve", usage), cli.ManPagesCommand("uma-serve", usage),
+		newMCP())
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
 		if cmd != root {
 			fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
 			return nil
 		}
-		fmt.Fprint(w, "Usage:\n  uma-serve [options]\n  uma-serve completion bash|zsh|fish\n")
+		fmt.Fprint(w, "Usage:\n  uma-serve [options]\n  uma-serve mcp [options]\n"+
+			"  uma-serve completion bash|zsh|fish\n")
 		for _, s := range append(sections, config.Section{Title: "Other", Flags: other}) {
 			fmt.Fprintf(w, "\n%s:\n%s", s.Title, s.Flags.FlagUsagesWrapped(100))
 		}

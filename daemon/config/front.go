@@ -74,7 +74,7 @@ func (c *Config) ModelLabel() string {
 // Alone returns c without its [models.NAME] tables: the configuration of the engine that serves --model.
 func (c *Config) Alone() *Config {
 	out := *c
-	out.Models = nil
+	out.Models, out.MCP = nil, nil
 	return &out
 }
 
@@ -85,7 +85,7 @@ func (c *Config) ForEngine(ctx context.Context, log *slog.Logger) (*Config, erro
 	if err := out.locateFile(ctx, log); err != nil {
 		return nil, err
 	}
-	out.HFRepo, out.Models, out.Puller = "", nil, nil
+	out.HFRepo, out.Models, out.Puller, out.MCP = "", nil, nil, nil // they may hold secrets, and are the front's
 	return &out, nil
 }
 

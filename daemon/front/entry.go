@@ -50,7 +50,7 @@ func (f *Front) startOf(c *config.Config) (daemon.EngineStart, error) {
 	}
 	a := f.in.Addresses()
 	return daemon.EngineStart{Config: options, Sources: sources, Socket: a.Socket, Listen: a.Listen,
-		Listeners: a.Listeners, Keys: f.apiKeys(), Sandbox: c.Sandbox}, nil
+		Listeners: a.Listeners, Keys: f.apiKeys(), Sandbox: c.Sandbox, Turns: f.turns != nil}, nil
 }
 
 // apiKeys rereads the file of --api-keys if it has changed and returns the digests of its keys; nil without the option.

@@ -21,6 +21,7 @@
 //	crash.go     what the clients of a process that has crashed are told
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
+//	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
 //	downloads.go models that a request downloads; remove.go: or deletes
 //	kv_events.go what the caches of all models hold, for routers
@@ -47,6 +48,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
+	"github.com/uma-serve/uma-serve/daemon/toolbox"
+	"github.com/uma-serve/uma-serve/daemon/toolturns"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/models/download"
@@ -58,6 +61,8 @@ type Options struct {
 	// Program and Args start an engine process; the default is this program with daemon.EngineArg.
 	Program string
 	Args    []string
+	// BridgeArgs are the arguments with which Program is a bridge to an MCP server; default: toolbox.BridgeArg.
+	BridgeArgs []string
 	// Stderr is that of engine processes; default: the front's.
 	Stderr *os.File
 	// Demand is the memory that a configuration takes.
@@ -85,6 +90,8 @@ type Front struct {
 	downloads *download.Manager
 	removed   removals
 	removing  sync.Mutex // held while a model is deleted
+	box   *toolbox.Box      // the MCP servers of the configuration
+	turns *toolturns.Server // answers requests for their tools; nil: there are none
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -175,6 +182,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 		return nil, err
 	}
 	f.openDownloads()
+	f.openTurns()
 	return f, nil
 }
 
@@ -259,6 +267,9 @@ wait:
 	f.downloads.Close()
 	f.shutDown()
 	f.in.Stop(lastFlush)
+	if f.box != nil {
+		f.box.Close()
+	}
 	f.beside.Wait()
 	f.closeLeases()
 	if f.events != nil {

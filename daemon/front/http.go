@@ -62,7 +62,7 @@ func (f *Front) routes() http.Handler {
 			handle(method, base+"/responses/{id...}", f.serveResponse)
 		}
 		for _, path := range []string{"", "/input_tokens", "/compact"} { // else they are taken for the paths above
-			handle(http.MethodPost, base+"/responses"+path, f.serveOther)
+			handle(http.MethodPost, base+"/responses"+path, f.serveResponses)
 		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
@@ -187,6 +187,9 @@ func (f *Front) serveControl(w http.ResponseWriter, r *http.Request) {
 
 // serveResponse asks every engine process about a stored response: the one that made it has it.
 func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
+	if f.turns != nil && f.turns.Stored(w, r) {
+		return
+	}
 	f.serveOwner(w, r, func(a *httpAnswer) bool { return a.status != http.StatusNotFound })
 }
 

@@ -62,6 +62,7 @@ type served struct {
 
 	loads, unloads, crashed int
 	denied                  int // system calls that its processes were refused
+	inside                  int // requests of the front itself
 }
 
 // state is the stage of a model's life cycle, from unloaded to ready and back.
@@ -115,7 +116,7 @@ func (m *served) conns() int {
 }
 
 // busy reports whether requests are in flight.
-func (m *served) busy() bool { return m.proc != nil && m.proc.table.InFlight() > 0 }
+func (m *served) busy() bool { return m.inside > 0 || m.proc != nil && m.proc.table.InFlight() > 0 }
 
 // stalled reports whether the model's process computes and no step ends.
 func (m *served) stalled() bool { return m.state == ready && !m.status.Stalled.IsZero() }

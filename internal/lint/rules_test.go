@@ -87,6 +87,9 @@ var rules = []rule{
 		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
 	{"scripts/clients/go", nil, "programs of another module, which know the daemon by its HTTP APIs alone"},
 	{"examples/go", []string{"client", "client/gollama", "ipc/wire"}, "what a program of another module can import"},
+	{"mcp", []string{"client", "daemon/toolbox/setup", "internal/cli/buildinfo", "internal/host/sandbox",
+		"internal/portproxy", "ipc/wire"},
+		"MCP's SDK in one place: a client of the daemon, and the process between the daemon and a server of tools"},
 	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
 	{"daemon/api", []string{"ipc/wire", "runtime"},
 		"foreign APIs: a translation to the one request; the daemon is behind an interface, and runtime has value " +
@@ -122,7 +125,11 @@ var rules = []rule{
 		"internal/host/cpus", "internal/host/hostmem", "internal/host/sandbox",
 		"internal/host/sysmon", "internal/invariants", "internal/logq"},
 		"any engine: it is given one, real or fake"},
-	{"daemon/config", []string{"core", "sched", "meridian", "meridian/blocks", "kvsnap/snapshot", "telemetry", "models",
+	{"daemon/toolturns", []string{"daemon/api", "daemon/toolbox/setup", "ipc/wire"},
+		"answers with tools: what carries out a call and what answers a turn is behind an interface"},
+	{"daemon/toolbox", nil, "processes of tools; what asks for them is its caller's"},
+	{"daemon/toolbox/setup", nil, "a description, its limits and lines: configuration, daemon and bridge have it"},
+	{"daemon/config", []string{"core", "sched", "daemon/toolbox/setup", "meridian", "meridian/blocks", "kvsnap/snapshot", "telemetry", "models",
 		"models/store", "ipc/tcpaddr", "ipc/wire", "model/gguf", "model/template", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/host/sockpath",
 		"internal/logq", "internal/webguard"},
@@ -160,7 +167,7 @@ var rules = []rule{
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control", "daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
-		"daemon/hosttier", "daemon/kvevents", "daemon/shm/connstate",
+		"daemon/hosttier", "daemon/kvevents", "daemon/shm/connstate", "daemon/toolbox", "daemon/toolbox/setup", "daemon/toolturns",
 		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
 		"daemon/api/changes", "daemon/api/lmstudio", "models/download", "models/pull",
 		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
@@ -199,6 +206,8 @@ var rules = []rule{
 	{"internal/invariants", nil, "the pure packages have it"},
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
+	{"internal/portproxy", []string{"ipc/sockdiag", "internal/webguard"},
+		"it forwards; who the daemon is, its caller says"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/testutil/crosscheck", nil, "a tool of the tests"},
 	{"internal/testutil/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
@@ -214,14 +223,14 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "models/download", "models/pull",
-		"models/store",
+	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "daemon/toolbox", "models/download",
+		"models/pull", "models/store",
 		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem",
-		"internal/logq"},
+		"internal/logq", "ipc/tcpaddr", "mcp"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
-		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "ipc/tcpaddr", "ipc/wire",
-		"model/gguf", "models/download", "models/pull", "models/store", "runtime", "sampler"},
+		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/portproxy", "ipc/tcpaddr",
+		"ipc/wire", "model/gguf", "models/download", "models/pull", "models/store", "runtime", "sampler"},
 		"a client: no daemon and no engine is in it"},
 	{"cmd/uma-cli/internal/ask", []string{"cmd/uma-cli/internal/chat", "client", "internal/cli/ui", "ipc/wire"},
 		"a client's verb"},
@@ -231,8 +240,6 @@ var rules = []rule{
 	{"cmd/uma-cli/internal/inspect", []string{"internal/cli/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"cmd/uma-cli/internal/lineedit", []string{"internal/cli/ui"}, "keys and lines; what a line means is the chat's"},
 	{"cmd/uma-cli/internal/metricsview", []string{"internal/cli/ui"}, "a view of a document"},
-	{"cmd/uma-cli/internal/portproxy", []string{"ipc/sockdiag", "internal/webguard"},
-		"it forwards; who the daemon is, its caller says"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/blis/cluster", "sim/blis/gpu", "sim/latency",
 		"sim/workload", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr"},
 		"it runs where no engine can be built"},
@@ -310,6 +317,9 @@ var apart = map[string]string{
 // them.
 var heavy = map[string][]string{
 	"gonum.org/": {"bench", "sim/latency", "cmd/uma-bench", "cmd/uma-sim"},
+	// One package speaks MCP: the SDK is in the process that serves agents and in those that call tools, and no
+	// request of a model passes it.
+	"github.com/modelcontextprotocol/": {"mcp"},
 }
 
 // outside are the imports that reach out of the process.
