@@ -43,9 +43,9 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity model \
-	eval lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile archs \
-	engine-check engine-bump env clean help
+.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity \
+	model eval lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile \
+	archs engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):

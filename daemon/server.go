@@ -212,6 +212,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
 		s.in.Stop(flush)
+		if s.events != nil {
+			s.events.Close()
+		}
 	}()
 
 	eng, err := s.load(ctx, open, signals)

@@ -557,7 +557,8 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
 		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views",
-		"uma_kv_events_subscribers", "uma_kv_events_blocks", "uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
+		"uma_kv_events_subscribers", "uma_kv_events_blocks",
+		"uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
 	for _, d := range m.decls {
 		if d.prom == "" {
 			if d.both == nil {

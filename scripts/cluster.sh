@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two daemons with real weights behind real routers (docs/cluster.md): which requests work, the share of cached tokens
-# by policy, one daemon killed in the middle, both started again. The routers come from the Python registry, the model from
-# models.lock.
+# by policy, one daemon killed in the middle, both started again. The routers come from the Python registry, the model
+# from models.lock.
 #
 #   scripts/cluster.sh [options of cluster.py]     such as --only vllm-kv_aware,kill --rounds 3
 set -euo pipefail

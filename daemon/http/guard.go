@@ -88,7 +88,10 @@ func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) 
 		w.Header().Set(retryHeader, "false")
 	}
 	kind := "permission_error"
-	if d.Status == http.StatusUnauthorized {
+	switch d.Status {
+	case http.StatusBadRequest:
+		kind = "invalid_request_error"
+	case http.StatusUnauthorized:
 		kind = "authentication_error"
 		w.Header().Set("WWW-Authenticate", `Bearer realm="uma-serve"`)
 	}

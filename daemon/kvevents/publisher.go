@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
-// Publisher is a Hub with its Server. Clients are the users whom a function accepts: the kernel knows the user of a
-// connection within the machine.
+// Publisher is a Hub with its Server. A function accepts the users that may subscribe: the kernel knows the
+// user of a connection within the machine.
 type Publisher struct {
 	Hub *Hub
 	*Server

@@ -28,7 +28,8 @@ func (c *Cache) Held(last any) (parts []HeldPart, now any, changed bool) {
 	defer c.mu.Unlock()
 	st := &c.mu.stats
 	sign := signature{parts: c.mu.index.Len(), host: c.mu.host.Len(), disk: c.mu.disk.Len(),
-		hostBytes: c.mu.host.Bytes(), diskBytes: c.mu.disk.Bytes(), changes: st.snapshots + st.evictions[Host] + st.evictions[Disk] + st.written}
+		hostBytes: c.mu.host.Bytes(), diskBytes: c.mu.disk.Bytes(),
+		changes: st.snapshots + st.evictions[Host] + st.evictions[Disk] + st.written}
 	if sign == last {
 		return nil, sign, false
 	}
