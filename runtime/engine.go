@@ -128,6 +128,8 @@ type ModelInfo struct {
 	// Encoder: the model reads a text in both directions, whole and in one Decode. It has no KV memory and generates
 	// nothing; Capabilities.ContextTokens is its longest text.
 	Encoder bool `json:"encoder"`
+	// Placed is what each device has of the model; nil where the engine does not report it.
+	Placed []DeviceMemory `json:"placed,omitempty"`
 	// StateBytes is the size of the state of a sequence that does not depend on its length (Recurrent); 0 = none.
 	StateBytes int64 `json:"state_bytes,omitempty"`
 }

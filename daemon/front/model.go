@@ -153,6 +153,10 @@ func (f *Front) want(m *served) {
 	go func() {
 		cfg, err := m.cfg.ForEngine(f.ctx, f.log)
 		var demand config.Demand
+		if err == nil && cfg.GPULayers != 0 {
+			cfg.Backends = f.devices()
+			err = daemon.CheckDevices(cfg, f.log)
+		}
 		if err == nil {
 			demand, err = f.opts.Demand(cfg)
 		}

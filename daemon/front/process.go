@@ -30,7 +30,7 @@ func engineEnvironment(environ []string) (out []string) {
 			out = append(out, kv)
 		}
 	}
-	return out
+	return append(out, daemon.Drivers().CacheEnv()...)
 }
 
 // supervise answers the kernel's questions about a confined process, and logs the calls that are refused.

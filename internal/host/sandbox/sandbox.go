@@ -19,6 +19,8 @@ type Policy struct {
 	List  []string // folders whose names it may read
 	Read  []string // files and folders to read; those that are missing are left out
 	Write []string // files and folders to read, write and create in
+	// Devices are device files: reading, writing and ioctl.
+	Devices []string
 	// Network allows connections: a store of prefixes on another machine needs them.
 	Network bool
 	// Supervise passes the descriptor of the kernel's notifications to the supervisor, before the first one. nil:
@@ -46,7 +48,7 @@ func (p *Policy) allows(path string) bool {
 	if slices.Contains(p.List, path) {
 		return true
 	}
-	for _, list := range [][]string{p.Read, p.Write} {
+	for _, list := range [][]string{p.Read, p.Write, p.Devices} {
 		for _, root := range list {
 			if path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") {
 				return true
@@ -71,7 +73,7 @@ func (p Policy) Resolved() Policy {
 		}
 		return out
 	}
-	p.List, p.Read, p.Write = resolve(p.List), resolve(p.Read), resolve(p.Write)
+	p.List, p.Read, p.Write, p.Devices = resolve(p.List), resolve(p.Read), resolve(p.Write), resolve(p.Devices)
 	return p
 }
 
