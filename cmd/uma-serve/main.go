@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -62,6 +63,9 @@ func main() {
 			os.Exit(1)
 		}
 		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == download.Arg {
+		os.Exit(runDownload())
 	}
 	root := newRoot()
 	root.SetArgs(config.NormalizeArgs(os.Args[1:]))
@@ -206,6 +210,16 @@ func runEngine() (status int) {
 	}
 	fmt.Fprintln(os.Stderr, "uma-serve: engine process:", err)
 	return 1
+}
+
+// runDownload runs the process of a download, which a front starts.
+func runDownload() (status int) {
+	signal.Ignore(syscall.SIGPIPE)
+	if err := download.Run(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "uma-serve: download:", err)
+		return 1
+	}
+	return 0
 }
 
 // lastWords is the longest time for which the ending process waits until its last log lines are written to stderr.

@@ -114,6 +114,9 @@ type Config struct {
 
 	Warnings []string // of Load, for the log
 
+	// Recipe is that of a model that was made of another one; nil: the model is a file. No option sets it.
+	Recipe *store.Recipe
+
 	Tuning
 
 	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.

@@ -31,7 +31,7 @@ func (f *Front) openEntry() (err error) {
 	if err != nil {
 		return err
 	}
-	f.loop = f.in.Loop
+	f.loop, f.in.Web.Uploads = f.in.Loop, true
 	daemon.DeclareMetrics(f.in.Metrics) // a front without a loaded model has all series, too
 	f.in.Metrics.BindLoadProgress(func() float64 { return 0 })
 	f.in.Metrics.BindMemory(func() metrics.Memory {

@@ -22,6 +22,7 @@
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
 //	changes.go   models that a request loads or unloads; watch.go tells of it
+//	downloads.go models that a request downloads; remove.go: or deletes
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -46,6 +47,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -81,6 +83,10 @@ type Front struct {
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
 
 	watchers watchers // of /models/sse
+
+	downloads *download.Manager
+	removed   removals
+	removing  sync.Mutex // held while a model is deleted
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -172,6 +178,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	if err := f.openEntry(); err != nil {
 		return nil, err
 	}
+	f.openDownloads()
 	return f, nil
 }
 
@@ -256,6 +263,7 @@ wait:
 		}
 	}
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	f.downloads.Close()
 	f.shutDown()
 	f.in.Stop(lastFlush)
 	f.beside.Wait()

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/page"
@@ -53,6 +54,8 @@ func (f *Front) routes() http.Handler {
 		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
 		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
 		get(base+"/models/sse", f.serveModelEvents)
+		handle(http.MethodPost, base+"/models", f.serveDownload)
+		handle(http.MethodDelete, base+"/models", f.serveDelete)
 		handle(http.MethodPost, base+"/models/load", f.serveLoad)
 		handle(http.MethodPost, base+"/models/unload", f.serveUnload)
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
@@ -63,6 +66,9 @@ func (f *Front) routes() http.Handler {
 		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
+	apis := f.in.Web.Apart()
+	routes = append(routes, ollama.ChangeRoutes(apis, f)...)
+	routes = append(routes, lmstudio.Routes(apis, f)...)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)

@@ -40,6 +40,7 @@ type served struct {
 	keep       keep          // what the newest request of ollama's API says of that
 
 	file     string          // of the model, "" while it is not known
+	recipe   string          // its name, if it was made of the file's model and more than another name for it
 	title    string          // the name that the file of the only model has; "" while it is not known
 	header   fileFacts       // not the poller's: it has a lock
 	called   map[string]bool // lower-cased names by which it was asked, beside its own
