@@ -65,6 +65,12 @@ func (s *Server) hiddenDevice(caps *runtime.Capabilities) error {
 		return nil
 	}
 	name := s.cfg.Backends.Devices[0].Description
+	if e := s.parts.engine; e == nil || e.box == nil { // its log says why
+		if s.cfg.GPULayers > 0 {
+			return fmt.Errorf("--gpu-layers is %d, and the engine does not compute on %s", s.cfg.GPULayers, name)
+		}
+		return nil
+	}
 	if s.cfg.GPULayers > 0 {
 		return fmt.Errorf("--gpu-layers is %d, and %w %s: the log has the files that were refused; --sandbox=false "+
 			"uses it, without the sandbox", s.cfg.GPULayers, errHidden, name)
@@ -84,7 +90,7 @@ func (s *Server) devices() (list []wire.InfoDevice) {
 	if m == nil {
 		return list
 	}
-	for _, p := range m.Info.Placed {
+	for _, p := range m.Caps.Placed {
 		at := -1
 		for i := range list {
 			if list[i].Name == p.Device {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -54,7 +55,7 @@ func TestHiddenDevice(t *testing.T) {
 	}{{-1, 2, false, false}, {-1, 1, true, false}, {5, 1, false, true}, {0, 1, false, false}} {
 		var log bytes.Buffer
 		s := &Server{cfg: &config.Config{GPULayers: c.layers, Backends: oneDevice},
-			log: slog.New(slog.NewTextHandler(&log, nil))}
+			log: slog.New(slog.NewTextHandler(&log, nil)), parts: parts{engine: &engine{box: &wire.InfoSandbox{}}}}
 		err := s.hiddenDevice(&runtime.Capabilities{Devices: c.used})
 		if (err != nil) != c.fail || strings.Contains(log.String(), "hides the device") != c.log {
 			t.Errorf("%+v: %v, %q", c, err, log.String())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func (f *Front) ownDevices(ctx context.Context) (b runtime.Backends, err error) 
 	ctx, cancel := context.WithTimeout(ctx, devicesTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, f.opts.Program, daemon.DevicesArg)
-	cmd.Env = engineEnvironment(os.Environ())
+	cmd.Env = driverEnvironment()
 	cmd.WaitDelay = time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &limited{&errs, maxDevices}

@@ -236,7 +236,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
 	}
 	cmd.Stderr = f.opts.Stderr
-	cmd.Env = engineEnvironment(os.Environ())
+	cmd.Env = driverEnvironment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
 	if err := cmd.Start(); err != nil {
 		unix.Close(ours)

@@ -139,8 +139,9 @@ func TestMissing(t *testing.T) {
 		group         string
 		want          string
 	}{
-		"no NVIDIA driver": {backend: "cuda", want: "no driver: the library libcuda.so.1 is not installed; it comes with NVIDIA's driver",
-			said: "the back end /x/libggml-cuda.so is not used: libcuda.so.1: cannot open shared object file: No such file"},
+		"no NVIDIA driver": {backend: "cuda",
+			want: "no driver: the library libcuda.so.1 is not installed; it comes with NVIDIA's driver",
+			said: "/x/libggml-cuda.so is not used: libcuda.so.1: cannot open shared object file: No such file"},
 		"no toolkit": {backend: "cuda", said: "libcublas.so.13: cannot open shared object file: No such file",
 			want: "libcublas.so.13 is not installed (CUDA's toolkit"},
 		"no loader": {backend: "vulkan", said: "libvulkan.so.1: cannot open shared object file: No such file",
