@@ -52,6 +52,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == daemon.DevicesArg {
+		reportDevices(os.Getenv("FRONT_TEST_DEVICES"))
+	}
 	os.Exit(func() int {
 		home, err := os.MkdirTemp("", "uma-home") // without models of the machine that the tests run on
 		if err != nil {
