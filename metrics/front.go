@@ -15,7 +15,7 @@ func (m *Metrics) OfConnections() (keys []string) {
 // OfFront are the keys of the JSON that a front has values for: it has no model.
 func (m *Metrics) OfFront() []string {
 	return slices.Concat(m.OfConnections(), []string{"requests_rejected_total", "log_lines_total", "log_dropped_total",
-		"log_suppressed_total", "go_heap_bytes", "rss_bytes", "uptime_ms", "build"})
+		"log_suppressed_total", "go_heap_bytes", "rss_bytes", "uptime_ms", "build"}, kvEventKeys)
 }
 
 // FrontMetric is a metric of a front: about its models, beside those of its engine processes.

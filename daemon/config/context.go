@@ -73,8 +73,8 @@ func own(info *gguf.Info) int64 {
 	return info.Limited(n)
 }
 
-// onDevice reports whether cells and weights may be in the memory of a device, which nothing here can ask for its size.
-func (c *Config) onDevice() bool { return c.GPULayers != 0 && HasDeviceBackend() }
+// onDevice reports whether cells and weights may be in the memory of a device.
+func (c *Config) onDevice() bool { return c.GPULayers != 0 && len(c.Backends.Devices) > 0 }
 
 // largest returns the largest context that auto may choose.
 func (c *Config) largest(info *gguf.Info) int64 {

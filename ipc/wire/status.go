@@ -62,6 +62,7 @@ type Info struct {
 	Capabilities *runtime.Capabilities `json:"capabilities"`          // nil while the model loads
 	Config       InfoConfig            `json:"config"`
 	Memory       InfoMemory            `json:"memory"`
+	Devices      []InfoDevice          `json:"devices,omitempty"` // besides the processor
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
 	Bandwidth    *InfoBandwidth        `json:"bandwidth,omitempty"`
@@ -85,6 +86,15 @@ type InfoDraft struct {
 	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
 	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
+}
+
+// InfoDevice is a device and what the model has in its memory, in bytes. The processor is listed where a part of the
+// model is there, if the engine reports it.
+type InfoDevice struct {
+	runtime.Device
+	Weights uint64 `json:"weights_bytes"`
+	KV      uint64 `json:"kv_bytes"`
+	Compute uint64 `json:"compute_bytes"`
 }
 
 // InfoThreads is the number of compute threads that steps use, with the reason for it.
