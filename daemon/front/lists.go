@@ -13,7 +13,6 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -29,8 +28,8 @@ type listing struct {
 	cfg     *config.Config
 	digest  string // if the file's location names it
 	facts   *api.Facts
-	details *store.Model // of a model that was found
-	info    *gguf.Info   // of the file's header; nil where it cannot be read
+	details *store.Model  // of a model that was found
+	header  *store.Header // of the file; nil where it cannot be read
 
 	created time.Time
 	state   state
@@ -102,7 +101,7 @@ func (f *Front) describe(l *listing) bool {
 			l.facts = report.ListedFacts(l.cfg, l.path, &h)
 		}
 		if err == nil {
-			l.info = &h.Info
+			l.header = &h
 		}
 	}
 	if l.digest != "" {

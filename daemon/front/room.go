@@ -32,14 +32,14 @@ func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 
 // needOf returns the memory that a model needs at least; 0: it is not known.
 func (f *Front) needOf(l *listing) int64 {
-	if l.info == nil {
+	if l.header == nil {
 		return 0
 	}
 	cfg := *l.cfg
 	if l.details != nil { // found models have no draft model
 		cfg.DraftModel = ""
 	}
-	d, err := cfg.DemandOf(l.info)
+	d, err := cfg.DemandOf(&l.header.Info)
 	if err != nil {
 		return 0
 	}

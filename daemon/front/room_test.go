@@ -23,7 +23,8 @@ func TestFit(t *testing.T) {
 		{"loaded", ready, 9 * gib, 8 * gib, 0, true, "it is loaded"},
 	} {
 		got := (&listing{state: c.state}).fit(c.need, c.room, c.free)
-		if got == nil || got.Fits != c.fits || !strings.Contains(got.Text, c.text) || got.Bytes != c.need || got.Room < 0 {
+		if got == nil || got.Fits != c.fits || !strings.Contains(got.Text, c.text) || got.Bytes != c.need ||
+			got.Room < 0 {
 			t.Errorf("%s: %+v, want %v with %q", c.name, got, c.fits, c.text)
 		}
 	}
