@@ -65,7 +65,8 @@ func TestRouterUsers(t *testing.T) {
 		if c.user != "" {
 			headers = append(headers, "X-Uma-User", c.user)
 		}
-		if status, cached, body := askAs(t, web, prompt, headers...); status != http.StatusOK || cached > 0 != c.cached {
+		status, cached, body := askAs(t, web, prompt, headers...)
+		if status != http.StatusOK || cached > 0 != c.cached {
 			t.Errorf("%d: %+v: %d, %d cached tokens, %s", i, c, status, cached, body)
 		}
 	}
@@ -79,7 +80,9 @@ func TestCacheSalt(t *testing.T) {
 	for i, c := range []struct {
 		salt   string
 		cached bool
-	}{{"", false}, {`,"cache_salt":"x"`, false}, {`,"cache_salt":"y"`, false}, {`,"cache_salt":["x"]`, true}, {"", true}} {
+	}{
+		{"", false}, {`,"cache_salt":"x"`, false}, {`,"cache_salt":"y"`, false}, {`,"cache_salt":["x"]`, true}, {"", true},
+	} {
 		body := fmt.Sprintf(`{"max_tokens":1,"prompt":%q%s}`, strings.Repeat("a long prompt ", 20), c.salt)
 		if status, cached, answer := askAs(t, web, body); status != http.StatusOK || cached > 0 != c.cached {
 			t.Errorf("%d: %+v: %d, %d cached tokens, %s", i, c, status, cached, answer)
@@ -104,7 +107,8 @@ func TestKVEventsOfTheDaemon(t *testing.T) {
 	defer resp.Body.Close()
 	var sources map[string]struct{ Endpoint string }
 	if err := json.NewDecoder(resp.Body).Decode(&sources); err != nil ||
-		!strings.HasPrefix(sources["0"].Endpoint, "tcp://127.0.0.1:") || strings.HasSuffix(sources["0"].Endpoint, ":0") {
+		!strings.HasPrefix(sources["0"].Endpoint, "tcp://127.0.0.1:") ||
+		strings.HasSuffix(sources["0"].Endpoint, ":0") {
 		t.Errorf("%+v %v", sources, err)
 	}
 	r.nothingLeft()
