@@ -44,8 +44,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity \
-	model eval lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan cuda-compile \
-	archs engine-check engine-bump env clean help
+	model eval lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan device-check \
+	cuda-compile archs engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
@@ -127,6 +127,9 @@ deb-check: ## install the package of make deb into a clean Debian, chat, remove 
 
 backend-cuda backend-vulkan: ## build a back end as a library beside the binaries, where uma-serve finds it at start
 	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
+
+device-check: build ## a Vulkan device, llvmpipe without a card: the engine's contract, gpu-check with the sandbox on
+	@BIN="$(BIN)" scripts/device-check.sh
 
 cuda-compile: ## compile the CUDA back end where no card is, with the compiler of Python packages: an hour on two cores
 	@scripts/cuda-compile.sh

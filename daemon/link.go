@@ -47,6 +47,10 @@ const (
 // EngineArg is the first argument of an engine process; the second one is the model's name, for ps.
 const EngineArg = "engine-process"
 
+// DevicesArg is the first argument of a process that writes the engine's runtime.Backends to stdout, as JSON. The
+// drivers of devices run in it before any engine process is confined.
+const DevicesArg = "engine-devices"
+
 // EngineStart is the first message from a front to an engine process: configuration, names and listeners.
 type EngineStart struct {
 	Config  json.RawMessage   `json:"config"`

@@ -484,6 +484,9 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 	switch {
 	case err == nil:
 		outcome = sched.StepOK
+		if l.caps.Devices > 1 { // besides the processor
+			l.m.DeviceGraphs.Add(uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1)))
+		}
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):

@@ -90,6 +90,9 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 			return err
 		}
 	}
+	if err := CheckDevices(cfg, log); err != nil {
+		return err
+	}
 	if err := cfg.Locate(ctx, log); err != nil {
 		return err
 	}
@@ -451,6 +454,12 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	if err != nil {
 		draft.close()
 		return nil, fmt.Errorf("load %s: %w", path, err)
+	}
+	caps := eng.Capabilities()
+	if err := s.hiddenDevice(&caps); err != nil {
+		eng.Close()
+		draft.close()
+		return nil, err
 	}
 	if draft != nil {
 		if err := draft.fit(eng, path); err != nil {

@@ -60,6 +60,6 @@ var Front = []FrontMetric{
 	{FrontCrashes, "Engine processes of the model that ended by themselves.", true},
 	{FrontDownloads, "Downloads of models that have ended, by result: finished, failed or canceled.", true},
 	{FrontDownloadsRun, "Downloads of models that run or wait.", false},
-	{FrontDownloadsBytes, "Bytes of models that have been downloaded.", true},
+	{FrontDownloadsBytes, "Bytes of the models whose downloads have finished.", true},
 	{FrontDenied, "System calls that the sandbox refused the model's engine processes.", true},
 }

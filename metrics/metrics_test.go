@@ -137,6 +137,7 @@ func filled() *Metrics {
 		return Turns{Grants: 20, Contended: 5, Held: 3 * time.Second, Faults: [5]uint64{1, 2, 3, 4, 5}}
 	})
 	m.DeviceWait.Observe(7 * time.Millisecond)
+	m.DeviceGraphs.Add(9)
 	m.DeviceYields.Add(6)
 	m.BindTelemetry(func() Telemetry {
 		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
@@ -218,7 +219,7 @@ func TestSnapshot(t *testing.T) {
 			"tool_calls_repeated_total":  0.0,
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
 			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
-			"device_yields_total": 6.0, "device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
+			"device_yields_total": 6.0, "device_graphs_total": 9.0, "device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
 				"wait_timeout": 2.0, "skipped": 3.0, "lost": 4.0, "repaired": 5.0},
 			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0,
 			"context_shifts_total": 1.0, "requests_parked": 1.0,

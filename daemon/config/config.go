@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/store"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
@@ -113,6 +114,8 @@ type Config struct {
 
 	// Puller downloads the model of --hf-repo; nil = this program cannot.
 	Puller store.Puller `json:"-"`
+	// Backends are those of the engine; none where no layers go to a device, and before they were looked at.
+	Backends runtime.Backends
 
 	Warnings []string // of Load, for the log
 

@@ -54,6 +54,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // Options are the parts that tests replace. The zero value has the defaults.
@@ -67,6 +68,9 @@ type Options struct {
 	Stderr *os.File
 	// Demand is the memory that a configuration takes.
 	Demand func(*config.Config) (config.Demand, error)
+	// Devices looks at the engine's back ends. The default asks a process of this program; nil where Program is given:
+	// there are none.
+	Devices func(context.Context) (runtime.Backends, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
 	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
@@ -89,9 +93,9 @@ type Front struct {
 
 	downloads *download.Manager
 	removed   removals
-	removing  sync.Mutex // held while a model is deleted
-	box   *toolbox.Box      // the MCP servers of the configuration
-	turns *toolturns.Server // answers requests for their tools; nil: there are none
+	removing  sync.Mutex        // held while a model is deleted
+	box       *toolbox.Box      // the MCP servers of the configuration
+	turns     *toolturns.Server // answers requests for their tools; nil: there are none
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -104,6 +108,8 @@ type Front struct {
 	// lenient: a name that means no model of this machine means the default one, as without a front
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
+
+	devices func() runtime.Backends // waits where they are being looked at
 
 	headers *store.Store // the headers of models' files
 
@@ -161,10 +167,12 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 			return nil, fmt.Errorf("find this program, to start engine processes: %w", err)
 		}
 		f.opts.Program, f.opts.Args, f.shown = path, []string{daemon.EngineArg}, path
+		f.opts.Devices = f.ownDevices
 		if _, err := os.Stat(ownProgram); err == nil {
 			f.opts.Program = ownProgram
 		}
 	}
+	f.devices = sync.OnceValue(func() runtime.Backends { return f.lookAtDevices(ctx) })
 	if err := f.findModels(ctx); err != nil {
 		return nil, err
 	}
@@ -227,6 +235,9 @@ func (f *Front) Serve(ctx context.Context) error {
 
 	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
 		f.in.Addresses().Socket)
+	if f.cfg.GPULayers != 0 {
+		f.beside.Go(func() { f.devices() }) // while the first model's file is read
+	}
 	pollEnded := f.in.Start(f.routes(), nil)
 	f.loop.Do(func() {
 		f.scan()

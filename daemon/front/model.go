@@ -155,6 +155,10 @@ func (f *Front) want(m *served) {
 	go func() {
 		cfg, err := m.cfg.ForEngine(f.ctx, f.log)
 		var demand config.Demand
+		if err == nil && cfg.GPULayers != 0 {
+			cfg.Backends = f.devices()
+			err = daemon.CheckDevices(cfg, f.log)
+		}
 		if err == nil {
 			demand, err = f.opts.Demand(cfg)
 		}
@@ -233,7 +237,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
 	}
 	cmd.Stderr = f.opts.Stderr
-	cmd.Env = engineEnvironment(os.Environ())
+	cmd.Env = driverEnvironment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
 	if err := cmd.Start(); err != nil {
 		unix.Close(ours)
