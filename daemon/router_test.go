@@ -81,7 +81,8 @@ func TestCacheSalt(t *testing.T) {
 		salt   string
 		cached bool
 	}{
-		{"", false}, {`,"cache_salt":"x"`, false}, {`,"cache_salt":"y"`, false}, {`,"cache_salt":["x"]`, true}, {"", true},
+		{"", false}, {`,"cache_salt":"x"`, false}, {`,"cache_salt":"y"`, false}, {`,"cache_salt":["x"]`, true},
+		{"", true},
 	} {
 		body := fmt.Sprintf(`{"max_tokens":1,"prompt":%q%s}`, strings.Repeat("a long prompt ", 20), c.salt)
 		if status, cached, answer := askAs(t, web, body); status != http.StatusOK || cached > 0 != c.cached {

@@ -79,6 +79,10 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "org/strong", "org/weak", nil
 	case "embedding-sizes":
 		return "256", "any", nil
+	case "kv-events":
+		return "tcp://127.0.0.1:5557", "tcp://127.0.0.1:5657", nil
+	case "router-user":
+		return "1000", "1001", nil
 	case "telemetry-endpoint":
 		return "http://strong.test:4318", "http://weak.test:4318", nil
 	case "cors-origin":
