@@ -35,14 +35,16 @@ func newProxy(dial dialer) *cobra.Command {
 
 The proxy listens on a loopback port and forwards HTTP to the daemon's Unix socket. Only processes of your user may use
 the port: on Linux the kernel identifies the user of a connection; on other systems requests need the key that the proxy
-puts into OPENAI_API_KEY and ANTHROPIC_API_KEY. Web pages of other origins are refused.
+puts into OPENAI_API_KEY, ANTHROPIC_API_KEY and GEMINI_API_KEY. Web pages of other origins are refused.
 
 With a COMMAND the proxy runs it with these environment variables, passes signals on to it, and ends when it ends:
 
   OPENAI_BASE_URL, OPENAI_API_BASE   http://127.0.0.1:PORT/v1
   ANTHROPIC_BASE_URL                 http://127.0.0.1:PORT
+  GOOGLE_GEMINI_BASE_URL             http://127.0.0.1:PORT
   OLLAMA_HOST, UMA_URL               http://127.0.0.1:PORT
-  OPENAI_API_KEY, ANTHROPIC_API_KEY  a placeholder, or the key where one is needed
+  OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY
+                                     a placeholder, or the key where one is needed
 
 Without a COMMAND it prints the port's URL on standard output and runs until Ctrl-C or SIGTERM.
 

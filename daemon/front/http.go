@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/page"
@@ -63,6 +64,9 @@ func (f *Front) routes() http.Handler {
 		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
+	get(gemini.Path, gemini.Models(f.servedModels))
+	get(gemini.Path+"/{call...}", gemini.Model(f.servedModels))
+	handle(http.MethodPost, gemini.Path+"/{call...}", f.serveOther)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -33,7 +34,7 @@ func NeedsModel(method, path string) bool {
 	case "/api/chat", "/api/generate", "/api/embed", "/api/embeddings":
 		return true
 	}
-	return strings.HasPrefix(path, "/slots/")
+	return strings.HasPrefix(path, "/slots/") || gemini.Generates(path)
 }
 
 // Asleep is a model that is not loaded.

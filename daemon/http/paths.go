@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -18,7 +19,7 @@ func FrontServes(method string, u *url.URL) bool {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
 		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
-		"/v1/models/load", "/v1/models/unload":
+		"/v1/models/load", "/v1/models/unload", gemini.Path:
 		return true
 	}
 	id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/")
@@ -29,12 +30,16 @@ func FrontServes(method string, u *url.URL) bool {
 		return false
 	}
 	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
-		strings.HasPrefix(u.Path, page.Prefix)
+		strings.HasPrefix(u.Path, gemini.Path+"/") || strings.HasPrefix(u.Path, page.Prefix)
 }
 
 // ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
-// of the body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
+// of the body, or the query's, or behind "::" in a stream's id, or in the path of Gemini's API. found and ended are as
+// wire.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
+	if name, _, ok := gemini.ModelOf(u.Path); ok {
+		return name, true, true
+	}
 	if u.RawQuery != "" {
 		q := u.Query()
 		if q.Get("model") != "" {
@@ -66,6 +71,8 @@ func FormOf(path string) connstate.API {
 	switch {
 	case strings.HasPrefix(path, "/v1/messages"):
 		return connstate.Anthropic
+	case path == gemini.Path, strings.HasPrefix(path, gemini.Path+"/"):
+		return connstate.Gemini
 	case strings.HasPrefix(path, "/api/"):
 		return connstate.Ollama
 	case strings.HasSuffix(path, "/responses"):

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
@@ -30,7 +31,7 @@ func (s *Server) Routes(d Daemon, views *live.Views) []api.Route {
 func apiRoutes(apis *api.Server) []api.Route {
 	streams := resume.New(apis)
 	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
-		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes())
+		llamaserver.Routes(apis), ollama.Routes(apis), gemini.Routes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
 		r.Handle = apis.Telling(r.Handle)
@@ -163,7 +164,11 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	if status == http.StatusNotFound {
 		kind = "not_found_error"
 	}
-	if formOf(r) == connstate.Anthropic {
+	switch formOf(r) {
+	case connstate.Gemini:
+		answerJSON(w, status, mustJSON(gemini.Refusal(status, message)))
+		return
+	case connstate.Anthropic:
 		answerJSON(w, status, mustJSON(anthropic.Failure{Type: "error",
 			Error: anthropic.FailureDetails{Type: kind, Message: message}}))
 		return
