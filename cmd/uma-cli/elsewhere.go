@@ -31,7 +31,7 @@ func init() {
 	for sentence, names := range map[string][]string{
 		models:  {"download", "get", "install", "import", "search", "add"},
 		files:   {"delete", "cp", "copy", "uninstall", "prune"},
-		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon",
+		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "daemon",
 			"up"},
 		end:     {"stop", "kill", "restart", "down", "shutdown", "quit", "exit"},
 		running: {"ps", "top", "status", "stats", "queue", "watch", "monitor", "jobs"},

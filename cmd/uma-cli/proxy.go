@@ -105,7 +105,7 @@ func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error 
 		}
 		return awaitEnd(cmd.Context(), p.URL(), served)
 	}
-	return runBeside(args, p.Env())
+	return runBeside("proxy", args, append(os.Environ(), p.Env()...))
 }
 
 // awaitEnd prints the address of a proxy and waits for a signal.
@@ -123,11 +123,11 @@ func awaitEnd(ctx context.Context, url string, served <-chan error) error {
 	}
 }
 
-// runBeside runs a command and returns its exit status. Signals are passed on to it, except those that a terminal sends
-// to both.
-func runBeside(args, env []string) error {
+// runBeside runs a command for a verb of uma-cli and returns its exit status. Signals are passed on to it, except those
+// that a terminal sends to both.
+func runBeside(verb string, args, env []string) error {
 	child := exec.Command(args[0], args[1:]...)
-	child.Env = append(os.Environ(), env...)
+	child.Env = env
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1,
@@ -138,7 +138,7 @@ func runBeside(args, env []string) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			status = exitNotFound
 		}
-		fmt.Fprintf(os.Stderr, "uma-cli: proxy: %s\n", clierr.Text(err))
+		fmt.Fprintf(os.Stderr, "uma-cli: %s: %s\n", verb, clierr.Text(err))
 		return status
 	}
 	ended := make(chan error, 1)

@@ -51,8 +51,8 @@ func (f *Front) routes() http.Handler {
 	}
 	for _, base := range []string{"/v1", ""} {
 		get(base+"/health", f.serveHealth)
-		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
-		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
+		get(base+"/models", gemini.OrModels(anthropic.OrModels(f.serveModels, f.servedModels), f.servedModels))
+		get(base+"/models/{id...}", gemini.OrModels(anthropic.OrModels(f.serveModel, f.servedModels), f.servedModels))
 		get(base+"/models/sse", f.serveModelEvents)
 		handle(http.MethodPost, base+"/models/load", f.serveLoad)
 		handle(http.MethodPost, base+"/models/unload", f.serveUnload)
@@ -65,8 +65,10 @@ func (f *Front) routes() http.Handler {
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
 	get(gemini.Path, gemini.Models(f.servedModels))
-	get(gemini.Path+"/{call...}", gemini.Model(f.servedModels))
-	handle(http.MethodPost, gemini.Path+"/{call...}", f.serveOther)
+	get(gemini.Path+"/{id...}", gemini.Model(f.servedModels))
+	for _, path := range []string{gemini.Path, gemini.PathV1} {
+		handle(http.MethodPost, path+"/{id...}", f.serveOther)
+	}
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)

@@ -19,6 +19,9 @@ import (
 // model, which its file tells, or is refused whatever the model is. The path is not one that a front answers
 // (FrontServes).
 func NeedsModel(method, path string) bool {
+	if gemini.Generates(path) {
+		return method == http.MethodPost
+	}
 	path = strings.TrimPrefix(path, "/v1")
 	if strings.HasPrefix(path, "/responses/") || path == LivePath {
 		return true
@@ -34,7 +37,7 @@ func NeedsModel(method, path string) bool {
 	case "/api/chat", "/api/generate", "/api/embed", "/api/embeddings":
 		return true
 	}
-	return strings.HasPrefix(path, "/slots/") || gemini.Generates(path)
+	return strings.HasPrefix(path, "/slots/")
 }
 
 // Asleep is a model that is not loaded.

@@ -60,8 +60,11 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 // have that, by its headers.
 func formOf(r *http.Request) connstate.API {
 	form := FormOf(r.URL.Path)
-	if form == connstate.OpenAI && anthropic.Speaks(r) {
+	switch {
+	case form == connstate.OpenAI && anthropic.Speaks(r):
 		return connstate.Anthropic
+	case form == connstate.OpenAI && gemini.Speaks(r) && strings.HasPrefix(r.URL.Path, gemini.PathV1):
+		return connstate.Gemini
 	}
 	return form
 }
@@ -71,7 +74,7 @@ func FormOf(path string) connstate.API {
 	switch {
 	case strings.HasPrefix(path, "/v1/messages"):
 		return connstate.Anthropic
-	case path == gemini.Path, strings.HasPrefix(path, gemini.Path+"/"):
+	case path == gemini.Path, gemini.Calls(path):
 		return connstate.Gemini
 	case strings.HasPrefix(path, "/api/"):
 		return connstate.Ollama

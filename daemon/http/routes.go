@@ -36,7 +36,8 @@ func apiRoutes(apis *api.Server) []api.Route {
 		r := &routes[i]
 		r.Handle = apis.Telling(r.Handle)
 		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
-			r.Handle = anthropic.OrModels(r.Handle, func(context.Context) []wire.ServedModel { return apis.Models() })
+			list := func(context.Context) []wire.ServedModel { return apis.Models() }
+			r.Handle = gemini.OrModels(anthropic.OrModels(r.Handle, list), list)
 		}
 		if r.Method == http.MethodPost && resumable[r.Path] {
 			r.Handle = streams.Keep(r.Handle)

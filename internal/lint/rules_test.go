@@ -218,6 +218,7 @@ var rules = []rule{
 		"internal/cli/clierr", "internal/cli/ui", "ipc/wire", "sampler"},
 		"a client: it reaches the daemon by its socket alone"},
 	{"cmd/uma-cli/internal/inspect", []string{"internal/cli/ui", "ipc/wire"}, "a view of what the daemon answered"},
+	{"cmd/uma-cli/internal/launch", nil, "what other programs read; the daemon is an address to them"},
 	{"cmd/uma-cli/internal/lineedit", []string{"internal/cli/ui"}, "keys and lines; what a line means is the chat's"},
 	{"cmd/uma-cli/internal/metricsview", []string{"internal/cli/ui"}, "a view of a document"},
 	{"cmd/uma-cli/internal/portproxy", []string{"ipc/sockdiag", "internal/webguard"},

@@ -26,14 +26,14 @@ var seeds = []string{
 }
 
 func FuzzGenerateContent(f *testing.F) {
-	apitest.FuzzAt(f, gemini.Routes, "/v1beta/models/{call...}", "/v1beta/models/m:generateContent", seeds...)
+	apitest.FuzzAt(f, gemini.Routes, "/v1beta/models/{id...}", "/v1beta/models/m:generateContent", seeds...)
 }
 
 func FuzzStreamGenerateContent(f *testing.F) {
-	apitest.FuzzAt(f, gemini.Routes, "/v1beta/models/{call...}", "/v1beta/models/m:streamGenerateContent", seeds...)
+	apitest.FuzzAt(f, gemini.Routes, "/v1beta/models/{id...}", "/v1beta/models/m:streamGenerateContent", seeds...)
 }
 
 func FuzzCountTokens(f *testing.F) {
-	apitest.FuzzAt(f, gemini.Routes, "/v1beta/models/{call...}", "/v1beta/models/m:countTokens",
+	apitest.FuzzAt(f, gemini.Routes, "/v1beta/models/{id...}", "/v1beta/models/m:countTokens",
 		append(seeds, `{"generateContentRequest":`+seeds[0]+`}`)...)
 }

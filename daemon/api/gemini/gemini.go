@@ -12,8 +12,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Path is the path of the list of models; those of its models begin with it and a slash.
-const Path = "/v1beta/models"
+// Path is the path of the list of models; those of its models begin with it and a slash. PathV1 is that of the API's
+// version 1, which SDKs of late 2026 use, and which OpenAI's API has too.
+const (
+	Path   = "/v1beta/models"
+	PathV1 = "/v1/models"
+)
 
 // The methods, which follow the name of the model behind a colon.
 const (
@@ -25,24 +29,46 @@ const (
 // Routes returns the endpoints. A pattern of net/http cannot end a segment with a method, so one route has them all.
 func Routes(s *api.Server) []api.Route {
 	list := func(context.Context) []wire.ServedModel { return s.Models() }
+	call := func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) }
 	return []api.Route{
-		{Method: http.MethodPost, Path: Path + "/{call...}",
-			Handle: func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) }},
+		{Method: http.MethodPost, Path: Path + "/{id...}", Handle: call},
+		{Method: http.MethodPost, Path: PathV1 + "/{id...}", Handle: call},
 		{Method: http.MethodGet, Path: Path, Handle: Models(list)},
-		{Method: http.MethodGet, Path: Path + "/{call...}", Handle: Model(list)},
+		{Method: http.MethodGet, Path: Path + "/{id...}", Handle: Model(list)},
 	}
 }
 
-// ModelOf returns the model that a path names, and the method behind it; ok is false for paths of other APIs.
+// others are methods of the API that are not served.
+var others = map[string]bool{"embedContent": true, "batchEmbedContents": true, "asyncBatchEmbedContent": true,
+	"batchGenerateContent": true, "predict": true, "predictLongRunning": true}
+
+// ModelOf returns the model that the path of a POST names, and the method behind it; ok is false for paths of other
+// APIs.
 func ModelOf(path string) (model, method string, ok bool) {
-	call, ok := strings.CutPrefix(path, Path+"/")
-	if !ok {
-		return "", "", false
+	call, beta := strings.CutPrefix(path, Path+"/")
+	if !beta {
+		if call, ok = strings.CutPrefix(path, PathV1+"/"); !ok {
+			return "", "", false
+		}
 	}
-	if i := strings.LastIndexByte(call, ':'); i >= 0 {
-		return call[:i], call[i+1:], true
+	model = call
+	if i := strings.LastIndexByte(call, ':'); i >= 0 { // models may have one in their names
+		model, method = call[:i], call[i+1:]
 	}
-	return call, "", true
+	known := method == generate || method == stream || method == count || others[method]
+	return model, method, beta || known
+}
+
+// Calls reports whether a path is one of ModelOf.
+func Calls(path string) bool {
+	_, _, ok := ModelOf(path)
+	return ok
+}
+
+// Speaks reports whether a request comes from one of Google's SDKs. Paths that OpenAI's API has too are answered in the
+// form of Google's then.
+func Speaks(r *http.Request) bool {
+	return r.Header.Get("X-Goog-Api-Client") != "" || r.Header.Get("X-Goog-Api-Key") != ""
 }
 
 // Generates reports whether a path is that of an endpoint that needs the model loaded.

@@ -88,7 +88,7 @@ func Models(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
 // Model returns the handler of one model, whose id is the rest of the path.
 func Model(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		id, _, _ := ModelOf(r.URL.Path)
+		id := r.PathValue("id")
 		models := list(r.Context())
 		i := slices.IndexFunc(models, func(m wire.ServedModel) bool {
 			return m.ID == id || slices.Contains(m.Aliases, id)
@@ -99,6 +99,22 @@ func Model(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
 			return
 		}
 		writeJSON(w, http.StatusOK, modelOf(&models[i]))
+	}
+}
+
+// OrModels returns the handler of GET PathV1 and of its models that answers Google's SDKs in their form, and others by
+// next.
+func OrModels(next http.HandlerFunc, list func(context.Context) []wire.ServedModel) http.HandlerFunc {
+	all, one := Models(list), Model(list)
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !Speaks(r):
+			next(w, r)
+		case r.PathValue("id") != "":
+			one(w, r)
+		default:
+			all(w, r)
+		}
 	}
 }
 
