@@ -8,7 +8,7 @@ import http from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-const command = 'echo uma-$((6*7))' // only a shell that has run it writes uma-42
+const command = 'printf uma-%s%s 4 2' // only a shell that has run it writes uma-42
 const proof = 'uma-42'
 const sentence = 'The answer to everything.'
 const limit = Number(process.env.LIMIT ?? 240) * 1000 // ms for the program
@@ -104,7 +104,8 @@ await new Promise(ready => front.listen(socket, ready))
 const home = mkdtempSync(join(process.cwd(), name + '-'))
 const project = join(home, 'project')
 mkdirSync(project)
-const before = '{ "mine": true }\n'
+const before = '{"version":1,"modes":{},"providers":{"anthropic":{"settings":{"provider":"anthropic","apiKey":"mine"},' +
+  '"updatedAt":"2026-01-01T00:00:00.000Z","tokenSource":"manual"}}}\n'
 if (program.settings) {
   mkdirSync(join(home, program.settings, '..'), { recursive: true })
   writeFileSync(join(home, program.settings), before)
@@ -134,7 +135,7 @@ else if (!state.sent) error = 'the program has not sent the result'
 else if (!output.includes(sentence)) error = 'the program has not printed the answer to the result'
 else if (status !== 0) error = `the program ended with status ${status}`
 else if (program.settings && existsSync(join(home, program.settings + '.uma-launch-backup'))) error = 'a backup is left'
-else if (program.settings && JSON.parse(readFileSync(join(home, program.settings))).mine !== true) error = 'settings are lost'
+else if (program.settings && !readFileSync(join(home, program.settings), 'utf8').includes('mine')) error = 'settings are lost'
 else if (program.settings && readFileSync(join(home, program.settings), 'utf8').includes('http://127')) error = 'settings are left'
 if (error) error += [...state.errors, output.slice(-300)].map(e => `; ${e}`).join('')
 if (process.env.SHOW) console.error(output)

@@ -62,6 +62,8 @@ func TestMerge(t *testing.T) {
 		{`{"a":{"x":7,"k":1}}`, `{"a":{"k":1,"x":1,"y":{"z":[1]}},"b":"new"}`, ``, `{"a":{"k":1,"x":7}}`},
 		{`{"a":5}`, `{"a":{"x":1,"y":{"z":[1]}},"b":"new"}`, `{"a":{"x":2,"n":3},"b":"other","d":1}`,
 			`{"a":{"n":3,"x":2},"b":"other","d":1}`},
+		{`{}`, `{"a":{"x":1,"y":{"z":[1]}},"b":"new"}`, `{"a":{"other":{"k":1},"x":1,"y":{"at":5,"z":[1]}},"b":"new"}`,
+			`{"a":{"other":{"k":1}}}`},
 	} {
 		got, err := merge([]byte(c.old), []byte(patch))
 		if err != nil || short(t, got) != c.merged {

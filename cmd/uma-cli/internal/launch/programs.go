@@ -102,9 +102,10 @@ func crush(t *Target) Plan {
 func cline(t *Target) Plan {
 	const provider = "openai-compatible"
 	return Plan{Command: []string{"cline", "-P", provider, "-m", t.Model}, Merge: []File{{
-		filepath.Join(t.Home, ".cline", "data", "settings", "providers.json"), text(object{"version": 1,
-			"providers": object{provider: object{"tokenSource": "manual", "settings": object{"provider": provider,
-				"apiKey": t.Key, "model": t.Model, "baseUrl": t.URL + "/v1"}}}})}}}
+		filepath.Join(t.Home, ".cline", "data", "settings", "providers.json"), text(object{"version": 1, "lastUsedProvider": provider,
+			"providers": object{provider: object{"tokenSource": "manual",
+				"updatedAt": "2026-01-01T00:00:00.000Z", "settings": object{"provider": provider,
+					"apiKey": t.Key, "model": t.Model, "baseUrl": t.URL + "/v1"}}}})}}}
 }
 
 // qwen is Qwen Code. The file of system defaults is the lowest of its layers of settings.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"syscall"
 )
 
@@ -79,6 +81,11 @@ func undo(now, old, patch []byte) ([]byte, error) {
 	return []byte(text(all[0])), nil
 }
 
+func isObjectValue(v any) bool {
+	_, ok := v.(object)
+	return ok
+}
+
 func unset(now, old, patch object) {
 	for name, v := range patch {
 		before, was := old[name]
@@ -88,8 +95,8 @@ func unset(now, old, patch object) {
 		case isObject && isThere:
 			of, _ := before.(object)
 			unset(at, of, inner)
-			if len(at) == 0 && !was {
-				delete(now, name)
+			if !was && !slices.ContainsFunc(slices.Collect(maps.Values(at)), isObjectValue) {
+				delete(now, name) // with dates and the like that the program has put into the launch's object
 			}
 		case !reflect.DeepEqual(now[name], v): // the program has changed it
 		case was:
