@@ -88,7 +88,7 @@ ci: ## everything that a change must pass: .ci/run, then each architecture and r
 	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
 
-clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="go"
+clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents), for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"

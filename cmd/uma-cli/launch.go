@@ -20,7 +20,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/launch"
-	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/portproxy"
+	"github.com/uma-serve/uma-serve/internal/portproxy"
 	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -119,7 +119,7 @@ func (l *launching) run(ctx context.Context, dial dialer, address string, args [
 		return fmt.Errorf("--listen %s: %w", addr, err)
 	}
 	defer port.Close()
-	t.URL, t.Key = port.URL(), port.Key()
+	t.URL, t.Key = port.URL(), port.ClientKey()
 	plan := p.Plan(t, args[1:])
 	if l.print {
 		_, err := fmt.Print(plan.String())

@@ -47,6 +47,7 @@ cases it takes the flags of chat.`,
   uma-cli why --last 3                           # its decisions about the newest three requests
   uma-cli pull qwen3:8b                          # download a model
   uma-cli models                                 # the models on this machine, and which fit
+  uma-cli ps                                     # the models that the daemon has loaded
   uma-cli model inspect model.gguf               # what the file holds, and whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -96,7 +97,8 @@ cases it takes the flags of chat.`,
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newLaunch(dial, &address),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
-		newShow(), newRemove(), newAlias(), newPull(),
+		newShow(), newRemove(&address), newCopy(), newAlias(), newPull(), newLoad(&address), newUnload(&address),
+		newPS(&address),
 		cli.CompletionCommand("uma-cli", usage), cli.ManPagesCommand("uma-cli", usage), newVersion(dial))
 	completeDefaults(root)
 	return root

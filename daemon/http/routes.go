@@ -34,7 +34,7 @@ func apiRoutes(apis *api.Server) []api.Route {
 		llamaserver.Routes(apis), ollama.Routes(apis), gemini.Routes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
-		r.Handle = apis.Telling(r.Handle)
+		r.Handle = apis.Telling(apis.Defaulting(r.Handle))
 		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
 			list := func(context.Context) []wire.ServedModel { return apis.Models() }
 			r.Handle = gemini.OrModels(anthropic.OrModels(r.Handle, list), list)
