@@ -102,7 +102,8 @@ func crush(t *Target) Plan {
 func cline(t *Target) Plan {
 	const provider = "openai-compatible"
 	return Plan{Command: []string{"cline", "-P", provider, "-m", t.Model}, Merge: []File{{
-		filepath.Join(t.Home, ".cline", "data", "settings", "providers.json"), text(object{"version": 1, "lastUsedProvider": provider,
+		filepath.Join(t.Home, ".cline", "data", "settings", "providers.json"), text(object{
+			"version": 1, "lastUsedProvider": provider,
 			"providers": object{provider: object{"tokenSource": "manual",
 				"updatedAt": "2026-01-01T00:00:00.000Z", "settings": object{"provider": provider,
 					"apiKey": t.Key, "model": t.Model, "baseUrl": t.URL + "/v1"}}}})}}}
