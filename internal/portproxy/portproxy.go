@@ -122,7 +122,7 @@ func (p *Proxy) Env() []string {
 	}
 }
 
-// Key is what requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
+// Key returns the key that requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
 func (p *Proxy) Key() string { return p.key }
 
 // ClientKey is the key for clients: a word where none is needed, because libraries insist on one.
