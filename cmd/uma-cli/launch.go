@@ -125,10 +125,6 @@ func (l *launching) run(ctx context.Context, dial dialer, address string, args [
 		_, err := fmt.Print(plan.String())
 		return err
 	}
-	if least := p.Prompt * 3 / 2; t.Context < least {
-		fmt.Fprintf(os.Stderr, "uma-cli: launch: the context of %s has %d tokens, and %s begins with about %d: give "+
-			"the daemon a larger one (uma-serve -c %d)\n", t.Model, t.Context, p.Name, p.Prompt, max(32768, 2*p.Prompt))
-	}
 	for _, f := range plan.Own {
 		if err := os.WriteFile(f.Path, []byte(f.Text), 0o600); err != nil {
 			return err

@@ -48,10 +48,8 @@ type Program struct {
 	Name    string
 	Binary  string
 	Install string // how to install it
-	// Prompt is the size of its first prompt in tokens, as measured with its tools and an empty folder; 0: small.
-	Prompt int
-	plan   func(*Target) Plan
-	bare   []string // the arguments where the user gives none
+	plan    func(*Target) Plan
+	bare    []string // the arguments where the user gives none
 }
 
 // Plan returns how the program is started with arguments of the user.
