@@ -33,7 +33,7 @@ func init() {
 	for sentence, names := range map[string][]string{
 		models:  {"download", "get", "install", "import", "search", "add"},
 		files:   {"delete", "uninstall", "prune"},
-		serving: {"use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon",
+		serving: {"use", "switch", "swap"}, daemon: {"serve", "server", "start", "daemon",
 			"up"},
 		end:     {"kill", "restart", "down", "shutdown", "quit", "exit"},
 		running: {"top", "status", "stats", "queue", "watch", "monitor", "jobs"},

@@ -35,14 +35,16 @@ func newProxy(dial dialer) *cobra.Command {
 
 The proxy listens on a loopback port and forwards HTTP to the daemon's Unix socket. Only processes of your user may use
 the port: on Linux the kernel identifies the user of a connection; on other systems requests need the key that the proxy
-puts into OPENAI_API_KEY and ANTHROPIC_API_KEY. Web pages of other origins are refused.
+puts into OPENAI_API_KEY, ANTHROPIC_API_KEY and GEMINI_API_KEY. Web pages of other origins are refused.
 
 With a COMMAND the proxy runs it with these environment variables, passes signals on to it, and ends when it ends:
 
   OPENAI_BASE_URL, OPENAI_API_BASE   http://127.0.0.1:PORT/v1
   ANTHROPIC_BASE_URL                 http://127.0.0.1:PORT
+  GOOGLE_GEMINI_BASE_URL             http://127.0.0.1:PORT
   OLLAMA_HOST, UMA_URL               http://127.0.0.1:PORT
-  OPENAI_API_KEY, ANTHROPIC_API_KEY  a placeholder, or the key where one is needed
+  OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY
+                                     a placeholder, or the key where one is needed
 
 Without a COMMAND it prints the port's URL on standard output and runs until Ctrl-C or SIGTERM.
 
@@ -103,7 +105,7 @@ func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error 
 		}
 		return awaitEnd(cmd.Context(), p.URL(), served)
 	}
-	return runBeside(args, p.Env())
+	return runBeside("proxy", args, append(os.Environ(), p.Env()...))
 }
 
 // awaitEnd prints the address of a proxy and waits for a signal.
@@ -121,11 +123,11 @@ func awaitEnd(ctx context.Context, url string, served <-chan error) error {
 	}
 }
 
-// runBeside runs a command and returns its exit status. Signals are passed on to it, except those that a terminal sends
-// to both.
-func runBeside(args, env []string) error {
+// runBeside runs a command for a verb of uma-cli and returns its exit status. Signals are passed on to it, except those
+// that a terminal sends to both.
+func runBeside(verb string, args, env []string) error {
 	child := exec.Command(args[0], args[1:]...)
-	child.Env = append(os.Environ(), env...)
+	child.Env = env
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1,
@@ -136,7 +138,7 @@ func runBeside(args, env []string) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			status = exitNotFound
 		}
-		fmt.Fprintf(os.Stderr, "uma-cli: proxy: %s\n", clierr.Text(err))
+		fmt.Fprintf(os.Stderr, "uma-cli: %s: %s\n", verb, clierr.Text(err))
 		return status
 	}
 	ended := make(chan error, 1)

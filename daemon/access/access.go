@@ -186,13 +186,16 @@ func (a *Gate) Admits(peer ipc.Peer) bool {
 	return peer.TCP() && peer.Unknown == nil && a.Allows(peer.UID)
 }
 
-// givenKeys returns the API keys in a request's headers: OpenAI's Authorization, then Anthropic's X-Api-Key.
+// givenKeys returns the API keys in a request's headers: OpenAI's Authorization, Anthropic's X-Api-Key, Google's
+// X-Goog-Api-Key. A key in the query, which Google's API takes too, would be in logs.
 func givenKeys(r *http.Request) (keys []string) {
 	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		keys = append(keys, strings.TrimSpace(key))
 	}
-	if key := strings.TrimSpace(r.Header.Get("X-Api-Key")); key != "" {
-		keys = append(keys, key)
+	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
+		if key := strings.TrimSpace(r.Header.Get(name)); key != "" {
+			keys = append(keys, key)
+		}
 	}
 	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
 }

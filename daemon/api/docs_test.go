@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
@@ -54,7 +55,7 @@ func documented(t *testing.T, endpoint string) map[string][2]string {
 func allTables() map[string]api.Table {
 	tables := openai.Tables()
 	for _, more := range []map[string]api.Table{anthropic.Tables(), llamaserver.Tables(), ollama.Tables(),
-		lmstudio.Tables(), worker.Tables()} {
+		gemini.Tables(), lmstudio.Tables(), worker.Tables()} {
 		maps.Copy(tables, more)
 	}
 	return tables

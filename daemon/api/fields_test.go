@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/apitest"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
@@ -197,7 +198,8 @@ func TestFieldsDocumented(t *testing.T) {
 func allRoutes(s *api.Server) []api.Route {
 	seen := map[string]bool{}
 	var list []api.Route
-	for _, r := range slices.Concat(openai.Routes(s), anthropic.Routes(s), llamaserver.Routes(s), ollama.Routes(s)) {
+	for _, r := range slices.Concat(openai.Routes(s), anthropic.Routes(s), llamaserver.Routes(s), ollama.Routes(s),
+		gemini.Routes(s)) {
 		if key := r.Method + " " + r.Path; !seen[key] {
 			seen[key] = true
 			list = append(list, r)

@@ -77,6 +77,9 @@ func addFields(s *wire.Shape, t reflect.Type) {
 			}
 			continue
 		}
+		if !f.IsExported() && !f.Anonymous {
+			continue
+		}
 		if f.Anonymous && f.Tag.Get("json") == "" {
 			addFields(s, f.Type)
 			continue

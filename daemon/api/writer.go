@@ -14,8 +14,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Writer sends an answer: one JSON value, lines of JSON, or server-sent events. It buffers until Flush, so that the
-// events of a decode step take one write.
+// Writer sends an answer: one JSON value, lines of JSON, an array in parts, or server-sent events. It buffers until
+// Flush, so that the events of a decode step take one write.
 type Writer struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -23,7 +23,10 @@ type Writer struct {
 	out   []byte
 	begun bool // the status was written
 	lines bool // write lines of JSON, not events
+	items int  // elements of the array that were added
 
+	// Array: the answer is an array of JSON, by Item and EndItems.
+	Array bool
 	// Streams: the answer is a stream of events, in which a client that waits for its model is told how far it is.
 	Streams bool
 	// KeepAlive adds what a client of a stream skips. Follow calls it when nothing was written for quietFor, and then
@@ -77,6 +80,24 @@ func (w *Writer) Line(v any) {
 	w.out = append(AppendJSON(w.out, v), '\n')
 }
 
+// Blank adds an empty line, for clients that do not skip comments. It is white space in JSON, too.
+func (w *Writer) Blank() { w.out = append(w.out, '\n') }
+
+// Item adds an element of an array of JSON; the first one begins it. EndItems ends it.
+func (w *Writer) Item(v any) {
+	sep := byte(',')
+	if w.items++; w.items == 1 {
+		sep = '['
+	}
+	w.out = append(AppendJSON(append(w.out, sep), v), '\n')
+}
+
+// EndItems ends the array of Item.
+func (w *Writer) EndItems() { w.out = append(w.out, ']', '\n') }
+
+// Bare adds a line of JSON to a stream of events, outside of an event.
+func (w *Writer) Bare(v any) { w.out = append(AppendJSON(w.out, v), "\n\n"...) }
+
 // JSON answers with one value.
 func (w *Writer) JSON(status int, v any) {
 	w.out = append(AppendJSON(w.out[:0], v), '\n')
@@ -119,9 +140,12 @@ func (w *Writer) Flush() error {
 	if len(w.out) == 0 {
 		return nil
 	}
-	if w.lines {
+	switch {
+	case w.lines:
 		w.begin(http.StatusOK, "application/x-ndjson")
-	} else {
+	case w.Array:
+		w.begin(http.StatusOK, "application/json")
+	default:
 		w.begin(http.StatusOK, "text/event-stream")
 	}
 	w.wrote = time.Now()

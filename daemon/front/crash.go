@@ -78,6 +78,8 @@ func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
 	switch {
 	case st.Phase == connstate.Values:
 		return append(body, '\n')
+	case st.API == connstate.Gemini: // outside of an event (daemon/api/gemini)
+		return append(body, "\n\n"...)
 	case st.API == connstate.Anthropic:
 		return fmt.Appendf(nil, "event: error\ndata: %s\n\n", body)
 	case st.API == connstate.Responses:

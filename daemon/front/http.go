@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
@@ -51,8 +52,8 @@ func (f *Front) routes() http.Handler {
 	}
 	for _, base := range []string{"/v1", ""} {
 		get(base+"/health", f.serveHealth)
-		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
-		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
+		get(base+"/models", gemini.OrModels(anthropic.OrModels(f.serveModels, f.servedModels), f.servedModels))
+		get(base+"/models/{id...}", gemini.OrModels(anthropic.OrModels(f.serveModel, f.servedModels), f.servedModels))
 		get(base+"/models/sse", f.serveModelEvents)
 		handle(http.MethodPost, base+"/models", f.serveDownload)
 		handle(http.MethodDelete, base+"/models", f.serveDelete)
@@ -65,6 +66,11 @@ func (f *Front) routes() http.Handler {
 			handle(http.MethodPost, base+"/responses"+path, f.serveResponses)
 		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
+	}
+	get(gemini.Path, gemini.Models(f.servedModels))
+	get(gemini.Path+"/{id...}", gemini.Model(f.servedModels))
+	for _, path := range []string{gemini.Path, gemini.PathV1} {
+		handle(http.MethodPost, path+"/{id...}", f.serveOther)
 	}
 	apis := f.in.Web.Apart()
 	routes = append(routes, ollama.ChangeRoutes(apis, f)...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -18,6 +19,9 @@ import (
 // model, which its file tells, or is refused whatever the model is. The path is not one that a front answers
 // (FrontServes).
 func NeedsModel(method, path string) bool {
+	if gemini.Generates(path) {
+		return method == http.MethodPost
+	}
 	path = strings.TrimPrefix(path, "/v1")
 	if strings.HasPrefix(path, "/responses/") || path == LivePath {
 		return true

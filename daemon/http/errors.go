@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
@@ -16,6 +17,8 @@ func fail(out *api.Writer, form connstate.API, e *wire.Error) {
 	switch form {
 	case connstate.Anthropic:
 		anthropic.Fail(out, (*api.Error)(e))
+	case connstate.Gemini:
+		gemini.Fail(out, (*api.Error)(e))
 	case connstate.Ollama:
 		ollama.Fail(out, (*api.Error)(e))
 	default:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -18,7 +19,8 @@ func FrontServes(method string, u *url.URL) bool {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
 		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
-		"/v1/models/load", "/v1/models/unload", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete":
+		"/v1/models/load", "/v1/models/unload", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete",
+		gemini.Path:
 		return true
 	}
 	if strings.HasPrefix(u.Path, "/api/v1/models") || strings.HasPrefix(u.Path, blobPath) {
@@ -32,15 +34,19 @@ func FrontServes(method string, u *url.URL) bool {
 		return false
 	}
 	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
-		strings.HasPrefix(u.Path, page.Prefix)
+		strings.HasPrefix(u.Path, gemini.Path+"/") || strings.HasPrefix(u.Path, page.Prefix)
 }
 
 // blobPath begins the paths of files that clients send for /api/create. Their bodies are not read into memory.
 const blobPath = "/api/blobs/"
 
 // ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
-// of the body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.
+// of the body, or the query's, or behind "::" in a stream's id, or in the path of Gemini's API. found and ended are as
+// wire.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
+	if name, _, ok := gemini.ModelOf(u.Path); ok {
+		return name, true, true
+	}
 	if u.RawQuery != "" {
 		q := u.Query()
 		if q.Get("model") != "" {
@@ -61,8 +67,11 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 // have that, by its headers.
 func formOf(r *http.Request) connstate.API {
 	form := FormOf(r.URL.Path)
-	if form == connstate.OpenAI && anthropic.Speaks(r) {
+	switch {
+	case form == connstate.OpenAI && anthropic.Speaks(r):
 		return connstate.Anthropic
+	case form == connstate.OpenAI && gemini.Speaks(r) && strings.HasPrefix(r.URL.Path, gemini.PathV1):
+		return connstate.Gemini
 	}
 	return form
 }
@@ -72,6 +81,8 @@ func FormOf(path string) connstate.API {
 	switch {
 	case strings.HasPrefix(path, "/v1/messages"):
 		return connstate.Anthropic
+	case path == gemini.Path, gemini.Calls(path):
+		return connstate.Gemini
 	case strings.HasPrefix(path, "/api/"):
 		return connstate.Ollama
 	case strings.HasSuffix(path, "/responses"):

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
@@ -31,12 +32,14 @@ func (s *Server) Routes(d Daemon, views *live.Views) []api.Route {
 func apiRoutes(apis *api.Server) []api.Route {
 	streams := resume.New(apis)
 	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
-		llamaserver.Routes(apis), ollama.Routes(apis), worker.Routes(apis), streams.Routes())
+		llamaserver.Routes(apis), ollama.Routes(apis), worker.Routes(apis), gemini.Routes(apis),
+		streams.Routes())
 	for i := range routes {
 		r := &routes[i]
 		r.Handle = apis.Telling(apis.Defaulting(r.Handle))
 		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
-			r.Handle = anthropic.OrModels(r.Handle, func(context.Context) []wire.ServedModel { return apis.Models() })
+			list := func(context.Context) []wire.ServedModel { return apis.Models() }
+			r.Handle = gemini.OrModels(anthropic.OrModels(r.Handle, list), list)
 		}
 		if r.Method == http.MethodPost && resumable[r.Path] {
 			r.Handle = streams.Keep(r.Handle)
@@ -164,7 +167,11 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	if status == http.StatusNotFound {
 		kind = "not_found_error"
 	}
-	if formOf(r) == connstate.Anthropic {
+	switch formOf(r) {
+	case connstate.Gemini:
+		answerJSON(w, status, mustJSON(gemini.Refusal(status, message)))
+		return
+	case connstate.Anthropic:
 		answerJSON(w, status, mustJSON(anthropic.Failure{Type: "error",
 			Error: anthropic.FailureDetails{Type: kind, Message: message}}))
 		return

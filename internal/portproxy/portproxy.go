@@ -113,19 +113,25 @@ func (p *Proxy) URL() string { return "http://" + p.ln.Addr().String() }
 
 // Env are the environment variables by which client libraries and programs find the proxy.
 func (p *Proxy) Env() []string {
-	key := p.key
-	if key == "" {
-		key = "uma-serve" // libraries insist on a key
-	}
+	key := p.ClientKey()
 	return []string{
 		"OPENAI_BASE_URL=" + p.URL() + "/v1", "OPENAI_API_BASE=" + p.URL() + "/v1", "OPENAI_API_KEY=" + key,
 		"ANTHROPIC_BASE_URL=" + p.URL(), "ANTHROPIC_API_KEY=" + key,
+		"GOOGLE_GEMINI_BASE_URL=" + p.URL(), "GEMINI_API_KEY=" + key,
 		"OLLAMA_HOST=" + p.URL(), "UMA_URL=" + p.URL(),
 	}
 }
 
 // Key returns the key that requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
 func (p *Proxy) Key() string { return p.key }
+
+// ClientKey is the key for clients: a word where none is needed, because libraries insist on one.
+func (p *Proxy) ClientKey() string {
+	if p.key == "" {
+		return "uma-serve"
+	}
+	return p.key
+}
 
 // NeedsKey reports whether requests must carry the key of Env, because the kernel does not tell users.
 func (p *Proxy) NeedsKey() bool { return p.key != "" }
@@ -250,7 +256,7 @@ func (p *Proxy) hasKey(r *http.Request) bool {
 	if !ok {
 		bearer = ""
 	}
-	for _, key := range []string{bearer, r.Header.Get("X-Api-Key")} {
+	for _, key := range []string{bearer, r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key")} {
 		if p.isKey(key) {
 			return true
 		}

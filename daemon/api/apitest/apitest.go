@@ -378,6 +378,8 @@ func Events(t testing.TB, body string) (events []SSE) {
 			ev.Name = value
 		case name == "data":
 			ev.Data = value
+		case strings.HasPrefix(line, "{"): // an error outside of an event, as Google's API has it
+			ev = SSE{"bare", line}
 		default:
 			t.Fatalf("not a line of an event: %q", line)
 		}

@@ -16,6 +16,11 @@ import (
 // Fuzz sends bodies to a path. Each must get an answer or an error in the API's format, and the daemon must be able to
 // parse the request of an accepted body.
 func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds ...string) {
+	FuzzAt(f, routes, path, path, seeds...)
+}
+
+// FuzzAt is Fuzz for a path of a route with a pattern.
+func FuzzAt(f *testing.F, routes func(*api.Server) []api.Route, pattern, path string, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
@@ -27,7 +32,7 @@ func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds
 		Now: func() time.Time { return Clock }}
 	var handle http.HandlerFunc
 	for _, r := range routes(s) {
-		if r.Method == http.MethodPost && r.Path == path {
+		if r.Method == http.MethodPost && r.Path == pattern {
 			handle = s.Telling(r.Handle)
 		}
 	}

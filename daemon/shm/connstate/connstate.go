@@ -53,6 +53,7 @@ const (
 	Responses     // OpenAI's, whose stream has typed events
 	Anthropic
 	Ollama
+	Gemini
 
 	numAPIs
 )
