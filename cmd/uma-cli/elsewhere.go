@@ -30,7 +30,7 @@ func init() {
 	)
 	for sentence, names := range map[string][]string{
 		models:  {"download", "get", "install", "import", "search", "add"},
-		files:   {"delete", "cp", "copy", "uninstall", "prune"},
+		files:   {"delete", "cp", "copy", "prune"},
 		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon",
 			"up"},
 		end:     {"stop", "kill", "restart", "down", "shutdown", "quit", "exit"},
