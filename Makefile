@@ -50,7 +50,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test test-all bench bench-prompt bench-storm real ci clients fidelity model eval \
-	lint page-check replay fuzz install deb rpm tarball release reproducible deb-check backend-cuda backend-vulkan cuda-compile archs \
+	lint page-check replay fuzz install deb rpm tarball release reproducible deb-check backend-cuda backend-vulkan \
+	cuda-compile archs \
 	engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
@@ -94,7 +95,7 @@ ci: ## everything that a change must pass: .ci/run, then each architecture and r
 	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
 
-clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="go"
+clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents), for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"

@@ -169,7 +169,7 @@ func New(cfg Config) (*Core, error) {
 	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{},
 		other: &Step{}}
 	s := SchedConfig(cfg.Sched)
-	s.DraftBatch, s.DraftCost = cfg.Draft.Batch, cfg.Draft.Cost
+	s.DraftBatch, s.DraftCost, s.Rereads = cfg.Draft.Batch, cfg.Draft.Cost, cfg.Seals
 	c.drafts.slots = make([]draftSlot, cfg.Draft.Sequences)
 	c.drafts.rows = make([]*draftSlot, 0, cfg.Draft.Sequences)
 	var err error
@@ -276,7 +276,7 @@ func (c *Core) arrive(r *Request) {
 			"MaxTokens %d", r.ID, r.Prompt, r.MaxTokens))
 	}
 	r.seq = NoSeq
-	if !c.cfg.Seals && r.Kind != Embed { // else wrong guesses could not be removed
+	if r.Kind != Embed {
 		r.guess.most = min(r.Speculate, MaxGuess)
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
@@ -355,6 +355,7 @@ func (c *Core) Next(now Instant) *Step {
 	if len(c.plan.Batch) > 0 {
 		c.makeRoom(now, c.plan.Tokens)
 		c.addForks()
+		c.addGuard()
 		c.placeDrafts()
 	}
 	if c.lookAhead {
@@ -487,9 +488,13 @@ func (c *Core) Done(now Instant, res *Result) {
 		switch {
 		case s.Kind == sched.SliceProbe:
 			c.op(Op{Kind: SeqRemove, Dst: r.fork, To: -1})
+		case c.cfg.Seals && s.Guessed > 0 && res.Outcome == sched.StepOK:
+			c.guessed(r, s) // settleGuard counts its cells
 		case res.Outcome == sched.StepOK:
 			c.grown(now, r, s.Start+s.N-s.Guessed)
 			c.guessed(r, s)
+		case c.cfg.Seals && s.Guessed > 0:
+			c.dropGuard()
 		// After StepKVFull nothing was computed.
 		case res.Outcome != sched.StepKVFull:
 			// Part of the batch may be in the cells: remove it. A state cannot be cut: no step of such a model is

@@ -13,6 +13,12 @@ import (
 // token is the guessed one, the row behind it is the request's next (Request.NextRow), and so on. So each token is
 // drawn from the row, and with the state of the sampling chain, that it would have been drawn from without speculation.
 // The cells of guesses that were wrong are removed before the next step.
+//
+// A state (Config.Seals) cannot give up what it has read. There the request's sequence is copied before the step, and
+// after a wrong guess the copy takes its place: what the step has computed right is computed again with the next token
+// (EvToken.Again). The copy costs nothing, as the two share a state until one of them writes. Only a request that is
+// alone in its step has guesses: the engine computes rows of several sequences in several passes, unless each has as
+// many.
 
 // MaxGuess is the limit on guessed tokens of one request in a step.
 const MaxGuess = 16
@@ -41,7 +47,7 @@ type guess struct {
 	rows     int // guesses in it
 	drafted  bool
 	base     int // tokens of the history that were computed with it
-	kept     int // guesses that came true and whose cells stay. Invariant: kept ≤ rows
+	kept     int // guesses that came true and whose rows were used. Invariant: kept ≤ rows
 	thinking bool
 	next     int // see NextRow
 
@@ -131,7 +137,7 @@ func (r *Request) NextRow() int { return r.guess.next }
 // guessed notes which guesses of r the step s has computed.
 func (c *Core) guessed(r *Request, s *sched.Slice) {
 	g := &r.guess
-	g.rows, g.base, g.kept, g.next = s.Guessed, r.computed, 0, 0
+	g.rows, g.base, g.kept, g.next = s.Guessed, s.Start+s.N-s.Guessed, 0, 0
 	if g.drafted = s.Drafted; !g.drafted {
 		g.draft.n = 0 // guesses of a step that failed have no outcome
 	}
@@ -156,8 +162,32 @@ func (c *Core) keepGuesses(r *Request) {
 		return
 	}
 	in := g.inStep()
-	c.grown(r.lastAt, r, min(in.from+min(in.right, g.rows), len(r.Tokens)-1))
-	g.kept = r.computed - g.base
+	c.keep(r, min(in.from+min(in.right, g.rows), len(r.Tokens)-1))
+}
+
+// keep notes that the step has computed r's history up to n tokens. The cells of a state are counted once all of the
+// step's rows have been used: else they are dropped.
+func (c *Core) keep(r *Request, n int) {
+	if !c.cfg.Seals {
+		c.grown(r.lastAt, r, n)
+	}
+	r.guess.kept = max(r.guess.kept, n-r.guess.base)
+}
+
+// has returns the number of tokens of r's history that are computed, those of the newest step's guesses included.
+func (r *Request) has() int {
+	if r.guess.rows > 0 {
+		return r.guess.base + r.guess.kept
+	}
+	return r.computed
+}
+
+// again returns the number of tokens of r's history that the next step has to compute once more.
+func (c *Core) again(r *Request) int {
+	if g := &r.guess; c.cfg.Seals && g.kept < g.rows {
+		return r.has() - r.computed
+	}
+	return 0
 }
 
 // goesOn reports whether r's newest token is a guess whose row has been computed. Then that row is r's next.
@@ -167,8 +197,7 @@ func (c *Core) goesOn(r *Request) bool {
 	if g.rows == 0 || in.wrong || in.right > g.rows || in.from+in.right != len(r.Tokens) {
 		return false
 	}
-	c.grown(r.lastAt, r, len(r.Tokens))
-	g.kept = r.computed - g.base
+	c.keep(r, len(r.Tokens))
 	g.next = g.kept
 	return true
 }
@@ -270,7 +299,10 @@ func (c *Core) dropIndex(r *Request) {
 func (c *Core) rollBack() {
 	for i, r := range c.verified {
 		g := &r.guess
-		if g.kept < g.rows {
+		switch {
+		case c.cfg.Seals:
+			c.settleGuard(r)
+		case g.kept < g.rows:
 			c.op(Op{Kind: SeqRemove, Dst: r.seq, From: r.computed, To: -1})
 		}
 		g.Guesses.add(g)
@@ -280,4 +312,35 @@ func (c *Core) rollBack() {
 		c.verified[i] = nil
 	}
 	c.verified = c.verified[:0]
+}
+
+// guardSeq is the copy of a sequence with guesses in the newest step (Config.Seals). No thought is copied back into a
+// model with states, so the sequence for that is free.
+func (c *Core) guardSeq() Seq { return c.ingestSeq() }
+
+// addGuard copies the sequence of the request whose guesses the batch has.
+func (c *Core) addGuard() {
+	if !c.cfg.Seals {
+		return
+	}
+	for i := range c.plan.Batch {
+		if s := &c.plan.Batch[i]; s.Guessed > 0 {
+			c.op(Op{Kind: SeqCopy, Src: c.requests[s.Req].seq, Dst: c.guardSeq(), To: s.Start})
+		}
+	}
+}
+
+// dropGuard gives up the copy that addGuard has made.
+func (c *Core) dropGuard() { c.op(Op{Kind: SeqRemove, Dst: c.guardSeq(), To: -1}) }
+
+// settleGuard keeps what the newest step has computed of r, if all of its guesses came true and were used, and else
+// goes back to the copy.
+func (c *Core) settleGuard(r *Request) {
+	if g := &r.guess; g.kept == g.rows {
+		c.grown(r.lastAt, r, r.has())
+	} else {
+		c.op(Op{Kind: SeqRemove, Dst: r.seq, To: -1})
+		c.op(Op{Kind: SeqCopy, Src: c.guardSeq(), Dst: r.seq, To: r.computed})
+	}
+	c.dropGuard()
 }

@@ -70,7 +70,6 @@ func newLife(seed uint64, s *shape) (*life, error) {
 	}
 	if s == nil && rng.IntN(4) == 0 { // a model with states; the test's store knows parts only
 		cfg.Seals, cfg.CanShift, cfg.PartTokens, cfg.Durable, cfg.ThinkEvict = true, false, 0, false, ""
-		cfg.Draft = DraftConfig{}
 	}
 	recording := &bytes.Buffer{}
 	cfg.Trace = &Trace{Write: func(lines []byte) { recording.Write(lines) }}

@@ -228,6 +228,8 @@ type Op struct {
 	// Fetch: how long each token is worth waiting for, that is as long as computing it takes; 0 = unknown.
 	Patience time.Duration
 	Tokens   []Token // valid until the Done after
+	// Fetch: the ends of messages in Tokens, ascending, where others may have sealed them; with Config.Seals.
+	Seals []int
 }
 
 // EndKind says how a request ended.

@@ -103,7 +103,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	r.restoring = re
 	c.restores = append(c.restores, re)
 	fetch.Restore, fetch.NS, fetch.Tokens, fetch.Tier = re.id, re.ns, re.tokens, tier
-	fetch.Patience = c.patience(m.Len, n)
+	fetch.Patience, fetch.Seals = c.patience(m.Len, n), r.Seals
 	c.op(fetch)
 	return true
 }

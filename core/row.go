@@ -62,11 +62,12 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		e := sched.EvToken{Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 			Probe: probe}
 		c.keepGuesses(r)
-		e.Forced = len(r.Tokens) - 1 - r.computed
+		e.Forced = len(r.Tokens) - 1 - r.has()
 		e.Cut = c.shorten(r)
 		// A probe or a cut ends the rows of this step, also behind a guess that came true: the next token is then not
 		// drawn from the row behind it.
 		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
+			e.Again = c.again(r)
 			c.offer(r, &e)
 			c.events.Token(e)
 		}

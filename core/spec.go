@@ -16,7 +16,6 @@ type Spec struct {
 	// its next turn begins with its history as the chat template renders it (Step.Histories)
 	Chat bool `json:"chat,omitempty"`
 	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
-	// With Config.Seals none are.
 	Speculate int  `json:"speculate,omitempty"`
 	OneCall   bool `json:"-"` // the answer ends after its first call
 	Resident  int  `json:"-"` // leading tokens that are cached when it first starts: a recording's warm cache

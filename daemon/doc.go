@@ -42,7 +42,7 @@
 // Cells outside the pool:
 //
 //	store.go          host memory and disk
-//	remote.go         the fabric; frames.go has its frames, pull.go its reads
+//	remote.go         the fabric; frames.go has its frames, pull.go its reads, seals.go those of models with states
 //	offers.go         what is pushed to the fabric again, and when its values are renewed; pieces.go what it has
 //	thoughts.go       finished thoughts (--think-evict offload)
 //	price.go          the report of decisions to restore or to compute

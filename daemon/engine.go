@@ -23,6 +23,7 @@ import (
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
+	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -278,6 +279,9 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 		return false
 	}
 	if httpd.FrontServes(r.Method, r.URL) {
+		return true
+	}
+	if e.start.Turns && r.Header.Get(setup.TurnHeader) == "" && setup.Asks(r, body) {
 		return true
 	}
 	name, _, _ := httpd.ModelOf(r.URL, body)

@@ -133,8 +133,9 @@ func (m *remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 	if err == nil {
 		err = got.Matches(want)
 	}
-	// A snapshot's bytes are its cells and little besides: a frame that says far more is damaged or hostile.
-	if most := 2*int64(want.End-want.First)*int64(m.l.cellBytes) + 1<<20; err == nil && got.KVBytes > most {
+	// A snapshot's bytes are its cells, the state of a seal, and little besides: a frame that says far more is damaged
+	// or hostile.
+	if most := m.mostBytes(int(want.End - want.First)); err == nil && got.KVBytes > most {
 		err = fmt.Errorf("it declares %d KV bytes for %d cells, at most %d are possible", got.KVBytes,
 			want.End-want.First, most)
 	}
@@ -146,6 +147,15 @@ func (m *remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 	}
 	m.ingested[tier].Add(uint64(m.blocksOf(int(want.End - want.First))))
 	return kv, nil
+}
+
+// mostBytes is the limit on the KV bytes of a frame of n tokens.
+func (m *remote) mostBytes(n int) int64 {
+	most := 2*int64(n)*int64(m.l.cellBytes) + 1<<20
+	if m.seals() {
+		most = min(most+2*m.l.info.StateBytes, m.maxSeal)
+	}
+	return most
 }
 
 // blocksOf returns the number of the ledger's blocks that n tokens fill, at least 1.

@@ -61,6 +61,7 @@ type EngineStart struct {
 	Listeners []wire.InfoListener `json:"listeners"`
 	Keys      json.RawMessage     `json:"keys,omitempty"` // nil: without --api-keys
 	Sandbox   bool                `json:"sandbox"`
+	Turns     bool                `json:"turns"`          // the front answers requests for tools of MCP servers
 	Seat      *lease.Seat         `json:"seat,omitempty"` // in the table of leases; nil: the process takes no lease
 }
 

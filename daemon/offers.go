@@ -123,11 +123,11 @@ func (f *offers) close() {
 
 // use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
 func (m *remote) use(ns uint32, tokens []runtime.Token) {
-	whole := len(tokens) / m.piece * m.piece
-	if whole == 0 || m.l.caps.Seals {
+	whole := m.whole(len(tokens))
+	if whole == 0 {
 		return
 	}
-	last := m.prologue(ns, tokens[:whole], whole-m.piece)
+	last := m.prologue(ns, tokens[:whole], m.lastPiece(whole))
 	if m.pieces.settled(last.Key()) { // the values of a prefix are renewed together
 		return
 	}
@@ -188,7 +188,11 @@ func (s *stores) offerSome() (more bool) {
 		}
 		return false
 	}
-	over, waiting := s.pushAgain(o)
+	push := s.pushAgain
+	if m.seals() {
+		push = s.pushSealAgain
+	}
+	over, waiting := push(o)
 	m.flush()
 	if over {
 		m.offers.end(func(x *offer) bool { return x == o })
@@ -201,7 +205,7 @@ func (s *stores) offerPool() {
 	tree := s.l.core.Tree()
 	for _, e := range tree.Entries(nil) {
 		if tokens, err := tree.Tokens(e.ID); err == nil && !e.Running {
-			whole := min(e.Tokens, len(tokens)) / s.remote.piece * s.remote.piece
+			whole := s.remote.whole(min(e.Tokens, len(tokens)))
 			s.remote.renew(&offer{ns: e.NS, tokens: append([]runtime.Token(nil), tokens[:whole]...)})
 		}
 	}
@@ -293,7 +297,7 @@ func (s *stores) offerStored() {
 	var all []*offer
 	s.cache.Sequences(func(snapshot.Namespace, snapshot.Key) bool { return true },
 		func(ns snapshot.Namespace, tokens []runtime.Token) {
-			all = append(all, &offer{ns: uint32(ns), tokens: tokens[:len(tokens)/m.piece*m.piece]})
+			all = append(all, &offer{ns: uint32(ns), tokens: tokens[:m.whole(len(tokens))]})
 		})
 	for pause := time.Second; len(all) > 0; {
 		done := make(chan error, 1)

@@ -103,16 +103,7 @@ func (p *pull) ask() bool {
 		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: key, Dst: dst, Blocks: p.m.blocksOf(p1 - p0),
 			Done: func(value []byte, err error) {
 				var kv []byte
-				if err == nil {
-					if kv, err = p.m.open(value, &a.want); err != nil {
-						p.m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w",
-							fabric.ErrCorrupt, err))
-						err = fabric.ErrCorrupt
-					}
-				}
-				if errors.Is(err, fabric.ErrNotFound) || errors.Is(err, fabric.ErrCorrupt) {
-					p.m.pieces.missed(key)
-				}
+				kv, err = p.m.pulled(value, &a.want, key, err)
 				p.mu.Lock()
 				a.value, a.kv, a.err, a.ready = value, kv, err, true
 				next := len(p.asked) > 0 && p.asked[0] == a
@@ -129,6 +120,21 @@ func (p *pull) ask() bool {
 		p0 = p1
 	}
 	return len(p.asked) > 0
+}
+
+// pulled returns the KV bytes of the value that a pull of key has answered, or the pull's error. It runs on the
+// offloader's goroutine.
+func (m *remote) pulled(value []byte, want *mrdn.Prologue, key string, err error) (kv []byte, _ error) {
+	if err == nil {
+		if kv, err = m.open(value, want); err != nil {
+			m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, err))
+			err = fabric.ErrCorrupt
+		}
+	}
+	if errors.Is(err, fabric.ErrNotFound) || errors.Is(err, fabric.ErrCorrupt) {
+		m.pieces.missed(key)
+	}
+	return kv, err
 }
 
 // Next implements partSource. The bytes are valid until the next call.

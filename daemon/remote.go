@@ -32,11 +32,14 @@ type remote struct {
 	out    *fabric.Offloader
 	origin snapshotOrigin
 	l      *loop
-	piece  int // tokens of a frame; tokens after the last whole piece are recomputed
-	blocks int // KV blocks in a piece
-	pieces *pieces
-	offers *offers
-	zip    *zipper
+	kind   mrdn.Kind // of the frames: seals where the model has states (seals.go), else pieces of cells
+	piece  int       // tokens of a frame; tokens after the last whole piece are recomputed
+	blocks int       // KV blocks in a piece
+	// maxSeal is the largest seal that is pushed or taken, in bytes.
+	maxSeal int64
+	pieces  *pieces
+	offers  *offers
+	zip     *zipper
 	// reoffers: what the store lacks is pushed again; not in memory, where thoughts are of use to one request only.
 	reoffers bool
 
@@ -61,21 +64,37 @@ func pieceOf(part int) int {
 
 func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remote {
 	piece := pieceOf(part)
-	g := fabric.NewGuard(f, fabric.GuardConfig{Failed: func(verb string, reason fabric.Reason, err error) {
-		l.log.Warn("the fabric failed", "operation", verb, "reason", reason.String(), "error", err)
-	}})
-	return &remote{
-		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens),
-		pieces: newPieces(f.TTL()), offers: newOffers(),
-		zip: newZipper(),
-		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
+	m := &remote{
+		origin: origin, l: l, kind: mrdn.KindCells, maxSeal: maxSeal, piece: piece,
+		blocks: max(1, piece/l.cfg.KVBlockTokens),
+		pieces: newPieces(f.TTL()), offers: newOffers(), zip: newZipper(),
 	}
+	if l.caps.Seals {
+		m.kind = mrdn.KindSeal
+	}
+	guard := fabric.GuardConfig{Failed: func(verb string, reason fabric.Reason, err error) {
+		l.log.Warn("the fabric failed", "operation", verb, "reason", reason.String(), "error", err)
+	}}
+	offload := fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}
+	m.limits(&guard, &offload)
+	m.guard = fabric.NewGuard(f, guard)
+	m.out = fabric.NewOffloader(m.guard, offload)
+	return m
 }
 
-// prologue names the piece [p0, len(tokens)).
+// whole returns how many of n tokens the fabric can have.
+func (m *remote) whole(n int) int {
+	if m.seals() {
+		return n
+	}
+	return n / m.piece * m.piece
+}
+
+// prologue names the piece [p0, len(tokens)), or the seal of tokens, for which p0 is 0.
 func (m *remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prologue {
 	return mrdn.Prologue{
-		Model: m.origin.fingerprint, Tokens: mrdn.HashTokens(tokens), First: int32(p0), End: int32(len(tokens)),
+		Model: m.origin.fingerprint, Tokens: mrdn.HashTokens(tokens),
+		Kind: m.kind, First: int32(p0), End: int32(len(tokens)),
 		EngineBuild: m.origin.build, TypeK: m.origin.typeK, TypeV: m.origin.typeV,
 		Namespace: "uid:" + strconv.FormatUint(uint64(ns), 10),
 	}
@@ -128,6 +147,8 @@ func (m *remote) job(p *mrdn.Prologue, frame []byte, at, blocks int, tier mrdn.T
 				m.offloaded[tier].Add(uint64(blocks))
 				m.pieces.stored(key)
 				m.answered()
+			case errors.Is(err, fabric.ErrTooLarge): // it would be refused again
+				m.pieces.stored(key)
 			case !errors.Is(err, fabric.ErrDropped):
 				m.pieces.forget(key)
 				m.offers.lose()
@@ -146,8 +167,15 @@ func (m *remote) answered() {
 // paused reports whether the fabric has failed lately and is not asked.
 func (m *remote) paused() bool { return m.guard.Stats().Breaker == fabric.BreakerOpen }
 
-// keys appends the keys of the pieces of tokens that reach beyond position p0.
+// keys appends the keys of the pieces of tokens that reach beyond position p0, or of its seal.
 func (m *remote) keys(dst []string, ns uint32, tokens []runtime.Token, p0 int) []string {
+	if m.seals() {
+		if p0 < len(tokens) {
+			p := m.prologue(ns, tokens, 0)
+			dst = append(dst, p.Key())
+		}
+		return dst
+	}
 	p0 = min(p0/m.piece*m.piece, len(tokens))
 	var h mrdn.TokenHasher[runtime.Token]
 	h.Add(tokens[:p0])

@@ -121,10 +121,14 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		signals: make(chan os.Signal, 2),
 	}
 	o := entry.Options{Handler: s, Elsewhere: s.elsewhere, Check: cfg.CheckHere}
+	def, err := defaultsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.Defaults = def
 	if p.engine != nil {
 		o.Passed, o.Check = p.engine.passed(s), nil
 	}
-	var err error
 	if s.in, err = entry.Open(cfg, log, o); err != nil {
 		return nil, err
 	}

@@ -32,4 +32,5 @@ func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
 // guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.
 var guessReasons = [...]sched.Reason{sched.ReasonDraft, sched.ReasonDraftNone, sched.ReasonDraftUnlikely,
 	sched.ReasonDraftTarget, sched.ReasonDraftPrompts, sched.ReasonDraftRoom, sched.ReasonDraftTrial,
-	sched.ReasonDraftModel, sched.ReasonDraftCatchUp, sched.ReasonDraftBehind, sched.ReasonDraftModelTrial}
+	sched.ReasonDraftModel, sched.ReasonDraftCatchUp, sched.ReasonDraftBehind, sched.ReasonDraftModelTrial,
+	sched.ReasonDraftState}

@@ -54,7 +54,7 @@ type partSource interface {
 }
 
 // Find implements core.Stores. The fabric's content is unknown until it is asked: Find assumes that it has every whole
-// piece.
+// piece, or a seal at the end.
 func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
 	if found, ok := s.cache.Lookup(snapshot.Namespace(ns), tokens); ok {
 		if found.Tokens >= least {
@@ -65,10 +65,10 @@ func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier co
 		}
 		least = max(least, found.Tokens+core.RestoreMin)
 	}
-	if s.remote == nil || s.l.caps.Seals { // pieces have no state
+	if s.remote == nil {
 		return 0, 0, false
 	}
-	whole := len(tokens) / s.remote.piece * s.remote.piece
+	whole := s.remote.whole(len(tokens))
 	return whole, core.Fabric, whole >= least
 }
 
@@ -143,6 +143,8 @@ func (s *stores) fetch(op *core.Op) {
 		}
 		pull := s.thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
 		pull.patience, src.parts = op.Patience, pull
+	} else if op.Tier == core.Fabric && s.remote.seals() {
+		src.parts = s.remote.fetchSeal(op, notify)
 	} else if op.Tier == core.Fabric {
 		pull := s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
 		pull.patience, src.parts = op.Patience, pull
@@ -188,7 +190,7 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 	d := core.Copied{Restore: op.Restore, To: op.From, State: core.PartsOver}
 	for src.ready && src.part.P0 == d.To && src.part.P1 <= op.To {
 		p := src.part
-		if err := l.eng.Restore(p.Bytes, op.Dst, l.core.Tree().ScratchSeq(0)); err != nil {
+		if err := s.restorePart(&p, op.Dst); err != nil {
 			s.refused[metricsTier[src.tier]].Add(1)
 			l.log.Warn("a stored prefix cannot be restored and is recomputed", "tier", wireTier[src.tier].String(),
 				"error", err)
@@ -216,29 +218,54 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 	return d
 }
 
+// restorePart restores a part into sequence dst of the engine.
+func (s *stores) restorePart(p *snapshot.Part, dst runtime.Seq) error {
+	if err := s.l.eng.Restore(p.Bytes, dst, s.l.core.Tree().ScratchSeq(0)); err != nil {
+		return err
+	}
+	// A seal is the whole sequence, so its bytes alone say how far it reaches.
+	if _, last := s.l.eng.SeqRange(dst); s.l.caps.Seals && int(last) != p.P1-1 {
+		return fmt.Errorf("%w: its last position is %d, not %d", runtime.ErrSnapshot, last, p.P1-1)
+	}
+	return nil
+}
+
 // copyOut stores a part in memory and sends it to the fabric.
 func (s *stores) copyOut(op *core.Op) error {
-	l := s.l
-	first, end, scratch := runtime.Pos(op.From), runtime.Pos(op.To), l.core.Tree().ScratchSeq(0)
-	size, err := l.eng.SnapshotSize(op.Src, first, end)
+	buf, err := s.snapshot(op.Src, op.From, op.To)
 	if err != nil {
 		return err
 	}
-	buf, err := s.cache.Buffer(size)
-	if err != nil {
-		return err
-	}
-	n, err := l.eng.Snapshot(buf.Bytes(), op.Src, scratch, first, end)
-	if err != nil {
-		buf.Release()
-		return err
-	}
-	buf.Truncate(n)
-	if s.remote != nil && !l.caps.Seals {
+	switch {
+	case s.remote == nil:
+	case s.remote.seals():
+		s.remote.pushSeal(op.NS, op.Tokens, buf, frameTier(op.Use))
+	default:
 		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To, frameTier(op.Use))
 	}
 	_, err = s.cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)
 	return err
+}
+
+// snapshot copies the cells [from, to) of seq, or with states the whole of it, into a buffer of the host tier's.
+func (s *stores) snapshot(seq runtime.Seq, from, to int) (*snapshot.Buffer, error) {
+	l := s.l
+	first, end, scratch := runtime.Pos(from), runtime.Pos(to), l.core.Tree().ScratchSeq(0)
+	size, err := l.eng.SnapshotSize(seq, first, end)
+	if err != nil {
+		return nil, err
+	}
+	buf, err := s.cache.Buffer(size)
+	if err != nil {
+		return nil, err
+	}
+	n, err := l.eng.Snapshot(buf.Bytes(), seq, scratch, first, end)
+	if err != nil {
+		buf.Release()
+		return nil, err
+	}
+	buf.Truncate(n)
+	return buf, nil
 }
 
 // save copies a whole cached prefix out of the pool, for `uma-cli kv save`, and returns the key of its last part.
@@ -345,7 +372,7 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 			return nil, fmt.Errorf("--think-evict offload: %w", err)
 		}
 	}
-	if s.remote != nil && s.cache.DiskError() == nil && !l.caps.Seals {
+	if s.remote != nil && s.cache.DiskError() == nil {
 		go func() { <-scanned; s.offerStored() }()
 	}
 	s.bindMetrics(l.m)

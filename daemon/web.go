@@ -114,6 +114,7 @@ func (s web) Await(ctx context.Context) error {
 
 // Render returns the prompt of r.
 func (s web) Render(owner uint32, r *wire.Request) (*api.Prompt, error) {
+	s.withSystem(r)
 	text, tokens, e := s.model.Load().Render(owner, r)
 	if e != nil {
 		return nil, (*api.Error)(e)

@@ -31,6 +31,9 @@ func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 		}
 	}
 	add(p.Shareable)
+	if len(p.Seals) > 0 {
+		add(p.Seals[0]) // the system prompt's, however short the first question is
+	}
 	add(m.agreed)
 	near := false // a message ends near the prompt's end
 	for next, i := last+t.cfg.KeepMin, len(p.Seals)-1; i >= 0; i-- {

@@ -39,6 +39,10 @@ const (
 	FrontUnloads     = "uma_front_model_unloads_total"
 	FrontCrashes     = "uma_front_model_crashes_total"
 	FrontDenied      = "uma_front_model_denied_total"
+
+	FrontDownloads      = "uma_front_downloads_total"
+	FrontDownloadsRun   = "uma_front_downloads_running"
+	FrontDownloadsBytes = "uma_front_downloaded_bytes_total"
 )
 
 // Front are the metrics of a front. Those of a model have the label model.
@@ -54,5 +58,8 @@ var Front = []FrontMetric{
 	{FrontLoads, "Engine processes started for the model.", true},
 	{FrontUnloads, "Engine processes of the model that ended in order.", true},
 	{FrontCrashes, "Engine processes of the model that ended by themselves.", true},
+	{FrontDownloads, "Downloads of models that have ended, by result: finished, failed or canceled.", true},
+	{FrontDownloadsRun, "Downloads of models that run or wait.", false},
+	{FrontDownloadsBytes, "Bytes of models that have been downloaded.", true},
 	{FrontDenied, "System calls that the sandbox refused the model's engine processes.", true},
 }

@@ -59,7 +59,7 @@ func filled() *Metrics {
 		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, E: 0.0005, Error: 0.0725, Ratio: 1.25, Steps: 77},
-		Guessing: [11]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21},
+		Guessing: [12]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22},
 	})
 	m.Guessed(false, 0, 40, 30)
 	m.Guessed(true, 1, 7, 2)
@@ -254,7 +254,8 @@ func TestSnapshot(t *testing.T) {
 				"think/other": 2.0},
 			"speculation_decisions_total": map[string]any{"draft": 11.0, "draft_none": 12.0, "draft_unlikely": 13.0,
 				"draft_target": 14.0, "draft_prompts": 15.0, "draft_room": 16.0, "draft_trial": 17.0,
-				"draft_model": 18.0, "draft_catch_up": 19.0, "draft_behind": 20.0, "draft_model_trial": 21.0},
+				"draft_model": 18.0, "draft_catch_up": 19.0, "draft_behind": 20.0, "draft_model_trial": 21.0,
+				"draft_state": 22.0},
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
@@ -413,7 +414,7 @@ func TestPlannedNames(t *testing.T) {
 
 func TestSchedulerRoundTrip(t *testing.T) {
 	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
-		CostModel{22, 23, 24, 25.5, 25.75, 26, 27, 28}, [11]uint64{29, 30, 31, 32, 33, 34, 35}}
+		CostModel{22, 23, 24, 25.5, 25.75, 26, 27, 28}, [12]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {

@@ -8,7 +8,7 @@ var (
 	guessSources = []string{"own", "other", "draft-model"}
 	guessLabels  = product(guessPhases, guessSources)
 	guessReasons = [...]string{"draft", "draft_none", "draft_unlikely", "draft_target", "draft_prompts", "draft_room",
-		"draft_trial", "draft_model", "draft_catch_up", "draft_behind", "draft_model_trial"}
+		"draft_trial", "draft_model", "draft_catch_up", "draft_behind", "draft_model_trial", "draft_state"}
 )
 
 // GuessReasons are the reasons of Scheduler.Guessing, in its order.
@@ -38,5 +38,6 @@ func (m *Metrics) declareSpeculation(step, sched string) {
 			"no time), draft_prompts (prompts need the time), draft_room (no cells or rows), draft_trial (rows to "+
 			"measure their cost), draft_model (the draft model's were computed), draft_catch_up (it computed text "+
 			"that it lacked), draft_behind (it lacks text, and to compute it does not pay yet), draft_model_trial (a "+
-			"few of its drafts, to learn how often they are accepted)", sched, guessReasons[:], per(m.guessing[:]))
+			"few of its drafts, to learn how often they are accepted), draft_state (the model keeps a state, and "+
+			"others are in the step or accepted tokens are computed again)", sched, guessReasons[:], per(m.guessing[:]))
 }

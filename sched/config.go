@@ -115,6 +115,9 @@ type Config struct {
 	// machine. The zero value and an inconsistent one mean that nothing is known.
 	Cost CostState `words:"cost"`
 
+	// Rereads: the engine's memory cannot drop a wrong guess, so the tokens of its slice are computed once more
+	// (EvToken.Again). Tokens are guessed only for a request that is alone in its step.
+	Rereads bool `words:"rereads"`
 	// DraftBatch is the most tokens of one Decode of the draft model; 0 = there is none.
 	DraftBatch int `words:"draft_batch"`
 	// DraftCost is the duration of a draft model's step relative to the model's, assumed until the first ones are

@@ -249,7 +249,8 @@ func (s *Scheduler) draftRound(b *batcher, p *guessStep) draftRound {
 		row := out.batch
 		row.extend(SliceDecode, s.plan.Batch[c.i].Start+s.plan.Batch[c.i].N, 1)
 		draft := out.draft.guess(r, c.n)
-		price := s.cost.predict(row) - s.cost.predict(out.batch) + d.cost.predict(draft) - d.cost.predict(out.draft)
+		price := mul(s.cost.predict(row)-s.cost.predict(out.batch), s.again(c)) + d.cost.predict(draft) -
+			d.cost.predict(out.draft)
 		if draft.prefill+draft.decode > float64(s.cfg.DraftBatch) && d.depth == 0 ||
 			!forced && (c.forced > 0 || c.value < mul(p.fast(), price)) {
 			continue

@@ -316,6 +316,10 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut,
 			r.computed+e.Accepted))
 	}
+	if e.Again < 0 || e.Again > 0 && (!s.cfg.Rereads || e.Again > r.computed+e.Accepted) {
+		panic(fmt.Sprintf("sched: EvToken of request %d with Again %d; it has computed %d tokens", r.id, e.Again,
+			r.computed+e.Accepted))
+	}
 	if e.Forced < 0 || e.Accepted+e.Forced >= r.max-r.generated {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced,
 			r.max-r.generated))
@@ -324,6 +328,7 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 	s.learnGuesses(r, e)
 	r.computed += e.Accepted
 	s.charge(r)
+	r.computed -= e.Again
 	r.generated += e.Accepted + 1 + e.Forced
 	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
 	if e.Lag > r.lag+maxGuessRows {

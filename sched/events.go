@@ -99,6 +99,9 @@ type EvToken struct {
 	// Accepted: of the tokens that the previous batch guessed for it (Slice.Guessed), those that came true and whose
 	// cells are kept. They were sampled before the token of this event.
 	Accepted int `words:"accepted"`
+	// Again is the number of tokens of its history, Accepted ones included, that were computed and are to be computed
+	// once more, because a guess behind them was wrong (Config.Rereads); 0 = none. They go with the next token.
+	Again int `words:"again"`
 	// The outcome of its newest Offer, whether or not its tokens were in the batch. Right is the number of those that
 	// came true, from the first on; Wrong: the next one was compared, and was another.
 	Right int  `words:"right"`

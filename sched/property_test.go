@@ -70,6 +70,7 @@ func drawConfig(t *rapid.T, policy string) Config {
 		MaxRunning: rapid.IntRange(1, 9).Draw(t, "max_running"),
 		Cells:      rapid.IntRange(8, 120).Draw(t, "cells"),
 		Forks:      rapid.IntRange(0, 3).Draw(t, "forks"),
+		Rereads:    rapid.Bool().Draw(t, "rereads"),
 		MaxQueue:   rapid.IntRange(0, 12).Draw(t, "max_queue"),
 		TickBudget: 30 * time.Millisecond, StartBudget: rapid.IntRange(1, 20).Draw(t, "start_budget"),
 		MinPrefill: rapid.IntRange(1, 6).Draw(t, "min_prefill"),
@@ -240,6 +241,10 @@ func (e *engine) compute(calm bool) (ev []Event) {
 			tok.Accepted = min(tok.Right, sl.Guessed)
 			r.cells += tok.Accepted
 			r.have += tok.Accepted
+			if e.cfg.Rereads && tok.Accepted < sl.Guessed {
+				tok.Again = sl.N - sl.Guessed + tok.Accepted
+				r.cells -= tok.Again
+			}
 		}
 		r.offer = 0
 		r.have++

@@ -83,6 +83,9 @@ const (
 	ReasonDraftModelTrial // a few guesses although they seem not to pay, to learn how often they come true
 )
 
+// ReasonDraftState: with Config.Rereads, others are in the step, or tokens behind a wrong guess are computed again.
+const ReasonDraftState Reason = 54
+
 // Why the head of a queue waits (Plan.Waiting).
 const (
 	ReasonWaitSequence   Reason = iota + 40 // every sequence is taken
@@ -203,6 +206,10 @@ var reasonText = [numReasons]struct{ label, explain string }{
 		"yet, and to compute it would take longer than its drafts would have saved so far."},
 	ReasonDraftModelTrial: {"draft_model_trial", "The draft model drafted a few tokens to learn how often they are " +
 		"accepted."},
+
+	ReasonDraftState: {"draft_state", "Its drafted tokens were not computed: this model keeps a state that cannot " +
+		"give up a rejected one, so drafts are for a request that is alone in its step, and not for the step after a " +
+		"rejected draft, which computes the accepted tokens again."},
 
 	ReasonWaitSequence: {"wait_sequence", "It waits because the maximum number of requests runs (--parallel)."},
 	ReasonWaitCells: {"wait_cells", "It waits because the KV cache has too few free cells for its prompt " +

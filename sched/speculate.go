@@ -17,6 +17,8 @@ import (
 //   - The step stays within the ITL target of its answers, in 95 of 100 cases.
 //   - Prompts that wait take the time instead.
 //   - Guesses of a draft model have a price too, see draft.go.
+//   - With Config.Rereads a wrong guess makes its slice be computed again, together with the next token. Its rows are
+//     priced with the rows that this is expected to take.
 //
 // Chances are learned for each request, thinking apart from answering, and for each grade of the caller's guesses;
 // those of all requests are where a new one begins. Guesses that are not computed are compared with what is sampled all
@@ -96,6 +98,7 @@ type guesses struct {
 type guessRow struct {
 	i      int     // its slice
 	chance float64 // of each guess, given those before it
+	all    float64 // chance that all rows so far come true
 	value  float64 // of the next guess: its worth times the chance that it and those before it come true
 	n      int     // rows so far
 
@@ -267,9 +270,11 @@ func (s *Scheduler) openGuesses(b *batcher) (value float64) {
 		case !r.guesses:
 		case r.offer == 0 && r.draft == 0:
 			s.decide(r, ReasonDraftNone)
+		case s.cfg.Rereads && (len(s.plan.Batch) > 1 || sl.N > 1):
+			s.decide(r, ReasonDraftState)
 		default:
 			chance := s.sureChance(r, r.grade)
-			g.open = append(g.open, guessRow{i: i, chance: chance, value: mul(r.worth(), chance)})
+			g.open = append(g.open, guessRow{i: i, chance: chance, all: 1, value: mul(r.worth(), chance)})
 		}
 	}
 	return value
@@ -284,7 +289,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 			c := &g.open[k]
 			if r := s.batch[c.i]; !c.drafted && c.n < r.offer {
 				sl := &s.plan.Batch[c.i]
-				if v := c.value / max(s.cost.another(sl.Start+sl.N), 1e-6); v > rate {
+				if v := c.value / max(mul(s.cost.another(sl.Start+sl.N), s.again(c)), 1e-6); v > rate {
 					best, rate = k, v
 				}
 			}
@@ -307,6 +312,15 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 		s.addGuess(b, &g.open[best], row, p)
 	}
 	return true
+}
+
+// again returns the number of rows that c's next guess is expected to take: its own and, with Config.Rereads, those of
+// the tokens that are computed again if it is the first wrong one, the history's last token among them.
+func (s *Scheduler) again(c *guessRow) float64 {
+	if !s.cfg.Rereads {
+		return 1
+	}
+	return 1 + mul(mul(c.all, 1-c.chance), float64(c.n+1))
 }
 
 // worth returns the weight of one token of r in the yield of a step.
@@ -390,13 +404,14 @@ func (s *Scheduler) addGuess(b *batcher, c *guessRow, row load, p *guessStep) {
 	sl.Guessed++
 	s.plan.Tokens++
 	s.plan.GuessedTokens++
-	p.step += s.cost.predict(row) - s.cost.predict(b.load)
+	p.step += mul(s.cost.predict(row)-s.cost.predict(b.load), s.again(c))
 	p.value += c.value
 	p.added++
 	b.load = row
 	b.left--
 	b.cells--
 	c.n++
+	c.all = mul(c.all, c.chance)
 	c.value = mul(c.value, c.chance)
 }
 

@@ -81,6 +81,9 @@ func (g *guesser) step() {
 		}
 		e.Wrong = e.Right < g.offered[sl.Req] && e.Right <= sl.Guessed
 		e.Accepted = min(e.Right, sl.Guessed)
+		if g.s.cfg.Rereads && e.Accepted < sl.Guessed {
+			e.Again = sl.N - sl.Guessed + e.Accepted
+		}
 		g.tokens += 1 + e.Accepted
 		g.offered[sl.Req] = e.Offer
 		g.events.Token(e)
@@ -122,6 +125,40 @@ func TestWrongGuessesCostNothing(t *testing.T) {
 		if g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, g.reasons)
 		}
+	}
+}
+
+// TestGuessesWithStates: a wrong guess makes its slice be computed again. Guesses that come true rarely are not made,
+// those that come true mostly pay, and beside another request there are none.
+func TestGuessesWithStates(t *testing.T) {
+	for _, chance := range []float64{0, 0.05, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1} {
+		g := newGuesser(t, Config{Rereads: true}, 1)
+		g.chance = func(ReqID) float64 { return chance }
+		g.run(200)
+		g.run(2000)
+		plain := newGuesser(t, Config{Rereads: true}, 1)
+		plain.offer = 0
+		plain.run(200)
+		plain.run(2000)
+		least := 0.99
+		switch {
+		case chance >= 0.95:
+			least = 2.5
+		case chance >= 0.8:
+			least = 1.4
+		case chance >= 0.6:
+			least = 1.1
+		}
+		r := g.rate() / plain.rate()
+		t.Logf("chance %.2f: %.3f of the tokens/s without guesses", chance, r)
+		if r < least {
+			t.Errorf("chance %.2f: %.3f of the tokens/s without guesses, want %.2f", chance, r, least)
+		}
+	}
+	g := newGuesser(t, Config{Rereads: true}, 2)
+	g.run(200)
+	if g.guessed > 0 || g.reasons[ReasonDraftState] < 300 {
+		t.Errorf("two streams: %d guesses, the reasons are %v", g.guessed, g.reasons)
 	}
 }
 

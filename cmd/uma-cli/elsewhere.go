@@ -8,15 +8,17 @@ func init() {
 		models = "uma-cli pull NAME downloads a model, uma-cli models lists those on this machine; uma-serve -m " +
 			"NAME serves one"
 		files   = "uma-cli rm NAME deletes a model of uma-serve's models directory, uma-cli alias NAME TARGET names one"
-		serving = "uma-serve -m NAME serves another model; uma-cli info shows the one that is served"
-		daemon  = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
-		end     = "stop the daemon with systemctl --user stop uma-serve, or with Ctrl-C in its terminal; in uma-cli, " +
+		serving = "a request names its model, and the first one loads it; uma-cli load NAME loads it before, " +
+			"uma-cli ps shows what is loaded"
+		daemon = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
+		end    = "stop the daemon with systemctl --user stop uma-serve, or with Ctrl-C in its terminal; in uma-cli, " +
 			"Ctrl-C cancels an answer"
 		running = "uma-cli metrics --watch shows the daemon's activity, uma-cli why --last 10 the newest requests, " +
 			"uma-cli kv the KV cache"
 		file = "uma-cli show NAME shows a model, uma-cli model inspect FILE.gguf a file, uma-cli info the served " +
 			"model"
-		system  = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run"
+		system = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run; " +
+			"POST /api/create makes a model with its own"
 		embed   = "uma-cli embed prints the embeddings of texts"
 		logs    = "the daemon logs to standard error; for a service, journalctl --user -u uma-serve shows the log"
 		measure = "uma-bench measures the daemon, uma-cli run -v shows the speed of an answer"
@@ -30,11 +32,11 @@ func init() {
 	)
 	for sentence, names := range map[string][]string{
 		models:  {"download", "get", "install", "import", "search", "add"},
-		files:   {"delete", "cp", "copy", "prune"},
-		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon",
+		files:   {"delete", "prune"},
+		serving: {"use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon",
 			"up"},
-		end:     {"stop", "kill", "restart", "down", "shutdown", "quit", "exit"},
-		running: {"ps", "top", "status", "stats", "queue", "watch", "monitor", "jobs"},
+		end:     {"kill", "restart", "down", "shutdown", "quit", "exit"},
+		running: {"top", "status", "stats", "queue", "watch", "monitor", "jobs"},
 		file:    {"inspect", "describe", "gguf"},
 		system:  {"create", "modelfile", "edit"}, embed: {"embedding", "embeddings", "vector", "vectors"},
 		logs:    {"log", "logs"},

@@ -169,13 +169,15 @@ func shownText(out *ui.Terminal, m *shownModel) string {
 	return b.String()
 }
 
-func newRemove() *cobra.Command {
+func newRemove(address *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rm NAME",
 		Aliases: []string{"remove"},
 		Short:   "Delete a model from uma-serve's models directory",
 		Long: `Delete a model's files from uma-serve's models directory. NAME is the full name that uma-cli models
-lists. A model in another program's folder is not deleted; the error names the command that deletes it.`,
+lists. A daemon that has the model loaded is asked to unload it first. A model in another program's folder is not
+deleted; the error names the command that deletes it. One of which others were made (uma-cli cp) stays until they are
+deleted.`,
 		Example: "  uma-cli rm hf.co/org/repo:Q4_K_M",
 	}
 	open := modelsDir(cmd)
@@ -199,6 +201,13 @@ lists. A model in another program's folder is not deleted; the error names the c
 		}
 		if err != nil {
 			return err
+		}
+		if made := c.MadeOf(m); len(made) > 0 {
+			return fmt.Errorf("%s were made of %s and have no weights without it; delete them first: uma-cli rm %s",
+				strings.Join(made, ", "), m.ID(), made[0])
+		}
+		if s.MayRemove(m) == nil {
+			letGo(cmd.Context(), *address, m.ID())
 		}
 		if err := s.Remove(m); err != nil {
 			return err

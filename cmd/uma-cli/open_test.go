@@ -52,7 +52,7 @@ func opened(t *testing.T, socket string, args ...string) (address string, end fu
 }
 
 // TestOpen: the printed address is the page, answers stream through it, a page elsewhere is refused, and Ctrl-C is an
-// orderly end. What else the port refuses is tested in cmd/uma-cli/internal/portproxy.
+// orderly end. What else the port refuses is tested in internal/portproxy.
 func TestOpen(t *testing.T) {
 	more := make(chan struct{})
 	socket := backend(t, func(w http.ResponseWriter, r *http.Request) {

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/portproxy"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/internal/portproxy"
 	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/pull"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -85,6 +86,12 @@ func pullModel(ctx context.Context, cfg pull.Config, name, dir string) error {
 	p, err := pull.New(cfg)
 	if err != nil {
 		return usageError{err}
+	}
+	if _, perr := pull.Parse(name); perr == nil && !cfg.Offline { // else the pull says what is wrong
+		// What strangers' servers send is read with few rights; what the kernel lacks of that is left out.
+		if _, err := download.Confine(name, dir); err != nil {
+			return err
+		}
 	}
 	m, err := p.Pull(ctx, name, dir)
 	view.end()

@@ -47,6 +47,7 @@ cases it takes the flags of chat.`,
   uma-cli why --last 3                           # its decisions about the newest three requests
   uma-cli pull qwen3:8b                          # download a model
   uma-cli models                                 # the models on this machine, and which fit
+  uma-cli ps                                     # the models that the daemon has loaded
   uma-cli doctor                                 # what is wrong with this machine, and what to do
   uma-cli model inspect model.gguf               # what the file holds, and whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
@@ -96,7 +97,8 @@ cases it takes the flags of chat.`,
 	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
-		newShow(), newRemove(), newAlias(), newPull(), newDoctor(dial, &address),
+		newShow(), newRemove(&address), newCopy(), newAlias(), newPull(), newLoad(&address), newUnload(&address),
+		newPS(&address), newDoctor(dial, &address),
 		newUpgrade(), newUninstall(), newPlaceCommand(),
 		cli.CompletionCommand("uma-cli", usage), cli.ManPagesCommand("uma-cli", usage), newVersion(dial))
 	completeDefaults(root)

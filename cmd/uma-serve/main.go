@@ -19,9 +19,11 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
+	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -54,6 +56,12 @@ CMAKE_ARGS adds CUDA or Vulkan (docs/engines.md).`
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
 		os.Exit(runEngine())
+	}
+	if len(os.Args) > 1 && os.Args[1] == download.Arg {
+		os.Exit(runDownload())
+	}
+	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
+		os.Exit(runBridge())
 	}
 	root := newRoot()
 	root.SetArgs(config.NormalizeArgs(os.Args[1:]))
@@ -138,14 +146,16 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	usage := func(err error) error { return usageError{err} }
-	root.AddCommand(cli.CompletionCommand("uma-serve", usage), cli.ManPagesCommand("uma-serve", usage))
+	root.AddCommand(cli.CompletionCommand("uma-serve", usage), cli.ManPagesCommand("uma-serve", usage),
+		newMCP())
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
 		if cmd != root {
 			fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
 			return nil
 		}
-		fmt.Fprint(w, "Usage:\n  uma-serve [options]\n  uma-serve completion bash|zsh|fish\n")
+		fmt.Fprint(w, "Usage:\n  uma-serve [options]\n  uma-serve mcp [options]\n"+
+			"  uma-serve completion bash|zsh|fish\n")
 		for _, s := range append(sections, config.Section{Title: "Other", Flags: other}) {
 			fmt.Fprintf(w, "\n%s:\n%s", s.Title, s.Flags.FlagUsagesWrapped(100))
 		}
@@ -195,6 +205,16 @@ func runEngine() (status int) {
 	}
 	fmt.Fprintln(os.Stderr, "uma-serve: engine process:", err)
 	return 1
+}
+
+// runDownload runs the process of a download, which a front starts.
+func runDownload() (status int) {
+	signal.Ignore(syscall.SIGPIPE)
+	if err := download.Run(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "uma-serve: download:", err)
+		return 1
+	}
+	return 0
 }
 
 // lastWords is the longest time for which the ending process waits until its last log lines are written to stderr.

@@ -92,10 +92,20 @@ type Facts struct {
 	// Infill are the fill-in-the-middle tokens before prefix, suffix and middle; nil without fill-in-the-middle.
 	Infill []int32
 
+	Made Made // of a model that was made of another one by a request
+
 	Parallel       int   // maximum number of running requests
 	MaxTokens      int   // per answer; 0 = as many as fit
 	MaxPromptBytes int   // 0 = limited only by the body's size
 	Seed           int64 // default seed; negative: random
+}
+
+// Made has the parts of a model that was made of another one.
+type Made struct {
+	From       string // the other one
+	System     string
+	Parameters []string // lines of a Modelfile of ollama: "temperature 0.6"
+	Licenses   []string
 }
 
 // File is a model's file.
@@ -120,6 +130,7 @@ type Server struct {
 	Version      string        // of the daemon
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	StrictFields bool          // --strict-fields: unknown fields are refused
+	Defaults     *wire.Request // values of fields that requests omit; nil = wire.DefaultRequest()
 	Log          *slog.Logger
 	Now          func() time.Time
 	// CountIgnored counts unknown fields that were left out. Nil: they are not counted.
@@ -151,6 +162,10 @@ type Error wire.Error
 
 // Error returns the code and the message.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// OneModel is the reason why a process of one model downloads, loads and deletes none. A front does.
+const OneModel = "this server has one model, with which it was started (--single); start uma-serve without --single " +
+	"to download, load, copy and delete models"
 
 // Refuse returns the error for an invalid body.
 func Refuse(message string) *Error { return &Error{Code: wire.BadRequest, Message: message} }

@@ -45,8 +45,9 @@ func Of(use Use, names ...string) (t Table) {
 type Body struct {
 	taken  []member
 	passed []member
-	left   *left  // nil: unknown fields are refused
-	under  string // path of the body within that of an HTTP request, with a point; "" = it is that
+	left   *left         // nil: unknown fields are refused
+	def    *wire.Request // values of fields that are omitted; nil: those of package wire
+	under  string        // path of the body within that of an HTTP request, with a point; "" = it is that
 }
 
 type member struct {
@@ -70,7 +71,7 @@ func (t Table) Body(r *http.Request) (*Body, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.read(raw, &Body{left: leftOf(r)})
+	return t.read(raw, &Body{left: leftOf(r), def: defaultsOf(r)})
 }
 
 // Under sorts the members of an object in b by t. name is its field.
@@ -252,6 +253,9 @@ func (b *Body) Request(id string, more any) (*wire.Request, error) {
 	}
 	payload = appendMembers(payload, append(fixed, b.passed...))
 	def := wire.DefaultRequest()
+	if b.def != nil {
+		def = *b.def
+	}
 	p := new(wire.Parser)
 	if b.left != nil {
 		p.Left = &b.left.Strays

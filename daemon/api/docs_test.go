@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
+	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 )
@@ -51,7 +52,8 @@ func documented(t *testing.T, endpoint string) map[string][2]string {
 // allTables are the tables of all APIs.
 func allTables() map[string]api.Table {
 	tables := openai.Tables()
-	for _, more := range []map[string]api.Table{anthropic.Tables(), llamaserver.Tables(), ollama.Tables()} {
+	for _, more := range []map[string]api.Table{anthropic.Tables(), llamaserver.Tables(), ollama.Tables(),
+		lmstudio.Tables()} {
 		maps.Copy(tables, more)
 	}
 	return tables

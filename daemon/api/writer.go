@@ -240,3 +240,10 @@ var encoders = sync.Pool{New: func() any {
 	e.json.SetEscapeHTML(false)
 	return e
 }}
+
+// Empty answers with a status and no body.
+func (w *Writer) Empty(status int) {
+	w.begun = true
+	w.w.Header().Set("Content-Length", "0")
+	w.w.WriteHeader(status)
+}

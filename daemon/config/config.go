@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -99,6 +100,8 @@ type Config struct {
 
 	// Models are the [models.NAME] tables of the file, by name.
 	Models []Model
+	// MCP are the [mcp.NAME] tables of the file: the servers whose tools requests may name.
+	MCP []setup.Server
 
 	Trace string // file for the trace of all decisions; "" = none
 
@@ -110,6 +113,9 @@ type Config struct {
 	Puller store.Puller `json:"-"`
 
 	Warnings []string // of Load, for the log
+
+	// Recipe is that of a model that was made of another one; nil: the model is a file. No option sets it.
+	Recipe *store.Recipe
 
 	Tuning
 

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/model/template"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // frontOptions declares the options of a front with its engine processes.
@@ -26,8 +30,9 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		"memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
 		"request names it; false: only --model and the [models.NAME] tables")
-	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load and unload models (POST "+
-		"/models/load and /models/unload, keep_alive of ollama's API), not only root and the server's user")
+	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load, unload, download, "+
+		"make and delete models (POST /models/load, POST and DELETE /models, /api/pull, keep_alive and others), not "+
+		"only root and the server's user")
 	fs.BoolVar(&c.Arbiter, "arbiter", true, "loaded models take turns on the devices that they share: the model "+
 		"whose answer is due first computes next; false: the operating system divides the processors, and a model "+
 		"beside another can miss its ITL target")
@@ -69,7 +74,7 @@ func (c *Config) ModelLabel() string {
 // Alone returns c without its [models.NAME] tables: the configuration of the engine that serves --model.
 func (c *Config) Alone() *Config {
 	out := *c
-	out.Models = nil
+	out.Models, out.MCP = nil, nil
 	return &out
 }
 
@@ -80,7 +85,7 @@ func (c *Config) ForEngine(ctx context.Context, log *slog.Logger) (*Config, erro
 	if err := out.locateFile(ctx, log); err != nil {
 		return nil, err
 	}
-	out.HFRepo, out.Models, out.Puller = "", nil, nil
+	out.HFRepo, out.Models, out.Puller, out.MCP = "", nil, nil, nil // they may hold secrets, and are the front's
 	return &out, nil
 }
 
@@ -120,6 +125,29 @@ func (c *Config) ForFound(name, path string) (*Config, error) {
 	out, err := c.ForModel(&Model{Name: name, Model: path, IdleUnload: -1})
 	if err == nil {
 		out.ChatTemplate, out.CacheDir = "", ""
+	}
+	return out, err
+}
+
+// ForRecipe returns the configuration of the engine that serves a model that was made of the one at path: as ForFound
+// has it, with the recipe's options where no higher layer than the file sets them.
+func (c *Config) ForRecipe(r *store.Recipe, path string) (*Config, error) {
+	if r.Plain() {
+		return c.ForFound(r.Name, path)
+	}
+	if r.Template != "" {
+		if _, err := template.Compile(r.Template); err != nil {
+			return nil, fmt.Errorf("model %s: its template: %w", r.Name, err)
+		}
+	}
+	for name := range r.Options {
+		if !slices.Contains(modelOptions, name) {
+			return nil, fmt.Errorf("model %s: its recipe sets %q, which is no option of a model", r.Name, name)
+		}
+	}
+	out, err := c.ForModel(&Model{Name: r.Name, Model: path, IdleUnload: -1, Options: r.Options})
+	if err == nil {
+		out.ChatTemplate, out.CacheDir, out.Recipe = "", "", r
 	}
 	return out, err
 }

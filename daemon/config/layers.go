@@ -188,6 +188,12 @@ func (c *Config) loadFile(path string) error {
 			models = table
 			continue
 		}
+		if table, ok := v.(map[string]any); ok && name == "mcp" {
+			if err := c.loadMCP(table); err != nil {
+				errs = append(errs, fail("%w", err))
+			}
+			continue
+		}
 		f := c.layers.options.Lookup(name)
 		if f == nil || name == "config" {
 			errs = append(errs, fail("unknown key %q%s", key, didYouMean(name, clierr.FlagNames(c.layers.options))))

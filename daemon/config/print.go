@@ -43,6 +43,7 @@ func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 	for i := range c.Models {
 		c.Models[i].write(&b, c.layers.options)
 	}
+	c.writeMCP(&b)
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -74,6 +75,7 @@ func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 		}
 	}
 	b.WriteString(modelsSample())
+	b.WriteString(mcpSample)
 	_, err := w.Write(b.Bytes())
 	return err
 }

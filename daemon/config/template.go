@@ -9,9 +9,12 @@ import (
 	"github.com/uma-serve/uma-serve/model/template"
 )
 
-// TemplateFor returns the chat template of a model and its origin: --chat-template, own, which is that of the model's
-// file, or the built-in template that fits the vocabulary. has reports whether a token is in it.
+// TemplateFor returns the chat template of a model and its origin: its recipe's, --chat-template, own, which is that of
+// the model's file, or the built-in template that fits the vocabulary. has reports whether a token is in it.
 func (c *Config) TemplateFor(own string, has func(token string) bool) (text, source string, err error) {
+	if c.Recipe != nil && c.Recipe.Template != "" {
+		return c.Recipe.Template, "that of " + c.Recipe.Name, nil
+	}
 	if name := c.ChatTemplate; name != "" {
 		text, isBuiltin, err := loadTemplate(name)
 		if err != nil {

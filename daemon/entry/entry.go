@@ -13,6 +13,7 @@ import (
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	// Elsewhere is that of httpd.Server.
 	Elsewhere func(r *http.Request, body []byte) bool
 	Passed    *Passed // of an engine process; nil: the process listens itself
+	// Defaults has the values of fields that requests omit; nil = wire.DefaultRequest().
+	Defaults *wire.Request
 	// Check is called when the sockets are bound; nil: nothing is checked.
 	Check func() error
 }
@@ -57,7 +60,8 @@ func Open(cfg *config.Config, log *slog.Logger, o Options) (*Entry, error) {
 	if err := e.openAccess(); err != nil {
 		return nil, err
 	}
-	e.Web = &httpd.Server{Config: cfg, Log: log, Metrics: e.Metrics, Access: e.Access, Elsewhere: o.Elsewhere}
+	e.Web = &httpd.Server{Config: cfg, Log: log, Metrics: e.Metrics, Access: e.Access, Elsewhere: o.Elsewhere,
+		Defaults: o.Defaults}
 	if err := e.listen(); err != nil {
 		return nil, err
 	}
@@ -115,6 +119,7 @@ func (e *Entry) limits(o *Options) ipc.Config {
 	l := ipc.Config{
 		MaxFrameBytes: c.MaxFrameBytes, MaxPromptBytes: c.MaxPromptBytes, MaxSessions: c.MaxSessions,
 		IdleTimeout: c.IdleTimeout, MessageTimeout: c.BodyTimeout, HeaderTimeout: c.HeaderTimeout, Router: o.Router,
+		Defaults: o.Defaults,
 	}
 	if e.passed != nil {
 		e.passed.Limit(&l)

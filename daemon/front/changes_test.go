@@ -223,7 +223,7 @@ func TestModelChanges(t *testing.T) {
 		"d": {status: "unloaded"}}
 	const want = `data: {"model":"c","event":"model_status","data":{"status":"loading","progress":` +
 		`{"stages":["text_model"],"current":"text_model","value":0.5}}}` + "\n\n"
-	if got := string(changes(nil, was, is)); got != want {
+	if got := string(stateEvents(nil, was, is)); got != want {
 		t.Errorf("%s", got)
 	}
 }

@@ -31,7 +31,7 @@ func (f *Front) openEntry() (err error) {
 	if err != nil {
 		return err
 	}
-	f.loop = f.in.Loop
+	f.loop, f.in.Web.Uploads = f.in.Loop, true
 	daemon.DeclareMetrics(f.in.Metrics) // a front without a loaded model has all series, too
 	f.in.Metrics.BindLoadProgress(func() float64 { return 0 })
 	f.in.Metrics.BindMemory(func() metrics.Memory {
@@ -49,7 +49,7 @@ func (f *Front) startOf(c *config.Config) (daemon.EngineStart, error) {
 	}
 	a := f.in.Addresses()
 	return daemon.EngineStart{Config: options, Sources: sources, Socket: a.Socket, Listen: a.Listen,
-		Listeners: a.Listeners, Keys: f.apiKeys(), Sandbox: c.Sandbox}, nil
+		Listeners: a.Listeners, Keys: f.apiKeys(), Sandbox: c.Sandbox, Turns: f.turns != nil}, nil
 }
 
 // apiKeys rereads the file of --api-keys if it has changed and returns the digests of its keys; nil without the option.

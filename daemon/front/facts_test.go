@@ -146,7 +146,7 @@ func TestQuestionsLoadNothing(t *testing.T) {
 		{"GET", "/api/version", "", 200, `"version":"`},
 		{"GET", "/favicon.ico", "", 404, "there is no such path"},
 		{"GET", "/v1/chat/completions?model=two", "", 405, "the method must be POST"},
-		{"POST", "/api/pull", `{"model":"two"}`, 501, "not supported"},
+		{"POST", "/api/push", `{"model":"two"}`, 501, "not supported"},
 		{"POST", "/props?model=two", `{}`, 501, "not supported"},
 		{"GET", "/lora-adapters?model=two", "", 200, "[]"},
 		{"GET", "/props?model=missing", "", 404, `there is no model \"missing\"`},

@@ -89,31 +89,59 @@ func (f *Front) onDisk(name string) (*served, error) {
 		}
 		return nil, err
 	}
+	if of.Recipe != nil && of.Recipe.Plain() { // another name for a model
+		if base, err := d.catalog.Lookup(of.Recipe.From); err == nil {
+			of = base
+		}
+	}
 	if m := f.serving(of); m != nil {
 		return m, nil
 	}
-	cfg, err := f.cfg.ForFound(of.ID(), of.Path())
+	m, err := f.newFound(of)
 	if err != nil {
 		return nil, err
 	}
-	m := &served{f: f, name: of.ID(), cfg: cfg, idle: f.cfg.IdleUnload, file: of.Path()}
 	f.models = append(f.models, m)
 	return m, nil
 }
 
+// newFound returns a model of this machine as one that can be loaded.
+func (f *Front) newFound(of *store.Model) (*served, error) {
+	m := &served{f: f, name: of.ID(), idle: f.cfg.IdleUnload, file: of.Path(), recipe: recipeOf(of)}
+	var err error
+	if m.recipe != "" {
+		m.cfg, err = f.cfg.ForRecipe(of.Recipe, of.Path())
+	} else {
+		m.cfg, err = f.cfg.ForFound(of.ID(), of.Path())
+	}
+	return m, err
+}
+
+// recipeOf returns the name of a model's recipe, "" for a file, and for a recipe that is another name for one.
+func recipeOf(of *store.Model) string {
+	if of.Recipe == nil || of.Recipe.Plain() {
+		return ""
+	}
+	return strings.ToLower(of.ID())
+}
+
 // serving returns the model that is already served from the same file, nil if there is none.
 func (f *Front) serving(of *store.Model) *served {
+	recipe := recipeOf(of)
 	for _, m := range f.models {
-		if m.file == of.Path() {
+		if m.file == of.Path() && m.recipe == recipe {
 			return m
 		}
+	}
+	if recipe != "" {
+		return nil
 	}
 	want, err := os.Stat(of.Path())
 	if err != nil {
 		return nil
 	}
 	for _, m := range f.models {
-		if st, err := os.Stat(f.fileOf(m)); err == nil && os.SameFile(want, st) {
+		if st, err := os.Stat(f.fileOf(m)); err == nil && os.SameFile(want, st) && m.recipe == "" {
 			return m
 		}
 	}
@@ -230,7 +258,7 @@ func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 		seen[fold] = true
 		st, err := os.Stat(of.Path())
 		same := func(o os.FileInfo) bool { return os.SameFile(st, o) }
-		if err == nil && !slices.ContainsFunc(configured, same) {
+		if err == nil && (of.Recipe != nil || !slices.ContainsFunc(configured, same)) {
 			out = append(out, of)
 		}
 	}

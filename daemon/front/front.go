@@ -21,7 +21,9 @@
 //	crash.go     what the clients of a process that has crashed are told
 //	lease.go     the table of device leases; taking one back from a process that has ended
 //	process.go   environment and supervision of engine processes
+//	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
+//	downloads.go models that a request downloads; remove.go: or deletes
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -44,8 +46,11 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
+	"github.com/uma-serve/uma-serve/daemon/toolbox"
+	"github.com/uma-serve/uma-serve/daemon/toolturns"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -54,6 +59,8 @@ type Options struct {
 	// Program and Args start an engine process; the default is this program with daemon.EngineArg.
 	Program string
 	Args    []string
+	// BridgeArgs are the arguments with which Program is a bridge to an MCP server; default: toolbox.BridgeArg.
+	BridgeArgs []string
 	// Stderr is that of engine processes; default: the front's.
 	Stderr *os.File
 	// Demand is the memory that a configuration takes.
@@ -77,6 +84,12 @@ type Front struct {
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
 
 	watchers watchers // of /models/sse
+
+	downloads *download.Manager
+	removed   removals
+	removing  sync.Mutex // held while a model is deleted
+	box   *toolbox.Box      // the MCP servers of the configuration
+	turns *toolturns.Server // answers requests for their tools; nil: there are none
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -164,6 +177,8 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	if err := f.openEntry(); err != nil {
 		return nil, err
 	}
+	f.openDownloads()
+	f.openTurns()
 	return f, nil
 }
 
@@ -245,8 +260,12 @@ wait:
 		}
 	}
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	f.downloads.Close()
 	f.shutDown()
 	f.in.Stop(lastFlush)
+	if f.box != nil {
+		f.box.Close()
+	}
 	f.beside.Wait()
 	f.closeLeases()
 	if failed == nil {

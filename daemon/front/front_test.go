@@ -27,6 +27,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config/configtest"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -36,6 +37,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
 		if err := daemon.RunEngine(context.Background(), engineLog(), openFake, func(*slog.Logger) {}); err != nil {
 			fmt.Fprintln(os.Stderr, "engine process:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == download.Arg {
+		if err := download.Run(os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
+	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/page"
@@ -53,16 +54,21 @@ func (f *Front) routes() http.Handler {
 		get(base+"/models", anthropic.OrModels(f.serveModels, f.servedModels))
 		get(base+"/models/{id...}", anthropic.OrModels(f.serveModel, f.servedModels))
 		get(base+"/models/sse", f.serveModelEvents)
+		handle(http.MethodPost, base+"/models", f.serveDownload)
+		handle(http.MethodDelete, base+"/models", f.serveDelete)
 		handle(http.MethodPost, base+"/models/load", f.serveLoad)
 		handle(http.MethodPost, base+"/models/unload", f.serveUnload)
 		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPost} {
 			handle(method, base+"/responses/{id...}", f.serveResponse)
 		}
 		for _, path := range []string{"", "/input_tokens", "/compact"} { // else they are taken for the paths above
-			handle(http.MethodPost, base+"/responses"+path, f.serveOther)
+			handle(http.MethodPost, base+"/responses"+path, f.serveResponses)
 		}
 		handle(http.MethodPost, base+"/chat/completions/control", f.serveControl)
 	}
+	apis := f.in.Web.Apart()
+	routes = append(routes, ollama.ChangeRoutes(apis, f)...)
+	routes = append(routes, lmstudio.Routes(apis, f)...)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)
@@ -181,6 +187,9 @@ func (f *Front) serveControl(w http.ResponseWriter, r *http.Request) {
 
 // serveResponse asks every engine process about a stored response: the one that made it has it.
 func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
+	if f.turns != nil && f.turns.Stored(w, r) {
+		return
+	}
 	f.serveOwner(w, r, func(a *httpAnswer) bool { return a.status != http.StatusNotFound })
 }
 

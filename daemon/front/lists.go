@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -27,6 +28,7 @@ type listing struct {
 	cfg     *config.Config
 	digest  string // if the file's location names it
 	facts   *api.Facts
+	details *store.Model // of a model that was found
 
 	created time.Time
 	state   state
@@ -51,7 +53,7 @@ func (f *Front) list(ctx context.Context) []*listing {
 	f.call(func() {
 		by := map[string]*served{} // by file
 		for _, m := range f.inOrder() {
-			by[m.file] = m
+			by[m.file+"\x00"+m.recipe] = m
 			if m.configured {
 				l := &listing{name: m.label(), aliases: m.aliases, path: f.fileOf(m), cfg: m.cfg, created: f.began}
 				l.of(m)
@@ -61,7 +63,8 @@ func (f *Front) list(ctx context.Context) []*listing {
 		for _, of := range found {
 			l := &listing{name: of.ID(), path: of.Path(), cfg: f.cfg, created: of.Modified,
 				digest: strings.TrimPrefix(of.Digest, "sha256:")}
-			if m := by[of.Path()]; m != nil {
+			l.details = of
+			if m := by[of.Path()+"\x00"+recipeOf(of)]; m != nil {
 				l.of(m)
 			}
 			out = append(out, l)
@@ -123,7 +126,15 @@ func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 }
 
 func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
-	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels(r.Context())})
+	list := f.servedModels(r.Context())
+	for _, d := range f.downloads.List() {
+		if d.Status.Runs() {
+			list = append(list, wire.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),
+				OwnedBy: "uma-serve", Status: &wire.ServedStatus{Value: string(download.Downloading),
+					Progress: progressOf(&d)}})
+		}
+	}
+	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: list})
 }
 
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {

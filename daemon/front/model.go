@@ -40,6 +40,7 @@ type served struct {
 	keep       keep          // what the newest request of ollama's API says of that
 
 	file     string          // of the model, "" while it is not known
+	recipe   string          // its name, if it was made of the file's model and more than another name for it
 	title    string          // the name that the file of the only model has; "" while it is not known
 	header   fileFacts       // not the poller's: it has a lock
 	called   map[string]bool // lower-cased names by which it was asked, beside its own
@@ -61,6 +62,7 @@ type served struct {
 
 	loads, unloads, crashed int
 	denied                  int // system calls that its processes were refused
+	inside                  int // requests of the front itself
 }
 
 // state is the stage of a model's life cycle, from unloaded to ready and back.
@@ -114,7 +116,7 @@ func (m *served) conns() int {
 }
 
 // busy reports whether requests are in flight.
-func (m *served) busy() bool { return m.proc != nil && m.proc.table.InFlight() > 0 }
+func (m *served) busy() bool { return m.inside > 0 || m.proc != nil && m.proc.table.InFlight() > 0 }
 
 // stalled reports whether the model's process computes and no step ends.
 func (m *served) stalled() bool { return m.state == ready && !m.status.Stalled.IsZero() }

@@ -18,10 +18,14 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/models/download"
 )
 
 // modelLabel is the label that the metrics of engine processes get.
 const modelLabel = "model"
+
+// resultLabel is the label of the result of a download.
+const resultLabel = "result"
 
 // writePrometheus writes the front's own metrics, those about its models, and the engine processes' with the label
 // model.
@@ -78,6 +82,7 @@ func addFamilies(families map[string]*dto.MetricFamily, text io.Reader, name str
 
 // ownFamilies are the metrics about models.
 func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
+	downloads := f.downloads.Counts()
 	f.call(func() {
 		for _, d := range metrics.Front {
 			mf := &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: dto.MetricType_GAUGE.Enum()}
@@ -103,6 +108,14 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 				value(float64(f.used() + f.held()))
 			case metrics.FrontHostBudget:
 				value(float64(f.hostBudget))
+			case metrics.FrontDownloads:
+				value(float64(downloads.Finished), resultLabel, string(download.Finished))
+				value(float64(downloads.Failed), resultLabel, string(download.Failed))
+				value(float64(downloads.Canceled), resultLabel, string(download.Canceled))
+			case metrics.FrontDownloadsRun:
+				value(float64(downloads.Running + downloads.Waiting))
+			case metrics.FrontDownloadsBytes:
+				value(float64(downloads.Bytes))
 			default:
 				for _, m := range f.models {
 					value(m.metric(d.Name), modelLabel, m.name)

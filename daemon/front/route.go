@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -141,6 +142,9 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	}
 	body, rest := readBody(r)
 	name, found, ended := httpd.ModelOf(r.URL, body)
+	if f.turns != nil && setup.Responds(r) { // the tools may be anywhere in the body
+		found, ended = found && rest == nil, ended && rest == nil
+	}
 	switch {
 	case found, ended && len(body) > 0, rest == nil, len(body) > f.cfg.MaxFrameBytes:
 	case errors.Is(rest, io.ErrUnexpectedEOF):
@@ -162,6 +166,9 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	}
 	if !httpd.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
+	}
+	if f.turns != nil && setup.Asks(r, body) {
+		return ipc.Serve, nil
 	}
 	v, k := f.dispatch(c, name)
 	if v == ipc.Wait {

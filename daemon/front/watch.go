@@ -3,12 +3,14 @@ package front
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/download"
 )
 
 // GET /models/sse: what becomes of the models, as server-sent events in the form of llama-server's router. The states
@@ -65,9 +67,10 @@ type modelEvent struct {
 }
 
 type modelEventState struct {
-	Status   string         `json:"status"` // loading, loaded or unloaded
-	Failed   bool           `json:"failed,omitempty"`
-	Progress *modelProgress `json:"progress,omitempty"`
+	Status   string `json:"status,omitempty"` // downloading, loading, loaded or unloaded
+	Failed   bool   `json:"failed,omitempty"`
+	Progress any    `json:"progress,omitempty"` // *modelProgress, or wire.ServedDownload
+	Error    string `json:"error,omitempty"`    // of a download
 }
 
 // modelProgress measures the reading of a file. A draft model is read first, as part of the same stage.
@@ -101,8 +104,10 @@ func (f *Front) serveModelEvents(w http.ResponseWriter, r *http.Request) {
 		_, err := w.Write(text)
 		return err == nil && rc.Flush() == nil
 	}
-	told := f.watched()
-	if !send([]byte(": the models' states follow\n\n")) {
+	told, downloads := f.watched(), downloadsTold{}
+	_, removed := f.removed.since(0)
+	begin := downloads.news([]byte(": the models' states follow\n\n"), downloads.running(f.downloads.List()))
+	if !send(begin) {
 		return
 	}
 	t := time.NewTicker(watchEvery)
@@ -118,8 +123,12 @@ func (f *Front) serveModelEvents(w http.ResponseWriter, r *http.Request) {
 		if now == nil { // the front ends
 			return
 		}
-		text := changes(nil, told, now)
+		text := downloads.news(stateEvents(nil, told, now), f.downloads.List())
 		told = now
+		var gone []string
+		for gone, removed = f.removed.since(removed); len(gone) > 0; gone = gone[1:] {
+			text = appendEvent(text, modelEvent{Model: gone[0], Event: "model_remove"})
+		}
 		if len(text) == 0 && time.Since(last) > watchQuiet {
 			text = []byte(":\n\n")
 		}
@@ -152,8 +161,9 @@ func (f *Front) watched() map[string]seen {
 	return out
 }
 
-// changes appends the events of what has changed from one look to the next. A model that is new and not loaded is none.
-func changes(dst []byte, was, is map[string]seen) []byte {
+// stateEvents appends the events of what has changed from one look to the next. A model that is new and not loaded is
+// none.
+func stateEvents(dst []byte, was, is map[string]seen) []byte {
 	for name, s := range is {
 		old, known := was[name]
 		if s == old || !known && s.status == unloaded.served() && !s.failed {
@@ -164,9 +174,80 @@ func changes(dst []byte, was, is map[string]seen) []byte {
 			const text = "text_model"
 			e.Data.Progress = &modelProgress{Stages: []string{text}, Current: text, Value: s.progress}
 		}
-		dst = append(dst, "data: "...)
-		body, _ := json.Marshal(e) // of strings and numbers
-		dst = append(append(dst, body...), "\n\n"...)
+		dst = appendEvent(dst, e)
 	}
 	return dst
+}
+
+func appendEvent(dst []byte, e modelEvent) []byte {
+	dst = append(dst, "data: "...)
+	body, _ := json.Marshal(e) // of strings and numbers
+	return append(append(dst, body...), "\n\n"...)
+}
+
+// downloadsTold are the events of downloads that a watcher has had, by the downloads' ids.
+type downloadsTold map[string]toldDownload
+
+type toldDownload struct {
+	begun bool
+	done  int64
+	ended bool
+}
+
+// running returns the downloads that have not ended: a new watcher is told of those alone, the other ones it counts as
+// known.
+func (l downloadsTold) running(list []download.State) (out []download.State) {
+	for _, d := range list {
+		if d.Status.Runs() {
+			out = append(out, d)
+		} else {
+			l[d.ID] = toldDownload{begun: true, ended: true}
+		}
+	}
+	return out
+}
+
+// news appends the events of what is new of the downloads.
+func (l downloadsTold) news(dst []byte, list []download.State) []byte {
+	for i := range list {
+		d := &list[i]
+		t := l[d.ID]
+		if t.ended {
+			continue
+		}
+		if !t.begun {
+			t.begun = true
+			dst = appendEvent(dst, modelEvent{Model: d.Asked, Event: "model_status",
+				Data: &modelEventState{Status: string(download.Downloading)}})
+		}
+		if done := d.Done(); len(d.Files) > 0 && done != t.done {
+			t.done = done
+			dst = appendEvent(dst, modelEvent{Model: d.Asked, Event: "download_progress",
+				Data: &modelEventState{Progress: progressOf(d)}})
+		}
+		if !d.Status.Runs() {
+			t.ended = true
+			e := modelEvent{Model: d.Asked, Event: "download_finished"}
+			if d.Status != download.Finished {
+				e.Event, e.Data = "download_failed", &modelEventState{Error: d.Err.Text}
+			}
+			dst = appendEvent(dst, e)
+		}
+		l[d.ID] = t
+	}
+	known := map[string]bool{}
+	for i := range list {
+		known[list[i].ID] = true
+	}
+	maps.DeleteFunc(l, func(id string, _ toldDownload) bool { return !known[id] })
+	return dst
+}
+
+// progressOf is a download's progress in the form of llama-server's router.
+func progressOf(d *download.State) wire.ServedDownload {
+	out := wire.ServedDownload{}
+	for _, f := range d.Files {
+		out[f.File] = wire.ServedFile{Done: f.Done, Total: f.Total}
+	}
+	return out
 }

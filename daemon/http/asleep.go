@@ -52,6 +52,13 @@ func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger)
 	Handler(apiRoutes(serve)).ServeHTTP(w, r)
 }
 
+// Apart returns the server for APIs that concern no model in particular.
+func (s *Server) Apart() *api.Server {
+	return &api.Server{Backend: sleeping{&Asleep{Facts: &api.Facts{Asleep: true}}}, StallTimeout: s.Config.StallTimeout,
+		Version: buildinfo.Version, StrictFields: s.Config.StrictFields, Log: s.Log, Now: time.Now,
+		CountIgnored: func(fields int) { s.Metrics.FieldsIgnored.Add(uint64(fields)) }}
+}
+
 // sleeping is the api.Backend of a model that is not loaded.
 type sleeping struct{ *Asleep }
 

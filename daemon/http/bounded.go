@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc"
@@ -49,7 +50,11 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			w = &asking{w, ipc.Asked(ctx, formOf(r), r.ProtoAtLeast(1, 1))}
 		}
 		r = r.WithContext(withTraceparent(ctx, r.Header.Get("Traceparent")))
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		if s.Uploads && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, blobPath) {
+			r.Body = &upload{r.Body, http.NewResponseController(w), s.Config.BodyTimeout}
+		} else {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -57,7 +62,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 // readBody returns the body of a request. After an error, and for GET and HEAD, it does not read the rest of the body
 // and the connection ends with the answer.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
-	if r.ContentLength == 0 {
+	if r.ContentLength == 0 || s.Uploads && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, blobPath) {
 		return nil, nil
 	}
 	rc := http.NewResponseController(w)
@@ -101,6 +106,22 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 	}
 	rc.SetReadDeadline(time.Time{})
 	return body, nil
+}
+
+// upload is the body of a request that its handler reads bit by bit: each part must come within the timeout, the whole
+// may take as long as it does.
+type upload struct {
+	io.ReadCloser
+	rc      *http.ResponseController
+	timeout time.Duration
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	if u.timeout > 0 {
+		_ = u.rc.SetReadDeadline(time.Now().Add(u.timeout)) // a connection without deadlines has the server's limits
+		_ = u.rc.SetWriteDeadline(time.Now().Add(2 * u.timeout))
+	}
+	return u.ReadCloser.Read(p)
 }
 
 // asking tells the front, when the head of an answer is written, whether a stream follows.

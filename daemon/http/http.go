@@ -22,6 +22,10 @@ type Server struct {
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
 	Access  *access.Gate
+	// Defaults has the values of fields that requests omit; nil = wire.DefaultRequest().
+	Defaults *wire.Request
+	// Uploads: the bodies of files that clients send are not read before their handler, which reads them.
+	Uploads bool
 	// Elsewhere reports whether a request, with its whole body, is for another process: it is handed to that with its
 	// connection. nil: none is.
 	Elsewhere func(r *http.Request, body []byte) bool
@@ -69,7 +73,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.http.Hand
 // apis returns what the HTTP APIs need of the server.
 func (s *Server) apis(d Daemon) *api.Server {
 	return &api.Server{Backend: backend{s, d}, StallTimeout: s.Config.StallTimeout, Version: buildinfo.Version,
-		SlotSavePath: s.Config.SlotSavePath, StrictFields: s.Config.StrictFields, Log: s.Log, Now: time.Now,
+		SlotSavePath: s.Config.SlotSavePath, StrictFields: s.Config.StrictFields,
+		Defaults: s.Defaults, Log: s.Log, Now: time.Now,
 		CountIgnored: func(fields int) { s.Metrics.FieldsIgnored.Add(uint64(fields)) }}
 }
 

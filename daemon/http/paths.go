@@ -18,7 +18,10 @@ func FrontServes(method string, u *url.URL) bool {
 	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models",
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
 		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
-		"/v1/models/load", "/v1/models/unload":
+		"/v1/models/load", "/v1/models/unload", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete":
+		return true
+	}
+	if strings.HasPrefix(u.Path, "/api/v1/models") || strings.HasPrefix(u.Path, blobPath) {
 		return true
 	}
 	id, ok := strings.CutPrefix(strings.TrimPrefix(u.Path, "/v1"), "/responses/")
@@ -31,6 +34,9 @@ func FrontServes(method string, u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
 		strings.HasPrefix(u.Path, page.Prefix)
 }
+
+// blobPath begins the paths of files that clients send for /api/create. Their bodies are not read into memory.
+const blobPath = "/api/blobs/"
 
 // ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
 // of the body, or the query's, or behind "::" in a stream's id. found and ended are as wire.Member has them.

@@ -33,7 +33,7 @@ func apiRoutes(apis *api.Server) []api.Route {
 		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
-		r.Handle = apis.Telling(r.Handle)
+		r.Handle = apis.Telling(apis.Defaulting(r.Handle))
 		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
 			r.Handle = anthropic.OrModels(r.Handle, func(context.Context) []wire.ServedModel { return apis.Models() })
 		}

@@ -64,8 +64,6 @@ func (m *Model) NoSpeculation() string {
 		return "--speculate is off"
 	case m.Info.Encoder:
 		return "the model generates no text"
-	case m.Caps.Seals:
-		return "the memory of this model cannot remove single cells, which rejected drafts need"
 	}
 	return ""
 }

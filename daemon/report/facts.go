@@ -27,7 +27,16 @@ func LoadedFacts(c *config.Config, m *prepare.Model, file api.File) *api.Facts {
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Template: m.Template(), AddsBOS: m.AddsBOS(), EOG: m.Facts.EOG,
 	}
 	f.BOS, f.EOS = m.Specials()
+	f.Made = madeOf(c)
 	return f
+}
+
+// madeOf returns the parts of a model's recipe; none of a model that is a file.
+func madeOf(c *config.Config) (m api.Made) {
+	if r := c.Recipe; r != nil {
+		m = api.Made{From: r.From, System: r.System, Parameters: r.Lines(), Licenses: r.Licenses}
+	}
+	return m
 }
 
 // fileOf returns the facts about a model's file that API answers have.
@@ -68,7 +77,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	}
 	f := &api.Facts{
 		Asleep: true, File: fileOf(&h), Context: c.Cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
-		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed,
+		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Made: madeOf(c),
 	}
 	m := &f.Model
 	m.ModelInfo, m.Thinks, m.ThinkSwitch = modelInfo(c, path, &info), len(info.Think) > 0, []string{}

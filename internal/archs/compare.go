@@ -64,7 +64,7 @@ func (c *cell) text() string {
 }
 
 // kinds are the columns of the table, in order.
-var kinds = []string{"prompts", "chunks", "two at a time", "prefix", "fork", "resumed", "restart"}
+var kinds = []string{"prompts", "chunks", "two at a time", "prefix", "guessed", "fork", "resumed", "restart"}
 
 // result has the findings about one model.
 type result struct {
@@ -232,6 +232,17 @@ func (t *trial) inSteps() {
 	}
 	again := slices.Concat(long, before, prompt(20, 9))
 	t.Shared["prefix"] = fmt.Sprintf("%d of %d", t.check("prefix", again, true), len(long)+len(before))
+
+	// Guesses: the text repeats the end of a prompt, behind which an answer stood. They are mostly wrong at first, and
+	// right when the same is asked again.
+	repeated := all[3]
+	if a := t.ref.known[key(repeated)]; a != nil {
+		repeated = slices.Concat(repeated, a.Tokens, repeated[len(repeated)/2:])
+		if len(repeated) <= t.most {
+			t.check("guessed", repeated, true)
+			t.check("guessed", repeated, true)
+		}
+	}
 
 	var wait sync.WaitGroup
 	pair := [2][]int32{prompt(30, min(64, t.most)), prompt(31, min(130, t.most))}

@@ -58,6 +58,7 @@ greedily; the ids of the tokens and their log-probabilities are compared.
 | chunks | three of them in steps of at most 48 tokens |
 | two at a time | two requests in one step |
 | prefix | an earlier prompt, the beginning of its answer, and nine other tokens |
+| guessed | a prompt, its answer and half of the prompt again, twice: tokens are guessed, wrong and right ones |
 | fork | a request that begins as one that is being answered, and that one again |
 | resumed | a request whose client left after its first token, asked again |
 | restart | a prompt of the process before, asked of a new process with the same cache directory |

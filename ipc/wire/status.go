@@ -285,8 +285,18 @@ type ServedModel struct {
 
 // ServedStatus is the state of a model behind a front, in the words of llama-server's router.
 type ServedStatus struct {
-	Value  string `json:"value"`            // unloaded, loading or loaded
-	Failed bool   `json:"failed,omitempty"` // it cannot be loaded
+	Value    string         `json:"value"`              // downloading, unloaded, loading or loaded
+	Failed   bool           `json:"failed,omitempty"`   // it cannot be loaded
+	Progress ServedDownload `json:"progress,omitempty"` // of a download
+}
+
+// ServedDownload is the progress of the files of a model that is downloaded, by their names in the source.
+type ServedDownload map[string]ServedFile
+
+// ServedFile is the progress of a file that is downloaded, in bytes.
+type ServedFile struct {
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
 }
 
 // ServedModelMeta has the names that llama-server uses.

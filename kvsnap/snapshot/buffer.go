@@ -26,6 +26,9 @@ func (b *Buffer) Bytes() []byte { return b.bytes }
 // Truncate keeps the first n bytes, for an engine that wrote fewer than it announced.
 func (b *Buffer) Truncate(n int) { b.bytes = b.bytes[:n] }
 
+// Share returns b with another reference, which its holder releases. The caller must hold one.
+func (b *Buffer) Share() *Buffer { return b.ref() }
+
 func (b *Buffer) ref() *Buffer {
 	if b.refs.Add(1) <= 1 {
 		panic("snapshot: buffer used after its release")

@@ -131,6 +131,15 @@ func (r *Restore) Next() (Part, Status) {
 	return Part{P0: p.node.P0, P1: p.node.P1, Bytes: r.current.bytes, Tier: g.tier}, Ready
 }
 
+// Share returns the buffer of the part that Next returned last, with a reference that the caller releases; nil when
+// there is none.
+func (r *Restore) Share() *Buffer {
+	if r.current == nil {
+		return nil
+	}
+	return r.current.ref()
+}
+
 // Err returns why Next answered Failed.
 func (r *Restore) Err() error {
 	r.c.mu.Lock()

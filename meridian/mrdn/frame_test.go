@@ -191,7 +191,8 @@ func TestPrologueRefused(t *testing.T) {
 		"placeholder body":    {make([]byte, 16384), "00 00 00 00"},
 		"length":              {edit(4, 0x75), "declares a length of 117"},
 		"encoding":            {edit(6, 2), "encoding 2"},
-		"reserved":            {edit(7, 1), "reserved"},
+		"kind":                {edit(7, 2), "kind 2, known are 0 to 1"},
+		"a seal's start":      {edit(7, 1), "a seal from position 16"},
 		"empty range":         {edit(12, 16), "positions 16 to 16"},
 		"negative position":   {edit(8, 0xff, 0xff, 0xff, 0xff), "out of range"},
 		"KV bytes missing":    {whole[:len(whole)-1], "declares 6 KV bytes, 5 follow"},
@@ -212,6 +213,8 @@ func TestPrologueRefused(t *testing.T) {
 		"positions -1":     func(p *Prologue) { p.First = -1 },
 		"positions 48":     func(p *Prologue) { p.First = 48 },
 		"encoding 9":       func(p *Prologue) { p.Encoding = 9 },
+		"kind 2":           func(p *Prologue) { p.Kind = 2 },
+		"position 16":      func(p *Prologue) { p.Kind = KindSeal },
 		"type of V \"ü\"":  func(p *Prologue) { p.TypeV = "ü" },
 		"-1 KV bytes":      func(p *Prologue) { p.KVBytes = -1 },
 		"type of K is 0 b": func(p *Prologue) { p.TypeK = "" },
@@ -248,6 +251,17 @@ func TestMatchesAndKeyAgree(t *testing.T) {
 		if p.Key() == want.Key() {
 			t.Errorf("%s: same key", field)
 		}
+	}
+	// A seal and the cells of the same tokens are two things.
+	cells := want
+	cells.First = 0
+	seal := cells
+	seal.Kind = KindSeal
+	if err := seal.Matches(&cells); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "kind is seal") {
+		t.Errorf("a seal for cells: %v", err)
+	}
+	if seal.Key() == cells.Key() {
+		t.Error("a seal has the key of its cells")
 	}
 	same := want
 	same.Encoding, same.KVBytes = Zstd, 99
@@ -320,6 +334,9 @@ func FuzzPrologue(f *testing.F) {
 	body, _ := p.Append(nil)
 	f.Add(append(body, "KVKVKV"...))
 	p.Encoding = Zstd
+	body, _ = p.Append(nil)
+	f.Add(body)
+	p.Kind, p.First = KindSeal, 0
 	body, _ = p.Append(nil)
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, body []byte) {

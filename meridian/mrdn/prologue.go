@@ -33,13 +33,30 @@ func (e Encoding) String() string {
 	return [...]string{"raw", "zstd"}[e]
 }
 
+// Kind is what the KV bytes of a body hold.
+type Kind uint8
+
+const (
+	KindCells Kind = iota // the cells of the positions [First, End)
+	KindSeal              // a whole sequence of End tokens: the states of its recurrent layers, and its cells
+	kinds
+)
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	if k >= kinds {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return [...]string{"cells", "seal"}[k]
+}
+
 // Prologue describes the KV bytes of a body. On the wire, little-endian:
 //
 //	offset  size  field
 //	0       4     magic, "UKV1"
 //	4       2     bytes from offset 0 to the first KV byte
 //	6       1     encoding: 0 raw, 1 zstd
-//	7       1     zero
+//	7       1     kind: 0 cells, 1 a seal
 //	8       4     first position
 //	12      4     end position (exclusive)
 //	16      8     KV bytes before encoding
@@ -53,7 +70,9 @@ type Prologue struct {
 	Model  [32]byte // fingerprint of the weights and of all settings that change KV values
 	Tokens [32]byte // HashTokens of all tokens from position 0 to End: a cell depends on every token before it
 
-	// First and End are the positions [First, End) that the KV bytes hold. Invariant: 0 <= First < End.
+	Kind Kind
+	// First and End are the positions [First, End) that the KV bytes hold. Invariant: 0 <= First < End, and First is 0
+	// for a seal.
 	First, End int32
 
 	EngineBuild  string // the llama.cpp build that wrote the bytes, which determines their format
@@ -85,6 +104,12 @@ func (p *Prologue) texts() [4]struct {
 func (p *Prologue) check() error {
 	if p.First < 0 || p.End <= p.First {
 		return fmt.Errorf("%w: positions %d to %d, want 0 <= first < end", ErrPrologue, p.First, p.End)
+	}
+	if p.Kind >= kinds {
+		return fmt.Errorf("%w: kind %d, known are 0 to %d", ErrPrologue, p.Kind, kinds-1)
+	}
+	if p.Kind == KindSeal && p.First != 0 {
+		return fmt.Errorf("%w: a seal from position %d on, want 0", ErrPrologue, p.First)
 	}
 	if p.Encoding >= encodings {
 		return fmt.Errorf("%w: encoding %d, known are 0 to %d", ErrPrologue, p.Encoding, encodings-1)
@@ -121,7 +146,7 @@ func (p *Prologue) append(dst []byte) []byte {
 	}
 	dst = append(dst, prologueMagic...)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(n))
-	dst = append(dst, byte(p.Encoding), 0)
+	dst = append(dst, byte(p.Encoding), byte(p.Kind))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(p.First))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(p.End))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(p.KVBytes))
@@ -147,15 +172,13 @@ func ParsePrologue(body []byte) (p Prologue, kv []byte, err error) {
 	if string(body[:4]) != prologueMagic {
 		return bad("it begins with % x, want %q", body[:4], prologueMagic)
 	}
-	if body[7] != 0 {
-		return bad("reserved byte is %#x, want 0", body[7])
-	}
 	first, end := binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint32(body[12:])
 	kvBytes := binary.LittleEndian.Uint64(body[16:])
 	if first > math.MaxInt32 || end > math.MaxInt32 || kvBytes > math.MaxInt64 {
 		return bad("positions %d to %d, %d KV bytes: out of range", first, end, kvBytes)
 	}
-	p.Encoding, p.First, p.End, p.KVBytes = Encoding(body[6]), int32(first), int32(end), int64(kvBytes)
+	p.Encoding, p.Kind, p.KVBytes = Encoding(body[6]), Kind(body[7]), int64(kvBytes)
+	p.First, p.End = int32(first), int32(end)
 	copy(p.Model[:], body[24:])
 	copy(p.Tokens[:], body[56:])
 	at := prologueFixed
@@ -196,6 +219,8 @@ func (p *Prologue) Matches(want *Prologue) error {
 	switch {
 	case p.Model != want.Model:
 		return differ("model", hex.EncodeToString(p.Model[:8]), hex.EncodeToString(want.Model[:8]))
+	case p.Kind != want.Kind:
+		return differ("kind", p.Kind, want.Kind)
 	case p.First != want.First || p.End != want.End:
 		return differ("range of positions", [2]int32{p.First, p.End}, [2]int32{want.First, want.End})
 	case p.Tokens != want.Tokens:

@@ -52,7 +52,7 @@ func TestKill9(t *testing.T) {
 	model := pulltest.GGUF(4<<20, 1)
 	handler := oneFile(model)
 	handler.Download = ""
-	handler.Fault = slowFiles(pulltest.Slow(8<<10, 100*time.Millisecond)) // 80 kB/s over each of eight connections
+	handler.Fault = pulltest.OfFiles(pulltest.Slow(8<<10, 100*time.Millisecond)) // 80 kB/s, eight connections
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	dir := filepath.Join(t.TempDir(), "models")

@@ -57,8 +57,8 @@ func TestParse(t *testing.T) {
 		{"https://www.huggingface.co/org/repo/", "hf.co/org/repo", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo"}},
 	} {
 		got, err := Parse(c.name)
-		if err != nil || got != c.want || got.String() != c.short || got.folder() != c.folder {
-			t.Errorf("%q: %+v %q %q %v", c.name, got, got.String(), got.folder(), err)
+		if err != nil || got != c.want || got.String() != c.short || got.Folder() != c.folder {
+			t.Errorf("%q: %+v %q %q %v", c.name, got, got.String(), got.Folder(), err)
 		}
 		if again, err := Parse(got.String()); err != nil || again != got {
 			t.Errorf("%q: read back as %+v, %v", got.String(), again, err)
@@ -94,9 +94,9 @@ func FuzzParse(f *testing.F) {
 		if again, err := Parse(r.String()); err != nil || again != r {
 			t.Errorf("%q is %+v; %q is %+v, %v", name, r, r.String(), again, err)
 		}
-		if !filepath.IsLocal(r.folder()) || strings.Count(r.folder(), "/") != 2 || r.File != "" &&
+		if !filepath.IsLocal(r.Folder()) || strings.Count(r.Folder(), "/") != 2 || r.File != "" &&
 			!filepath.IsLocal(r.File) {
-			t.Errorf("%q: %q %q", name, r.folder(), r.File)
+			t.Errorf("%q: %q %q", name, r.Folder(), r.File)
 		}
 	})
 }

@@ -69,6 +69,7 @@ func locked[T any](mu *sync.Mutex, f func(T), arg T) {
 type Choice struct {
 	Name  string   // the model, in its short form
 	Files []string // their names in the source
+	Sums  []string // their hashes: "sha256:…", or "git-sha1:…" of small files of the hub
 	Bytes int64    // of all files
 	Why   string   // why this quantisation, or that it does not fit; "" = it was asked for, and fits
 	Left  []string // files that belong to the model and are left out, with the reason
@@ -171,8 +172,11 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 	if err != nil {
 		return Model{}, p.final(ctx, src, err, "")
 	}
+	for i := range pl.files {
+		pl.Choice.Sums = append(pl.Choice.Sums, pl.files[i].sum.String())
+	}
 	p.cfg.Observer.Chosen(pl.Choice)
-	folder, err := makeFolder(dir, ref.folder())
+	folder, err := makeFolder(dir, ref.Folder())
 	if err == nil {
 		err = p.checkSpace(folder, pl)
 	}

@@ -221,9 +221,9 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// folder returns the path of the model's files within the models folder, with slashes: host, owner and repository, so
+// Folder returns the path of the model's files within the models folder, with slashes: host, owner and repository, so
 // that a path tells the model's name.
-func (r Ref) folder() string {
+func (r Ref) Folder() string {
 	if r.Hub {
 		return path.Join(hubFolder, r.Repo)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,7 +38,7 @@ func TestKilledAnyTime(t *testing.T) {
 	const rate, second = 100_000, int64(100_000) // bytes a second, over four connections
 	model := pulltest.GGUF(2_000_000, 1)
 	server := oneFile(model)
-	server.Fault = slowFiles(pulltest.Slow(rate/4/50, 20*time.Millisecond))
+	server.Fault = pulltest.OfFiles(pulltest.Slow(rate/4/50, 20*time.Millisecond))
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, server)
 		defer f.close()
@@ -95,24 +94,13 @@ func TestKilledAnyTime(t *testing.T) {
 	})
 }
 
-// slowFiles is a Server.Fault that slows the files down, not the questions before.
-func slowFiles(fault pulltest.Fault) func(*http.Request) pulltest.Fault {
-	return func(r *http.Request) pulltest.Fault {
-		if strings.HasPrefix(r.URL.Path, "/cdn/") || strings.Contains(r.URL.Path, "/resolve/") &&
-			!strings.HasPrefix(r.URL.Path, "/api/") {
-			return fault
-		}
-		return nil
-	}
-}
-
 // TestSlowDisk: a disk that takes five seconds for each sync is waited for: less than a second of bytes is ahead of the
 // state at any time, and no connection is given up meanwhile.
 func TestSlowDisk(t *testing.T) {
 	const rate, second = 100_000, int64(100_000)
 	model := pulltest.GGUF(500_000, 1)
 	server := oneFile(model)
-	server.Fault = slowFiles(pulltest.Slow(rate/50, 20*time.Millisecond))
+	server.Fault = pulltest.OfFiles(pulltest.Slow(rate/50, 20*time.Millisecond))
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, server)
 		defer f.close()
@@ -153,7 +141,7 @@ func TestSlowDisk(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	model := pulltest.GGUF(1_000_000, 1)
 	server := oneFile(model)
-	server.Fault = slowFiles(pulltest.Slow(1000, 10*time.Millisecond))
+	server.Fault = pulltest.OfFiles(pulltest.Slow(1000, 10*time.Millisecond))
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, server)
 		defer f.close()
@@ -213,7 +201,7 @@ func TestDamagedLeftovers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := oneFile(model)
-			server.Fault = slowFiles(pulltest.Slow(1000, 10*time.Millisecond))
+			server.Fault = pulltest.OfFiles(pulltest.Slow(1000, 10*time.Millisecond))
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, server)
 				defer f.close()
@@ -267,7 +255,7 @@ func TestNewRevision(t *testing.T) {
 func TestShared(t *testing.T) {
 	model := pulltest.GGUF(1_000_000, 1)
 	server := oneFile(model)
-	server.Fault = slowFiles(pulltest.Slow(1000, 10*time.Millisecond))
+	server.Fault = pulltest.OfFiles(pulltest.Slow(1000, 10*time.Millisecond))
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, server)
 		defer f.close()

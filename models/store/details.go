@@ -34,6 +34,9 @@ func (m *Model) Details() (d Details, err error) {
 		}
 		return strings.ToValidUTF8(string(text), "�")
 	}
+	if m.Recipe != nil {
+		return m.Recipe.details()
+	}
 	l := m.layers
 	if l == nil {
 		return m.record()
@@ -103,11 +106,22 @@ func options(text []byte) (lines []string, err error) {
 // ErrForeign: a model belongs to another program; the error says the command that removes it.
 var ErrForeign = errors.New("uma-serve removes only models of its models directory")
 
+// MayRemove returns the error for a model that Remove does not delete, which wraps ErrForeign; nil: it does.
+func (s *Store) MayRemove(m *Model) error {
+	if m.Place != Own {
+		return fmt.Errorf("model %s: %w; this one is %s's: %s", m.ID(), ErrForeign, m.Place, m.removal())
+	}
+	return nil
+}
+
 // Remove deletes the files of a model of the own directory, what stands beside them for it alone, and the folders that
 // are empty then. The error wraps ErrForeign for a model of another place.
 func (s *Store) Remove(m *Model) error {
-	if m.Place != Own {
-		return fmt.Errorf("model %s: %w; this one is %s's: %s", m.ID(), ErrForeign, m.Place, m.removal())
+	if err := s.MayRemove(m); err != nil {
+		return err
+	}
+	if m.Recipe != nil {
+		return s.removeRecipe(m)
 	}
 	top, err := filepath.EvalSymlinks(s.dir)
 	if err != nil {

@@ -128,9 +128,10 @@ func (c *Catalog) aliasesOf(m *Model) []string {
 		c.aliased = map[string][]string{}
 		for _, alias := range slices.Sorted(maps.Keys(c.Aliases)) {
 			if found, err := c.Lookup(alias); err == nil {
-				c.aliased[found.Path()] = append(c.aliased[found.Path()], alias)
+				key := found.ID() + "\x00" + found.Path()
+				c.aliased[key] = append(c.aliased[key], alias)
 			}
 		}
 	})
-	return append([]string{}, c.aliased[m.Path()]...)
+	return append([]string{}, c.aliased[m.ID()+"\x00"+m.Path()]...)
 }

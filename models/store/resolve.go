@@ -61,8 +61,9 @@ func (c *Catalog) Resolve(text string) (*Model, error) { return c.lookup(text, t
 
 func (c *Catalog) lookup(text string, prefix bool) (*Model, error) {
 	target := text
+	bare := strings.TrimSuffix(text, ":"+Latest) // clients of ollama add it
 	for alias, to := range c.Aliases {
-		if strings.EqualFold(alias, text) {
+		if strings.EqualFold(alias, text) || strings.EqualFold(alias, bare) && target == text {
 			target = to
 		}
 	}

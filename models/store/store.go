@@ -46,6 +46,7 @@ type Model struct {
 	Projector string    // the file that reads images for it, "" = none
 	// Incomplete says which files are missing; "" = none.
 	Incomplete string
+	Recipe     *Recipe // of a model that was made of another one; nil: it is a file
 
 	id     string  // what ID returns
 	layers *layers // of a model of ollama
@@ -66,13 +67,13 @@ type Problem struct {
 
 // Catalog has the models and problems of one Scan.
 type Catalog struct {
-	Models   []Model           // by place, then name
+	Models   []Model           // those that were made of others, then by place and name
 	Problems []Problem         // at most maxProblems, and one that counts the others
 	Aliases  map[string]string // name → target, of the own directory's file
 
 	store   *Store
 	once    sync.Once
-	aliased map[string][]string // aliases by the path of their model
+	aliased map[string][]string // aliases by the id and path of their model
 }
 
 // Store looks into the places. It is safe for concurrent use.
@@ -141,6 +142,9 @@ func (s *Store) Scan(ctx context.Context) (*Catalog, error) {
 		c.Problems = append(c.Problems, Problem{Own, s.aliasFile(), err.Error()})
 	}
 	c.Aliases = aliases
+	recipes, problems := s.readRecipes(ctx)
+	c.addRecipes(recipes)
+	c.Problems = append(c.Problems, problems[:min(len(problems), max(0, maxProblems-len(c.Problems)))]...)
 	if dropped > 0 {
 		c.Problems = append(c.Problems, Problem{Why: fmt.Sprintf("%d more files cannot be used", dropped)})
 	}

@@ -10,6 +10,7 @@ import (
 // guesses one after the other, of which those that did not come true are removed.
 func drafts(t *testing.T, s *subject) {
 	if s.Capabilities().Seals {
+		s.guard()
 		t.Skip("its memory cannot remove single cells: it is no draft model")
 	}
 	const n, guesses = 10, 4
@@ -39,6 +40,33 @@ func drafts(t *testing.T, s *subject) {
 	s.decode(4, 0, s.tokens(2, n)...)
 	s.decode(4, n, s.tokens(6, guesses)[0])
 	s.near("behind a guess that came true", s.decode(4, n+1, next...), got)
+}
+
+// guard tests what becomes of guesses for a sequence with a state: it is copied, and after a wrong guess the copy takes
+// its place.
+func (s *subject) guard() {
+	const n, guard = 10, 5
+	s.decode(0, 0, s.tokens(1, n)...)
+	s.decode(3, 0, s.tokens(1, n)...)
+	next := s.tokens(7, 3)
+	for round := range 3 {
+		s.SeqCopy(0, guard, 0, n)
+		s.decode(0, n, s.tokens(20+round, 2+round)...)
+		if !s.SeqRemove(0, 0, -1) {
+			s.Fatal("a whole sequence could not be removed")
+		}
+		s.SeqCopy(guard, 0, 0, n)
+		if !s.SeqRemove(guard, 0, -1) {
+			s.Fatal("the copy could not be removed")
+		}
+		s.wantRange("after wrong guesses", 0, 0, n-1)
+	}
+	s.same("behind wrong guesses", s.decode(0, n, next...), s.decode(3, n, next...))
+
+	s.SeqCopy(0, guard, 0, runtime.Pos(n+len(next)))
+	got := s.decode(0, n+len(next), s.tokens(9, 2)...)
+	s.SeqRemove(guard, 0, -1)
+	s.same("behind right guesses", got, s.decode(3, n+len(next), s.tokens(9, 2)...))
 }
 
 // twoEngines tests that two engines of a process do not disturb each other: a model and its draft model.

@@ -46,6 +46,13 @@ func Routes(s *api.Server) (routes []api.Route) {
 		s.NewWriter(w).JSON(http.StatusOK, []struct{}{})
 	})
 	post("/lora-adapters", refuse("no adapters are loaded"))
+	for _, base := range []string{"", "/v1"} {
+		for _, path := range []string{"/models", "/models/load", "/models/unload"} {
+			post(base+path, refuse(api.OneModel))
+		}
+		routes = append(routes, api.Route{Method: http.MethodDelete, Path: base + "/models",
+			Handle: func(w http.ResponseWriter, r *http.Request) { refuse(api.OneModel)(s, w, r) }})
+	}
 	for _, path := range []string{"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"} {
 		post(path, serveRerank)
 	}

@@ -57,7 +57,7 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		fail(out, loading())
 		return
 	}
-	def := wire.DefaultRequest()
+	def := s.DefaultsOrWire()
 	p := props{
 		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: true,
 		HasMetrics: true, Sleeping: facts.Asleep,

@@ -1,9 +1,11 @@
 package ollama
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -161,12 +163,27 @@ var showTable = append(api.Of(api.Taken, "model", "name"), api.Of(api.Ignored, "
 // shown answers POST /api/show.
 type shown struct {
 	Modelfile    string         `json:"modelfile"`
+	License      string         `json:"license,omitempty"`
+	System       string         `json:"system,omitempty"`
 	Parameters   string         `json:"parameters"`
 	Template     string         `json:"template"` // Jinja's
 	Details      details        `json:"details"`
 	Info         map[string]any `json:"model_info"`
 	Capabilities []string       `json:"capabilities"`
 	Modified     string         `json:"modified_at"`
+}
+
+// modelfile returns the model as a Modelfile of ollama.
+func modelfile(f *api.Facts) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "FROM %s\n", cmp.Or(f.Made.From, f.Model.Path))
+	if f.Made.System != "" {
+		fmt.Fprintf(&b, "SYSTEM %q\n", f.Made.System)
+	}
+	for _, line := range f.Made.Parameters {
+		fmt.Fprintf(&b, "PARAMETER %s\n", line)
+	}
+	return b.String()
 }
 
 func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
@@ -197,7 +214,8 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	m := &facts.Model
 	arch := m.Architecture
 	sh := shown{
-		Modelfile: "FROM " + m.Path + "\n", Template: facts.Template, Details: detailsOf(facts),
+		Modelfile: modelfile(facts), License: strings.Join(facts.Made.Licenses, "\n\n"), System: facts.Made.System,
+		Parameters: strings.Join(facts.Made.Parameters, "\n"), Template: facts.Template, Details: detailsOf(facts),
 		Capabilities: []string{"completion"},
 		Modified:     (&Served{Facts: facts, Since: time.Unix(s.Models()[0].Created, 0)}).modified(),
 		Info: map[string]any{

@@ -31,11 +31,10 @@ func Routes(s *api.Server) (routes []api.Route) {
 	add(http.MethodGet, "/api/version", serveVersion)
 	add(http.MethodPost, "/api/embed", serveEmbed)
 	add(http.MethodPost, "/api/embeddings", serveEmbeddings)
-	const fixed = "the model is the one that uma-serve was started with"
 	for _, path := range []string{"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest}"} {
-		add(http.MethodPost, path, refuse(fixed))
+		add(http.MethodPost, path, refuse(api.OneModel))
 	}
-	add(http.MethodDelete, "/api/delete", refuse(fixed))
+	add(http.MethodDelete, "/api/delete", refuse(api.OneModel))
 	return routes
 }
 
@@ -43,7 +42,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
 		"/api/chat": chatTable, "/api/generate": generateTable, "/api/show": showTable, "options": optionsTable,
-		"/api/embed": embedTable, "/api/embeddings": embeddingsTable,
+		"/api/embed": embedTable, "/api/embeddings": embeddingsTable, "/api/pull": pullTable,
+		"/api/delete": deleteTable, "/api/copy": copyTable, "/api/create": createTable,
 	}
 }
 

@@ -21,6 +21,9 @@ type Policy struct {
 	Write []string // files and folders to read, write and create in
 	// Network allows connections: a store of prefixes on another machine needs them.
 	Network bool
+	// Programs lets the process start programs, those of Read: a server of tools needs them. What they do is confined as
+	// the process is. It may signal processes, and not leave its process group, by which it can be ended.
+	Programs bool
 	// Supervise passes the descriptor of the kernel's notifications to the supervisor, before the first one. nil:
 	// refused calls fail without a report.
 	Supervise func(fd int) error

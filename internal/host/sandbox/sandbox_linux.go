@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/elastic/go-seccomp-bpf"
@@ -24,6 +25,12 @@ var refusedCalls = []string{
 	"mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "add_key", "request_key", "keyctl",
 	"init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff",
 }
+
+// programCalls are those that a process with Programs needs, and groupCalls those that it may not have instead.
+var (
+	programCalls = []string{"execve", "execveat", "pidfd_open", "pidfd_send_signal", "kill"}
+	groupCalls   = []string{"setpgid", "setsid"}
+)
 
 // networkCalls make or accept connections. Those that the process has got from outside are read and written without
 // them.
@@ -105,11 +112,14 @@ func lock(p Policy, version int) error {
 	}
 	for _, path := range p.Read {
 		if fi, err := os.Stat(path); err == nil {
-			if fi.IsDir() {
-				rules = append(rules, landlock.PathAccess(ll.AccessFSReadFile|ll.AccessFSReadDir, path))
-			} else {
-				rules = append(rules, landlock.PathAccess(ll.AccessFSReadFile, path))
+			access := landlock.AccessFSSet(ll.AccessFSReadFile)
+			if p.Programs {
+				access |= ll.AccessFSExecute
 			}
+			if fi.IsDir() {
+				access |= ll.AccessFSReadDir
+			}
+			rules = append(rules, landlock.PathAccess(access, path))
 		}
 	}
 	for _, path := range p.Write {
@@ -134,6 +144,10 @@ func filter(p Policy) (fd int, err error) {
 		return -1, err
 	}
 	names := append([]string(nil), refusedCalls...)
+	if p.Programs {
+		names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(programCalls, n) })
+		names = append(names, groupCalls...)
+	}
 	if !p.Network {
 		names = append(names, networkCalls...)
 	}

@@ -314,3 +314,14 @@ func Random(kind string, rng *rand.Rand) Fault {
 	}
 	panic("unknown fault " + kind)
 }
+
+// OfFiles is a Server.Fault that injects a fault into the answers that bring files, not into the questions before.
+func OfFiles(fault Fault) func(*http.Request) Fault {
+	return func(r *http.Request) Fault {
+		if strings.HasPrefix(r.URL.Path, "/cdn/") || strings.Contains(r.URL.Path, "/resolve/") &&
+			!strings.HasPrefix(r.URL.Path, "/api/") {
+			return fault
+		}
+		return nil
+	}
+}

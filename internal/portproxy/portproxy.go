@@ -44,6 +44,26 @@ type Proxy struct {
 
 // Listen opens the port addr, which must be a loopback address. forward makes requests to the daemon.
 func Listen(addr netip.AddrPort, forward http.RoundTripper) (*Proxy, error) {
+	return ListenFor(addr, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "uma-serve"
+			r.Out.Host = r.In.Host
+			if r.Out.Body != nil {
+				r.Out.Body = &body{ReadCloser: r.Out.Body}
+			}
+		},
+		Transport: forward, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil {
+				refuse(w, r, http.StatusBadGateway, "unavailable_error", "the daemon does not answer: "+err.Error())
+			}
+		},
+		ErrorLog: log.New(io.Discard, "", 0),
+	})
+}
+
+// ListenFor opens the port addr, which must be a loopback address, for another handler than Listen's.
+func ListenFor(addr netip.AddrPort, target http.Handler) (*Proxy, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%s is no loopback address: the proxy serves this machine's user alone; other "+
 			"machines reach the daemon's --listen", addr)
@@ -61,22 +81,6 @@ func Listen(addr netip.AddrPort, forward http.RoundTripper) (*Proxy, error) {
 	if p.ln, err = lc.Listen(context.Background(), "tcp", addr.String()); err != nil {
 		p.closeFinder()
 		return nil, err
-	}
-	target := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", "uma-serve"
-			r.Out.Host = r.In.Host
-			if r.Out.Body != nil {
-				r.Out.Body = &body{ReadCloser: r.Out.Body}
-			}
-		},
-		Transport: forward, FlushInterval: -1,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil {
-				refuse(w, r, http.StatusBadGateway, "unavailable_error", "the daemon does not answer: "+err.Error())
-			}
-		},
-		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	p.server = &http.Server{
 		Handler: p.guarded(target), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
@@ -119,6 +123,9 @@ func (p *Proxy) Env() []string {
 		"OLLAMA_HOST=" + p.URL(), "UMA_URL=" + p.URL(),
 	}
 }
+
+// Key is what requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
+func (p *Proxy) Key() string { return p.key }
 
 // NeedsKey reports whether requests must carry the key of Env, because the kernel does not tell users.
 func (p *Proxy) NeedsKey() bool { return p.key != "" }

@@ -1,0 +1,227 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/download"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// Models that a request deletes. A loaded one is unloaded first: its running answers end, new requests for it are
+// refused.
+
+const (
+	removeWait = time.Minute           // for a model's running answers to end
+	removeLook = 20 * time.Millisecond // between two looks at it
+	maxRemoved = 64                    // names that watchers are told, see removals
+)
+
+// removals are the newest names of deleted models, for watchers of /models/sse.
+type removals struct {
+	mu    sync.Mutex
+	count int      // since the start
+	names []string // the last ones, maxRemoved at most
+}
+
+func (l *removals) add(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count++
+	l.names = append(l.names, name)
+	l.names = l.names[max(0, len(l.names)-maxRemoved):]
+}
+
+// since returns the names that were added after the first count ones, and how many there are now.
+func (l *removals) since(count int) ([]string, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(l.count-count, len(l.names))
+	return slices.Clone(l.names[len(l.names)-n:]), l.count
+}
+
+// quoted is a name in an error, cut.
+func quoted(name string) string { return fmt.Sprintf("%.100q", name) }
+
+// Remove deletes a model of the models directory; a download of it is canceled, and what has arrived of it is deleted.
+func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
+	ctx, cancel := context.WithTimeout(ctx, removeWait)
+	defer cancel()
+	if f.discard(ctx, name) {
+		f.removed.add(name)
+		return nil
+	}
+	f.removing.Lock() // one at a time: what depends on what is looked up first
+	defer f.removing.Unlock()
+	f.rescan()
+	of, e := f.removable(name)
+	if e != nil {
+		return e
+	}
+	e = f.leave(ctx, of)
+	if e == nil {
+		if err := f.found.store.Remove(of); err != nil {
+			e = &wire.Error{Code: wire.InternalFailure, Message: "delete " + of.ID() + ": " + clierr.Text(err)}
+		}
+	}
+	f.call(func() { f.forget(of) })
+	f.rescan()
+	if e != nil {
+		return e
+	}
+	f.log.Info("deleted", "model", of.ID(), "bytes", of.Bytes)
+	f.removed.add(of.ID())
+	return nil
+}
+
+// discard cancels the download of a name and deletes what has arrived; false: none runs.
+func (f *Front) discard(ctx context.Context, name string) bool {
+	for _, spelled := range []string{name, routerName(name)} {
+		key, err := download.Key(spelled)
+		if err != nil {
+			continue
+		}
+		for _, d := range f.downloads.List() {
+			if k, _ := download.Key(d.Name); k != key || !d.Status.Runs() {
+				continue
+			}
+			if !f.downloads.Cancel(ctx, d.Name) {
+				return false
+			}
+			if err := download.Discard(f.found.store.Dir(), &d); err != nil {
+				f.log.Warn("the parts of a canceled download stay", "model", d.Name, "error", err)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// removable returns the model of a name, if it may be deleted.
+func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
+	var c *store.Catalog
+	if !f.call(func() {
+		c = f.found.catalog
+		m := f.configured(name)
+		switch {
+		case f.draining || c == nil:
+			e = shuttingDown()
+		case m != nil:
+			e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is one of the configuration; take "+
+				"it out of the options or the configuration file first", m.label())}
+		}
+	}) {
+		return nil, shuttingDown()
+	}
+	if e != nil {
+		return nil, e
+	}
+	of, err := c.Lookup(name)
+	if err != nil {
+		return nil, lookupError(err)
+	}
+	for alias := range c.Aliases {
+		if strings.EqualFold(alias, name) {
+			return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is an alias of %s; uma-cli "+
+				"alias --delete %s removes the alias", alias, of.ID(), alias)}
+		}
+	}
+	if err := f.found.store.MayRemove(of); err != nil {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: clierr.Text(err)}
+	}
+	if made := c.MadeOf(of); len(made) > 0 {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s were made of %s and have no weights "+
+			"without it; delete them first", strings.Join(made, ", "), of.ID())}
+	}
+	if of.Recipe != nil {
+		return of, nil
+	}
+	f.call(func() {
+		for _, m := range f.models {
+			if m.configured && slices.Contains(of.Files, f.fileOf(m)) {
+				e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is served by the configuration "+
+					"as %s; take it out there first", of.ID(), m.label())}
+			}
+		}
+	})
+	return of, e
+}
+
+// leave unloads every model that is served from the files of of, and keeps requests from loading it again.
+func (f *Front) leave(ctx context.Context, of *store.Model) *wire.Error {
+	refused := &wire.Error{Code: wire.ModelNotFound, Message: "model " + of.ID() + " is being deleted"}
+	t := time.NewTicker(removeLook)
+	defer t.Stop()
+	for {
+		left := 0
+		if !f.call(func() {
+			for _, m := range f.servedFrom(of) {
+				m.down, m.retryAt = refused, time.Time{}
+				if f.retire(m) {
+					left++
+				}
+			}
+		}) {
+			return shuttingDown()
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return &wire.Error{Code: wire.ModelUnready, RetryAfter: 10 * time.Second, Message: fmt.Sprintf(
+				"model %s still answers requests; delete it when they have ended", of.ID())}
+		}
+	}
+}
+
+// servedFrom returns the models that are served from the files of of. Poller's goroutine.
+func (f *Front) servedFrom(of *store.Model) (list []*served) {
+	for _, m := range f.models {
+		// Another name for a model is deleted without it; the models that are made of one are deleted before it.
+		plain := of.Recipe != nil && of.Recipe.Plain()
+		if !m.configured && !plain && m.recipe == recipeOf(of) && f.fileOf(m) == of.Path() {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// retire ends the process of a model whose requests are refused; true: it has not ended yet. Poller's goroutine.
+func (f *Front) retire(m *served) (runs bool) {
+	switch m.state {
+	case unloaded, down:
+		m.state = down
+		f.refuseWaiting(m, m.down)
+	case queued:
+		f.queue = slices.DeleteFunc(f.queue, func(o *served) bool { return o == m })
+		m.state = down
+		f.refuseWaiting(m, m.down)
+	case loading: // nothing has been answered yet
+		m.proc.leaving = true
+		m.state = unloading
+		m.proc.kill()
+	case ready:
+		f.unload(m, "a request to delete it")
+	}
+	return m.state != down || m.proc != nil
+}
+
+// forget drops what the front knows of a model whose files were deleted, or that could not be deleted. Poller's
+// goroutine.
+func (f *Front) forget(of *store.Model) {
+	for _, m := range f.servedFrom(of) {
+		if m.proc == nil && m.state == down {
+			f.models = slices.DeleteFunc(f.models, func(o *served) bool { return o == m })
+		} else {
+			m.down = nil
+		}
+	}
+}

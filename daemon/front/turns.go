@@ -1,0 +1,159 @@
+package front
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/toolbox"
+	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
+	"github.com/uma-serve/uma-serve/daemon/toolturns"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// openTurns makes the MCP servers of the configuration known. None is started.
+func (f *Front) openTurns() {
+	if len(f.cfg.MCP) == 0 {
+		return
+	}
+	f.box = toolbox.New(f.cfg.MCP, toolbox.Options{Program: f.opts.Program, Args: f.opts.bridge(), Log: f.log})
+	f.turns = &toolturns.Server{Box: f.box, Log: f.log, Ask: f.askModel, Fail: f.answerError,
+		Owner: func(r *http.Request) (uint32, bool) {
+			peer, _ := ipc.PeerOf(r.Context())
+			return peer.UID, f.cfg.Privileged(f.in.Access.OwnerOf(r, peer))
+		}}
+}
+
+// bridge are the arguments of a bridge process.
+func (o *Options) bridge() []string {
+	if o.BridgeArgs != nil {
+		return o.BridgeArgs
+	}
+	return []string{toolbox.BridgeArg}
+}
+
+// serveResponses answers a request for a response that no model's process got.
+func (f *Front) serveResponses(w http.ResponseWriter, r *http.Request) {
+	if f.turns == nil {
+		f.serveOther(w, r)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		return
+	}
+	r = withBody(r, body)
+	if !setup.Asks(r, body) {
+		f.serveOther(w, r)
+		return
+	}
+	f.turns.ServeHTTP(w, r)
+}
+
+// modelWait is the interval at which a request of the front looks for its model, and longestWait the most time.
+const (
+	modelWait   = 50 * time.Millisecond
+	longestWait = 10 * time.Minute
+)
+
+// askModel has the process of the model that a body of /v1/responses names answer it, in the name of ctx's client. The
+// model is loaded if it is not.
+func (f *Front) askModel(ctx context.Context, body []byte) (*http.Response, error) {
+	peer, ok := ipc.PeerOf(ctx)
+	if !ok {
+		return nil, &api.Error{Code: wire.InternalFailure, Message: "the client is not known"}
+	}
+	name, _, _ := wire.Member(body, "model")
+	f.known(ctx, name)
+	m, fd, err := f.passWhenLoaded(ctx, peer, name)
+	if err != nil {
+		return nil, err
+	}
+	leave := func() { f.call(func() { m.inside--; m.touch() }) }
+	file := os.NewFile(uintptr(fd), "engine")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() }) // a client that leaves cancels its request
+	end := func() { stop(); conn.Close(); leave() }
+	head := fmt.Appendf(nil, "POST /v1/responses HTTP/1.1\r\nHost: uma\r\nConnection: close\r\n"+
+		"Content-Type: application/json\r\n%s: 1\r\nContent-Length: %d\r\n\r\n", setup.TurnHeader, len(body))
+	if _, err := conn.Write(append(head, body...)); err != nil {
+		end()
+		return nil, fmt.Errorf("ask the model's process: %w", err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("the model's process does not answer: %w", err)
+	}
+	resp.Body = &lastBody{ReadCloser: resp.Body, end: end}
+	return resp, nil
+}
+
+// lastBody is the body of the only answer on a connection.
+type lastBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *lastBody) Close() error {
+	err := b.ReadCloser.Close()
+	if b.end != nil {
+		b.end()
+		b.end = nil
+	}
+	return err
+}
+
+// passWhenLoaded passes a new connection to the process of a model, which it waits for. The caller counts m.inside down.
+func (f *Front) passWhenLoaded(ctx context.Context, peer ipc.Peer, name string) (m *served, fd int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	defer cancel()
+	tick := time.NewTicker(modelWait)
+	defer tick.Stop()
+	for {
+		var refused *wire.Error
+		found := false
+		if !f.call(func() {
+			if refused = f.refusal(name); refused != nil {
+				return
+			}
+			m = f.find(name)
+			m.calledBy(name)
+			m.touch()
+			f.want(m)
+			if (m.state == loading || m.state == ready) && !m.proc.dead {
+				if fd, err = f.loop.PassNew(m.proc.link, insider(peer)); err == nil {
+					m.inside++
+					found = true
+				}
+			}
+		}) {
+			return nil, -1, errors.New("the server is ending")
+		}
+		switch {
+		case refused != nil:
+			return nil, -1, (*api.Error)(refused)
+		case err != nil || found:
+			return m, fd, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, -1, context.Cause(ctx)
+		}
+	}
+}

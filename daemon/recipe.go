@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Of a model that was made of another one by a request (store.Recipe), an engine process has the weights of the other
+// one, and the recipe: defaults of the fields of requests, a system message, a template (config.TemplateFor).
+
+// defaultsOf returns the defaults of requests; nil: those of every model.
+func defaultsOf(cfg *config.Config) (*wire.Request, error) {
+	if cfg.Recipe == nil || len(cfg.Recipe.Fields) == 0 {
+		return nil, nil
+	}
+	def, err := wire.DefaultsWith(cfg.Recipe.Fields)
+	if err != nil {
+		return nil, fmt.Errorf("the parameters of %s: %w", cfg.Recipe.Name, err)
+	}
+	return &def, nil
+}
+
+// withSystem gives a chat without a system message that of the model's recipe.
+func (s *Server) withSystem(w *wire.Request) {
+	if s.cfg.Recipe == nil || s.cfg.Recipe.System == "" || len(w.Messages) == 0 {
+		return
+	}
+	instructs := func(m wire.Message) bool { return m.Role == "system" || m.Role == "developer" }
+	if slices.ContainsFunc(w.Messages, instructs) {
+		return
+	}
+	w.Messages = append([]wire.Message{{Role: "system", Content: s.cfg.Recipe.System}}, w.Messages...)
+}

@@ -1,0 +1,194 @@
+// Package toolbox has the MCP servers of the configuration, as the daemon uses them: it lists and calls their tools.
+//
+// Each server has a bridge, a process that is confined with it (package mcp has its other end). The bridge is started by
+// the first question, and ends when it is idle, fails, or breaks a limit; its whole process group ends with it. Package
+// setup has the limits.
+package toolbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
+)
+
+// BridgeArg is the first argument of a program that is a bridge.
+const BridgeArg = "mcp-bridge"
+
+// Options are what a Box needs. Program and Args start a bridge; Log gets what goes wrong.
+type Options struct {
+	Program string
+	Args    []string
+	Log     *slog.Logger
+	// The times that tests shorten; 0 = setup's.
+	Start, List, Idle, FailedFor time.Duration
+}
+
+// Box has the servers. Its methods are safe for concurrent use.
+type Box struct {
+	opts    Options
+	servers map[string]*server
+	names   []string
+}
+
+// server is one server and its bridge.
+type server struct {
+	box   *Box
+	setup setup.Server
+	calls chan struct{} // a slot for each question
+
+	mu     sync.Mutex
+	bridge *bridge // nil: none runs
+	failed time.Time
+	why    error
+	closed bool
+}
+
+// New returns a Box for servers. It starts none.
+func New(servers []setup.Server, o Options) *Box {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&o.Start, setup.StartTimeout)
+	def(&o.List, setup.ListTimeout)
+	def(&o.Idle, setup.IdleTimeout)
+	def(&o.FailedFor, setup.FailedFor)
+	b := &Box{opts: o, servers: map[string]*server{}}
+	for i := range servers {
+		s := servers[i]
+		b.servers[s.Name] = &server{box: b, setup: s, calls: make(chan struct{}, setup.MaxCalls)}
+		b.names = append(b.names, s.Name)
+	}
+	return b
+}
+
+// Names are the servers' names, in the order of the configuration.
+func (b *Box) Names() []string { return b.names }
+
+// Server returns the description of a server, nil when there is none.
+func (b *Box) Server(name string) *setup.Server {
+	if s := b.servers[name]; s != nil {
+		return &s.setup
+	}
+	return nil
+}
+
+// List returns the tools of a server that the configuration offers.
+func (b *Box) List(ctx context.Context, name string) ([]setup.Tool, error) {
+	a, err := b.ask(ctx, name, setup.Question{Kind: setup.List}, b.opts.List)
+	if err != nil {
+		return nil, err
+	}
+	if err := setup.CheckTools(a.Tools); err != nil { // the bridge has checked them, and is not trusted
+		return nil, fmt.Errorf("MCP server %s: %w", name, err)
+	}
+	s := b.servers[name]
+	offered := []setup.Tool{}
+	for _, t := range a.Tools {
+		if s.setup.Offers(t.Name) {
+			offered = append(offered, t)
+		}
+	}
+	return offered, nil
+}
+
+// Call calls a tool. The error is of the server; a tool's own failure is in the result.
+func (b *Box) Call(ctx context.Context, name, tool string, arguments json.RawMessage) (*setup.Result, error) {
+	s := b.servers[name]
+	switch {
+	case s == nil || !s.setup.Offers(tool):
+		return nil, fmt.Errorf("MCP server %.40s has no tool %.80s", name, tool)
+	case len(arguments) > setup.MaxArguments:
+		return nil, fmt.Errorf("the arguments have %d bytes; the maximum is %d", len(arguments), setup.MaxArguments)
+	}
+	a, err := b.ask(ctx, name, setup.Question{Kind: setup.Call, Name: tool, Arguments: arguments}, s.setup.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	if a.Result == nil {
+		return nil, fmt.Errorf("MCP server %s: the bridge answers without a result", name)
+	}
+	if len(a.Result.Text) > setup.MaxResult+setup.CutNote { // the bridge has cut it, and is not trusted
+		a.Result.Text = setup.Cut(a.Result.Text)
+	}
+	return a.Result, nil
+}
+
+// ask asks a server's bridge, which it starts if none runs.
+func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time.Duration) (*setup.Answer, error) {
+	s := b.servers[name]
+	if s == nil {
+		return nil, fmt.Errorf("there is no MCP server %.40q; the configuration file names servers as [mcp.NAME]", name)
+	}
+	select {
+	case s.calls <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.calls }()
+	br, err := s.get(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("MCP server %s: %w", name, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooSlow, limit))
+	defer cancel()
+	a, err := br.ask(ctx, q)
+	if a != nil && a.Gone { // the next question finds a new one
+		br.end(errors.New("its server has ended"))
+		<-br.ended
+	}
+	if err != nil {
+		return nil, fmt.Errorf("MCP server %s: %w", name, err)
+	}
+	if a.Error != "" {
+		return nil, fmt.Errorf("MCP server %s: %.2000s", name, a.Error)
+	}
+	return a, nil
+}
+
+// get returns the running bridge, or starts one.
+func (s *server) get(ctx context.Context) (*bridge, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("the daemon is shutting down")
+	}
+	if s.bridge != nil && s.bridge.enter() {
+		return s.bridge, nil
+	}
+	if s.bridge = nil; s.why != nil && time.Since(s.failed) < s.box.opts.FailedFor {
+		return nil, fmt.Errorf("%w (it is started again after %v)", s.why, s.box.opts.FailedFor)
+	}
+	br, err := start(ctx, s)
+	if err != nil && ctx.Err() != nil { // its client has left: that says nothing about the server
+		return nil, err
+	}
+	if err != nil {
+		s.failed, s.why = time.Now(), err
+		s.box.opts.Log.Warn("an MCP server cannot be used", "server", s.setup.Name, "error", err)
+		return nil, err
+	}
+	s.bridge, s.why = br, nil
+	br.enter()
+	return br, nil
+}
+
+// Close ends all bridges.
+func (b *Box) Close() {
+	for _, s := range b.servers {
+		s.mu.Lock()
+		s.closed = true
+		if s.bridge != nil {
+			s.bridge.end(fmt.Errorf("the daemon is shutting down"))
+			<-s.bridge.ended
+		}
+		s.mu.Unlock()
+	}
+}
