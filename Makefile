@@ -25,7 +25,8 @@ comma := ,
 
 # llama.cpp: that of engine.lock, or what ENGINE names, built by its own cmake with CMAKE_ARGS (docs/engines.md).
 # These goals do not link it.
-WITHOUT_ENGINE := help clean run uma-cli uma-sim deb rpm tarball release reproducible deb-check engine-bump backend-cuda backend-vulkan \
+WITHOUT_ENGINE := help clean run uma-cli uma-sim deb rpm tarball release reproducible \
+	deb-check engine-bump backend-cuda backend-vulkan \
 	cuda-compile
 ifneq ($(filter-out $(WITHOUT_ENGINE),$(or $(MAKECMDGOALS),build)),)
 ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
@@ -51,8 +52,7 @@ BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check test test-all bench bench-prompt bench-storm real ci clients fidelity model eval \
 	lint page-check replay fuzz install deb rpm tarball release reproducible deb-check backend-cuda backend-vulkan \
-	cuda-compile archs \
-	engine-check engine-bump env clean help
+	cuda-compile archs engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Install uma-serve: curl -fsSL https://…/get.sh | sh
 #
-# It takes the release's archive for this machine, verifies its signature and its SHA-256, and installs it; or, where
-# there is no release or none that fits, builds from source. Options behind "sh -s --", as in curl … | sh -s -- --system:
+# It takes the release's archive for this machine, verifies its signature and its SHA-256, and installs it. Where no
+# release is known it builds from source. Options go behind "sh -s --", as in curl … | sh -s -- --system:
 #
 #   --prefix DIR   install there (default: ~/.local; for root /usr/local)
 #   --system       the same as --prefix /usr/local
@@ -134,8 +134,8 @@ sha256() {
 	fi
 }
 
-# verify FILE SIGNATURE: the signature is one of ssh-keygen -Y sign. Where there is no ssh-keygen, openssl (3.0 or later)
-# checks the same signature: the last 64 bytes of it are Ed25519's over a text that FILE's SHA-512 ends.
+# verify FILE SIGNATURE: the signature is one of ssh-keygen -Y sign. Where there is no ssh-keygen, openssl (3.0 or
+# later) checks the same signature: the last 64 bytes of it are Ed25519's over a text that FILE's SHA-512 ends.
 verify() {
 	case $key in
 	"ssh-ed25519 "*) ;;
@@ -232,8 +232,8 @@ missing() {
 	for tool in "$@"; do
 		has "$tool" || lacks="$lacks $tool"
 	done
-	[ -z "$lacks" ] || fail "these programs are missing:$lacks; Debian: apt install git golang cmake make g++ python3-pip," \
-		"macOS: xcode-select --install && brew install go cmake python"
+	[ -z "$lacks" ] || fail "these programs are missing:$lacks; Debian: apt install git golang cmake make g++" \
+		"python3-pip, macOS: xcode-select --install && brew install go cmake python"
 }
 
 # place hands the unpacked archive to its own uma-cli, which installs, upgrades and removes.

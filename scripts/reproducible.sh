@@ -4,12 +4,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
-trap 'git worktree remove --force "$work/one" 2>/dev/null; git worktree remove --force "$work/two" 2>/dev/null; rm -rf "$work"' EXIT
+cleanup() {
+	git worktree remove --force "$work/one" 2>/dev/null || true
+	git worktree remove --force "$work/two" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap cleanup EXIT
 sums=()
 for name in one two; do
 	git worktree add --quiet --detach "$work/$name" HEAD
-	(cd "$work/$name" && OUT=$work/$name.tar.gz VERSION=v0.0.0-reproducible scripts/package.sh tarball >"$work/$name.log" 2>&1) ||
-		{ tail -20 "$work/$name.log" >&2 && exit 1; }
+	(cd "$work/$name" && OUT=$work/$name.tar.gz VERSION=v0.0.0-reproducible scripts/package.sh tarball \
+		>"$work/$name.log" 2>&1) || { tail -20 "$work/$name.log" >&2 && exit 1; }
 	sums+=("$(sha256sum <"$work/$name.tar.gz")")
 done
 [ "${sums[0]}" = "${sums[1]}" ] || {

@@ -17,7 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
-// defaultPorts are where the documents let the daemon listen, and where clients of ollama look.
+// defaultPorts: the documents let the daemon listen on the first, and clients of ollama look at the second.
 var defaultPorts = []string{"127.0.0.1:8737", "127.0.0.1:11434"}
 
 func newDoctor(dial dialer, address *string) *cobra.Command {
@@ -25,7 +25,8 @@ func newDoctor(dial dialer, address *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check daemon, device, memory, limits, sandbox, folders, models and ports; say what to do",
-		Long: `Check what uma-serve needs of this machine: a line for each thing, with what to do where something is wrong.
+		Long: `Check what uma-serve needs of this machine: a line for each thing, with what to do where something
+is wrong.
 
   ok       nothing to do
   note     works, and could be better

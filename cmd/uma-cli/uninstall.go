@@ -22,8 +22,8 @@ func newUninstall() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove what scripts/get.sh has installed; --purge also models, caches and settings",
-		Long: `Remove what scripts/get.sh has installed: programs, manual pages, completions, service files. The service is
-stopped first.
+		Long: `Remove what scripts/get.sh has installed: programs, manual pages, completions, service files. The
+service is stopped first.
 
 Models, caches and settings stay, and are named. --purge removes them, too. Models of other programs (ollama, LM Studio,
 the cache of Hugging Face) are never removed.`,
@@ -111,7 +111,7 @@ func userFolders(getenv func(string) string, p *release.Place) (mine, others []s
 	return mine, others
 }
 
-// newPlaceCommand is what scripts/get.sh calls when it has verified and unpacked an archive.
+// newPlaceCommand returns the command that scripts/get.sh calls when it has verified and unpacked an archive.
 func newPlaceCommand() *cobra.Command {
 	var tree, prefix, name string
 	var service bool

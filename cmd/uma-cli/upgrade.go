@@ -50,8 +50,8 @@ names the command that upgrades it.`,
 	fl.BoolVar(&f.rollback, "rollback", false, "use the version before the last upgrade again")
 	fl.BoolVar(&f.downgrade, "allow-downgrade", false, "also install an older release")
 	fl.StringVar(&f.url, "from", "", "`URL` of another release's folder (default: that of the installation)")
-	fl.StringVar(&f.key, "key", "", "public `KEY` that signs that release, a line ssh-ed25519 BASE64 (default: that "+
-		"of the installation)")
+	fl.StringVar(&f.key, "key", "", "public `KEY` that signs that release, ssh-ed25519 BASE64 (default: that of the "+
+		"installation)")
 	fl.SortFlags = false
 	return cmd
 }

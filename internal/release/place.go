@@ -25,7 +25,7 @@ type Receipt struct {
 type Place struct {
 	Prefix string
 	Home   string // the user's, which stays whatever it holds
-	// Units is where service files go. Their names begin with a folder of the archive's contrib.
+	// Units are the service files to install. Their names in the archive begin with a folder of the archive's contrib.
 	Units []Unit
 	// Run runs a program of the system: systemctl, launchctl, or the new uma-serve. Tests replace it.
 	Run func(ctx context.Context, name string, args ...string) error

@@ -79,7 +79,8 @@ func Units(goos, prefix, home, dataHome string) []Unit {
 	}
 	units := append(unitFiles("contrib/systemd/user", filepath.Join(prefix, "share/systemd/user")),
 		unitFiles("contrib/systemd/system", filepath.Join(prefix, "lib/systemd/system"))...)
-	return append(units, Unit{"contrib/sysusers/uma-serve.conf", filepath.Join(prefix, "lib/sysusers.d/uma-serve.conf")})
+	return append(units, Unit{"contrib/sysusers/uma-serve.conf",
+		filepath.Join(prefix, "lib/sysusers.d/uma-serve.conf")})
 }
 
 func unitFiles(from, to string) (units []Unit) {
@@ -89,7 +90,7 @@ func unitFiles(from, to string) (units []Unit) {
 	return units
 }
 
-// StartCommands, RestartCommands and StopCommands are what the system needs to hear about the service.
+// StartCommands make the system know the service and start it.
 func StartCommands(goos string, system bool, home string) [][]string {
 	switch {
 	case goos == "darwin":

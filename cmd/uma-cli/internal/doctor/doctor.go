@@ -28,7 +28,7 @@ type Line struct {
 	Remedy string `json:"remedy,omitempty"` // what to do, "" where nothing is
 }
 
-// Facts is what the checks look at. Zero values mean that a fact is not known.
+// Facts are the input of the checks. Zero values mean that a fact is not known.
 type Facts struct {
 	ClientVersion string
 	System        string // GOOS/GOARCH
@@ -60,7 +60,7 @@ type Facts struct {
 	Ports   []Port
 }
 
-// Daemon is what a daemon says about itself.
+// Daemon holds facts that a daemon tells about itself.
 type Daemon struct {
 	Version, Status, Engine, Device, Kernels string
 }
@@ -226,7 +226,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// leastMemory is what the smallest useful model needs with its cache.
+// leastMemory is the least that a useful model needs with its cache, in bytes.
 const leastMemory = 1 << 30
 
 func memory(f *Facts) Line {

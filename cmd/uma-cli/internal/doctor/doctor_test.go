@@ -37,7 +37,8 @@ func TestFaults(t *testing.T) {
 		mark   Mark
 		want   string // part of text or remedy
 	}{
-		"no daemon":      {func(f *Facts) { f.Daemon, f.SocketErr = nil, "no such socket" }, "daemon", Bad, "uma-serve"},
+		"no daemon": {func(f *Facts) { f.Daemon, f.SocketErr = nil, "no such socket" },
+			"daemon", Bad, "uma-serve"},
 		"loading":        {func(f *Facts) { f.Daemon.Status = "loading" }, "daemon", Note, "health"},
 		"versions":       {func(f *Facts) { f.Daemon.Version = "v0" }, "versions", Note, "restart"},
 		"foreign folder": {func(f *Facts) { f.SocketDir.UID = 7 }, "socket", Bad, "replace"},
@@ -48,11 +49,15 @@ func TestFaults(t *testing.T) {
 		"ggml's kernels": {func(f *Facts) { f.Daemon.Kernels = "ggml" }, "processor", Note, "engines.md"},
 		"old processor":  {func(f *Facts) { f.Daemon, f.Processor = nil, nil }, "processor", Note, "amd64-v2"},
 		"idle card":      {func(f *Facts) { f.Nvidia, f.NvidiaDriver = true, "570.1" }, "device", Note, "backend-cuda"},
-		"used card":      {func(f *Facts) { f.Nvidia, f.Daemon.Device = true, "NVIDIA H100 (cuda)" }, "device", OK, "H100"},
-		"render": {func(f *Facts) { f.RenderNodes, f.RenderErr = []string{"/dev/dri/r"}, "permission denied" }, "device",
+		"used card": {func(f *Facts) { f.Nvidia, f.Daemon.Device = true, "NVIDIA H100 (cuda)" },
+			"device", OK, "H100"},
+		"render": {func(f *Facts) {
+			f.RenderNodes, f.RenderErr = []string{"/dev/dri/r"},
+				"permission denied"
+		}, "device",
 			Note, "usermod"},
 		"vulkan":       {func(f *Facts) { f.RenderNodes = []string{"/dev/dri/r"} }, "device", Note, "backend-vulkan"},
-		"no memory":    {func(f *Facts) { f.Daemon, f.MemoryAvailable = nil, 1<<20 }, "memory", Note, "small model"},
+		"memory low":   {func(f *Facts) { f.Daemon, f.MemoryAvailable = nil, 1<<20 }, "memory", Note, "small model"},
 		"memory ?":     {func(f *Facts) { f.MemoryTotal = 0 }, "memory", Unknown, ""},
 		"quota":        {func(f *Facts) { f.CgroupCPUs = 0.5 }, "limits", Note, "CPUQuota"},
 		"small cgroup": {func(f *Facts) { f.CgroupMemory = 512 << 20 }, "limits", Note, "MemoryMax"},
@@ -90,7 +95,8 @@ func TestFaults(t *testing.T) {
 func TestGather(t *testing.T) {
 	root := t.TempDir()
 	for path, text := range map[string]string{
-		"proc/meminfo": "MemTotal:       99999999999 kB\n", "proc/driver/nvidia/version": "NVRM version: Kernel 570.86.10 x",
+		"proc/meminfo":                               "MemTotal:       99999999999 kB\n",
+		"proc/driver/nvidia/version":                 "NVRM version: Kernel 570.86.10 x",
 		"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
 		"proc/sys/kernel/seccomp/actions_avail":      "kill allow\n", "file": "x",
 	} {
