@@ -238,8 +238,8 @@ func TestGetRefuses(t *testing.T) {
 func restricted(t *testing.T, verifier string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"sh", "cat", "cut", "sed", "grep", "head", "tail", "tr", "wc", "tar", "gzip", "mktemp",
-		"rm", "rmdir", "mkdir", "uname", "id", "curl", "sha256sum", "base64", "dirname", verifier} {
+	for _, name := range []string{"sh", "cat", "cut", "sed", "grep", "head", "tail", "tr", "wc", "tar", "gzip",
+		"mktemp", "rm", "rmdir", "mkdir", "uname", "id", "curl", "sha256sum", "base64", "dirname", verifier} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Skipf("%s is not installed", name)

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 key=${KEY:-} url=${URL:-} archs=${ARCHS:-amd64 amd64-v2 arm64}
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
 [ -n "$key" ] && [ -n "$url" ] || {
-	echo "release: KEY=FILE (an Ed25519 key of ssh-keygen) and URL=https://… (where the folder will be) are needed" >&2
+	echo "release: KEY=FILE (an Ed25519 key of ssh-keygen) and URL=https://… (of the folder) are needed" >&2
 	exit 1
 }
 [[ $url =~ ^https?://[A-Za-z0-9./:_~-]+$ ]] || {

@@ -204,6 +204,7 @@ var rules = []rule{
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/portproxy", []string{"ipc/sockdiag", "internal/webguard"},
 		"it forwards; who the daemon is, its caller says"},
+	{"internal/release/releasetest", nil, "releases for tests: what verifies them must not have made them"},
 	{"internal/release", nil, "archives and folders; which release and which place, its caller says"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/testutil/crosscheck", nil, "a tool of the tests"},

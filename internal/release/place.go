@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Receipt is what an installation notes about itself.
+// Receipt records an installation: its origin and its files.
 type Receipt struct {
 	Version string   `json:"version"`
 	URL     string   `json:"url,omitempty"` // of the release; "" when it was built from source
