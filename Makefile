@@ -50,8 +50,9 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test test-all bench bench-prompt bench-storm real ci clients fidelity model eval \
-	lint page-check replay fuzz install deb rpm tarball release reproducible deb-check backend-cuda backend-vulkan \
+.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity \
+	model eval lint page-check replay fuzz install deb rpm tarball release reproducible deb-check \
+	backend-cuda backend-vulkan device-check \
 	cuda-compile archs engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
@@ -76,6 +77,9 @@ test-all: ## every test in every way: race detector, invariants, without cgo, ot
 lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities where the network allows
 	@scripts/lint.sh
 	@scripts/vuln.sh
+
+cluster: uma-serve ## two daemons behind vllm-router, smg, sglang-router and litellm; ARGS="--only vllm-kv_aware …"
+	@scripts/cluster.sh $(ARGS)
 
 bench: build ## serving against the bare decode loop, for Q8_0, Q4_K_M, Q4_0 and F16; ARGS="--weights q8_0 …"
 	@scripts/bench.sh $(ARGS)
@@ -140,6 +144,9 @@ deb-check: ## install the package of make deb into a clean Debian, chat, remove 
 
 backend-cuda backend-vulkan: ## build a back end as a library beside the binaries, where uma-serve finds it at start
 	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
+
+device-check: build ## a Vulkan device, llvmpipe without a card: the engine's contract, gpu-check with the sandbox on
+	@BIN="$(BIN)" scripts/device-check.sh
 
 cuda-compile: ## compile the CUDA back end where no card is, with the compiler of Python packages: an hour on two cores
 	@scripts/cuda-compile.sh

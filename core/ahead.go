@@ -20,7 +20,7 @@ const (
 
 // lookup returns the prompt by which r is looked up in the prefix tree, and the longest match of it in the pool.
 func (c *Core) lookup(r *Request) (kvsnap.Prompt, kvsnap.Match) {
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable,
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Space(), Tokens: r.Tokens, Shareable: r.Shareable,
 		Seals: r.Seals, NoWait: r.joined,
 		Apart: r.Kind == Embed}
 	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
@@ -44,7 +44,7 @@ func (c *Core) residency(r *Request) (n int, took time.Duration) {
 	if c.cfg.Stores == nil {
 		return here, 0
 	}
-	n, tier, ok := c.cfg.Stores.Find(r.Owner, r.Tokens[:r.Prompt-1], here+RestoreMin)
+	n, tier, ok := c.cfg.Stores.Find(r.Space(), r.Tokens[:r.Prompt-1], here+RestoreMin)
 	if !ok || tier == Fabric {
 		return here, 0
 	}

@@ -251,7 +251,7 @@ func (c *Core) otherText(r *Request, cut bool) []Token {
 	}
 	g.tried = true
 	var rest []Token
-	rest, g.other = c.tree.Beyond(r.seq, r.Owner, r.Tokens, near)
+	rest, g.other = c.tree.Beyond(r.seq, r.Space(), r.Tokens, near)
 	return rest
 }
 

@@ -60,7 +60,7 @@ func (c *Core) copyThoughts() {
 	for first := true; o.sent < o.to && (first || c.left > 0); first = false {
 		p1 := min(o.sent+c.cfg.PartTokens, o.to)
 		c.op(Op{
-			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Owner, Tokens: r.Tokens[:p1], First: o.from, From: o.sent,
+			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Space(), Tokens: r.Tokens[:p1], First: o.from, From: o.sent,
 			To:   p1,
 			Last: p1 == o.to, Use: blocks.ThinkComplete,
 		})
@@ -87,7 +87,7 @@ func (c *Core) offloadTail(v *kvsnap.Victim) {
 		limit -= took
 		c.left -= took
 		c.op(Op{
-			Kind: OffloadBlock, Req: r.ID, Src: v.Seq, NS: r.Owner, Tokens: v.Tokens[:p1], First: o.to, From: o.sent,
+			Kind: OffloadBlock, Req: r.ID, Src: v.Seq, NS: r.Space(), Tokens: v.Tokens[:p1], First: o.to, From: o.sent,
 			To:   p1,
 			Last: p1 == v.To || limit <= 0, Use: blocks.OutputCritical,
 		})
@@ -127,7 +127,7 @@ func (c *Core) ingest(now Instant, r *Request) bool {
 	r.thought.ingests++
 	c.lastRestore++
 	re := &restore{
-		id: c.lastRestore, ns: r.Owner, tokens: r.Tokens[:to:to], seq: NoSeq, tier: r.thought.tier, begin: now,
+		id: c.lastRestore, ns: r.Space(), tokens: r.Tokens[:to:to], seq: NoSeq, tier: r.thought.tier, begin: now,
 		waiting: []*Request{r}, thought: r, done: from, have: from,
 	}
 	r.restoring = re

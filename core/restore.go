@@ -71,7 +71,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	here := m.Len + m.Ahead
 	for _, re := range c.restores { // join a restore of the same cells
 		n := kvsnap.CommonPrefix(re.tokens, want)
-		if re.ns == r.Owner && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
+		if re.ns == r.Space() && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
 			r.restoring = re
 			return true
@@ -86,7 +86,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	if prefixes >= maxRestores {
 		return false
 	}
-	n, tier, ok := c.cfg.Stores.Find(r.Owner, want, here+RestoreMin)
+	n, tier, ok := c.cfg.Stores.Find(r.Space(), want, here+RestoreMin)
 	fetch := Op{Kind: Fetch, From: m.Len}
 	// A preempted request's thought, and the answer behind it, are stored apart from prefixes (offload.go): they may
 	// reach further.
@@ -98,7 +98,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 		return false
 	}
 	c.lastRestore++
-	re := &restore{id: c.lastRestore, ns: r.Owner, tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now,
+	re := &restore{id: c.lastRestore, ns: r.Space(), tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now,
 		waiting: []*Request{r}}
 	r.restoring = re
 	c.restores = append(c.restores, re)

@@ -10,6 +10,9 @@ type Spec struct {
 
 	Kind      Kind `json:"kind,omitempty"`
 	Shareable int  `json:"shareable,omitempty"` // leading tokens that are the system prompt: see kvsnap.Prompt
+	// Salt divides the prefixes of the owner: requests share cells with those of the same owner and the same salt. 0 =
+	// the owner's own.
+	Salt uint32 `json:"salt,omitempty"`
 	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
 	Seals []int `json:"seals,omitempty"`
 	Keep  int   `json:"keep,omitempty"` // leading tokens that a context shift leaves alone
@@ -19,6 +22,14 @@ type Spec struct {
 	Speculate int  `json:"speculate,omitempty"`
 	OneCall   bool `json:"-"` // the answer ends after its first call
 	Resident  int  `json:"-"` // leading tokens that are cached when it first starts: a recording's warm cache
+}
+
+// Space returns the namespace of the request's cells: its owner, or what preparation made of owner and salt.
+func (s *Spec) Space() uint32 {
+	if s.Salt != 0 {
+		return s.Salt
+	}
+	return s.Owner
 }
 
 // Kind says what a request computes.

@@ -320,11 +320,6 @@ func (e *engine) loading(fraction float32) {
 // process.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
-	if e.box != nil && s.cfg.GPULayers != 0 && config.HasDeviceBackend() &&
-		(m.Caps.Device == runtime.DeviceCPU || m.Caps.Device == runtime.DeviceFake) {
-		s.log.Warn("a backend for graphics processors is beside the program, and none of them was found: " +
-			"--sandbox=false tells whether the confinement of the engine process is the cause")
-	}
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
 		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box}
 	e.tell(st)

@@ -18,13 +18,6 @@ var systemFiles = []string{
 	"/sys/fs/cgroup", "/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
 }
 
-// deviceFiles are the files and folders that GPU drivers open. The sandbox allows them if a GPU backend is installed
-// beside the program.
-var deviceFiles = []string{
-	"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",
-	"/dev/nvidia-caps", "/dev/dri", "/dev/kfd", "/dev/shm",
-}
-
 // policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
 func (e *engine) policy(cfg *config.Config) sandbox.Policy {
 	p := SandboxPolicy(cfg)
@@ -67,14 +60,12 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
 			"/usr/share/ca-certificates")
 	}
-	if c.GPULayers != 0 && config.HasDeviceBackend() {
-		p.Read = append(p.Read, "/usr", "/lib", "/lib64", "/opt", "/etc", "/proc", "/sys", config.BackendDir())
-		p.Write = append(p.Write, deviceFiles...)
-		if dir, err := os.UserCacheDir(); err == nil { // compiled kernels
-			folder(filepath.Join(dir, "nv"))
-		}
-		if home, err := os.UserHomeDir(); err == nil {
-			folder(filepath.Join(home, ".nv"))
+	if c.GPULayers != 0 && len(c.Backends.Devices) > 0 {
+		files := Drivers().Files(c.Backends.Names)
+		p.Read = append(append(p.Read, files.Read...), config.BackendDir())
+		p.Devices = files.Devices
+		for _, dir := range files.Folders {
+			folder(dir)
 		}
 	}
 	return p

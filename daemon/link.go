@@ -33,6 +33,8 @@ const (
 	// LinkKeep is sent by an engine process: for how long its model is to stay after the last request, a number of
 	// nanoseconds; -1 = for ever, KeepDefault = as configured.
 	LinkKeep
+	// LinkKVEvents is sent by an engine process: a kvevents.Message.
+	LinkKVEvents
 )
 
 // The descriptors that an engine process inherits.
@@ -44,6 +46,10 @@ const (
 
 // EngineArg is the first argument of an engine process; the second one is the model's name, for ps.
 const EngineArg = "engine-process"
+
+// DevicesArg is the first argument of a process that writes the engine's runtime.Backends to stdout, as JSON. The
+// drivers of devices run in it before any engine process is confined.
+const DevicesArg = "engine-devices"
 
 // EngineStart is the first message from a front to an engine process: configuration, names and listeners.
 type EngineStart struct {

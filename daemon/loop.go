@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -61,6 +62,7 @@ type loop struct {
 	epoch  time.Time // core.Instant 0, and the zero of meridian's clock
 
 	stores     *stores
+	events     *kvevents.Reporter // nil: without --kv-events
 	info       runtime.ModelInfo
 	tel        *telemetry.Exporter // nil without --telemetry-endpoint
 	result     core.Result         // of the newest step
@@ -347,7 +349,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		if n.First && r.part == nil {
 			l.firstStart(r, n)
 			if l.stores.remote != nil {
-				l.stores.remote.use(r.Owner, r.Tokens[:n.N])
+				l.stores.remote.use(r.Space(), r.Tokens[:n.N])
 			}
 		}
 	case core.Preempted:
@@ -425,6 +427,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		took = max(took, plan.Bound.Limit) // it would have taken longer
 	}
 	l.cpu.stepped(l, plan.Predicted, took, done)
+	l.scanEvents(done, false)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
 		l.publish()
@@ -481,6 +484,9 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 	switch {
 	case err == nil:
 		outcome = sched.StepOK
+		if l.caps.Devices > 1 { // besides the processor
+			l.m.DeviceGraphs.Add(uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1)))
+		}
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
@@ -638,6 +644,7 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 		l.countResident()
 	}
 	l.publish()
+	l.scanEvents(now, true)
 	l.rec.idle()
 	if !l.canAdvance() {
 		l.state.busySince.Store(0)

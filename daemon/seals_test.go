@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/mrdn"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -279,7 +280,11 @@ func TestSilentFabricOfSeals(t *testing.T) {
 	ask := raw(text(0, 300), 3)
 	want := solo(t, ask)
 	stall()
-	for i := 0; r.counter("disagg_errors_total.circuit_open") == 0; i++ {
+	errors := func(reason fabric.Reason) (n uint64) {
+		r.inLoop(func(l *loop) { n = l.stores.remote.guard.Stats().Errors[reason] })
+		return n
+	}
+	for i := 0; errors(fabric.ReasonCircuitOpen) == 0; i++ {
 		if i == 8 {
 			t.Fatal("after 8 requests the fabric is still asked each time")
 		}
@@ -290,7 +295,7 @@ func TestSilentFabricOfSeals(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	if n := r.counter("disagg_errors_total.timeout"); n == 0 {
+	if errors(fabric.ReasonTimeout) == 0 {
 		t.Error("no request has waited for the fabric: the test shows nothing")
 	}
 	r.nothingLeft()

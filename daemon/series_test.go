@@ -68,6 +68,7 @@ var elsewhere = map[string]string{
 	"rpdi_index_milli":               "a script's rows have no entropy: meridian.TestWatchedSignals",
 	"think_signals_total/stalled":    "meridian.TestEATCloses",
 	"telemetry_dropped_total":        "telemetry.TestSilentCollector",
+	"device_graphs_total":            "of a device besides the processor: daemon.TestDeviceGraphs",
 	"device_held_ms_total":           "of a front's engine processes: front.TestModelsComputeInTurn",
 	"device_lease_faults_total":      "of a front's engine processes: lease.TestHolderThatDoesNotReturn",
 	"device_leases_contended_total":  "of a front's engine processes: front.TestModelsComputeInTurn",

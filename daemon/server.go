@@ -20,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -69,6 +70,8 @@ type Server struct {
 	opened   *opening
 	draining atomic.Bool
 
+	events *kvevents.Publisher // nil: without --kv-events, and behind a front
+
 	parts   parts
 	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
 }
@@ -86,6 +89,9 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 		if cfg, err = cfg.ForModel(m); err != nil {
 			return err
 		}
+	}
+	if err := CheckDevices(cfg, log); err != nil {
+		return err
 	}
 	if err := cfg.Locate(ctx, log); err != nil {
 		return err
@@ -145,6 +151,10 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
 			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
+	if err := s.openEvents(); err != nil {
+		s.in.Close()
+		return nil, err
+	}
 	if s.meter = p.meter; s.meter == nil {
 		s.meter = cpus.OpenPower() // before an engine process confines itself
 	}
@@ -205,6 +215,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
 		s.in.Stop(flush)
+		if s.events != nil {
+			s.events.Close()
+		}
 	}()
 
 	eng, err := s.load(ctx, open, signals)
@@ -220,6 +233,8 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	stopPower := s.watchPower(l)
 	defer stopPower()
+	stopEvents := s.reportEvents(l)
+	defer stopEvents()
 	loopDone := make(chan struct{})
 	go func() {
 		l.run()
@@ -439,6 +454,12 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	if err != nil {
 		draft.close()
 		return nil, fmt.Errorf("load %s: %w", path, err)
+	}
+	caps := eng.Capabilities()
+	if err := s.hiddenDevice(&caps); err != nil {
+		eng.Close()
+		draft.close()
+		return nil, err
 	}
 	if draft != nil {
 		if err := draft.fit(eng, path); err != nil {

@@ -48,7 +48,7 @@ func (s *Server) info() wire.Info {
 	if e := s.parts.engine; e != nil {
 		in.Sandbox = e.box
 	}
-	in.Memory = s.memory()
+	in.Memory, in.Devices = s.memory(), s.devices()
 	in.Live.Requests = h.Requests
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()

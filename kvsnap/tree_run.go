@@ -27,6 +27,7 @@ type sequence struct {
 	state  state
 	tip    int32   // node in which it ends; root = it holds no cells
 	tokens []Token // running: the caller's slice, computed or not; cached: a copy of exactly the tokens it holds
+	made   uint64  // Tree.generation when its tokens became these
 	limit  int     // cells from here on saw tokens that Cut removed; they cannot be shared or retained
 	ns     uint32
 
@@ -221,6 +222,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 		t.stats.Runs++
 	}
 	q.tokens, q.limit, q.ns, q.req, q.used = p.Tokens, noLimit, p.NS, p.Req, now
+	q.made = t.generation
 	if p.Apart {
 		// No cell of it may be shared: see sequence.limit.
 		q.limit = 0
@@ -536,6 +538,7 @@ func (t *Tree) keep(now Instant, s Seq, history []Token, parked bool) Released {
 	}
 	t.addToPath(q.tip, root, h)
 	q.state, q.limit, q.stalled, q.shareable, q.parked = cached, noLimit, false, min(q.shareable, keep), parked
+	q.made = t.generation
 	q.stops = q.stops[:0]
 	t.stats.Runs--
 	t.stats.Entries++

@@ -55,7 +55,8 @@ type frame struct {
 const oneTool = `{"name":"t","description":"d","inputSchema":{"type":"object"}}`
 
 // initialized is the result of initialize.
-const initialized = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"h","version":"1"}}`
+const initialized = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},` +
+	`"serverInfo":{"name":"h","version":"1"}}`
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
@@ -102,8 +103,8 @@ func serveKind(kind string) {
 		io.WriteString(os.Stdout, `{"jsonrpc":"2.0","id":1,"result":{"a":"`)
 		forever(strings.Repeat("x", 1<<16))
 	case "endless-notices":
-		forever(strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`+
-			"\n", 100))
+		forever(strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message",`+
+			`"params":{"level":"info","data":"x"}}`+"\n", 100))
 	case "stderr":
 		go func() {
 			for {
@@ -128,8 +129,8 @@ func serveKind(kind string) {
 			switch kind {
 			case "silent":
 			case "huge-greeting":
-				reply(&f, `{"protocolVersion":"2025-06-18","capabilities":{},"instructions":"`+strings.Repeat("x", 8<<20)+
-					`","serverInfo":{"name":"h","version":"1"}}`)
+				reply(&f, `{"protocolVersion":"2025-06-18","capabilities":{},"instructions":"`+
+					strings.Repeat("x", 8<<20)+`","serverInfo":{"name":"h","version":"1"}}`)
 			case "old":
 				reply(&f, `{"protocolVersion":"1999-01-01","capabilities":{},"serverInfo":{"name":"h","version":"1"}}`)
 			default:
@@ -248,8 +249,8 @@ func callKind(kind string, f *frame) {
 		write := os.WriteFile(f.Params.Arguments["write"], nil, 0o600)
 		_, dial := net.Dial("tcp", f.Params.Arguments["dial"])
 		temp := os.WriteFile(os.Getenv("TMPDIR")+"/x", nil, 0o600)
-		result(fmt.Sprintf("read %v; write %v; dial %v; temp %v; secret %q", read != nil, write != nil, dial != nil, temp,
-			os.Getenv("UMA_TEST_SECRET")))
+		result(fmt.Sprintf("read %v; write %v; dial %v; temp %v; secret %q", read != nil, write != nil, dial != nil,
+			temp, os.Getenv("UMA_TEST_SECRET")))
 	default:
 		result("done")
 	}
@@ -281,7 +282,8 @@ func boxOf(t *testing.T, kind string, change func(*setup.Server, *toolbox.Option
 func TestGoodServer(t *testing.T) {
 	b := boxOf(t, "good", func(s *setup.Server, _ *toolbox.Options) { s.Tools = []string{"echo"} })
 	tools, err := b.List(t.Context(), "s")
-	if err != nil || len(tools) != 1 || tools[0].Name != "echo" || !strings.Contains(string(tools[0].Schema), `"text"`) {
+	if err != nil || len(tools) != 1 || tools[0].Name != "echo" ||
+		!strings.Contains(string(tools[0].Schema), `"text"`) {
 		t.Fatalf("%+v, %v", tools, err)
 	}
 	r, err := b.Call(t.Context(), "s", "echo", json.RawMessage(`{"text":"hi"}`))

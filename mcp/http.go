@@ -45,7 +45,7 @@ func (s *Server) ListenHTTP(addr netip.AddrPort) (*HTTP, error) {
 // URL returns the address of the server.
 func (h *HTTP) URL() string { return h.port.URL() + Path }
 
-// Key is what clients must send as "Authorization: Bearer KEY"; "" where the kernel tells users.
+// Key returns the key that clients must send as "Authorization: Bearer KEY"; "" where the kernel tells users.
 func (h *HTTP) Key() string { return h.port.Key() }
 
 // Serve answers until ctx ends.

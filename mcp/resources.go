@@ -27,8 +27,9 @@ func (s *Server) addResources() {
 		}},
 		{"kv", "the contents of the KV cache", s.asked(wire.KindKV)},
 	} {
-		s.sdk.AddResource(&sdk.Resource{URI: "uma://" + r.name, Name: r.name, Description: r.description,
-			MIMEType: jsonType}, func(ctx context.Context, q *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		about := &sdk.Resource{URI: "uma://" + r.name, Name: r.name, Description: r.description, MIMEType: jsonType}
+		s.sdk.AddResource(about, func(ctx context.Context, q *sdk.ReadResourceRequest) (*sdk.ReadResourceResult,
+			error) {
 			return contentsOf(ctx, q, r.read)
 		})
 	}

@@ -76,7 +76,8 @@ func (s *Server) addTools() {
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(bool)}
 	asks := &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "chat", Title: "Chat with the local model", Annotations: asks,
-		Description: "Ask the model that runs on this machine. Sends a prompt or a conversation and returns the answer."},
+		Description: "Ask the model that runs on this machine. Sends a prompt or a conversation and returns the " +
+			"answer."},
 		s.chat)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "complete", Title: "Continue a text", Annotations: asks,
 		Description: "Continue a raw text with the model that runs on this machine, without a chat template."},
@@ -234,7 +235,7 @@ func (s *Server) why(ctx context.Context, _ *sdk.CallToolRequest, in whyIn) (*sd
 	return s.result(s.report(ctx, client.Question{Kind: wire.KindWhy, Why: q}))
 }
 
-// defaultLast is how many requests why tells of.
+// defaultLast is the number of requests in an answer of why without arguments.
 const defaultLast = 5
 
 func (s *Server) kv(ctx context.Context, _ *sdk.CallToolRequest, in kvIn) (*sdk.CallToolResult, any, error) {

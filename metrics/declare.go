@@ -193,6 +193,7 @@ func (m *Metrics) declare() {
 	m.declareSpeculation(step, sched)
 	m.declareKV(sched, scrape)
 	m.declareDevice(step, scrape)
+	m.declareKVEvents(scrape)
 
 	// Latencies and sizes.
 	m.durations("ttft_ms", "uma_time_to_first_token_seconds", "Time from the arrival of a request to its first token",

@@ -22,9 +22,11 @@ func (m *Metrics) turnsNow() Turns {
 	return Turns{}
 }
 
-// declareDevice declares the metrics of the arbiter. All are 0 in a process without a front.
+// declareDevice declares the metrics of devices, and of the arbiter, which are 0 in a process without a front.
 func (m *Metrics) declareDevice(step, scrape string) {
 	const turn = "decode loop, before each decode"
+	m.counter("device_graphs_total", "uma_device_graphs_total", "graphs", "Graphs of which a part was computed on a "+
+		"device besides the processor, one for each --ubatch-size tokens of a step", step, &m.DeviceGraphs)
 	m.total("device_leases_total", "uma_device_leases_total", "steps", "Steps that took the lease of their devices, "+
 		"which engine processes hold in turn", scrape, func() float64 { return float64(m.turnsNow().Grants) })
 	m.total("device_leases_contended_total", "uma_device_leases_contended_total", "steps", "Of device_leases_total: "+

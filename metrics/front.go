@@ -15,7 +15,7 @@ func (m *Metrics) OfConnections() (keys []string) {
 // OfFront are the keys of the JSON that a front has values for: it has no model.
 func (m *Metrics) OfFront() []string {
 	return slices.Concat(m.OfConnections(), []string{"requests_rejected_total", "log_lines_total", "log_dropped_total",
-		"log_suppressed_total", "go_heap_bytes", "rss_bytes", "uptime_ms", "build"})
+		"log_suppressed_total", "go_heap_bytes", "rss_bytes", "uptime_ms", "build"}, kvEventKeys)
 }
 
 // FrontMetric is a metric of a front: about its models, beside those of its engine processes.
@@ -60,6 +60,6 @@ var Front = []FrontMetric{
 	{FrontCrashes, "Engine processes of the model that ended by themselves.", true},
 	{FrontDownloads, "Downloads of models that have ended, by result: finished, failed or canceled.", true},
 	{FrontDownloadsRun, "Downloads of models that run or wait.", false},
-	{FrontDownloadsBytes, "Bytes of models that have been downloaded.", true},
+	{FrontDownloadsBytes, "Bytes of the models whose downloads have finished.", true},
 	{FrontDenied, "System calls that the sandbox refused the model's engine processes.", true},
 }

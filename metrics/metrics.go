@@ -173,6 +173,7 @@ type Metrics struct {
 	TrackedRequests Gauge   // in the phase router
 
 	DeviceWait   Durations // for the lease of the device
+	DeviceGraphs Counter   // computed on a device besides the processor
 	DeviceYields Counter   // steps whose prompts made way for answers of other models
 
 	CacheMisses  Labels  // Declare before use; prompts that were not entirely cached, by reason
@@ -208,6 +209,7 @@ type Metrics struct {
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
+	kvEvents  atomic.Pointer[func() KVEvents]
 
 	steps         Counter
 	prefillTokens Counter

@@ -137,6 +137,7 @@ func filled() *Metrics {
 		return Turns{Grants: 20, Contended: 5, Held: 3 * time.Second, Faults: [5]uint64{1, 2, 3, 4, 5}}
 	})
 	m.DeviceWait.Observe(7 * time.Millisecond)
+	m.DeviceGraphs.Add(9)
 	m.DeviceYields.Add(6)
 	m.BindTelemetry(func() Telemetry {
 		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
@@ -200,6 +201,9 @@ func TestSnapshot(t *testing.T) {
 			"step_bytes_total": map[string]any{"weights": 1e8, "kv": 6e7, "copies": 1.5e7, "activations": 5e6},
 			"bandwidth_gbps":   9.0, "bandwidth_predicted_gbps": 10.0,
 
+			"kv_events_batches_total": 0.0, "kv_events_dropped_total": 0.0, "kv_events_stored_total": 0.0,
+			"kv_events_removed_total": 0.0, "kv_events_subscribers": 0.0, "kv_events_blocks": 0.0,
+
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
 
 			"repacked_bytes": 50.0,
@@ -215,7 +219,7 @@ func TestSnapshot(t *testing.T) {
 			"tool_calls_repeated_total":  0.0,
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
 			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
-			"device_yields_total": 6.0, "device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
+			"device_yields_total": 6.0, "device_graphs_total": 9.0, "device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
 				"wait_timeout": 2.0, "skipped": 3.0, "lost": 4.0, "repaired": 5.0},
 			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0,
 			"context_shifts_total": 1.0, "requests_parked": 1.0,
@@ -554,6 +558,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
 		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
 		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views",
+		"uma_kv_events_subscribers", "uma_kv_events_blocks",
 		"uma_compute_threads", "uma_compute_threads_most", "uma_cpus_taken", "uma_joules_per_token", "uma_on_battery"}
 	for _, d := range m.decls {
 		if d.prom == "" {

@@ -1,6 +1,7 @@
 // Called by page-check.sh: node page-check.mjs REAL_URL SLOW_URL SCREENSHOT_FOLDER TOOLS_FOLDER
 import { createRequire } from 'node:module';
-import { readFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 
@@ -24,8 +25,24 @@ const browser = await puppeteer.launch({
   args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--hide-scrollbars'],
 });
 
+// UMA_PAGE_ASSETS=FOLDER takes the page's files from a folder instead of the built command: a change is tried without
+// building.
+const assets = process.env.UMA_PAGE_ASSETS || '';
+const kinds = { '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.html': 'text/html' };
+
+// answerOf returns what is answered in place of the server; null: the server answers.
+function answerOf(request, scripted) {
+  const url = new URL(request.url());
+  const made = scripted && scripted(request, url);
+  if (made) return made;
+  const name = url.pathname === '/' && !url.search ? 'index.html' : url.pathname.replace('/page/', '');
+  const file = path.join(assets, name);
+  if (!assets || name.includes('/') || !existsSync(file)) return null;
+  return { status: 200, contentType: kinds[path.extname(name)], body: readFileSync(file) };
+}
+
 // newPage opens a page in a new browser context, without stored data.
-async function newPage(url, { width = 1280, height = 860, dark = false } = {}) {
+async function newPage(url, { width = 1280, height = 860, dark = false, scripted = null } = {}) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
   page.setDefaultTimeout(wait);
@@ -38,6 +55,14 @@ async function newPage(url, { width = 1280, height = 860, dark = false } = {}) {
     if (!r.url().startsWith(`${origin}/`) && !/^(data|blob|about):/.test(r.url())) problems.push(`another origin: ${r.url()}`);
   });
   page.on('response', (r) => { if (r.status() >= 400) problems.push(`${r.status()}: ${r.url()}`); });
+  if (assets || scripted) {
+    await page.setRequestInterception(true);
+    page.on('request', (r) => {
+      const made = answerOf(r, scripted);
+      if (made) r.respond(made);
+      else r.continue();
+    });
+  }
   await page.goto(url, { waitUntil: 'domcontentloaded' });
   await page.waitForFunction(() => document.getElementById('status').dataset.state === 'ok');
   return page;
@@ -67,7 +92,8 @@ async function accessible(page, what) {
 async function realDaemon() {
   const page = await newPage(realURL);
   check(!page.url().includes('key='), 'the key leaves the address bar', page.url());
-  check((await text(page, '#model option')).length > 1, 'the model picker names the model');
+  await page.waitForFunction(() => /uma-tiny/.test(document.getElementById('model').getAttribute('aria-label')));
+  check((await text(page, '#model-name')).includes('uma-tiny'), 'the button of the models names the model');
   await accessible(page, 'an empty chat');
   await ask(page, 'What is 4821 + 977?');
   await answers(page, 1);
@@ -127,6 +153,186 @@ async function realDaemon() {
   await accessible(page, 'the list of chats');
   await page.click('#chat-list .open');
   check((await page.$$('.message')).length === 4, 'a stored chat opens');
+  await page.close();
+}
+
+const files = mkdtempSync(path.join(os.tmpdir(), 'page-files-'));
+function file(name, body) {
+  const to = path.join(files, name);
+  writeFileSync(to, body);
+  return to;
+}
+async function give(page, input, ...paths) {
+  const field = await page.$(input);
+  await field.uploadFile(...paths);
+}
+const says = (page, selector, pattern) => page.waitForFunction((s, p) => new RegExp(p).test(document.querySelector(s).textContent), {}, selector, pattern);
+async function alt(page, key) {
+  await page.keyboard.down('Alt');
+  await page.keyboard.press(key);
+  await page.keyboard.up('Alt');
+}
+
+// branches, files, settings, search, export and import of chats.
+async function chats() {
+  let sent = null;
+  const page = await newPage(realURL, { scripted: (r) => {
+    if (r.method() === 'POST' && r.url().endsWith('/v1/chat/completions')) sent = JSON.parse(r.postData());
+    return null;
+  } });
+  const questions = () => page.$$eval('.message.user .body', (all) => all.map((e) => e.textContent));
+  await ask(page, 'What is 2 + 3?');
+  await answers(page, 1);
+  await page.click('.message.user .edit');
+  await page.waitForSelector('.edit-form textarea');
+  await page.$eval('.edit-form textarea', (area) => { area.value = 'What is 20 + 30?'; });
+  await accessible(page, 'the editor of a message');
+  await page.focus('.edit-form textarea');
+  await page.keyboard.press('Enter');
+  await answers(page, 1);
+  check((await questions())[0] === 'What is 20 + 30?' && sent.messages.length === 1, 'an edited message is asked in place of the old one', sent.messages);
+  check(/2 \/ 2/.test(await text(page, '.message.user .branches')), 'it is another branch');
+  await page.click('.message.assistant .retry');
+  await answers(page, 1);
+  check(/2 \/ 2/.test(await text(page, '.message.assistant .branches')), 'retry keeps the earlier answer as a branch');
+  await page.click('.message.user .turn');
+  check((await questions())[0] === 'What is 2 + 3?' && (await page.$$('.message')).length === 2, 'the first branch is shown again', await questions());
+  await page.reload();
+  await page.waitForSelector('.message.user .branches');
+  check((await questions())[0] === 'What is 2 + 3?' && /1 \/ 2/.test(await text(page, '.message.user .branches')), 'a reload keeps the branches');
+  await alt(page, 'e');
+  check(await page.$('.edit-form') !== null, 'Alt-E edits the last message');
+  await page.keyboard.press('Escape');
+  check(await page.$('.edit-form') === null, 'Escape leaves the editor');
+
+  // Files.
+  await give(page, '#attach-file', file('<b>notes.txt', 'The code is ```7431```.\n'), file('cat.png', 'x'), file('paper.pdf', '%PDF'), file('raw.dat', Buffer.from([0, 255, 1])),
+    file('big.txt', 'x'.repeat(300 << 10)));
+  await says(page, '#attach-problem', 'big.txt');
+  const refused = await text(page, '#attach-problem');
+  for (const part of ['cat.png: no model of this server sees images yet', 'paper.pdf: this page reads text files only', 'raw.dat: it is no text', 'big.txt: it has 300 KiB']) {
+    check(refused.includes(part), `refused with a reason: ${part}`, refused);
+  }
+  check(await page.$$eval('#attached li span:first-child', (all) => all.map((e) => e.textContent).join()) === '<b>notes.txt', 'a text file is attached');
+  await accessible(page, 'a message with a file');
+  await ask(page, 'Read it.');
+  await answers(page, 2);
+  const last = sent.messages.at(-1).content;
+  check(last.startsWith('Read it.\n\nFile "') && last.includes('````\nThe code is ```7431```.\n````'), 'the text of the file goes to the model between longer fences', last);
+  check(await page.$('.message .files li') !== null && (await page.$$('.message .files b')).length === 0, 'the file stands at its message, its name as text');
+
+  // Settings of a chat.
+  await alt(page, 's');
+  await page.type('#set-system', 'Be short.');
+  await page.type('#set-topk', '7');
+  await page.type('#set-minp', '9'); // not valid
+  await page.keyboard.press('Escape');
+  await ask(page, 'What is 1 + 1?');
+  await answers(page, 3);
+  check(sent.messages[0].content === 'Be short.' && sent.top_k === 7 && sent.min_p === undefined, 'the settings of the chat are sent, without the invalid one', sent);
+  await alt(page, 'n');
+  await ask(page, 'What is 1 + 2?');
+  await answers(page, 1);
+  check(sent.messages.length === 1 && sent.top_k === undefined, 'another chat has its own settings');
+
+  // Search, export, import.
+  await alt(page, 'h');
+  await page.type('#chats-search', '20 + 30');
+  await page.waitForFunction(() => document.querySelectorAll('#chat-list .open').length === 1);
+  check(/What is 20 \+ 30/.test(await text(page, '#chat-list')), 'the search finds a message in a branch');
+  await page.$eval('#chats-search', (e) => { e.value = 'zebra'; e.dispatchEvent(new Event('input')); });
+  await says(page, '#chat-list', 'No chat has these words');
+  const exported = await page.evaluate(async () => {
+    const { write } = await import('/page/transfer.js');
+    const store = await import('/page/store.js');
+    return write(store.list().map((c) => store.load(c.id)));
+  });
+  await page.click('#chats-export');
+  await says(page, '#chats-note', 'Exported: 2 chats');
+  await give(page, '#chats-file', file('mine.json', exported));
+  await says(page, '#chats-note', '2 are here already');
+  for (const [name, body, want] of [
+    ['no.json', 'no', 'the file is not JSON'], ['other.json', '{"format":"x"}', 'its format must be'],
+    ['loop.json', '{"format":"uma-serve chats","version":1,"chats":[{"messages":[{"role":"user","content":"a","parent":0}]}]}', 'chats.0..messages.0..parent must be'],
+    ['role.json', '{"format":"uma-serve chats","version":1,"chats":[{"messages":[{"role":"system","content":"a"}]}]}', 'role must be user or assistant'],
+    ['many.json', JSON.stringify({ format: 'uma-serve chats', version: 1, chats: Array(201).fill({}) }), '201 entries; at most 200'],
+    ['leaf.json', '{"format":"uma-serve chats","version":1,"chats":[{"leaf":7,"messages":[{"role":"user","content":"a"}]}]}', 'leaf must be'],
+  ]) {
+    await give(page, '#chats-file', file(name, body));
+    await says(page, '#chats-note', `Not imported: .*${want}`);
+    check(true, `import refuses ${name}`);
+  }
+  await accessible(page, 'the chats with a note');
+  await page.evaluate(() => localStorage.clear());
+  await give(page, '#chats-file', file('mine2.json', exported.replace('What is 1 + 2?', '<img src=x onerror=alert(1)>')));
+  await says(page, '#chats-note', 'Imported: 2 chats');
+  await page.$eval('#chats-search', (e) => { e.value = ''; e.dispatchEvent(new Event('input')); });
+  await page.waitForFunction(() => document.querySelectorAll('#chat-list .open').length === 2);
+  check(await page.$('#chat-list img') === null, 'an imported title is text');
+  await shot(page, 'chats-1280');
+  await page.close();
+}
+
+// models: the picker, with a server that is scripted: what it has to show takes hours or gigabytes otherwise.
+async function models() {
+  const done = { done: 300 << 20, total: 1200 << 20 }, asked = [];
+  let list = [
+    { id: 'uma-tiny', meta: { size: 4 << 20, n_params: 1e6, n_ctx_train: 4096 }, status: { value: 'loaded', fit: { fits: true, text: '40 MiB of 8 GiB' } } },
+    { id: 'org/<b>Large</b>:Q8_0', meta: { size: 70 * 2 ** 30, n_params: 70e9, n_ctx_train: 131072 },
+      status: { value: 'unloaded', fit: { fits: false, text: 'it needs 74 GiB of memory, and --memory is 8 GiB' } } },
+    { id: 'org/Coder:Q4_K_M', meta: { size: 400 << 20 }, status: { value: 'unloaded' } },
+  ];
+  const json = (body, status = 200) => ({ status, contentType: 'application/json', body: JSON.stringify(body) });
+  const scripted = (r, url) => {
+    if (url.pathname === '/v1/models') return json({ object: 'list', data: list });
+    if (url.pathname === '/models/sse') return { status: 200, contentType: 'text/event-stream', body: 'retry: 60000\n\n' };
+    if (!url.pathname.startsWith('/models')) return null;
+    asked.push(`${r.method()} ${url.pathname}${decodeURIComponent(url.search)} ${r.postData() || ''}`.trim());
+    if (r.method() === 'POST' && url.pathname === '/models') {
+      list = [...list, { id: JSON.parse(r.postData()).model, status: { value: 'downloading', progress: { 'x.gguf': done } } }];
+    } else if (url.pathname === '/models/unload') list = list.filter((m) => m.status.value !== 'downloading');
+    else if (r.method() === 'DELETE') list = list.filter((m) => m.id !== url.searchParams.get('model'));
+    return json({ success: true });
+  };
+  const page = await newPage(realURL, { scripted });
+  const rows = () => page.$$eval('#model-list .name', (all) => all.map((e) => e.textContent));
+  const press = (name) => page.evaluate((n) => [...document.querySelectorAll('#model-list button')].find((b) => b.getAttribute('aria-label') === n).click(), name);
+  await page.waitForFunction(() => document.getElementById('model-name').textContent === 'uma-tiny');
+  await alt(page, 'o');
+  await page.waitForSelector('#models[open] .model-row');
+  check((await rows()).length === 3 && await page.$('#model-list b') === null, 'the models are listed, their names as text', await rows());
+  const all = await text(page, '#model-list');
+  for (const part of ['70.0 GiB', 'Does not fit: it needs 74 GiB', 'Fits: 40 MiB', 'not loaded']) check(all.includes(part), `a model says: ${part}`, all);
+  await accessible(page, 'the models');
+  await shot(page, 'models-1280');
+  await page.type('#models-search', 'coder');
+  check((await rows()).join() === 'org/Coder:Q4_K_M', 'the search finds a part of a name', await rows());
+  await press('Load org/Coder:Q4_K_M');
+  await says(page, '#models-note', 'is being loaded');
+  await page.$eval('#models-search', (e) => { e.value = 'new/Model-GGUF:Q4_0'; e.dispatchEvent(new Event('input')); });
+  await page.click('#models-get');
+  await page.waitForSelector('progress');
+  check(await page.$eval('progress', (p) => p.value / p.max) === 0.25 && /300 MiB of 1.2 GiB, 25 %/.test(await text(page, '.download')), 'a download has a progress bar', await text(page, '.download'));
+  await accessible(page, 'a download');
+  await page.setViewport({ width: 360, height: 760 });
+  await page.$eval('#models-search', (e) => { e.value = ''; e.dispatchEvent(new Event('input')); });
+  check(await overflow(page) <= 0 && await page.$eval('#models', (d) => d.scrollWidth <= d.clientWidth), '360 px: the models');
+  await shot(page, 'models-360');
+  await press('Cancel new/Model-GGUF:Q4_0');
+  await says(page, '#models-note', 'is cancelled');
+  page.once('dialog', (d) => d.dismiss());
+  await press('Delete org/Coder:Q4_K_M');
+  check(!asked.some((a) => a.startsWith('DELETE')), 'delete asks first');
+  page.once('dialog', (d) => d.accept());
+  await press('Delete org/Coder:Q4_K_M');
+  await says(page, '#models-note', 'is deleted');
+  await press('Unload uma-tiny');
+  await says(page, '#models-note', 'leaves when');
+  check(asked.join('|') === 'POST /models/load {"model":"org/Coder:Q4_K_M"}|POST /models {"model":"new/Model-GGUF:Q4_0"}|' +
+    'POST /models/unload {"model":"new/Model-GGUF:Q4_0"}|DELETE /models?model=org/Coder:Q4_K_M|POST /models/unload {"model":"uma-tiny"}', 'the server is asked for each', asked);
+  await page.type('#models-search', 'large');
+  await page.keyboard.press('Enter');
+  check(await text(page, '#model-name') === 'org/<b>Large</b>:Q8_0' && !(await page.$('#models[open]')), 'Enter takes the only model that matches');
   await page.close();
 }
 
@@ -202,7 +408,9 @@ async function slowDaemon() {
 }
 
 async function narrow() {
-  const page = await newPage(slowURL, { width: 400, height: 800 });
+  const page = await newPage(slowURL, { width: 360, height: 780 });
+  check(await overflow(page) <= 0, '360 px: no horizontal scroll when empty', await overflow(page));
+  await page.setViewport({ width: 400, height: 800, deviceScaleFactor: 1, hasTouch: true, isMobile: true });
   check(await overflow(page) <= 0, '400 px: no horizontal scroll when empty', await overflow(page));
   await ask(page, 'Hello');
   await answers(page, 1);
@@ -233,6 +441,8 @@ async function narrow() {
 
 try {
   await realDaemon();
+  await chats();
+  await models();
   await slowDaemon();
 } catch (e) {
   check(false, 'the check came to its end', e.stack || String(e));
@@ -240,6 +450,7 @@ try {
   for (const [i, page] of pages.entries()) await shot(page, `failed-${i}`).catch(() => {});
 }
 await browser.close();
+rmSync(files, { recursive: true, force: true });
 check(problems.length === 0, 'no console error, no failed request, no other origin', problems.slice(0, 10));
 console.log(failed ? `page-check: ${failed} FAILED` : 'page-check: passed');
 process.exit(failed ? 1 : 0);

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Drives the page in headless Chromium through uma-cli open, on the built daemon and on one that thinks slowly: chat,
-# thought, end of thinking, stop, retry, reload, the live panels, Markdown, keyboard, dark mode, 400 px, accessibility
+# thought, end of thinking, stop, retry, reload, branches, files, settings, search, export and import, the models (of a
+# scripted server), the live panels, Markdown, keyboard, dark mode, 400 and 360 px, accessibility
 # (axe-core), no console error, no request to another origin. Needs Chromium (Debian: apt-get install chromium), node
 # and, once, npm's registry. Without them it says so and checks nothing.
 # Usage: scripts/page-check.sh [FOLDER], into which the screenshots go (default: a temporary one). BIN=FOLDER names
-# built commands; otherwise make builds them.
+# built commands; otherwise make builds them. UMA_PAGE_ASSETS=FOLDER takes the page's files from a folder instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skip() {

@@ -231,7 +231,7 @@ func (r *run) umaArgs(file string, processor bool) []string {
 	if processor || r.Backend == "cpu" {
 		return append(args, "--gpu-layers", "0")
 	}
-	return append(args, "--gpu-layers", "-1")
+	return append(args, "--gpu-layers", "999") // without a device the start fails
 }
 
 func (r *run) llamaArgs(file string) []string {

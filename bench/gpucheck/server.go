@@ -25,9 +25,9 @@ type server struct {
 	stop   func() error
 }
 
-// startUMA starts a uma-serve and waits until it is ready.
+// startUMA starts a uma-serve, with its engine process in the sandbox, and waits until it is ready.
 func startUMA(bin string, limit time.Duration, args ...string) (*server, error) {
-	p, err := daemonproc.Start(bin, limit, nil, append([]string{"--single"}, args...)...)
+	p, err := daemonproc.Start(bin, limit, nil, append([]string{"--single=false", "--serve-found=false"}, args...)...)
 	if err != nil {
 		return nil, err
 	}

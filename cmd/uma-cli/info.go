@@ -182,6 +182,9 @@ func infoTable(in *wire.Info) *ui.Table {
 			t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
 		}
 		t.Row("device", "%s (%s), %s", clean(c.DeviceName), clean(string(c.Device)), threadsText(c.Threads, in.Threads))
+		for _, d := range in.Devices {
+			t.Row("", "%s", deviceText(&d))
+		}
 		if p := in.Power; p != nil && (p.Quiet || p.OnBattery || p.JoulesPerToken != nil) {
 			t.Row("power", "%s", powerText(p))
 		}
@@ -245,6 +248,20 @@ func infoTable(in *wire.Info) *ui.Table {
 	t.Row("", "%d connections, %d goroutines, %d descriptors", in.Live.Sessions, in.Live.Goroutines,
 		in.Live.Descriptors)
 	return &t
+}
+
+// deviceText returns what the model has in the memory of a device.
+func deviceText(d *wire.InfoDevice) string {
+	text := clean(d.Name)
+	if d.Weights+d.KV+d.Compute > 0 {
+		text += fmt.Sprintf(": weights %s, KV %s, compute %s", ui.Bytes(d.Weights), ui.Bytes(d.KV), ui.Bytes(d.Compute))
+	} else {
+		text += ": nothing of the model"
+	}
+	if d.Total > 0 {
+		text += fmt.Sprintf("; %s of %s were free", ui.Bytes(d.Free), ui.Bytes(d.Total))
+	}
+	return text
 }
 
 // threadsText returns the number of compute threads that steps use, and the reason if it is less than all.

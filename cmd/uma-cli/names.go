@@ -203,8 +203,8 @@ deleted.`,
 			return err
 		}
 		if made := c.MadeOf(m); len(made) > 0 {
-			return fmt.Errorf("%s were made of %s and have no weights without it; delete them first: uma-cli rm %s",
-				strings.Join(made, ", "), m.ID(), made[0])
+			return fmt.Errorf("models were made of %s and have no weights without it (%s); delete those first: "+
+				"uma-cli rm %s", m.ID(), strings.Join(made, ", "), made[0])
 		}
 		if s.MayRemove(m) == nil {
 			letGo(cmd.Context(), *address, m.ID())

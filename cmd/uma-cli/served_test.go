@@ -126,7 +126,7 @@ func TestCopyAndDelete(t *testing.T) {
 		{[]string{"cp", "none", "x"}, 1, "no such model"},
 		{[]string{"cp", "big", "../x"}, 2, "not a model name"},
 		{[]string{"cp", "big"}, 2, "name a model and its copy"},
-		{[]string{"rm", "big"}, 1, "team/mine, third were made of big"},
+		{[]string{"rm", "big"}, 1, "were made of big and have no weights without it (team/mine, third)"},
 		{[]string{"rm", "team/mine"}, 0, "deleted team/mine"},
 		{[]string{"rm", "third"}, 0, "deleted third"},
 		{[]string{"rm", "big"}, 0, "deleted big"},

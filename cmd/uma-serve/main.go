@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -56,6 +57,13 @@ CMAKE_ARGS adds CUDA or Vulkan (docs/engines.md).`
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
 		os.Exit(runEngine())
+	}
+	if len(os.Args) > 1 && os.Args[1] == daemon.DevicesArg {
+		slog.SetDefault(slog.New(slog.DiscardHandler)) // the report has what the engine says
+		if err := json.NewEncoder(os.Stdout).Encode(llama.Backends()); err != nil {
+			os.Exit(1)
+		}
+		return
 	}
 	if len(os.Args) > 1 && os.Args[1] == download.Arg {
 		os.Exit(runDownload())
@@ -124,6 +132,9 @@ func newRoot() *cobra.Command {
 			cfg.Puller = downloads{log}
 			if cfg.Front() {
 				return front.Run(cmd.Context(), cfg, log)
+			}
+			if cfg.GPULayers != 0 {
+				cfg.Backends = llama.Backends()
 			}
 			return daemon.Run(cmd.Context(), cfg, log, llama.Open)
 		},

@@ -130,9 +130,12 @@ type Server struct {
 	Version      string        // of the daemon
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	StrictFields bool          // --strict-fields: unknown fields are refused
-	Defaults     *wire.Request // values of fields that requests omit; nil = wire.DefaultRequest()
-	Log          *slog.Logger
-	Now          func() time.Time
+	KVEvents     string        // --kv-events, with the port that it got; "" = none are published
+	// NoPrefixCache: --no-prefix-cache.
+	NoPrefixCache bool
+	Defaults      *wire.Request // values of fields that requests omit; nil = wire.DefaultRequest()
+	Log           *slog.Logger
+	Now           func() time.Time
 	// CountIgnored counts unknown fields that were left out. Nil: they are not counted.
 	CountIgnored func(fields int)
 

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/api/worker"
 )
 
 var ticked = regexp.MustCompile("`([^`]+)`")
@@ -53,7 +54,7 @@ func documented(t *testing.T, endpoint string) map[string][2]string {
 func allTables() map[string]api.Table {
 	tables := openai.Tables()
 	for _, more := range []map[string]api.Table{anthropic.Tables(), llamaserver.Tables(), ollama.Tables(),
-		lmstudio.Tables()} {
+		lmstudio.Tables(), worker.Tables()} {
 		maps.Copy(tables, more)
 	}
 	return tables

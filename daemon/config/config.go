@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/store"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's
@@ -54,9 +55,10 @@ type Config struct {
 	APIKeys        string   // file; "" = none
 	AllowedHosts   []string // further values of the Host header
 	CORSOrigins    []string
-	MaxSessions    int  // connections
-	MaxQueue       int  // requests waiting
-	StrictFields   bool // an unknown field of an HTTP body is refused
+	RouterUsers    []string // whose header X-Uma-User is believed
+	MaxSessions    int      // connections
+	MaxQueue       int      // requests waiting
+	StrictFields   bool     // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
@@ -83,6 +85,7 @@ type Config struct {
 	SlotSavePath           string // "" = llama-server's slots are not saved
 	Fabric                 string // URL; "" = none
 	OffloadThresholdBlocks int
+	KVEvents               string // tcp://ADDRESS:PORT; "" = none are published
 
 	// A front and its engine processes.
 	Single            bool
@@ -111,6 +114,8 @@ type Config struct {
 
 	// Puller downloads the model of --hf-repo; nil = this program cannot.
 	Puller store.Puller `json:"-"`
+	// Backends are those of the engine; none where no layers go to a device, and before they were looked at.
+	Backends runtime.Backends
 
 	Warnings []string // of Load, for the log
 

@@ -73,8 +73,8 @@ func own(info *gguf.Info) int64 {
 	return info.Limited(n)
 }
 
-// onDevice reports whether cells and weights may be in the memory of a device, which nothing here can ask for its size.
-func (c *Config) onDevice() bool { return c.GPULayers != 0 && HasDeviceBackend() }
+// onDevice reports whether cells and weights may be in the memory of a device.
+func (c *Config) onDevice() bool { return c.GPULayers != 0 && len(c.Backends.Devices) > 0 }
 
 // largest returns the largest context that auto may choose.
 func (c *Config) largest(info *gguf.Info) int64 {
@@ -165,6 +165,9 @@ func (c *Config) Demand() (Demand, error) {
 	}
 	return c.demand(&info, c.processor())
 }
+
+// DemandOf is Demand for a header that has been read.
+func (c *Config) DemandOf(info *gguf.Info) (Demand, error) { return c.demand(info, c.processor()) }
 
 func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	d := Demand{Mapped: map[string]int64{}, Fixed: processBytes}

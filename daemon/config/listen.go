@@ -68,6 +68,10 @@ func (c *Config) listenOptions(fs *pflag.FlagSet) {
 	fs.Var(&listFlag{values: &c.CORSOrigins}, "cors-origin", "let web pages of this `ORIGIN` use --listen "+
 		"(https://chat.example.org, localhost for every port of this machine, or * for all); repeatable (default: "+
 		"only the daemon's own pages)")
+	fs.Var(&listFlag{values: &c.RouterUsers}, "router-user", "`USER` that is a router in front of this daemon: its "+
+		"requests may name their own user in the header X-Uma-User; a user id, or the OWNER of an API key; "+
+		"repeatable. Each "+
+		"user of a router has a separate prefix cache and share of the server (default: none)")
 }
 
 // validateListen checks the options of the TCP listeners.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -214,11 +214,6 @@ func TestDemandFits(t *testing.T) {
 
 // TestAutomaticContextOnADevice: the memory of a device is not known, so the context is a small one.
 func TestAutomaticContextOnADevice(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "libggml-vulkan.so"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("UMA_BACKEND_DIR", dir)
 	long := ggufgen.Tiny()
 	long.Context = 8192
 	path := ggufgen.Cached(t, long)
@@ -227,6 +222,7 @@ func TestAutomaticContextOnADevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.Backends.Devices = []runtime.Device{{Name: "Vulkan0"}}
 		note := c.FitContext(path)
 		if c.CtxSize != want || (layers == "0") != strings.HasSuffix(note, "the model's own") {
 			t.Errorf("--gpu-layers %s: %d tokens, %q", layers, c.CtxSize, note)

@@ -137,6 +137,10 @@ func (c *Config) sections() []Section {
 		"ps shows the command line")
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4,
 		"KV blocks to collect before a write to the fabric")
+	fs.StringVar(&c.KVEvents, "kv-events", "", "publish which KV blocks are stored and removed, for routers such as "+
+		"vllm-router --policy kv_aware, at this `ENDPOINT`: tcp://127.0.0.1:5557 (vLLM's events over ZeroMQ; the next "+
+		"port answers replay requests; only root and the daemon's user may connect, because the events tell the "+
+		"tokens of prompts)")
 
 	c.frontOptions(section("Several models"))
 

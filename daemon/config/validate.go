@@ -123,6 +123,11 @@ func (c *Config) Validate() error {
 	if _, err := ParseMode("socket-mode", c.SocketMode); err != nil {
 		errs = append(errs, err)
 	}
+	if c.KVEvents != "" {
+		if _, err := c.KVEventsAddress(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	errs = append(errs, c.validateListen()...)
 	errs = append(errs, c.validateFront())
 	return errors.Join(errs...)

@@ -217,6 +217,7 @@ func TestTCPClientsAreIdentifiedByTheFront(t *testing.T) {
 	if status, _ := ask("two", ""); status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d", status)
 	}
+	r.awaitReady("one") // it may answer just before the front hears that it is loaded
 	resp, err := http.Get(url + "/health")
 	if err != nil {
 		t.Fatal(err)

@@ -119,9 +119,22 @@ func (f *Front) change(w http.ResponseWriter, r *http.Request, name string, do f
 	answerJSON(w, http.StatusOK, map[string]any{"success": true, "status": wire.ServedStatus{Value: state}})
 }
 
+// present scans the folders for a name that no model has: a program may have put the model there just before it asks.
+func (f *Front) present(ctx context.Context, name string) {
+	f.known(ctx, name)
+	there := false
+	f.call(func() {
+		m := f.find(name)
+		there = m != nil && f.own(m, name)
+	})
+	if !there && f.found.store != nil {
+		f.rescan()
+	}
+}
+
 // do does something to the model of a name, and returns the word for its state.
 func (f *Front) do(ctx context.Context, name string, do func(*served) *wire.Error) (state string, e *wire.Error) {
-	f.known(ctx, name)
+	f.present(ctx, name)
 	if !f.call(func() {
 		m := f.find(name)
 		switch {

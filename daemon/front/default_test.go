@@ -1,6 +1,7 @@
 package front
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // What a server of one model does behind a front as without one.
@@ -128,14 +130,11 @@ func TestMetricsDump(t *testing.T) {
 	}
 }
 
-// TestNoDeviceWithinTheSandbox: a process that has a backend for graphics processors and finds none says that the
-// sandbox may be why.
+// TestNoDeviceWithinTheSandbox: a process that does not find the device that is there without the sandbox says so.
 func TestNoDeviceWithinTheSandbox(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "libggml-cuda.so"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	found := func(context.Context) (runtime.Backends, error) {
+		return runtime.Backends{Names: []string{"CUDA"}, Devices: []runtime.Device{{Name: "CUDA0"}}}, nil
 	}
-	t.Setenv("UMA_BACKEND_DIR", dir)
 	t.Setenv("FRONT_TEST_LOG", "1") // engine processes write a log
 	for _, c := range []struct {
 		args []string
@@ -145,7 +144,7 @@ func TestNoDeviceWithinTheSandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := start(t, Options{Stderr: stderr}, []string{"one"}, nil, c.args...)
+		r := start(t, Options{Stderr: stderr, Devices: found}, []string{"one"}, nil, c.args...)
 		r.awaitReady("one")
 		if err := r.stop(); err != nil {
 			t.Error(err)
@@ -154,7 +153,7 @@ func TestNoDeviceWithinTheSandbox(t *testing.T) {
 		if err := errors.Join(err, stderr.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(string(b), "--sandbox=false tells"); got != c.want {
+		if got := strings.Contains(string(b), "the sandbox of the engine process hides the device"); got != c.want {
 			t.Errorf("%v: %s", c.args, b)
 		}
 	}

@@ -110,7 +110,7 @@ func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 	if !ok || !f.changeable(w, r) {
 		return
 	}
-	if f.has(r.Context(), name) {
+	if f.has(name) {
 		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: "model " + quoted(name) + " is here already; " +
 			"DELETE /models?model=… deletes it"})
 		return
@@ -126,8 +126,8 @@ func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 }
 
 // has reports whether a name is that of a model that can be served.
-func (f *Front) has(ctx context.Context, name string) (yes bool) {
-	f.known(ctx, name)
+func (f *Front) has(name string) (yes bool) {
+	f.rescan()
 	f.call(func() {
 		m := f.find(name)
 		yes = name != "" && m != nil && f.own(m, name)

@@ -38,11 +38,12 @@ func (f *Front) openEntry() (err error) {
 		m := entry.Memory()
 		return metrics.Memory{GoHeap: m.GoHeap, RSS: m.RSS}
 	})
-	return nil
+	return f.openEvents()
 }
 
 // startOf returns the start message for an engine process with this configuration: options, sockets and API keys.
 func (f *Front) startOf(c *config.Config) (daemon.EngineStart, error) {
+	c.KVEvents = f.cfg.KVEvents // with the port that it got
 	options, sources, err := c.Encode()
 	if err != nil {
 		return daemon.EngineStart{}, err

@@ -78,7 +78,8 @@ func withBody(r *http.Request, body []byte) *http.Request {
 // asleep returns the model of a name as one that is not loaded, even if it is.
 func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error) {
 	f.known(r.Context(), name)
-	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began, StrictFields: f.cfg.StrictFields}
+	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began, StrictFields: f.cfg.StrictFields,
+		KVEvents: f.cfg.KVEvents, NoPrefixCache: f.cfg.NoPrefixCache}
 	var m *served
 	var path string
 	var e *wire.Error

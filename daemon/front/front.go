@@ -24,6 +24,7 @@
 //	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
 //	downloads.go models that a request downloads; remove.go: or deletes
+//	kv_events.go what the caches of all models hold, for routers
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
 package front
 
@@ -45,6 +46,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
@@ -52,6 +54,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // Options are the parts that tests replace. The zero value has the defaults.
@@ -65,6 +68,9 @@ type Options struct {
 	Stderr *os.File
 	// Demand is the memory that a configuration takes.
 	Demand func(*config.Config) (config.Demand, error)
+	// Devices looks at the engine's back ends. The default asks a process of this program; nil where Program is given:
+	// there are none.
+	Devices func(context.Context) (runtime.Backends, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
 	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
@@ -87,9 +93,11 @@ type Front struct {
 
 	downloads *download.Manager
 	removed   removals
-	removing  sync.Mutex // held while a model is deleted
-	box   *toolbox.Box      // the MCP servers of the configuration
-	turns *toolturns.Server // answers requests for their tools; nil: there are none
+	removing  sync.Mutex        // held while a model is deleted
+	box       *toolbox.Box      // the MCP servers of the configuration
+	turns     *toolturns.Server // answers requests for their tools; nil: there are none
+
+	events *kvevents.Publisher // nil: without --kv-events
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -100,6 +108,8 @@ type Front struct {
 	// lenient: a name that means no model of this machine means the default one, as without a front
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
+
+	devices func() runtime.Backends // waits where they are being looked at
 
 	headers *store.Store // the headers of models' files
 
@@ -157,10 +167,12 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 			return nil, fmt.Errorf("find this program, to start engine processes: %w", err)
 		}
 		f.opts.Program, f.opts.Args, f.shown = path, []string{daemon.EngineArg}, path
+		f.opts.Devices = f.ownDevices
 		if _, err := os.Stat(ownProgram); err == nil {
 			f.opts.Program = ownProgram
 		}
 	}
+	f.devices = sync.OnceValue(func() runtime.Backends { return f.lookAtDevices(ctx) })
 	if err := f.findModels(ctx); err != nil {
 		return nil, err
 	}
@@ -223,6 +235,9 @@ func (f *Front) Serve(ctx context.Context) error {
 
 	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
 		f.in.Addresses().Socket)
+	if f.cfg.GPULayers != 0 {
+		f.beside.Go(func() { f.devices() }) // while the first model's file is read
+	}
 	pollEnded := f.in.Start(f.routes(), nil)
 	f.loop.Do(func() {
 		f.scan()
@@ -268,6 +283,9 @@ wait:
 	}
 	f.beside.Wait()
 	f.closeLeases()
+	if f.events != nil {
+		f.events.Close()
+	}
 	if failed == nil {
 		f.log.Info("stopped")
 	}

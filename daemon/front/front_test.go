@@ -25,6 +25,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/config/configtest"
+	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/download"
@@ -41,11 +42,18 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
+		fakeBridge()
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == download.Arg {
 		if err := download.Run(os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == daemon.DevicesArg {
+		reportDevices(os.Getenv("FRONT_TEST_DEVICES"))
 	}
 	os.Exit(func() int {
 		home, err := os.MkdirTemp("", "uma-home") // without models of the machine that the tests run on
@@ -77,6 +85,7 @@ func openFake(o runtime.Options) (runtime.Engine, error) {
 	name := filepath.Base(o.ModelPath)
 	cfg := fake.Config{Options: o, Scripts: []fake.Script{
 		{After: "whoami<|im_end|>\n<|im_start|>assistant\n", Emit: "I am " + name},
+		{After: "add it<|im_end|>\n<|im_start|>assistant\n", Emit: `{"name": "s__add", "arguments": {}}`},
 	}}
 	switch {
 	case strings.HasPrefix(name, "slow"):

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -29,6 +30,7 @@ type listing struct {
 	digest  string // if the file's location names it
 	facts   *api.Facts
 	details *store.Model // of a model that was found
+	info    *gguf.Info   // of the file's header; nil where it cannot be read
 
 	created time.Time
 	state   state
@@ -99,6 +101,9 @@ func (f *Front) describe(l *listing) bool {
 		if h.Digest != "" {
 			l.facts = report.ListedFacts(l.cfg, l.path, &h)
 		}
+		if err == nil {
+			l.info = &h.Info
+		}
 	}
 	if l.digest != "" {
 		l.facts.File.Digest = l.digest
@@ -126,7 +131,7 @@ func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 }
 
 func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
-	list := f.servedModels(r.Context())
+	list := f.fittingModels(r.Context())
 	for _, d := range f.downloads.List() {
 		if d.Status.Runs() {
 			list = append(list, wire.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),

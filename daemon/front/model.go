@@ -155,6 +155,10 @@ func (f *Front) want(m *served) {
 	go func() {
 		cfg, err := m.cfg.ForEngine(f.ctx, f.log)
 		var demand config.Demand
+		if err == nil && cfg.GPULayers != 0 {
+			cfg.Backends = f.devices()
+			err = daemon.CheckDevices(cfg, f.log)
+		}
 		if err == nil {
 			demand, err = f.opts.Demand(cfg)
 		}
@@ -233,7 +237,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
 	}
 	cmd.Stderr = f.opts.Stderr
-	cmd.Env = engineEnvironment(os.Environ())
+	cmd.Env = driverEnvironment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
 	if err := cmd.Start(); err != nil {
 		unix.Close(ours)
@@ -358,6 +362,10 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	}
 	if msg.Kind == daemon.LinkKeep && m.proc == p {
 		m.hearKeep(msg.Body)
+		return
+	}
+	if msg.Kind == daemon.LinkKVEvents && m.proc == p {
+		f.hearEvents(m, p, msg.Body)
 		return
 	}
 	if msg.Kind != daemon.LinkStatus || m.proc != p {
@@ -487,6 +495,7 @@ func (f *Front) ended(m *served, p *process, werr error) {
 		return
 	}
 	m.proc, m.keep = nil, keep{}
+	f.endEvents(m)
 	m.host = hostTier{weight: m.host.weight}
 	f.leaveSeat(m)
 	orderly := p.leaving || werr == nil

@@ -53,7 +53,7 @@ func TestOllamaChanges(t *testing.T) {
 	ok("POST", "/apply-template", `{"model":"mario","messages":[{"role":"user","content":"x"}]}`, "You are Mario.")
 	ok("GET", "/props?model=mario", "", `"temperature":0.25`, `"n_ctx":640`)
 	if status, text := web.do("DELETE", "/api/delete", `{"model":"owner/name"}`); status != 400 ||
-		!strings.Contains(text, "mario, mine were made of owner/name:Q8_0") {
+		!strings.Contains(text, "were made of owner/name:Q8_0 and have no weights without it (mario, mine)") {
 		t.Errorf("%d %s", status, text)
 	}
 	// A second recipe of the name replaces the first one; the daemon answers by it at once.

@@ -2,6 +2,7 @@ package front
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,12 @@ func engineEnvironment(environ []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// driverEnvironment returns that of this process for processes that load drivers, which keep compiled kernels in a
+// folder of uma-serve.
+func driverEnvironment() []string {
+	return append(engineEnvironment(os.Environ()), daemon.Drivers().CacheEnv()...)
 }
 
 // supervise answers the kernel's questions about a confined process, and logs the calls that are refused.

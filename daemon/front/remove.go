@@ -136,8 +136,8 @@ func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
 		return nil, &wire.Error{Code: wire.BadRequest, Message: clierr.Text(err)}
 	}
 	if made := c.MadeOf(of); len(made) > 0 {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s were made of %s and have no weights "+
-			"without it; delete them first", strings.Join(made, ", "), of.ID())}
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("models were made of %s and have no "+
+			"weights without it (%s); delete those first", of.ID(), strings.Join(made, ", "))}
 	}
 	if of.Recipe != nil {
 		return of, nil

@@ -103,6 +103,9 @@ func TestScriptsThroughTheFront(t *testing.T) {
 		t.Run(api, func(t *testing.T) {
 			apitest.Replay(t, filepath.Join("..", "api", api, "testdata"),
 				func(p *apitest.Replayed, method, path, body string) {
+					if path == "/api/pull" || path == "/api/delete" { // a single process refuses what a front does
+						return
+					}
 					answers := map[string]string{}
 					for server := range servers {
 						status, head, text := ask(p.T, server, method, p.Ask(server, path), p.Ask(server, body))

@@ -118,7 +118,7 @@ func (b *lastBody) Close() error {
 	return err
 }
 
-// passWhenLoaded passes a new connection to the process of a model, which it waits for. The caller counts m.inside down.
+// passWhenLoaded passes a new connection to the process of a model, which it waits for. The caller decrements m.inside.
 func (f *Front) passWhenLoaded(ctx context.Context, peer ipc.Peer, name string) (m *served, fd int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()

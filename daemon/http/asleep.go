@@ -26,7 +26,8 @@ func NeedsModel(method, path string) bool {
 		return false
 	}
 	switch path {
-	case "/chat/completions", "/chat/completions/input_tokens", "/completions", "/completion", "/infill", "/responses",
+	case "/chat/completions", "/chat/completions/input_tokens", "/chat/completions/render", "/completions",
+		"/completion", "/infill", "/responses",
 		"/messages", "/messages/count_tokens", "/tokenize", "/detokenize", "/apply-template", "/embedding",
 		"/embeddings", "/rerank", "/reranking":
 		return true
@@ -42,12 +43,15 @@ type Asleep struct {
 	Facts *api.Facts
 	Since time.Time // start of the daemon
 
-	StrictFields bool // --strict-fields
+	StrictFields  bool   // --strict-fields
+	KVEvents      string // --kv-events
+	NoPrefixCache bool   // --no-prefix-cache
 }
 
 // Serve answers a request that does not need the model loaded, as an engine process would.
 func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger) {
 	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, StrictFields: a.StrictFields,
+		KVEvents: a.KVEvents, NoPrefixCache: a.NoPrefixCache,
 		Log: log, Now: time.Now}
 	Handler(apiRoutes(serve)).ServeHTTP(w, r)
 }

@@ -70,11 +70,13 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 	if err != nil {
 		return nil, err
 	}
+	said := routedOf(ctx)
 	for _, r := range requests {
 		r = r.Clone() // the API keeps r
 		if r.Traceparent == "" {
 			r.Traceparent = traceparentOf(ctx)
 		}
+		said.apply(r)
 		s.c.Request(r)
 	}
 	s.unstop = api.OnStop(ctx, func() {

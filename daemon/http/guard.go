@@ -17,7 +17,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, ok := ipc.PeerOf(r.Context())
 		if !ok || !peer.TCP() {
-			next.ServeHTTP(w, r)
+			s.serveRouted(w, r, next)
 			return
 		}
 		if err := s.Access.Guard.CheckHost(r, peer.Local.Addr()); err != nil {
@@ -54,7 +54,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		if refused == nil && (client.UID != peer.UID || peer.Unknown != nil) {
 			r = r.WithContext(ipc.Identified(r.Context(), client))
 		}
-		next.ServeHTTP(w, r)
+		s.serveRouted(w, r, next)
 	})
 }
 
@@ -88,7 +88,10 @@ func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) 
 		w.Header().Set(retryHeader, "false")
 	}
 	kind := "permission_error"
-	if d.Status == http.StatusUnauthorized {
+	switch d.Status {
+	case http.StatusBadRequest:
+		kind = "invalid_request_error"
+	case http.StatusUnauthorized:
 		kind = "authentication_error"
 		w.Header().Set("WWW-Authenticate", `Bearer realm="uma-serve"`)
 	}

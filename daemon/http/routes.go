@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
+	"github.com/uma-serve/uma-serve/daemon/api/worker"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
@@ -30,7 +31,7 @@ func (s *Server) Routes(d Daemon, views *live.Views) []api.Route {
 func apiRoutes(apis *api.Server) []api.Route {
 	streams := resume.New(apis)
 	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
-		llamaserver.Routes(apis), ollama.Routes(apis), streams.Routes())
+		llamaserver.Routes(apis), ollama.Routes(apis), worker.Routes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
 		r.Handle = apis.Telling(apis.Defaulting(r.Handle))

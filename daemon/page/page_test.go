@@ -73,7 +73,7 @@ func TestSize(t *testing.T) {
 	for _, f := range files {
 		total += len(f.body)
 	}
-	if total > 128<<10 {
+	if total > 160<<10 {
 		t.Errorf("the page has %d bytes", total)
 	}
 }

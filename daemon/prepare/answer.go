@@ -77,6 +77,7 @@ func (m *Model) Line(w *wire.Request) {
 // Answer prepares w: it fills out, which NewPrepared has made. The decode loop owns scratch, which all its chains
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
 func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
+	out.Salt = saltOf(out.Owner, w.CacheSalt)
 	p, bad := m.readPrompt(out.Owner, w)
 	if bad != nil {
 		return bad
@@ -232,7 +233,7 @@ func (m *Model) setChat(out *Prepared, w *wire.Request, p *prompt) {
 	if i, found := slices.BinarySearch(out.Seals, out.Keep); m.Caps.Seals && !found && out.Keep > 0 {
 		out.Seals = slices.Insert(out.Seals, i, out.Keep)
 	}
-	if m.cfg.SharePrefixes == "system" {
+	if m.cfg.SharePrefixes == "system" && out.Salt == 0 {
 		out.Shareable = out.Keep
 	}
 }

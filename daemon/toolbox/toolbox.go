@@ -1,8 +1,8 @@
 // Package toolbox has the MCP servers of the configuration, as the daemon uses them: it lists and calls their tools.
 //
-// Each server has a bridge, a process that is confined with it (package mcp has its other end). The bridge is started by
-// the first question, and ends when it is idle, fails, or breaks a limit; its whole process group ends with it. Package
-// setup has the limits.
+// Each server has a bridge, a process that is confined with it (package mcp has its other end). The first question
+// starts the bridge, which ends when it is idle, fails, or breaks a limit; its whole process group ends with it.
+// Package setup has the limits.
 package toolbox
 
 import (
@@ -20,7 +20,7 @@ import (
 // BridgeArg is the first argument of a program that is a bridge.
 const BridgeArg = "mcp-bridge"
 
-// Options are what a Box needs. Program and Args start a bridge; Log gets what goes wrong.
+// Options configure a Box. Program and Args start a bridge; Log gets the failures.
 type Options struct {
 	Program string
 	Args    []string

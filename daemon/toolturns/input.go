@@ -151,6 +151,9 @@ func (a *answer) readTools(privileged bool) *api.Error {
 	for _, l := range a.labels {
 		defs, err := a.s.Box.List(a.ctx, l.name)
 		l.told = l.told || a.previous != nil && slices.Contains(a.previous.labels, l.name)
+		if l.broken = err; err != nil {
+			a.s.Log.Warn("the tools of an MCP server cannot be listed", "server", l.name, "error", err)
+		}
 		a.listed(l, defs, err)
 		for _, def := range defs {
 			name := wireName(l.name, def.Name)
@@ -234,6 +237,11 @@ func (a *answer) readChoice() *api.Error {
 	if v := a.doc["tool_choice"]; v == nil || v[0] != '{' || json.Unmarshal(v, &c) != nil || c.Type != "mcp" {
 		return nil
 	}
+	for _, l := range a.labels {
+		if l.name == c.Label && l.broken != nil {
+			return refuse("tool_choice: the tools of MCP server %s cannot be listed: %v", l.name, l.broken)
+		}
+	}
 	chosen := []any{}
 	for name, t := range a.tools {
 		if t.label.name == c.Label && (c.Name == "" || c.Name == t.def.Name) {
@@ -261,7 +269,8 @@ func (a *answer) readInput() *api.Error {
 			return refuse(`field "input" must be a string or an array of items`)
 		}
 	case len(v) > 0 && v[0] == '"':
-		items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user", "content": json.RawMessage(v)})}
+		items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user",
+			"content": json.RawMessage(v)})}
 	default:
 		return nil // the model's process says what is wrong
 	}

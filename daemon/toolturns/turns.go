@@ -30,7 +30,7 @@ const (
 	maxOutBytes = 16 << 20 // of all results together
 )
 
-// Box is what carries out calls: a toolbox.Box.
+// Box carries out calls: a toolbox.Box.
 type Box interface {
 	Server(name string) *setup.Server
 	List(ctx context.Context, name string) ([]setup.Tool, error)
@@ -120,7 +120,8 @@ type label struct {
 	name   string
 	allow  []string // nil = all
 	always func(tool string) bool
-	told   bool // the client has its list of tools already
+	told   bool  // the client has its list of tools already
+	broken error // its tools could not be listed
 }
 
 // tool is a tool that the model is offered.

@@ -174,8 +174,8 @@ const never = `{"type":"mcp","server_label":"s","require_approval":"never"}`
 func TestCalls(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		w := newWorld(t, "text Let me see.\ncall s__add {\"a\":1}", "call s__drop {}", "text It is 3.")
-		status, text, object := w.post(t, fmt.Sprintf(`{"input":"1+2?","stream":%v,"tools":[%s],"tool_choice":"required"}`,
-			stream, never))
+		status, text, object := w.post(t, fmt.Sprintf(`{"input":"1+2?","stream":%v,"tools":[%s],`+
+			`"tool_choice":"required"}`, stream, never))
 		if status != 200 || object["status"] != "completed" || object["id"] != "resp_1" {
 			t.Fatalf("%d %s", status, text)
 		}
@@ -197,7 +197,8 @@ func TestCalls(t *testing.T) {
 		if u := object["usage"].(map[string]any); u["total_tokens"] != 36.0 {
 			t.Errorf("usage %v; want the sum of the turns", u)
 		}
-		if tools := string(encode(object["tools"])); !strings.Contains(tools, `"mcp"`) || strings.Contains(tools, "s__add") {
+		if tools := string(encode(object["tools"])); !strings.Contains(tools, `"mcp"`) ||
+			strings.Contains(tools, "s__add") {
 			t.Errorf("tools %s", tools)
 		}
 		last := w.model.bodies[2]
@@ -212,11 +213,22 @@ func TestCalls(t *testing.T) {
 		}
 		if stream {
 			at := 0
-			for _, kind := range []string{"response.created", "response.in_progress", "response.output_item.added",
-				"response.mcp_list_tools.in_progress", "response.mcp_list_tools.completed", "response.output_text.delta",
-				"response.mcp_call_arguments.delta", "response.mcp_call_arguments.done", "response.mcp_call.in_progress",
-				"response.mcp_call.completed", "response.output_item.done", "response.mcp_call.failed",
-				"response.output_text.delta", "response.completed"} {
+			for _, kind := range []string{
+				"response.created",
+				"response.in_progress",
+				"response.output_item.added",
+				"response.mcp_list_tools.in_progress",
+				"response.mcp_list_tools.completed",
+				"response.output_text.delta",
+				"response.mcp_call_arguments.delta",
+				"response.mcp_call_arguments.done",
+				"response.mcp_call.in_progress",
+				"response.mcp_call.completed",
+				"response.output_item.done",
+				"response.mcp_call.failed",
+				"response.output_text.delta",
+				"response.completed",
+			} {
 				i := strings.Index(text[at:], "event: "+kind+"\n")
 				if i < 0 {
 					t.Fatalf("no %s behind byte %d of %s", kind, at, text)
@@ -374,21 +386,23 @@ func TestEnds(t *testing.T) {
 
 // TestRefused: what the server cannot honour is refused with the field's name, before anything is called.
 func TestRefused(t *testing.T) {
-	for body, want := range map[string]string{
-		`[`:                          "JSON object",
-		`{"tools":[{"type":"mcp"}]}`: "server_label",
-		`{"tools":[{"type":"mcp","server_label":"x"}]}`:                                                                 `"x" is not configured`,
-		`{"tools":[{"type":"mcp","server_label":"s","server_url":"http://e"}]}`:                                         "leave server_url",
-		`{"tools":[{"type":"mcp","server_label":"s","headers":{"a":"b"}}]}`:                                             "[mcp.s]",
-		`{"tools":[` + never + `,` + never + `]}`:                                                                       "there twice",
-		`{"tools":[{"type":"mcp","server_label":"s","require_approval":"maybe"}]}`:                                      "require_approval",
-		`{"tools":[` + never + `,{"type":"function","name":"s__add"}]}`:                                                 "give it another one",
-		`{"tools":[` + never + `],"tool_choice":{"type":"mcp","server_label":"s","name":"no"}}`:                         "tool_choice",
-		`{"tools":[` + never + `],"input":[{"type":"mcp_approval_response","approval_request_id":"x","approve":true}]}`: "approval_request_id",
-		`{"tools":[` + never + `],"input":[{"type":"mcp_other"}]}`:                                                      "mcp_other",
-		`{"tools":[` + never + `],"max_tool_calls":0}`:                                                                  "max_tool_calls",
-		`{"tools":[` + never + `],"store":3}`:                                                                           `"store"`,
+	for _, c := range [][2]string{
+		{`[`, "JSON object"},
+		{`{"tools":[{"type":"mcp"}]}`, "server_label"},
+		{`{"tools":[{"type":"mcp","server_label":"x"}]}`, `"x" is not configured`},
+		{`{"tools":[{"type":"mcp","server_label":"s","server_url":"http://e"}]}`, "leave server_url"},
+		{`{"tools":[{"type":"mcp","server_label":"s","headers":{"a":"b"}}]}`, "[mcp.s]"},
+		{`{"tools":[` + never + `,` + never + `]}`, "there twice"},
+		{`{"tools":[{"type":"mcp","server_label":"s","require_approval":"maybe"}]}`, "require_approval"},
+		{`{"tools":[` + never + `,{"type":"function","name":"s__add"}]}`, "give it another one"},
+		{`{"tools":[` + never + `],"tool_choice":{"type":"mcp","server_label":"s","name":"no"}}`, "tool_choice"},
+		{`{"tools":[` + never + `],"input":[{"type":"mcp_approval_response","approval_request_id":"x",` +
+			`"approve":true}]}`, "approval_request_id"},
+		{`{"tools":[` + never + `],"input":[{"type":"mcp_other"}]}`, "mcp_other"},
+		{`{"tools":[` + never + `],"max_tool_calls":0}`, "max_tool_calls"},
+		{`{"tools":[` + never + `],"store":3}`, `"store"`},
 	} {
+		body, want := c[0], c[1]
 		w := newWorld(t)
 		status, text, _ := w.post(t, body)
 		if status != 400 || !strings.Contains(text, want) || len(w.model.bodies) > 0 {

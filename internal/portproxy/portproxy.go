@@ -124,7 +124,7 @@ func (p *Proxy) Env() []string {
 	}
 }
 
-// Key is what requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
+// Key returns the key that requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
 func (p *Proxy) Key() string { return p.key }
 
 // NeedsKey reports whether requests must carry the key of Env, because the kernel does not tell users.

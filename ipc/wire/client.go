@@ -102,6 +102,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if len(r.TemplateArgs) > 0 {
 		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
 	}
+	if r.CacheSalt != "" {
+		dst = appendHead(dst, `,"cache_salt":`, r.CacheSalt)
+	}
 	if r.Verbosity != "" {
 		dst = appendHead(dst, `,"verbosity":`, r.Verbosity)
 	}

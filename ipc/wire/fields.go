@@ -90,6 +90,7 @@ var requestFields = []field{
 			d.req.Speculate, d.req.SpeculateSet = int(n), err == nil
 			return err
 		}},
+	{name: "cache_salt", read: readCacheSalt},
 	{name: "priority", read: readPriority},
 	{name: "service_tier", read: readServiceTier},
 	{name: "slo", read: readSLO},
@@ -520,6 +521,14 @@ func readLogprobs(d *decoder, name string, v *fastjson.Value) error {
 }
 
 // readPriority takes a class by name, or vLLM's integer, where a lower number goes first and 0 is the default.
+func readCacheSalt(d *decoder, name string, v *fastjson.Value) error {
+	salts, err := d.texts(name, v, 1, MaxSaltBytes, true) // SGLang's is an array for several prompts
+	if err == nil && len(salts) > 0 {
+		d.req.CacheSalt = salts[0]
+	}
+	return err
+}
+
 func readPriority(d *decoder, name string, v *fastjson.Value) error {
 	const must = `"interactive", "background", or an integer (up to 0: interactive, above: background)`
 	d.priority = true

@@ -20,6 +20,7 @@ const (
 	MaxStops         = 16
 	MaxStopBytes     = 256
 	MaxMetadataBytes = 4096
+	MaxSaltBytes     = 512 // of cache_salt
 	MaxTokensLimit   = 1 << 27
 	MaxSLOMs         = 3_600_000
 	MaxIndent        = 1 << 16

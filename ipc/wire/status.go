@@ -62,6 +62,7 @@ type Info struct {
 	Capabilities *runtime.Capabilities `json:"capabilities"`          // nil while the model loads
 	Config       InfoConfig            `json:"config"`
 	Memory       InfoMemory            `json:"memory"`
+	Devices      []InfoDevice          `json:"devices,omitempty"` // besides the processor
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
 	Bandwidth    *InfoBandwidth        `json:"bandwidth,omitempty"`
@@ -85,6 +86,15 @@ type InfoDraft struct {
 	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
 	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
+}
+
+// InfoDevice is a device and what the model has in its memory, in bytes. The processor is listed where a part of the
+// model is there, if the engine reports it.
+type InfoDevice struct {
+	runtime.Device
+	Weights uint64 `json:"weights_bytes"`
+	KV      uint64 `json:"kv_bytes"`
+	Compute uint64 `json:"compute_bytes"`
 }
 
 // InfoThreads is the number of compute threads that steps use, with the reason for it.
@@ -288,6 +298,15 @@ type ServedStatus struct {
 	Value    string         `json:"value"`              // downloading, unloaded, loading or loaded
 	Failed   bool           `json:"failed,omitempty"`   // it cannot be loaded
 	Progress ServedDownload `json:"progress,omitempty"` // of a download
+	Fit      *ServedFit     `json:"fit,omitempty"`      // nil: the file does not tell, or was not read
+}
+
+// ServedFit tells whether a model fits into the memory that models may have. llama-server does not have it.
+type ServedFit struct {
+	Fits  bool   `json:"fits"`
+	Bytes int64  `json:"bytes"` // that it needs with the smallest context: weights, KV cells, buffers
+	Room  int64  `json:"room"`  // --memory without what pinned models take
+	Text  string `json:"text"`  // a sentence with the numbers, and what to do where it does not fit
 }
 
 // ServedDownload is the progress of the files of a model that is downloaded, by their names in the source.

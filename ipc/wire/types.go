@@ -106,6 +106,8 @@ type Request struct {
 	Notes        Notes  // changes that an API has made to Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
+	// CacheSalt divides the user's cached prefixes; "" = those without a salt.
+	CacheSalt string
 	Verbosity string // "low", "medium", "high", for templates that know it; "" = not said
 
 	Stop     []string // in the client's order; each 1…256 bytes

@@ -33,7 +33,7 @@ func (e Encoding) String() string {
 	return [...]string{"raw", "zstd"}[e]
 }
 
-// Kind is what the KV bytes of a body hold.
+// Kind is the type of content of a body: cells, or a seal.
 type Kind uint8
 
 const (

@@ -134,7 +134,8 @@ func TestDownload(t *testing.T) {
 		t.Errorf("%+v", arrived)
 	}
 	s.whole()
-	if c := s.Counts(); c.Finished != 1 || c.Running+c.Waiting+c.Failed+c.Canceled != 0 {
+	c := s.Counts()
+	if c.Finished != 1 || c.Bytes != int64(len(s.data)) || c.Running+c.Waiting+c.Failed+c.Canceled != 0 {
 		t.Errorf("%+v", c)
 	}
 	if l := s.List(); len(l) != 1 || l[0].ID != st.ID {

@@ -97,7 +97,7 @@ type Manager struct {
 type Counts struct {
 	Running, Waiting           int // now
 	Finished, Failed, Canceled int
-	Bytes                      int64 // that have come
+	Bytes                      int64 // of the finished ones
 }
 
 // download is one download.
@@ -237,7 +237,6 @@ func (m *Manager) hear(d *download, e *Event) {
 		}
 		if i >= 0 {
 			files := slices.Clone(d.Files) // copies of the state have the old ones
-			m.counts.Bytes += max(e.Progress.Done-files[i].Done, 0)
 			files[i], d.Files = *e.Progress, files
 		}
 		d.Speed = d.meter.speed(m.cfg.Now(), d.State.Done())
@@ -259,6 +258,7 @@ func (m *Manager) ended(d *download, done *Done, err error) {
 	case err == nil:
 		d.Status, d.Result = Finished, done
 		m.counts.Finished++
+		m.counts.Bytes += done.Bytes
 	case d.canceled || failed != nil && failed.Kind == KindCanceled:
 		d.Status, d.Err = Canceled, failed
 		m.counts.Canceled++

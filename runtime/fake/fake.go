@@ -60,6 +60,8 @@ type Config struct {
 	Embedding int              // width of a hidden state; 0 = 16
 	Ranking   *runtime.Ranking // how the model ranks; nil: it does not
 
+	Devices uint32 // what Capabilities.Devices says; 0 = 1
+
 	Cost    Cost
 	Advance func(time.Duration) // receives the cost of each Decode before it returns; may be nil
 }
@@ -167,8 +169,8 @@ func New(cfg Config) *Engine {
 		UnifiedKV: true, CanShift: !cfg.NoRanges, Seals: cfg.NoRanges, CanAbort: true, PersistentGraph: true,
 		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
 		ContextTokens: ctx,
-		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", Devices: 1,
-		EngineBuild: cmp.Or(cfg.Build, "fake"),
+		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none",
+		Devices: cmp.Or(cfg.Devices, 1), EngineBuild: cmp.Or(cfg.Build, "fake"),
 	}
 	e.SetThreads(e.caps.Threads)
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch

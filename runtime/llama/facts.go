@@ -82,6 +82,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Device:           kind,
 		DeviceName:       device,
 		Devices:          devices,
+		Placed:           e.placed(),
 		EngineBuild:      engineBuild(),
 		Kernels:          Kernels(),
 		Ours:             Ours(),
@@ -115,22 +116,14 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 	for i := range C.ggml_backend_dev_count() {
 		d := C.ggml_backend_dev_get(i)
 		name := C.GoString(C.ggml_backend_dev_description(d))
-		k := runtime.DeviceGPU
-		switch C.ggml_backend_dev_type(d) {
-		case C.GGML_BACKEND_DEVICE_TYPE_CPU:
-			cpu = name
-			continue
-		case C.GGML_BACKEND_DEVICE_TYPE_GPU:
-		case C.GGML_BACKEND_DEVICE_TYPE_IGPU:
-			k = runtime.DeviceIGPU
-		default:
+		k := deviceKind(d)
+		if k == runtime.DeviceCPU {
+			if C.ggml_backend_dev_type(d) == C.GGML_BACKEND_DEVICE_TYPE_CPU {
+				cpu = name
+			}
 			continue
 		}
 		gpu <<= 1
-		// Metal, MTL
-		if strings.HasPrefix(C.GoString(C.ggml_backend_reg_name(C.ggml_backend_dev_backend_reg(d))), "M") {
-			k = runtime.DeviceMetal
-		}
 		switch {
 		case k == runtime.DeviceIGPU && len(names) > 0 && kind != runtime.DeviceIGPU:
 			continue // not used beside others

@@ -147,24 +147,6 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	return e, nil
 }
 
-// start initialises llama.cpp, once per process.
-var start = sync.OnceFunc(func() {
-	C.llama_backend_init()
-	keepWeights()
-	registerKernels()
-	for _, library := range backendLibraries() {
-		loadBackend(library)
-	}
-	DrainLogs() // so that no model's error has the reason why a library is not used
-})
-
-// loadBackend loads the library of a device back end; the log says why one is not used.
-func loadBackend(path string) {
-	p := C.CString(path)
-	defer C.free(unsafe.Pointer(p))
-	C.uma_load_backend(p)
-}
-
 // ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
 

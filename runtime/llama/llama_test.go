@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +47,19 @@ func TestContract(t *testing.T) {
 // two cores are a hundred times slower than one.
 const testThreads = 1
 
+// testLayers are the layers that go to a device, where one is named: scripts/device-check.sh.
+func testLayers(t testing.TB) int {
+	text := os.Getenv("UMA_TEST_GPU_LAYERS")
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
 	t.Helper()
 	if o.Threads == 0 {
@@ -63,7 +77,7 @@ func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
 func contract(t *testing.T, path string) {
 	t.Helper()
 	enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
-		o.ModelPath, o.Threads = path, testThreads
+		o.ModelPath, o.Threads, o.GPULayers = path, testThreads, testLayers(t)
 		e, err := Open(o)
 		if err != nil {
 			t.Fatal(err)

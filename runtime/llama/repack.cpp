@@ -1,14 +1,19 @@
 //go:build llama_engine && !llama_no_repacked
 
-// The bytes of a model that ggml's CPU backend keeps in repacked buffers. llama.cpp only logs the number: the members read
-// here are those of the commit that engineBuild names.
+// The bytes of a model that ggml's CPU backend keeps in repacked buffers, and those that each device has of a model.
+// llama.cpp only logs the numbers: the members and functions used here are those of the commit that engineBuild names.
 
 #if __has_include("llama.h")
 
 #include "repack.h"
 
 #include "../src/llama-model.h"
+#if __has_include("../src/llama-ext.h")
+#include "../src/llama-ext.h"
+#endif
 #include "ggml-backend.h"
+
+#include <cstring>
 
 uint64_t uma_repacked_bytes(const struct llama_model * model) {
     uint64_t n = 0;
@@ -24,6 +29,33 @@ uint64_t uma_repacked_bytes(const struct llama_model * model) {
             n += ggml_backend_buft_get_alloc_size(buft, t);
         }
     }
+    return n;
+}
+
+int32_t uma_placed(const struct llama_context * ctx, uma_place * list, int32_t cap) {
+    int32_t n = 0;
+#if __has_include("../src/llama-ext.h")
+    for (const auto & part : llama_get_memory_breakdown(ctx)) {
+        ggml_backend_dev_t device = ggml_backend_buft_get_device(part.first);
+        // Memory of the host that a device's back end has allocated is the processor's.
+        const bool   host = device == nullptr || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU || ggml_backend_buft_is_host(part.first);
+        const char * name = host ? "CPU" : ggml_backend_dev_name(device);
+        int32_t      i    = 0;
+        while (i < n && std::strncmp(list[i].name, name, sizeof(list[i].name) - 1) != 0) {
+            i++;
+        }
+        if (i == cap) {
+            continue;
+        }
+        if (i == n) {
+            list[n++] = {};
+            std::strncpy(list[i].name, name, sizeof(list[i].name) - 1);
+        }
+        list[i].weights += part.second.model;
+        list[i].kv      += part.second.context;
+        list[i].compute += part.second.compute;
+    }
+#endif
     return n;
 }
 

@@ -37,6 +37,9 @@ func ArgMax(logits []float32) (runtime.Token, float32) {
 // ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
 
+// Backends are none: a build without cgo computes on no device.
+func Backends() runtime.Backends { return runtime.Backends{} }
+
 // Ours is nil: a build without cgo has nothing.
 func Ours() []string { return nil }
 

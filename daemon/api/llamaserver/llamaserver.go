@@ -30,7 +30,7 @@ func Routes(s *api.Server) (routes []api.Route) {
 	post("/completion", kept.serveCompletion)
 	post("/completions", kept.serveCompletion)
 	post("/infill", kept.serveInfill)
-	post("/tokenize", serveTokenize)
+	post("/tokenize", orVLLM)
 	post("/detokenize", serveDetokenize)
 	post("/apply-template", serveTemplate)
 	for _, base := range []string{"/v1", ""} {
@@ -65,7 +65,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
 		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable,
-		"/detokenize": detokenizeTable, "/slots/{id}": slotTable, "/rerank": rerankTable,
+		"/tokenize of vLLM": tokenizeVLLMTable,
+		"/detokenize":       detokenizeTable, "/slots/{id}": slotTable, "/rerank": rerankTable,
 		"/apply-template": templateTable, "/v1/chat/completions/control": controlTable, "/embedding": embeddingTable,
 	}
 }

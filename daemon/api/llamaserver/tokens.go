@@ -72,10 +72,7 @@ func tokenize(s *api.Server, r *http.Request) (tokens []int32, pieces []tokenPie
 	case err != nil:
 		return nil, nil, err
 	case facts.MaxPromptBytes > 0 && text.Bytes() > facts.MaxPromptBytes:
-		return nil, nil,
-			&api.Error{Code: wire.PromptTooLarge,
-				Message: fmt.Sprintf("field \"content\" has %d bytes of text; --max-prompt-bytes is %d", text.Bytes(),
-					facts.MaxPromptBytes)}
+		return nil, nil, tooLong("content", text.Bytes(), facts)
 	}
 	if tokens, err = text.Tokens(r.Context(), s, in.Special, in.Markers == nil || *in.Markers); err != nil {
 		return nil, nil, err
@@ -91,6 +88,12 @@ func tokenize(s *api.Server, r *http.Request) (tokens []int32, pieces []tokenPie
 		pieces = append(pieces, pieceOf(tokens[i], b))
 	}
 	return tokens, pieces, nil
+}
+
+// tooLong is the error for a field with too much text.
+func tooLong(field string, n int, facts *api.Facts) error {
+	return &api.Error{Code: wire.PromptTooLarge,
+		Message: fmt.Sprintf("field %q has %d bytes of text; --max-prompt-bytes is %d", field, n, facts.MaxPromptBytes)}
 }
 
 // readContent parses a text, or texts and token ids. Absent content has no tokens.
@@ -136,7 +139,8 @@ func serveDetokenize(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 	out.JSON(http.StatusOK, struct {
 		Content string `json:"content"` // invalid UTF-8 becomes U+FFFD
-	}{string(text)})
+		Prompt  string `json:"prompt"`  // vLLM's name
+	}{string(text), string(text)})
 }
 
 // rendered returns the prompt of a conversation.

@@ -21,6 +21,7 @@ type completion struct {
 	object
 	stream  bool
 	verbose bool // add "__verbose"
+	stop    bool // the stop string is a part of the answer
 	api.Telemetry
 	choices []*choice
 	byID    map[string]*choice
@@ -46,6 +47,7 @@ func fingerprint(s *api.Server) string { return "b-" + s.Version }
 func (c *completion) want(o *options, req *wire.Request) {
 	o.Telemetry.Of(req)
 	c.stream, c.Telemetry, c.verbose = o.Stream, o.Telemetry, o.Verbose
+	c.stop = o.IncludeStop || o.NoStopTrim
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
 }
 
@@ -137,6 +139,7 @@ func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 		eos := *e
 		ch.eos = &eos
 		c.open--
+		c.addStop(ch, e.StopText)
 	}
 	if c.stream {
 		part := c.last(ch)
@@ -159,6 +162,19 @@ func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 		c.w.Event("", o)
 	}
 	c.w.Text("[DONE]")
+}
+
+// addStop adds the stop string that ended a choice to its text, if the body asks for that.
+func (c *completion) addStop(ch *choice, text string) {
+	if !c.stop || text == "" {
+		return
+	}
+	t := &wire.Token{Phase: wire.Output, Text: []byte(text)}
+	if !c.stream {
+		c.keep(ch, t)
+	} else if part := c.token(ch, t); part != nil {
+		c.chunk(ch, part)
+	}
 }
 
 // verbosely returns the first choice in llama-server's own form if the body asks for it with "verbose", else nil.

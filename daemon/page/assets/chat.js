@@ -1,9 +1,14 @@
-// The chat: sending a conversation, showing the answer while it comes, stopping it, ending its thinking, trying again.
+// The chat: sending a conversation, showing the answer while it comes, stopping it, ending its thinking, trying again,
+// editing a message, and changing between branches.
 
-import { $, announce, h, ms, number, setText } from './dom.js';
-import { Markdown } from './markdown.js';
+import { $, announce, setText, number } from './dom.js';
+import * as attach from './attach.js';
+import { messageView } from './message.js';
+import * as models from './models.js';
 import { events, problem } from './sse.js';
 import * as store from './store.js';
+import * as tree from './tree.js';
+import { welcome } from './welcome.js';
 
 const saveEvery = 1000; // ms, while an answer comes
 
@@ -46,12 +51,48 @@ export function open(next) {
   for (const m of chat.messages) { // a page that was closed within an answer
     if (m.role === 'assistant' && !m.finish && !m.note && !m.error) m.note = 'interrupted';
   }
+  models.choose(chat.model);
+  draw();
+}
+
+// draw shows the branch of the chat that ends in its leaf.
+function draw() {
   setText($('title'), chat.title || 'New chat');
-  $('log').replaceChildren(...chat.messages.map((m) => messageView(m).root));
-  if (!chat.messages.length) $('log').append(welcome());
+  const shown = tree.path(chat);
+  $('log').replaceChildren(...shown.map((i) => view(i).root));
+  if (!shown.length) $('log').append(welcome((text) => { $('prompt').value = text; submit(); }));
   follow = true;
   toEnd();
   buttons();
+}
+
+// view is the view of message i, with what its buttons do.
+function view(i) {
+  const message = chat.messages[i], among = tree.siblings(chat, i), place = among.indexOf(i);
+  return messageView(message, {
+    place, count: among.length,
+    turn: (by) => {
+      if (running) return;
+      tree.show(chat, among[place + by]);
+      store.save(chat);
+      draw();
+      announce(`Branch ${place + by + 1} of ${among.length}`);
+      $('log').querySelector(`[data-message="${among[place + by]}"] .turn`)?.focus();
+    },
+    edit: (text) => {
+      if (running || !text.trim()) return false;
+      tree.add(chat, { role: 'user', content: text.trim(), ...(message.files ? { files: message.files } : {}) }, message.parent);
+      draw();
+      answer();
+      return true;
+    },
+    retry: () => again(i), why: (id) => listeners.why(id), index: i, busy,
+  });
+}
+
+// editLast opens the editor of the last question.
+export function editLast() {
+  if (!running) [...$('log').querySelectorAll('.message.user .edit')].at(-1)?.click();
 }
 
 // fresh begins a new chat.
@@ -61,15 +102,9 @@ export function fresh() {
   $('prompt').focus();
 }
 
-// current is the id of the chat on the screen.
+// current is the id of the chat on the screen, now the chat itself.
 export const current = () => chat.id;
-
-function welcome() {
-  const ask = (text) => h('button', { type: 'button', onclick: () => { $('prompt').value = text; submit(); } }, text);
-  return h('div', { class: 'welcome' },
-    h('p', null, 'Ask the model of this machine. Nothing leaves it.'),
-    h('div', { class: 'examples' }, ask('What is 4821 + 977?'), ask('Sort 31, 7, 240, 18.'), ask('How many r\'s are in strawberry?')));
-}
+export const now = () => chat;
 
 function grow(area) {
   area.style.height = 'auto';
@@ -90,35 +125,38 @@ function buttons() {
 function submit() {
   if (running) return stop();
   const text = $('prompt').value.trim();
-  if (!text) return;
+  if (!text && !attach.some()) return undefined;
+  const files = attach.taken();
   $('prompt').value = '';
   grow($('prompt'));
   if (!chat.messages.length) {
     $('log').replaceChildren();
-    chat.title = text.split('\n')[0].slice(0, 80);
+    chat.title = (text || files[0].name).split('\n')[0].slice(0, 80);
     setText($('title'), chat.title);
   }
-  add({ role: 'user', content: text });
-  answer();
+  add({ role: 'user', content: text, ...(files.length ? { files } : {}) });
+  return answer();
 }
 
 function add(message) {
-  chat.messages.push(message);
-  const view = messageView(message);
-  $('log').append(view.root);
+  const shown = view(tree.add(chat, message));
+  $('log').append(shown.root);
   follow = true;
   toEnd();
-  return view;
+  return shown;
 }
 
-// retry drops the last answer and asks again.
+// retry asks once more for the last answer, which stays as another branch.
 export function retry() {
+  const last = tree.path(chat).findLast((i) => chat.messages[i].role === 'assistant');
+  if (last !== undefined) again(last);
+}
+
+function again(i) {
   if (running) return;
-  while (chat.messages.length && chat.messages.at(-1).role === 'assistant') {
-    chat.messages.pop();
-    $('log').lastElementChild.remove();
-  }
-  if (chat.messages.length) answer();
+  chat.leaf = chat.messages[i].parent;
+  draw();
+  answer();
 }
 
 // stop ends the answer that comes; what has come stays. Closing the connection cancels the request.
@@ -144,22 +182,27 @@ export async function endThink() {
 
 // body is the request for an answer to the chat.
 function body() {
-  const s = store.settings();
-  const messages = chat.messages.filter((m) => m.content || m.role === 'user').map(({ role, content }) => ({ role, content }));
+  const s = chat.settings;
+  const messages = tree.path(chat).map((i) => chat.messages[i]).filter((m) => m.content || m.role === 'user')
+    .map((m) => ({ role: m.role, content: attach.textOf(m) }));
   if (s.system) messages.unshift({ role: 'system', content: s.system });
-  const out = { model: $('model').value, messages, stream: true, return_progress: true, stream_options: { include_usage: true } };
+  const out = { model: models.current(), messages, stream: true, return_progress: true, stream_options: { include_usage: true } };
   const think = {};
   if (s.think) think.mode = s.think;
   if (s.budget && s.think !== 'off') think.budget_tokens = Number(s.budget);
   if (Object.keys(think).length) out.think = think;
-  if (s.max) out.max_tokens = Number(s.max);
-  if (s.temp !== undefined && s.temp !== '') out.temperature = Number(s.temp);
+  for (const [name, field] of sampling) if (s[name] !== undefined && s[name] !== '') out[field] = Number(s[name]);
   return out;
 }
+
+// sampling are the settings that are numbers, and their names in a request.
+const sampling = [['max', 'max_tokens'], ['temp', 'temperature'], ['topp', 'top_p'], ['topk', 'top_k'], ['minp', 'min_p'],
+  ['repeat', 'repeat_penalty'], ['seed', 'seed']];
 
 async function answer() {
   const asked = chat; // the user may open another meanwhile
   const request = body();
+  chat.model = request.model;
   const message = { role: 'assistant', content: '', thought: '' };
   const view = add(message);
   const run = running = { controller: new AbortController(), message, view, id: '', saved: 0, frame: 0, began: performance.now() };
@@ -233,59 +276,4 @@ function paint(run) {
     buttons();
     toEnd();
   });
-}
-
-// messageView is the nodes of a message: root, and what changes while an answer comes.
-function messageView(message) {
-  if (message.role === 'user') {
-    return { root: h('article', { class: 'message user', 'aria-label': 'You' }, h('div', { class: 'body' }, message.content)) };
-  }
-  const thoughtText = h('div', { class: 'thought-text' });
-  const summary = h('summary');
-  const thought = h('details', { class: 'thought', hidden: true }, summary, thoughtText);
-  const text = h('div', { class: 'body markdown' });
-  const foot = h('footer');
-  const root = h('article', { class: 'message assistant', 'aria-label': 'Answer' }, thought, text, foot);
-  const markdown = new Markdown(text);
-  const view = {
-    root,
-    wait(what) { foot.replaceChildren(h('span', { class: 'wait' }, what)); },
-    show(m, ended) {
-      if (m.thought) {
-        thought.hidden = false;
-        const thinking = !m.content && !ended;
-        thought.classList.toggle('live', thinking);
-        const last = m.thought.trimEnd().split('\n').at(-1).slice(-120);
-        const size = m.stats && m.stats.think ? `, ${number(m.stats.think)} tokens` : '';
-        setText(summary, thinking ? `Thinking: ${last}` : `Thought for ${ms(m.thoughtMs || 0)}${size}`);
-        setText(thoughtText, m.thought);
-      }
-      markdown.update(m.content);
-      if (!ended) foot.replaceChildren();
-      else foot.replaceChildren(...footer(m));
-    },
-  };
-  view.show(message, true);
-  return view;
-}
-
-function footer(m) {
-  const out = [];
-  if (m.error) out.push(h('p', { class: 'error', role: 'alert' }, m.error));
-  const facts = [];
-  if (m.note) facts.push(m.note);
-  if (m.finish === 'length') facts.push('reached its limit');
-  const s = m.stats;
-  if (s && s.tokens) facts.push(`${number(s.tokens)} tokens`, `${number(s.rate)} tokens/s`, `first after ${ms(s.ttft)}`);
-  if (s && s.cached) facts.push(`${number(s.cached)} of ${number(s.prompt)} prompt tokens cached`);
-  if (facts.length) out.push(h('span', { class: 'facts' }, facts.join(' · ')));
-  const copy = h('button', { type: 'button', class: 'quiet', onclick: async () => {
-    await navigator.clipboard.writeText(m.content);
-    announce('Copied');
-  } }, 'Copy');
-  out.push(h('span', { class: 'actions' },
-    m.content ? copy : null,
-    h('button', { type: 'button', class: 'quiet retry', onclick: retry }, 'Retry'),
-    m.request ? h('button', { type: 'button', class: 'quiet', onclick: () => listeners.why(m.request) }, 'Why') : null));
-  return out;
 }

@@ -28,8 +28,9 @@ export function setText(el, text) {
   if (el.textContent !== text) el.textContent = text;
 }
 
-// number shortens: 12,345 or 1.2 M.
+// number shortens: 12,345, 1.2 M or 7.6 G.
 export function number(n) {
+  if (n >= 1e9) return `${(n / 1e9).toFixed(1)} G`;
   if (n >= 1e6) return `${(n / 1e6).toFixed(1)} M`;
   return Math.round(n).toLocaleString('en');
 }

@@ -1,10 +1,12 @@
-// Boot: theme, views, keys, the model picker, and the parts of the page.
+// Boot: theme, views, keys, and the parts of the page.
 
-import { $, h, setText } from './dom.js';
+import { $, setText } from './dom.js';
+import * as attach from './attach.js';
 import * as chat from './chat.js';
 import * as chats from './chats.js';
 import * as live from './live.js';
 import * as machine from './machine.js';
+import * as models from './models.js';
 import * as why from './why.js';
 
 const themes = ['system', 'light', 'dark'];
@@ -25,16 +27,15 @@ function setView(view) {
   machine.repaint();
 }
 
-// models fills the picker; it asks again until the model is loaded.
-async function models() {
-  try {
-    const list = (await (await fetch('v1/models')).json()).data;
-    const chosen = $('model').value;
-    $('model').replaceChildren(...list.length ? list.map((m) => h('option', { value: m.id, selected: m.id === chosen }, m.id)) :
-      [h('option', { value: '' }, 'loading')]);
-  } catch {
-    $('model').replaceChildren(h('option', { value: '' }, 'no server'));
-  }
+// actions are the keys with Alt.
+const actions = {
+  KeyN: chat.fresh, KeyR: chat.retry, KeyE: chat.editLast, KeyA: attach.open, KeyO: models.open, KeyH: chats.openList,
+  KeyS: chats.openSettings, KeyT: turnTheme, KeyM: () => setView(document.body.dataset.view === 'chat' ? 'machine' : 'chat'),
+};
+
+function turnTheme() {
+  const now = document.documentElement.dataset.theme || 'system';
+  setTheme(themes[(themes.indexOf(now) + 1) % themes.length]);
 }
 
 function keys(e) {
@@ -42,8 +43,8 @@ function keys(e) {
   if (e.key === 'Escape' && chat.busy() && !document.querySelector('dialog[open]')) { chat.stop(); return e.preventDefault(); }
   if (e.ctrlKey && e.key === '\\') { chat.endThink(); return e.preventDefault(); }
   if (e.altKey && !e.ctrlKey && !e.metaKey) {
-    const act = { KeyN: chat.fresh, KeyR: chat.retry, KeyM: () => setView(document.body.dataset.view === 'chat' ? 'machine' : 'chat') }[e.code];
-    if (act) { act(); return e.preventDefault(); }
+    const act = actions[e.code];
+    if (act && !document.querySelector('dialog[open]')) { act(); return e.preventDefault(); }
   }
   if (typing || e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return undefined;
   if (e.key === '/') { setView('chat'); $('prompt').focus(); return e.preventDefault(); }
@@ -55,10 +56,7 @@ function boot() {
   let theme = 'system';
   try { theme = localStorage.getItem('uma.theme') || theme; } catch { /* no storage */ }
   setTheme(themes.includes(theme) ? theme : 'system');
-  $('theme').addEventListener('click', () => {
-    const now = document.documentElement.dataset.theme || 'system';
-    setTheme(themes[(themes.indexOf(now) + 1) % themes.length]);
-  });
+  $('theme').addEventListener('click', turnTheme);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', machine.repaint);
   for (const name of ['chat', 'machine']) $(`view-${name}`).addEventListener('click', () => setView(name));
   $('help-open').addEventListener('click', () => $('help').showModal());
@@ -67,6 +65,8 @@ function boot() {
     dialog.addEventListener('click', (e) => { if (e.target === dialog) dialog.close(); });
   }
   document.addEventListener('keydown', keys);
+  models.start();
+  attach.start();
   chat.start();
   chats.start();
   machine.start();
@@ -81,7 +81,7 @@ function boot() {
       if (!status) return;
       $('status').dataset.state = status;
       setText($('status'), status === 'loading' ? `loading ${Math.round(event.state.load_progress * 100)} %` : status);
-      if (status !== 'loading' && !loaded) { loaded = true; models(); }
+      if (status !== 'loading' && !loaded) { loaded = true; models.load(); }
     },
     lost: () => {
       loaded = false;
@@ -89,7 +89,7 @@ function boot() {
       setText($('status'), 'no connection');
     },
   });
-  models();
+  models.load();
   if (matchMedia('(pointer: fine)').matches) $('prompt').focus();
 }
 

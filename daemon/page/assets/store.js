@@ -1,8 +1,10 @@
 // Chats in the browser's storage: one key for the list, one for each chat. Storage that is full or forbidden costs the
 // history, not the chat.
 
+import { readChat } from './transfer.js';
+
 const listKey = 'uma.chats', chatKey = (id) => `uma.chat.${id}`, settingsKey = 'uma.settings';
-const maxChats = 200;
+export const maxChats = 200;
 
 function read(key, otherwise) {
   try {
@@ -21,17 +23,30 @@ function write(key, value) {
   }
 }
 
-// newChat is an empty conversation; it is not stored before save.
+const newId = () => crypto.getRandomValues(new Uint32Array(2)).join('-');
+
+// newChat is an empty conversation with the settings for new chats; it is not stored before save.
 export function newChat() {
-  return { id: crypto.getRandomValues(new Uint32Array(2)).join('-'), title: '', at: Date.now(), messages: [] };
+  return { id: newId(), title: '', at: Date.now(), messages: [], leaf: -1, settings: settings(), model: '' };
 }
 
 // list is the stored chats, newest first: {id, title, at}.
-export const list = () => read(listKey, []).filter((c) => c && typeof c.id === 'string');
+export function list() {
+  const stored = read(listKey, []);
+  return Array.isArray(stored) ? stored.filter((c) => c && typeof c.id === 'string') : [];
+}
 
+// load returns a stored chat, null when there is none or it is damaged.
 export function load(id) {
-  const chat = read(chatKey(id), null);
-  return chat && Array.isArray(chat.messages) ? chat : null;
+  const stored = read(chatKey(id), null);
+  if (!stored) return null;
+  try {
+    const chat = readChat(stored);
+    if (!stored.settings) chat.settings = settings(); // of a version that had one set for all
+    return { ...chat, id };
+  } catch {
+    return null;
+  }
 }
 
 // save stores a chat and puts it first; false when the browser has no room. The oldest beyond 200 go.
@@ -48,10 +63,24 @@ export function save(chat) {
   return stored && write(listKey, chats);
 }
 
+// put stores a chat that was imported, by its time; false when there is no room. It removes no other chat.
+export function put(chat) {
+  const chats = list(), id = newId();
+  if (chats.length >= maxChats) return false;
+  chats.push({ id, title: chat.title, at: chat.at });
+  if (write(chatKey(id), { ...chat, id }) && write(listKey, chats.sort((a, b) => b.at - a.at))) return true;
+  localStorage.removeItem(chatKey(id));
+  return false;
+}
+
 export function remove(id) {
   localStorage.removeItem(chatKey(id));
   write(listKey, list().filter((c) => c.id !== id));
 }
 
-export const settings = () => read(settingsKey, {});
+// settings are those that new chats begin with.
+export function settings() {
+  const stored = read(settingsKey, {});
+  return stored && typeof stored === 'object' ? stored : {};
+}
 export const saveSettings = (s) => write(settingsKey, s);

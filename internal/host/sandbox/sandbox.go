@@ -19,10 +19,12 @@ type Policy struct {
 	List  []string // folders whose names it may read
 	Read  []string // files and folders to read; those that are missing are left out
 	Write []string // files and folders to read, write and create in
+	// Devices are device files: reading, writing and ioctl.
+	Devices []string
 	// Network allows connections: a store of prefixes on another machine needs them.
 	Network bool
-	// Programs lets the process start programs, those of Read: a server of tools needs them. What they do is confined as
-	// the process is. It may signal processes, and not leave its process group, by which it can be ended.
+	// Programs lets the process start programs, those of Read: a server of tools needs them. They are confined as the
+	// process is. It may signal processes, and not leave its process group, by which it can be ended.
 	Programs bool
 	// Supervise passes the descriptor of the kernel's notifications to the supervisor, before the first one. nil:
 	// refused calls fail without a report.
@@ -49,7 +51,7 @@ func (p *Policy) allows(path string) bool {
 	if slices.Contains(p.List, path) {
 		return true
 	}
-	for _, list := range [][]string{p.Read, p.Write} {
+	for _, list := range [][]string{p.Read, p.Write, p.Devices} {
 		for _, root := range list {
 			if path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") {
 				return true
@@ -74,7 +76,7 @@ func (p Policy) Resolved() Policy {
 		}
 		return out
 	}
-	p.List, p.Read, p.Write = resolve(p.List), resolve(p.Read), resolve(p.Write)
+	p.List, p.Read, p.Write, p.Devices = resolve(p.List), resolve(p.Read), resolve(p.Write), resolve(p.Devices)
 	return p
 }
 

@@ -131,6 +131,11 @@ func lock(p Policy, version int) error {
 			}
 		}
 	}
+	for _, path := range p.Devices {
+		if fi, err := os.Stat(path); err == nil && !fi.IsDir() {
+			rules = append(rules, landlock.RWFiles(path).WithIoctlDev())
+		}
+	}
 	if p.Network {
 		return landlock.V8.BestEffort().RestrictPaths(rules...)
 	}

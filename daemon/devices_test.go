@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+var oneDevice = runtime.Backends{Names: []string{"Vulkan"}, Devices: []runtime.Device{
+	{Name: "Vulkan0", Description: "a card", Backend: "Vulkan", Kind: runtime.DeviceGPU, Total: 100}}}
+
+// TestCheckDevices: what the start says about devices.
+func TestCheckDevices(t *testing.T) {
+	refused := runtime.Backends{Refused: []runtime.Refused{{Path: "/x/libggml-vulkan.so",
+		Why: "libvulkan.so.1: cannot open shared object file: No such file or directory"}}}
+	for name, c := range map[string]struct {
+		layers    int
+		b         runtime.Backends
+		log, fail string
+	}{
+		"no back end":           {layers: -1},
+		"none, and one asked":   {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve has no"},
+		"a device":              {layers: 3, b: oneDevice},
+		"refused":               {layers: -1, b: refused, log: "no device is used"},
+		"refused, and asked":    {layers: 3, b: refused, fail: "vulkan: no driver: the library libvulkan.so.1"},
+		"refused, and not used": {layers: 0, b: refused},
+	} {
+		var log bytes.Buffer
+		err := CheckDevices(&config.Config{GPULayers: c.layers, Backends: c.b}, slog.New(slog.NewTextHandler(&log, nil)))
+		if (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
+			t.Errorf("%s: %v, want %q", name, err, c.fail)
+		}
+		if (log.Len() > 0) != (c.log != "") || !strings.Contains(log.String(), c.log) {
+			t.Errorf("%s: the log has %q, want %q", name, log.String(), c.log)
+		}
+	}
+}
+
+// TestHiddenDevice: a device that is there without the sandbox, and not with it, is told.
+func TestHiddenDevice(t *testing.T) {
+	for _, c := range []struct {
+		layers int
+		used   uint32
+		log    bool
+		fail   bool
+	}{{-1, 2, false, false}, {-1, 1, true, false}, {5, 1, false, true}, {0, 1, false, false}} {
+		var log bytes.Buffer
+		s := &Server{cfg: &config.Config{GPULayers: c.layers, Backends: oneDevice},
+			log: slog.New(slog.NewTextHandler(&log, nil)), parts: parts{engine: &engine{box: &wire.InfoSandbox{}}}}
+		err := s.hiddenDevice(&runtime.Capabilities{Devices: c.used})
+		if (err != nil) != c.fail || strings.Contains(log.String(), "hides the device") != c.log {
+			t.Errorf("%+v: %v, %q", c, err, log.String())
+		}
+	}
+}
+
+// TestDevicePolicy: the sandbox opens the files of drivers where there is a device, and those alone.
+func TestDevicePolicy(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	icd := filepath.Join(t.TempDir(), "x.json")
+	if err := os.WriteFile(icd, []byte(`{"ICD":{"library_path":"libx.so"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("VK_DRIVER_FILES", icd)
+	with := SandboxPolicy(&config.Config{Model: "/m", GPULayers: -1, Backends: oneDevice})
+	shaders := func(dir string) bool { return strings.HasSuffix(dir, "/uma-serve/shaders") }
+	if !slices.Contains(with.Read, icd) || !slices.ContainsFunc(with.Write, shaders) {
+		t.Errorf("%+v", with)
+	}
+	for _, c := range []config.Config{{GPULayers: 0, Backends: oneDevice}, {GPULayers: -1}} {
+		if p := SandboxPolicy(&c); slices.Contains(p.Read, icd) || slices.ContainsFunc(p.Write, shaders) ||
+			len(p.Devices) > 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestDeviceGraphs: graphs of a device are counted, one for each pass over a part of a batch.
+func TestDeviceGraphs(t *testing.T) {
+	for devices, want := range map[uint32]bool{1: false, 3: true} {
+		r := serve(t, fake.Config{Devices: devices})
+		c := r.dial()
+		if a := r.ask(c, nil); a.err != nil {
+			t.Fatal(a.err)
+		}
+		if got := r.counter("device_graphs_total"); (got > 0) != want {
+			t.Errorf("%b: %v graphs", devices, got)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package front
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+const (
+	// devicesTime is the longest time for which drivers may look for their devices.
+	devicesTime = 30 * time.Second
+	// maxDevices bounds the report about them, in bytes.
+	maxDevices = 1 << 20
+)
+
+// lookAtDevices returns the back ends of the engine and their devices, as a process tells that is not confined: the
+// front itself loads no drivers.
+func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {
+	if f.opts.Devices == nil {
+		return runtime.Backends{}
+	}
+	b, err := f.opts.Devices(ctx)
+	if err != nil {
+		f.log.Error("the devices of this machine are not known: models are computed on the processor", "error", err)
+	}
+	return b
+}
+
+// ownDevices asks a process of this program.
+func (f *Front) ownDevices(ctx context.Context) (b runtime.Backends, err error) {
+	ctx, cancel := context.WithTimeout(ctx, devicesTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, f.opts.Program, daemon.DevicesArg)
+	cmd.Env = driverEnvironment()
+	cmd.WaitDelay = time.Second
+	var errs bytes.Buffer
+	cmd.Stderr = &limited{&errs, maxDevices}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return b, fmt.Errorf("start a process that looks at devices: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(out, maxDevices+1))
+	if len(text) > maxDevices {
+		cancel()
+		err = fmt.Errorf("its report has more than %d bytes", maxDevices)
+	}
+	werr := cmd.Wait()
+	if err == nil {
+		err = werr
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &b)
+	}
+	switch {
+	case err == nil:
+		return b, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("a driver did not answer within %v", devicesTime)
+	}
+	lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+	return runtime.Backends{}, fmt.Errorf("look at devices: %w: %.300s", err, lines[len(lines)-1])
+}
+
+// limited drops what is written after the first so many bytes.
+type limited struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.left)
+	l.left -= n
+	if _, err := l.w.Write(b[:n]); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

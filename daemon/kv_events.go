@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
+	"github.com/uma-serve/uma-serve/kvsnap"
+)
+
+// The KV events of a process (--kv-events): the decode loop compares the pool with what it held before, a goroutine the
+// other tiers, and sends the difference to the front, which publishes it. A process without a front publishes itself.
+
+// openEvents publishes the events of a process without a front.
+func (s *Server) openEvents() error {
+	if s.cfg.KVEvents == "" || s.parts.engine != nil {
+		return nil
+	}
+	at, err := s.cfg.KVEventsAddress()
+	if err != nil {
+		return err
+	}
+	if s.events, err = kvevents.Open(at, s.cfg.Privileged, s.log); err != nil {
+		return err
+	}
+	s.cfg.KVEvents = s.events.Endpoint()
+	s.events.Bind(s.metrics)
+	return nil
+}
+
+// reportEvents makes the events of l's model. Call stop when the loop has ended.
+func (s *Server) reportEvents(l *loop) (stop func()) {
+	if s.cfg.KVEvents == "" || s.cfg.NoPrefixCache || l.encoder {
+		return func() {}
+	}
+	send := func(m *kvevents.Message) { s.events.Hub.Apply(l.info.Name, m) }
+	if e := s.parts.engine; e != nil {
+		send = func(m *kvevents.Message) {
+			if err := e.link.Send(LinkKVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
+				slog.Debug("KV events for the front are lost", "error", err)
+			}
+		}
+	}
+	l.events = kvevents.NewReporter(send, l.stores.heldParts())
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() { l.events.Run(done); close(ended) }()
+	return func() { close(done); <-ended }
+}
+
+// scanEvents compares the pool with what it held, if it has changed and, unless the loop sleeps now, the newest scan is
+// old enough.
+func (l *loop) scanEvents(now time.Time, sleeps bool) {
+	if l.events == nil || !l.events.Due(now, l.core.Tree().Generation(), sleeps) {
+		return
+	}
+	l.events.Scan(func(sequence func(slot, owner uint64, ns uint32, tokens []int32)) {
+		l.core.Tree().EachResident(func(r kvsnap.Resident) { sequence(uint64(r.Seq), r.Made, r.NS, r.Tokens) })
+	})
+}
+
+// heldParts lists host memory and disk for KV events. It is called by one goroutine.
+func (s *stores) heldParts() func(all bool) ([]kvevents.Part, bool) {
+	if s.cache == nil {
+		return nil
+	}
+	var last any
+	return func(all bool) ([]kvevents.Part, bool) {
+		if all {
+			last = nil
+		}
+		held, now, changed := s.cache.Held(last)
+		if last = now; !changed {
+			return nil, false
+		}
+		parts := make([]kvevents.Part, len(held))
+		for i := range held {
+			h := &held[i]
+			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint32(h.Namespace),
+				Tokens: h.Tokens, Before: h.Before, Host: h.Host}
+		}
+		return parts, true
+	}
+}

@@ -1,0 +1,101 @@
+// Files that go with a message. Their text is read in the browser and becomes a part of the message.
+
+import { $, announce, bytes, h } from './dom.js';
+
+const maxFiles = 8, maxFile = 256 << 10, maxAll = 512 << 10; // bytes
+const images = /\.(png|jpe?g|gif|webp|bmp|svg|heic|avif|tiff?)$/i;
+const documents = /\.(pdf|docx?|xlsx?|pptx?|odt|ods|odp|epub)$/i;
+
+let files = []; // {name, text} of the message that is being written
+
+export function start() {
+  $('attach').addEventListener('click', () => $('attach-file').click());
+  $('attach-file').addEventListener('change', async () => {
+    await take([...$('attach-file').files]);
+    $('attach-file').value = '';
+  });
+  const composer = $('composer');
+  composer.addEventListener('dragover', (e) => { if (e.dataTransfer.types.includes('Files')) e.preventDefault(); });
+  composer.addEventListener('drop', (e) => {
+    if (!e.dataTransfer.files.length) return;
+    e.preventDefault();
+    take([...e.dataTransfer.files]);
+  });
+  $('prompt').addEventListener('paste', (e) => {
+    if (!e.clipboardData.files.length) return;
+    e.preventDefault();
+    take([...e.clipboardData.files]);
+  });
+}
+
+// open shows the dialog that chooses files.
+export const open = () => $('attach-file').click();
+
+// taken returns the files, and forgets them.
+export function taken() {
+  const out = files;
+  files = [];
+  show('');
+  return out;
+}
+
+export const some = () => files.length > 0;
+
+// set replaces the files: those of a message that is written again.
+export function set(list) { files = [...list]; show(''); }
+
+async function take(list) {
+  const refused = [];
+  for (const file of list) {
+    const why = await read(file);
+    if (why) refused.push(`${file.name}: ${why}`);
+  }
+  show(refused.join(' '));
+  if (refused.length) announce(refused.join(' '));
+}
+
+// read adds a file; it returns why it cannot, or ''.
+async function read(file) {
+  const all = files.reduce((n, f) => n + f.text.length, 0);
+  if (file.type.startsWith('image/') || images.test(file.name)) {
+    return 'no model of this server sees images yet; describe the picture in words.';
+  }
+  if (file.type === 'application/pdf' || documents.test(file.name)) {
+    return 'this page reads text files only; copy the text of the document into the message or a .txt file.';
+  }
+  if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`;
+  if (file.size > maxFile) return `it has ${bytes(file.size)}; a file may have ${bytes(maxFile)}.`;
+  if (all + file.size > maxAll) return `the files of a message may have ${bytes(maxAll)} together.`;
+  let text;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    text = '\0';
+  }
+  if (text.includes('\0')) return 'it is no text in UTF-8.';
+  files.push({ name: file.name.slice(0, 200), text });
+  return '';
+}
+
+function show(problem) {
+  $('attached').replaceChildren(...files.map((f) => h('li', null, h('span', null, f.name), h('span', { class: 'figure' }, bytes(f.text.length)),
+    h('button', { type: 'button', class: 'icon', 'aria-label': `Remove ${f.name}`, onclick: () => {
+      files = files.filter((other) => other !== f);
+      show('');
+      $('prompt').focus();
+    } }, '✕'))));
+  $('attached').hidden = !files.length;
+  $('attach-problem').textContent = problem;
+  $('attach-problem').hidden = !problem;
+}
+
+// textOf is what the model reads: the message, then each file with its name, between fences that the file does not have.
+export function textOf(message) {
+  const parts = [message.content];
+  for (const f of message.files || []) {
+    const longest = Math.max(2, ...[...f.text.matchAll(/`+/g)].map((m) => m[0].length));
+    const fence = '`'.repeat(longest + 1);
+    parts.push(`File ${JSON.stringify(f.name)}:\n${fence}\n${f.text}${f.text.endsWith('\n') ? '' : '\n'}${fence}`);
+  }
+  return parts.filter(Boolean).join('\n\n');
+}

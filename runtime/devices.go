@@ -1,0 +1,35 @@
+package runtime
+
+// Backends are the engine library's back ends besides the processor's, and the devices that they see.
+type Backends struct {
+	Names   []string  `json:"names,omitempty"` // as the library calls them: "Vulkan", "CUDA"
+	Devices []Device  `json:"devices,omitempty"`
+	Refused []Refused `json:"refused,omitempty"`
+	// Said are the library's errors while it looked for devices; "" = none.
+	Said string `json:"said,omitempty"`
+}
+
+// Device is a device that a model's layers can be on.
+type Device struct {
+	Name        string     `json:"name"` // "Vulkan0"
+	Description string     `json:"description"`
+	Backend     string     `json:"backend"`
+	Kind        DeviceKind `json:"kind"`
+	// In bytes, when it was looked at; 0 where the driver does not tell.
+	Free  uint64 `json:"free_bytes"`
+	Total uint64 `json:"total_bytes"`
+}
+
+// Refused is the library of a back end that is not used.
+type Refused struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// DeviceMemory is what one device has of an open model, in bytes.
+type DeviceMemory struct {
+	Device  string `json:"device"` // a Device's name; "CPU"
+	Weights uint64 `json:"weights_bytes"`
+	KV      uint64 `json:"kv_bytes"` // cells, and states of recurrent layers
+	Compute uint64 `json:"compute_bytes"`
+}

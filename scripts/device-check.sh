@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Examines uma-serve on a Vulkan device: make device-check, or scripts/device-check.sh [OUT], where OUT gets the report
+# of gpu-check (build/device-check). Where there is no card, Mesa's llvmpipe computes in its place, on the processor.
+#
+# The engine's contract is run with all layers on the device, half of them and none, then scripts/gpu-check.sh, with the
+# sandbox on. BIN is the folder of the programs and of the library of the back end, which is built if it is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-build/device-check}
+bin=${BIN:-bin}
+[ -e "$bin/libggml-vulkan.so" ] || scripts/backend.sh vulkan "$bin"
+if [ -z "${GGML_VK_VISIBLE_DEVICES:-}" ] && ! compgen -G '/dev/dri/renderD*' >/dev/null; then
+	echo "there is no card: llvmpipe computes" >&2
+	# What llvmpipe lacks, or computes otherwise than ggml expects.
+	export GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_F16=1 GGML_VK_DISABLE_INTEGER_DOT_PRODUCT=1 \
+		GGML_VK_DISABLE_FUSION=1
+fi
+devices=$("$bin/uma-serve" engine-devices)
+case $devices in
+*'"backend":"Vulkan"'*) echo "$devices" ;;
+*)
+	echo "scripts/device-check.sh: there is no Vulkan device (Debian: apt install mesa-vulkan-drivers): $devices" >&2
+	exit 1
+	;;
+esac
+UMA_BACKEND_DIR=$(cd "$bin" && pwd)
+export UMA_BACKEND_DIR
+status=0
+for layers in -1 1 0; do # the models of these tests have two
+	echo "== the engine's contract, --gpu-layers $layers"
+	UMA_TEST_GPU_LAYERS=$layers go test -count=1 -timeout 20m -run '^(TestContract|TestGreedyRepeats)$' ./runtime/llama ||
+		status=1
+done
+BACKEND=vulkan BIN=$bin LIMIT=${LIMIT:-20m} STEP_LIMIT=${STEP_LIMIT:-4m} scripts/gpu-check.sh "$out" || status=1
+exit $status
