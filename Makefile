@@ -25,7 +25,8 @@ comma := ,
 
 # llama.cpp: that of engine.lock, or what ENGINE names, built by its own cmake with CMAKE_ARGS (docs/engines.md).
 # These goals do not link it.
-WITHOUT_ENGINE := help clean run uma-cli uma-sim deb tarball deb-check engine-bump backend-cuda backend-vulkan \
+WITHOUT_ENGINE := help clean run uma-cli uma-sim deb rpm tarball release reproducible \
+	deb-check engine-bump backend-cuda backend-vulkan \
 	cuda-compile
 ifneq ($(filter-out $(WITHOUT_ENGINE),$(or $(MAKECMDGOALS),build)),)
 ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
@@ -38,19 +39,26 @@ export ENGINE_TAGS
 export GOFLAGS      := $(strip $(shell $(GO) env GOFLAGS) -tags=$(ENGINE_TAGS)$(if $(TAGS),$(comma)$(TAGS)))
 endif
 
-LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/cli/buildinfo.Version=$(VERSION)
+BUILDINFO := github.com/uma-serve/uma-serve/internal/cli/buildinfo
+LDFLAGS := -s -w -X $(BUILDINFO).Version=$(VERSION)
+# Packages: no path of the checkout in the programs, and where uma-cli upgrade finds the next release.
+ifneq ($(TRIMPATH),)
+BUILDFLAGS := -trimpath -buildvcs=false
+LDFLAGS += -buildid= -X '$(BUILDINFO).ReleaseURL=$(RELEASE_URL)' -X '$(BUILDINFO).ReleaseKey=$(RELEASE_KEY)'
+endif
 COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity \
-	model eval lint page-check replay fuzz install deb tarball deb-check backend-cuda backend-vulkan device-check \
+	model eval lint page-check replay fuzz install deb rpm tarball release reproducible deb-check \
+	backend-cuda backend-vulkan device-check \
 	cuda-compile archs engine-check engine-bump env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (five minutes at first); ENGINE=/path/to/llama.cpp links that one
 $(COMMANDS):
 	@mkdir -p $(BIN)
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
+	$(GO) build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
 run: export MODEL ?=
@@ -119,8 +127,17 @@ install: build ## copy the commands to PREFIX/bin, with completions, systemd uni
 deb: ## a Debian package in dist/ for any processor with AVX2; ARCH=arm64 for ARM (needs g++-aarch64-linux-gnu)
 	@VERSION="$(VERSION)" scripts/package.sh deb
 
-tarball: ## the same as an archive with its own install script; ARCH=arm64
+rpm: ## an RPM package, the same otherwise
+	@VERSION="$(VERSION)" scripts/package.sh rpm
+
+tarball: ## an archive for get.sh, with its own install script too; ARCH=arm64, ARCH=amd64-v2 for older processors
 	@VERSION="$(VERSION)" scripts/package.sh tarball
+
+release: ## dist/release: archives, sums, signature, get.sh; KEY=~/.ssh/id_ed25519 URL=https://… (where it will be)
+	@VERSION="$(VERSION)" KEY="$(KEY)" URL="$(URL)" scripts/release.sh
+
+reproducible: ## build the tarball in two checkouts of one commit and compare the bytes
+	@scripts/reproducible.sh
 
 deb-check: ## install the package of make deb into a clean Debian, chat, remove it (needs root and debootstrap)
 	@scripts/deb-check.sh

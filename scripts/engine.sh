@@ -81,14 +81,21 @@ run() {
 		fail "failed: $1 $2 …; all of its output is in $log"
 	}
 }
+# The folder outlives this checkout: cmake's description lies inside it. Objects stay when it is configured anew.
+home=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$dir/CMakeCache.txt" 2>/dev/null) || true
+if [ -n "$home" ] && [ ! -e "$home/CMakeLists.txt" ]; then
+	rm -f "$dir/configured" "$dir/CMakeCache.txt"
+fi
 if [ ! -e "$dir/configured" ]; then
+	mkdir -p "$dir/source"
+	cp scripts/engine/{CMakeLists.txt,amx.cmake,main.cpp} "$dir/source"
 	eval "set -- $args" # a value may be quoted
 	if [ "$("$go" env GOARCH)" != "$("$go" env GOHOSTARCH)" ]; then
 		processor=$("$go" env GOARCH)
 		set -- -DCMAKE_SYSTEM_NAME=Linux "-DCMAKE_SYSTEM_PROCESSOR=${processor/arm64/aarch64}" "$@"
 	fi
 	# The processor's flags are those of Go's C code. OpenMP's threads end with a graph and have their own barrier.
-	run "$cmake" -S scripts/engine -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DCMAKE_BUILD_TYPE=Release \
+	run "$cmake" -S "$dir/source" -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DCMAKE_BUILD_TYPE=Release \
 		-DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_FLAGS="$march" -DCMAKE_CXX_FLAGS="$march" \
 		-DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF -DGGML_SSE42=OFF -DGGML_AVX=OFF -DGGML_AVX2=OFF -DGGML_BMI2=OFF \
 		-DGGML_FMA=OFF -DGGML_F16C=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=ON "$@"
@@ -102,7 +109,7 @@ probe() {
 }
 prober=''
 if [ "$(cat "$own/probed" 2>/dev/null)" != "$state" ]; then # beside the build, whose last files leave a core idle
-	probe &
+	probe 9>&- & # without the lock: after a failure of the build it runs on
 	prober=$!
 fi
 [ -e "$dir/uma_link" ] || echo "building llama.cpp $name in $dir: minutes the first time" >&2

@@ -1,17 +1,32 @@
 #!/usr/bin/env bash
-# A Debian package or a tarball of binaries that run on other machines than this one: make deb, make tarball. ARCH is
-# amd64 (processors with AVX2; the kernels of AVX-512 and AVX-VNNI are chosen when the daemon starts) or arm64 (ARMv8.2
-# with dot products, compiled by Debian's g++-aarch64-linux-gnu). The result is in dist/.
+# Packages (Debian, RPM) or a tarball of binaries that run on other machines than this one: make deb, make rpm,
+# make tarball. ARCH is amd64 (processors with AVX2; the kernels of AVX-512 and AVX-VNNI are chosen when the daemon
+# starts), amd64-v2 (a tarball for older ones: ggml's code computes there) or arm64 (ARMv8.2 with dot products, compiled
+# by Debian's g++-aarch64-linux-gnu). The result is in dist/, or the file OUT. MARCH compiles for another processor.
+#
+# Two runs on one commit give the same bytes: no path of the checkout is in the programs, and every file has the time of
+# the commit (SOURCE_DATE_EPOCH).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-}
 case $kind in
-deb | tarball) ;;
-*) echo "$kind: deb or tarball" >&2 && exit 1 ;;
+deb | rpm | tarball) ;;
+apk) # the programs need glibc
+	echo "apk: Alpine's C library is musl, and the programs are linked with glibc: no package is made for it" >&2
+	exit 1
+	;;
+*) echo "$kind: deb, rpm or tarball" >&2 && exit 1 ;;
 esac
 arch=${ARCH:-amd64}
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
+level=''
 case $arch in
+amd64-v2)
+	[ "$kind" = tarball ] || { echo "ARCH is $arch: only a tarball can be made for it" >&2 && exit 1; }
+	arch=amd64 level=-v2
+	march=x86-64-v2
+	needs="SSE4.2 (x86-64-v2)"
+	;;
 amd64)
 	march=x86-64-v3
 	needs="AVX2 (x86-64-v3)"
@@ -20,7 +35,7 @@ arm64)
 	march=armv8.2-a+dotprod+fp16
 	needs="ARMv8.2 with dot products"
 	;;
-*) echo "ARCH is $arch; it must be amd64 or arm64" >&2 && exit 1 ;;
+*) echo "ARCH is $arch; it must be amd64, amd64-v2 or arm64" >&2 && exit 1 ;;
 esac
 if [ "$(go env GOARCH)" != "$arch" ]; then
 	export GOARCH=$arch
@@ -31,10 +46,13 @@ if [ "$(go env GOARCH)" != "$arch" ]; then
 	fi
 	command -v "$CXX" >/dev/null || { echo "$CXX is missing; Debian: g++-${CXX%-g++}" >&2 && exit 1; }
 fi
-built=build/package/$arch
+march=${MARCH:-$march}
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+built=build/package/$arch$level
 mkdir -p dist
 echo "building for $arch in $built: the first time llama.cpp is compiled, five minutes on two cores"
-CGO_ENABLED=1 make build TAGS=otlp BIN="$built/bin" MARCH="$march" VERSION="$version"
+CGO_ENABLED=1 make build TAGS=otlp BIN="$built/bin" MARCH="$march" VERSION="$version" TRIMPATH=1 \
+	RELEASE_URL="${RELEASE_URL:-}" RELEASE_KEY="${RELEASE_KEY:-}"
 # Completions and manual pages are written by programs of this machine.
 native=$built/bin
 if [ -n "${GOARCH:-}" ]; then
@@ -44,7 +62,7 @@ if [ -n "${GOARCH:-}" ]; then
 fi
 
 case $kind in
-deb)
+deb | rpm)
 	root=$built/root
 	rm -rf "$root"
 	HOME=/ DESTDIR=$PWD/$root PREFIX=/usr BIN=$built/bin HELPERS=$native scripts/install.sh
@@ -54,18 +72,17 @@ deb)
 	# Debian's versions begin with a digit and sort by it: v0.2.0-5-g12ab becomes 0.2.0+5.g12ab, a bare commit 0~12ab.
 	deb=$(sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/-/+/g; /^[0-9]+\./! s/^/0~/' <<<"$version")
 	PACKAGE_ARCH=$arch PACKAGE_VERSION=$deb PACKAGE_ROOT=$root PACKAGE_NEEDS=$needs PACKAGE_GLIBC=${glibc#GLIBC_} \
-		go tool -modfile=packaging/go.mod nfpm package --config packaging/nfpm.yaml --packager deb \
-		--target "dist/uma-serve_${deb}_$arch.deb"
+		go tool -modfile=packaging/go.mod nfpm package --config packaging/nfpm.yaml --packager "$kind" \
+		--target "${OUT:-dist/uma-serve_${deb}_$arch.$kind}"
 	;;
 tarball)
-	name=uma-serve-$version-linux-$arch
+	name=uma-serve-$version-linux-$arch$level
+	out=${OUT:-dist/$name.tar.gz}
 	root=build/package/$name
+	scripts/stage.sh "$built/bin" "$native" "$root"
+	tar -C build/package --sort=name --owner=0 --group=0 --numeric-owner --format=ustar --mtime="@$SOURCE_DATE_EPOCH" \
+		-cf - "$name" | gzip -9n >"$out"
 	rm -rf "$root"
-	mkdir -p "$root/scripts"
-	cp -r "$built/bin" contrib docs README.md LICENSE CHANGELOG.md "$root"
-	cp scripts/install.sh "$root/scripts"
-	tar -C build/package --sort=name --owner=0 --group=0 --numeric-owner -czf "dist/$name.tar.gz" "$name"
-	rm -rf "$root"
-	echo "dist/$name.tar.gz: unpack it, then PREFIX=\$HOME/.local scripts/install.sh"
+	echo "$out: unpack it, then PREFIX=\$HOME/.local scripts/install.sh"
 	;;
 esac

@@ -3,6 +3,7 @@ package scripts
 import (
 	"bytes"
 	"encoding/xml"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,14 +17,15 @@ import (
 // TestPackageDescription: what nfpm.yaml names exists, and the scripts that dpkg runs are scripts.
 func TestPackageDescription(t *testing.T) {
 	var pkg struct {
-		Name     string
-		Contents []struct{ Src, Dst, Type string }
-		Scripts  map[string]string
+		Name      string
+		Contents  []struct{ Src, Dst, Type string }
+		Overrides map[string]struct{ Scripts map[string]string }
 	}
 	if err := yaml.Unmarshal([]byte(read(t, "../packaging/nfpm.yaml")), &pkg); err != nil {
 		t.Fatal(err)
 	}
-	if pkg.Name != "uma-serve" || len(pkg.Scripts) != 4 || len(pkg.Contents) != 2 {
+	if pkg.Name != "uma-serve" || len(pkg.Overrides["deb"].Scripts) != 4 ||
+		len(pkg.Overrides["rpm"].Scripts) != 3 || len(pkg.Contents) != 2 {
 		t.Errorf("%+v", pkg)
 	}
 	for _, c := range pkg.Contents {
@@ -34,7 +36,11 @@ func TestPackageDescription(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for name, path := range pkg.Scripts {
+	scripts := maps.Clone(pkg.Overrides["deb"].Scripts)
+	for name, path := range pkg.Overrides["rpm"].Scripts {
+		scripts["rpm "+name] = path
+	}
+	for name, path := range scripts {
 		st, err := os.Stat("../" + path)
 		if err != nil || st.Mode()&0o111 == 0 {
 			t.Errorf("%s: %v %v", name, st, err)
@@ -42,6 +48,9 @@ func TestPackageDescription(t *testing.T) {
 		}
 		if out, err := exec.CommandContext(t.Context(), "sh", "-n", "../"+path).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v %s", path, err, out)
+		}
+		if strings.HasPrefix(name, "rpm ") {
+			continue
 		}
 		// dpkg calls the scripts for steps that they have no part in, too.
 		if out, err := exec.CommandContext(t.Context(), "../"+path, "abort-upgrade").CombinedOutput(); err != nil ||
@@ -54,8 +63,10 @@ func TestPackageDescription(t *testing.T) {
 // TestPackageRefuses: an unknown processor or kind of package is refused before anything is built.
 func TestPackageRefuses(t *testing.T) {
 	for _, c := range []struct{ arch, kind, want string }{
-		{"sparc", "deb", "ARCH is sparc; it must be amd64 or arm64"},
-		{"amd64", "rpm", "rpm: deb or tarball"},
+		{"sparc", "deb", "ARCH is sparc; it must be amd64, amd64-v2 or arm64"},
+		{"amd64", "apk", "musl"},
+		{"amd64", "zip", "zip: deb, rpm or tarball"},
+		{"amd64-v2", "deb", "only a tarball"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "./package.sh", c.kind)
 		cmd.Env = append(os.Environ(), "ARCH="+c.arch, "VERSION=v1.2.3")

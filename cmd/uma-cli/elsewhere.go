@@ -32,7 +32,7 @@ func init() {
 	)
 	for sentence, names := range map[string][]string{
 		models:  {"download", "get", "install", "import", "search", "add"},
-		files:   {"delete", "uninstall", "prune"},
+		files:   {"delete", "prune"},
 		serving: {"use", "switch", "swap"}, daemon: {"serve", "server", "start", "daemon",
 			"up"},
 		end:     {"kill", "restart", "down", "shutdown", "quit", "exit"},

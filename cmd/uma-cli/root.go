@@ -48,6 +48,7 @@ cases it takes the flags of chat.`,
   uma-cli pull qwen3:8b                          # download a model
   uma-cli models                                 # the models on this machine, and which fit
   uma-cli ps                                     # the models that the daemon has loaded
+  uma-cli doctor                                 # what is wrong with this machine, and what to do
   uma-cli model inspect model.gguf               # what the file holds, and whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,7 +99,8 @@ cases it takes the flags of chat.`,
 		newLaunch(dial, &address),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
 		newShow(), newRemove(&address), newCopy(), newAlias(), newPull(), newLoad(&address), newUnload(&address),
-		newPS(&address),
+		newPS(&address), newDoctor(dial, &address),
+		newUpgrade(), newUninstall(), newPlaceCommand(),
 		cli.CompletionCommand("uma-cli", usage), cli.ManPagesCommand("uma-cli", usage), newVersion(dial))
 	completeDefaults(root)
 	return root
