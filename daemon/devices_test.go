@@ -28,14 +28,15 @@ func TestCheckDevices(t *testing.T) {
 		log, fail string
 	}{
 		"no back end":           {layers: -1},
-		"none, and one asked":   {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve has no"},
+		"none, and one asked":   {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve"},
 		"a device":              {layers: 3, b: oneDevice},
 		"refused":               {layers: -1, b: refused, log: "no device is used"},
 		"refused, and asked":    {layers: 3, b: refused, fail: "vulkan: no driver: the library libvulkan.so.1"},
 		"refused, and not used": {layers: 0, b: refused},
 	} {
 		var log bytes.Buffer
-		err := CheckDevices(&config.Config{GPULayers: c.layers, Backends: c.b}, slog.New(slog.NewTextHandler(&log, nil)))
+		err := CheckDevices(&config.Config{GPULayers: c.layers, Backends: c.b},
+			slog.New(slog.NewTextHandler(&log, nil)))
 		if (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
 			t.Errorf("%s: %v, want %q", name, err, c.fail)
 		}

@@ -26,7 +26,7 @@ type Refused struct {
 	Why  string `json:"why"`
 }
 
-// DeviceMemory is what one device has of an open model, in bytes.
+// DeviceMemory is the memory of one device that an open model takes, in bytes.
 type DeviceMemory struct {
 	Device  string `json:"device"` // a Device's name; "CPU"
 	Weights uint64 `json:"weights_bytes"`

@@ -89,7 +89,7 @@ type Capabilities struct {
 	DeviceName       string     `json:"device_name"`
 	// Devices are those that a step computes on: bit 0 is the processor, bit 1 + n the GPU n in the engine's order.
 	Devices uint32 `json:"devices"`
-	// Placed is what each device has of the model; nil where the engine does not report it.
+	// Placed is the memory of the model on each device; nil where the engine does not report it.
 	Placed      []DeviceMemory `json:"-"`
 	EngineBuild string         `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
 	// products of weights: "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon"; "ggml" = none of ours

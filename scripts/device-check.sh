@@ -28,8 +28,8 @@ export UMA_BACKEND_DIR
 status=0
 for layers in -1 1 0; do # the models of these tests have two
 	echo "== the engine's contract, --gpu-layers $layers"
-	UMA_TEST_GPU_LAYERS=$layers go test -count=1 -timeout 20m -run '^(TestContract|TestGreedyRepeats)$' ./runtime/llama ||
-		status=1
+	UMA_TEST_GPU_LAYERS=$layers go test -count=1 -timeout 20m -run '^(TestContract|TestGreedyRepeats)$' \
+		./runtime/llama || status=1
 done
 BACKEND=vulkan BIN=$bin LIMIT=${LIMIT:-20m} STEP_LIMIT=${STEP_LIMIT:-4m} scripts/gpu-check.sh "$out" || status=1
 exit $status

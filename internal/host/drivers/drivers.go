@@ -24,7 +24,7 @@ type System struct {
 	Group func(path string) (name string, writes bool)
 }
 
-// Files are what drivers open. Paths that do not exist may be among them.
+// Files are the files that drivers open. Paths that do not exist may be among them.
 type Files struct {
 	Read    []string // files and folders
 	Devices []string // device files: reading, writing, ioctl
@@ -105,7 +105,7 @@ func (s System) Files(backends []string) (f Files) {
 		if k.vulkan {
 			f.Read = append(f.Read, s.manifestPaths()...)
 			for _, m := range s.manifests() {
-				if lib := s.library(m); strings.HasPrefix(lib, "/") {
+				if lib := s.manifested(m); strings.HasPrefix(lib, "/") {
 					f.Read = append(f.Read, filepath.Dir(lib))
 				}
 			}
@@ -224,9 +224,9 @@ func (s System) manifests() (files []string) {
 // maxManifest is the size of a file that is read as a manifest; those of drivers have some hundred bytes.
 const maxManifest = 64 << 10
 
-// library returns the path of the library that a manifest names: absolute, or a name that the linker looks for; ""
+// manifested returns the path of the library that a manifest names: absolute, or a name that the linker looks for; ""
 // where it names none.
-func (s System) library(manifest string) string {
+func (s System) manifested(manifest string) string {
 	file, err := os.Open(s.path(manifest))
 	if err != nil {
 		return ""

@@ -77,8 +77,9 @@ func TestFiles(t *testing.T) {
 		"named manifests": {
 			backends: []string{"Vulkan"},
 			env:      map[string]string{"VK_ICD_FILENAMES": "/a/x.json:/b"},
-			files:    []string{`/a/x.json {"ICD":{"library_path":"../lib/d.so"}}`, "/b/y.json not a manifest", lavapipe},
-			read:     []string{"/a/x.json", "/b", "/lib"}, not: []string{"/opt/mesa"}, folders: []string{"/ours"},
+			files: []string{`/a/x.json {"ICD":{"library_path":"../lib/d.so"}}`, "/b/y.json not a manifest",
+				lavapipe},
+			read: []string{"/a/x.json", "/b", "/lib"}, not: []string{"/opt/mesa"}, folders: []string{"/ours"},
 		},
 		"ROCm": {
 			backends: []string{"ROCm"}, files: []string{"/dev/kfd", "/dev/dri/renderD129", "/dev/nvidia0"},
@@ -156,7 +157,7 @@ func TestMissing(t *testing.T) {
 			want: "CUDA_VISIBLE_DEVICES=-1 hides the devices"},
 		"no NVIDIA card": {backend: "CUDA", want: "no card: there is no /dev/nvidiactl (in a container"},
 		"no manifest": {backend: "Vulkan", files: []string{"/dev/dri/renderD128"},
-			want: "no driver: no folder of Vulkan's loader has a manifest (such as /usr/share/vulkan/icd.d); install a Vulkan"},
+			want: "no driver: no folder of Vulkan's loader has a manifest (such as /usr/share/vulkan/icd.d); install"},
 		"a named manifest is missing": {backend: "Vulkan", env: map[string]string{"VK_DRIVER_FILES": "/gone.json"},
 			files: []string{lavapipe}, want: "no driver: VK_DRIVER_FILES names /gone.json, which does not exist"},
 		"the library of a manifest is missing": {backend: "Vulkan", files: []string{lavapipe},

@@ -125,7 +125,7 @@ func (s System) noManifest(k kind) string {
 			k.install
 	}
 	for _, m := range manifests {
-		lib := s.library(m)
+		lib := s.manifested(m)
 		if !filepath.IsAbs(lib) {
 			if lib != "" { // the linker finds it, or not
 				return ""
