@@ -16,7 +16,6 @@ import (
 	goruntime "runtime"
 	"runtime/cgo"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
