@@ -18,9 +18,13 @@ import (
 // file does. A new path must be put among them.
 func TestEveryPathIsSorted(t *testing.T) {
 	facts := []string{"GET /props", "GET /slots", "GET /lora-adapters", "POST /props", "POST /lora-adapters"}
+	for _, path := range []string{"/version", "/server_info", "/get_server_info", "/model_info", "/get_model_info",
+		"/v1/loads", "/get_loads", "/get_load", "/loads", "/load", "/kv_event_sources"} {
+		facts = append(facts, "GET "+path)
+	}
 	r := serve(t, fake.Config{})
 	for _, route := range r.in.Web.Routes(web{r.Server}, r.live) {
-		path := strings.NewReplacer("{$}", "", "{id...}", "x", "{id}", "1", "{file}", "x").Replace(route.Path)
+		path := strings.NewReplacer("{$}", "", "{id...}", "x:generateContent", "{id}", "1", "{file}", "x").Replace(route.Path)
 		front, needs := httpd.FrontServes(route.Method, &url.URL{Path: path}), httpd.NeedsModel(route.Method, path)
 		fact := slices.Contains(facts, route.Method+" "+route.Path)
 		// A stored response is asked from the model that a query names, if it names one.
