@@ -353,7 +353,7 @@ func TestHostileServers(t *testing.T) {
 		{"call-deep", nil, "", "s: "},
 		{"call-null", nil, "", ""},
 		{"call-odd", nil, "", ""},
-		{"memory", func(s *setup.Server, _ *toolbox.Options) { s.Memory = 256 << 20 }, "", "s: "},
+		{"memory", func(s *setup.Server, _ *toolbox.Options) { s.Memory = 512 << 20 }, "", "s: "},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			t.Parallel()
