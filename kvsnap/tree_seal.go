@@ -116,7 +116,7 @@ func (t *Tree) Seal(now Instant, s Seq) Sealed {
 	t.entries++
 	*c = sequence{
 		state: cached, tip: root, tokens: slices.Clone(q.tokens[:n]), limit: noLimit, ns: q.ns, req: q.req,
-		made: t.generation,
+		made:  t.generation,
 		entry: t.entries, shareable: min(q.shareable, n), created: now, used: now, hashes: c.hashes[:0],
 		stops: c.stops[:0],
 	}
