@@ -41,6 +41,7 @@ if [ ! -d "$toolkit" ]; then
 	mv "$new" "$toolkit"
 fi
 root=$toolkit/nvidia/cu13
+ln -sf libcuda.so "$root/lib/stubs/libcuda.so.1" # the loader, which checks the library below, looks for this name
 start=$(date +%s)
 export CUDACXX=$root/bin/nvcc CUDA_PATH=$root CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-90}
 nice -n 19 scripts/backend.sh cuda build/cuda-compile
