@@ -395,6 +395,12 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 			for i, t := range m.batch.Token {
 				m.fresh(m.batch.Seq[i], int(m.batch.Pos[i]), t)
 			}
+			for i := range plan.Batch { // the first row of a probe is the newest token's
+				if s := &plan.Batch[i]; s.Kind == sched.SliceProbe {
+					r := m.c.requests[s.Req]
+					m.holds(fmt.Sprintf("the fork of request %d", r.ID), r.fork, r.Tokens[:len(r.Tokens)-1])
+				}
+			}
 		}
 	}
 	m.now = m.now.Add(stepTime)

@@ -79,7 +79,8 @@ type Request struct {
 	// its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
 	thinkFrom, thinkTo int
 	cut                int     // tokens removed from its history
-	forkTokens         []Token // the rows of the newest probe that it requested; owned by Control
+	forkTokens         []Token // the rows of the newest probe that it requested; owned by Control, or forkBehind
+	forkBehind         []Token // scratch of probeFrom
 	fork               Seq     // its scratch sequence in a step with a fork of it
 	guess              guess
 }

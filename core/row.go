@@ -68,6 +68,9 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		// drawn from the row behind it.
 		if probe > 0 || e.Cut > 0 || !c.goesOn(r) {
 			e.Again = c.again(r)
+			if from := r.has() - e.Again; probe > 0 && from < len(r.Tokens)-1 {
+				e.Probe = r.probeFrom(from)
+			}
 			c.offer(r, &e)
 			c.events.Token(e)
 		}
@@ -219,6 +222,14 @@ func (c *Core) wantProbe(r *Request) int {
 	}
 	r.forkTokens = tokens
 	return len(tokens)
+}
+
+// probeFrom puts the tokens from index from on in front of the probe, whose first one is the newest token, and returns
+// its number of rows: a fork begins where its sequence ends.
+func (r *Request) probeFrom(from int) int {
+	r.forkBehind = append(append(r.forkBehind[:0], r.Tokens[from:len(r.Tokens)-1]...), r.forkTokens...)
+	r.forkTokens = r.forkBehind
+	return len(r.forkTokens)
 }
 
 // addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler plans

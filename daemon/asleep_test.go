@@ -24,7 +24,8 @@ func TestEveryPathIsSorted(t *testing.T) {
 	}
 	r := serve(t, fake.Config{})
 	for _, route := range r.in.Web.Routes(web{r.Server}, r.live) {
-		path := strings.NewReplacer("{$}", "", "{id...}", "x:generateContent", "{id}", "1", "{file}", "x").Replace(route.Path)
+		path := strings.NewReplacer("{$}", "", "{id...}", "x:generateContent", "{id}", "1", "{file}", "x").
+			Replace(route.Path)
 		front, needs := httpd.FrontServes(route.Method, &url.URL{Path: path}), httpd.NeedsModel(route.Method, path)
 		fact := slices.Contains(facts, route.Method+" "+route.Path)
 		// A stored response is asked from the model that a query names, if it names one.
