@@ -266,7 +266,8 @@ func (br *bridge) ask(ctx context.Context, q setup.Question) (*setup.Answer, err
 			}
 			sent = nil
 		case a := <-to:
-			if a == nil {
+			if a == nil { // it is ending
+				<-br.ended
 				return nil, br.why()
 			}
 			return a, nil

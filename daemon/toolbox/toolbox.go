@@ -133,16 +133,17 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-s.calls }()
-	br, err := s.get(ctx)
+	br, fresh, err := s.get(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("MCP server %s: %w", name, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooSlow, limit))
 	defer cancel()
-	a, err := br.ask(ctx, q)
-	if a != nil && a.Gone { // the next question finds a new one
-		br.end(errors.New("its server has ended"))
-		<-br.ended
+	a, err := br.question(ctx, q)
+	if !fresh && q.Kind == setup.List && br.gone() { // of an earlier call: a list can be asked for again
+		if br, _, err = s.get(ctx); err == nil {
+			a, err = br.question(ctx, q)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("MCP server %s: %w", name, err)
@@ -153,31 +154,51 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 	return a, nil
 }
 
-// get returns the running bridge, or starts one.
-func (s *server) get(ctx context.Context) (*bridge, error) {
+// question asks br a question, and ends it if its server has ended: the next question finds a new one.
+func (br *bridge) question(ctx context.Context, q setup.Question) (*setup.Answer, error) {
+	a, err := br.ask(ctx, q)
+	if a != nil && a.Gone {
+		br.end(errors.New("its server has ended"))
+		<-br.ended
+	}
+	return a, err
+}
+
+// gone reports whether br has ended.
+func (br *bridge) gone() bool {
+	select {
+	case <-br.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// get returns the running bridge, or starts a fresh one.
+func (s *server) get(ctx context.Context) (br *bridge, fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, fmt.Errorf("the daemon is shutting down")
+		return nil, false, fmt.Errorf("the daemon is shutting down")
 	}
 	if s.bridge != nil && s.bridge.enter() {
-		return s.bridge, nil
+		return s.bridge, false, nil
 	}
 	if s.bridge = nil; s.why != nil && time.Since(s.failed) < s.box.opts.FailedFor {
-		return nil, fmt.Errorf("%w (it is started again after %v)", s.why, s.box.opts.FailedFor)
+		return nil, false, fmt.Errorf("%w (it is started again after %v)", s.why, s.box.opts.FailedFor)
 	}
-	br, err := start(ctx, s)
+	br, err = start(ctx, s)
 	if err != nil && ctx.Err() != nil { // its client has left: that says nothing about the server
-		return nil, err
+		return nil, false, err
 	}
 	if err != nil {
 		s.failed, s.why = time.Now(), err
 		s.box.opts.Log.Warn("an MCP server cannot be used", "server", s.setup.Name, "error", err)
-		return nil, err
+		return nil, false, err
 	}
 	s.bridge, s.why = br, nil
 	br.enter()
-	return br, nil
+	return br, true, nil
 }
 
 // Close ends all bridges.
