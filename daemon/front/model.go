@@ -238,6 +238,10 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 	}
 	cmd.Stderr = f.opts.Stderr
 	cmd.Env = driverEnvironment()
+	if cfg.GPULayers == 0 || len(cfg.Backends.Devices) == 0 {
+		// It needs no library of a back end, which the sandbox would refuse to open.
+		cmd.Env = append(cmd.Env, "UMA_BACKEND_DIR="+os.DevNull)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
 	if err := cmd.Start(); err != nil {
 		unix.Close(ours)
