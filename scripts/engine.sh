@@ -112,6 +112,8 @@ if [ "$(cat "$own/probed" 2>/dev/null)" != "$state" ]; then # beside the build, 
 	probe 9>&- & # without the lock: after a failure of the build it runs on
 	prober=$!
 fi
+# A build that was killed leaves files that are empty, and newer than what they are made of.
+find "$dir" \( -name '*.o' -o -name '*.a' \) -size -9c -exec rm -f {} +
 [ -e "$dir/uma_link" ] || echo "building llama.cpp $name in $dir: minutes the first time" >&2
 build=("$cmake" --build "$dir" --target uma_link -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}")
 if ! "${build[@]}" >"$log" 2>&1 9>&-; then # perhaps files that do not compile together
