@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/release"
 	"github.com/uma-serve/uma-serve/internal/release/releasetest"
 )
 
@@ -242,6 +243,20 @@ func TestGetInstallsUpgradesAndRemoves(t *testing.T) {
 	if out, err := g.run(cli, "upgrade", "--check"); err != nil || !strings.Contains(out, "v1.1.0 is available") {
 		t.Errorf("upgrade --check: %v: %s", err, out)
 	}
+	// While another program has the lock, only --check goes on.
+	unlock, err := (&release.Place{Prefix: filepath.Join(g.home, ".local")}).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := g.run(cli, "upgrade", "--check"); err != nil {
+		t.Errorf("upgrade --check during an upgrade: %v: %s", err, out)
+	}
+	for _, args := range [][]string{{"upgrade"}, {"uninstall"}} {
+		if out, err := g.run(cli, args...); err == nil || !strings.Contains(out, "another installation or upgrade") {
+			t.Errorf("%q during an upgrade: %v: %s", args, err, out)
+		}
+	}
+	unlock()
 	if out, err := g.run(cli, "upgrade"); err != nil {
 		t.Fatalf("upgrade: %v: %s", err, out)
 	}

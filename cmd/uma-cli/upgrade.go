@@ -92,21 +92,22 @@ func notOurs(program, verb, owner string) error {
 }
 
 func upgrade(ctx context.Context, f *upgradeFlags) error {
-	if f.rollback && (f.check || f.url != "") {
-		return usagef("--rollback excludes --check and --from")
+	if f.rollback && (f.check || f.url != "" || f.key != "" || f.downgrade) {
+		return usagef("--rollback excludes --check, --from, --key and --allow-downgrade")
 	}
-	p, _, err := installation("upgrade")
+	p, r, err := installation("upgrade")
 	if err != nil {
 		return err
 	}
-	unlock, err := p.Lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	r, err := p.Receipt() // another upgrade may have ended meanwhile
-	if err != nil {
-		return err
+	if !f.check { // which needs no right to write
+		unlock, err := p.Lock()
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if r, err = p.Receipt(); err != nil { // another upgrade may have ended meanwhile
+			return err
+		}
 	}
 	if f.rollback {
 		name, err := p.Rollback()
