@@ -237,8 +237,8 @@ build() {
 	fi
 	missing go cmake make c++ python3 bash
 	say "building in $checkout: some minutes the first time"
-	(cd "$checkout" && OUT=$work/archive.tar.gz ARCH=$(go env GOARCH) MARCH=${MARCH:-native} bash scripts/package.sh tarball >&2) ||
-		fail "the build has failed; see above"
+	(cd "$checkout" && OUT=$work/archive.tar.gz ARCH=$(go env GOARCH) MARCH=${MARCH:-native} \
+		bash scripts/package.sh tarball >&2) || fail "the build has failed; see above"
 	unpack "$work/archive.tar.gz"
 	name=source_$(sha256 "$work/archive.tar.gz" | cut -c1-12)
 }

@@ -86,7 +86,7 @@ func leave(folders []string, purge bool) error {
 	return errors.Join(errs...)
 }
 
-// machinePrefix is where an installation has the machine's folders: the units of systemd are found there.
+// machinePrefix is the prefix of an installation that has the machine's folders: systemd finds its units there.
 const machinePrefix = "/usr/local"
 
 // ownsMachine reports whether the folders below /var and /etc are those of the installation in prefix alone. One in any

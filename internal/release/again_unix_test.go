@@ -46,7 +46,8 @@ func TestInstallAgain(t *testing.T) {
 	}
 	before := listing(t, home)
 	for _, name := range []string{"", ".", "..", "../..", "a/b", ".new-1", "x" + again} {
-		if err := p.Install(t.Context(), home, name, Receipt{}); err == nil || !strings.Contains(err.Error(), "folder") {
+		err := p.Install(t.Context(), home, name, Receipt{})
+		if err == nil || !strings.Contains(err.Error(), "folder") {
 			t.Errorf("a version named %q: %v", name, err)
 		}
 	}

@@ -19,8 +19,8 @@ func (p *Place) Lock() (unlock func(), err error) {
 		f, err = os.OpenFile(filepath.Join(p.Root(), "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("you may not change the installation in %s; run this as its owner, such as with sudo: %w",
-			p.Prefix, err)
+		return nil, fmt.Errorf("you may not change the installation in %s; run this as its owner, such as with sudo: "+
+			"%w", p.Prefix, err)
 	}
 	if err != nil {
 		return nil, err

@@ -83,8 +83,8 @@ func TestFiles(t *testing.T) {
 		},
 		"libraries in folders that hold more": {
 			backends: []string{"Vulkan"},
-			env: map[string]string{"HOME": "/home/u", "VK_DRIVER_FILES": "/home/u/x.json:/y.json:/z.json:/home/u/d/v.json",
-				"LD_LIBRARY_PATH": ".:lib:/l"},
+			env: map[string]string{"HOME": "/home/u", "LD_LIBRARY_PATH": ".:lib:/l",
+				"VK_DRIVER_FILES": "/home/u/x.json:/y.json:/z.json:/home/u/d/v.json"},
 			files: []string{`/home/u/x.json {"ICD":{"library_path":"./x.so"}}`,
 				`/y.json {"ICD":{"library_path":"/y.so"}}`, `/z.json {"ICD":{"library_path":"/home/z.so"}}`,
 				`/home/u/d/v.json {"ICD":{"library_path":"./v.so"}}`},
