@@ -32,6 +32,9 @@ func CheckDevices(c *config.Config, log *slog.Logger) error {
 		return nil
 	case c.GPULayers > 0:
 		if why == "" {
+			why = c.Backends.Said // the drivers could not be asked
+		}
+		if why == "" {
 			why = "this uma-serve has no back end for one (make backend-cuda or make backend-vulkan, docs/engines.md)"
 		}
 		return fmt.Errorf("--gpu-layers is %d, and no device can be used: %s; --gpu-layers 0 computes on the processor",

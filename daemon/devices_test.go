@@ -27,8 +27,10 @@ func TestCheckDevices(t *testing.T) {
 		b         runtime.Backends
 		log, fail string
 	}{
-		"no back end":           {layers: -1},
-		"none, and one asked":   {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve"},
+		"no back end":         {layers: -1},
+		"none, and one asked": {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve"},
+		"a driver that crashed": {layers: 3, b: runtime.Backends{Said: "exit status 3"},
+			fail: "--gpu-layers is 3, and no device can be used: exit status 3;"},
 		"a device":              {layers: 3, b: oneDevice},
 		"refused":               {layers: -1, b: refused, log: "no device is used"},
 		"refused, and asked":    {layers: 3, b: refused, fail: "vulkan: no driver: the library libvulkan.so.1"},

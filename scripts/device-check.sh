@@ -25,11 +25,21 @@ case $devices in
 esac
 UMA_BACKEND_DIR=$(cd "$bin" && pwd)
 export UMA_BACKEND_DIR
+case " $(go env GOFLAGS) " in
+*llama_engine* | *llama_system*) ;;
+*) eval "$(make -s env)" ;; # without make, the tests would link no engine, and none would run
+esac
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 status=0
 for layers in -1 1 0; do # the models of these tests have two
 	echo "== the engine's contract, --gpu-layers $layers"
-	UMA_TEST_GPU_LAYERS=$layers go test -count=1 -timeout 20m -run '^(TestContract|TestGreedyRepeats)$' \
-		./runtime/llama || status=1
+	UMA_TEST_GPU_LAYERS=$layers CGO_ENABLED=1 go test -count=1 -timeout 20m \
+		-run '^(TestContract|TestGreedyRepeats)$' ./runtime/llama 2>&1 | tee "$log" || status=1
+	if grep -qF '[no test' "$log"; then # also of a package without test files
+		echo "scripts/device-check.sh: the tests were built without the engine" >&2
+		status=1
+	fi
 done
 BACKEND=vulkan BIN=$bin LIMIT=${LIMIT:-20m} STEP_LIMIT=${STEP_LIMIT:-4m} scripts/gpu-check.sh "$out" || status=1
 exit $status

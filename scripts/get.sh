@@ -13,8 +13,10 @@
 #   --no-service   install no service of systemd or launchd
 #   --uninstall    remove what was installed; with --purge --yes also models, caches and settings
 #
-# It writes below the prefix, the folder of service files, and a temporary folder that it removes.
+# It writes below the prefix, the folder of service files, and a temporary folder that it removes; a build also writes
+# into the checkout and the caches of uma-serve and Go.
 set -eu
+umask 022 # other users run what an administrator installs
 
 # scripts/release.sh writes these two into the copy that lies beside the archives.
 RELEASE_URL=''
@@ -112,15 +114,24 @@ find_system() {
 # get URL FILE LIMIT: downloads at most LIMIT bytes.
 get() {
 	if has curl; then
-		curl -fsSL --retry 3 --connect-timeout 30 --speed-limit 1 --speed-time 60 --max-filesize "$3" -o "$2" "$1" ||
-			fail "cannot download $1 (curl: status $?)"
+		bounded "$3" curl -fsSL --retry 3 --connect-timeout 30 --speed-limit 1 --speed-time 60 --max-filesize "$3" \
+			-o "$2" "$1" || fail "cannot download $1, or it has more than $3 bytes (curl: status $?)"
 	elif has wget; then
-		wget -q -T 60 -t 3 -O "$2" "$1" || fail "cannot download $1 (wget: status $?)"
+		bounded "$3" wget -q -T 60 -t 3 -O "$2" "$1" ||
+			fail "cannot download $1, or it has more than $3 bytes (wget: status $?)"
 	else
 		fail "curl or wget is needed: apt install curl"
 	fi
 	[ "$(wc -c <"$2")" -le "$3" ] || fail "$1 has more than $3 bytes"
 }
+
+# bounded LIMIT COMMAND…: the command writes no file of much more than LIMIT bytes, also where a server names no length.
+bounded() (
+	ulimit -f $(($1 / 512 + 1)) 2>/dev/null || : # a lower limit stays
+	trap '' XFSZ                                 # the write fails, and no core is dumped
+	shift
+	exec "$@"
+)
 
 sha256() {
 	if has sha256sum; then
@@ -141,7 +152,7 @@ verify() {
 	"ssh-ed25519 "*) ;;
 	*) fail "--key is $key; it must be a line ssh-ed25519 BASE64" ;;
 	esac
-	if has ssh-keygen && ! ssh-keygen -Y 2>&1 | grep -q 'illegal option'; then
+	if has ssh-keygen && ! ssh-keygen -Y 2>&1 | grep -qE '(illegal|unknown|invalid) option'; then
 		printf 'release namespaces="uma-serve" %s\n' "$key" >"$work/signers"
 		ssh-keygen -Y verify -f "$work/signers" -I release -n uma-serve -s "$2" <"$1" >/dev/null 2>"$work/why" ||
 			fail "the signature of $url/SHA256SUMS does not fit; nothing was installed ($(head -1 "$work/why"))"
@@ -201,15 +212,20 @@ unpack() {
 tidy() {
 	[ -e "$prefix/lib/uma-serve/current" ] || [ -e "$prefix/lib/uma-serve/receipt.json" ] || {
 		rm -f "$prefix/lib/uma-serve/lock"
-		rmdir "$prefix/lib/uma-serve/versions" "$prefix/lib/uma-serve" "$prefix/lib" 2>/dev/null || true
+		rmdir "$prefix/lib/uma-serve/versions" "$prefix/lib/uma-serve" 2>/dev/null || true
+		[ "$prefix" = /usr/local ] || rmdir "$prefix/lib" 2>/dev/null || true
 	}
 }
 
 # build makes an archive of a checkout for this machine's own processor.
 build() {
 	checkout=''
-	here=$(dirname "$0")/..
-	if [ -z "$git" ] && [ -f "$here/engine.lock" ] && [ -f "$here/scripts/package.sh" ]; then
+	here=''
+	case $0 in # a script that is piped into sh lies nowhere
+	*/get.sh) here=$(dirname "$0")/.. ;;
+	get.sh) here=.. ;;
+	esac
+	if [ -z "$git" ] && [ -n "$here" ] && [ -f "$here/engine.lock" ] && [ -f "$here/scripts/package.sh" ]; then
 		checkout=$here
 	elif [ -z "$git" ] && [ -f ./engine.lock ] && [ -f ./scripts/package.sh ]; then
 		checkout=.
@@ -221,8 +237,8 @@ build() {
 	fi
 	missing go cmake make c++ python3 bash
 	say "building in $checkout: some minutes the first time"
-	(cd "$checkout" && OUT=$work/archive.tar.gz MARCH=${MARCH:-native} bash scripts/package.sh tarball >&2) ||
-		fail "the build has failed; see above"
+	(cd "$checkout" && OUT=$work/archive.tar.gz ARCH=$(go env GOARCH) MARCH=${MARCH:-native} \
+		bash scripts/package.sh tarball >&2) || fail "the build has failed; see above"
 	unpack "$work/archive.tar.gz"
 	name=source_$(sha256 "$work/archive.tar.gz" | cut -c1-12)
 }

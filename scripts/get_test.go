@@ -3,6 +3,7 @@ package scripts
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,41 +12,145 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/release"
 	"github.com/uma-serve/uma-serve/internal/release/releasetest"
 )
 
 // getHome is a user's home for get.sh, with a release that holds the real uma-cli and a uma-serve that only starts.
 type getHome struct {
-	home, script string
-	signer       *releasetest.Signer
-	files        map[string][]byte // of the release
-	server       *httptest.Server
-	env          []string
+	t                  *testing.T
+	root, home, script string // home is below root, as all is that a program may write
+	signer             *releasetest.Signer
+	files              map[string][]byte // of the release
+	flood              string            // the file that has no length and no end
+	flooded            atomic.Int64      // bytes of it
+	server             *httptest.Server
+	env                []string
 }
 
 func newGetHome(t *testing.T) *getHome {
 	if runtime.GOOS != "linux" {
 		t.Skip("the archives of this test are for Linux")
 	}
-	g := &getHome{home: t.TempDir(), signer: releasetest.NewSigner(1)}
+	g := &getHome{t: t, root: t.TempDir(), signer: releasetest.NewSigner(1)}
+	g.home = filepath.Join(g.root, "home")
+	for _, dir := range []string{g.home, filepath.Join(g.root, "tmp")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var err error
 	if g.script, err = filepath.Abs("get.sh"); err != nil {
 		t.Fatal(err)
 	}
 	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if b, ok := g.files[strings.TrimPrefix(r.URL.Path, "/")]; ok {
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		for name == g.flood && g.flooded.Load() < 64<<20 {
+			n, err := w.Write(make([]byte, 64<<10))
+			if g.flooded.Add(int64(n)); err != nil {
+				return
+			}
+		}
+		if b, ok := g.files[name]; ok {
 			w.Write(b)
 			return
 		}
 		http.NotFound(w, r)
 	}))
 	t.Cleanup(g.server.Close)
-	g.env = []string{"HOME=" + g.home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(),
+	g.env = []string{"HOME=" + g.home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + g.root + "/tmp",
 		// Also for root, whose models are the system's otherwise.
-		"XDG_DATA_HOME=" + g.home + "/.local/share", "XDG_RUNTIME_DIR=" + g.home + "/run"}
+		"XDG_DATA_HOME=" + g.home + "/.local/share", "XDG_CACHE_HOME=" + g.home + "/.cache",
+		"XDG_CONFIG_HOME=" + g.home + "/.config", "XDG_STATE_HOME=" + g.home + "/.local/state",
+		"XDG_RUNTIME_DIR=" + g.home + "/run"}
 	return g
+}
+
+// scratch is an error where a program could write or delete outside of root: root's models were lost that way. Every
+// folder of env and the prefix must be below root, and root below the folder of temporary files.
+func scratch(root string, env, args []string) error {
+	below := func(path, dir string) bool {
+		return filepath.IsAbs(path) && strings.HasPrefix(filepath.Clean(path), strings.TrimSuffix(dir, "/")+"/")
+	}
+	if !below(root, os.TempDir()) {
+		return fmt.Errorf("%s is no temporary folder", root)
+	}
+	for _, name := range []string{"HOME", "TMPDIR", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+		"XDG_STATE_HOME", "XDG_RUNTIME_DIR"} {
+		values := 0
+		for _, e := range env {
+			if v, ok := strings.CutPrefix(e, name+"="); ok {
+				if values++; !below(v, root) {
+					return fmt.Errorf("%s is not below %s", e, root)
+				}
+			}
+		}
+		if values != 1 {
+			return fmt.Errorf("%s is set %d times", name, values)
+		}
+	}
+	prefixes := 0
+	for i, a := range args {
+		if a == "--system" || strings.HasPrefix(a, "--prefix=") {
+			return fmt.Errorf("%s is not allowed", a)
+		}
+		if a == "--prefix" {
+			if prefixes++; i+1 >= len(args) || !below(args[i+1], root) {
+				return fmt.Errorf("%q: the prefix is not below %s", args, root)
+			}
+		}
+	}
+	if !below(args[0], root) && prefixes == 0 {
+		return fmt.Errorf("%q has no --prefix", args)
+	}
+	return nil
+}
+
+// TestScratch: a run of get.sh or uma-cli that would reach this machine's folders is refused.
+func TestScratch(t *testing.T) {
+	g := newGetHome(t)
+	prefix := g.home + "/.local"
+	get := []string{"sh", "get.sh", "--prefix", prefix}
+	if err := scratch(g.root, g.env, get); err != nil {
+		t.Error(err)
+	}
+	if err := scratch(g.root, g.env, []string{prefix + "/bin/uma-cli", "uninstall"}); err != nil {
+		t.Error(err)
+	}
+	for i := range g.env {
+		if i == 1 { // PATH
+			continue
+		}
+		name, _, _ := strings.Cut(g.env[i], "=")
+		for _, value := range []string{"/root", "/", "", "relative", g.root + "/../x", g.root} {
+			env := slices.Clone(g.env)
+			env[i] = name + "=" + value
+			if scratch(g.root, env, get) == nil {
+				t.Errorf("%s is accepted", env[i])
+			}
+		}
+		if scratch(g.root, slices.Delete(slices.Clone(g.env), i, i+1), get) == nil {
+			t.Errorf("an environment without %s is accepted", name)
+		}
+		if scratch(g.root, append(slices.Clone(g.env), name+"=/root"), get) == nil {
+			t.Errorf("a second %s is accepted", name)
+		}
+	}
+	for _, args := range [][]string{{"sh", "get.sh"}, {"sh", "get.sh", "--system"}, append(get, "--system"),
+		append(get, "--prefix", "/usr/local"), {"sh", "get.sh", "--prefix"}, {"sh", "get.sh", "--prefix=" + prefix},
+		{"/usr/local/bin/uma-cli", "uninstall"}} {
+		if scratch(g.root, g.env, args) == nil {
+			t.Errorf("%q is accepted", args)
+		}
+	}
+	for _, root := range []string{"/", "", os.TempDir(), "/root"} {
+		if scratch(root, g.env, get) == nil {
+			t.Errorf("the root %q is accepted", root)
+		}
+	}
 }
 
 // release makes the archive of a version. uma-cli is the built one, with that version.
@@ -72,15 +177,29 @@ func (g *getHome) release(t *testing.T, version string) {
 
 // run runs a program as the user, and returns what it says.
 func (g *getHome) run(name string, args ...string) (string, error) {
+	return g.runWith(nil, name, args...)
+}
+
+func (g *getHome) runWith(stdin []byte, name string, args ...string) (string, error) {
+	g.t.Helper()
+	if err := scratch(g.root, g.env, append([]string{name}, args...)); err != nil {
+		g.t.Fatalf("this test must not run: %v", err)
+	}
 	c := exec.Command(name, args...)
-	c.Env, c.Dir = g.env, g.home
+	c.Env, c.Dir, c.Stdin = g.env, g.home, bytes.NewReader(stdin)
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
 
+// options are those of get.sh that name the prefix and the release.
+func (g *getHome) options() []string {
+	return []string{"--prefix", filepath.Join(g.home, ".local"), "--from", g.server.URL, "--key", g.signer.Public()}
+}
+
+// get runs get.sh as an administrator with a strict umask does.
 func (g *getHome) get(args ...string) (string, error) {
-	return g.run("sh", append([]string{g.script, "--prefix", filepath.Join(g.home, ".local"), "--from", g.server.URL,
-		"--key", g.signer.Public()}, args...)...)
+	g.t.Helper()
+	return g.run("sh", slices.Concat([]string{"-c", `umask 077; exec sh "$@"`, "sh", g.script}, g.options(), args)...)
 }
 
 // left lists what is below the home.
@@ -112,6 +231,11 @@ func TestGetInstallsUpgradesAndRemoves(t *testing.T) {
 		}
 	}
 	version("v1.0.0")
+	for _, dir := range []string{"lib/uma-serve", "lib/uma-serve/versions", "lib/uma-serve/current/bin", "bin"} {
+		if info, err := os.Stat(filepath.Join(g.home, ".local", dir)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
 	if out, err := g.run(cli, "upgrade"); err != nil || !strings.Contains(out, "is the newest") {
 		t.Errorf("upgrade without a newer release: %v: %s", err, out)
 	}
@@ -119,6 +243,20 @@ func TestGetInstallsUpgradesAndRemoves(t *testing.T) {
 	if out, err := g.run(cli, "upgrade", "--check"); err != nil || !strings.Contains(out, "v1.1.0 is available") {
 		t.Errorf("upgrade --check: %v: %s", err, out)
 	}
+	// While another program has the lock, only --check goes on.
+	unlock, err := (&release.Place{Prefix: filepath.Join(g.home, ".local")}).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := g.run(cli, "upgrade", "--check"); err != nil {
+		t.Errorf("upgrade --check during an upgrade: %v: %s", err, out)
+	}
+	for _, args := range [][]string{{"upgrade"}, {"uninstall"}} {
+		if out, err := g.run(cli, args...); err == nil || !strings.Contains(out, "another installation or upgrade") {
+			t.Errorf("%q during an upgrade: %v: %s", args, err, out)
+		}
+	}
+	unlock()
 	if out, err := g.run(cli, "upgrade"); err != nil {
 		t.Fatalf("upgrade: %v: %s", err, out)
 	}
@@ -210,8 +348,14 @@ func TestGetRefuses(t *testing.T) {
 		}
 	}
 	// Both verifiers take what is right.
-	for _, verifier := range []string{"ssh-keygen", "openssl"} {
-		g.files, g.env[1] = good, "PATH="+restricted(t, verifier)
+	old := restricted(t, "openssl")
+	if err := os.WriteFile(filepath.Join(old, "ssh-keygen"),
+		[]byte("#!/bin/sh\necho 'unknown option -- Y' >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for verifier, path := range map[string]string{"ssh-keygen": restricted(t, "ssh-keygen"),
+		"openssl": restricted(t, "openssl"), "openssl, beside an old ssh-keygen": old} {
+		g.files, g.env[1] = good, "PATH="+path
 		if out, err := g.get("--no-service"); err != nil {
 			t.Errorf("verified by %s: %v: %s", verifier, err, out)
 		}
@@ -225,21 +369,20 @@ func TestGetRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []int{2, 3, 10} {
-		c := exec.Command("sh")
-		c.Stdin, c.Env = bytes.NewReader(script[:len(script)*(part-1)/part]), g.env
-		_ = c.Run() // a syntax error, or nothing
+		// A syntax error, or nothing.
+		_, _ = g.runWith(script[:len(script)*(part-1)/part], "sh", append([]string{"-s", "--"}, g.options()...)...)
 		if left := g.left(t); len(left) > 0 {
 			t.Errorf("a script cut off after %d of %d parts: left behind: %q", part-1, part, left)
 		}
 	}
 }
 
-// restricted returns a PATH with what get.sh needs, and one program that verifies signatures.
-func restricted(t *testing.T, verifier string) string {
+// restricted returns a PATH with what get.sh needs, and one program more, such as one that verifies signatures.
+func restricted(t *testing.T, needed string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"sh", "cat", "cut", "sed", "grep", "head", "tail", "tr", "wc", "tar", "gzip",
-		"mktemp", "rm", "rmdir", "mkdir", "uname", "id", "curl", "sha256sum", "base64", "dirname", verifier} {
+		"mktemp", "rm", "rmdir", "mkdir", "uname", "id", "curl", "sha256sum", "base64", "dirname", needed} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Skipf("%s is not installed", name)
@@ -249,6 +392,68 @@ func restricted(t *testing.T, verifier string) string {
 		}
 	}
 	return dir
+}
+
+// TestGetBounds: a server that sends without end does not fill the disk.
+func TestGetBounds(t *testing.T) {
+	for _, tool := range []string{"curl", "wget"} {
+		g := newGetHome(t)
+		g.files, g.flood = map[string][]byte{"SHA256SUMS": []byte("x")}, "SHA256SUMS.sig"
+		path := restricted(t, "wget")
+		if err := os.Remove(filepath.Join(path, map[string]string{"curl": "wget", "wget": "curl"}[tool])); err != nil {
+			t.Fatal(err)
+		}
+		g.env[1] = "PATH=" + path
+		if out, err := g.get("--no-service"); err == nil || !strings.Contains(out, "more than 16384 bytes") {
+			t.Errorf("%s: %v: %s", tool, err, out)
+		}
+		if n := g.flooded.Load(); n == 0 || n >= 64<<20 {
+			t.Errorf("%s has taken %d bytes", tool, n)
+		}
+		if left := g.left(t); len(left) > 0 {
+			t.Errorf("%s: left behind: %q", tool, left)
+		}
+	}
+}
+
+// TestGetBuilds: a build is for this machine's kind of processor, and of no checkout that just lies near.
+func TestGetBuilds(t *testing.T) {
+	g := newGetHome(t)
+	fakes := filepath.Join(g.root, "fakes")
+	put := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tool := range []string{"cmake", "make", "c++", "python3", "git"} {
+		put(filepath.Join(fakes, tool), "#!/bin/sh\nexit 1\n")
+	}
+	put(filepath.Join(fakes, "go"), "#!/bin/sh\n[ \"$*\" = 'env GOARCH' ] && echo riscv64\n")
+	g.env[1] = "PATH=" + fakes + ":" + os.Getenv("PATH")
+	script, err := os.ReadFile(g.script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkout := filepath.Join(g.root, "checkout")
+	put(filepath.Join(checkout, "scripts/get.sh"), string(script))
+	for _, dir := range []string{g.root, checkout} {
+		put(filepath.Join(dir, "engine.lock"), "")
+		put(filepath.Join(dir, "scripts/package.sh"), "echo \"building for $ARCH\"\nexit 1\n")
+	}
+	options := append(g.options(), "--source", "--no-service")
+	if out, err := g.run("sh", append([]string{checkout + "/scripts/get.sh"}, options...)...); err == nil ||
+		!strings.Contains(out, "building for riscv64") {
+		t.Errorf("in a checkout: %v: %s", err, out)
+	}
+	// Piped into sh: the folder above the current one is another's.
+	if out, err := g.runWith(script, "sh", append([]string{"-s", "--"}, options...)...); err == nil ||
+		!strings.Contains(out, "cannot clone") || strings.Contains(out, "building for") {
+		t.Errorf("piped: %v: %s", err, out)
+	}
 }
 
 // TestGetWithoutSpace: the disk fills while the archive is unpacked.

@@ -80,8 +80,10 @@ tarball)
 	out=${OUT:-dist/$name.tar.gz}
 	root=build/package/$name
 	scripts/stage.sh "$built/bin" "$native" "$root"
-	tar -C build/package --sort=name --owner=0 --group=0 --numeric-owner --format=ustar --mtime="@$SOURCE_DATE_EPOCH" \
-		-cf - "$name" | gzip -9n >"$out"
+	order=(--sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH")
+	# That of macOS cannot sort: an archive for this machine alone, as get.sh builds it there, needs no order.
+	[[ $(tar --version) == *"GNU tar"* ]] || order=(--uid 0 --gid 0)
+	COPYFILE_DISABLE=1 tar -C build/package "${order[@]}" --format=ustar -cf - "$name" | gzip -9n >"$out"
 	rm -rf "$root"
 	echo "$out: unpack it, then PREFIX=\$HOME/.local scripts/install.sh"
 	;;

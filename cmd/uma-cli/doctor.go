@@ -71,12 +71,10 @@ func gather(ctx context.Context, dial dialer, address string, models *store.Stor
 	if f.Socket, err = socketPath(address); err != nil {
 		return nil, err
 	}
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if !filepath.IsAbs(cache) {
-		cache = filepath.Join(os.Getenv("HOME"), ".cache")
+	f.Folders = []doctor.Folder{{Name: "models folder", Path: models.Dir()}}
+	if cache, err := os.UserCacheDir(); err == nil {
+		f.Folders = append(f.Folders, doctor.Folder{Name: "cache folder", Path: filepath.Join(cache, "uma-serve")})
 	}
-	f.Folders = []doctor.Folder{{Name: "models folder", Path: models.Dir()},
-		{Name: "cache folder", Path: filepath.Join(cache, "uma-serve")}}
 	for _, p := range defaultPorts {
 		f.Ports = append(f.Ports, doctor.Port{Address: p})
 	}

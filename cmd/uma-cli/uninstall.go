@@ -25,18 +25,25 @@ func newUninstall() *cobra.Command {
 		Long: `Remove what scripts/get.sh has installed: programs, manual pages, completions, service files. The
 service is stopped first.
 
-Models, caches and settings stay, and are named. --purge removes them, too. Models of other programs (ollama, LM Studio,
-the cache of Hugging Face) are never removed.`,
+Models, caches and settings stay, and are named. --purge removes them, too: those of this user, and those of the machine
+(/var/lib/uma-serve, /var/cache/uma-serve, /etc/uma-serve) only when the installation in /usr/local is removed and no
+package uses them. Models of other programs (ollama, LM Studio, the cache of Hugging Face) are never removed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, r, err := installation()
+			p, r, err := installation("remove")
 			if err != nil {
 				return err
 			}
+			machine := ownsMachine(p.Prefix, os.Lstat)
 			if purge && !yes {
-				mine, _ := userFolders(os.Getenv, p)
+				mine, _ := userFolders(os.Getenv, p, machine)
 				return usagef("--purge deletes these folders: %s; add --yes to do it", strings.Join(mine, ", "))
 			}
+			unlock, err := p.Lock() // an upgrade would bring its half back
+			if err != nil {
+				return err
+			}
+			defer unlock()
 			if r.Service {
 				for _, c := range release.StopCommands(runtime.GOOS, p.System()) {
 					_ = p.Run(cmd.Context(), c[0], c[1:]...) // it may not run
@@ -46,7 +53,7 @@ the cache of Hugging Face) are never removed.`,
 				return err
 			}
 			fmt.Println("uma-serve is removed from " + p.Prefix)
-			mine, others := userFolders(os.Getenv, p)
+			mine, others := userFolders(os.Getenv, p, machine)
 			return errors.Join(leave(mine, purge), leave(others, false))
 		},
 	}
@@ -71,40 +78,63 @@ func leave(folders []string, purge bool) error {
 			errs = append(errs, err)
 			continue
 		}
-		_ = os.Remove(filepath.Dir(dir)) // uma-serve's folder around it, if it is empty
+		if around := filepath.Dir(dir); filepath.Base(around) == "uma-serve" {
+			_ = os.Remove(around) // if it is empty
+		}
 		fmt.Println("deleted: " + dir)
 	}
 	return errors.Join(errs...)
 }
 
-// userFolders lists the folders that daemon and client write. Those of an installation in a home are below that home or
-// where XDG variables put them; others, such as root's models in /var/lib, belong to more than this installation.
-func userFolders(getenv func(string) string, p *release.Place) (mine, others []string) {
-	within := []string{p.Home}
-	under := func(variable, below string) string {
-		if d := getenv(variable); filepath.IsAbs(d) {
-			within = append(within, d)
-			return filepath.Join(d, "uma-serve")
-		}
-		return filepath.Join(p.Home, below, "uma-serve")
+// machinePrefix is the prefix of an installation that has the machine's folders: systemd finds its units there.
+const machinePrefix = "/usr/local"
+
+// ownsMachine reports whether the folders below /var and /etc are those of the installation in prefix alone. One in any
+// other prefix, such as a test's, leaves them, and so does one beside a package.
+func ownsMachine(prefix string, lstat func(string) (fs.FileInfo, error)) bool {
+	_, err := lstat("/usr/bin/uma-serve")
+	return prefix == machinePrefix && errors.Is(err, fs.ErrNotExist)
+}
+
+// userFolders lists the folders that daemon and client write. Those of the user are below its home or where XDG
+// variables put them. Others belong to more than this installation, such as root's models in /var/lib; with machine
+// they are its own.
+func userFolders(getenv func(string) string, p *release.Place, machine bool) (mine, others []string) {
+	var within, folders []string
+	if filepath.IsAbs(p.Home) {
+		within = append(within, filepath.Clean(p.Home))
 	}
-	folders := []string{under("XDG_CACHE_HOME", ".cache"), under("XDG_CONFIG_HOME", ".config"),
-		under("XDG_STATE_HOME", filepath.Join(".local", "state")), store.DefaultDir(getenv)}
+	under := func(variable string, below ...string) {
+		if d := getenv(variable); filepath.IsAbs(d) {
+			within = append(within, filepath.Clean(d))
+			folders = append(folders, filepath.Join(d, "uma-serve"))
+			return
+		}
+		for _, b := range below {
+			if filepath.IsAbs(p.Home) {
+				folders = append(folders, filepath.Join(p.Home, b, "uma-serve"))
+			}
+		}
+	}
+	under("XDG_CACHE_HOME", ".cache", "Library/Caches") // the second on macOS
+	under("XDG_CONFIG_HOME", ".config")
+	under("XDG_STATE_HOME", ".local/state")
 	if d := getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
-		within = append(within, d)
+		within = append(within, filepath.Clean(d))
+	}
+	folders = append(folders, store.DefaultDir(getenv))
+	if machine {
+		within = append(within, "/var", "/etc")
 	}
 	if p.System() {
-		within = append(within, "/var", "/etc")
 		folders = append(folders, "/var/lib/uma-serve", "/var/cache/uma-serve", "/etc/uma-serve")
 	}
 	slices.Sort(folders)
 	for _, dir := range slices.Compact(folders) {
-		inside := func(root string) bool { return root != "" && root != "/" && strings.HasPrefix(dir, root+"/") }
-		switch {
-		case !strings.Contains(dir, "uma-serve"):
-		case slices.ContainsFunc(within, inside):
+		inside := func(root string) bool { return root != "/" && strings.HasPrefix(dir, root+"/") }
+		if slices.ContainsFunc(within, inside) {
 			mine = append(mine, dir)
-		default:
+		} else {
 			others = append(others, dir)
 		}
 	}

@@ -56,8 +56,8 @@ names the command that upgrades it.`,
 	return cmd
 }
 
-// installation returns the installation that this program belongs to.
-func installation() (*release.Place, *release.Receipt, error) {
+// installation returns the installation that this program belongs to. verb is what shall be done with it, for errors.
+func installation(verb string) (*release.Place, *release.Receipt, error) {
 	program, err := os.Executable()
 	if err == nil {
 		program, err = filepath.EvalSymlinks(program)
@@ -67,7 +67,7 @@ func installation() (*release.Place, *release.Receipt, error) {
 	}
 	prefix, ok := release.Of(program)
 	if !ok {
-		return nil, nil, notOurs(program, release.Owner(program, release.Query))
+		return nil, nil, notOurs(program, verb, release.Owner(program, release.Query))
 	}
 	p := &release.Place{Prefix: prefix, Home: os.Getenv("HOME"), Run: release.Run}
 	r, err := p.Receipt()
@@ -78,7 +78,12 @@ func installation() (*release.Place, *release.Receipt, error) {
 }
 
 // notOurs is the error for a copy that another program has installed.
-func notOurs(program, owner string) error {
+func notOurs(program, verb, owner string) error {
+	if verb != "upgrade" {
+		kind, _, _ := strings.Cut(owner, ":")
+		return fmt.Errorf("%s was not put there by scripts/get.sh; %s it with what put it there: %s", program, verb,
+			cmp.Or(kind, "make, or another program"))
+	}
 	if owner != "" {
 		return fmt.Errorf("%s belongs to %s", program, owner)
 	}
@@ -87,18 +92,23 @@ func notOurs(program, owner string) error {
 }
 
 func upgrade(ctx context.Context, f *upgradeFlags) error {
-	if f.rollback && (f.check || f.url != "") {
-		return usagef("--rollback excludes --check and --from")
+	if f.rollback && (f.check || f.url != "" || f.key != "" || f.downgrade) {
+		return usagef("--rollback excludes --check, --from, --key and --allow-downgrade")
 	}
-	p, r, err := installation()
+	p, r, err := installation("upgrade")
 	if err != nil {
 		return err
 	}
-	unlock, err := p.Lock()
-	if err != nil {
-		return err
+	if !f.check { // which needs no right to write
+		unlock, err := p.Lock()
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if r, err = p.Receipt(); err != nil { // another upgrade may have ended meanwhile
+			return err
+		}
 	}
-	defer unlock()
 	if f.rollback {
 		name, err := p.Rollback()
 		if err != nil {

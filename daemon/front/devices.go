@@ -31,6 +31,7 @@ func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {
 	b, err := f.opts.Devices(ctx)
 	if err != nil {
 		f.log.Error("the devices of this machine are not known: models are computed on the processor", "error", err)
+		b.Said = err.Error()
 	}
 	return b
 }
@@ -42,26 +43,20 @@ func (f *Front) ownDevices(ctx context.Context) (b runtime.Backends, err error) 
 	cmd := exec.CommandContext(ctx, f.opts.Program, daemon.DevicesArg)
 	cmd.Env = driverEnvironment()
 	cmd.WaitDelay = time.Second
-	var errs bytes.Buffer
-	cmd.Stderr = &limited{&errs, maxDevices}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
+	var text, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &limited{&text, maxDevices + 1}, &limited{&errs, maxDevices}
+	if err := cmd.Start(); err != nil {
 		return b, fmt.Errorf("start a process that looks at devices: %w", err)
 	}
-	text, err := io.ReadAll(io.LimitReader(out, maxDevices+1))
-	if len(text) > maxDevices {
-		cancel()
+	err = cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // a process that a driver has started holds stdout open; the report is whole
+	}
+	switch {
+	case text.Len() > maxDevices:
 		err = fmt.Errorf("its report has more than %d bytes", maxDevices)
-	}
-	werr := cmd.Wait()
-	if err == nil {
-		err = werr
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &b)
+	case err == nil:
+		err = json.Unmarshal(text.Bytes(), &b)
 	}
 	switch {
 	case err == nil:

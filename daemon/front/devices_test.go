@@ -2,15 +2,24 @@ package front
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/runtime"
 )
+
+const oneDevice = `{"names":["Vulkan"],"devices":[{"name":"Vulkan0","total_bytes":5}]}`
 
 // reportDevices is a process that looks at devices: a driver may end it, or write what it likes.
 func reportDevices(how string) {
@@ -26,8 +35,22 @@ func reportDevices(how string) {
 		}
 	case "text":
 		fmt.Println("hello")
+	case "child": // it holds stdout open until the test opens the pipe
+		cmd := exec.Command(os.Args[0], daemon.DevicesArg)
+		cmd.Env = append(os.Environ(), "FRONT_TEST_DEVICES=hold")
+		cmd.Stdout = os.Stdout
+		if err := cmd.Start(); err != nil {
+			os.Exit(1)
+		}
+		fmt.Print(oneDevice)
+	case "hold":
+		f, err := os.Open(os.Getenv("FRONT_TEST_PIPE"))
+		if err != nil {
+			os.Exit(1)
+		}
+		_, _ = io.Copy(io.Discard, f)
 	default:
-		fmt.Print(`{"names":["Vulkan"],"devices":[{"name":"Vulkan0","total_bytes":5}]}`)
+		fmt.Print(oneDevice)
 	}
 	os.Exit(0)
 }
@@ -38,8 +61,14 @@ func TestOwnDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FRONT_TEST_PIPE", pipe)
 	for how, want := range map[string]string{
 		"":      "",
+		"child": "",
 		"crash": "exit status 3: some driver: no such card",
 		"flood": "its report has more than 1048576 bytes",
 		"text":  "look at devices: invalid character",
@@ -53,6 +82,24 @@ func TestOwnDevices(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || len(b.Names) > 0):
 			t.Errorf("%s: %+v, %v; want %q", how, b, err, want)
 		}
+		if how == "child" {
+			f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
+	}
+}
+
+// TestDevicesNotKnown: the reason why drivers could not be asked is kept for the model that needs a device.
+func TestDevicesNotKnown(t *testing.T) {
+	f := &Front{log: slog.New(slog.DiscardHandler), opts: Options{Devices: func(context.Context) (runtime.Backends,
+		error) {
+		return runtime.Backends{}, errors.New("a driver did not answer")
+	}}}
+	if b := f.lookAtDevices(t.Context()); b.Said != "a driver did not answer" {
+		t.Errorf("%+v", b)
 	}
 }
 

@@ -114,6 +114,7 @@ func (s *Source) get(ctx context.Context, name string, limit int64, w io.Writer)
 	if err != nil {
 		return fail(err)
 	}
+	req.Header.Set("Accept-Encoding", "identity") // else a server's Content-Encoding would unpack the archive
 	resp, err := s.Client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {

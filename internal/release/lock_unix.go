@@ -3,7 +3,9 @@
 package release
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -12,10 +14,14 @@ import (
 
 // Lock keeps a second installer out until unlock is called.
 func (p *Place) Lock() (unlock func(), err error) {
-	if err := os.MkdirAll(p.Root(), 0o755); err != nil {
-		return nil, err
+	var f *os.File
+	if err = os.MkdirAll(p.Root(), 0o755); err == nil {
+		f, err = os.OpenFile(filepath.Join(p.Root(), "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	}
-	f, err := os.OpenFile(filepath.Join(p.Root(), "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("you may not change the installation in %s; run this as its owner, such as with sudo: "+
+			"%w", p.Prefix, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -74,9 +75,20 @@ func Of(program string) (prefix string, ok bool) {
 var shared = []string{"bin", "share/man/man1", "share/bash-completion/completions", "share/zsh/site-functions",
 	"share/fish/vendor_completions.d", "share/doc"}
 
+// folderName is the form of a version's folder: nothing that leads out of versions, and no temporary folder.
+var folderName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+~_-]{0,150}$`)
+
+// again is the end of the folder's name of a version that replaces the same one while that is in use.
+const again = ".again"
+
 // Install makes an unpacked archive (tree, which it moves) the one in use. name is that of the version's folder. What
-// is in the way and is not ours is an error, before anything has changed. An error later leaves the old version in use.
+// is in the way and is not ours is an error, before anything has changed. An error later leaves the old version in use,
+// or the new one where only links and service files are missing.
 func (p *Place) Install(ctx context.Context, tree, name string, r Receipt) error {
+	if !folderName.MatchString(name) || strings.HasSuffix(name, again) {
+		return fmt.Errorf("%q cannot be the name of a version's folder; letters, digits and . + ~ _ - are allowed",
+			name)
+	}
 	if err := p.try(ctx, tree); err != nil {
 		return err
 	}
@@ -105,12 +117,17 @@ func (p *Place) Install(ctx context.Context, tree, name string, r Receipt) error
 		return fmt.Errorf("these files are of another installation (make install, a package?): %s; remove them, or "+
 			"choose another --prefix", strings.Join(foreign, ", "))
 	}
+	now := p.target("current")
+	same := strings.TrimSuffix(now, again) == name
+	if now == name { // the folder in use is not touched before the link leads to the new one
+		name += again
+	}
 	version := filepath.Join(p.Root(), "versions", name)
 	if version != tree {
 		if err := os.MkdirAll(filepath.Dir(version), 0o755); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(version); err != nil && p.target("current") != name {
+		if err := os.RemoveAll(version); err != nil {
 			return err
 		}
 		if err := os.Rename(tree, version); err != nil {
@@ -131,7 +148,7 @@ func (p *Place) Install(ctx context.Context, tree, name string, r Receipt) error
 	if err := p.write(&r); err != nil {
 		return err
 	}
-	if now := p.target("current"); now != "" && now != name {
+	if now != "" && !same { // Rollback goes to another version, not to the same
 		if err := p.link("previous", now); err != nil {
 			return err
 		}
@@ -174,6 +191,7 @@ func (p *Place) Rollback() (string, error) {
 
 // versionOf undoes FolderName.
 func versionOf(folder string) string {
+	folder = strings.TrimSuffix(folder, again)
 	if i := strings.LastIndexByte(folder, '_'); i > 0 {
 		return folder[:i]
 	}

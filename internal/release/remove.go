@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Remove deletes what Install has made: the paths of the receipt, the versions, and folders that are empty then. It
@@ -20,7 +21,8 @@ func (p *Place) Remove() error {
 		if !filepath.IsAbs(path) {
 			continue
 		}
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 && !p.mayReplace(path) {
+		info, err := os.Lstat(path)
+		if err == nil && (info.Mode()&fs.ModeSymlink != 0 || isShared(path)) && !p.mayReplace(path) {
 			continue // replaced by another installation
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,8 +40,15 @@ func (p *Place) Remove() error {
 	return nil
 }
 
+// isShared reports whether Install has put a link at a path, and not a file.
+func isShared(path string) bool {
+	dir := filepath.ToSlash(filepath.Dir(path))
+	return slices.ContainsFunc(shared, func(folder string) bool { return strings.HasSuffix(dir, "/"+folder) })
+}
+
 // common are folders that stay when they are empty: they are the system's or the user's.
-var common = []string{"/", "/usr", "/usr/local", "/etc", "/opt"}
+var common = []string{"/", "/usr", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/local/share",
+	"/usr/local/share/man", "/etc", "/opt"}
 
 // removeEmpty removes a folder and those above it while they are empty, up to the prefix.
 func (p *Place) removeEmpty(dir string) {

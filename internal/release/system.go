@@ -47,8 +47,8 @@ func Owner(program string, query func(name string, args ...string) (string, bool
 	}
 	for _, m := range []struct{ name, flag, text string }{
 		{"dpkg-query", "-S", "a Debian package: apt install ./uma-serve_VERSION_ARCH.deb"},
-		{"rpm", "-qf", "an RPM package: dnf install ./uma-serve-VERSION.ARCH.rpm"},
-		{"apk", "info --who-owns", "an Alpine package: apk add --allow-untrusted uma-serve_VERSION_ARCH.apk"},
+		{"rpm", "-qf", "an RPM package: dnf install ./uma-serve_VERSION_ARCH.rpm"},
+		{"apk", "info --who-owns", "an Alpine package: apk upgrade uma-serve"},
 	} {
 		if _, ok := query(m.name, append(strings.Fields(m.flag), program)...); ok {
 			return m.text
@@ -57,9 +57,23 @@ func Owner(program string, query func(name string, args ...string) (string, bool
 	return ""
 }
 
-// System reports whether the installation is one for all users.
+// System reports whether the installation is one for all users: its prefix is not in the user's home, whichever way
+// symbolic links lead there.
 func (p *Place) System() bool {
-	return p.Home == "" || p.Home == "/" || !strings.HasPrefix(p.Prefix+"/", strings.TrimSuffix(p.Home, "/")+"/")
+	home := resolved(p.Home)
+	return p.Home == "" || home == "/" || !strings.HasPrefix(resolved(p.Prefix)+"/", home+"/")
+}
+
+// resolved follows the symbolic links of a path, of which the end may not exist yet.
+func resolved(path string) string {
+	path = filepath.Clean(path)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(resolved(dir), filepath.Base(path))
+	}
+	return path
 }
 
 // Units returns the service files of an installation: units of systemd for its user, or those of the system, or a

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -52,7 +53,7 @@ func unpack(r io.Reader, dir string) error {
 		switch h.Typeflag {
 		case tar.TypeDir:
 			if inside != "" {
-				err = root.MkdirAll(inside, 0o755)
+				err = makeFolders(root, inside)
 			}
 		case tar.TypeReg:
 			if left -= h.Size; left < 0 {
@@ -76,12 +77,32 @@ func unpack(r io.Reader, dir string) error {
 	return nil
 }
 
+// makeFolders makes a folder and those above it that all users may enter, whatever the umask.
+func makeFolders(root *os.Root, name string) error {
+	if name == "." {
+		return nil
+	}
+	err := root.Mkdir(name, 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeFolders(root, path.Dir(name)); err == nil {
+			err = root.Mkdir(name, 0o755)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil // or a file, in which nothing can be made
+	}
+	if err == nil {
+		err = root.Chmod(name, 0o755)
+	}
+	return err
+}
+
 func unpackFile(root *os.Root, name string, in io.Reader, h *tar.Header) error {
 	mode := os.FileMode(0o644)
 	if h.Mode&0o100 != 0 {
 		mode = 0o755
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := makeFolders(root, path.Dir(name)); err != nil {
 		return err
 	}
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)

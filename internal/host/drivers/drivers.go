@@ -105,8 +105,8 @@ func (s System) Files(backends []string) (f Files) {
 		if k.vulkan {
 			f.Read = append(f.Read, s.manifestPaths()...)
 			for _, m := range s.manifests() {
-				if lib := s.manifested(m); strings.HasPrefix(lib, "/") {
-					f.Read = append(f.Read, filepath.Dir(lib))
+				if lib := s.manifested(m); filepath.IsAbs(lib) {
+					f.Read = append(f.Read, s.around(lib))
 				}
 			}
 		}
@@ -121,9 +121,21 @@ func (s System) Files(backends []string) (f Files) {
 	}
 	for _, list := range []*[]string{&f.Read, &f.Devices, &f.Folders} {
 		slices.Sort(*list)
-		*list = slices.DeleteFunc(slices.Compact(*list), func(p string) bool { return p == "" })
+		*list = slices.DeleteFunc(slices.Compact(*list), func(p string) bool { return !filepath.IsAbs(p) })
 	}
 	return f
+}
+
+// around returns the folder of a library, in which those lie that it needs; the library alone where the folder is the
+// root or holds the user's home, which no manifest may open to an engine process.
+func (s System) around(lib string) string {
+	lib = filepath.Clean(lib)
+	dir := filepath.Dir(lib)
+	home := filepath.Clean(s.Getenv("HOME"))
+	if dir == "/" || strings.HasPrefix(home+"/", dir+"/") {
+		return lib
+	}
+	return dir
 }
 
 // CacheEnv returns the environment in which drivers keep compiled kernels in s.Cache: NAME=FOLDER for each variable

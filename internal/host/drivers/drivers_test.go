@@ -81,6 +81,16 @@ func TestFiles(t *testing.T) {
 				lavapipe},
 			read: []string{"/a/x.json", "/b", "/lib"}, not: []string{"/opt/mesa"}, folders: []string{"/ours"},
 		},
+		"libraries in folders that hold more": {
+			backends: []string{"Vulkan"},
+			env: map[string]string{"HOME": "/home/u", "LD_LIBRARY_PATH": ".:lib:/l",
+				"VK_DRIVER_FILES": "/home/u/x.json:/y.json:/z.json:/home/u/d/v.json"},
+			files: []string{`/home/u/x.json {"ICD":{"library_path":"./x.so"}}`,
+				`/y.json {"ICD":{"library_path":"/y.so"}}`, `/z.json {"ICD":{"library_path":"/home/z.so"}}`,
+				`/home/u/d/v.json {"ICD":{"library_path":"./v.so"}}`},
+			read: []string{"/home/u/x.so", "/y.so", "/home/z.so", "/home/u/d", "/l"},
+			not:  []string{"/", "/home", "/home/u", ".", "lib"}, folders: []string{"/ours"},
+		},
 		"ROCm": {
 			backends: []string{"ROCm"}, files: []string{"/dev/kfd", "/dev/dri/renderD129", "/dev/nvidia0"},
 			devices: []string{"/dev/dri/renderD129", "/dev/kfd"}, read: []string{"/sys/class/kfd"},

@@ -209,7 +209,7 @@ func device(f *Facts) Line {
 		l.Mark = Note
 		l.Text += fmt.Sprintf("; an NVIDIA card is here (driver %s) and not used", orUnknown(f.NvidiaDriver))
 		l.Remedy = "make backend-cuda builds what is needed beside the programs; then restart the daemon"
-	case len(f.RenderNodes) > 0 && f.RenderErr != "":
+	case len(f.RenderNodes) > 0 && f.RenderErr != "" && onCPU:
 		l.Mark, l.Text = Note, l.Text+"; "+f.RenderNodes[0]+": "+f.RenderErr
 		l.Remedy = "add your user to the group render: sudo usermod -aG render $USER, then log in again"
 	case len(f.RenderNodes) > 0 && onCPU:

@@ -51,6 +51,10 @@ func TestFaults(t *testing.T) {
 		"idle card":      {func(f *Facts) { f.Nvidia, f.NvidiaDriver = true, "570.1" }, "device", Note, "backend-cuda"},
 		"used card": {func(f *Facts) { f.Nvidia, f.Daemon.Device = true, "NVIDIA H100 (cuda)" },
 			"device", OK, "H100"},
+		"used card, another without permission": {func(f *Facts) {
+			f.Nvidia, f.Daemon.Device = true, "NVIDIA H100 (cuda)"
+			f.RenderNodes, f.RenderErr = []string{"/dev/dri/r"}, "permission denied"
+		}, "device", OK, "H100"},
 		"render": {func(f *Facts) {
 			f.RenderNodes, f.RenderErr = []string{"/dev/dri/r"},
 				"permission denied"

@@ -1,0 +1,57 @@
+package scripts
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDeviceCheck: the contract is run with the engine, also without make around it; tests that were not built, or that
+// fail, fail the check.
+func TestDeviceCheck(t *testing.T) {
+	dir := t.TempDir()
+	bin, tools := filepath.Join(dir, "bin"), filepath.Join(dir, "tools")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "libggml-vulkan.so"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program(t, filepath.Join(bin, "uma-serve"), `echo "$DEVICES"`)
+	program(t, filepath.Join(bin, "uma-bench"), `echo "bench $*"`)
+	program(t, filepath.Join(tools, "ldd"), "exit 0")
+	program(t, filepath.Join(tools, "make"), `echo 'export GOFLAGS=-tags=llama_engine'`)
+	program(t, filepath.Join(tools, "go"), `if [ "$1" = env ]; then echo "${GOFLAGS:-}"; exit; fi
+echo "layers $UMA_TEST_GPU_LAYERS, GOFLAGS $GOFLAGS, CGO_ENABLED $CGO_ENABLED"
+echo "$TESTS"
+exit "$STATUS"`)
+	const vulkan = `{"devices":[{"backend":"Vulkan"}]}`
+	for name, c := range map[string]struct {
+		flags, devices, tests, status string
+		fails                         bool
+		want                          []string
+	}{
+		"without make": {"", vulkan, "ok", "0", false, []string{"layers -1, GOFLAGS -tags=llama_engine, CGO_ENABLED 1",
+			"layers 1, ", "layers 0, ", "--backend vulkan"}},
+		"by make":         {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
+		"no tests":        {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
+		"tests that fail": {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan"}},
+		"no device":       {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
+	} {
+		cmd := exec.CommandContext(t.Context(), "./device-check.sh", filepath.Join(dir, "out"))
+		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CACHE_HOME="+dir,
+			"BIN="+bin, "GOFLAGS="+c.flags, "CGO_ENABLED=0", "DEVICES="+c.devices, "TESTS="+c.tests,
+			"STATUS="+c.status, "LLAMA_SERVER=")
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != c.fails {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: no %q in %s", name, want, out)
+			}
+		}
+	}
+}
