@@ -1,9 +1,11 @@
 package kvevents
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -383,6 +385,41 @@ func TestServer(t *testing.T) {
 	r.Write(appendCommand(nil, "PING", []byte{0, 1, 'x'}))
 	if f, err := readFrame(r); err != nil || !bytes.Contains(f.body, []byte("PONGx")) {
 		t.Error(f, err)
+	}
+}
+
+// TestReplayPing: a ping long after a replay is answered: the deadline of what was written before does not hold for it.
+func TestReplayPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := net.Pipe()
+		p := &peer{conn: theirs, in: bufio.NewReader(theirs)}
+		s := &Server{hub: NewHub(time.Now)}
+		ended := make(chan error, 1)
+		go func() { ended <- s.replayer(p) }()
+		mine.Write(appendMultipart(nil, nil, binary.BigEndian.AppendUint64(nil, 0)))
+		if _, err := readMessage(mine, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * writeTime) // the bubble's clock
+		mine.Write(appendCommand(nil, "PING", []byte{0, 1, 'x'}))
+		mine.SetReadDeadline(time.Now().Add(writeTime))
+		if f, err := readFrame(mine); err != nil || !bytes.Contains(f.body, []byte("PONGx")) {
+			t.Errorf("%v, %v", f, err)
+		}
+		mine.Close()
+		<-ended
+	})
+}
+
+// TestHubKeepsBlocks: a block that is held does not hold the tokens of all blocks that were told with it.
+func TestHubKeepsBlocks(t *testing.T) {
+	h := NewHub(time.Now)
+	tokens := run(0, 32)
+	h.Apply("m", &Message{Events: []Event{{Hashes: []uint64{1, 2}, Tokens: tokens}}})
+	clear(tokens)
+	e := decoded(t, h.Since(0)[0])
+	if list := e[2]["token_ids"].([]any); len(e) != 3 || fmt.Sprint(list[:2]) != "[16 17]" {
+		t.Errorf("%v", e)
 	}
 }
 
