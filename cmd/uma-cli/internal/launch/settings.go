@@ -220,14 +220,25 @@ func (s *Settings) recover(now, kept, patch []byte) {
 
 // lock opens the backup for this launch alone.
 func (s *Settings) lock() (err error) {
-	if s.backup, err = os.OpenFile(s.path+backupSuffix, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return err
+	name := s.path + backupSuffix
+	for {
+		if s.backup, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			return err
+		}
+		if err := syscall.Flock(int(s.backup.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			s.backup.Close()
+			return errors.New("another uma-cli launch uses it; end that first")
+		}
+		mine, err := s.backup.Stat()
+		there, errThere := os.Stat(name)
+		if err == nil && errThere == nil && os.SameFile(mine, there) {
+			return nil
+		}
+		s.backup.Close() // another launch has removed it between the two calls
+		if err != nil || errThere != nil && !errors.Is(errThere, fs.ErrNotExist) {
+			return errors.Join(err, errThere)
+		}
 	}
-	if err := syscall.Flock(int(s.backup.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		s.backup.Close()
-		return errors.New("another uma-cli launch uses it; end that first")
-	}
-	return nil
 }
 
 // keep writes the backup.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -143,6 +144,35 @@ func TestKilledWithAnotherPort(t *testing.T) {
 		}
 		alone(t, filepath.Dir(path), "s.json")
 	}
+}
+
+// TestSeveralLaunches: while a file is changed its backup is there, whichever launches begin and end beside it.
+func TestSeveralLaunches(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				s := &Settings{path: path}
+				if s.lock() != nil {
+					continue // another one has it
+				}
+				mine, err := s.backup.Stat()
+				there, errThere := os.Stat(path + backupSuffix)
+				if err != nil || errThere != nil || !os.SameFile(mine, there) {
+					t.Errorf("a launch has a backup that is not there: %v, %v", err, errThere)
+				}
+				os.Remove(s.backup.Name())
+				s.backup.Close()
+			}
+		})
+	}
+	wg.Wait()
+	alone(t, dir, "s.json")
 }
 
 // TestUntouched: a file that cannot be changed stays as it is.
