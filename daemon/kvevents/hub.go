@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Limits of a Hub.
+// Limits of a Hub. ReplayBatches is the number of batches that can be replayed.
 const (
 	maxBlocks      = 1 << 16 // of one model that are kept for later subscribers
-	replayBatches  = 10_000  // vLLM's default
+	ReplayBatches  = 10_000  // vLLM's default
 	replayBytes    = 32 << 20
 	maxBatchEvents = 256
 )
@@ -198,7 +198,7 @@ func (h *Hub) publish(events [][]byte) {
 		h.stats.Batches++
 		h.ring = append(h.ring, b)
 		h.bytes += len(b.Payload)
-		for len(h.ring) > replayBatches || h.bytes > replayBytes && len(h.ring) > 1 {
+		for len(h.ring) > ReplayBatches || h.bytes > replayBytes && len(h.ring) > 1 {
 			h.bytes -= len(h.ring[0].Payload)
 			h.ring[0] = Batch{}
 			h.ring = h.ring[1:]

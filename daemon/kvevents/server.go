@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// Limits of a Server.
+// Limits of a Server. QueueBatches is the number of batches that wait for one subscriber.
 const (
 	maxPeers      = 32 // connections, of both sockets together
 	maxTopics     = 64 // subscriptions of one connection
-	queueBatches  = 4096
+	QueueBatches  = 4096
 	queueBytes    = 16 << 20
 	acceptPause   = 100 * time.Millisecond // after a failure, such as no descriptor that is left
 	handshakeTime = 5 * time.Second
@@ -131,7 +131,7 @@ func (s *Server) accept(ln net.Listener, serve func(*peer) error) {
 			}
 			continue
 		}
-		p := &peer{s: s, conn: c, in: bufio.NewReaderSize(c, 1<<10), queue: make(chan []byte, queueBatches)}
+		p := &peer{s: s, conn: c, in: bufio.NewReaderSize(c, 1<<10), queue: make(chan []byte, QueueBatches)}
 		s.mu.Lock()
 		full := s.closed || len(s.peers) >= maxPeers
 		if !full {
