@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/launch"
 	"github.com/uma-serve/uma-serve/internal/portproxy"
 	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
@@ -104,11 +106,21 @@ func (l *launching) run(ctx context.Context, dial dialer, address string, args [
 		return err
 	}
 	defer remove()
+	defer func() {
+		if errors.Is(err, context.Canceled) {
+			err = chat.ErrInterrupt
+		}
+	}()
+	// Until the program runs, a signal ends this, and not the process: a daemon that was started ends with it. It is
+	// held back while files are restored.
+	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	socket, stop, err := l.daemon(ctx, dial, address, t.Dir)
 	if err != nil {
+		release()
 		return err
 	}
 	defer stop()
+	defer release()
 	web := client.HTTP(socket)
 	if err := l.choose(ctx, web, t); err != nil {
 		return err
@@ -131,7 +143,7 @@ func (l *launching) run(ctx context.Context, dial dialer, address string, args [
 		}
 	}
 	for _, f := range plan.Merge {
-		if err := l.consent(f); err != nil {
+		if err := l.consent(ctx, f); err != nil {
 			return err
 		}
 		s, changeErr := launch.Change(f)
@@ -143,6 +155,9 @@ func (l *launching) run(ctx context.Context, dial dialer, address string, args [
 			return changeErr
 		}
 		defer func() { err = errors.Join(err, s.Restore()) }()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	go port.Serve()
 	return runBeside("launch", plan.Command, environ(plan.Env, plan.Unset))
@@ -169,7 +184,7 @@ func places(t *launch.Target) (err error) {
 }
 
 // consent asks the user whether a settings file may be changed.
-func (l *launching) consent(f launch.File) error {
+func (l *launching) consent(ctx context.Context, f launch.File) error {
 	if l.yes {
 		return nil
 	}
@@ -178,14 +193,23 @@ func (l *launching) consent(f launch.File) error {
 	}
 	fmt.Fprintf(os.Stderr, "%s\nis set in %s while the program runs, and taken out again when it ends. Go on? [y/N] ",
 		strings.TrimSpace(f.Text), f.Path)
-	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil && answer == "" {
-		return errors.New("no answer; nothing was changed")
+	answers := make(chan string, 1)
+	go func() {
+		answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		answers <- answer
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case answer := <-answers:
+		if answer == "" {
+			return errors.New("no answer; nothing was changed")
+		}
+		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+			return errors.New("nothing was changed")
+		}
+		return nil
 	}
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return errors.New("nothing was changed")
-	}
-	return nil
 }
 
 // daemon returns the socket of a daemon that answers, one that is started if there is none. stop ends that one.
@@ -195,7 +219,7 @@ func (l *launching) daemon(ctx context.Context, dial dialer, address, dir string
 		defer c.Close()
 		return c.Socket(), func() {}, nil
 	}
-	if !errors.Is(err, client.ErrNoDaemon) {
+	if !errors.Is(err, client.ErrNoDaemon) || l.print {
 		return "", nil, err
 	}
 	socket, bad := socketPath(address)
@@ -257,7 +281,7 @@ func startDaemon(ctx context.Context, dial dialer, logPath, program string, args
 			text, _ := os.ReadFile(logPath) // its end says why
 			return nil, fmt.Errorf("the daemon has ended: %s", lastLine(string(text)))
 		case <-ctx.Done():
-			stop()
+			_ = child.Process.Signal(syscall.SIGTERM) // it may have ended
 			return nil, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}

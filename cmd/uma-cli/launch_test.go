@@ -2,28 +2,20 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // modelsDaemon is a daemon with two models, which a test program asks.
 func modelsDaemon(t *testing.T) (socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "uma")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket = filepath.Join(dir, "s")
-	ln, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serveUnix(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/models":
 			io.WriteString(w, `{"object":"list","data":[{"id":"first","meta":{"n_ctx":8192}},`+
@@ -31,10 +23,45 @@ func modelsDaemon(t *testing.T) (socket string) {
 		case "/api/show":
 			io.WriteString(w, `{"capabilities":["completion","tools","thinking"]}`)
 		}
-	})}
-	go server.Serve(ln)
-	t.Cleanup(func() { server.Close() })
-	return socket
+	})
+}
+
+// TestLaunchWithoutDaemon: a daemon is started, but not to print what would be set; Ctrl-C ends it while it loads.
+func TestLaunchWithoutDaemon(t *testing.T) {
+	bin, notes := t.TempDir(), t.TempDir()
+	for name, script := range map[string]string{
+		"goose": "exit 0",
+		"uma-serve": `trap 'echo ended > "$NOTES/ended"; kill $!; exit 0' TERM
+			sleep 30 & echo started > "$NOTES/started"; wait`,
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	launch := func(args ...string) *exec.Cmd {
+		cmd := program(t, filepath.Join(notes, "s"), append([]string{"launch"}, args...)...)
+		cmd.Env = append(cmd.Environ(), "PATH="+bin+":/usr/bin:/bin", "NOTES="+notes)
+		return cmd
+	}
+	noted := func(name string) bool {
+		_, err := os.Stat(filepath.Join(notes, name))
+		return err == nil
+	}
+	cmd := launch("--print", "goose")
+	out, _ := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != exitNoDaemon || noted("started") {
+		t.Errorf("--print: exit status %d, %q; a daemon was started: %v", got, out, noted("started"))
+	}
+	cmd = launch("goose")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "the daemon to start", func() bool { return noted("started") })
+	cmd.Process.Signal(os.Interrupt)
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("Ctrl-C: %v", cmd.ProcessState)
+	}
+	waitfor.True(t, "the daemon to end", func() bool { return noted("ended") })
 }
 
 // TestLaunch: a program gets its settings, and what was set in the user's file is gone afterwards.

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// webDaemon is a daemon that speaks HTTP alone, on a Unix socket.
-func webDaemon(t *testing.T) (socket string) {
+// serveUnix serves HTTP alone, on a Unix socket, until the test ends.
+func serveUnix(t *testing.T, serve http.HandlerFunc) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "uma")
 	if err != nil {
@@ -28,13 +28,19 @@ func webDaemon(t *testing.T) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		io.WriteString(w, r.URL.Path+" "+string(b))
-	})}
+	server := &http.Server{Handler: serve}
 	go server.Serve(ln)
 	t.Cleanup(func() { server.Close() })
 	return socket
+}
+
+// webDaemon is a daemon that answers with the path and body of a request.
+func webDaemon(t *testing.T) (socket string) {
+	t.Helper()
+	return serveUnix(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		io.WriteString(w, r.URL.Path+" "+string(b))
+	})
 }
 
 // TestProxyCommand: the command finds the port in its environment, gets its input, and its exit status is the proxy's.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Limits of a Hub.
+// Limits of a Hub. ReplayBatches is the number of batches that can be replayed.
 const (
 	maxBlocks      = 1 << 16 // of one model that are kept for later subscribers
-	replayBatches  = 10_000  // vLLM's default
+	ReplayBatches  = 10_000  // vLLM's default
 	replayBytes    = 32 << 20
 	maxBatchEvents = 256
 )
@@ -30,7 +30,7 @@ type held struct {
 	ns     uint32
 	index  int
 	parent uint64
-	tokens []int32
+	tokens [BlockTokens]int32
 	in     uint8 // bits by Tier
 }
 
@@ -161,8 +161,8 @@ func (h *Hub) stored(out [][]byte, blocks map[uint64]*held, e *Event) [][]byte {
 				h.stats.Ignored += uint64(len(e.Hashes) - i)
 				break
 			}
-			b = &held{ns: e.NS, index: e.First + i, parent: parent,
-				tokens: e.Tokens[i*BlockTokens : (i+1)*BlockTokens : (i+1)*BlockTokens]}
+			b = &held{ns: e.NS, index: e.First + i, parent: parent}
+			copy(b.tokens[:], e.Tokens[i*BlockTokens:]) // a block that stays keeps no others of the event
 			blocks[hash] = b
 		}
 		if b.in&(1<<e.Tier) != 0 {
@@ -171,7 +171,7 @@ func (h *Hub) stored(out [][]byte, blocks map[uint64]*held, e *Event) [][]byte {
 			if b.in |= 1 << e.Tier; len(s.hashes) == 0 {
 				s.first, s.parent = e.First+i, parent
 			}
-			s.hashes, s.tokens = append(s.hashes, hash), append(s.tokens, b.tokens)
+			s.hashes, s.tokens = append(s.hashes, hash), append(s.tokens, b.tokens[:])
 		}
 		parent = hash
 	}
@@ -198,7 +198,7 @@ func (h *Hub) publish(events [][]byte) {
 		h.stats.Batches++
 		h.ring = append(h.ring, b)
 		h.bytes += len(b.Payload)
-		for len(h.ring) > replayBatches || h.bytes > replayBytes && len(h.ring) > 1 {
+		for len(h.ring) > ReplayBatches || h.bytes > replayBytes && len(h.ring) > 1 {
 			h.bytes -= len(h.ring[0].Payload)
 			h.ring[0] = Batch{}
 			h.ring = h.ring[1:]
@@ -255,7 +255,7 @@ func (h *Hub) all() Batch {
 			for _, hash := range order {
 				if b := blocks[hash]; b.in&(1<<t) != 0 {
 					events = append(events, appendStored(nil, &stored{tier: t, ns: b.ns, first: b.index,
-						parent: b.parent, hashes: []uint64{hash}, tokens: [][]int32{b.tokens}}))
+						parent: b.parent, hashes: []uint64{hash}, tokens: [][]int32{b.tokens[:]}}))
 				}
 			}
 		}

@@ -2,12 +2,9 @@ package kvevents
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"log/slog"
+	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
@@ -15,8 +12,6 @@ import (
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
-
-	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
 // run returns n tokens from first on.
@@ -259,6 +254,18 @@ func TestHub(t *testing.T) {
 	}
 }
 
+// TestHubKeepsBlocks: a block that is held does not hold the tokens of all blocks that were told with it.
+func TestHubKeepsBlocks(t *testing.T) {
+	h := NewHub(time.Now)
+	tokens := run(0, 32)
+	h.Apply("m", &Message{Events: []Event{{Hashes: []uint64{1, 2}, Tokens: tokens}}})
+	clear(tokens)
+	e := decoded(t, h.Since(0)[0])
+	if list := e[2]["token_ids"].([]any); len(e) != 3 || fmt.Sprint(list[:2]) != "[16 17]" {
+		t.Errorf("%v", e)
+	}
+}
+
 // TestReporter: the pool and the stores are told; when too much waits, everything is told anew.
 func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -318,144 +325,15 @@ func TestReporter(t *testing.T) {
 	})
 }
 
-// listen opens a Server with free ports.
-func listen(t *testing.T, h *Hub) *Server {
-	t.Helper()
-	s, err := Listen(h, netip.MustParseAddrPort("127.0.0.1:0"), slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-// dial connects a peer of some type and makes its handshake.
-func dial(t *testing.T, ln net.Listener, kind string) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	c.Write(append(greeting(), ready(kind)...))
-	got := make([]byte, greetingBytes)
-	if _, err := c.Read(got); err != nil || checkGreeting(got) != nil {
-		t.Fatal(err)
-	}
-	if f, err := readFrame(c); err != nil || f.flags&flagCommand == 0 {
-		t.Fatal(f, err)
-	}
-	return c
-}
-
-// TestServer: a subscriber that comes later has everything, then what follows; a replay ends with -1.
-func TestServer(t *testing.T) {
-	h := NewHub(time.Now)
-	s := listen(t, h)
-	h.Apply("m", &Message{Events: []Event{{Hashes: []uint64{11}, Tokens: run(0, 16)}}})
-	c := dial(t, s.pub, "SUB")
-	c.Write(appendFrame(nil, 0, []byte{1}))
-	frames, err := readMessage(c, nil)
-	if err != nil || len(frames) != 3 || len(frames[0]) != 0 || len(frames[1]) != 8 {
-		t.Fatal(frames, err)
-	}
-	seq := binary.BigEndian.Uint64(frames[1])
-	if e := decoded(t, Batch{seq, frames[2]}); len(e) != 2 || e[1]["type"] != "BlockStored" {
-		t.Errorf("%v", e)
-	}
-	h.Apply("m", &Message{Events: []Event{{Removed: true, Hashes: []uint64{11}}}})
-	if frames, err = readMessage(c, nil); err != nil || binary.BigEndian.Uint64(frames[1]) != seq+1 {
-		t.Fatal(frames, err)
-	}
-	r := dial(t, s.replay, "DEALER")
-	r.Write(appendMultipart(nil, nil, binary.BigEndian.AppendUint64(nil, seq+1)))
-	var seqs []int64
-	for len(seqs) == 0 || seqs[len(seqs)-1] != -1 {
-		frames, err := readMessage(r, nil)
-		if err != nil || len(frames) != 4 {
-			t.Fatal(frames, err)
-		}
-		seqs = append(seqs, int64(binary.BigEndian.Uint64(frames[2])))
-	}
-	if !slices.Equal(seqs, []int64{int64(seq + 1), -1}) {
-		t.Errorf("%v", seqs)
-	}
-	r.Write(appendCommand(nil, "PING", []byte{0, 1, 'x'}))
-	if f, err := readFrame(r); err != nil || !bytes.Contains(f.body, []byte("PONGx")) {
-		t.Error(f, err)
-	}
-}
-
-// TestHostilePeers: what is no subscription, and more peers than there may be, ends the connection; others go on.
-func TestHostilePeers(t *testing.T) {
-	h := NewHub(time.Now)
-	s := listen(t, h)
-	ends := func(c net.Conn) {
-		t.Helper()
-		c.SetReadDeadline(time.Now().Add(10 * time.Second))
-		for b := make([]byte, 64); ; {
-			if _, err := c.Read(b); err != nil {
-				if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
-					t.Error("the connection stays")
-				}
-				return
-			}
-		}
-	}
-	for _, bytes := range [][]byte{
-		[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n" + string(make([]byte, 64))),
-		append(greeting(), ready("PULL")...),
-		append(greeting(), appendFrame(nil, 0, []byte("x"))...),
-		append(append(greeting(), ready("SUB")...), flagLong, 0, 0, 0, 1, 0, 0, 0, 0), // a frame of 4 GiB
-	} {
-		c, err := net.Dial("tcp", s.pub.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Write(bytes)
-		ends(c)
-		c.Close()
-	}
-	c := dial(t, s.replay, "REQ")
-	c.Write(appendMultipart(nil, nil, []byte("nine bytes")))
-	ends(c)
-	many := dial(t, s.pub, "SUB")
-	for range maxTopics + 1 {
-		many.Write(appendFrame(nil, 0, []byte{1, 'k'}))
-	}
-	ends(many)
-	waitfor.True(t, "the connections to end", func() bool { return s.Subscribers() == 0 })
-	for range maxPeers {
-		dial(t, s.pub, "SUB")
-	}
-	over, err := net.Dial("tcp", s.pub.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends(over)
-}
-
-// TestSlowSubscriber: a subscriber that does not read loses batches, and delays nothing.
-func TestSlowSubscriber(t *testing.T) {
-	h := NewHub(time.Now)
-	s := listen(t, h)
-	c := dial(t, s.pub, "SUB")
-	c.Write(appendFrame(nil, 0, []byte{1}))
-	h.Apply("m", &Message{Events: []Event{{Hashes: []uint64{1}, Tokens: run(0, 16)}}})
-	if _, err := readMessage(c, nil); err != nil {
-		t.Fatal(err)
-	}
-	hashes := make([]uint64, 4096)
-	for i := range hashes {
-		hashes[i] = uint64(i + 2)
-	}
-	stored := []Event{{Hashes: hashes, Tokens: run(0, 16*len(hashes))}}
-	removed := []Event{{Removed: true, Hashes: hashes}}
-	for s.Dropped() == 0 { // ends as the queue is bounded
-		h.Apply("m", &Message{Events: stored})
-		h.Apply("m", &Message{Events: removed})
-	}
-	if st := h.Stats(); st.Blocks != 1 {
+// TestReporterAgain: when everything is told anew, what waited of host memory and disk is not told besides.
+func TestReporterAgain(t *testing.T) {
+	hub := NewHub(time.Now)
+	r := NewReporter(func(m *Message) { hub.Apply("m", m) }, func(bool) ([]Part, bool) { return nil, true })
+	r.put([]Event{{Tier: Host, Hashes: []uint64{9}, Tokens: run(0, 16)},
+		{Tier: Device, Hashes: []uint64{8}, Tokens: run(0, 16)}})
+	r.again = true
+	r.flush()
+	if st := hub.Stats(); st.Blocks != 1 || st.Stored[Host] != 0 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -167,6 +168,8 @@ func (r *Reporter) flush() {
 	r.waiting, r.blocks, r.again = nil, 0, false
 	r.mu.Unlock()
 	if again {
+		// What waits of the other tiers may not hold any more, and the trackers forget it: nothing would take it back.
+		events = slices.DeleteFunc(events, func(e Event) bool { return e.Tier != Device })
 		events = append(events, r.scanStores(true)...)
 	}
 	for first := true; len(events) > 0; first = false {

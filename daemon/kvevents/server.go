@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -14,12 +15,13 @@ import (
 	"time"
 )
 
-// Limits of a Server.
+// Limits of a Server. QueueBatches is the number of batches that wait for one subscriber.
 const (
 	maxPeers      = 32 // connections, of both sockets together
 	maxTopics     = 64 // subscriptions of one connection
-	queueBatches  = 4096
+	QueueBatches  = 4096
 	queueBytes    = 16 << 20
+	acceptPause   = 100 * time.Millisecond // after a failure, such as no descriptor that is left
 	handshakeTime = 5 * time.Second
 	writeTime     = 30 * time.Second // a peer that takes nothing for this long loses its connection
 )
@@ -40,12 +42,14 @@ type Server struct {
 	peers  map[*peer]struct{}
 	closed bool
 	wg     sync.WaitGroup
+	ended  chan struct{} // closed by Close
 }
 
 // Listen publishes at an address, and answers replay requests at the next port. Port 0 means two free ports, one behind
 // the other. admit refuses clients; nil admits all.
 func Listen(hub *Hub, at netip.AddrPort, log *slog.Logger, admit func(*net.TCPConn) error) (s *Server, err error) {
-	s = &Server{hub: hub, log: log, admit: admit, peers: map[*peer]struct{}{}}
+	s = &Server{hub: hub, log: log, admit: admit, peers: map[*peer]struct{}{},
+		ended: make(chan struct{})}
 	tries := 1
 	if at.Port() == 0 {
 		tries = 20
@@ -71,22 +75,23 @@ func Listen(hub *Hub, at netip.AddrPort, log *slog.Logger, admit func(*net.TCPCo
 	return s, nil
 }
 
-// Endpoint and ReplayEndpoint return ZeroMQ's names of the two sockets.
+// Endpoint returns ZeroMQ's name of the socket that publishes.
 func (s *Server) Endpoint() string { return "tcp://" + s.pub.Addr().String() }
 
 // ReplayEndpoint returns the name of the replay socket.
 func (s *Server) ReplayEndpoint() string { return "tcp://" + s.replay.Addr().String() }
 
-// Subscribers returns the number of connections; Dropped that of batches that did not fit into a subscriber's queue.
+// Subscribers returns the number of connections, those of the replay socket too.
 func (s *Server) Subscribers() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.peers) }
 
-// Dropped returns the number of batches that a subscriber lost because it did not read.
+// Dropped returns the number of batches that did not fit into a subscriber's queue, because it does not read.
 func (s *Server) Dropped() uint64 { return s.dropped.Load() }
 
 // Close ends every connection.
 func (s *Server) Close() {
 	s.pub.Close()
 	s.replay.Close()
+	close(s.ended)
 	s.mu.Lock()
 	s.closed = true
 	for p := range s.peers {
@@ -119,10 +124,14 @@ func (s *Server) accept(ln net.Listener, serve func(*peer) error) {
 		}
 		if err != nil {
 			s.log.Warn("a subscriber of KV events is not accepted", "error", err)
-			time.Sleep(100 * time.Millisecond) // out of descriptors
+			select { // out of descriptors
+			case <-s.ended:
+				return
+			case <-time.After(acceptPause):
+			}
 			continue
 		}
-		p := &peer{s: s, conn: c, in: bufio.NewReaderSize(c, 1<<10), queue: make(chan []byte, queueBatches)}
+		p := &peer{s: s, conn: c, in: bufio.NewReaderSize(c, 1<<10), queue: make(chan []byte, QueueBatches)}
 		s.mu.Lock()
 		full := s.closed || len(s.peers) >= maxPeers
 		if !full {
@@ -162,8 +171,8 @@ func (p *peer) begin(pub bool) error {
 		return err
 	}
 	hello := make([]byte, greetingBytes)
-	if _, err := readFull(p.in, hello); err != nil {
-		return err
+	if n, err := io.ReadFull(p.in, hello); err != nil {
+		return fmt.Errorf("%w: its greeting has %d of %d bytes: %w", errZMTP, n, len(hello), err)
 	}
 	if err := checkGreeting(hello); err != nil {
 		return err
@@ -188,17 +197,6 @@ func (p *peer) begin(pub bool) error {
 	return nil
 }
 
-// readFull is io.ReadFull; it names what is missing.
-func readFull(r *bufio.Reader, b []byte) (int, error) {
-	for n := 0; n < len(b); {
-		m, err := r.Read(b[n:])
-		if n += m; err != nil {
-			return n, fmt.Errorf("%w: its greeting has %d of %d bytes: %w", errZMTP, n, len(b), err)
-		}
-	}
-	return len(b), nil
-}
-
 // property returns a property of a READY command.
 func property(data []byte, want string) string {
 	for len(data) > 0 {
@@ -220,12 +218,15 @@ func property(data []byte, want string) string {
 	return ""
 }
 
+// pong answers a PING: two bytes of a time to live, and a context that the answer repeats.
+func pong(ping []byte) []byte { return appendCommand(nil, "PONG", ping[2:min(len(ping), 2+16)]) }
+
 // command answers a command of a peer.
 func (p *peer) command(name string, data []byte) error {
 	switch name {
-	case "PING": // a time to live, and a context that the answer repeats
+	case "PING":
 		if len(data) >= 2 {
-			p.enqueue(appendCommand(nil, "PONG", data[2:min(len(data), 2+16)]))
+			p.enqueue(pong(data))
 		}
 	case "ERROR":
 		return fmt.Errorf("%w: it says %.100q", errZMTP, data)
@@ -349,8 +350,7 @@ func (p *peer) write(done <-chan struct{}) {
 			p.mu.Lock()
 			p.bytes -= len(b)
 			p.mu.Unlock()
-			p.conn.SetWriteDeadline(time.Now().Add(writeTime))
-			if _, err := p.conn.Write(b); err != nil {
+			if p.send(b) != nil {
 				p.conn.Close()
 				return
 			}
@@ -358,15 +358,18 @@ func (p *peer) write(done <-chan struct{}) {
 	}
 }
 
+// send writes bytes. Each call has its own time: a deadline of an earlier one would fail it.
+func (p *peer) send(b []byte) error {
+	p.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	_, err := p.conn.Write(b)
+	return err
+}
+
 // replayer serves a REQ or DEALER socket. A request is the first sequence number that the peer wants, in eight bytes
 // behind an empty frame. The answers are, as vLLM's, an empty frame, the topic, the number and the batch, and at the
 // end the number -1 without a batch.
 func (s *Server) replayer(p *peer) error {
-	send := func(seq, payload []byte) error {
-		p.conn.SetWriteDeadline(time.Now().Add(writeTime))
-		_, err := p.conn.Write(appendMultipart(nil, nil, nil, seq, payload))
-		return err
-	}
+	send := func(seq, payload []byte) error { return p.send(appendMultipart(nil, nil, nil, seq, payload)) }
 	for {
 		frames, err := readMessage(p.in, p.answerPing)
 		if err != nil {
@@ -391,8 +394,7 @@ func (s *Server) replayer(p *peer) error {
 // answerPing answers a command of a peer without a writer.
 func (p *peer) answerPing(name string, data []byte) error {
 	if name == "PING" && len(data) >= 2 {
-		_, err := p.conn.Write(appendCommand(nil, "PONG", data[2:min(len(data), 2+16)]))
-		return err
+		return p.send(pong(data))
 	}
 	return p.command(name, data)
 }

@@ -97,7 +97,7 @@ var rules = []rule{
 	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire", "runtime"}, "a backend for tests of APIs, without the " +
 		"daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon/api/worker", []string{"daemon/api", "daemon/api/openai"}, "one API, beside the others"},
+	{"daemon/api/worker", []string{"daemon/api", "daemon/api/openai", "daemon/kvevents"}, "one API, beside the others"},
 	{"daemon/api/changes", []string{"ipc/wire", "models/download", "models/store"},
 		"the front as an interface, for the APIs that change models"},
 	{"daemon/api/ollama", []string{"daemon/api", "daemon/api/changes", "ipc/wire", "models/download", "models/store"},

@@ -326,7 +326,7 @@ def main():
     parse.add_argument("--model", required=True)
     parse.add_argument("--venvs", required=True, type=pathlib.Path)
     parse.add_argument("--only", default="", help="runs such as vllm-kv_aware, and forms, kill, restart")
-    parse.add_argument("--rounds", type=int, default=6)
+    parse.add_argument("--rounds", type=int, default=5, help="requests of each group")
     parse.add_argument("--context", type=int, default=4096)
     parse.add_argument("--cache-ram", default="0")
     parse.add_argument("--keep", type=pathlib.Path, help="folder of logs that stays")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 )
 
 // Routes returns the endpoints.
@@ -100,7 +101,7 @@ type kvConfig struct {
 func serverInfo(s *api.Server) any {
 	st := stateOf(s)
 	in := info{Version: s.Version, Server: "uma-serve", Status: s.Health().Status, Model: s.Model(), TP: 1, DP: 1,
-		Prefixes: !s.NoPrefixCache, Block: blockTokens, state: st, Internal: []state{st}}
+		Prefixes: !s.NoPrefixCache, Block: kvevents.BlockTokens, state: st, Internal: []state{st}}
 	if f := s.Facts(); f != nil {
 		in.ModelPath, in.Context = f.Model.Path, f.Context
 	}
@@ -171,9 +172,6 @@ func oldLoads(s *api.Server) any {
 	return []rank{{0, st.Running + st.Waiting, st.Waiting, st.Used}}
 }
 
-// blockTokens is the number of tokens of a block in KV events.
-const blockTokens = 16
-
 // source names the sockets of --kv-events.
 type source struct {
 	Endpoint string `json:"endpoint"`
@@ -189,7 +187,7 @@ func sourceOf(s *api.Server) (source, bool) {
 		return source{}, false
 	}
 	return source{Endpoint: s.KVEvents, Replay: "tcp://" + netip.AddrPortFrom(at.Addr(), at.Port()+1).String(),
-		Buffer: 10_000, HWM: 4096}, true
+		Buffer: kvevents.ReplayBatches, HWM: kvevents.QueueBatches}, true
 }
 
 // eventSources are the sources by data-parallel rank: one, or none without --kv-events.
@@ -204,7 +202,7 @@ func eventSources(s *api.Server) any {
 	}
 	out := map[string]entry{}
 	if src, ok := sourceOf(s); ok {
-		out["0"] = entry{src, "zmq", "msgpack", 1, blockTokens, true}
+		out["0"] = entry{src, "zmq", "msgpack", 1, kvevents.BlockTokens, true}
 	}
 	return out
 }

@@ -154,14 +154,18 @@ func Change(f File) (_ *Settings, err error) {
 		s.mode = info.Mode().Perm()
 	}
 	s.old = now
-	if left, err = io.ReadAll(io.LimitReader(s.backup, maxSettings)); err != nil {
+	if left, err = io.ReadAll(io.LimitReader(s.backup, 2*maxSettings)); err != nil {
 		return fail(err)
 	}
-	if kept, ok := unpackBackup(left); ok && s.was {
-		s.recover(now, kept)
+	if kept, patch, ok := unpackBackup(left); ok && s.was {
+		s.recover(now, kept, patch)
 	}
 	if s.wrote, err = merge(s.old, s.patch); err != nil {
 		return fail(err)
+	}
+	if len(s.wrote) > maxSettings { // Restore would not read it
+		return fail(fmt.Errorf("with what is set it would have %d bytes; at most %d are read", len(s.wrote),
+			maxSettings))
 	}
 	if err := s.keep(); err != nil {
 		return fail(err)
@@ -172,20 +176,35 @@ func Change(f File) (_ *Settings, err error) {
 	return s, nil
 }
 
-// A backup begins with a line, so that a whole one is told from one that was being written.
-const backupHead, backupTail = "uma-cli launch: the file before\n", "\n-- end --\n"
+// A backup has the file before and what the launch has set in it: its port and key are not those of the next launch.
+// The line at its end tells a whole backup from one that was being written.
+const (
+	backupHead = "uma-cli launch: the file before\n"
+	backupSet  = "\n-- what was set --\n"
+	backupTail = "\n-- end --\n"
+)
 
-func unpackBackup(b []byte) ([]byte, bool) {
-	inner, ok := bytes.CutPrefix(b, []byte(backupHead))
-	if !ok {
-		return nil, false
-	}
-	return bytes.CutSuffix(inner, []byte(backupTail))
+func packBackup(old, patch []byte) []byte {
+	return slices.Concat([]byte(backupHead), old, []byte(backupSet), patch, []byte(backupTail))
 }
 
-// recover takes what a killed launch has set out of the file now; kept is the file before that launch.
-func (s *Settings) recover(now, kept []byte) {
-	rest, err := undo(now, kept, s.patch)
+func unpackBackup(b []byte) (old, patch []byte, ok bool) {
+	if b, ok = bytes.CutPrefix(b, []byte(backupHead)); !ok {
+		return nil, nil, false
+	}
+	if b, ok = bytes.CutSuffix(b, []byte(backupTail)); !ok {
+		return nil, nil, false
+	}
+	i := bytes.LastIndex(b, []byte(backupSet)) // the patch is JSON, which has no such lines
+	if i < 0 {
+		return nil, nil, false
+	}
+	return b[:i], b[i+len(backupSet):], true
+}
+
+// recover takes what a killed launch has set, patch, out of the file now; kept is the file before that launch.
+func (s *Settings) recover(now, kept, patch []byte) {
+	rest, err := undo(now, kept, patch)
 	if err != nil {
 		rest = kept
 	}
@@ -201,14 +220,25 @@ func (s *Settings) recover(now, kept []byte) {
 
 // lock opens the backup for this launch alone.
 func (s *Settings) lock() (err error) {
-	if s.backup, err = os.OpenFile(s.path+backupSuffix, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return err
+	name := s.path + backupSuffix
+	for {
+		if s.backup, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			return err
+		}
+		if err := syscall.Flock(int(s.backup.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			s.backup.Close()
+			return errors.New("another uma-cli launch uses it; end that first")
+		}
+		mine, err := s.backup.Stat()
+		there, errThere := os.Stat(name)
+		if err == nil && errThere == nil && os.SameFile(mine, there) {
+			return nil
+		}
+		s.backup.Close() // another launch has removed it between the two calls
+		if err != nil || errThere != nil && !errors.Is(errThere, fs.ErrNotExist) {
+			return errors.Join(err, errThere)
+		}
 	}
-	if err := syscall.Flock(int(s.backup.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		s.backup.Close()
-		return errors.New("another uma-cli launch uses it; end that first")
-	}
-	return nil
 }
 
 // keep writes the backup.
@@ -216,7 +246,7 @@ func (s *Settings) keep() error {
 	if err := s.backup.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := s.backup.WriteAt([]byte(backupHead+string(s.old)+backupTail), 0); err != nil {
+	if _, err := s.backup.WriteAt(packBackup(s.old, s.patch), 0); err != nil {
 		return err
 	}
 	return s.backup.Sync()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -117,6 +118,63 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledWithAnotherPort: the next launch sets other values than the one that was killed, and the user's own come
+// back.
+func TestKilledWithAnotherPort(t *testing.T) {
+	for _, before := range []string{`{"providers":{"uma":{"url":"mine"}} }`, `{"model":"mine"}`,
+		`{"theme":"` + strings.Repeat("x", maxSettings-200) + `"}`} {
+		path := filepath.Join(t.TempDir(), "s.json")
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		killed, err := Change(File{path, `{"providers":{"uma":{"url":"first","key":"k1"}},"model":"a"}`})
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed.backup.Close()
+		s, err := Change(File{path, `{"providers":{"uma":{"url":"second","key":"k2"}},"model":"b"}`})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restore(); err != nil {
+			t.Fatal(err)
+		}
+		if got := readFile(t, path); got != before {
+			t.Errorf("%.60q became %.60q", before, got)
+		}
+		alone(t, filepath.Dir(path), "s.json")
+	}
+}
+
+// TestSeveralLaunches: while a file is changed its backup is there, whichever launches begin and end beside it.
+func TestSeveralLaunches(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				s := &Settings{path: path}
+				if s.lock() != nil {
+					continue // another one has it
+				}
+				mine, err := s.backup.Stat()
+				there, errThere := os.Stat(path + backupSuffix)
+				if err != nil || errThere != nil || !os.SameFile(mine, there) {
+					t.Errorf("a launch has a backup that is not there: %v, %v", err, errThere)
+				}
+				os.Remove(s.backup.Name())
+				s.backup.Close()
+			}
+		})
+	}
+	wg.Wait()
+	alone(t, dir, "s.json")
+}
+
 // TestUntouched: a file that cannot be changed stays as it is.
 func TestUntouched(t *testing.T) {
 	dir := t.TempDir()
@@ -137,6 +195,14 @@ func TestUntouched(t *testing.T) {
 	}
 	if _, err := Change(File{path, patchText}); err == nil {
 		t.Error("a file beyond the limit was changed")
+	}
+	alone(t, dir, "s.json")
+	long := `{"theme":"` + strings.Repeat("x", maxSettings-20) + `"}` // and larger with what would be set
+	if err := os.WriteFile(path, []byte(long), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Change(File{path, patchText}); err == nil || readFile(t, path) != long {
+		t.Errorf("a file that would be beyond the limit was changed (%v)", err)
 	}
 	alone(t, dir, "s.json")
 	if _, err := Change(File{dir, patchText}); err == nil {
