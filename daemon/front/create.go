@@ -90,13 +90,17 @@ func (f *Front) Create(ctx context.Context, r store.Recipe) *wire.Error {
 	f.rescan()
 	var old *store.Model
 	var e *wire.Error
-	f.call(func() {
+	if !f.call(func() {
+		c := f.found.catalog
+		if f.draining || c == nil {
+			e = shuttingDown()
+			return
+		}
 		if m := f.configured(r.Name); m != nil {
 			e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the configuration has a model %s; choose "+
 				"another name", m.label())}
 			return
 		}
-		c := f.found.catalog
 		for alias, to := range c.Aliases {
 			if strings.EqualFold(alias, r.Name) {
 				e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is an alias of %s; choose another "+
@@ -112,7 +116,9 @@ func (f *Front) Create(ctx context.Context, r store.Recipe) *wire.Error {
 		default:
 			old = of
 		}
-	})
+	}) {
+		e = shuttingDown()
+	}
 	if e == nil {
 		// What the engine would refuse is refused now.
 		if _, err := f.cfg.ForRecipe(&r, "x"); err != nil {
@@ -125,7 +131,7 @@ func (f *Front) Create(ctx context.Context, r store.Recipe) *wire.Error {
 	if e == nil {
 		if err := f.found.store.SetRecipe(r); err != nil {
 			e = &wire.Error{Code: wire.InternalFailure, Message: "create " + r.Name + ": " + clierr.Text(err)}
-			if errors.Is(err, store.ErrName) {
+			if errors.Is(err, store.ErrName) || errors.Is(err, store.ErrBlob) {
 				e.Code = wire.BadRequest
 			}
 		}
@@ -207,6 +213,9 @@ func (f *Front) Load(ctx context.Context, name string) (*changes.Model, *wire.Er
 				return &e
 			}
 			label, done = m.label(), m.state == ready
+			if m.state == unloaded { // it was loaded, and another model has taken its place
+				f.want(m)
+			}
 			return nil
 		}); e != nil {
 			return nil, e

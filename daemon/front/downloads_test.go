@@ -237,6 +237,33 @@ func TestDownloadCanceled(t *testing.T) {
 	}
 }
 
+// TestDeleteWhileReplaced: a model that a download replaces by a newer file is deleted with what has arrived of that.
+func TestDeleteWhileReplaced(t *testing.T) {
+	h := startHub(t, []string{"one"}, nil)
+	web, events := h.http(), h.events(t)
+	if status, text := web.post("/models", `{"model":"owner/name"}`); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	until(t, events, `"event":"download_finished"`)
+	h.Change(func() {
+		h.Repos["owner/name"] = &pulltest.Repo{Files: map[string][]byte{"name-Q8_0.gguf": pulltest.GGUF(400_000, 3)}}
+	})
+	h.slow()
+	pulled, client := make(chan struct{}), h.http()
+	go func() {
+		defer close(pulled)
+		client.do("POST", "/api/pull", `{"model":"hf.co/owner/name"}`)
+	}()
+	until(t, events, `"event":"download_progress"`)
+	if status, text := web.do("DELETE", "/models?model=hf.co/owner/name", ""); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	waitfor.Recv(t, "the end of the download", pulled)
+	if files := h.files(); len(files) != 0 {
+		t.Errorf("%v are left", files)
+	}
+}
+
 // TestForeignModelsStay: models of other programs' folders, and those that the configuration serves, are not deleted.
 func TestForeignModelsStay(t *testing.T) {
 	h := startHub(t, []string{"one"}, func(c *config.Config) {

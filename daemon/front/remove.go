@@ -53,13 +53,18 @@ func quoted(name string) string { return fmt.Sprintf("%.100q", name) }
 func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
-	if f.discard(ctx, name) {
-		f.removed.add(name)
-		return nil
-	}
+	canceled := f.discard(ctx, name)
 	f.removing.Lock() // one at a time: what depends on what is looked up first
 	defer f.removing.Unlock()
 	f.rescan()
+	if canceled != nil {
+		here := f.arrivedAs(canceled)
+		if here == "" {
+			f.removed.add(name)
+			return nil
+		}
+		name = here
+	}
 	of, e := f.removable(name)
 	if e != nil {
 		return e
@@ -80,8 +85,24 @@ func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 	return nil
 }
 
-// discard cancels the download of a name and deletes what has arrived; false: none runs.
-func (f *Front) discard(ctx context.Context, name string) bool {
+// arrivedAs returns the name of the model that a canceled download has left whole files of, or that it would have
+// replaced by a newer one; "": there is none.
+func (f *Front) arrivedAs(canceled *download.State) (name string) {
+	path := canceled.Place(f.found.store.Dir())
+	f.call(func() {
+		if c := f.found.catalog; c != nil && path != "" {
+			for i := range c.Models {
+				if m := &c.Models[i]; m.Recipe == nil && slices.Contains(m.Files, path) {
+					name = m.ID()
+				}
+			}
+		}
+	})
+	return name
+}
+
+// discard cancels the download of a name and deletes what has arrived of files that are not whole; nil: none runs.
+func (f *Front) discard(ctx context.Context, name string) *download.State {
 	for _, spelled := range []string{name, routerName(name)} {
 		key, err := download.Key(spelled)
 		if err != nil {
@@ -92,15 +113,15 @@ func (f *Front) discard(ctx context.Context, name string) bool {
 				continue
 			}
 			if !f.downloads.Cancel(ctx, d.Name) {
-				return false
+				return nil
 			}
-			if err := download.Discard(f.found.store.Dir(), &d); err != nil {
+			if err := f.downloads.Discard(f.found.store.Dir(), d); err != nil {
 				f.log.Warn("the parts of a canceled download stay", "model", d.Name, "error", err)
 			}
-			return true
+			return &d
 		}
 	}
-	return false
+	return nil
 }
 
 // removable returns the model of a name, if it may be deleted.

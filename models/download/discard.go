@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/uma-serve/uma-serve/models/pull"
 )
@@ -13,11 +14,28 @@ import (
 var parts = []string{".part", ".state", ".lock"}
 
 // Discard deletes what a canceled download has left in the models directory, and the folders that are empty then. Whole
-// files stay.
-func Discard(dir string, d *State) error {
-	ref, err := pull.Parse(d.Name)
-	if err != nil || d.Choice == nil {
+// files stay. It deletes nothing while a download of the same files runs: what has arrived is also that one's. No
+// download begins meanwhile.
+func (m *Manager) Discard(dir string, canceled State) error {
+	ref, err := pull.Parse(canceled.Name)
+	if err != nil {
 		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	choice := canceled.Choice
+	for _, o := range m.list {
+		if o.ID == canceled.ID {
+			choice = o.Choice // the name may have been resolved since
+		}
+	}
+	if choice == nil {
+		return nil
+	}
+	for _, o := range m.list {
+		if o.Status.Runs() && o.shares(ref.Folder(), choice.Files) {
+			return failure(KindBusy, "a download of the same files runs as %s, which needs them", o.Name)
+		}
 	}
 	root, err := os.OpenRoot(dir) // links out of it are not followed
 	if err != nil {
@@ -25,7 +43,7 @@ func Discard(dir string, d *State) error {
 	}
 	defer root.Close()
 	var errs []error
-	for _, name := range d.Choice.Files {
+	for _, name := range choice.Files {
 		path := filepath.Join(filepath.FromSlash(ref.Folder()), filepath.FromSlash(name))
 		for _, part := range parts {
 			if err := root.Remove(path + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -37,4 +55,23 @@ func Discard(dir string, d *State) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// shares reports whether a download may write to one of the files of a folder of the models directory.
+func (d *download) shares(folder string, files []string) bool {
+	ref, err := pull.Parse(d.Name)
+	if err != nil || ref.Folder() != folder {
+		return false
+	}
+	shared := func(file string) bool { return slices.Contains(files, file) }
+	return d.Choice == nil || slices.ContainsFunc(d.Choice.Files, shared)
+}
+
+// Place is the path of the first file of a download below the models directory dir, "" while it is not known.
+func (s *State) Place(dir string) string {
+	ref, err := pull.Parse(s.Name)
+	if err != nil || s.Choice == nil || len(s.Choice.Files) == 0 {
+		return ""
+	}
+	return filepath.Join(dir, filepath.FromSlash(ref.Folder()), filepath.FromSlash(s.Choice.Files[0]))
 }

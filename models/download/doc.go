@@ -2,7 +2,7 @@
 //
 // A download is a process (process.go) that is confined to the models directory and the network, because it reads what
 // servers of strangers send. It runs package models/pull, and tells how it goes in lines of JSON. [Manager] starts the
-// processes, shares them among clients and cancels them; it touches no file itself.
+// processes, shares them among clients and cancels them; it touches no file itself but in Discard.
 //
 // Nothing half is left behind by a process that is killed: package models/pull gives a file its name when it is whole.
 package download

@@ -88,7 +88,7 @@ func (s *Store) PutBlob(sum string, r io.Reader) error {
 	defer f.Close()
 	h := sha256.New()
 	head := &prefix{}
-	n, err := io.Copy(io.MultiWriter(f, h, head), io.LimitReader(r, maxBlobBytes+1))
+	n, err := io.Copy(io.MultiWriter(head, f, h), io.LimitReader(r, maxBlobBytes+1))
 	switch {
 	case err != nil:
 		return err
@@ -97,9 +97,8 @@ func (s *Store) PutBlob(sum string, r io.Reader) error {
 	case "sha256:"+hex.EncodeToString(h.Sum(nil)) != sum:
 		return fmt.Errorf("%w: its SHA-256 is %x after %d bytes, not the one in the request's path", ErrBlob,
 			h.Sum(nil), n)
-	case !bytes.Equal(head.b, []byte("GGUF")):
-		return fmt.Errorf("%w: it is not GGUF: it begins with %q; convert other formats first, such as with "+
-			"llama.cpp's convert_hf_to_gguf.py", ErrBlob, head.b)
+	case !bytes.Equal(head.b, magic):
+		return notGGUF(head.b)
 	}
 	if err := f.Chmod(0o644); err != nil {
 		return err
@@ -110,12 +109,23 @@ func (s *Store) PutBlob(sum string, r io.Reader) error {
 	return os.Rename(f.Name(), s.blobFile(sum))
 }
 
-// prefix keeps the first four bytes.
+// magic begins every GGUF file.
+var magic = []byte("GGUF")
+
+// prefix keeps the first four bytes, and ends the copying of a file that is not GGUF: it would fill the disk in vain.
 type prefix struct{ b []byte }
 
 func (p *prefix) Write(b []byte) (int, error) {
-	p.b = append(p.b, b[:min(len(b), 4-len(p.b))]...)
+	p.b = append(p.b, b[:min(len(b), len(magic)-len(p.b))]...)
+	if !bytes.HasPrefix(magic, p.b) {
+		return 0, notGGUF(p.b)
+	}
 	return len(b), nil
+}
+
+func notGGUF(head []byte) error {
+	return fmt.Errorf("%w: it is not GGUF: it begins with %q; convert other formats first, such as with "+
+		"llama.cpp's convert_hf_to_gguf.py", ErrBlob, head)
 }
 
 // pruneBlobs deletes old files that no recipe is made of: uploads that were interrupted, and those whose client has
@@ -125,7 +135,10 @@ func (s *Store) pruneBlobs() {
 	if err != nil {
 		return
 	}
-	recipes, _ := s.readRecipes(context.Background())
+	recipes, problems := s.readRecipes(context.Background())
+	if len(problems) > 0 {
+		return // a recipe that cannot be read now may be made of any of them
+	}
 	for _, e := range entries {
 		path := filepath.Join(s.blobDir(), e.Name())
 		st, err := e.Info()

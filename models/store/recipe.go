@@ -67,10 +67,17 @@ func CheckRecipeName(name string) error {
 	return nil
 }
 
-// SetRecipe keeps a recipe. The file is replaced at once: after a crash it is the old or the new one.
+// SetRecipe keeps a recipe; the error wraps ErrBlob when the blob that it is made of is gone. The file is replaced at
+// once: after a crash it is the old or the new one.
 func (s *Store) SetRecipe(r Recipe) error {
 	if err := CheckRecipeName(r.Name); err != nil {
 		return err
+	}
+	if isBlob(r.From) {
+		// It goes with the last recipe that is made of it, which may have been deleted since this one was begun.
+		if _, err := os.Stat(s.blobFile(r.From)); err != nil {
+			return fmt.Errorf("%w: %s is not here any more; send it again", ErrBlob, r.From)
+		}
 	}
 	r.Version = recipeVersion
 	text, err := json.MarshalIndent(&r, "", "  ")
@@ -212,11 +219,14 @@ func (s *Store) removeRecipe(m *Model) error {
 	if !isBlob(m.Recipe.From) {
 		return nil
 	}
-	others, _ := s.readRecipes(context.Background())
-	if slices.ContainsFunc(others, func(r Recipe) bool { return r.From == m.Recipe.From }) {
-		return nil
+	others, problems := s.readRecipes(context.Background())
+	if len(problems) > 0 || slices.ContainsFunc(others, func(r Recipe) bool { return r.From == m.Recipe.From }) {
+		return nil // one that cannot be read now may be made of it, too
 	}
-	return os.Remove(s.blobFile(m.Recipe.From))
+	if err := os.Remove(s.blobFile(m.Recipe.From)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Lines are the parameters as lines of a Modelfile of ollama.

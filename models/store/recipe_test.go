@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,7 +130,7 @@ func TestBlobs(t *testing.T) {
 	s := recipes(t)
 	data := []byte("GGUF\x03\x00\x00\x00 a blob")
 	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
-	for text, want := range map[string]string{"GGUF": "its SHA-256 is", "none": "its SHA-256 is"} {
+	for text, want := range map[string]string{"GGUF": "its SHA-256 is", "none": "it is not GGUF"} {
 		err := s.PutBlob(sum, strings.NewReader(text))
 		if !errors.Is(err, ErrBlob) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
@@ -187,6 +188,102 @@ func TestOldBlobsGo(t *testing.T) {
 	if _, err := os.Stat(old); err == nil {
 		t.Error("it is there")
 	}
+}
+
+// TestBlobsOfUnreadableRecipes: a recipe that cannot be read keeps every blob, whatever it is made of.
+func TestBlobsOfUnreadableRecipes(t *testing.T) {
+	s := recipes(t)
+	data := []byte("GGUF\x03\x00\x00\x00 a blob")
+	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	if err := s.PutBlob(sum, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(s.blobFile(sum), time.Time{}, time.Now().Add(-2*blobStays)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetRecipe(Recipe{Name: "one", From: sum}); err != nil {
+		t.Fatal(err)
+	}
+	later := filepath.Join(s.recipeDir(), "two.json")
+	if err := os.WriteFile(later, []byte(`{"version":2,"name":"two","from":"`+sum+`"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m, err := scanned(t, s).Lookup("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(m); err != nil {
+		t.Fatal(err)
+	}
+	s.pruneBlobs()
+	if _, err := os.Stat(s.blobFile(sum)); err != nil {
+		t.Errorf("the file of a recipe of a later version is gone: %v", err)
+	}
+	if err := os.Remove(later); err != nil {
+		t.Fatal(err)
+	}
+	if s.pruneBlobs(); len(blobs(t, s)) != 0 {
+		t.Error("the file is there without a recipe")
+	}
+}
+
+// TestBlobGone: no recipe is made of a blob that was deleted meanwhile, and one whose blob is gone can be deleted.
+func TestBlobGone(t *testing.T) {
+	s := recipes(t)
+	data := []byte("GGUF\x03\x00\x00\x00 a blob")
+	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	if err := s.PutBlob(sum, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetRecipe(Recipe{Name: "one", From: sum}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(s.blobFile(sum)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetRecipe(Recipe{Name: "two", From: sum}); !errors.Is(err, ErrBlob) {
+		t.Errorf("a recipe of a file that is gone: %v", err)
+	}
+	m, err := scanned(t, s).Lookup("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(m); err != nil {
+		t.Errorf("delete a recipe whose file is gone: %v", err)
+	}
+}
+
+// TestForeignBlobEndsAtOnce: no more of a file that is not GGUF is read than its beginning.
+func TestForeignBlobEndsAtOnce(t *testing.T) {
+	r := &endless{}
+	if err := recipes(t).PutBlob("sha256:"+strings.Repeat("0", 64), r); !errors.Is(err, ErrBlob) ||
+		!strings.Contains(err.Error(), "it is not GGUF") {
+		t.Error(err)
+	}
+	if r.n > 1<<20 {
+		t.Errorf("%d bytes were read", r.n)
+	}
+}
+
+// endless has 64 MiB that are no GGUF file.
+type endless struct{ n int }
+
+func (r *endless) Read(b []byte) (int, error) {
+	if r.n >= 64<<20 {
+		return 0, io.EOF
+	}
+	clear(b)
+	r.n += len(b)
+	return len(b), nil
+}
+
+func blobs(t *testing.T, s *Store) []os.DirEntry {
+	t.Helper()
+	list, err := os.ReadDir(s.blobDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // broken ends with an error after some bytes.

@@ -301,7 +301,8 @@ func jobOf(st *download.State, now time.Time) job {
 		// Years ahead, where nothing comes: clients read a time.
 		left := time.Duration(math.MaxInt64 / 100)
 		if total > 0 && speed >= 1 {
-			left = min(left, time.Duration(float64(total-done)/speed*float64(time.Second)))
+			// Bounded as a float: what does not fit into a duration has any value in one.
+			left = time.Duration(min(float64(left), float64(max(total-done, 0))/speed*float64(time.Second)))
 		}
 		j.Estimated = now.Add(left).UTC().Format(timeForm)
 	case st.Status == download.Finished:

@@ -23,10 +23,7 @@ func (c *changer) copy(w *api.Writer, r *http.Request) error {
 		Source      string `json:"source"`
 		Destination string `json:"destination"`
 	}
-	body, err := read(r, copyTable, &in)
-	if err == nil {
-		err = body.Alone()
-	}
+	err := readAlone(r, copyTable, &in)
 	switch {
 	case err != nil:
 		return err
@@ -94,10 +91,7 @@ type createBody struct {
 // create answers POST /api/create.
 func (c *changer) create(w *api.Writer, r *http.Request) error {
 	var in createBody
-	body, err := read(r, createTable, &in)
-	if err == nil {
-		err = body.Alone()
-	}
+	err := readAlone(r, createTable, &in)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ type embedded struct {
 	Prompt     int         `json:"prompt_eval_count,omitempty"`
 }
 
-// readEmbed reads a body that has no fields but those of its table.
-func readEmbed(r *http.Request, table api.Table, dst any) error {
+// readAlone reads a body that has no fields but those of its table.
+func readAlone(r *http.Request, table api.Table, dst any) error {
 	body, err := read(r, table, dst)
 	if err == nil {
 		err = body.Alone()
@@ -50,7 +50,7 @@ func serveEmbed(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		Truncate   *bool   `json:"truncate"` // absent: true
 		Dimensions int     `json:"dimensions"`
 	}
-	err := readEmbed(r, embedTable, &in)
+	err := readAlone(r, embedTable, &in)
 	var texts []wire.EmbedInput
 	if err == nil {
 		texts, err = embedTexts(in.Input)
@@ -92,7 +92,7 @@ func serveEmbeddings(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		Model  string `json:"model"`
 		Prompt string `json:"prompt"`
 	}
-	if err := readEmbed(r, embeddingsTable, &in); err != nil {
+	if err := readAlone(r, embeddingsTable, &in); err != nil {
 		Fail(out, api.AsError(err))
 		return
 	}

@@ -131,10 +131,7 @@ func (c *changer) pull(w *api.Writer, r *http.Request) error {
 		Name   string `json:"name"`
 		Stream *bool  `json:"stream"`
 	}
-	body, err := read(r, pullTable, &in)
-	if err == nil {
-		err = body.Alone()
-	}
+	err := readAlone(r, pullTable, &in)
 	if err != nil {
 		return err
 	}
@@ -214,10 +211,7 @@ func (c *changer) remove(w *api.Writer, r *http.Request) error {
 		Model string `json:"model"`
 		Name  string `json:"name"`
 	}
-	body, err := read(r, deleteTable, &in)
-	if err == nil {
-		err = body.Alone()
-	}
+	err := readAlone(r, deleteTable, &in)
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,7 @@ async function read(file) {
     text = '\0';
   }
   if (text.includes('\0')) return 'it is no text in UTF-8.';
+  if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`; // others came while it was read
   files.push({ name: file.name.slice(0, 200), text });
   return '';
 }
