@@ -22,8 +22,8 @@ var systemFiles = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 // confine limits the process and what it starts: memory, files, calls. It returns the path of the server's program.
 func confine(start *setup.Start) (program string, err error) {
 	s := &start.Server
-	debug.SetMemoryLimit(s.BridgeMemory() / 2)
-	if err := limit(s.BridgeMemory()); err != nil {
+	debug.SetMemoryLimit(s.Memory / 2)
+	if err := limit(s.Memory); err != nil {
 		return "", fmt.Errorf("limit the memory of the server: %w", err)
 	}
 	p := sandbox.Policy{Read: systemFiles, Network: s.Network || s.URL != ""}

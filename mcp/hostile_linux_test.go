@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
@@ -249,8 +250,11 @@ func callKind(kind string, f *frame) {
 		write := os.WriteFile(f.Params.Arguments["write"], nil, 0o600)
 		_, dial := net.Dial("tcp", f.Params.Arguments["dial"])
 		temp := os.WriteFile(os.Getenv("TMPDIR")+"/x", nil, 0o600)
-		result(fmt.Sprintf("read %v; write %v; dial %v; temp %v; secret %q", read != nil, write != nil, dial != nil,
-			temp, os.Getenv("UMA_TEST_SECRET")))
+		daemon, _ := strconv.Atoi(f.Params.Arguments["pid"])
+		signal := syscall.Kill(daemon, 0)
+		result(fmt.Sprintf("read %v; write %v; dial %v; temp %v; secret %q%s; signal %v", read != nil, write != nil,
+			dial != nil, temp, os.Getenv("UMA_TEST_SECRET"), os.Getenv("GOMAXPROCS"),
+			signal != nil))
 	default:
 		result("done")
 	}
@@ -402,19 +406,41 @@ func TestConfined(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	args, _ := json.Marshal(map[string]string{"read": secret, "write": secret + "2", "dial": l.Addr().String()})
+	args, _ := json.Marshal(map[string]string{"read": secret, "write": secret + "2", "dial": l.Addr().String(),
+		"pid": strconv.Itoa(os.Getpid())})
+	version, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal := fmt.Sprint("; signal ", version >= 6) // refused from this version on
 	for _, c := range []struct {
 		change func(*setup.Server, *toolbox.Options)
 		want   string
 	}{
 		{nil, `read true; write true; dial true; temp <nil>; secret ""`},
 		{func(s *setup.Server, _ *toolbox.Options) {
-			s.Read, s.Network, s.Env = []string{secret}, true, map[string]string{"UMA_TEST_SECRET": "given"}
-		}, `read false; write true; dial false; temp <nil>; secret "given"`},
+			s.Read, s.Network, s.Env = []string{secret}, true, map[string]string{"UMA_TEST_SECRET": "given",
+				"GOMAXPROCS": "3"}
+		}, `read false; write true; dial false; temp <nil>; secret "given"3`},
 	} {
 		r, err := boxOf(t, "spy", c.change).Call(t.Context(), "s", "t", args)
-		if err != nil || r.Text != c.want {
-			t.Errorf("%+v, %v; want %q", r, err, c.want)
+		if err != nil || r.Text != c.want+signal {
+			t.Errorf("%+v, %v; want %q", r, err, c.want+signal)
+		}
+	}
+}
+
+// TestManyProcessors: a bridge on a machine with more processors than threads fit into its memory works.
+func TestManyProcessors(t *testing.T) {
+	b := boxOf(t, "call-long", func(s *setup.Server, _ *toolbox.Options) {
+		s.Command = append([]string{"env", "GOMAXPROCS=2"}, s.Command...)
+		s.Read, s.Memory = s.Command[2:3], setup.MinMemory
+		s.Env = map[string]string{"GOMAXPROCS": "256"}
+	})
+	for range 8 { // results of 2 MiB: the collector uses all processors that there are
+		r, err := b.Call(t.Context(), "s", "t", json.RawMessage(`{}`))
+		if err != nil || !strings.Contains(r.Text, "[cut") {
+			t.Fatalf("%v, %.2000v", r, err)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -41,6 +43,12 @@ func (c counted) Read(p []byte) (int, error) {
 func run(program string, s *setup.Server, f *flood) (sdk.Transport, error) {
 	cmd := exec.Command(program, s.Command[1:]...)
 	cmd.Args[0] = s.Command[0]
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, setup.ProcsVariable+"=")
+	})
+	if v, ok := s.Env[setup.ProcsVariable]; ok {
+		cmd.Env = append(cmd.Env, setup.ProcsVariable+"="+v)
+	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

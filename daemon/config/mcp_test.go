@@ -21,7 +21,7 @@ network = true
 tools = ["search"]
 everyone = true
 timeout = "5s"
-memory = "128MiB"
+memory = "512MiB"
 env = {KEY = "secret"}
 [mcp.far]
 url = "https://example.org/mcp"
@@ -34,7 +34,7 @@ headers = {Authorization = "Bearer secret"}
 		{Name: "far", URL: "https://example.org/mcp", Headers: map[string]string{"Authorization": "Bearer secret"},
 			Timeout: time.Minute, Memory: 1 << 30},
 		{Name: "notes", Command: []string{"server", "/notes"}, Read: []string{"/notes"}, Write: []string{"/notes/new"},
-			Network: true, Tools: []string{"search"}, Everyone: true, Timeout: 5 * time.Second, Memory: 128 << 20,
+			Network: true, Tools: []string{"search"}, Everyone: true, Timeout: 5 * time.Second, Memory: 512 << 20,
 			Env: map[string]string{"KEY": "secret"}},
 	}
 	if !reflect.DeepEqual(c.MCP, want) {
@@ -80,7 +80,7 @@ func TestMCPTablesRefused(t *testing.T) {
 		"[mcp.x]\ncommand = ['x']\ntools = ['a b']":     "mcp.x.tools has",
 		"[mcp.x]\ncommand = ['x']\ntimeout = '1h'":      "at most 10m0s",
 		"[mcp.x]\ncommand = ['x']\ntimeout = 'soon'":    `"mcp.x.timeout"`,
-		"[mcp.x]\ncommand = ['x']\nmemory = '1MiB'":     "64 MiB or more",
+		"[mcp.x]\ncommand = ['x']\nmemory = '1MiB'":     "256 MiB or more",
 		"[mcp.x]\ncommand = ['x']\nheaders = {A = 'b'}": "belongs to url",
 		"[mcp.x]\ncommand = ['x']\nenv = {A = 1}":       "must be a table of texts",
 		"[mcp.x]\ncommand = ['x']\nnetwork = 'yes'":     "true or false",

@@ -194,6 +194,9 @@ func (f *Front) serveControl(w http.ResponseWriter, r *http.Request) {
 // serveResponse asks every engine process about a stored response: the one that made it has it.
 func (f *Front) serveResponse(w http.ResponseWriter, r *http.Request) {
 	if f.turns != nil && f.turns.Stored(w, r) {
+		if r.Method == http.MethodDelete {
+			f.overHTTP(r, nil) // the model's process keeps the first turn by the same id
+		}
 		return
 	}
 	f.serveOwner(w, r, func(a *httpAnswer) bool { return a.status != http.StatusNotFound })

@@ -82,6 +82,19 @@ func TestTools(t *testing.T) {
 		if resp.StatusCode != http.StatusOK || !strings.Contains(string(b), "mcp_call") {
 			t.Errorf("the stored response: %s %.300s", resp.Status, b)
 		}
+		for _, method := range []string{http.MethodDelete, http.MethodGet} { // its turns are gone with it
+			req, err := http.NewRequest(method, "http://uma/v1/responses/"+first.ID, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err = c.Do(req); err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if (resp.StatusCode == http.StatusOK) != (method == http.MethodDelete) {
+				t.Errorf("%s: %s", method, resp.Status)
+			}
+		}
 	}
 	if status, text := post(`{"model":"m","input":"add it","stream":true,` + tools + `}`); status != 200 ||
 		!strings.Contains(text, "event: response.mcp_call.completed") ||

@@ -34,6 +34,7 @@ type bridge struct {
 	inside  int // questions
 	idle    *time.Timer
 	err     error // why it has ended
+	killed  bool  // and may be waited for: its id can be another process's
 }
 
 // environment is that of a bridge and its server: the variables of the table, and those without which programs do not
@@ -48,8 +49,12 @@ func environment(s *setup.Server, temp string) []string {
 	for name, v := range s.Env {
 		env = append(env, name+"="+v)
 	}
-	return env
+	return append(env, setup.ProcsVariable+"="+bridgeProcs)
 }
+
+// bridgeProcs bounds the threads of a bridge: the stack of each counts as private memory, 8 MiB with cgo, and on a
+// large machine they would exceed the limit.
+const bridgeProcs = "4"
 
 // start starts a bridge and waits until its server has introduced itself.
 func start(ctx context.Context, s *server) (*bridge, error) {
@@ -140,6 +145,9 @@ func (br *bridge) read(out io.Reader) {
 		err = fmt.Errorf("an answer has more than %d bytes", setup.MaxLine)
 	}
 	br.end(err)
+	br.mu.Lock()
+	br.killed = true
+	br.mu.Unlock()
 	werr := br.cmd.Wait()
 	br.mu.Lock()
 	if br.err == nil {
@@ -171,14 +179,11 @@ func (br *bridge) end(err error) {
 	if br.err == nil {
 		br.err = err
 	}
-	br.mu.Unlock()
-	br.in.Close()
-	select {
-	case <-br.ended:
-	default:
-		// The group cannot be another one's: its leader is not waited for yet, or some of it still run.
+	if !br.killed { // else its leader may be waited for already, and the group another one's
 		_ = syscall.Kill(-br.cmd.Process.Pid, syscall.SIGKILL)
 	}
+	br.mu.Unlock()
+	br.in.Close()
 }
 
 // why returns why the bridge has ended.

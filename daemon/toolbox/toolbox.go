@@ -137,12 +137,11 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 	if err != nil {
 		return nil, fmt.Errorf("MCP server %s: %w", name, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooSlow, limit))
-	defer cancel()
-	a, err := br.question(ctx, q)
-	if !fresh && q.Kind == setup.List && br.gone() { // of an earlier call: a list can be asked for again
+	a, err := br.question(ctx, q, limit)
+	if !fresh && q.Kind == setup.List && br.gone() && !errors.Is(err, errTooSlow) && ctx.Err() == nil {
+		// It has ended by an earlier call: a list can be asked for again.
 		if br, _, err = s.get(ctx); err == nil {
-			a, err = br.question(ctx, q)
+			a, err = br.question(ctx, q, limit)
 		}
 	}
 	if err != nil {
@@ -154,8 +153,11 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 	return a, nil
 }
 
-// question asks br a question, and ends it if its server has ended: the next question finds a new one.
-func (br *bridge) question(ctx context.Context, q setup.Question) (*setup.Answer, error) {
+// question asks br a question, which it must answer within limit, and ends it if its server has ended: the next
+// question finds a new one.
+func (br *bridge) question(ctx context.Context, q setup.Question, limit time.Duration) (*setup.Answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooSlow, limit))
+	defer cancel()
 	a, err := br.ask(ctx, q)
 	if a != nil && a.Gone {
 		br.end(errors.New("its server has ended"))

@@ -23,20 +23,29 @@ type fakeBox struct {
 	description string // of add
 	calls       []string
 	listErr     error
+	twin        bool // s has a tool whose name for the model is that of server s__add's
 }
 
 func (b *fakeBox) Server(name string) *setup.Server {
-	if name != "s" {
+	if name != "s" && name != "s__add" {
 		return nil
 	}
-	return &b.server
+	s := b.server
+	s.Name = name
+	return &s
 }
 
-func (b *fakeBox) List(context.Context, string) ([]setup.Tool, error) {
+func (b *fakeBox) List(_ context.Context, name string) ([]setup.Tool, error) {
 	if b.listErr != nil {
 		return nil, b.listErr
 	}
 	schema := json.RawMessage(`{"type":"object"}`)
+	if name == "s__add" {
+		return []setup.Tool{{Name: "x", Schema: schema}}, nil
+	}
+	if b.twin {
+		return []setup.Tool{{Name: "add__x", Schema: schema}}, nil
+	}
 	return []setup.Tool{{Name: "add", Description: b.description, Schema: schema}, {Name: "drop", Schema: schema}}, nil
 }
 
@@ -417,6 +426,12 @@ func TestRefused(t *testing.T) {
 	w = newWorld(t, `status {"error":"no"}`)
 	if status, text, _ := w.post(t, `{"input":"x","tools":[`+never+`]}`); status != 400 || text != `{"error":"no"}` {
 		t.Errorf("the model's error came as %d %s", status, text)
+	}
+	w = newWorld(t)
+	w.box.twin = true
+	if status, text, _ := w.post(t, `{"input":"x","tools":[`+never+`,{"type":"mcp","server_label":"s__add"}]}`); status !=
+		400 || !strings.Contains(text, "one name for the model, s__add__x") {
+		t.Errorf("two tools of one name: %d %s", status, text)
 	}
 	w = newWorld(t, "text I have no tools")
 	w.box.listErr = errors.New("it is broken")

@@ -18,30 +18,29 @@ import (
 
 // Limits of a server. What exceeds them ends the call, and where nothing else helps the process.
 const (
-	MaxServers      = 16        // tables [mcp.NAME]
-	MaxTools        = 128       // of a server
-	MaxPages        = 32        // of its list of tools
-	MaxToolBytes    = 32 << 10  // of one tool's definition
-	MaxToolsBytes   = 256 << 10 // of all definitions
-	MaxArguments    = 256 << 10 // bytes of a call's arguments
-	MaxResult       = 256 << 10 // bytes of a call's result; a longer one is cut
-	MaxMessage      = 4 << 20   // bytes of one message of the server
-	MaxUnasked      = 16 << 20  // bytes that the server writes per question
-	MaxLine         = 8 << 20   // bytes of a line between the daemon and the bridge
-	MaxCalls        = 4         // calls at the same time
-	MaxNesting      = 64        // of arrays and objects in a tool's schema
-	MaxName         = 64        // bytes of a tool's name
-	StartTimeout    = 30 * time.Second
-	ListTimeout     = 10 * time.Second
-	DefaultTimeout  = time.Minute
-	MaxTimeout      = 10 * time.Minute
-	DefaultMemory   = 1 << 30
-	MinMemory       = 64 << 20
-	IdleTimeout     = 5 * time.Minute
-	FailedFor       = 5 * time.Second // no new start after a failed one
-	MaxOpenFiles    = 1024
-	MaxFileBytes    = 1 << 30 // of a file that the server writes
-	bridgeOwnMemory = 256 << 20
+	MaxServers     = 16        // tables [mcp.NAME]
+	MaxTools       = 128       // of a server
+	MaxPages       = 32        // of its list of tools
+	MaxToolBytes   = 32 << 10  // of one tool's definition
+	MaxToolsBytes  = 256 << 10 // of all definitions
+	MaxArguments   = 256 << 10 // bytes of a call's arguments
+	MaxResult      = 256 << 10 // bytes of a call's result; a longer one is cut
+	MaxMessage     = 4 << 20   // bytes of one message of the server
+	MaxUnasked     = 16 << 20  // bytes that the server writes per question
+	MaxLine        = 8 << 20   // bytes of a line between the daemon and the bridge
+	MaxCalls       = 4         // calls at the same time
+	MaxNesting     = 64        // of arrays and objects in a tool's schema
+	MaxName        = 64        // bytes of a tool's name
+	StartTimeout   = 30 * time.Second
+	ListTimeout    = 10 * time.Second
+	DefaultTimeout = time.Minute
+	MaxTimeout     = 10 * time.Minute
+	DefaultMemory  = 1 << 30
+	MinMemory      = 256 << 20 // the bridge, which has the limit too, runs in it
+	IdleTimeout    = 5 * time.Minute
+	FailedFor      = 5 * time.Second // no new start after a failed one
+	MaxOpenFiles   = 1024
+	MaxFileBytes   = 1 << 30 // of a file that the server writes
 )
 
 // Server is a table [mcp.NAME] of the configuration file.
@@ -49,7 +48,7 @@ type Server struct {
 	Name    string            // requests name it as "server_label"
 	Command []string          // a program and its arguments, which speaks MCP on standard input and output
 	URL     string            // or the address of a server that speaks MCP over HTTP
-	Env     map[string]string // of the program; it gets nothing else but PATH, HOME, LANG and TMPDIR
+	Env     map[string]string // of the program; besides PATH, HOME, TMPDIR, LANG, LC_ALL and TZ
 	Headers map[string]string // of HTTP requests
 	Read    []string          // folders and files that the program may read, besides the system's programs
 	Write   []string          // and those that it may write
@@ -59,7 +58,7 @@ type Server struct {
 	Everyone   bool
 	Unconfined bool // the program runs without a sandbox
 	Timeout    time.Duration
-	Memory     int64 // bytes of private memory of each process
+	Memory     int64 // bytes of private memory of each process, the bridge among them
 }
 
 var (
@@ -122,8 +121,9 @@ func ToolName(name string) bool { return toolForm.MatchString(name) }
 // Offers reports whether the configuration offers a tool.
 func (s *Server) Offers(tool string) bool { return s.Tools == nil || slices.Contains(s.Tools, tool) }
 
-// BridgeMemory is the limit of the bridge process.
-func (s *Server) BridgeMemory() int64 { return max(s.Memory, bridgeOwnMemory) }
+// ProcsVariable has the number of processors that Go's runtime uses. A bridge starts with a value that is not its
+// program's.
+const ProcsVariable = "GOMAXPROCS"
 
 // Start is the first line to a bridge.
 type Start struct {

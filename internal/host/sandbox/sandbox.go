@@ -24,7 +24,8 @@ type Policy struct {
 	// Network allows connections: a store of prefixes on another machine needs them.
 	Network bool
 	// Programs lets the process start programs, those of Read: a server of tools needs them. They are confined as the
-	// process is. It may signal processes, and not leave its process group, by which it can be ended.
+	// process is. It may signal processes (from Landlock 6 on only those that it has started), and not leave its
+	// process group, by which it can be ended.
 	Programs bool
 	// Supervise passes the descriptor of the kernel's notifications to the supervisor, before the first one. nil:
 	// refused calls fail without a report.

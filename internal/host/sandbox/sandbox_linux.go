@@ -137,7 +137,10 @@ func lock(p Policy, version int) error {
 		}
 	}
 	if p.Network {
-		return landlock.V8.BestEffort().RestrictPaths(rules...)
+		if err := landlock.V8.BestEffort().RestrictPaths(rules...); err != nil || !p.Programs {
+			return err
+		}
+		return landlock.V8.BestEffort().RestrictScoped() // programs may signal only what they have started
 	}
 	return landlock.V8.BestEffort().Restrict(rules...)
 }
