@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,6 +271,7 @@ func TestHubKeepsBlocks(t *testing.T) {
 func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := NewHub(time.Now)
+		var mu sync.Mutex // the goroutine of Run asks, too
 		var again int
 		parts := []Part{{Key: 1, NS: 7, Tokens: run(0, 20), Before: -1, Host: true},
 			{Key: 2, NS: 7, Tokens: run(20, 20), Before: 0}}
@@ -277,10 +279,14 @@ func TestReporter(t *testing.T) {
 		seen := 0
 		r := NewReporter(func(m *Message) {
 			if m.Again {
+				mu.Lock()
 				again++
+				mu.Unlock()
 			}
 			hub.Apply("m", m)
 		}, func(all bool) ([]Part, bool) {
+			mu.Lock()
+			defer mu.Unlock()
 			if seen == version && !all {
 				return nil, false
 			}
@@ -302,7 +308,9 @@ func TestReporter(t *testing.T) {
 		if st.Blocks != 2 || st.Stored != [NumTiers]uint64{2, 1, 2} {
 			t.Errorf("%+v", st)
 		}
+		mu.Lock()
 		parts, version = parts[:1], 2
+		mu.Unlock()
 		time.Sleep(2 * storesEvery)
 		synctest.Wait()
 		if st = hub.Stats(); st.Removed[Storage] != 2 {

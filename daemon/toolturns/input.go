@@ -161,8 +161,8 @@ func (a *answer) readTools(privileged bool) *api.Error {
 				continue
 			}
 			if o := a.tools[name]; o != nil { // a__b and c, a and b__c
-				return refuse("tool %s of MCP server %s and tool %s of %s have one name for the model, %s; leave one out "+
-					"of allowed_tools", o.def.Name, o.label.name, def.Name, l.name, name)
+				return refuse("tool %s of MCP server %s and tool %s of %s have one name for the model, %s; leave one "+
+					"out of allowed_tools", o.def.Name, o.label.name, def.Name, l.name, name)
 			}
 			if taken[name] {
 				return refuse("the function %q has the name of tool %s of MCP server %s; give it another one", name,

@@ -429,8 +429,8 @@ func TestRefused(t *testing.T) {
 	}
 	w = newWorld(t)
 	w.box.twin = true
-	if status, text, _ := w.post(t, `{"input":"x","tools":[`+never+`,{"type":"mcp","server_label":"s__add"}]}`); status !=
-		400 || !strings.Contains(text, "one name for the model, s__add__x") {
+	status, text, _ := w.post(t, `{"input":"x","tools":[`+never+`,{"type":"mcp","server_label":"s__add"}]}`)
+	if status != 400 || !strings.Contains(text, "one name for the model, s__add__x") {
 		t.Errorf("two tools of one name: %d %s", status, text)
 	}
 	w = newWorld(t, "text I have no tools")
