@@ -445,6 +445,7 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
 		r := c.requests[s.Req]
+		b.UseMix(r.Mix)
 		if s.Kind == sched.SliceProbe {
 			for j := range s.N {
 				b.Add(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, j == s.N-1)
