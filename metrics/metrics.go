@@ -172,6 +172,9 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
+	AdapterRequests Counter // with LoRA adapters
+	AdapterPasses   Counter // over the weights beyond the first of a step, because its rows had several adapters
+
 	DeviceWait   Durations // for the lease of the device
 	DeviceGraphs Counter   // computed on a device besides the processor
 	DeviceYields Counter   // steps whose prompts made way for answers of other models

@@ -102,6 +102,8 @@ func filled() *Metrics {
 	m.GrammarMask.Observe(40 * time.Microsecond)
 	m.GrammarForced.Add(5)
 	m.VocabFallbacks.Inc()
+	m.AdapterRequests.Add(6)
+	m.AdapterPasses.Add(7)
 	m.Reaped.Inc()
 	m.TrackedRequests.Set(4)
 	m.TTOT.Observe(20 * time.Millisecond)
@@ -261,6 +263,7 @@ func TestSnapshot(t *testing.T) {
 				"draft_target": 14.0, "draft_prompts": 15.0, "draft_room": 16.0, "draft_trial": 17.0,
 				"draft_model": 18.0, "draft_catch_up": 19.0, "draft_behind": 20.0, "draft_model_trial": 21.0,
 				"draft_state": 22.0},
+			"adapter_requests_total": 6.0, "adapter_passes_total": 7.0,
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),

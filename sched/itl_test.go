@@ -256,14 +256,16 @@ func TestITLTarget(t *testing.T) {
 	}
 }
 
-// TestITLTargetOfMixes: chats and clients with three mixes of adapters, so that most steps read the weights three times.
+// TestITLTargetOfMixes: chats and clients with three mixes of adapters, so that most steps read the weights three
+// times.
 func TestITLTargetOfMixes(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		run := func(mixes int) stormResult {
 			m := priceMachine(seed, 0.05)
 			m.A = 15 // a pass takes most of a step of answers alone
 			return storm{policy: "meridian", target: 100 * time.Millisecond, chats: 2, clients: 4, batch: 2048,
-				duration: 40 * time.Second, cold: 2 * time.Second, class: Background, mixes: mixes, machine: m}.run(t)
+				duration: 40 * time.Second, cold: 2 * time.Second, class: Background, mixes: mixes,
+				machine: m}.run(t)
 		}
 		one, three := run(1), run(3)
 		p95, share := quantile(three.gaps, 0.95), three.prefill/one.prefill

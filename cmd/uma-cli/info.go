@@ -162,6 +162,13 @@ func infoTable(in *wire.Info) *ui.Table {
 		if r := m.Ranking; r != nil {
 			t.Row("ranking", "pairs of a query and a document of up to %s tokens", ui.Count(r.Longest))
 		}
+		for _, a := range m.Adapters {
+			when := "for the model " + clean(a.Name)
+			if a.Scale != 0 {
+				when = fmt.Sprintf("for every request, scale %v", a.Scale)
+			}
+			t.Row("adapter", "%s, %s, %s", clean(a.Name), ui.Bytes(uint64(a.Bytes)), when)
+		}
 		var c runtime.Capabilities
 		if in.Capabilities != nil {
 			c = *in.Capabilities

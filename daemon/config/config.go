@@ -68,7 +68,8 @@ type Config struct {
 	Policy       string
 	TickBudgetMs float64
 	Speculate    string
-	DraftModel   string // file or name; "" = none
+	DraftModel   string   // file or name; "" = none
+	LoRA         []string // --lora, see LoRAs
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config

@@ -10,7 +10,7 @@ import (
 // The list of models tells which of them fit, by the rule of admit: what one needs with its smallest context must fit
 // beside the pinned models. Nothing is loaded for it; the headers that the list has read are enough.
 
-// fittingModels returns servedModels with whether each of them fits.
+// fittingModels returns the list in OpenAI's form, with whether each model fits.
 func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 	listings := f.list(ctx)
 	var room, free int64
@@ -25,7 +25,7 @@ func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 		if paged := i == 0 && f.cfg.Memory.Auto; paged && m.Status.Fit != nil && !m.Status.Fit.Fits {
 			m.Status.Fit = nil // the default model may be paged: its process decides
 		}
-		out = append(out, m)
+		out = append(append(out, m), l.adapters()...)
 	}
 	return out
 }
@@ -36,8 +36,8 @@ func (f *Front) needOf(l *listing) int64 {
 		return 0
 	}
 	cfg := *l.cfg
-	if l.details != nil { // found models have no draft model
-		cfg.DraftModel = ""
+	if l.details != nil { // found models have no draft model and no adapters
+		cfg.DraftModel, cfg.LoRA = "", nil
 	}
 	d, err := cfg.DemandOf(&l.header.Info)
 	if err != nil {
