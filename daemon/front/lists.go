@@ -120,6 +120,15 @@ func (l *listing) model() wire.ServedModel {
 		Status: &wire.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
 }
 
+// servedModels returns the list in OpenAI's form.
+func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
+	out := []wire.ServedModel{}
+	for _, l := range f.list(ctx) {
+		out = append(append(out, l.model()), l.adapters()...)
+	}
+	return out
+}
+
 func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
 	list := f.fittingModels(r.Context())
 	for _, d := range f.downloads.List() {

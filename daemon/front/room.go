@@ -10,7 +10,7 @@ import (
 // The list of models tells which of them fit, by the rule of admit: what one needs with its smallest context must fit
 // beside the pinned models. Nothing is loaded for it; the headers that the list has read are enough.
 
-// fittingModels returns the list in OpenAI's form, with whether each model fits.
+// fittingModels returns servedModels with whether each of them fits.
 func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 	listings := f.list(ctx)
 	var room, free int64
