@@ -40,6 +40,7 @@ type IO struct {
 	Sessions                  func() int64  // open connections
 
 	AcceptedBy, RefusedBy, ClosedBy, ProtocolErrors Counts
+	Handshakes                                      Counts // of TLS, by outcome; none without it
 }
 
 // Counts are counters that differ in one label.

@@ -47,6 +47,7 @@ func filled() *Metrics {
 		Sessions:       func() int64 { return 3 },
 		AcceptedBy:     Counts{[]string{"unix", "127.0.0.1:8737"}, func(i int) uint64 { return uint64(4 + i) }},
 		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
+		Handshakes:     Counts{[]string{"ok", "plain"}, func(i int) uint64 { return uint64(7 + i) }},
 		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
 		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT", "sampling"}, func(i int) uint64 { return uint64(9 - 5*i) }},
 	})
@@ -192,6 +193,7 @@ func TestSnapshot(t *testing.T) {
 			"http_fields_ignored_total": 0.0,
 			"http_refused_total":        map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
 			"refused_by_reason":         map[string]any{"sessions": 0.0, "descriptors": 1.0},
+			"tls_handshakes_total":      map[string]any{"ok": 7.0, "plain": 8.0},
 			"closed_by_cause":           map[string]any{"idle": 3.0, "displaced": 4.0},
 			"protocol_errors_total":     map[string]any{"E_PROTO_TIMEOUT": 9.0, "sampling": 4.0},
 

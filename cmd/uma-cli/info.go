@@ -120,7 +120,11 @@ func infoTable(in *wire.Info) *ui.Table {
 	t.Row("socket", "%s", clean(in.Socket))
 	for _, ln := range in.Listeners {
 		if ln.Network == "tcp" {
-			t.Row("listens on", "http://%s, clients by %s", clean(ln.Address), clean(ln.Users))
+			scheme := "http"
+			if ln.TLS {
+				scheme = "https"
+			}
+			t.Row("listens on", "%s://%s, clients by %s", scheme, clean(ln.Address), clean(ln.Users))
 		}
 	}
 	t.Row("engine", "%s", clean(in.Engine))

@@ -50,6 +50,8 @@ type Config struct {
 	SocketMode     string // octal
 	SocketGroup    string
 	Listen         []string // TCP addresses
+	TLSCert        string   // file, or SelfMadeCert; "" = --listen speaks plain HTTP
+	TLSKey         string   // file
 	ListenMode     string   // octal
 	ListenGroup    string
 	APIKeys        string   // file; "" = none

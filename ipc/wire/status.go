@@ -186,6 +186,7 @@ type InfoListener struct {
 	Users string `json:"users"`
 	// Mode is the mode of a TCP address, --listen-mode; "" for the Unix socket.
 	Mode string `json:"mode,omitempty"`
+	TLS  bool   `json:"tls,omitempty"` // --tls-cert
 }
 
 // ContextTokens is the number of cells in the KV pool, 0 while the model loads.
