@@ -243,6 +243,7 @@ type Metrics struct {
 	model    atomic.Pointer[Model]
 
 	decls    []*decl
+	aliases  []*decl // names of llama-server, in the Prometheus format alone
 	registry *prometheus.Registry
 }
 
@@ -262,6 +263,7 @@ func New(build Build) *Metrics {
 	m.HTTPRefused.Declare()
 	m.unknownProcessors()
 	m.declare()
+	m.aliases = m.llamaServer()
 	m.registry = prometheus.NewRegistry()
 	// Without go_memstats_…: of its names, two are one in OpenMetrics. go_memory_classes_… has the same numbers.
 	golang := collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled(),

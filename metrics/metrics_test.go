@@ -785,3 +785,30 @@ func BenchmarkAppendJSON(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 	fmt.Fprint(io.Discard, buf)
 }
+
+// TestNamesOfLlamaServer: its dashboards find its names, with the values that ours have.
+func TestNamesOfLlamaServer(t *testing.T) {
+	m := New(Build{})
+	m.TokensGenerated.Add(12)
+	m.prefillTokens.Add(34)
+	m.Lookup(Tier(0), 56)
+	m.PrefillTime.Observe(2 * time.Second)
+	m.DecodeTime.Observe(3 * time.Second)
+	m.SetScheduler(Scheduler{Prefilling: 1, Decoding: 2, QueuedInteractive: 3, QueuedBackground: 4})
+	rec := httptest.NewRecorder()
+	m.PrometheusHandler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{"llamacpp:tokens_predicted_total 12", "llamacpp:prompt_tokens_total 34",
+		"llamacpp:prompt_tokens_cached_total 56", "llamacpp:prompt_seconds_total 2",
+		"llamacpp:prompt_tokens_seconds 17", "llamacpp:predicted_tokens_seconds 4", "llamacpp:requests_processing 3", "llamacpp:requests_deferred 7",
+		"llamacpp:n_decode_total 0", "llamacpp:n_busy_slots_per_decode 0"} {
+		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(string(m.AppendJSON(nil)), "llamacpp") {
+		t.Error("the JSON has names of llama-server")
+	}
+	if m.Began() != fmt.Sprint(m.start.Unix()) {
+		t.Errorf("%s", m.Began())
+	}
+}
