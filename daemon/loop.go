@@ -14,6 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -57,7 +58,7 @@ type loop struct {
 	device *device   // nil: no other engine process shares the devices
 	epoch  time.Time // core.Instant 0, and the zero of meridian's clock
 
-	stores     *stores
+	stores     *tiers.Stores
 	events     *kvevents.Reporter // nil: without --kv-events
 	info       runtime.ModelInfo
 	tel        *telemetry.Exporter // nil without --telemetry-endpoint
@@ -194,7 +195,7 @@ func (l *loop) run() {
 			}
 			continue
 		}
-		if l.stores.offerSome() {
+		if l.stores.OfferSome() {
 			now = time.Now()
 			l.noteProgress(now)
 			continue
@@ -223,7 +224,7 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdHistory:
 			l.handle(core.Input{Kind: core.History, Req: c.req.ID, Tokens: c.tokens}, now)
 		case cmdStored:
-			l.poll(c.stored, now)
+			l.stores.Poll(c.stored, now)
 		case cmdOffloaded:
 			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
 		case cmdOffer: // the loop offers it when it idles

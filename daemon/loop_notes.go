@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/sched"
@@ -82,9 +83,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		}
 		if n.First && r.part == nil {
 			l.firstStart(r, n)
-			if l.stores.remote != nil {
-				l.stores.remote.use(r.Space(), r.Tokens[:n.N])
-			}
+			l.stores.Use(r.Space(), r.Tokens[:n.N])
 		}
 	case core.Preempted:
 		l.m.Preemptions.Inc()
@@ -107,7 +106,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens",
 			n.N)
 	case core.Restored:
-		l.m.Restored(metricsTier[n.Tier], n.Took)
+		l.m.Restored(tiers.Metric[n.Tier], n.Took)
 	case core.ReadAhead:
 		l.m.ReadAheads.Inc()
 	case core.Priced:
@@ -115,7 +114,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 	case core.Verified:
 		l.m.Guessed(n.Thinking, int(n.Source), n.N, n.Accepted)
 	case core.Ingested:
-		l.m.Restored(metricsTier[n.Tier], n.Took)
+		l.m.Restored(tiers.Metric[n.Tier], n.Took)
 		l.m.ThoughtIngests.Inc()
 		requestOf(n.Request).trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
 			Tier: metricsTierName(n.Tier)})
@@ -128,10 +127,10 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 	r.cached = min(n.N, r.Prompt)
 	r.tier = wire.TierNone
 	if r.cached > 0 {
-		r.tier = wireTier[n.Tier]
+		r.tier = tiers.Wire[n.Tier]
 	}
 	r.miss = missText(&n.Match, r.Prompt)
-	l.m.Lookup(metricsTier[n.Tier], r.cached)
+	l.m.Lookup(tiers.Metric[n.Tier], r.cached)
 	if n.Match.Reason != kvsnap.ReasonFull {
 		l.m.CacheMisses.Inc(n.Match.Reason.String())
 	}

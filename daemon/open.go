@@ -14,6 +14,7 @@ import (
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -148,7 +149,8 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {
 		return nil, err
 	}
-	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
+	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.info, Log: s.log,
+		Metrics: s.metrics, Origin: saved.origin, Loop: tiersLoop{l}}); err != nil {
 		return nil, err
 	}
 	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.cost)
@@ -157,7 +159,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		cfg.ByPrice = *s.parts.price
 	}
 	cfg.Draft = l.draft.core()
-	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
+	if cfg.Durable = l.stores.Durable(); l.stores.Cache != nil {
 		cfg.Stores = l.stores
 	}
 	if s.cfg.Trace != "" {

@@ -281,7 +281,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.refuseJobs(s.closeGrammars(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
-	forRequests, forStores := s.cfg.ShutdownShares(l.stores.durable())
+	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
 	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.put(command{kind: cmdDrain})
 	atOnce := false

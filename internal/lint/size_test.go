@@ -26,7 +26,7 @@ type allowance struct {
 }
 
 var largePackages = map[string]allowance{
-	"daemon":               {8500, "the decode loop and intake share requests that only the loop may touch"},
+	"daemon":               {6400, "the decode loop and intake share requests that only the loop may touch"},
 	"daemon/front":         {5100, "one goroutine owns the models, and each message to it is a function here"},
 	"ipc":                  {5450, "the poller owns sessions of three protocols and their transfer between processes"},
 	"ipc/wire":             {6950, "every field of the protocol, for the server and for clients"},
