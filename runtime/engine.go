@@ -188,14 +188,20 @@ type Batch struct {
 	Pos    []Pos
 	Seq    []Seq
 	Logits []int8
-	Bound  Bound // obeyed with Capabilities.CanAbort
+	Mix    []uint8 // of the row's adapters, see Adapters; 0 = none
+	Bound  Bound   // obeyed with Capabilities.CanAbort
+
+	mix uint8
 }
 
-// Reset empties the batch and removes its Bound.
+// Reset empties the batch and removes its Bound and its mix.
 func (b *Batch) Reset() {
-	b.Bound = Bound{}
-	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0]
+	b.Bound, b.mix = Bound{}, 0
+	b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0], b.Mix[:0]
 }
+
+// UseMix gives the rows that are added from now on a mix of adapters; 0 = none.
+func (b *Batch) UseMix(mix uint8) { b.mix = mix }
 
 // Len returns the number of rows.
 func (b *Batch) Len() int { return len(b.Token) }
@@ -218,6 +224,7 @@ func (b *Batch) AddFor(t Token, p Pos, s Seq, what int8) int {
 	}
 	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:i+1], b.Pos[:i+1], b.Seq[:i+1], b.Logits[:i+1]
 	b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] = t, p, s, what
+	b.Mix = append(b.Mix, b.mix)
 	return i
 }
 

@@ -34,3 +34,4 @@ if fits products '' cpp '' $products; then
 fi
 fits barrier '' c barrier.c || :
 fits repacked '' cpp '' repack.cpp || :
+fits adapters '' cpp '' adapters.cpp || :

@@ -30,6 +30,7 @@ var parts = []part{
 	{"keep", builtKeep, true, tryKeep},
 	{"barrier", builtBarrier, false, tryBarrier},
 	{"repacked", builtRepacked, false, nil},
+	{"adapters", builtAdapters, false, nil},
 }
 
 // tried remembers what trying gave, for each set of kernels.
