@@ -44,16 +44,7 @@ type Core struct {
 	avoidable uint64 // blocks of preempted answers that lower tiers could have spared
 	forks     int    // in the current batch
 
-	restores    []*restore
-	queued      []*Request // not started yet, oldest first, and some that have started or ended; with Stores only
-	lookAhead   bool       // readAhead may have something to do
-	lastRestore RestoreID
-	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
-	thoughts    []*Request // requests whose finished thoughts are to be copied out
-	ingesting   *restore   // the thought whose cells are in ingestSeq; nil: none
-	left        time.Duration
-	copyCost    float64 // nanoseconds a token, moving average
-	prices      sched.Prices
+	stored
 
 	verified []*Request // those with guesses in the newest batch
 	drafts   drafts
@@ -67,6 +58,20 @@ type Core struct {
 
 	callEvents []toolcall.Event // of the last Said
 	callText   []byte           // and their text
+}
+
+// stored is the work between the pool and the stores: restores, copies out, and their prices.
+type stored struct {
+	restores    []*restore
+	queued      []*Request // not started yet, oldest first, and some that have started or ended; with Stores only
+	lookAhead   bool       // readAhead may have something to do
+	lastRestore RestoreID
+	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
+	thoughts    []*Request // requests whose finished thoughts are to be copied out
+	ingesting   *restore   // the thought whose cells are in ingestSeq; nil: none
+	left        time.Duration
+	copyCost    float64 // nanoseconds a token, moving average
+	prices      sched.Prices
 }
 
 // New makes an idle server.

@@ -4,25 +4,18 @@ import (
 	"log/slog"
 	goruntime "runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
-	"github.com/uma-serve/uma-serve/daemon/kvevents"
-	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
-	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // loop is the decode loop: one goroutine, locked to its OS thread, that owns every request, sequence and KV cell.
@@ -35,22 +28,14 @@ type loop struct {
 	// aside is held by the loop but while it decodes, waits for a device, or sleeps: then its state is whole, and a
 	// question that cannot wait for the end of a step reads it (Server.ask). Nothing else may lock it.
 	aside sync.Mutex
-	over  bool // the loop has ended; owned by who holds aside
+	ending
 
-	cfg    *config.Config
-	log    *slog.Logger
-	eng    runtime.Engine
-	draft  *draftModel        // nil: there is none
-	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
-	probe  runtime.RowProber
-	vocab  runtime.Vocab
-	caps   runtime.Capabilities
-	tags   *meridian.Tags // nil: the model does not mark its thinking
-	core   *core.Core
-	m      *metrics.Metrics
-	live   *live.Views
+	cfg *config.Config
+	log *slog.Logger
+	engineSide
+	core *core.Core
+	journal
 	mail   *mailbox
-	rec    *recorder // nil without --trace
 	saved  *calibration
 	cpu    processors
 	prefer func() error // asks for the loop's thread to run before others
@@ -58,85 +43,35 @@ type loop struct {
 	device *device   // nil: no other engine process shares the devices
 	epoch  time.Time // core.Instant 0, and the zero of meridian's clock
 
-	stores     *tiers.Stores
-	events     *kvevents.Reporter // nil: without --kv-events
-	info       runtime.ModelInfo
-	tel        *telemetry.Exporter // nil without --telemetry-endpoint
-	result     core.Result         // of the newest step
-	histories  chan *request       // ended chats: intake renders the prefix that their next turn will have
-	recent     [wire.MaxLast]report.Request
-	recentNext int
-	tracked    *meridian.Registry
-	cellBytes  int
-	cells      int           // of the core's ledger
-	itlTarget  time.Duration // default ITL target of a request
+	stores    *tiers.Stores
+	result    core.Result   // of the newest step
+	histories chan *request // ended chats: intake renders the prefix that their next turn will have
 
-	scheduled  time.Duration // duration of the newest core.Next
-	infeasible bool          // the warning about an infeasible ITL target was logged
+	chores
 
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
 
-	embedder  *prepare.Embedder
-	encoder   bool             // the model reads texts whole, and generates nothing
-	hidden    runtime.Embedder // eng; nil: it makes no embeddings
-	embeds    []*request       // requests for embeddings that have not ended
-	embedTurn int              // whose turn it is to hand a text to the core
-	parts     int              // texts of embeds that are not forgotten
-	maxParts  int              // texts beside the first of each request for embeddings that run at once
-	vector    []float32        // scratch
+	embedWork
 
 	// finalised is called once for each request, after its last event was sent or dropped.
 	finalised func(*request)
 
-	// Reused by every step.
-	scratch  sampler.Scratch
-	commands []command
-	event    wire.Event // the newest; send copies it
-	stats    runtime.RowStats
-	tick     tickCounts
-	top      []wire.TokenLogprob
-	thought  []byte // text of the current token
-	answer   []byte
-	flush    []ipc.Client
-	timer    *time.Timer
-
-	draining   bool
-	stop       bool
-	lastSweep  time.Time // newest sweepStalled
-	published  time.Time // newest publish
-	lastReap   time.Time
-	stale      []uint64
-	lastQueued time.Time // newest reportQueued
-
-	// stopBy is the deadline of the shutdown (unix ns); 0 = none. Serve writes it before it puts cmdStop or cmdDrain.
-	stopBy atomic.Int64
+	reused
 
 	// state is read by health from any goroutine.
 	state loopState
 }
 
-// loopState is the part of the loop's state that other goroutines read. The loop writes it.
-type loopState struct {
-	// busySince is the time (unix ns) since which a step is due: the end of the newest moment without a request that
-	// can advance, or of the newest copy of cells. 0 = the loop sleeps and no request can advance. Never 0 while it
-	// hangs.
-	busySince atomic.Int64
-	lastStep  atomic.Int64 // end of the newest decode, unix ns; 0 = none yet
-	// engine sequences with cells that the prefix tree does not list; counted when the loop idles
-	resident atomic.Int64
-	requests atomic.Int64 // live requests, queued ones included
-}
-
 func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *prepare.Model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
-		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
-		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
-		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
-		cellBytes: md.Info.KVBytesPerToken, info: md.Info,
-		masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
+		cfg: cfg, log: log, mail: newMailbox(), epoch: time.Now(), histories: make(chan *request, 64),
+		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
+		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
+			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken},
+		journal: journal{m: m, tracked: meridian.NewRegistry()},
+		reused:  reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)

@@ -74,7 +74,24 @@ type automaton struct {
 	ended  *state // the text has ended
 	start  *state // nil: see first
 
-	// Scratch of closures and steps.
+	scratch
+
+	keyed
+
+	inside map[regex.Expr]uint16 // see contained
+	walk   []*state
+}
+
+// keyed holds the keys of Unordered with keys (distinct.go).
+type keyed struct {
+	keyBytes []keyByte
+	takens   []taken
+	takenIDs map[taken]int32
+	without  map[takenKey]regex.Expr
+}
+
+// scratch is reused by closures and steps.
+type scratch struct {
 	key     []byte
 	work    []todo
 	visited map[todo]struct{}
@@ -83,15 +100,6 @@ type automaton struct {
 	outEnd  bool
 	frames  []frame
 	vector  []int32
-
-	// Of Unordered with keys (distinct.go).
-	keyBytes []keyByte
-	takens   []taken
-	takenIDs map[taken]int32
-	without  map[takenKey]regex.Expr
-
-	inside map[regex.Expr]uint16 // see contained
-	walk   []*state
 }
 
 // todo is a place to go on at with a stack.
@@ -109,7 +117,8 @@ var identity = func() *[256]byte {
 }()
 
 func newAutomaton(g *Grammar, v *Vocabulary) *automaton {
-	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}, joins: map[[2]uint32]*cont{}}
+	a := &automaton{g: g, set: g.set, v: v,
+		scratch: scratch{visited: map[todo]struct{}{}, joins: map[[2]uint32]*cont{}}}
 	a.restart()
 	return a
 }

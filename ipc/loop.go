@@ -72,16 +72,7 @@ type Loop struct {
 	returning atomic.Bool                // an engine process gives its connections back
 	peerOf    func(fd int) (Peer, error) // asks the kernel, or a test's
 
-	mu sync.Mutex
-	// ---- under mu ----
-
-	conns   map[int]*Conn // by descriptor; written only by the Loop, which reads it without mu
-	noticed []*Conn       // to reconcile
-	locals  map[*Local]struct{}
-	stop    bool
-	stopBy  time.Duration // with stop: deadline for sending the rest of the output
-	ended   bool          // Run has returned and the poller is closed
-	tasks   []func()      // of Do
+	guarded
 
 	// ---- owned by the goroutine of Run ----
 
@@ -102,11 +93,28 @@ type Loop struct {
 	closing    bool          // stop was seen
 	closeBy    time.Duration // copy of stopBy
 
+	transfers
+}
+
+// transfers are the connections that engine processes have. Owned by the goroutine of Run.
+type transfers struct {
 	links     map[int]*Link    // by descriptor
 	passed    map[uint32]*Conn // that engine processes have, by slot
 	freeSlots []uint32         // below nextSlot and not in passed
 	nextSlot  uint32
 	emptied   bool // Config.Emptied was called
+}
+
+// guarded is the part of a Loop that other goroutines reach, under mu.
+type guarded struct {
+	mu      sync.Mutex
+	conns   map[int]*Conn // by descriptor; written only by the Loop, which reads it without mu
+	noticed []*Conn       // to reconcile
+	locals  map[*Local]struct{}
+	stop    bool
+	stopBy  time.Duration // with stop: deadline for sending the rest of the output
+	ended   bool          // Run has returned and the poller is closed
+	tasks   []func()      // of Do
 }
 
 // New returns a Loop for the listeners of Listen, which it closes when it ends. Run serves.
@@ -130,10 +138,12 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{}, links: map[int]*Link{}, passed: map[uint32]*Conn{},
-		locals: map[*Local]struct{}{},
-		buf:    make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
-		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
+		cfg: cfg, h: h, lns: lns, poll: p,
+		guarded:   guarded{conns: map[int]*Conn{}, locals: map[*Local]struct{}{}},
+		transfers: transfers{links: map[int]*Link{}, passed: map[uint32]*Conn{}},
+		buf:       make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512),
+		events: make([]event, 0, eventsPerTurn),
+		next:   never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
 		parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	start := time.Now()

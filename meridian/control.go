@@ -64,34 +64,46 @@ type Control struct {
 	// closedAt is the think tokens at the delivered close.
 	closedAt int
 
-	// The tokens that come next whatever the rows say. Invariant: pos < len(seq) unless kind is nothing.
-	kind     forcing
-	seq      []runtime.Token
-	pos      int
-	shut     []runtime.Token // the close sequence that is forced
-	begun    int             // how many tokens of it the model has just written itself
-	cue      []runtime.Token // the close sequence and the tokens forced after it
-	done     Force           // the last forced close that arrived
-	since    int64           // when the current block began, or noTime
-	ns       int64           // duration of the earlier blocks
+	forcedTokens
+
+	since    int64 // when the current block began, or noTime
+	ns       int64 // duration of the earlier blocks
 	ended    Ended
 	degraded bool // a wanted signal was given up
 	signals  Signals
 	dropped  int
 
-	// EAT.
+	eatWatch
+	driftWatch
+}
+
+// driftWatch is the state of RPDI or of the indicator: a thought ends when it drifts.
+type driftWatch struct {
+	deviation bool
+	rpdi      RPDI
+	indicator Indicator
+	above     int // boundaries in a row with the index above its threshold
+}
+
+// eatWatch is the state of EAT: a thought ends when the answer behind it has converged.
+type eatWatch struct {
 	probing   bool
 	eat       EAT
 	warmup    float64
 	probe     []runtime.Token // the fork's tokens; [0] is the boundary token
 	lastProbe int             // think tokens at the last probe
 	failed    int             // failed probes in a row
+}
 
-	// RPDI or the indicator.
-	deviation bool
-	rpdi      RPDI
-	indicator Indicator
-	above     int // boundaries in a row with the index above its threshold
+// forcedTokens come next whatever the rows say. Invariant: pos < len(seq) unless kind is nothing.
+type forcedTokens struct {
+	kind  forcing
+	seq   []runtime.Token
+	pos   int
+	shut  []runtime.Token // the close sequence that is forced
+	begun int             // how many tokens of it the model has just written itself
+	cue   []runtime.Token // the close sequence and the tokens forced after it
+	done  Force           // the last forced close that arrived
 }
 
 // NewControl starts a request whose prompt ends as begin says. cfg and tags are shared, must be valid and outlive the

@@ -57,14 +57,7 @@ type Router struct {
 	nth    uint8
 	out    [2][]byte // thinking and answer that the current token released
 
-	// Messages with headers (tags.Channels).
-	part   messagePart
-	plain  bool   // in a message to the user, or behind it
-	call   bool   // in a message that calls a tool
-	other  bool   // in a message to a tool of the model's own: its text is left out
-	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
-	head   []byte // the header so far
-	recipe *tags.Channels
+	headerState
 
 	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
 	bound   bool   // Options.Bound without Headed: what reads like a marker in the answer is text
@@ -78,6 +71,17 @@ type Router struct {
 	// The token being read: bytes read and left, whether it counts as thought, whether it was forced.
 	read, left      int
 	counted, forced bool
+}
+
+// headerState is the place in messages with headers (tags.Channels).
+type headerState struct {
+	part   messagePart
+	plain  bool   // in a message to the user, or behind it
+	call   bool   // in a message that calls a tool
+	other  bool   // in a message to a tool of the model's own: its text is left out
+	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
+	head   []byte // the header so far
+	recipe *tags.Channels
 }
 
 // messagePart is the part of a message to which the next byte belongs.

@@ -39,23 +39,29 @@ type served struct {
 	idle       time.Duration // without a request until it is unloaded; 0 = never
 	keep       keep          // what the newest request of ollama's API says of that
 
-	file     string          // of the model, "" while it is not known
-	recipe   string          // its name, if it was made of the file's model and more than another name for it
-	title    string          // the name that the file of the only model has; "" while it is not known
-	header   fileFacts       // not the poller's: it has a lock
-	called   map[string]bool // lower-cased names by which it was asked, beside its own
-	state    state
-	demand   *config.Demand // of memory; nil until it is known
-	tokens   int            // its context: the most that it may have, or what its process was given
-	host     hostTier
-	since    time.Time
-	used     time.Time // of the newest request
-	begun    uint32    // the table's count of begun requests when used was set
-	status   daemon.EngineStatus
-	proc     *process
-	waiting  []*ipc.Conn // in the order in which they came
-	crashes  []time.Time // of the last minute
-	seat     *lease.Seat // of its process in the table of leases; nil: it takes no lease
+	file    string          // of the model, "" while it is not known
+	recipe  string          // its name, if it was made of the file's model and more than another name for it
+	title   string          // the name that the file of the only model has; "" while it is not known
+	header  fileFacts       // not the poller's: it has a lock
+	called  map[string]bool // lower-cased names by which it was asked, beside its own
+	state   state
+	demand  *config.Demand // of memory; nil until it is known
+	tokens  int            // its context: the most that it may have, or what its process was given
+	host    hostTier
+	since   time.Time
+	used    time.Time // of the newest request
+	begun   uint32    // the table's count of begun requests when used was set
+	status  daemon.EngineStatus
+	proc    *process
+	waiting []*ipc.Conn // in the order in which they came
+	record
+	seat *lease.Seat // of its process in the table of leases; nil: it takes no lease
+}
+
+// record counts what became of a model's engine processes.
+type record struct {
+	crashes []time.Time // of the last minute
+
 	wasReady bool        // it was ready before
 	down     *wire.Error // with state down: the error that its requests get
 	retryAt  time.Time   // with down: until then; zero: never
