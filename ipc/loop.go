@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -62,7 +63,7 @@ type Loop struct {
 	cfg   Config
 	h     Handler
 	lns   []*Listener // the Unix socket first
-	poll  *poller
+	poll  *poll.Poller
 	http  *httpListener
 	stats Counters
 	clock func() time.Duration // time since New, or a test's; safe from any goroutine
@@ -79,7 +80,7 @@ type Loop struct {
 	buf        []byte // read buffer, shared by all connections
 	scratch    []byte // buffer for error events
 	parser     wire.Parser
-	events     []event
+	events     []poll.Event
 	looking    []*Conn
 	backlog    []*Conn // connections with input beyond messagesPerTurn
 	dead       []int   // descriptors to close at the end of the turn
@@ -133,7 +134,7 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		return nil, fmt.Errorf("largest frame is %d bytes; the protocol allows %d", cfg.MaxFrameBytes,
 			wire.MaxFrameBytes)
 	}
-	p, err := newPoller()
+	p, err := poll.New()
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		guarded:   guarded{conns: map[int]*Conn{}, locals: map[*Local]struct{}{}},
 		transfers: transfers{links: map[int]*Link{}, passed: map[uint32]*Conn{}},
 		buf:       make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512),
-		events: make([]event, 0, eventsPerTurn),
+		events: make([]poll.Event, 0, poll.MaxEvents),
 		next:   never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
 		parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
@@ -155,7 +156,7 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	l.http = newHTTPListener(path)
 	l.openReserves()
 	if err := l.watchListeners(); err != nil {
-		p.close()
+		p.Close()
 		l.closeReserves()
 		return nil, err
 	}
@@ -186,7 +187,7 @@ func (l *Loop) notice(c *Conn) {
 // wake makes the loop take a turn. Caller holds mu, which prevents the poller from closing.
 func (l *Loop) wake() {
 	if !l.ended {
-		l.poll.wake()
+		l.poll.Wake()
 	}
 }
 
@@ -195,17 +196,17 @@ func (l *Loop) Run() error {
 	defer l.finish()
 	for {
 		var err error
-		if l.events, err = l.poll.wait(l.timeout(), l.events[:0]); err != nil {
+		if l.events, err = l.poll.Wait(l.timeout(), l.events[:0]); err != nil {
 			return err
 		}
 		l.now = l.clock()
 		l.stats.Turns.Add(1)
 		for _, ev := range l.events {
-			if c := l.conns[ev.fd]; c != nil {
-				l.ready(c, ev.ready)
-			} else if k := l.links[ev.fd]; k != nil {
-				l.readLink(k, ev.ready)
-			} else if ln := l.listener(ev.fd); ln != nil {
+			if c := l.conns[ev.FD]; c != nil {
+				l.ready(c, ev.Ready)
+			} else if k := l.links[ev.FD]; k != nil {
+				l.readLink(k, ev.Ready)
+			} else if ln := l.listener(ev.FD); ln != nil {
 				l.accept(ln)
 			}
 		}
@@ -260,8 +261,8 @@ func (l *Loop) timeout() time.Duration {
 }
 
 // ready handles the poller's events for c.
-func (l *Loop) ready(c *Conn, r readiness) {
-	if r&hungUp != 0 {
+func (l *Loop) ready(c *Conn, r poll.Readiness) {
+	if r&poll.HungUp != 0 {
 		if c.lingers { // both directions are shut down; read the remaining input first, see linger
 			l.read(c)
 			return
@@ -269,10 +270,10 @@ func (l *Loop) ready(c *Conn, r readiness) {
 		l.close(c, PeerClosed)
 		return
 	}
-	if r&canWrite != 0 && c.drain() {
+	if r&poll.CanWrite != 0 && c.drain() {
 		l.h.Writable(c)
 	}
-	if r&canRead != 0 && !c.gone {
+	if r&poll.CanRead != 0 && !c.gone {
 		l.read(c)
 	}
 	if invariants.Enabled {
@@ -321,7 +322,7 @@ func (l *Loop) reconcile(c *Conn) {
 	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == wire.Newline) && c.closing == stayOpen
 	if resume {
 		c.held = false
-		if err := c.watch(c.interest | wantRead); err != nil {
+		if err := c.watch(c.interest | poll.WantRead); err != nil {
 			c.end(atOnce, IOError)
 		}
 	}
@@ -395,8 +396,8 @@ func (l *Loop) farewell(c *Conn, cause Cause) {
 }
 
 // forget removes c from the loop.
-func (l *Loop) forget(c *Conn, fd int, in interest) {
-	l.poll.del(fd, in)
+func (l *Loop) forget(c *Conn, fd int, in poll.Interest) {
+	l.poll.Del(fd, in)
 	l.dead = append(l.dead, fd)
 	l.mu.Lock()
 	delete(l.conns, fd)
@@ -438,5 +439,5 @@ func (l *Loop) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	l.poll.close()
+	l.poll.Close()
 }

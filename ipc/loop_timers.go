@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -16,7 +17,7 @@ func (l *Loop) linger(c *Conn) {
 	c.lingers = true
 	c.mu.Lock()
 	c.closing = lingering
-	err := c.watch(wantRead)
+	err := c.watch(poll.WantRead)
 	c.mu.Unlock()
 	if err != nil {
 		l.close(c, IOError)

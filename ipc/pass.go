@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -147,7 +148,7 @@ func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 		l.stats.IOErrors.Add(1)
 	}
 	c.mu.Lock()
-	l.poll.del(c.fd, c.interest)
+	l.poll.Del(c.fd, c.interest)
 	c.interest = 0
 	c.away = k
 	c.mu.Unlock()
@@ -157,15 +158,15 @@ func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 }
 
 // reopen makes a connection one that this process reads, whatever it was before.
-func (l *Loop) reopen(c *Conn, in interest) bool {
+func (l *Loop) reopen(c *Conn, in poll.Interest) bool {
 	c.mu.Lock()
 	err := error(nil)
 	if c.away != nil {
-		err = l.poll.add(c.fd, wantRead)
+		err = l.poll.Add(c.fd, poll.WantRead)
 	} else {
-		err = l.poll.mod(c.fd, in, wantRead)
+		err = l.poll.Mod(c.fd, in, poll.WantRead)
 	}
-	c.interest, c.away = wantRead, nil
+	c.interest, c.away = poll.WantRead, nil
 	c.mu.Unlock()
 	c.waits, c.protocol, c.lastRx = false, wire.Unknown, l.now
 	c.travels = nil
@@ -311,7 +312,7 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 	quiet := len(c.inFlight) == 0 && c.tx.n == 0
 	if !quiet {
 		c.held = true
-		if err := c.watch(c.interest &^ wantRead); err != nil {
+		if err := c.watch(c.interest &^ poll.WantRead); err != nil {
 			c.end(atOnce, IOError)
 		}
 		c.mu.Unlock()
@@ -433,7 +434,7 @@ func (l *Loop) PassedTo(k *Link) (n int) {
 // Drain reads the messages that a process that has ended left on its Link, and ends the Link. Loop only.
 func (k *Link) Drain() {
 	for !k.down {
-		if more := k.loop.readLink(k, canRead); !more && !k.down {
+		if more := k.loop.readLink(k, poll.CanRead); !more && !k.down {
 			k.Close()
 		}
 	}

@@ -6,13 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // PassNew passes a connection that this process makes itself, in a client's name, and returns its other end. The engine
 // process answers there as it would answer the client. The connection does not count as a session. Loop only.
 func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := sys.SocketPair()
 	if err != nil {
 		return -1, fmt.Errorf("connect within the process: %w", err)
 	}
@@ -44,7 +46,7 @@ func (l *Loop) arrive(k *Link, m LinkMessage) error {
 		}
 		return errLink
 	}
-	if err := l.poll.add(m.FD, wantRead); err != nil {
+	if err := l.poll.Add(m.FD, poll.WantRead); err != nil {
 		l.stats.IOErrors.Add(1)
 		unix.Close(m.FD)
 		if m.Conn != connless {

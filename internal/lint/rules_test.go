@@ -67,9 +67,11 @@ var rules = []rule{
 		"what a model writes, in and out as values: daemon and simulator read calls with it"},
 
 	// The daemon and what it is made of.
-	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/sockdiag",
-		"ipc/wire"},
+	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/poll",
+		"ipc/sockdiag", "ipc/sys", "ipc/wire"},
 		"sockets and frames; what a request does is its handler's"},
+	{"ipc/poll", nil, "descriptors and readiness; whose they are, the loop says"},
+	{"ipc/sys", nil, "calls of the system on one descriptor"},
 	{"ipc/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"ipc/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"metrics", nil, "numbers and their names: anything may count"},
@@ -172,6 +174,8 @@ var rules = []rule{
 		"a table in memory; who writes it and who reads it, the processes say"},
 	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
+	{"daemon/front/modelnews", []string{"ipc/wire", "models/download"},
+		"states as values become events; who watches, the front knows"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control", "daemon/api/gemini",
 		"daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",

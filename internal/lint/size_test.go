@@ -27,8 +27,6 @@ type allowance struct {
 
 var largePackages = map[string]allowance{
 	"daemon":               {6450, "the decode loop and intake share requests that only the loop may touch"},
-	"daemon/front":         {5100, "one goroutine owns the models, and each message to it is a function here"},
-	"ipc":                  {5450, "the poller owns sessions of three protocols and their transfer between processes"},
 	"ipc/wire":             {6950, "every field of the protocol, for the server and for clients"},
 	"model/template/jinja": {6800, "a language: reading, running, and the methods that published templates call"},
 	"model/toolcall":       {5550, "readers of every published format; they share one parser's state"},
