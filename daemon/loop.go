@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
@@ -69,7 +70,8 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		cfg: cfg, log: log, mail: newMailbox(), epoch: time.Now(), histories: make(chan *request, 64),
 		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
-			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken},
+			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
+			mixes: adapters.NewMixes(md.Adapters, eng)},
 		journal: journal{m: m, tracked: meridian.NewRegistry()},
 		reused:  reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
@@ -190,6 +192,10 @@ func (l *loop) arrive(r *request, now time.Time) {
 		return
 	}
 	l.requests[r.ID] = r
+	full := false
+	if r.Mix, full = l.mixOf(r); full {
+		r.failure = tooManyMixes()
+	}
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
@@ -198,7 +204,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
-	if r.life.cancelled() {
+	if r.life.cancelled() || full {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {

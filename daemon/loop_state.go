@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
@@ -87,6 +88,7 @@ type engineSide struct {
 	vocab runtime.Vocab
 	caps  runtime.Capabilities
 	tags  *meridian.Tags // nil: the model does not mark its thinking
+	mixes *adapters.Mixes
 
 	info runtime.ModelInfo
 

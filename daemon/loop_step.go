@@ -18,6 +18,7 @@ import (
 func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.draft.guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
+	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
 	lone := l.beginSlices(plan, now)
 	l.flushAll()

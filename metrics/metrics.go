@@ -40,6 +40,7 @@ type IO struct {
 	Sessions                  func() int64  // open connections
 
 	AcceptedBy, RefusedBy, ClosedBy, ProtocolErrors Counts
+	Handshakes                                      Counts // of TLS, by outcome; none without it
 }
 
 // Counts are counters that differ in one label.
@@ -171,6 +172,9 @@ type Metrics struct {
 	VocabFallbacks  Counter // requests whose markers are several tokens long
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
+
+	AdapterRequests Counter // with LoRA adapters
+	AdapterPasses   Counter // over the weights beyond the first of a step, because its rows had several adapters
 
 	DeviceWait   Durations // for the lease of the device
 	DeviceGraphs Counter   // computed on a device besides the processor

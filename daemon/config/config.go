@@ -50,6 +50,8 @@ type Config struct {
 	SocketMode     string // octal
 	SocketGroup    string
 	Listen         []string // TCP addresses
+	TLSCert        string   // file, or SelfMadeCert; "" = --listen speaks plain HTTP
+	TLSKey         string   // file
 	ListenMode     string   // octal
 	ListenGroup    string
 	APIKeys        string   // file; "" = none
@@ -68,7 +70,8 @@ type Config struct {
 	Policy       string
 	TickBudgetMs float64
 	Speculate    string
-	DraftModel   string // file or name; "" = none
+	DraftModel   string   // file or name; "" = none
+	LoRA         []string // --lora, see LoRAs
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config

@@ -100,6 +100,9 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")
+	fs.Var(&listFlag{values: &c.LoRA}, "lora", "LoRA adapter of the default model, a GGUF file: `NAME=FILE[:SCALE]` "+
+		"serves requests for the model NAME or MODEL:NAME, FILE[:SCALE] all that choose none. Requests with "+
+		"different adapters run side by side. Repeatable; a [models.NAME] table names those of another model")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+

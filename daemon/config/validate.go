@@ -50,6 +50,9 @@ func (c *Config) Validate() error {
 	}{{"idle-timeout", c.IdleTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
 		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
 	}
+	if _, err := c.LoRAs(); err != nil {
+		errs = append(errs, err)
+	}
 	oneOf := func(name, v string, allowed ...string) {
 		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
 	}

@@ -395,6 +395,7 @@ func (f *Front) findModels(ctx context.Context) error {
 		for _, n := range append([]string{name}, aliases...) {
 			f.names[strings.ToLower(n)] = m
 		}
+		f.nameAdapters(m)
 		f.models = append(f.models, m)
 		return m
 	}

@@ -125,7 +125,7 @@ func (l *listing) model() wire.ServedModel {
 func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 	out := []wire.ServedModel{}
 	for _, l := range f.list(ctx) {
-		out = append(out, l.model())
+		out = append(append(out, l.model()), l.adapters()...)
 	}
 	return out
 }
