@@ -35,9 +35,9 @@
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
 //	calls.go          tool calls of an answer
-//	account.go        metrics of a step
+//	account.go        metrics of a step; recorder/ writes --trace
 //	device.go         the turn of this engine process among others
-//	processors.go     compute threads beside other processes; power.go has --power
+//	processors/       compute threads beside other processes; power.go has --power
 //	calibration.go    the saved cost model
 //
 // Cells outside the pool:

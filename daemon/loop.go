@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -38,7 +39,7 @@ type loop struct {
 	journal
 	mail   *mailbox
 	saved  *calibration
-	cpu    processors
+	cpu    processors.Processors
 	prefer func() error // asks for the loop's thread to run before others
 	masks  *constrain.Masks
 	device *device   // nil: no other engine process shares the devices
@@ -94,9 +95,9 @@ func (l *loop) run() {
 	if err := l.prefer(); err != nil {
 		l.log.Debug("the decode loop's thread has the class of any thread", "error", err)
 	}
-	l.cpu.begin(l)
-	defer l.cpu.close()
-	defer l.rec.close()
+	l.cpu.Begin()
+	defer l.cpu.Close()
+	defer l.rec.Close()
 	defer l.masks.Close()
 	l.aside.Lock()
 	now := time.Now()
@@ -232,7 +233,7 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	}
 	l.publish()
 	l.scanEvents(now, true)
-	l.rec.idle()
+	l.rec.Idle()
 	if !l.canAdvance() {
 		l.state.busySince.Store(0)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/recorder"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -59,7 +60,7 @@ type reused struct {
 type journal struct {
 	m          *metrics.Metrics
 	live       *live.Views
-	rec        *recorder           // nil without --trace
+	rec        *recorder.Recorder  // nil without --trace
 	events     *kvevents.Reporter  // nil: without --kv-events
 	tel        *telemetry.Exporter // nil without --telemetry-endpoint
 	recent     [wire.MaxLast]report.Request

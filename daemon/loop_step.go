@@ -38,7 +38,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	if outcome == sched.StepLate {
 		took = max(took, plan.Bound.Limit) // it would have taken longer
 	}
-	l.cpu.stepped(l, plan.Predicted, took, done)
+	l.cpu.Stepped(plan.Predicted, took, done)
 	l.scanEvents(done, false)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done

@@ -13,8 +13,11 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/processors"
+	"github.com/uma-serve/uma-serve/daemon/recorder"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
+	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -145,7 +148,14 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
-	l.openProcessors(&s.parts)
+	if l.prefer = s.parts.prefer; l.prefer == nil {
+		l.prefer = cpus.Prefer
+	}
+	l.cpu.Open(processors.Options{Engine: eng, Caps: l.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
+		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.setThreads,
+		Tell: func(n int, disturbed bool, now time.Time) {
+			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
+		}})
 	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {
 		return nil, err
 	}
@@ -163,18 +173,18 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		cfg.Stores = l.stores
 	}
 	if s.cfg.Trace != "" {
-		if l.rec, err = newRecorder(s.cfg.Trace, s.log); err != nil {
+		if l.rec, err = recorder.New(s.cfg.Trace, s.log); err != nil {
 			return nil, err
 		}
-		cfg.Planned = l.rec.step
-		cfg.Trace = &core.Trace{Write: l.rec.lines}
+		cfg.Planned = l.rec.Step
+		cfg.Trace = &core.Trace{Write: l.rec.Lines}
 	}
 	if l.core, err = core.New(cfg); err != nil {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
 	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
-	l.rec.config(&schedConfig)
+	l.rec.Config(&schedConfig)
 	if e := s.parts.engine; e != nil && e.leases != nil {
 		l.takeSeat(e.leases, *e.start.Seat)
 	}
