@@ -72,6 +72,12 @@ type Config struct {
 	Speculate    string
 	DraftModel   string   // file or name; "" = none
 	LoRA         []string // --lora, see LoRAs
+	Alias        []string // names of the model of --model
+	Tags         []string // of the model of --model
+	Defaults     string   // JSON object of fields of requests; "" = none
+	ModelsMax    int      // models that are loaded at a time; 0 = as many as fit
+
+	told, refused foreign // options of llama-server
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config

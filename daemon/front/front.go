@@ -413,7 +413,7 @@ func (f *Front) findModels(ctx context.Context) error {
 	if f.def == nil {
 		f.any = len(f.models) == 0
 		alone := f.cfg.Alone()
-		f.def = add(f.cfg.ModelLabel(), nil, alone, false, -1)
+		f.def = add(f.cfg.ModelLabel(), f.cfg.MoreNames(), alone, false, -1)
 		if err := alone.Locate(ctx, f.log); err != nil {
 			return err
 		}

@@ -303,6 +303,7 @@ type ServedModel struct {
 	OwnedBy string          `json:"owned_by"` // "uma-serve"
 	Meta    ServedModelMeta `json:"meta"`
 	Aliases []string        `json:"aliases,omitempty"`
+	Tags    []string        `json:"tags,omitempty"`
 	Parent  string          `json:"parent,omitempty"` // of an adapter: its model
 	Status  *ServedStatus   `json:"status,omitempty"` // of a front's model; nil: it is loaded
 }
