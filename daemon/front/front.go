@@ -91,11 +91,9 @@ type Front struct {
 
 	watchers watchers // of /models/sse
 
-	downloads *download.Manager
-	removed   removals
-	removing  sync.Mutex        // held while a model is deleted
-	box       *toolbox.Box      // the MCP servers of the configuration
-	turns     *toolturns.Server // answers requests for their tools; nil: there are none
+	collection
+	box   *toolbox.Box      // the MCP servers of the configuration
+	turns *toolturns.Server // answers requests for their tools; nil: there are none
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -123,7 +121,18 @@ type Front struct {
 	gone    chan struct{}  // an engine process has ended; capacity 1
 	fatal   chan error     // the error that ends the front; capacity 1
 
-	// Owned by the poller's goroutine.
+	pollerState
+}
+
+// collection holds the changes that clients make to the models on this machine.
+type collection struct {
+	downloads *download.Manager
+	removed   removals
+	removing  sync.Mutex // held while a model is deleted
+}
+
+// pollerState is owned by the poller's goroutine.
+type pollerState struct {
 	limit   int64     // of the memory of all engine processes
 	queue   []*served // those that wait for memory, in order
 	eager   bool      // the queue is looked at again soon

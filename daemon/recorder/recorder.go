@@ -1,4 +1,5 @@
-package daemon
+// Package recorder writes the file of --trace.
+package recorder
 
 import (
 	"fmt"
@@ -11,12 +12,12 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// recorder writes the file of --trace: the scheduler's events and plans (sched.ReadTrace), from which uma-sim takes a
+// Recorder writes the file of --trace: the scheduler's events and plans (sched.ReadTrace), from which uma-sim takes a
 // workload, and the core's inputs and steps (core.Replay), which uma-sim replays.
 //
 // The decode loop only appends text; another goroutine writes it, so that a slow disk delays no token. When
-// recorderChunks buffers wait for the disk, recording ends with a warning: a trace with a gap would not replay.
-type recorder struct {
+// maxBuffers buffers wait for the disk, recording ends with a warning: a trace with a gap would not replay.
+type Recorder struct {
 	log   *slog.Logger
 	path  string
 	buf   []byte      // owned by the decode loop
@@ -28,57 +29,57 @@ type recorder struct {
 }
 
 const (
-	recorderBytes  = 64 << 10 // size at which a buffer goes to the writer, unless the loop idles before
-	recorderChunks = 64       // buffers in flight
+	bufferBytes = 64 << 10 // size at which a buffer goes to the writer, unless the loop idles before
+	maxBuffers  = 64       // buffers in flight
 )
 
-// newRecorder starts a trace. A nil recorder records nothing.
-func newRecorder(path string, log *slog.Logger) (*recorder, error) {
+// New starts a trace. A nil Recorder records nothing.
+func New(path string, log *slog.Logger) (*Recorder, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--trace: %w; name a writable file", clierr.File(path, err))
 	}
-	r := &recorder{
-		log: log, path: path, full: make(chan []byte, recorderChunks), empty: make(chan []byte, recorderChunks),
-		done: make(chan struct{}), buf: make([]byte, 0, 2*recorderBytes),
+	r := &Recorder{
+		log: log, path: path, full: make(chan []byte, maxBuffers), empty: make(chan []byte, maxBuffers),
+		done: make(chan struct{}), buf: make([]byte, 0, 2*bufferBytes),
 	}
 	go r.write(f)
 	return r, nil
 }
 
-// config records the scheduler's configuration, before its first step.
-func (r *recorder) config(cfg *sched.Config) {
+// Config records the scheduler's configuration, before its first step.
+func (r *Recorder) Config(cfg *sched.Config) {
 	if r != nil {
 		r.buf = sched.AppendConfig(r.buf, cfg)
 	}
 }
 
-// lines records calls of the core. Decode loop only.
-func (r *recorder) lines(b []byte) {
+// Lines records calls of the core. Decode loop only.
+func (r *Recorder) Lines(b []byte) {
 	if r.over {
 		return
 	}
-	if r.buf = append(r.buf, b...); len(r.buf) >= recorderBytes {
+	if r.buf = append(r.buf, b...); len(r.buf) >= bufferBytes {
 		r.handOver()
 	}
 }
 
-// step records one Step and its plan. Decode loop only.
-func (r *recorder) step(now sched.Instant, events *sched.Events, plan *sched.Plan) {
+// Step records one Step and its plan. Decode loop only.
+func (r *Recorder) Step(now sched.Instant, events *sched.Events, plan *sched.Plan) {
 	if r == nil || r.over {
 		return
 	}
 	r.buf = sched.AppendEvents(r.buf, now, events)
 	r.buf = plan.Append(r.buf, "> ")
-	if len(r.buf) >= recorderBytes {
+	if len(r.buf) >= bufferBytes {
 		r.handOver()
 	}
 }
 
-// probe records an EAT probe of a request's thinking and what the signals say then, and thought their state at its end,
+// Probe records an EAT probe of a request's thinking and what the signals say then, and Thought their state at its end,
 // as comments of the trace: with them the thresholds of a model can be fitted to its own requests (docs/eat.md). Decode
 // loop only.
-func (r *recorder) probe(id sched.ReqID, c *meridian.Control) {
+func (r *Recorder) Probe(id sched.ReqID, c *meridian.Control) {
 	if r == nil || r.over {
 		return
 	}
@@ -87,7 +88,8 @@ func (r *recorder) probe(id sched.ReqID, c *meridian.Control) {
 		c.ThinkTokens(), s.Probes, s.X, s.Mean, s.Var, s.Index)
 }
 
-func (r *recorder) thought(id sched.ReqID, t *meridian.Summary) {
+// Thought is described at Probe.
+func (r *Recorder) Thought(id sched.ReqID, t *meridian.Summary) {
 	if r == nil || r.over {
 		return
 	}
@@ -97,14 +99,14 @@ func (r *recorder) thought(id sched.ReqID, t *meridian.Summary) {
 		s.Converged, s.Stalled, s.Overthinking)
 }
 
-// idle sends the buffer to the writer, so that the file is up to date while the loop idles. Decode loop only.
-func (r *recorder) idle() {
+// Idle sends the buffer to the writer, so that the file is up to date while the loop idles. Decode loop only.
+func (r *Recorder) Idle() {
 	if r != nil && !r.over && len(r.buf) > 0 {
 		r.handOver()
 	}
 }
 
-func (r *recorder) handOver() {
+func (r *Recorder) handOver() {
 	select {
 	case r.full <- r.buf:
 	default:
@@ -119,11 +121,11 @@ func (r *recorder) handOver() {
 	case r.buf = <-r.empty:
 		r.buf = r.buf[:0]
 	default:
-		r.buf = make([]byte, 0, 2*recorderBytes)
+		r.buf = make([]byte, 0, 2*bufferBytes)
 	}
 }
 
-func (r *recorder) write(f *os.File) {
+func (r *Recorder) write(f *os.File) {
 	defer close(r.done)
 	var failed error
 	for b := range r.full {
@@ -143,8 +145,8 @@ func (r *recorder) write(f *os.File) {
 	}
 }
 
-// close writes the rest and closes the file. Decode loop only, once.
-func (r *recorder) close() {
+// Close writes the rest and closes the file. Decode loop only, once.
+func (r *Recorder) Close() {
 	if r == nil {
 		return
 	}

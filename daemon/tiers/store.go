@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"context"
@@ -8,25 +8,25 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
+	"github.com/uma-serve/uma-serve/meridian/mrdn"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// stores are the tiers outside the KV pool: host memory and disk (kvsnap/snapshot), and a fabric shared with other
+// Stores are the tiers outside the KV pool: host memory and disk (kvsnap/snapshot), and a fabric shared with other
 // machines (meridian/fabric). The decode loop owns them; they execute the core's operations.
-type stores struct {
-	l      *loop
-	cache  *snapshot.Cache // nil: evicted cells are recomputed
-	remote *remote         // nil: no fabric
-	// thoughts stores finished thoughts, in the fabric or in memory; nil unless --think-evict is offload. batch is the
+type Stores struct {
+	o      *Options
+	Cache  *snapshot.Cache // nil: evicted cells are recomputed
+	Remote *Remote         // nil: no fabric
+	// Thoughts stores finished thoughts, in the fabric or in memory; nil unless --think-evict is offload. batch is the
 	// unfinished batch.
-	thoughts *remote
+	Thoughts *Remote
 	memory   memory // the store of thoughts, if it is in memory, of at most room bytes
 	room     atomic.Int64
 	batch    thoughtBatch
@@ -55,8 +55,8 @@ type partSource interface {
 
 // Find implements core.Stores. The fabric's content is unknown until it is asked: Find assumes that it has every whole
 // piece, or a seal at the end.
-func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
-	if found, ok := s.cache.Lookup(snapshot.Namespace(ns), tokens); ok {
+func (s *Stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
+	if found, ok := s.Cache.Lookup(snapshot.Namespace(ns), tokens); ok {
 		if found.Tokens >= least {
 			if found.Tier == snapshot.Disk {
 				return found.Tokens, core.Disk, true
@@ -65,16 +65,16 @@ func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier co
 		}
 		least = max(least, found.Tokens+core.RestoreMin)
 	}
-	if s.remote == nil {
+	if s.Remote == nil {
 		return 0, 0, false
 	}
-	whole := s.remote.whole(len(tokens))
+	whole := s.Remote.whole(len(tokens))
 	return whole, core.Fabric, whole >= least
 }
 
 // Missing implements core.Stores.
-func (s *stores) Missing(ns uint32, tokens []core.Token) int {
-	m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens)
+func (s *Stores) Missing(ns uint32, tokens []core.Token) int {
+	m, ok := s.Cache.Peek(snapshot.Namespace(ns), tokens)
 	switch {
 	case !ok:
 		return 0
@@ -84,20 +84,20 @@ func (s *stores) Missing(ns uint32, tokens []core.Token) int {
 	return m.Whole // the part that diverges in its middle is stored again with the new tokens
 }
 
-// carryOut executes an operation on the stores.
-func (s *stores) carryOut(op *core.Op) {
+// CarryOut executes an operation on the stores.
+func (s *Stores) CarryOut(op *core.Op) {
 	switch op.Kind {
 	case core.Fetch:
 		s.fetch(op)
 	case core.SkipPart:
 		s.sources[op.Restore].ready = false
-		s.l.poll(op.Restore, time.Now())
+		s.Poll(op.Restore, time.Now())
 	case core.CopyIn:
 		begin := time.Now()
 		d := s.copyIn(op)
-		s.l.noteProgress(begin)
+		s.o.Loop.Progress(begin)
 		s.count(begin, d.To-op.From)
-		s.l.result.Copies = append(s.l.result.Copies, d)
+		s.o.Loop.Result().Copies = append(s.o.Loop.Result().Copies, d)
 	case core.CloseFetch:
 		if src := s.sources[op.Restore]; src != nil {
 			src.parts.Close()
@@ -109,9 +109,9 @@ func (s *stores) carryOut(op *core.Op) {
 		}
 		begin := time.Now()
 		if err := s.copyOut(op); err != nil {
-			s.failed, s.l.result.CopyFailed = true, true
+			s.failed, s.o.Loop.Result().CopyFailed = true, true
 			if !errors.Is(err, snapshot.ErrTooLarge) && !errors.Is(err, snapshot.ErrNoRoom) {
-				s.l.log.Debug("snapshot", "error", err)
+				s.o.Log.Debug("snapshot", "error", err)
 			}
 			return
 		}
@@ -119,57 +119,57 @@ func (s *stores) carryOut(op *core.Op) {
 	case core.OffloadBlock:
 		s.offloadBlock(op)
 	case core.Flush:
-		if s.remote != nil {
-			s.remote.flush()
+		if s.Remote != nil {
+			s.Remote.flush()
 		}
 	default:
 		panic(fmt.Sprintf("daemon: operation %d is unknown", op.Kind))
 	}
 }
 
-func (s *stores) count(begin time.Time, tokens int) {
-	s.l.result.CopyTook += time.Since(begin)
-	s.l.result.CopyTokens += tokens
+func (s *Stores) count(begin time.Time, tokens int) {
+	s.o.Loop.Result().CopyTook += time.Since(begin)
+	s.o.Loop.Result().CopyTokens += tokens
 }
 
 // fetch starts a restore.
-func (s *stores) fetch(op *core.Op) {
+func (s *Stores) fetch(op *core.Op) {
 	src := &source{id: op.Restore, tier: op.Tier, end: len(op.Tokens)}
 	id := op.Restore
-	notify := func() { s.l.mail.put(command{kind: cmdStored, stored: id}) }
+	notify := func() { s.o.Loop.Stored(id) }
 	if op.Req != 0 {
-		if s.thoughts == s.remote {
+		if s.Thoughts == s.Remote {
 			src.tier = core.Fabric
 		}
-		pull := s.thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
+		pull := s.Thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
 		pull.patience, src.parts = op.Patience, pull
-	} else if op.Tier == core.Fabric && s.remote.seals() {
-		src.parts = s.remote.fetchSeal(op, notify)
+	} else if op.Tier == core.Fabric && s.Remote.seals() {
+		src.parts = s.Remote.fetchSeal(op, notify)
 	} else if op.Tier == core.Fabric {
-		pull := s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
+		pull := s.Remote.fetch(op.NS, op.Tokens, op.From/s.Remote.piece*s.Remote.piece, notify)
 		pull.patience, src.parts = op.Patience, pull
 	} else {
-		found, ok := s.cache.Peek(snapshot.Namespace(op.NS), op.Tokens)
+		found, ok := s.Cache.Peek(snapshot.Namespace(op.NS), op.Tokens)
 		var r *snapshot.Restore
 		err := error(snapshot.ErrNotFound)
 		if ok {
-			r, err = s.cache.Fetch(found, notify)
+			r, err = s.Cache.Fetch(found, notify)
 		}
 		if err != nil {
-			s.l.log.Debug("restore", "error", err)
-			s.l.handle(core.Input{Kind: core.PartsEnd, Restore: id}, time.Now())
+			s.o.Log.Debug("restore", "error", err)
+			s.o.Loop.Input(core.Input{Kind: core.PartsEnd, Restore: id}, time.Now())
 			return
 		}
 		// What Find found may have been evicted since. The match is shorter then, and may end within a part.
 		src.parts, src.end = r, found.Tokens
 	}
 	s.sources[id] = src
-	s.l.poll(id, time.Now())
+	s.Poll(id, time.Now())
 }
 
-// poll tells the core that a restore's next part is ready, or that the parts have ended.
-func (l *loop) poll(id core.RestoreID, now time.Time) {
-	src := l.stores.sources[id]
+// Poll tells the core that a restore's next part is ready, or that the parts have ended.
+func (s *Stores) Poll(id core.RestoreID, now time.Time) {
+	src := s.sources[id]
 	if src == nil || src.ready {
 		return
 	}
@@ -177,28 +177,28 @@ func (l *loop) poll(id core.RestoreID, now time.Time) {
 	case snapshot.Waiting:
 	case snapshot.Ready:
 		src.part, src.ready = p, true
-		l.handle(core.Input{Kind: core.Part, Restore: id, P0: p.P0, P1: p.P1}, now)
+		s.o.Loop.Input(core.Input{Kind: core.Part, Restore: id, P0: p.P0, P1: p.P1}, now)
 	default:
-		l.handle(core.Input{Kind: core.PartsEnd, Restore: id}, now)
+		s.o.Loop.Input(core.Input{Kind: core.PartsEnd, Restore: id}, now)
 	}
 }
 
 // copyIn restores the parts that are ready into the engine, up to op.To.
-func (s *stores) copyIn(op *core.Op) core.Copied {
-	l, src := s.l, s.sources[op.Restore]
+func (s *Stores) copyIn(op *core.Op) core.Copied {
+	src := s.sources[op.Restore]
 	end := min(op.Limit, src.end)
 	d := core.Copied{Restore: op.Restore, To: op.From, State: core.PartsOver}
 	for src.ready && src.part.P0 == d.To && src.part.P1 <= op.To {
 		p := src.part
 		if err := s.restorePart(&p, op.Dst); err != nil {
-			s.refused[metricsTier[src.tier]].Add(1)
-			l.log.Warn("a stored prefix cannot be restored and is recomputed", "tier", wireTier[src.tier].String(),
+			s.refused[Metric[src.tier]].Add(1)
+			s.o.Log.Warn("a stored prefix cannot be restored and is recomputed", "tier", Wire[src.tier].String(),
 				"error", err)
-			l.eng.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
+			s.o.Engine.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
 			return d
 		}
 		if p.P1 > end {
-			l.eng.SeqRemove(op.Dst, runtime.Pos(end), -1)
+			s.o.Engine.SeqRemove(op.Dst, runtime.Pos(end), -1)
 		}
 		d.To, src.ready = min(p.P1, end), false
 		next, status := src.parts.Next()
@@ -219,47 +219,46 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 }
 
 // restorePart restores a part into sequence dst of the engine.
-func (s *stores) restorePart(p *snapshot.Part, dst runtime.Seq) error {
-	if err := s.l.eng.Restore(p.Bytes, dst, s.l.core.Tree().ScratchSeq(0)); err != nil {
+func (s *Stores) restorePart(p *snapshot.Part, dst runtime.Seq) error {
+	if err := s.o.Engine.Restore(p.Bytes, dst, s.o.Loop.Core().Tree().ScratchSeq(0)); err != nil {
 		return err
 	}
 	// A seal is the whole sequence, so its bytes alone say how far it reaches.
-	if _, last := s.l.eng.SeqRange(dst); s.l.caps.Seals && int(last) != p.P1-1 {
+	if _, last := s.o.Engine.SeqRange(dst); s.o.caps.Seals && int(last) != p.P1-1 {
 		return fmt.Errorf("%w: its last position is %d, not %d", runtime.ErrSnapshot, last, p.P1-1)
 	}
 	return nil
 }
 
 // copyOut stores a part in memory and sends it to the fabric.
-func (s *stores) copyOut(op *core.Op) error {
+func (s *Stores) copyOut(op *core.Op) error {
 	buf, err := s.snapshot(op.Src, op.From, op.To)
 	if err != nil {
 		return err
 	}
 	switch {
-	case s.remote == nil:
-	case s.remote.seals():
-		s.remote.pushSeal(op.NS, op.Tokens, buf, frameTier(op.Use))
+	case s.Remote == nil:
+	case s.Remote.seals():
+		s.Remote.pushSeal(op.NS, op.Tokens, buf, frameTier(op.Use))
 	default:
-		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To, frameTier(op.Use))
+		s.Remote.push(op.NS, op.Tokens, op.Src, op.From, op.To, frameTier(op.Use))
 	}
-	_, err = s.cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)
+	_, err = s.Cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)
 	return err
 }
 
 // snapshot copies the cells [from, to) of seq, or with states the whole of it, into a buffer of the host tier's.
-func (s *stores) snapshot(seq runtime.Seq, from, to int) (*snapshot.Buffer, error) {
-	l := s.l
-	first, end, scratch := runtime.Pos(from), runtime.Pos(to), l.core.Tree().ScratchSeq(0)
-	size, err := l.eng.SnapshotSize(seq, first, end)
+func (s *Stores) snapshot(seq runtime.Seq, from, to int) (*snapshot.Buffer, error) {
+	first, end, scratch := runtime.Pos(from), runtime.Pos(to), s.o.Loop.Core().Tree().ScratchSeq(0)
+	size, err := s.o.Engine.SnapshotSize(seq, first, end)
 	if err != nil {
 		return nil, err
 	}
-	buf, err := s.cache.Buffer(size)
+	buf, err := s.Cache.Buffer(size)
 	if err != nil {
 		return nil, err
 	}
-	n, err := l.eng.Snapshot(buf.Bytes(), seq, scratch, first, end)
+	n, err := s.o.Engine.Snapshot(buf.Bytes(), seq, scratch, first, end)
 	if err != nil {
 		buf.Release()
 		return nil, err
@@ -268,12 +267,12 @@ func (s *stores) snapshot(seq runtime.Seq, from, to int) (*snapshot.Buffer, erro
 	return buf, nil
 }
 
-// save copies a whole cached prefix out of the pool, for `uma-cli kv save`, and returns the key of its last part.
-func (s *stores) save(entry uint64) (snapshot.Key, error) {
-	if s.cache == nil {
+// Save copies a whole cached prefix out of the pool, for `uma-cli kv save`, and returns the key of its last part.
+func (s *Stores) Save(entry uint64) (snapshot.Key, error) {
+	if s.Cache == nil {
 		return snapshot.Key{}, errors.New("this server keeps no snapshots (--cache-ram 0)")
 	}
-	tree := s.l.core.Tree()
+	tree := s.o.Loop.Core().Tree()
 	e, ok := tree.Entry(entry)
 	if !ok {
 		return snapshot.Key{}, kvsnap.ErrNoEntry
@@ -282,10 +281,10 @@ func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	if err != nil {
 		return snapshot.Key{}, err
 	}
-	for _, op := range s.l.core.CopyAll(entry) {
-		s.carryOut(&op)
+	for _, op := range s.o.Loop.Core().CopyAll(entry) {
+		s.CarryOut(&op)
 	}
-	m, ok := s.cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
+	m, ok := s.Cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
 	if !ok || m.Tokens < e.Tokens {
 		return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)",
 			m.Tokens, e.Tokens)
@@ -293,40 +292,43 @@ func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	return m.Key, nil
 }
 
-// close copies the cached prefixes to the durable tiers until deadline, and closes the tiers. No request runs any more.
-func (s *stores) close(deadline time.Time) {
+// Close copies the cached prefixes to the durable tiers until deadline, and closes the tiers. No request runs any more.
+func (s *Stores) Close(deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if s.durable() {
-		for _, op := range s.l.core.CopyAll(0) {
+	if s.Durable() {
+		for _, op := range s.o.Loop.Core().CopyAll(0) {
 			if time.Now().After(deadline) {
 				break
 			}
-			s.carryOut(&op)
+			s.CarryOut(&op)
 		}
 	}
-	if s.remote != nil {
-		s.remote.close(ctx)
+	if s.Remote != nil {
+		s.Remote.close(ctx)
 	}
-	if s.thoughts != nil && s.thoughts != s.remote {
-		s.thoughts.close(ctx)
+	if s.Thoughts != nil && s.Thoughts != s.Remote {
+		s.Thoughts.close(ctx)
 	}
-	if s.cache != nil {
-		if err := s.cache.Close(ctx); err != nil {
-			s.l.log.Warn("not every snapshot reached the disk", "error", err)
+	if s.Cache != nil {
+		if err := s.Cache.Close(ctx); err != nil {
+			s.o.Log.Warn("not every snapshot reached the disk", "error", err)
 		}
 	}
 }
 
-// durable reports whether a tier outlives the process.
-func (s *stores) durable() bool {
-	return s.remote != nil || s.cache != nil && s.cache.DiskError() == nil
+// Durable reports whether a tier outlives the process.
+func (s *Stores) Durable() bool {
+	return s.Remote != nil || s.Cache != nil && s.Cache.DiskError() == nil
 }
 
-// openStores opens the tiers of cfg. A disk tier that cannot be opened is logged and left out: it costs only misses.
-func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, error) {
-	s := &stores{l: l, sources: map[core.RestoreID]*source{}}
-	if cfg.NoPrefixCache || l.encoder { // nothing is cached
+// Open opens the tiers of a configuration. A disk tier that cannot be opened is logged and left out: it costs only
+// misses.
+func Open(o *Options) (*Stores, error) {
+	cfg := o.Config
+	o.caps = o.Engine.Capabilities()
+	s := &Stores{o: o, sources: map[core.RestoreID]*source{}}
+	if cfg.NoPrefixCache || o.Info.Encoder { // nothing is cached
 		return s, nil
 	}
 	free := hostmem.Read()
@@ -342,18 +344,18 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 	scanned := make(chan struct{})
 	if ram > 0 {
 		disk, _ := cfg.CacheDisk.Of(0)
-		s.cache, err = snapshot.Open(snapshot.Options{
-			Origin: origin.format(), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
-			WholeParts: l.caps.Seals, Scanned: func() { close(scanned) },
+		s.Cache, err = snapshot.Open(snapshot.Options{
+			Origin: o.Origin, RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
+			WholeParts: o.caps.Seals, Scanned: func() { close(scanned) },
 			Failed: func(what string, err error) {
-				l.log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
+				o.Log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
 			},
 		})
 		if err != nil {
 			return nil, err
 		}
-		if err := s.cache.DiskError(); err != nil && cfg.CacheDir != "" {
-			l.log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", clierr.Text(err))
+		if err := s.Cache.DiskError(); err != nil && cfg.CacheDir != "" {
+			o.Log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", clierr.Text(err))
 		}
 	}
 	if cfg.Fabric != "" {
@@ -361,29 +363,29 @@ func openStores(cfg *config.Config, l *loop, origin snapshotOrigin) (*stores, er
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
-		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes, l.caps.SnapshotTokens))
-		s.remote.reoffers = true
-		if s.cache == nil {
+		s.Remote = newRemote(f, o)
+		s.Remote.reoffers = true
+		if s.Cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
 		}
 	}
-	if cfg.ThinkEvict == core.OffloadThoughts && s.cache != nil {
-		if err := s.openThoughts(origin, room); err != nil {
+	if cfg.ThinkEvict == core.OffloadThoughts && s.Cache != nil {
+		if err := s.openThoughts(room); err != nil {
 			return nil, fmt.Errorf("--think-evict offload: %w", err)
 		}
 	}
-	if s.remote != nil && s.cache.DiskError() == nil {
+	if s.Remote != nil && s.Cache.DiskError() == nil {
 		go func() { <-scanned; s.offerStored() }()
 	}
-	s.bindMetrics(l.m)
+	s.bindMetrics(o.Metrics)
 	return s, nil
 }
 
 // bindMetrics connects the metrics to the tiers' counters. Scrapes read them from any goroutine.
-func (s *stores) bindMetrics(m *metrics.Metrics) {
-	if s.cache != nil {
+func (s *Stores) bindMetrics(m *metrics.Metrics) {
+	if s.Cache != nil {
 		m.BindStore(func() metrics.Store {
-			st := s.cache.Stats()
+			st := s.Cache.Stats()
 			st.Host = s.withThoughts(st.Host)
 			tier := func(t *snapshot.TierStats) metrics.TierStats {
 				return metrics.TierStats{Bytes: t.Bytes, CapBytes: t.Cap, Entries: t.Parts, Evictions: t.Evictions,
@@ -393,32 +395,32 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 			out.Tiers[metrics.Host], out.Tiers[metrics.Disk] = tier(&st.Host), tier(&st.Disk)
 			out.Tiers[metrics.Host].Errors = s.refused[metrics.Host].Load()
 			out.Tiers[metrics.Disk].Errors = st.IOErrors + s.refused[metrics.Disk].Load()
-			if s.remote != nil {
-				t := s.remote.tier(s.refused[metrics.Fabric].Load())
+			if s.Remote != nil {
+				t := s.Remote.tier(s.refused[metrics.Fabric].Load())
 				out.Tiers[metrics.Fabric] = metrics.TierStats{PagesIn: t.PagesIn, PagesOut: t.PagesOut,
 					Errors: t.Errors + t.Damaged}
 			}
 			return out
 		})
 	}
-	if s.remote == nil {
+	if s.Remote == nil {
 		return
 	}
 	var reasons []string
 	for r := range fabric.Reasons {
 		reasons = append(reasons, r.String())
 	}
-	m.BindFabric(s.remote.guard.Label(), append(reasons, "queue_full"), func() metrics.FabricStats {
-		o, g := s.remote.out.Stats(), s.remote.guard.Stats()
+	m.BindFabric(s.Remote.Guard.Label(), append(reasons, "queue_full"), func() metrics.FabricStats {
+		o, g := s.Remote.Out.Stats(), s.Remote.Guard.Stats()
 		st := metrics.FabricStats{
 			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested,
 			Errors:  append(g.Errors[:], o.PushesDropped+o.PullsDropped),
 			Queued:  o.QueuedItems + o.QueuedPulls,
-			Retried: o.PushesRetried, Again: s.remote.again.Load(), Renewed: s.remote.renewed.Load(),
+			Retried: o.PushesRetried, Again: s.Remote.again.Load(), Renewed: s.Remote.renewed.Load(),
 			CircuitOpen: g.Breaker == fabric.BreakerOpen,
 		}
 		for t := range st.OffloadedTier {
-			st.OffloadedTier[t], st.IngestedTier[t] = s.remote.offloaded[t].Load(), s.remote.ingested[t].Load()
+			st.OffloadedTier[t], st.IngestedTier[t] = s.Remote.Moved(mrdn.Tier(t))
 		}
 		return st
 	})

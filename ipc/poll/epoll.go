@@ -1,6 +1,6 @@
 //go:build linux
 
-package ipc
+package poll
 
 import (
 	"encoding/binary"
@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
+// Poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
 // end of a turn, so that a number is not reused within one.
 //
 // The goroutine waits for the epoll descriptor in Go's own poller. In epoll_wait it would hold a P that the runtime
 // takes away meanwhile, and the runtime would take the goroutine for one that has run for longer than its slice:
 // preempting it at every event delays a request by a tenth of a millisecond.
-type poller struct {
+type Poller struct {
 	fd       int
 	file     *os.File // fd's owner
 	conn     syscall.RawConn
@@ -30,22 +30,22 @@ type poller struct {
 	deadline time.Time // of file; zero = none
 	wakeFD   int
 	pending  atomic.Bool // a wake-up was written and not yet seen
-	events   [eventsPerTurn]unix.EpollEvent
+	events   [MaxEvents]unix.EpollEvent
 }
 
-func newPoller() (*poller, error) {
-	p := &poller{fd: -1, wakeFD: -1}
+func New() (*Poller, error) {
+	p := &Poller{fd: -1, wakeFD: -1}
 	var err error
 	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
 	if err = unix.SetNonblock(p.fd, true); err != nil { // so that os.NewFile gives it to Go's poller
-		p.close()
+		p.Close()
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
 	p.file = os.NewFile(uintptr(p.fd), "epoll")
 	if p.conn, err = p.file.SyscallConn(); err != nil {
-		p.close()
+		p.Close()
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
 	p.look = func(fd uintptr) bool {
@@ -53,28 +53,28 @@ func newPoller() (*poller, error) {
 		return p.ready != 0 || p.err != nil
 	}
 	if p.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		p.close()
+		p.Close()
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	if err = p.add(p.wakeFD, wantRead); err != nil {
-		p.close()
+	if err = p.Add(p.wakeFD, WantRead); err != nil {
+		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func epollMask(in interest) (mask uint32) {
-	if in&wantRead != 0 {
+func epollMask(in Interest) (mask uint32) {
+	if in&WantRead != 0 {
 		mask |= unix.EPOLLIN | unix.EPOLLRDHUP
 	}
-	if in&wantWrite != 0 {
+	if in&WantWrite != 0 {
 		mask |= unix.EPOLLOUT
 	}
 	return mask // EPOLLHUP and EPOLLERR are always reported
 }
 
-// add starts watching fd.
-func (p *poller) add(fd int, in interest) error {
+// Add starts watching fd.
+func (p *Poller) Add(fd int, in Interest) error {
 	ev := unix.EpollEvent{Events: epollMask(in), Fd: int32(fd)}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("watch descriptor: %w", err)
@@ -82,20 +82,20 @@ func (p *poller) add(fd int, in interest) error {
 	return nil
 }
 
-// mod changes the events of fd. Safe from any goroutine while fd is open.
-func (p *poller) mod(fd int, _, in interest) error {
+// Mod changes the events of fd. Safe from any goroutine while fd is open.
+func (p *Poller) Mod(fd int, _, in Interest) error {
 	ev := unix.EpollEvent{Events: epollMask(in), Fd: int32(fd)}
 	return unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, fd, &ev)
 }
 
-// del stops watching fd.
-func (p *poller) del(fd int, _ interest) {
+// Del stops watching fd.
+func (p *Poller) Del(fd int, _ Interest) {
 	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil) // ENOENT: it was not watched
 }
 
-// wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
+// Wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
 // negative, and returns early on wake.
-func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
+func (p *Poller) Wait(timeout time.Duration, dst []Event) ([]Event, error) {
 	p.ready, p.err = 0, nil
 	switch err := p.sleep(timeout); {
 	case errors.Is(err, os.ErrDeadlineExceeded), p.err == unix.EINTR:
@@ -114,23 +114,23 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 			p.pending.Store(false)
 			continue
 		}
-		var r readiness
+		var r Readiness
 		if ev.Events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
-			r |= canRead
+			r |= CanRead
 		}
 		if ev.Events&unix.EPOLLOUT != 0 {
-			r |= canWrite
+			r |= CanWrite
 		}
 		if ev.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-			r |= hungUp
+			r |= HungUp
 		}
-		dst = append(dst, event{int(ev.Fd), r})
+		dst = append(dst, Event{int(ev.Fd), r})
 	}
 	return dst, nil
 }
 
 // sleep looks, at once when timeout is 0, else as soon as something is ready. It may return early.
-func (p *poller) sleep(timeout time.Duration) error {
+func (p *Poller) sleep(timeout time.Duration) error {
 	if timeout == 0 {
 		p.look(uintptr(p.fd))
 		return nil
@@ -153,8 +153,8 @@ func (p *poller) sleep(timeout time.Duration) error {
 	return p.conn.Read(p.look)
 }
 
-// wake makes wait return. Safe from any goroutine; several pending wake-ups take one write.
-func (p *poller) wake() {
+// Wake makes wait return. Safe from any goroutine; several pending wake-ups take one write.
+func (p *Poller) Wake() {
 	if !p.pending.CompareAndSwap(false, true) {
 		return
 	}
@@ -163,7 +163,7 @@ func (p *poller) wake() {
 	_, _ = unix.Write(p.wakeFD, one[:])
 }
 
-func (p *poller) close() {
+func (p *Poller) Close() {
 	if p.wakeFD >= 0 {
 		unix.Close(p.wakeFD)
 	}

@@ -1,12 +1,12 @@
-package daemon
+package tiers
 
 import (
 	"sync"
 	"time"
 )
 
-// pieces caches which values the fabric has, so that none is pushed twice. Its methods are safe from any goroutine.
-type pieces struct {
+// Pieces caches which values the fabric has, so that none is pushed twice. Its methods are safe from any goroutine.
+type Pieces struct {
 	mu    sync.Mutex
 	known map[string]pieceState // by key
 	// renewEvery is the time after which a value is renewed when it is used again. Until then it counts as stored, even
@@ -29,15 +29,19 @@ const (
 )
 
 // newPieces returns an empty cache. ttl is the fabric's time to live of a value; 0 = none.
-func newPieces(ttl time.Duration) *pieces {
-	p := &pieces{known: map[string]pieceState{}, renewEvery: maxRenew}
+func newPieces(ttl time.Duration) *Pieces {
+	p := &Pieces{known: map[string]pieceState{}}
+	p.RenewEvery(maxRenew)
 	if ttl > 0 {
-		p.renewEvery = min(maxRenew, ttl/4) // a value that is used every quarter of its life does not expire
+		p.RenewEvery(min(maxRenew, ttl/4)) // a value that is used every quarter of its life does not expire
 	}
 	return p
 }
 
-func (p *pieces) put(key string, v pieceState) {
+// RenewEvery sets the time after which a value is renewed when it is used again.
+func (p *Pieces) RenewEvery(d time.Duration) { p.mu.Lock(); defer p.mu.Unlock(); p.renewEvery = d }
+
+func (p *Pieces) put(key string, v pieceState) {
 	if _, ok := p.known[key]; !ok && len(p.known) >= maxPieces {
 		clear(p.known) // they are asked for again when they are used
 	}
@@ -45,14 +49,14 @@ func (p *pieces) put(key string, v pieceState) {
 }
 
 // queued records that the push of a value is queued.
-func (p *pieces) queued(key string, ns uint32) {
+func (p *Pieces) queued(key string, ns uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.put(key, pieceState{ns: ns, queued: true})
 }
 
 // stored records that the fabric has values, except those that were dropped meanwhile.
-func (p *pieces) stored(keys ...string) {
+func (p *Pieces) stored(keys ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -64,7 +68,7 @@ func (p *pieces) stored(keys ...string) {
 }
 
 // pulled records a value that the fabric has given. It need not be pushed, and is renewed when its prefix is used.
-func (p *pieces) pulled(key string, ns uint32) {
+func (p *Pieces) pulled(key string, ns uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if v, ok := p.known[key]; !ok || !v.queued {
@@ -72,8 +76,8 @@ func (p *pieces) pulled(key string, ns uint32) {
 	}
 }
 
-// forget records that the fabric lacks values, or may lack them.
-func (p *pieces) forget(keys ...string) {
+// Forget records that the fabric lacks values, or may lack them.
+func (p *Pieces) Forget(keys ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range keys {
@@ -82,7 +86,7 @@ func (p *pieces) forget(keys ...string) {
 }
 
 // missed records that the fabric lacks a value; a push of it may be queued.
-func (p *pieces) missed(key string) {
+func (p *Pieces) missed(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.known[key].queued {
@@ -91,26 +95,26 @@ func (p *pieces) missed(key string) {
 }
 
 // has reports whether the fabric has a value or is about to: it need not be pushed.
-func (p *pieces) has(key string) bool {
+func (p *Pieces) has(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fresh(key)
 }
 
-func (p *pieces) fresh(key string) bool {
+func (p *Pieces) fresh(key string) bool {
 	v, ok := p.known[key]
 	return ok && (v.queued || time.Since(v.stored) < p.renewEvery)
 }
 
 // settled reports whether a value need be neither pushed nor renewed.
-func (p *pieces) settled(key string) bool {
+func (p *Pieces) settled(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fresh(key) && !p.known[key].pulled
 }
 
 // ask returns those of keys that are to be renewed, and counts them as ns's.
-func (p *pieces) ask(keys []string, ns uint32) (stale []string) {
+func (p *Pieces) ask(keys []string, ns uint32) (stale []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range keys {
@@ -128,14 +132,13 @@ func (p *pieces) ask(keys []string, ns uint32) (stale []string) {
 	return stale
 }
 
-// take forgets the values of the namespaces that mine accepts, and returns their keys.
-func (p *pieces) take(mine func(ns uint32) bool) (keys []string) {
+// Keys returns the keys of the values of the namespaces that mine accepts.
+func (p *Pieces) Keys(mine func(ns uint32) bool) (keys []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, v := range p.known {
 		if mine(v.ns) {
 			keys = append(keys, key)
-			delete(p.known, key)
 		}
 	}
 	return keys

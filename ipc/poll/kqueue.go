@@ -1,6 +1,6 @@
 //go:build darwin || freebsd
 
-package ipc
+package poll
 
 import (
 	"fmt"
@@ -10,55 +10,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
+// Poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
 // end of a turn, so that a number is not reused within one.
-type poller struct {
+type Poller struct {
 	fd      int
 	pending atomic.Bool // a wake-up was triggered and not yet seen
-	events  [eventsPerTurn]unix.Kevent_t
+	events  [MaxEvents]unix.Kevent_t
 }
 
 // hangupOnly is a low-water mark of the write filter that no socket buffer reaches: the filter then reports only that
 // the peer has closed.
 const hangupOnly = 1 << 30
 
-func newPoller() (*poller, error) {
+func New() (*Poller, error) {
 	fd, err := unix.Kqueue()
 	if err != nil {
 		return nil, fmt.Errorf("create kqueue: %w", err)
 	}
 	unix.CloseOnExec(fd)
-	p := &poller{fd: fd}
+	p := &Poller{fd: fd}
 	var user unix.Kevent_t
 	unix.SetKevent(&user, 0, unix.EVFILT_USER, unix.EV_ADD|unix.EV_CLEAR)
 	if _, err := unix.Kevent(fd, []unix.Kevent_t{user}, nil, nil); err != nil {
-		p.close()
+		p.Close()
 		return nil, fmt.Errorf("register EVFILT_USER: %w", err)
 	}
 	return p, nil
 }
 
-// writeFilter returns the setting of the write filter. Without wantRead it must report that the peer has closed.
-func writeFilter(in interest) (on, lowWater bool) {
-	return in&wantWrite != 0 || in&wantRead == 0, in&wantWrite == 0
+// writeFilter returns the setting of the write filter. Without WantRead it must report that the peer has closed.
+func writeFilter(in Interest) (on, lowWater bool) {
+	return in&WantWrite != 0 || in&WantRead == 0, in&WantWrite == 0
 }
 
-// add starts watching fd.
-func (p *poller) add(fd int, in interest) error {
+// Add starts watching fd.
+func (p *Poller) Add(fd int, in Interest) error {
 	if err := p.change(fd, 0, false, in); err != nil {
 		return fmt.Errorf("watch descriptor: %w", err)
 	}
 	return nil
 }
 
-// mod changes the events of fd. Safe from any goroutine while fd is open.
-func (p *poller) mod(fd int, old, in interest) error { return p.change(fd, old, true, in) }
+// Mod changes the events of fd. Safe from any goroutine while fd is open.
+func (p *Poller) Mod(fd int, old, in Interest) error { return p.change(fd, old, true, in) }
 
-// del stops watching fd.
-func (p *poller) del(fd int, old interest) {
+// Del stops watching fd.
+func (p *Poller) Del(fd int, old Interest) {
 	var list [2]unix.Kevent_t
 	n := 0
-	if old&wantRead != 0 {
+	if old&WantRead != 0 {
 		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, unix.EV_DELETE)
 		n++
 	}
@@ -69,11 +69,11 @@ func (p *poller) del(fd int, old interest) {
 	_, _ = unix.Kevent(p.fd, list[:n], nil, nil)
 }
 
-func (p *poller) change(fd int, old interest, watched bool, in interest) error {
+func (p *Poller) change(fd int, old Interest, watched bool, in Interest) error {
 	var list [2]unix.Kevent_t
 	n := 0
-	wasRead := watched && old&wantRead != 0
-	if isRead := in&wantRead != 0; isRead != wasRead {
+	wasRead := watched && old&WantRead != 0
+	if isRead := in&WantRead != 0; isRead != wasRead {
 		flags := unix.EV_DELETE
 		if isRead {
 			flags = unix.EV_ADD
@@ -102,9 +102,9 @@ func (p *poller) change(fd int, old interest, watched bool, in interest) error {
 	return err
 }
 
-// wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
+// Wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
 // negative, and returns early on wake.
-func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
+func (p *Poller) Wait(timeout time.Duration, dst []Event) ([]Event, error) {
 	var limit *unix.Timespec
 	if timeout >= 0 {
 		ts := unix.NsecToTimespec(int64(pollMs(timeout)) * int64(time.Millisecond))
@@ -124,20 +124,20 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 			// Clear it before the caller checks for work, so that later work wakes again.
 			p.pending.Store(false)
 		case unix.EVFILT_READ:
-			dst = append(dst, event{int(ev.Ident), canRead})
+			dst = append(dst, Event{int(ev.Ident), CanRead})
 		case unix.EVFILT_WRITE:
-			r := canWrite
+			r := CanWrite
 			if ev.Flags&unix.EV_EOF != 0 {
-				r = hungUp
+				r = HungUp
 			}
-			dst = append(dst, event{int(ev.Ident), r})
+			dst = append(dst, Event{int(ev.Ident), r})
 		}
 	}
 	return dst, nil
 }
 
-// wake makes wait return. Safe from any goroutine; several pending wake-ups take one trigger.
-func (p *poller) wake() {
+// Wake makes wait return. Safe from any goroutine; several pending wake-ups take one trigger.
+func (p *Poller) Wake() {
 	if !p.pending.CompareAndSwap(false, true) {
 		return
 	}
@@ -147,7 +147,7 @@ func (p *poller) wake() {
 	_, _ = unix.Kevent(p.fd, []unix.Kevent_t{user}, nil, nil)
 }
 
-func (p *poller) close() { unix.Close(p.fd) }
+func (p *Poller) Close() { unix.Close(p.fd) }
 
 // pollMs converts a timeout to milliseconds, rounded up, so that a timer has passed when wait returns.
 func pollMs(d time.Duration) int {

@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 	maxDrops    = 4           // at the same time; each has a goroutine
 )
 
-// dropJob is the slow part of `kv drop`: it deletes the copies outside the pool, on a goroutine other than the loop's.
-type dropJob struct {
+// Drop is the slow part of `kv drop`: it deletes the copies outside the pool, on a goroutine other than the loop's.
+type Drop struct {
 	uid      uint32
 	all      bool // all copies of uid, of other models too
 	operator bool // uid may drop the copies of all users
@@ -32,54 +32,56 @@ type dropJob struct {
 	partP0   int           // its first position
 }
 
-// newDrop begins a drop. With all it takes every key that this process has on the fabric and that uid may drop.
-func (s *stores) newDrop(uid uint32, all, operator bool) *dropJob {
-	if s.cache == nil {
+// NewDrop begins a drop. With all it takes every key that this process has on the fabric and that uid may drop.
+func (s *Stores) NewDrop(uid uint32, all, operator bool) *Drop {
+	if s.Cache == nil {
 		return nil
 	}
-	d := &dropJob{uid: uid, all: all, operator: operator}
+	d := &Drop{uid: uid, all: all, operator: operator}
 	if !all {
 		return d
 	}
-	if s.remote != nil {
-		d.keys = s.remote.pieces.take(d.may)
-		s.remote.offers.end(func(o *offer) bool { return d.may(o.ns) })
+	if s.Remote != nil {
+		d.keys = s.Remote.Pieces.Keys(d.may)
+		s.Remote.Pieces.Forget(d.keys...)
+		s.Remote.Offers.end(func(o *offer) bool { return d.may(o.ns) })
 	}
-	if s.thoughts != nil && s.thoughts != s.remote {
-		d.thoughts = s.thoughts.pieces.take(d.may)
+	if s.Thoughts != nil && s.Thoughts != s.Remote {
+		d.thoughts = s.Thoughts.Pieces.Keys(d.may)
+		s.Thoughts.Pieces.Forget(d.thoughts...)
 	}
 	return d
 }
 
-// dropPrefix adds the copies of a prefix that has just left the pool, except the parts that it shares with another
+// DropPrefix adds the copies of a prefix that has just left the pool, except the parts that it shares with another
 // prefix.
-func (s *stores) dropPrefix(d *dropJob, ns uint32, tokens []runtime.Token) {
+func (s *Stores) DropPrefix(d *Drop, ns uint32, tokens []runtime.Token) {
 	if d == nil {
 		return
 	}
-	n, del := s.cache.DeletePrefix(snapshot.Namespace(ns), tokens)
+	n, del := s.Cache.DeletePrefix(snapshot.Namespace(ns), tokens)
 	d.parts += n
 	d.deletes = append(d.deletes, del)
-	if s.remote == nil {
+	if s.Remote == nil {
 		return
 	}
 	shared := 0
 	if !d.all {
 		longer := append(tokens[:len(tokens):len(tokens)], 0)
-		shared = s.l.core.Tree().Lookup(&kvsnap.Prompt{NS: ns, Tokens: longer, NoWait: true}).Len
-		if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens); ok {
+		shared = s.o.Loop.Core().Tree().Lookup(&kvsnap.Prompt{NS: ns, Tokens: longer, NoWait: true}).Len
+		if m, ok := s.Cache.Peek(snapshot.Namespace(ns), tokens); ok {
 			shared = max(shared, m.Tokens)
 		}
 	}
 	from := len(d.keys)
-	d.keys = s.remote.keys(d.keys, ns, tokens, shared)
-	s.remote.pieces.forget(d.keys[from:]...)
-	s.remote.offers.end(func(o *offer) bool { return o.ns == ns && kvsnap.CommonPrefix(o.tokens, tokens) > shared })
-	s.remote.offers.lose() // the values that remain are offered from the pool
+	d.keys = s.Remote.Keys(d.keys, ns, tokens, shared)
+	s.Remote.Pieces.Forget(d.keys[from:]...)
+	s.Remote.Offers.end(func(o *offer) bool { return o.ns == ns && kvsnap.CommonPrefix(o.tokens, tokens) > shared })
+	s.Remote.Offers.Lose() // the values that remain are offered from the pool
 }
 
-// drop deletes d's copies and adds their number to done. It runs on a goroutine other than the loop's.
-func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
+// Drop deletes d's copies and adds their number to done. It runs on a goroutine other than the loop's.
+func (s *Stores) Drop(d *Drop, done *wire.KVDone) error {
 	if s.dropping.Add(1) > maxDrops {
 		s.dropping.Add(-1)
 		return fmt.Errorf("%d drops are running; the cells in the pool are dropped, repeat the command for the "+
@@ -92,9 +94,9 @@ func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 	keys, thoughts := s.fabricKeys(d), 0
 	errs := []error{s.dropStored(ctx, d)}
 	removed := 0
-	if s.remote != nil {
-		s.remote.pieces.forget(keys...)
-		n, err := s.remote.out.Delete(ctx, keys)
+	if s.Remote != nil {
+		s.Remote.Pieces.Forget(keys...)
+		n, err := s.Remote.Out.Delete(ctx, keys)
 		if err != nil {
 			err = fmt.Errorf("%d of %d pieces remain on the fabric until they expire: %w", len(keys)-n, len(keys), err)
 		}
@@ -102,7 +104,7 @@ func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 	}
 	if len(d.thoughts) > 0 {
 		var err error
-		thoughts, err = s.thoughts.out.Delete(ctx, d.thoughts)
+		thoughts, err = s.Thoughts.Out.Delete(ctx, d.thoughts)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -121,21 +123,21 @@ func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 }
 
 // mine reports whether d may drop the copies of a namespace.
-func (d *dropJob) mine(ns snapshot.Namespace) bool { return d.may(uint32(ns)) }
+func (d *Drop) mine(ns snapshot.Namespace) bool { return d.may(uint32(ns)) }
 
-func (d *dropJob) may(ns uint32) bool { return d.operator || ns == d.uid }
+func (d *Drop) may(ns uint32) bool { return d.operator || ns == d.uid }
 
 // fabricKeys returns d's keys on the fabric, sorted. The stored parts name those that an earlier process pushed.
-func (s *stores) fabricKeys(d *dropJob) []string {
+func (s *Stores) fabricKeys(d *Drop) []string {
 	keys := map[string]struct{}{}
 	for _, k := range d.keys {
 		keys[k] = struct{}{}
 	}
-	if s.remote != nil && (d.all || d.part != nil) {
-		s.cache.Sequences(func(ns snapshot.Namespace, part snapshot.Key) bool {
+	if s.Remote != nil && (d.all || d.part != nil) {
+		s.Cache.Sequences(func(ns snapshot.Namespace, part snapshot.Key) bool {
 			return d.mine(ns) && (d.part == nil || part == *d.part)
 		}, func(ns snapshot.Namespace, tokens []runtime.Token) {
-			for _, k := range s.remote.keys(nil, uint32(ns), tokens, d.partP0) {
+			for _, k := range s.Remote.Keys(nil, uint32(ns), tokens, d.partP0) {
 				keys[k] = struct{}{}
 			}
 		})
@@ -144,20 +146,20 @@ func (s *stores) fabricKeys(d *dropJob) []string {
 }
 
 // dropStored deletes d's parts in memory and on disk.
-func (s *stores) dropStored(ctx context.Context, d *dropJob) error {
+func (s *Stores) dropStored(ctx context.Context, d *Drop) error {
 	var errs []error
 	for _, del := range d.deletes {
 		errs = append(errs, del(ctx))
 	}
 	if d.part != nil {
-		n, err := s.cache.Delete(ctx, *d.part)
+		n, err := s.Cache.Delete(ctx, *d.part)
 		if errors.Is(err, snapshot.ErrNotFound) {
 			err = nil // evicted meanwhile
 		}
 		d.parts, errs = d.parts+n, append(errs, err)
 	}
 	if d.all {
-		n, err := s.cache.DeleteNamespaces(ctx, d.mine)
+		n, err := s.Cache.DeleteNamespaces(ctx, d.mine)
 		d.parts, errs = d.parts+n, append(errs, err)
 	}
 	return errors.Join(errs...)

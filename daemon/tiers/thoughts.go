@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"fmt"
@@ -17,16 +17,16 @@ import (
 const thoughtShare = 4
 
 // openThoughts opens the place for finished thoughts, of at most capBytes when it is in memory.
-func (s *stores) openThoughts(origin snapshotOrigin, capBytes int64) error {
-	if s.remote != nil {
-		s.thoughts = s.remote
+func (s *Stores) openThoughts(capBytes int64) error {
+	if s.Remote != nil {
+		s.Thoughts = s.Remote
 		return nil
 	}
 	f, err := fabric.Open(fmt.Sprintf("nixl-synth?cap=%d", capBytes)) // a map in this process
 	if err != nil {
 		return err
 	}
-	s.thoughts = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes, s.l.caps.SnapshotTokens))
+	s.Thoughts = newRemote(f, s.o)
 	s.room.Store(capBytes)
 	s.memory, _ = f.(memory)
 	return nil
@@ -40,11 +40,11 @@ type memory interface {
 }
 
 // withThoughts adds the finished thoughts in memory to the host tier.
-func (s *stores) withThoughts(host snapshot.TierStats) snapshot.TierStats {
+func (s *Stores) withThoughts(host snapshot.TierStats) snapshot.TierStats {
 	if s.memory == nil {
 		return host
 	}
-	t := s.thoughts.tier(0)
+	t := s.Thoughts.tier(0)
 	host.Bytes, host.Cap = host.Bytes+s.memory.Bytes(), host.Cap+s.room.Load()
 	host.Parts += s.memory.Len()
 	host.PagesIn, host.PagesOut = host.PagesIn+t.PagesIn, host.PagesOut+t.PagesOut
@@ -61,19 +61,19 @@ type thoughtBatch struct {
 
 // offloadBlock adds cells to the batch of a thought, and sends it with the last of them. What cannot be sent stays in
 // the pool.
-func (s *stores) offloadBlock(op *core.Op) {
+func (s *Stores) offloadBlock(op *core.Op) {
 	b := &s.batch
 	if b.req != op.Req || op.First == op.From {
 		*b = thoughtBatch{req: op.Req, ns: op.NS}
 	}
 	begin := time.Now()
-	p, frame, at, err := s.thoughts.frame(op.NS, op.Tokens, op.Src, op.From)
+	p, frame, at, err := s.Thoughts.frame(op.NS, op.Tokens, op.Src, op.From)
 	s.count(begin, op.To-op.From)
 	if err != nil {
-		s.l.log.Debug("offload of a thought", "error", err)
+		s.o.Log.Debug("offload of a thought", "error", err)
 		b.failed = true
 	} else {
-		b.jobs = append(b.jobs, s.thoughts.job(&p, frame, at, s.thoughts.blocksOf(op.To-op.From), frameTier(op.Use)))
+		b.jobs = append(b.jobs, s.Thoughts.job(&p, frame, at, s.Thoughts.blocksOf(op.To-op.From), frameTier(op.Use)))
 	}
 	if op.Last && !b.failed {
 		s.sendThought(b)
@@ -81,26 +81,25 @@ func (s *stores) offloadBlock(op *core.Op) {
 }
 
 // sendThought queues a batch. When all of it is stored, core hears of it.
-func (s *stores) sendThought(b *thoughtBatch) {
+func (s *Stores) sendThought(b *thoughtBatch) {
 	var left atomic.Int32
 	left.Store(int32(len(b.jobs)))
-	done := command{kind: cmdOffloaded, offloaded: b.req, tier: core.Host}
-	if s.thoughts == s.remote {
-		done.tier = core.Fabric
+	req, tier := b.req, core.Host
+	if s.Thoughts == s.Remote {
+		tier = core.Fabric
 	}
-	mail := s.l.mail
 	for i := range b.jobs {
 		counted := b.jobs[i].Done
 		b.jobs[i].Done = func(err error) {
 			if err == nil && left.Add(-1) == 0 {
-				mail.put(done)
+				s.o.Loop.Offloaded(req, tier)
 			}
 			counted(err)
 		}
-		if !s.thoughts.tryPush(b.jobs[i], b.ns) {
+		if !s.Thoughts.tryPush(b.jobs[i], b.ns) {
 			break // without it the batch is never complete
 		}
 	}
-	s.thoughts.flush()
+	s.Thoughts.flush()
 	b.jobs = nil
 }

@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"context"
@@ -33,17 +33,17 @@ const (
 )
 
 // limits sets what seals need in the configurations of a remote's layers: they are larger than pieces.
-func (m *remote) limits(g *fabric.GuardConfig, o *fabric.OffloadConfig) {
+func (m *Remote) limits(g *fabric.GuardConfig, o *fabric.OffloadConfig) {
 	if m.seals() {
 		g.MaxBytes, g.Timeout, o.QueueBytes = maxSeal+1<<20, sealTransfer, maxSeal
 	}
 }
 
 // seals reports whether the fabric gets seals in place of pieces.
-func (m *remote) seals() bool { return m.kind == mrdn.KindSeal }
+func (m *Remote) seals() bool { return m.kind == mrdn.KindSeal }
 
 // lastPiece returns where the last piece of whole tokens begins.
-func (m *remote) lastPiece(whole int) int {
+func (m *Remote) lastPiece(whole int) int {
 	if m.seals() {
 		return 0
 	}
@@ -52,16 +52,16 @@ func (m *remote) lastPiece(whole int) int {
 
 // pushSeal queues the push of the seal of tokens, whose bytes are in buf. It keeps a reference to buf while the push is
 // queued, and copies the bytes on the offloader's goroutine only.
-func (m *remote) pushSeal(ns uint32, tokens []runtime.Token, buf *snapshot.Buffer, tier mrdn.Tier) {
+func (m *Remote) pushSeal(ns uint32, tokens []runtime.Token, buf *snapshot.Buffer, tier mrdn.Tier) {
 	p := m.prologue(ns, tokens, 0)
 	key := p.Key()
 	size := len(buf.Bytes())
 	if int64(size) > m.maxSeal {
-		m.l.log.Debug("fabric: a seal is too large and is not pushed", "tokens", len(tokens), "bytes", size,
+		m.o.Log.Debug("fabric: a seal is too large and is not pushed", "tokens", len(tokens), "bytes", size,
 			"limit", m.maxSeal)
 		return
 	}
-	if m.pieces.has(key) {
+	if m.Pieces.has(key) {
 		return
 	}
 	p.Encoding, p.KVBytes = mrdn.Raw, int64(size)
@@ -83,7 +83,7 @@ func (m *remote) pushSeal(ns uint32, tokens []runtime.Token, buf *snapshot.Buffe
 }
 
 // sealFrame returns the frame of a seal whose bytes are b, compressed if that saves enough.
-func (m *remote) sealFrame(p mrdn.Prologue, b []byte, tier mrdn.Tier) ([]byte, error) {
+func (m *Remote) sealFrame(p mrdn.Prologue, b []byte, tier mrdn.Tier) ([]byte, error) {
 	if small := m.zip.compress(b); small != nil {
 		p.Encoding, b = mrdn.Zstd, small
 		defer func() { m.zip.out = nil }() // as large as the seal
@@ -98,13 +98,13 @@ func (m *remote) sealFrame(p mrdn.Prologue, b []byte, tier mrdn.Tier) ([]byte, e
 
 // pushSealAgain pushes the seal of o, which the fabric lacks, from the pool, else from host memory or disk. It is
 // pushAgain for seals.
-func (s *stores) pushSealAgain(o *offer) (over, waiting bool) {
-	m, tree := s.remote, s.l.core.Tree()
+func (s *Stores) pushSealAgain(o *offer) (over, waiting bool) {
+	m, tree := s.Remote, s.o.Loop.Core().Tree()
 	longer := append(o.tokens[:len(o.tokens):len(o.tokens)], 0) // a match leaves out the last token
 	if match := tree.Lookup(&kvsnap.Prompt{NS: o.ns, Tokens: longer, NoWait: true}); match.Len == len(o.tokens) {
 		buf, err := s.snapshot(match.Source, 0, match.Len)
 		if err != nil {
-			s.l.log.Debug("fabric", "error", err)
+			s.o.Log.Debug("fabric", "error", err)
 			return true, false
 		}
 		defer buf.Release()
@@ -113,12 +113,12 @@ func (s *stores) pushSealAgain(o *offer) (over, waiting bool) {
 		return true, false
 	}
 	if o.stored == nil {
-		found, ok := s.cache.Peek(snapshot.Namespace(o.ns), o.tokens)
+		found, ok := s.Cache.Peek(snapshot.Namespace(o.ns), o.tokens)
 		if !ok || found.Tokens != len(o.tokens) {
 			return true, false
 		}
 		var err error
-		if o.stored, err = s.cache.Fetch(found, func() { s.l.mail.put(command{kind: cmdOffer}) }); err != nil {
+		if o.stored, err = s.Cache.Fetch(found, s.o.Loop.Offer); err != nil {
 			return true, false
 		}
 	}
@@ -136,7 +136,7 @@ func (s *stores) pushSealAgain(o *offer) (over, waiting bool) {
 
 // sealPull is the source of a restore of a seal: its one part is the longest seal of a prompt that the fabric has.
 type sealPull struct {
-	m        *remote
+	m        *Remote
 	ns       uint32
 	notify   func()
 	from     int           // the pool has the tokens before it
@@ -155,7 +155,7 @@ type sealPull struct {
 }
 
 // fetchSeal starts a pull of the longest seal of op.Tokens that is worth more than the op.From tokens in the pool.
-func (m *remote) fetchSeal(op *core.Op, notify func()) *sealPull {
+func (m *Remote) fetchSeal(op *core.Op, notify func()) *sealPull {
 	p := &sealPull{m: m, ns: op.NS, notify: notify, from: op.From, patience: op.Patience, begin: time.Now()}
 	ends := kvsnap.SealPositions(nil, len(op.Tokens), op.From+core.RestoreMin-1, op.Seals)
 	var h mrdn.TokenHasher[runtime.Token]
@@ -195,7 +195,7 @@ func (p *sealPull) ask(i int) bool {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	key := want.Key()
-	ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: key, Blocks: p.m.blocksOf(end),
+	ok := p.m.Out.TryPull(fabric.PullJob{Context: ctx, Key: key, Blocks: p.m.blocksOf(end),
 		Done: func(value []byte, err error) {
 			cancel()
 			kv, err := p.m.pulled(value, want, key, err)
@@ -207,7 +207,7 @@ func (p *sealPull) ask(i int) bool {
 			}
 			p.mu.Unlock()
 			if err == nil {
-				p.m.pieces.pulled(key, p.ns)
+				p.m.Pieces.pulled(key, p.ns)
 			}
 			if !more {
 				p.notify()

@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it
 // pulls several ahead.
 type pull struct {
-	m      *remote
+	m      *Remote
 	ns     uint32
 	tokens []runtime.Token // to restore, from position 0
 	notify func()
@@ -48,15 +48,15 @@ type asked struct {
 }
 
 // fetch starts a pull of the pieces of tokens from p0 on; a piece begins at p0.
-func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
+func (m *Remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: m.piece, p0: p0}
 }
 
 // fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the
 // end of tokens. The thought ends at position cut, and with it a frame.
-func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
+func (m *Remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, cut: cut, p0: p0,
-		step: core.PartTokensOf(m.l.cellBytes, m.l.caps.SnapshotTokens)}
+		step: core.PartTokensOf(m.o.Info.KVBytesPerToken, m.o.caps.SnapshotTokens)}
 }
 
 // end returns the end of the piece that begins at p0; ok is false when there is none.
@@ -100,7 +100,7 @@ func (p *pull) ask() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), p.limit(p1-p.p0))
 		a := &asked{want: p.m.prologue(p.ns, p.tokens[:p1], p0), cancel: cancel}
 		key := a.want.Key()
-		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: key, Dst: dst, Blocks: p.m.blocksOf(p1 - p0),
+		ok := p.m.Out.TryPull(fabric.PullJob{Context: ctx, Key: key, Dst: dst, Blocks: p.m.blocksOf(p1 - p0),
 			Done: func(value []byte, err error) {
 				var kv []byte
 				kv, err = p.m.pulled(value, &a.want, key, err)
@@ -124,15 +124,15 @@ func (p *pull) ask() bool {
 
 // pulled returns the KV bytes of the value that a pull of key has answered, or the pull's error. It runs on the
 // offloader's goroutine.
-func (m *remote) pulled(value []byte, want *mrdn.Prologue, key string, err error) (kv []byte, _ error) {
+func (m *Remote) pulled(value []byte, want *mrdn.Prologue, key string, err error) (kv []byte, _ error) {
 	if err == nil {
 		if kv, err = m.open(value, want); err != nil {
-			m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, err))
+			m.Guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, err))
 			err = fabric.ErrCorrupt
 		}
 	}
 	if errors.Is(err, fabric.ErrNotFound) || errors.Is(err, fabric.ErrCorrupt) {
-		m.pieces.missed(key)
+		m.Pieces.missed(key)
 	}
 	return kv, err
 }
@@ -154,7 +154,7 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	case a.err != nil:
 		return snapshot.Part{}, snapshot.Done // a miss ends the restore; the guard has counted the error
 	}
-	p.m.pieces.pulled(a.want.Key(), p.ns)
+	p.m.Pieces.pulled(a.want.Key(), p.ns)
 	a.cancel()
 	p.asked = p.asked[1:]
 	part := snapshot.Part{P0: p.p0, P1: int(a.want.End), Bytes: a.kv}

@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"sync"
@@ -20,11 +20,11 @@ import (
 //   - After a start, everything in host memory and on disk is offered.
 //
 // Pushing again needs the cells: from the pool, else from host memory or disk if the pool has free cells for a part.
-// The loop takes them while nothing runs.
+// The loop takes them while nothing runs (OfferSome).
 
-// offers queues prefixes of which the fabric lacks values, so that they are pushed again. Its methods are safe from any
+// Offers queues prefixes of which the fabric lacks values, so that they are pushed again. Its methods are safe from any
 // goroutine.
-type offers struct {
+type Offers struct {
 	mu     sync.Mutex
 	queue  []*offer
 	lost   bool          // a push was given up or refused since everything in the pool was offered last
@@ -47,10 +47,10 @@ type offer struct {
 // maxOffers bounds the queue. When it overflows, everything in the pool is offered later instead.
 const maxOffers = 64
 
-func newOffers() *offers { return &offers{closed: make(chan struct{})} }
+func newOffers() *Offers { return &Offers{closed: make(chan struct{})} }
 
 // put queues an offer and reports whether there was room.
-func (f *offers) put(o *offer) bool {
+func (f *Offers) put(o *offer) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.queue) >= maxOffers {
@@ -61,14 +61,14 @@ func (f *offers) put(o *offer) bool {
 	return true
 }
 
-// lose records that a push was given up or refused.
-func (f *offers) lose() { f.mu.Lock(); defer f.mu.Unlock(); f.lost = true }
+// Lose records that a push was given up or refused.
+func (f *Offers) Lose() { f.mu.Lock(); defer f.mu.Unlock(); f.lost = true }
 
 // due reports whether there is something to offer.
-func (f *offers) due() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.lost || len(f.queue) > 0 }
+func (f *Offers) due() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.lost || len(f.queue) > 0 }
 
 // first returns the oldest offer; nil if there is none.
-func (f *offers) first() *offer {
+func (f *Offers) first() *offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.queue) == 0 {
@@ -78,7 +78,7 @@ func (f *offers) first() *offer {
 }
 
 // takeLost reports whether everything in the pool is to be offered, which the caller then does.
-func (f *offers) takeLost() bool {
+func (f *Offers) takeLost() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	lost := f.lost
@@ -87,7 +87,7 @@ func (f *offers) takeLost() bool {
 }
 
 // end ends the offers that which accepts. Only the loop calls it.
-func (f *offers) end(which func(*offer) bool) {
+func (f *Offers) end(which func(*offer) bool) {
 	f.mu.Lock()
 	var ended []*offer
 	rest := f.queue[:0]
@@ -116,19 +116,25 @@ func (o *offer) finish(err error) {
 }
 
 // close ends all offers.
-func (f *offers) close() {
+func (f *Offers) close() {
 	close(f.closed)
 	f.end(func(*offer) bool { return true })
 }
 
-// use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
-func (m *remote) use(ns uint32, tokens []runtime.Token) {
+// Use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
+func (s *Stores) Use(ns uint32, tokens []runtime.Token) {
+	if s.Remote != nil {
+		s.Remote.use(ns, tokens)
+	}
+}
+
+func (m *Remote) use(ns uint32, tokens []runtime.Token) {
 	whole := m.whole(len(tokens))
 	if whole == 0 {
 		return
 	}
 	last := m.prologue(ns, tokens[:whole], m.lastPiece(whole))
-	if m.pieces.settled(last.Key()) { // the values of a prefix are renewed together
+	if m.Pieces.settled(last.Key()) { // the values of a prefix are renewed together
 		return
 	}
 	m.renew(&offer{ns: ns, tokens: append([]runtime.Token(nil), tokens[:whole]...)})
@@ -136,22 +142,22 @@ func (m *remote) use(ns uint32, tokens []runtime.Token) {
 
 // renew renews the values of the prefix o, and queues o if the fabric lacks some. o is finished when nothing remains to
 // be done for it.
-func (m *remote) renew(o *offer) {
-	keys := m.keys(nil, o.ns, o.tokens, 0)
-	asked := m.pieces.ask(keys, o.ns)
+func (m *Remote) renew(o *offer) {
+	keys := m.Keys(nil, o.ns, o.tokens, 0)
+	asked := m.Pieces.ask(keys, o.ns)
 	if len(asked) == 0 {
 		o.finish(nil)
 		return
 	}
 	answer := func(missing []string, err error) {
 		if err != nil {
-			m.pieces.forget(asked...)
-			m.offers.lose()
+			m.Pieces.Forget(asked...)
+			m.Offers.Lose()
 			o.finish(err)
 			return
 		}
-		m.pieces.forget(missing...)
-		m.pieces.stored(asked...)
+		m.Pieces.Forget(missing...)
+		m.Pieces.stored(asked...)
 		m.renewed.Add(uint64(len(asked) - len(missing)))
 		lacks := make(map[string]bool, len(missing))
 		for _, key := range missing {
@@ -162,28 +168,28 @@ func (m *remote) renew(o *offer) {
 				o.missing = append(o.missing, i*m.piece)
 			}
 		}
-		if len(o.missing) == 0 || !m.offers.put(o) {
+		if len(o.missing) == 0 || !m.Offers.put(o) {
 			o.finish(nil)
 		}
 		m.answered()
 	}
-	if !m.out.TryRenew(asked, answer) {
-		m.pieces.forget(asked...)
-		m.offers.lose()
+	if !m.Out.TryRenew(asked, answer) {
+		m.Pieces.Forget(asked...)
+		m.Offers.Lose()
 		o.finish(nil)
 	}
 }
 
-// offerSome pushes some of the values that the fabric lacks. The loop calls it while nothing runs; it reports whether
+// OfferSome pushes some of the values that the fabric lacks. The loop calls it while nothing runs; it reports whether
 // to call it again at once.
-func (s *stores) offerSome() (more bool) {
-	m := s.remote
-	if m == nil || !m.offers.due() || m.out.Stats().QueuedItems > 0 || m.paused() {
+func (s *Stores) OfferSome() (more bool) {
+	m := s.Remote
+	if m == nil || !m.Offers.due() || m.Out.Stats().QueuedItems > 0 || m.paused() {
 		return false // a stored value wakes the loop
 	}
-	o := m.offers.first()
+	o := m.Offers.first()
 	if o == nil {
-		if m.offers.takeLost() {
+		if m.Offers.takeLost() {
 			s.offerPool()
 		}
 		return false
@@ -195,18 +201,18 @@ func (s *stores) offerSome() (more bool) {
 	over, waiting := push(o)
 	m.flush()
 	if over {
-		m.offers.end(func(x *offer) bool { return x == o })
+		m.Offers.end(func(x *offer) bool { return x == o })
 	}
 	return !waiting
 }
 
 // offerPool renews everything in the pool.
-func (s *stores) offerPool() {
-	tree := s.l.core.Tree()
+func (s *Stores) offerPool() {
+	tree := s.o.Loop.Core().Tree()
 	for _, e := range tree.Entries(nil) {
 		if tokens, err := tree.Tokens(e.ID); err == nil && !e.Running {
-			whole := s.remote.whole(min(e.Tokens, len(tokens)))
-			s.remote.renew(&offer{ns: e.NS, tokens: append([]runtime.Token(nil), tokens[:whole]...)})
+			whole := s.Remote.whole(min(e.Tokens, len(tokens)))
+			s.Remote.renew(&offer{ns: e.NS, tokens: append([]runtime.Token(nil), tokens[:whole]...)})
 		}
 	}
 }
@@ -216,8 +222,8 @@ const offerBatch = 8
 
 // pushAgain pushes some of the missing pieces of o. over: nothing remains that can be pushed. waiting: a part is being
 // read; the loop is woken when it has come.
-func (s *stores) pushAgain(o *offer) (over, waiting bool) {
-	m, tree := s.remote, s.l.core.Tree()
+func (s *Stores) pushAgain(o *offer) (over, waiting bool) {
+	m, tree := s.Remote, s.o.Loop.Core().Tree()
 	longer := append(o.tokens[:len(o.tokens):len(o.tokens)], 0) // a match leaves out the last token
 	match := tree.Lookup(&kvsnap.Prompt{NS: o.ns, Tokens: longer, NoWait: true})
 	for n := 0; len(o.missing) > 0 && o.missing[0]+m.piece <= match.Len; n++ {
@@ -237,28 +243,28 @@ func (s *stores) pushAgain(o *offer) (over, waiting bool) {
 }
 
 // pushPiece pushes the first missing piece of o, at position p0 of seq.
-func (s *stores) pushPiece(o *offer, seq runtime.Seq, p0 int, tier blocks.Tier) error {
+func (s *Stores) pushPiece(o *offer, seq runtime.Seq, p0 int, tier blocks.Tier) error {
 	o.missing = o.missing[1:]
-	s.remote.again.Add(1)
-	err := s.remote.pushPiece(o.ns, o.tokens[:p0+s.remote.piece], seq, p0, frameTier(tier))
+	s.Remote.again.Add(1)
+	err := s.Remote.pushPiece(o.ns, o.tokens[:p0+s.Remote.piece], seq, p0, frameTier(tier))
 	if err != nil {
-		s.l.log.Debug("fabric", "error", err)
+		s.o.Log.Debug("fabric", "error", err)
 	}
 	return err
 }
 
 // pushStored pushes the missing pieces in the next part that host memory or disk has of o. The cells are in the pool
 // meanwhile, under a scratch sequence.
-func (s *stores) pushStored(o *offer) (over, waiting bool) {
-	m, l, tree := s.remote, s.l, s.l.core.Tree()
+func (s *Stores) pushStored(o *offer) (over, waiting bool) {
+	m, tree := s.Remote, s.o.Loop.Core().Tree()
 	if o.stored == nil {
-		found, ok := s.cache.Peek(snapshot.Namespace(o.ns), o.tokens)
+		found, ok := s.Cache.Peek(snapshot.Namespace(o.ns), o.tokens)
 		if !ok || found.Tokens < o.missing[0]+m.piece {
 			return true, false
 		}
 		o.matched = found.Tokens
 		var err error
-		o.stored, err = s.cache.Fetch(found, func() { l.mail.put(command{kind: cmdOffer}) })
+		o.stored, err = s.Cache.Fetch(found, s.o.Loop.Offer)
 		if err != nil {
 			return true, false
 		}
@@ -275,9 +281,9 @@ func (s *stores) pushStored(o *offer) (over, waiting bool) {
 		return true, false
 	}
 	seq := tree.ScratchSeq(1) // number 0 is for snapshots
-	defer l.eng.SeqRemove(seq, 0, -1)
-	if err := l.eng.Restore(part.Bytes, seq, tree.ScratchSeq(0)); err != nil {
-		l.log.Debug("fabric", "error", err)
+	defer s.o.Engine.SeqRemove(seq, 0, -1)
+	if err := s.o.Engine.Restore(part.Bytes, seq, tree.ScratchSeq(0)); err != nil {
+		s.o.Log.Debug("fabric", "error", err)
 		return true, false
 	}
 	for end := min(part.P1, o.matched); len(o.missing) > 0 && o.missing[0]+m.piece <= end; {
@@ -292,10 +298,10 @@ func (s *stores) pushStored(o *offer) (over, waiting bool) {
 
 // offerStored offers everything in host memory and on disk to the fabric, one prefix after the other, once. It runs on
 // its own goroutine after a start. A prefix that the fabric has not answered for is offered again later.
-func (s *stores) offerStored() {
-	m := s.remote
+func (s *Stores) offerStored() {
+	m := s.Remote
 	var all []*offer
-	s.cache.Sequences(func(snapshot.Namespace, snapshot.Key) bool { return true },
+	s.Cache.Sequences(func(snapshot.Namespace, snapshot.Key) bool { return true },
 		func(ns snapshot.Namespace, tokens []runtime.Token) {
 			all = append(all, &offer{ns: uint32(ns), tokens: tokens[:m.whole(len(tokens))]})
 		})
@@ -310,13 +316,13 @@ func (s *stores) offerStored() {
 				all, pause = all[1:], time.Second
 				continue
 			}
-		case <-m.offers.closed:
+		case <-m.Offers.closed:
 			return
 		}
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, time.Minute)
-		case <-m.offers.closed:
+		case <-m.Offers.closed:
 			return
 		}
 	}

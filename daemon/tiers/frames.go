@@ -1,4 +1,4 @@
-package daemon
+package tiers
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 
 // frame takes a snapshot of the cells [p0, len(tokens)) of seq as an MRDN frame that is not sealed yet. The KV bytes
 // begin at index at.
-func (m *remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) (
+func (m *Remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) (
 	p mrdn.Prologue, frame []byte, at int, err error,
 ) {
 	p = m.prologue(ns, tokens, p0)
-	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.l.core.Tree().ScratchSeq(0)
-	size, err := m.l.eng.SnapshotSize(seq, first, end)
+	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.o.Loop.Core().Tree().ScratchSeq(0)
+	size, err := m.o.Engine.SnapshotSize(seq, first, end)
 	if err != nil {
 		return p, nil, 0, err
 	}
@@ -28,7 +28,7 @@ func (m *remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 in
 	}
 	at = len(frame)
 	frame = frame[:at+size]
-	switch n, err := m.l.eng.Snapshot(frame[at:], seq, scratch, first, end); {
+	switch n, err := m.o.Engine.Snapshot(frame[at:], seq, scratch, first, end); {
 	case err != nil:
 		return p, nil, 0, err
 	case n != size:
@@ -51,7 +51,7 @@ func frameTier(t blocks.Tier) mrdn.Tier {
 
 // sealer returns the function that completes a frame on the offloader's goroutine: it compresses the KV bytes if that
 // saves enough.
-func (m *remote) sealer(p mrdn.Prologue, at int, tier mrdn.Tier) func([]byte) ([]byte, error) {
+func (m *Remote) sealer(p mrdn.Prologue, at int, tier mrdn.Tier) func([]byte) ([]byte, error) {
 	return func(frame []byte) ([]byte, error) {
 		if small := m.zip.compress(frame[at:]); small != nil {
 			p.Encoding = mrdn.Zstd // a prologue's length does not depend on it
@@ -128,7 +128,7 @@ func (z *zipper) unpack(b []byte, size int64) ([]byte, error) {
 }
 
 // open verifies a frame and returns its KV bytes, unpacked. It runs on the offloader's goroutine.
-func (m *remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
+func (m *Remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 	got, tier, kv, err := mrdn.Open(frame, len(frame))
 	if err == nil {
 		err = got.Matches(want)
@@ -150,13 +150,13 @@ func (m *remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 }
 
 // mostBytes is the limit on the KV bytes of a frame of n tokens.
-func (m *remote) mostBytes(n int) int64 {
-	most := 2*int64(n)*int64(m.l.cellBytes) + 1<<20
+func (m *Remote) mostBytes(n int) int64 {
+	most := 2*int64(n)*int64(m.o.Info.KVBytesPerToken) + 1<<20
 	if m.seals() {
-		most = min(most+2*m.l.info.StateBytes, m.maxSeal)
+		most = min(most+2*m.o.Info.StateBytes, m.maxSeal)
 	}
 	return most
 }
 
 // blocksOf returns the number of the ledger's blocks that n tokens fill, at least 1.
-func (m *remote) blocksOf(n int) int { return max(1, n/m.l.cfg.KVBlockTokens) }
+func (m *Remote) blocksOf(n int) int { return max(1, n/m.o.Config.KVBlockTokens) }
