@@ -89,7 +89,7 @@ type Counts struct {
 // Done is the number of requests that are over.
 func (c *Counts) Done() int { return c.Succeeded + c.Errored + c.Canceled + c.Expired }
 
-// Fault is what is wrong with a line of the requests.
+// Fault describes a line of the requests that cannot run.
 type Fault struct {
 	Line    int    `json:"line"` // from 1
 	Code    string `json:"code"`
@@ -147,7 +147,8 @@ var idForm = regexp.MustCompile(`^(batch_|msgbatch_)[0-9a-f]{24}$`)
 
 // Open reads the folder and goes on with the batches that are not over, until Close.
 func Open(o Options) (*Runner, error) {
-	r := &Runner{Options: o, slots: make(chan struct{}, Slots), batches: map[string]*running{}, counts: map[string]uint64{}}
+	r := &Runner{Options: o, slots: make(chan struct{}, Slots), batches: map[string]*running{},
+		counts: map[string]uint64{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err

@@ -140,8 +140,8 @@ func requestsOf(f io.Reader, endpoint string) func() (Request, error) {
 			case q.Method != http.MethodPost:
 				return Request{}, fault("invalid_method", "field \"method\" is %.40q; it must be \"POST\"", q.Method)
 			case q.URL != endpoint:
-				return Request{}, fault("mismatched_endpoint", "field \"url\" is %.60q; the batch's endpoint is %s", q.URL,
-					endpoint)
+				return Request{}, fault("mismatched_endpoint", "field \"url\" is %.60q; the batch's endpoint is %s",
+					q.URL, endpoint)
 			}
 			body, err := withoutStream(q.Body)
 			if err != nil {
@@ -150,8 +150,8 @@ func requestsOf(f io.Reader, endpoint string) func() (Request, error) {
 			return Request{q.ID, body}, nil
 		}
 		if err := s.Err(); err != nil {
-			return Request{}, &FaultError{Fault{n + 1, "invalid_line", fmt.Sprintf("%v; a line has at most %d bytes", err,
-				MaxLine)}}
+			return Request{}, &FaultError{Fault{n + 1, "invalid_line",
+				fmt.Sprintf("%v; a line has at most %d bytes", err, MaxLine)}}
 		}
 		return Request{}, io.EOF
 	}
@@ -377,8 +377,8 @@ func messages(r *http.Request, b *Batch) map[string]any {
 		results = scheme + "://" + r.Host + AnthropicPath + "/" + b.ID + "/results"
 	}
 	return map[string]any{"id": b.ID, "type": "message_batch", "processing_status": status,
-		"request_counts": map[string]int{"processing": b.Counts.Total - b.Counts.Done(), "succeeded": b.Counts.Succeeded,
-			"errored": b.Counts.Errored, "canceled": b.Counts.Canceled, "expired": b.Counts.Expired},
+		"request_counts": map[string]int{"processing": b.Counts.Total - b.Counts.Done(),
+			"succeeded": b.Counts.Succeeded, "errored": b.Counts.Errored, "canceled": b.Counts.Canceled, "expired": b.Counts.Expired},
 		"created_at": when(b.Created), "expires_at": when(b.Expires), "ended_at": when(b.Ended),
 		"cancel_initiated_at": when(b.Canceled), "archived_at": nil, "results_url": results}
 }

@@ -11,6 +11,9 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // start runs a batch until it is over or the Runner is closed.
@@ -188,6 +191,8 @@ func (r *Runner) answer(ctx context.Context, owner uint32, path string, anthropi
 			case ctx.Err() == nil || res.Status/100 == 2:
 				return res
 			}
+		} else if res := refusal(q.ID, anthropic, err); res != nil {
+			return res
 		} else if ctx.Err() == nil {
 			r.Log.Debug("a request of a batch is tried again", "custom_id", q.ID, "error", err)
 		}
@@ -201,6 +206,28 @@ func (r *Runner) answer(ctx context.Context, owner uint32, path string, anthropi
 			return &Result{ID: q.ID, Outcome: outcomeOf(ctx)}
 		}
 	}
+}
+
+// refusal returns the result of a request that was refused for good before a model got it; nil: it was not.
+func refusal(id string, anthropic bool, err error) *Result {
+	refused, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		return nil
+	}
+	status, kind := http.StatusBadRequest, "invalid_request_error"
+	switch refused.Code {
+	case wire.ModelNotFound:
+		status, kind = http.StatusNotFound, "not_found_error"
+	case wire.BadRequest, wire.NotSupported, wire.ModelTooLarge:
+	default:
+		return nil
+	}
+	of := map[string]any{"error": map[string]any{"type": kind, "message": refused.Message}}
+	if anthropic {
+		of["type"] = "error"
+	}
+	body, _ := json.Marshal(of)
+	return &Result{ID: id, Status: status, Body: body}
 }
 
 // read reads an answer; again: the request is to be tried again.
@@ -292,7 +319,8 @@ func openAIResult(id string, res *Result) map[string]any {
 	case "":
 		out["response"] = map[string]any{"status_code": res.Status, "request_id": id, "body": res.Body}
 	case string(Canceled):
-		out["error"] = map[string]any{"code": "batch_cancelled", "message": "the batch was cancelled before this request"}
+		out["error"] = map[string]any{"code": "batch_cancelled",
+			"message": "the batch was cancelled before this request"}
 	default:
 		out["error"] = map[string]any{"code": "batch_expired",
 			"message": "the batch was not over within its completion window"}

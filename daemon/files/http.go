@@ -45,7 +45,8 @@ func Anthropic(r *http.Request) bool { return r.Header.Get("Anthropic-Version") 
 func form(r *http.Request, f *File) any {
 	if Anthropic(r) {
 		return map[string]any{"id": f.ID, "type": "file", "filename": f.Name, "mime_type": f.MIME,
-			"size_bytes": f.Bytes, "created_at": time.Unix(f.Created, 0).UTC().Format(time.RFC3339), "downloadable": true}
+			"size_bytes": f.Bytes, "created_at": time.Unix(f.Created, 0).UTC().Format(time.RFC3339),
+			"downloadable": true}
 	}
 	out := map[string]any{"id": f.ID, "object": "file", "bytes": f.Bytes, "created_at": f.Created, "filename": f.Name,
 		"purpose": f.Purpose, "status": "processed"}

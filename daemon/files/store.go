@@ -148,8 +148,8 @@ func check(f *File) error {
 
 func control(r rune) bool { return r < 0x20 || r == 0x7f }
 
-// Create keeps a file with the content of body. Its ID, Bytes and Created are set here. The error is a *wire.Error where
-// the client can do something about it.
+// Create keeps a file with the content of body. Its ID, Bytes and Created are set here. The error is a
+// *wire.RequestError where the client can do something about it.
 func (s *Store) Create(owner uint32, f File, body io.Reader) (File, error) {
 	if err := check(&f); err != nil {
 		return f, &wire.RequestError{Code: wire.BadRequest, Message: err.Error()}
@@ -159,8 +159,8 @@ func (s *Store) Create(owner uint32, f File, body io.Reader) (File, error) {
 	many := len(s.files[owner]) >= MaxOwnerFiles
 	s.mu.Unlock()
 	if many {
-		return f, &wire.RequestError{Code: wire.QueueLimit, Message: fmt.Sprintf("this user has %d files, which is the "+
-			"maximum; delete some", MaxOwnerFiles)}
+		return f, &wire.RequestError{Code: wire.QueueLimit, Message: fmt.Sprintf("this user has %d files, which is "+
+			"the maximum; delete some", MaxOwnerFiles)}
 	}
 	var id [12]byte
 	rand.Read(id[:])
