@@ -108,7 +108,8 @@ func (w *world) batch(bodies ...string) map[string]any {
 	w.t.Helper()
 	var text strings.Builder
 	for i, b := range bodies {
-		fmt.Fprintf(&text, "{\"custom_id\":\"r%d\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":%s}\n", i, b)
+		fmt.Fprintf(&text, "{\"custom_id\":\"r%d\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":%s}\n",
+			i, b)
 	}
 	_, out := w.do("POST", Path, w.input(text.String()))
 	return out
@@ -183,26 +184,32 @@ func TestMessages(t *testing.T) {
 		}
 		synctest.Wait()
 		_, b = w.do("GET", AnthropicPath+"/"+id, "")
-		if b["processing_status"] != "ended" || b["results_url"] != "http://example.com"+AnthropicPath+"/"+id+"/results" {
+		if b["processing_status"] != "ended" ||
+			b["results_url"] != "http://example.com"+AnthropicPath+"/"+id+"/results" {
 			t.Fatalf("%v", b)
 		}
 		_, results := w.do("GET", AnthropicPath+"/"+id+"/results", "")
 		text := fmt.Sprint(results["text"])
-		if strings.Count(text, "\n") != 2 || !strings.Contains(text, `{"message":{"echo":{"x":1}},"type":"succeeded"}`) ||
+		if strings.Count(text, "\n") != 2 ||
+			!strings.Contains(text, `{"message":{"echo":{"x":1}},"type":"succeeded"}`) ||
 			!strings.Contains(text, `"type":"errored"`) {
 			t.Errorf("%s", text)
 		}
-		if status, got := w.do("DELETE", AnthropicPath+"/"+id, ""); status != 200 || got["type"] != "message_batch_deleted" {
+		if status, got := w.do("DELETE", AnthropicPath+"/"+id, ""); status != 200 ||
+			got["type"] != "message_batch_deleted" {
 			t.Errorf("%d %v", status, got)
 		}
 		if status, _ := w.do("GET", AnthropicPath+"/"+id, ""); status != 400 {
 			t.Error("it is not deleted")
 		}
 		for body, want := range map[string]string{`[]`: "requests", `{"requests":[]}`: "no requests",
-			`{"requests":[{"params":{}}]}`: "custom_id", `{"requests":[{"custom_id":"a","params":5}]}`: "must be an object",
-			`{"requests":[{"custom_id":"a","params":{"stream":true}}]}`: "stream", `{"requests":[{"custom_id":"a"`: "no list",
+			`{"requests":[{"params":{}}]}`:                                               "custom_id",
+			`{"requests":[{"custom_id":"a","params":5}]}`:                                "must be an object",
+			`{"requests":[{"custom_id":"a","params":{"stream":true}}]}`:                  "stream",
+			`{"requests":[{"custom_id":"a"`:                                              "no list",
 			`{"requests":[{"custom_id":"a","params":{}},{"custom_id":"a","params":{}}]}`: "another request"} {
-			if status, got := w.do("POST", AnthropicPath, body); status != 400 || !strings.Contains(fmt.Sprint(got), want) {
+			status, got := w.do("POST", AnthropicPath, body)
+			if status != 400 || !strings.Contains(fmt.Sprint(got), want) {
 				t.Errorf("%s: %d %v, want %q", body, status, got, want)
 			}
 		}
@@ -215,8 +222,9 @@ func TestWrongLines(t *testing.T) {
 		w := newWorld(t, echo)
 		defer w.r.Close()
 		line := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{}}` + "\n"
-		for text, want := range map[string]string{"": "no requests", "nonsense\n": "no JSON", line + line: "another request",
-			strings.Replace(line, "POST", "GET", 1):                    `must be "POST"`,
+		for text, want := range map[string]string{"": "no requests", "nonsense\n": "no JSON",
+			line + line:                             "another request",
+			strings.Replace(line, "POST", "GET", 1): `must be "POST"`,
 			strings.Replace(line, "chat/completions", "embeddings", 1): "endpoint",
 			strings.Replace(line, "{}}", "[]}", 1):                     "must be an object",
 			strings.Replace(line, "{}}", `{"stream":true}}`, 1):        "a stream",
@@ -245,7 +253,8 @@ func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		var mu sync.Mutex
-		w := newWorld(t, func(ctx context.Context, o uint32, p string, h http.Header, body []byte) (*http.Response, error) {
+		w := newWorld(t, func(ctx context.Context, o uint32, p string, h http.Header, body []byte) (*http.Response,
+			error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch n++; n {
@@ -313,7 +322,8 @@ func TestCancelAndExpire(t *testing.T) {
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stop atomic.Bool
-		w := newWorld(t, func(ctx context.Context, o uint32, p string, h http.Header, body []byte) (*http.Response, error) {
+		w := newWorld(t, func(ctx context.Context, o uint32, p string, h http.Header, body []byte) (*http.Response,
+			error) {
 			if stop.Load() && !bytes.Contains(body, []byte("first")) {
 				return hang(ctx, o, p, h, body)
 			}

@@ -378,7 +378,8 @@ func messages(r *http.Request, b *Batch) map[string]any {
 	}
 	return map[string]any{"id": b.ID, "type": "message_batch", "processing_status": status,
 		"request_counts": map[string]int{"processing": b.Counts.Total - b.Counts.Done(),
-			"succeeded": b.Counts.Succeeded, "errored": b.Counts.Errored, "canceled": b.Counts.Canceled, "expired": b.Counts.Expired},
+			"succeeded": b.Counts.Succeeded, "errored": b.Counts.Errored, "canceled": b.Counts.Canceled,
+			"expired": b.Counts.Expired},
 		"created_at": when(b.Created), "expires_at": when(b.Expires), "ended_at": when(b.Ended),
 		"cancel_initiated_at": when(b.Canceled), "archived_at": nil, "results_url": results}
 }

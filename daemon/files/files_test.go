@@ -124,7 +124,8 @@ func TestHalves(t *testing.T) {
 }
 
 // uploaded posts a form to the API and returns the status and the answer.
-func uploaded(t *testing.T, h http.Handler, anthropic bool, fields [][2]string, name, content string) (int, map[string]any) {
+func uploaded(t *testing.T, h http.Handler, anthropic bool, fields [][2]string, name, content string) (int,
+	map[string]any) {
 	t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
@@ -181,7 +182,8 @@ func TestAPI(t *testing.T) {
 	purpose := [][2]string{{"purpose", "batch"}, {"expires_after[anchor]", "created_at"},
 		{"expires_after[seconds]", "3600"}}
 	status, f := uploaded(t, h, false, purpose, "in.jsonl", "{}\n")
-	if status != 200 || f["object"] != "file" || f["bytes"] != 3.0 || f["purpose"] != "batch" || f["expires_at"] == nil {
+	if status != 200 || f["object"] != "file" || f["bytes"] != 3.0 || f["purpose"] != "batch" ||
+		f["expires_at"] == nil {
 		t.Fatalf("%d %v", status, f)
 	}
 	id := f["id"].(string)
@@ -220,8 +222,8 @@ func TestAPI(t *testing.T) {
 		fields [][2]string
 		name   string
 		want   string
-	}{{nil, "a", "purpose"}, {purpose, "", "no field"}, {[][2]string{{"purpose", "x"}, {"expires_after[seconds]", "5"}}, "a",
-		"3600"}, {[][2]string{{"purpose", strings.Repeat("x", 2000)}}, "a", "1024"}} {
+	}{{nil, "a", "purpose"}, {purpose, "", "no field"},
+		{[][2]string{{"purpose", "x"}, {"expires_after[seconds]", "5"}}, "a", "3600"}, {[][2]string{{"purpose", strings.Repeat("x", 2000)}}, "a", "1024"}} {
 		if status, got := uploaded(t, h, false, c.fields, c.name, "x"); status != 400 ||
 			!strings.Contains(fmt.Sprint(got), c.want) {
 			t.Errorf("%v: %d %v, want %q", c.fields, status, got, c.want)
@@ -234,8 +236,8 @@ func TestAPI(t *testing.T) {
 }
 
 func FuzzUpload(f *testing.F) {
-	f.Add("--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; " +
-		"name=\"file\"; filename=\"a\"\r\n\r\ntext\r\n--x--\r\n")
+	f.Add("--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\n" +
+		"Content-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\ntext\r\n--x--\r\n")
 	f.Add("--x\r\n\r\n")
 	f.Fuzz(func(t *testing.T, body string) {
 		h := handler(t)

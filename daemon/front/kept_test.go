@@ -15,12 +15,12 @@ import (
 func TestBatchOfAFile(t *testing.T) {
 	r := start(t, Options{}, []string{"one", "two"}, nil)
 	line := func(id, model string) string {
-		return fmt.Sprintf(`{"custom_id":%q,"method":"POST","url":"/v1/chat/completions","body":{"model":%q,"max_tokens":8,`+
-			`"messages":[{"role":"user","content":"whoami"}]}}`+"\n", id, model)
+		return fmt.Sprintf(`{"custom_id":%q,"method":"POST","url":"/v1/chat/completions","body":{"model":%q,`+
+			`"max_tokens":8,"messages":[{"role":"user","content":"whoami"}]}}`+"\n", id, model)
 	}
 	const boundary = "xx"
-	form := "--xx\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xx\r\nContent-Disposition: form-data; " +
-		"name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + line("a", "one") + line("b", "two") + line("c", "none") +
+	form := "--xx\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xx\r\n" +
+		"Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + line("a", "one") + line("b", "two") + line("c", "none") +
 		"\r\n--xx--\r\n"
 	web := over(t, r.socket())
 	ask := func(method, path, body string, headers ...string) map[string]any {

@@ -84,7 +84,8 @@ func (f *Front) openKept() {
 			peer, _ := ipc.PeerOf(r.Context())
 			return peer.UID
 		},
-		Ask: func(ctx context.Context, owner uint32, path string, head http.Header, body []byte) (*http.Response, error) {
+		Ask: func(ctx context.Context, owner uint32, path string, head http.Header, body []byte) (*http.Response,
+			error) {
 			return f.askAs(ctx, ipc.Peer{UID: owner}, path, head, body)
 		}})
 }
