@@ -34,12 +34,12 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		} else {
 			l.sendToken(r, c, wire.Thinking, thought)
 		}
-	case len(answer) > 0 || r.logprobs || said.Event&^meridian.ForceBudget == meridian.None:
+	case len(answer) > 0 || r.logprobs || r.every || said.Event&^meridian.ForceBudget == meridian.None:
 		phase := wire.Output
 		if len(answer) == 0 && (said.InThink || said.Event.Has(meridian.EnterThink)) {
 			phase = wire.Thinking
 		}
-		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only with log-probabilities
+		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only where each token is wanted
 	}
 	l.emitCalls(r, said.Calls)
 	if said.Repeated {
