@@ -261,6 +261,11 @@ func (l *loop) arrive(r *request, now time.Time) {
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
+	if e := l.overCells(r); e != nil {
+		l.m.Refusals.Inc(refusedCells)
+		l.failRequest(r, *e)
+		return
+	}
 	if c := r.constraint; c != nil {
 		c.Want(r.place())
 	}

@@ -86,8 +86,8 @@ func TestTruncatedPrompt(t *testing.T) {
 		{"/v1/chat/completions", `"messages":[{"role":"user","content":"` + long + `"}]`, -1, 120},
 		{"/v1/chat/completions", `"messages":[{"role":"user","content":"` + long + `"}]`, 9, 9},
 	} {
-		a := complete(t, web, c.path, fmt.Sprintf(`{%s,"max_tokens":8,"truncate_prompt_tokens":%d,"return_token_ids":true,`+
-			`"ignore_eos":true}`, c.prompt, c.keep))
+		a := complete(t, web, c.path, fmt.Sprintf(`{%s,"max_tokens":8,"truncate_prompt_tokens":%d,`+
+			`"return_token_ids":true,"ignore_eos":true}`, c.prompt, c.keep))
 		choice := a["choices"].([]any)[0].(map[string]any)
 		prompt, ok := a["prompt_token_ids"].([]any)
 		if !ok {

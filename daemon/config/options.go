@@ -75,6 +75,10 @@ func (c *Config) sections() []Section {
 	c.listenOptions(fs)
 	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
+	fs.Var(&c.Limits, "limits", "`limits` beside the shares of users, such as user_requests=8,background_queue=64: "+
+		"session_requests (unfinished requests of a connection), interactive_queue, background_queue (queued requests "+
+		"of the class), user_requests, user_cells (of the KV cache, by prompts and answers so far), "+
+		"user_tokens_per_minute; what is above is refused with a retry hint (default: none)")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")

@@ -105,8 +105,8 @@ func readEmbeddings(s *api.Server, r *http.Request) (e *wire.Embed, format strin
 	}
 	if in.TruncateTo != nil {
 		if *in.TruncateTo != -1 {
-			return nil, "", api.Refuse(`field "truncate_prompt_tokens" must be -1: an input that is too long is cut at ` +
-				`its end to what the model reads ("truncate": true)`)
+			return nil, "", api.Refuse(`field "truncate_prompt_tokens" must be -1: an input that is too long is ` +
+				`cut at its end to what the model reads ("truncate": true)`)
 		}
 		e.Truncate = true
 	}
