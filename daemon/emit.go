@@ -90,7 +90,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	})
 	l.remember(r, string(reason), now)
 	l.trace(r, string(reason), "", now)
-	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.Generated())
+	l.logRequest(r, "done", "reason", reason, "tokens", r.Generated())
 	l.close(r, end)
 }
 
@@ -104,7 +104,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 	e.ID = r.wireID
 	l.remember(r, string(e.Code), now)
 	l.trace(r, string(e.Code), e.Message, now)
-	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
+	l.logRequest(r, "failed", "code", e.Code, "message", e.Message)
 	l.close(r, wire.ErrorEvent(&e))
 }
 

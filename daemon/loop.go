@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,7 @@ type loop struct {
 
 	cfg    *config.Config
 	log    *slog.Logger
+	debug  bool // log writes debug lines
 	eng    runtime.Engine
 	draft  *draftModel        // nil: there is none
 	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
@@ -94,6 +96,7 @@ type loop struct {
 	finalised func(*request)
 
 	// Reused by every step.
+	planText []byte // of logPlan
 	scratch  sampler.Scratch
 	commands []command
 	event    wire.Event // the newest; send copies it
@@ -134,7 +137,7 @@ type loopState struct {
 
 func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *prepare.Model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
+		cfg: cfg, log: log, debug: log.Enabled(context.Background(), slog.LevelDebug), eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
@@ -173,6 +176,7 @@ func (l *loop) run() {
 		begin := time.Now()
 		step := l.core.Next(l.instant(now))
 		l.scheduled = time.Since(begin)
+		l.logPlan(&step.Plan)
 		l.carryOut(step.Ops)
 		l.report(step, now)
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
@@ -360,7 +364,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 	case core.Preempted:
 		l.m.Preemptions.Inc()
 		requestOf(n.Request).trace.Preempted(now)
-		l.log.Debug("preempted", "request", requestOf(n.Request).wireID)
+		l.logRequest(requestOf(n.Request), "preempted")
 	case core.Parked:
 		l.m.ParkedTotal.Inc()
 	case core.Recomputed:
@@ -369,11 +373,11 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		l.m.ContextShift.Inc()
 		r := requestOf(n.Request)
 		r.chat = false
-		l.log.Debug("context shift", "request", r.wireID, "dropped_tokens", n.N)
+		l.logRequest(r, "context shift", "dropped_tokens", n.N)
 	case core.ThoughtDropped:
 		r := requestOf(n.Request)
 		r.chat = false
-		l.log.Debug("thought dropped", "request", r.wireID, "tokens", n.N)
+		l.logRequest(r, "thought dropped", "tokens", n.N)
 	case core.Unpinned:
 		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens",
 			n.N)
@@ -390,7 +394,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		l.m.ThoughtIngests.Inc()
 		requestOf(n.Request).trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
 			Tier: metricsTierName(n.Tier)})
-		l.log.Debug("thought ingested", "request", requestOf(n.Request).wireID, "tokens", n.N)
+		l.logRequest(requestOf(n.Request), "thought ingested", "tokens", n.N)
 	}
 }
 
@@ -402,6 +406,7 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 		r.tier = wireTier[n.Tier]
 	}
 	r.miss = missText(&n.Match, r.Prompt)
+	l.logRequest(r, "started", "prompt_tokens", r.Prompt, "cached_tokens", r.cached)
 	l.m.Lookup(metricsTier[n.Tier], r.cached)
 	if n.Match.Reason != kvsnap.ReasonFull {
 		l.m.CacheMisses.Inc(n.Match.Reason.String())

@@ -58,8 +58,8 @@ func (l *loop) overCells(r *request) *wire.Error {
 		return &wire.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("the prompt has %d tokens, more than the "+
 			"%d cells of the KV cache that a user may have (--limits user_cells); shorten it", r.Prompt, limit)}
 	case held+r.Prompt > limit:
-		return overLimit(time.Second, "your unfinished requests have %d cells of the KV cache and this prompt %d more; "+
-			"a user may have %d (--limits user_cells); wait for one to end", held, r.Prompt, limit)
+		return overLimit(time.Second, "your unfinished requests have %d cells of the KV cache and this prompt %d "+
+			"more; a user may have %d (--limits user_cells); wait for one to end", held, r.Prompt, limit)
 	}
 	return nil
 }

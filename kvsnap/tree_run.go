@@ -236,7 +236,9 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	shared := m.Len - t.own(s)
 	t.touch(now, s)
 	if lost := t.unpark(p.Req); lost > 0 {
+		before := t.ledger.AnswerBlocks()
 		t.ledger.EvictTier(blocks.OutputCritical, lost, blocks.Pressure)
+		t.ledger.Interrupted(before)
 	}
 	t.verify()
 	return Acquired{
@@ -490,11 +492,12 @@ func (t *Tree) drop(s Seq) (freed int) {
 // Park takes running sequence s away from its request, which was preempted, and keeps all that was computed as a cached
 // prefix. Its cells keep their tiers until the request acquires a sequence again or Cancel says that it has ended.
 func (t *Tree) Park(now Instant, s Seq) Released {
-	q := t.running(s)
+	q, before := t.running(s), t.ledger.AnswerBlocks()
 	for i := q.tip; i != root && t.nodes[i].refs() == 1; i = t.nodes[i].parent {
 		n := &t.nodes[i]
 		t.ledger.Evict(&n.span, n.span.Cells(), blocks.Preempted)
 	}
+	t.ledger.Interrupted(before)
 	return t.keep(now, s, q.tokens[:t.length(s)], true)
 }
 

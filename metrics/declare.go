@@ -170,9 +170,12 @@ func (m *Metrics) declare() {
 		sched, product(classNames, phaseNames), func(i int) float64 {
 			return float64(m.byState[i].Value())
 		})
-	const depth = "Running requests by the phase of what they generate"
+	const depth = "Requests in the queue of a phase: those that generate a thought (think) or an answer (output), and " +
+		"the preempted ones that wait to continue it"
 	phase := func(p int) func() float64 {
-		return func() float64 { return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value()) }
+		return func() float64 {
+			return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value() + m.parkedIn[p-2].Value())
+		}
 	}
 	d = m.value("queue_depth_think", "meridian_queue_depth", "requests", depth, sched, phase(2))
 	d.whole, d.label = true, `queue="think"`

@@ -174,7 +174,7 @@ func (u *uma) totals(t *EngineTotals) {
 	if u.stores != nil {
 		t.Restored = u.stores.restored
 	}
-	t.OutputCriticalEvictions = u.c.Ledger().Evictions().Answers
+	t.OutputCriticalEvictions = u.c.Ledger().Evictions().Interruptions
 }
 
 // remove takes r out of its list.
