@@ -38,11 +38,6 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-// writeFilter returns the setting of the write filter. Without wantRead it must report that the peer has closed.
-func writeFilter(in interest) (on, lowWater bool) {
-	return in&wantWrite != 0 || in&wantRead == 0, in&wantWrite == 0
-}
-
 // add starts watching fd.
 func (p *poller) add(fd int, in interest) error {
 	if err := p.change(fd, 0, false, in); err != nil {
@@ -56,49 +51,35 @@ func (p *poller) mod(fd int, old, in interest) error { return p.change(fd, old, 
 
 // del stops watching fd.
 func (p *poller) del(fd int, old interest) {
-	var list [2]unix.Kevent_t
-	n := 0
-	if old&wantRead != 0 {
-		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, unix.EV_DELETE)
-		n++
-	}
-	if on, _ := writeFilter(old); on {
-		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
-		n++
-	}
-	_, _ = unix.Kevent(p.fd, list[:n], nil, nil)
+	list, n := kqueueDeletes(old)
+	_ = p.apply(fd, list[:n])
 }
 
 func (p *poller) change(fd int, old interest, watched bool, in interest) error {
-	var list [2]unix.Kevent_t
-	n := 0
-	wasRead := watched && old&wantRead != 0
-	if isRead := in&wantRead != 0; isRead != wasRead {
-		flags := unix.EV_DELETE
-		if isRead {
-			flags = unix.EV_ADD
-		}
-		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, flags)
-		n++
-	}
-	wasOn, wasLow := writeFilter(old)
-	wasOn = wasOn && watched
-	on, low := writeFilter(in)
-	switch {
-	case on && (!wasOn || low != wasLow):
-		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_ADD)
-		if low {
-			list[n].Fflags, list[n].Data = unix.NOTE_LOWAT, hangupOnly
-		}
-		n++
-	case !on && wasOn:
-		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
-		n++
-	}
-	if n == 0 {
+	list, n := kqueueChanges(old, watched, in)
+	return p.apply(fd, list[:n])
+}
+
+// kernelFilters are the kernel's numbers of the filters.
+var kernelFilters = [...]int{filterRead: unix.EVFILT_READ, filterWrite: unix.EVFILT_WRITE, filterUser: unix.EVFILT_USER}
+
+// apply makes the changes of fd.
+func (p *poller) apply(fd int, changes []kqueueChange) error {
+	if len(changes) == 0 {
 		return nil
 	}
-	_, err := unix.Kevent(p.fd, list[:n], nil, nil)
+	var list [2]unix.Kevent_t
+	for i, c := range changes {
+		flags := unix.EV_DELETE
+		if c.add {
+			flags = unix.EV_ADD
+		}
+		unix.SetKevent(&list[i], fd, kernelFilters[c.filter], flags)
+		if c.hangupOnly {
+			list[i].Fflags, list[i].Data = unix.NOTE_LOWAT, hangupOnly
+		}
+	}
+	_, err := unix.Kevent(p.fd, list[:len(changes)], nil, nil)
 	return err
 }
 
@@ -119,19 +100,20 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 	}
 	for i := range p.events[:n] {
 		ev := &p.events[i]
+		a := kqueueAnswer{fd: int(ev.Ident), eof: ev.Flags&unix.EV_EOF != 0}
 		switch ev.Filter {
 		case unix.EVFILT_USER:
+			a.filter = filterUser
+		case unix.EVFILT_WRITE:
+			a.filter = filterWrite
+		}
+		e, woken := a.event()
+		if woken {
 			// Clear it before the caller checks for work, so that later work wakes again.
 			p.pending.Store(false)
-		case unix.EVFILT_READ:
-			dst = append(dst, event{int(ev.Ident), canRead})
-		case unix.EVFILT_WRITE:
-			r := canWrite
-			if ev.Flags&unix.EV_EOF != 0 {
-				r = hungUp
-			}
-			dst = append(dst, event{int(ev.Ident), r})
+			continue
 		}
+		dst = append(dst, e)
 	}
 	return dst, nil
 }
