@@ -310,6 +310,9 @@ func (u *uma) told(e *Engine, now int64) {
 			if r == nil || r.state != Running {
 				continue // it had a sequence and no computed token: here it still waits
 			}
+			if e.sink.Preempted != nil {
+				e.sink.Preempted(&r.Spec, now)
+			}
 			u.remove(r)
 			r.state, r.Progress, r.Computed = Queued, 0, 0
 			if len(u.running) == 0 {
