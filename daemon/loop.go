@@ -137,7 +137,8 @@ type loopState struct {
 
 func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *prepare.Model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, debug: log.Enabled(context.Background(), slog.LevelDebug), eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
+		cfg: cfg, log: log, debug: log.Enabled(context.Background(), slog.LevelDebug),
+		eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags, m: m,
 		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),

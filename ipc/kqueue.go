@@ -1,6 +1,6 @@
 package ipc
 
-// What a poller on kqueue asks of the kernel and makes of its answers, without the calls: its test runs on every system.
+// What a poller on kqueue asks of the kernel and makes of its answers, without the calls: its test runs on Linux.
 
 // kqueueFilter is a filter of kqueue.
 type kqueueFilter uint8

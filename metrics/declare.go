@@ -170,8 +170,8 @@ func (m *Metrics) declare() {
 		sched, product(classNames, phaseNames), func(i int) float64 {
 			return float64(m.byState[i].Value())
 		})
-	const depth = "Requests in the queue of a phase: those that generate a thought (think) or an answer (output), and " +
-		"the preempted ones that wait to continue it"
+	const depth = "Requests in the queue of a phase: those that generate a thought (think) or an answer (output), " +
+		"and the preempted ones that wait to continue it"
 	phase := func(p int) func() float64 {
 		return func() float64 {
 			return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value() + m.parkedIn[p-2].Value())

@@ -56,7 +56,8 @@ func filled() *Metrics {
 	m.SetScheduler(Scheduler{
 		QueuedInteractive: 1, QueuedBackground: 2, Prefilling: 3, Decoding: 4, Paused: 5, LiveCells: 60, FreeCells: 40,
 		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, PoolCells: 20,
-		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, ParkedThink: 1, ParkedOutput: 2, Guard: 1, ITLTarget: 50 * time.Millisecond,
+		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, ParkedThink: 1, ParkedOutput: 2,
+		Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, E: 0.0005, Error: 0.0725, Ratio: 1.25, Steps: 77},
 		Guessing: [12]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22},
@@ -418,7 +419,8 @@ func TestPlannedNames(t *testing.T) {
 }
 
 func TestSchedulerRoundTrip(t *testing.T) {
-	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 36, 37, 18, 2, 19, true, 20, 21,
+	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 36, 37,
+		18, 2, 19, true, 20, 21,
 		CostModel{22, 23, 24, 25.5, 25.75, 26, 27, 28}, [12]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)

@@ -22,8 +22,8 @@ install() { # NAME PYTHON PACKAGES…
 }
 # newer PYTHON finds an interpreter of 3.12 or later, which inference-perf wants; nothing if there is none.
 newer() {
-	local at
-	for at in ${PYTHON312:-} python3.13 python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[23]*/bin/python3 python3; do
+	local at pyenv=${PYENV_ROOT:-$HOME/.pyenv}
+	for at in ${PYTHON312:-} python3.13 python3.12 "$pyenv"/versions/3.1[23]*/bin/python3 python3; do
 		if "$at" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
 			echo "$at"
 			return

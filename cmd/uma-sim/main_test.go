@@ -154,9 +154,9 @@ func TestVerbose(t *testing.T) {
 		_, out, errs := run(t, with("run", append(load, "--verbose")...)...)
 		lines := regexp.MustCompile(`(?m)^uma-sim: \d+ us: request_\d+ is preempted and queued again$`)
 		count := regexp.MustCompile(`"preemption_count": (\d+)`).FindStringSubmatch(out)
-		if out != quiet || len(count) != 2 || count[1] == "0" || len(lines.FindAllString(errs, -1)) == 0 {
-			t.Errorf("%v: counted %v, %d lines, stdout equal: %t\n%.2000s", more, count, len(lines.FindAllString(errs, -1)),
-				out == quiet, errs)
+		n := len(lines.FindAllString(errs, -1))
+		if out != quiet || len(count) != 2 || count[1] == "0" || n == 0 {
+			t.Errorf("%v: counted %v, %d lines, stdout equal: %t\n%.2000s", more, count, n, out == quiet, errs)
 		}
 	}
 }

@@ -153,7 +153,8 @@ func (c *Config) sections() []Section {
 		"on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s "+
 			"at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
-	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug (with the decisions of each step), info, warn or error (UMA_DEBUG=1 means debug)")
+	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug (with the decisions of each step), info, warn "+
+		"or error (UMA_DEBUG=1 means debug)")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --workload")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+

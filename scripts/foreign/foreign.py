@@ -102,12 +102,13 @@ class Tools:
         if code != 0:
             raise OSError(f"{tool} ended with {code}: {self.folder}/{tool}.log")
 
-    def guidellm(self, kind, rate, prompt, output, seconds=None):
-        """One worker process: ten of them, its default, take the processors from the server."""
-        seconds = seconds or self.args.seconds
+    def guidellm(self, kind, rate, prompt, output, requests=0):
+        """One worker process: ten of them, its default, take the processors from the server. The load ends by its
+        requests: guidellm counts the time in which its processes start as time of the load."""
+        requests = requests or max(int(self.args.seconds * rate), 4)
         p = self.start("guidellm", "guidellm", "benchmark", "run", "--target", self.url, "--processor", self.tokenizer,
                        "--data", f"prompt_tokens={prompt},output_tokens={output}", "--rate-type", kind, "--rate", rate,
-                       "--max-seconds", seconds, "--disable-progress", "--disable-console-outputs", "--random-seed", 1,
+                       "--max-requests", requests, "--max-seconds", 8 * self.args.seconds + 60, "--disable-progress", "--disable-console-outputs", "--random-seed", 1,
                        "--output-path", self.folder / "guidellm.json", GUIDELLM__MAX_WORKER_PROCESSES="1")
         self.finish(p, "guidellm")
         b = json.loads((self.folder / "guidellm.json").read_text())["benchmarks"][0]
@@ -154,7 +155,7 @@ class Tools:
                        "--synthetic-input-tokens-mean", prompt, "--synthetic-input-tokens-stddev", prompt // 2,
                        "--output-tokens-mean", output, "--output-tokens-stddev", 0, "--extra-inputs", "ignore_eos:true",
                        "--concurrency", at_once, "--random-seed", 1, "--workers-max", 1, "--artifact-dir", out, "--ui",
-                       "none", AIPERF_SERVICE_REGISTRATION_TIMEOUT="180")
+                       "none", HF_HUB_OFFLINE="0", TRANSFORMERS_OFFLINE="0")
         self.finish(p, "aiperf")
         report = json.loads(next(out.rglob("profile_export_aiperf.json")).read_text())
         get = lambda name, which: report[name][which]
@@ -173,7 +174,7 @@ def poisson(t):
 
 
 def streams(t):
-    return t.guidellm("concurrent", 16, 64, 128)
+    return t.guidellm("concurrent", 16, 64, 128, 16 if t.args.quick else 64)
 
 
 def shared(t):
@@ -254,7 +255,10 @@ def main():
                     folder.mkdir(parents=True, exist_ok=True)
                     with Server(args, name, pathlib.Path(program).resolve(), pathlib.Path(file).resolve(), folder) as s:
                         try:
-                            figures[name].append(run(Tools(args, s, pathlib.Path(tokenizer).resolve(), folder)))
+                            f = run(Tools(args, s, pathlib.Path(tokenizer).resolve(), folder))
+                            if f["done"] == 0:
+                                raise ValueError("no request has ended")
+                            figures[name].append(f)
                         except (OSError, KeyError, ValueError, StopIteration) as e:
                             bad += 1
                             print(f"{model}, {load}, {name}: {e!r}", file=sys.stderr, flush=True)
