@@ -34,6 +34,10 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 	if c.DraftModel != "" {
 		p.Read = append(p.Read, modelFiles(c.DraftModel)...)
 	}
+	list, _ := c.LoRAs()
+	for _, a := range list {
+		p.Read = append(p.Read, a.File)
+	}
 	if strings.ContainsAny(c.ChatTemplate, "/.") {
 		p.Read = append(p.Read, c.ChatTemplate)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/sockdiag"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 )
 
 var (
@@ -34,6 +35,7 @@ type ListenConfig struct {
 	Mode  os.FileMode      // permission bits of the socket; 0 = 0600
 	Group string           // name or number of the group that owns the socket; "" = the process's
 	TCP   []netip.AddrPort // further addresses, for HTTP only
+	TLS   *TLS             // of all TCP addresses; nil: they speak plain text
 }
 
 // Listener is a listening socket, Unix or TCP.
@@ -51,6 +53,7 @@ type Listener struct {
 	tcp     netip.AddrPort   // valid if it is one
 	finder  *sockdiag.Finder // finds the users of loopback clients; nil: unknown is the reason
 	unknown error
+	tls     *TLS // nil: its clients send plain text
 }
 
 // Listen takes over the sockets that systemd passed to the process (at most one Unix socket, any number of TCP sockets)
@@ -88,6 +91,11 @@ func Listen(cfg ListenConfig) (lns []*Listener, err error) {
 		lns = append(lns, ln)
 	}
 	knowUsers(lns)
+	for _, ln := range lns {
+		if ln.tcp.IsValid() {
+			ln.tls = cfg.TLS
+		}
+	}
 	return lns, nil
 }
 
@@ -167,6 +175,9 @@ func (ln *Listener) TCP() netip.AddrPort { return ln.tcp }
 
 // Users returns nil if the kernel knows the users of clients on the loopback address, else the reason why not.
 func (ln *Listener) Users() error { return ln.unknown }
+
+// Secure reports whether its clients speak TLS.
+func (ln *Listener) Secure() bool { return ln.tls != nil }
 
 // Accepted returns the number of connections accepted so far. Safe from any goroutine.
 func (ln *Listener) Accepted() uint64 { return ln.accepted.Load() }
@@ -275,7 +286,7 @@ func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	fd, err := newSocket()
+	fd, err := sys.Socket()
 	if err != nil {
 		return nil, fmt.Errorf("create socket: %w", err)
 	}
@@ -323,7 +334,7 @@ func removeStale(path string) error {
 	if info.Mode()&fs.ModeSocket == 0 {
 		return fmt.Errorf("%s exists and %w: remove it, or choose another path with --socket", path, ErrNotSocket)
 	}
-	fd, err := newSocket()
+	fd, err := sys.Socket()
 	if err != nil {
 		return fmt.Errorf("create socket: %w", err)
 	}

@@ -40,8 +40,8 @@ type Options struct {
 	Planned func(now sched.Instant, in *sched.Events, plan *sched.Plan)
 	// Preempted is called when a request loses its place in the batch and waits again.
 	Preempted func(r *workload.Request, now int64)
-	Engine  runtime.Engine
-	Row     func(r *workload.Request, history []runtime.Token, logits []float32)
+	Engine    runtime.Engine
+	Row       func(r *workload.Request, history []runtime.Token, logits []float32)
 	// Done is called with each result, where Config.Collect is Aggregate.
 	Done func(Result)
 	// Watch is called each WatchUs microseconds of the clock, before the events of that time, while there are events.

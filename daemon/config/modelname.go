@@ -164,5 +164,8 @@ func (c *Config) AbsoluteModels() (err error) {
 	if c.Model, err = filepath.Abs(c.Model); err == nil && c.DraftModel != "" {
 		c.DraftModel, err = filepath.Abs(c.DraftModel)
 	}
+	if err == nil {
+		err = c.absoluteLoRA()
+	}
 	return err
 }

@@ -91,11 +91,9 @@ type Front struct {
 
 	watchers watchers // of /models/sse
 
-	downloads *download.Manager
-	removed   removals
-	removing  sync.Mutex        // held while a model is deleted
-	box       *toolbox.Box      // the MCP servers of the configuration
-	turns     *toolturns.Server // answers requests for their tools; nil: there are none
+	collection
+	box   *toolbox.Box      // the MCP servers of the configuration
+	turns *toolturns.Server // answers requests for their tools; nil: there are none
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -123,7 +121,18 @@ type Front struct {
 	gone    chan struct{}  // an engine process has ended; capacity 1
 	fatal   chan error     // the error that ends the front; capacity 1
 
-	// Owned by the poller's goroutine.
+	pollerState
+}
+
+// collection holds the changes that clients make to the models on this machine.
+type collection struct {
+	downloads *download.Manager
+	removed   removals
+	removing  sync.Mutex // held while a model is deleted
+}
+
+// pollerState is owned by the poller's goroutine.
+type pollerState struct {
 	limit   int64     // of the memory of all engine processes
 	queue   []*served // those that wait for memory, in order
 	eager   bool      // the queue is looked at again soon
@@ -386,6 +395,7 @@ func (f *Front) findModels(ctx context.Context) error {
 		for _, n := range append([]string{name}, aliases...) {
 			f.names[strings.ToLower(n)] = m
 		}
+		f.nameAdapters(m)
 		f.models = append(f.models, m)
 		return m
 	}
@@ -403,7 +413,7 @@ func (f *Front) findModels(ctx context.Context) error {
 	if f.def == nil {
 		f.any = len(f.models) == 0
 		alone := f.cfg.Alone()
-		f.def = add(f.cfg.ModelLabel(), nil, alone, false, -1)
+		f.def = add(f.cfg.ModelLabel(), f.cfg.MoreNames(), alone, false, -1)
 		if err := alone.Locate(ctx, f.log); err != nil {
 			return err
 		}

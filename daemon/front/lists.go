@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/download"
@@ -116,15 +117,23 @@ func (f *Front) describe(l *listing) bool {
 // model returns the listing in OpenAI's form.
 func (l *listing) model() wire.ServedModel {
 	return wire.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
-		Meta: l.facts.Meta(), Aliases: l.aliases,
+		Meta: l.facts.Meta(), Aliases: l.aliases, Tags: l.tags(),
 		Status: &wire.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
+}
+
+// tags returns those of --tags, which the default model has.
+func (l *listing) tags() []string {
+	if l.details != nil {
+		return nil
+	}
+	return l.cfg.Tags
 }
 
 // servedModels returns the list in OpenAI's form.
 func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 	out := []wire.ServedModel{}
 	for _, l := range f.list(ctx) {
-		out = append(out, l.model())
+		out = append(append(out, l.model()), l.adapters()...)
 	}
 	return out
 }
@@ -135,7 +144,7 @@ func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
 		if d.Status.Runs() {
 			list = append(list, wire.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),
 				OwnedBy: "uma-serve", Status: &wire.ServedStatus{Value: string(download.Downloading),
-					Progress: progressOf(&d)}})
+					Progress: modelnews.ProgressOf(&d)}})
 		}
 	}
 	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: list})

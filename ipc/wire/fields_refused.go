@@ -27,8 +27,6 @@ var refusedFields = []field{
 	refused("truncate", "send \"truncate_prompt_tokens\"", `false`),
 	refused("n_keep", "see --context-shift", `0`, `-1`),
 	refused("n_discard", "see --context-shift", `0`),
-	refused("lora", "no adapters are loaded", `[]`),
-	refused("lora_path", "no adapters are loaded", `""`, `[]`),
 	refused("options", "send its members as fields of the request", `{}`),
 	// Several answers, other searches.
 	refused("n", "send several requests", `1`),

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
@@ -51,6 +52,9 @@ func (e *engine) LoadAdapter(f *os.File) (runtime.Adapter, runtime.AdapterInfo, 
 	}
 	if e.encoder {
 		return fail("the model is an encoder")
+	}
+	if strings.Contains(e.info.Description, "NVFP4") {
+		return fail("its weights are NVFP4, to which llama.cpp adds no adapters")
 	}
 	st, err := f.Stat()
 	if err != nil {
