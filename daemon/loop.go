@@ -74,8 +74,9 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
 			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
 			mixes: adapters.NewMixes(md.Adapters, eng)},
-		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug), m: m, tracked: meridian.NewRegistry()},
-		reused:  reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
+		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
+			m: m, tracked: meridian.NewRegistry()},
+		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)

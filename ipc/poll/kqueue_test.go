@@ -51,7 +51,7 @@ func (m *modelKqueue) wait() (answers []kqueueAnswer) {
 	return answers
 }
 
-// means is what a loop learns of a descriptor: input or an end that it asked for, room, that the peer is gone.
+// means describes what a loop learns of a descriptor: input or an end that it asked for, room, that the peer is gone.
 func means(in Interest, r Readiness) string {
 	read := in&WantRead != 0 && r&CanRead != 0
 	room := in&WantWrite != 0 && r&(CanWrite|HungUp) != 0
