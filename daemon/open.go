@@ -207,6 +207,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 			"architecture", m.Info.Architecture)
 	}
 	l.finalised = func(r *request) {
+		s.spend(r)
 		s.sessions.remove(r)
 		s.room.leave(r.Owner)
 	}

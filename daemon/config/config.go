@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/quota"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -60,7 +61,8 @@ type Config struct {
 	RouterUsers    []string // whose header X-Uma-User is believed
 	MaxSessions    int      // connections
 	MaxQueue       int      // requests waiting
-	StrictFields   bool     // an unknown field of an HTTP body is refused
+	Limits         quota.Limits
+	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
