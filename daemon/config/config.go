@@ -128,6 +128,9 @@ type Config struct {
 
 	Warnings []string // of Load, for the log
 
+	// Router: no option names a model to serve; requests choose one. Load sets it.
+	Router bool
+
 	// Recipe is that of a model that was made of another one; nil: the model is a file. No option sets it.
 	Recipe *store.Recipe
 
