@@ -74,6 +74,7 @@ type Config struct {
 	LoRA         []string // --lora, see LoRAs
 	Alias        []string // names of the model of --model
 	Tags         []string // of the model of --model
+	ModelsPreset string   // file of llama-server's router; "" = none
 	Defaults     string   // JSON object of fields of requests; "" = none
 	ModelsMax    int      // models that are loaded at a time; 0 = as many as fit
 
