@@ -76,6 +76,7 @@ type Config struct {
 	LoRA         []string // --lora, see LoRAs
 	Alias        []string // names of the model of --model
 	Tags         []string // of the model of --model
+	ModelsPreset string   // file of llama-server's router; "" = none
 	Defaults     string   // JSON object of fields of requests; "" = none
 	ModelsMax    int      // models that are loaded at a time; 0 = as many as fit
 
@@ -129,6 +130,9 @@ type Config struct {
 	Backends runtime.Backends
 
 	Warnings []string // of Load, for the log
+
+	// Router: no option names a model to serve; requests choose one. Load sets it.
+	Router bool
 
 	// Recipe is that of a model that was made of another one; nil: the model is a file. No option sets it.
 	Recipe *store.Recipe

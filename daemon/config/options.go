@@ -174,7 +174,8 @@ func (c *Config) sections() []Section {
 		"\"\" = none")
 	fs.Var(&c.told, "told", "an option of llama-server that is left out: see llamaArgs")
 	fs.Var(&c.refused, "refused", "an option of llama-server that is refused: see llamaArgs")
-	for _, name := range []string{"told", "refused"} {
+	fs.StringVar(&c.ModelsPreset, "models-preset", "", "file of models of llama-server's router: see loadPreset")
+	for _, name := range []string{"told", "refused", "models-preset"} {
 		fs.Lookup(name).Hidden = true
 	}
 	return out
