@@ -34,6 +34,9 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 	if c.DraftModel != "" {
 		p.Read = append(p.Read, modelFiles(c.DraftModel)...)
 	}
+	if file := c.Projector(); file != "" {
+		p.Read = append(p.Read, file)
+	}
 	if strings.ContainsAny(c.ChatTemplate, "/.") {
 		p.Read = append(p.Read, c.ChatTemplate)
 	}

@@ -44,6 +44,7 @@ type loop struct {
 	log    *slog.Logger
 	eng    runtime.Engine
 	draft  *draftModel        // nil: there is none
+	viewer runtime.Viewer     // eng, if its model reads images; else nil
 	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
 	probe  runtime.RowProber
 	vocab  runtime.Vocab
@@ -475,6 +476,8 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
 	} else {
 		l.aside.Unlock()
+		l.giveWay(plan)
+		begin = time.Now()
 		err = l.eng.Decode()
 		done = time.Now()
 		l.aside.Lock()

@@ -52,6 +52,7 @@ type Server struct {
 	poller   *ipc.Loop // in's
 	room     *waitroom
 	sessions sessions
+	viewing  viewing
 	grammars *constrain.Cache
 	live     *live.Views
 	meter    powerSource
@@ -521,6 +522,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
+	l.viewer = viewerOf(eng)
 	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
 	l.rec.config(&schedConfig)
 	if e := s.parts.engine; e != nil && e.leases != nil {

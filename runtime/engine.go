@@ -19,6 +19,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -189,11 +190,35 @@ type Batch struct {
 	Seq    []Seq
 	Logits []int8
 	Bound  Bound // obeyed with Capabilities.CanAbort
+	// Images are the rows whose tokens stand for images, ascending. Only a Viewer computes them; of a sequence they come
+	// before its rows with logits.
+	Images []ImageRow
+}
+
+// ImageRow says that row Row of a Batch is row At of a part of an image.
+type ImageRow struct {
+	Row, At int
+	Part    *ViewPart
+}
+
+// IsImage reports whether row i is one of Images.
+func (b *Batch) IsImage(i int) bool {
+	_, found := slices.BinarySearchFunc(b.Images, i, func(r ImageRow, i int) int { return r.Row - i })
+	return found
+}
+
+// AddImage appends row at of part at position p of sequence s; t is its token.
+func (b *Batch) AddImage(t Token, p Pos, s Seq, part *ViewPart, at int) int {
+	i := b.AddFor(t, p, s, 0)
+	b.Images = append(b.Images, ImageRow{Row: i, At: at, Part: part})
+	return i
 }
 
 // Reset empties the batch and removes its Bound.
 func (b *Batch) Reset() {
 	b.Bound = Bound{}
+	clear(b.Images) // the parts are not kept alive
+	b.Images = b.Images[:0]
 	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0]
 }
 
@@ -358,6 +383,10 @@ type Options struct {
 	NoKVOffload  bool // keep the KV cache in the host's memory beside layers on a device
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
-	Kernels  string
-	Progress Progress // called from Open's goroutine
+	Kernels string
+	// Projector is the file (mmproj) that makes embeddings of images; "" = none.
+	Projector string
+	// ProjectorFound: nobody has named it, so that the engine opens without it where it does not fit.
+	ProjectorFound bool
+	Progress       Progress // called from Open's goroutine
 }

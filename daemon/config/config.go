@@ -70,6 +70,11 @@ type Config struct {
 	Speculate    string
 	DraftModel   string // file or name; "" = none
 
+	// MMProj is the file that makes embeddings of images: "" = the one beside the model, NoProjector = none. MMProjFound:
+	// it was found beside the model, and the model is served without it if it does not fit.
+	MMProj      string
+	MMProjFound bool
+
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
 	ThinkBudget int // --think-budget; Load copies it to Meridian.MaxThinkTokens unless it is -1

@@ -37,7 +37,7 @@ type Model struct {
 var modelOptions = []string{
 	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads",
 	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
-	"no-repack", "seed", "max-tokens",
+	"no-repack", "seed", "max-tokens", "mmproj",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms",
 	"speculate", "draft-model", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",
@@ -257,6 +257,7 @@ func (c *Config) ForModel(m *Model) (*Config, error) {
 	}
 	if !c.isDefault(m) { // whatever layer sets it, --draft-model is the default model's
 		out.DraftModel = m.Options["draft-model"]
+		out.MMProj, out.MMProjFound = m.Options["mmproj"], false // likewise
 	}
 	out.applyThinkBudget()
 	if len(errs) == 0 {

@@ -61,6 +61,9 @@ func (c *Config) sections() []Section {
 		"experts): less memory, slower prompts (-nr)")
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
+	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+
+		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model only; "+
+		"a [models.NAME] table names the projector of another one (-mm)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
 		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says, else mean)")
@@ -172,7 +175,7 @@ var llamaNames = map[string]string{
 
 	"--scheduling-policy": "--policy",
 
-	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
+	"-mm": "--mmproj", "-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
 	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",

@@ -90,6 +90,8 @@ type engine struct {
 	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
 	ranking   *runtime.Ranking
 	noRanking error
+
+	imageState
 }
 
 var (
@@ -139,6 +141,12 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 		return nil, err
 	}
 	if err := e.warmUp(); err != nil {
+		e.free()
+		return nil, err
+	}
+	if err := e.openImages(o); err != nil && o.ProjectorFound {
+		slog.Warn("the model reads no images: the projector beside it does not fit", "error", err)
+	} else if err != nil {
 		e.free()
 		return nil, err
 	}
@@ -336,7 +344,7 @@ func (e *engine) LastDecode() time.Duration          { return e.took }
 
 func (e *engine) Decode() error {
 	e.closed.AssertOpen()
-	e.rows = 0
+	e.rows, e.mixed = 0, false
 	e.aborted.Store(0)
 	n := len(e.batch.Token)
 	if err := e.checkBatch(); err != nil {
@@ -362,7 +370,14 @@ func (e *engine) Decode() error {
 		}
 	}
 	begin := time.Now()
-	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), C.bool(e.encoder), e.stop)
+	var rc C.int32_t
+	if len(e.batch.Images) == 0 {
+		rc = C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), C.bool(e.encoder), e.stop)
+	} else if code, err := e.decodeImages(); err != nil {
+		return err
+	} else if rc = C.int32_t(code); rc == 1 {
+		e.dropBatch()
+	}
 	e.took = time.Since(begin)
 	copy(e.batch.Logits, e.has)
 	e.shifted = e.shifted && rc < 0
@@ -399,7 +414,7 @@ func (e *engine) checkBatch() error {
 	for i, t := range b.Token {
 		wanted |= b.Logits[i]
 		switch {
-		case uint32(t) >= uint32(e.nVoc):
+		case uint32(t) >= uint32(e.nVoc) && !(runtime.IsImage(t) && b.IsImage(i)):
 			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t,
 				e.nVoc-1)
 		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
@@ -439,7 +454,7 @@ func (e *engine) Logits(i int) []float32 {
 	if !e.hasRow(i, runtime.RowLogits) {
 		return nil
 	}
-	return unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, C.int32_t(i))), e.nVoc)
+	return unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, e.result(i))), e.nVoc)
 }
 
 // Argmax implements runtime.RowScanner.
@@ -447,7 +462,7 @@ func (e *engine) Argmax(i int) (runtime.Token, float32) {
 	if !e.hasRow(i, runtime.RowLogits) {
 		return runtime.NoToken, 0
 	}
-	m := C.uma_argmax_row(e.ctx, C.int32_t(i), C.int32_t(e.nVoc))
+	m := C.uma_argmax_row(e.ctx, e.result(i), C.int32_t(e.nVoc))
 	return runtime.Token(m.token), float32(m.max)
 }
 
@@ -473,6 +488,7 @@ func (e *engine) free() {
 	if e.vocab != nil {
 		e.vocab.close()
 	}
+	e.closeImages()
 	if e.ctx != nil {
 		e.forgetPositions()
 		C.llama_detach_threadpool(e.ctx)

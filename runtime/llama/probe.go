@@ -30,7 +30,7 @@ func (e *engine) ProbeRow(i int, close []runtime.Token, out *runtime.RowStats) b
 		return false
 	}
 	ids, n := closeIDs(close)
-	*out = rowStats(C.uma_probe_row(e.ctx, C.int32_t(i), C.int32_t(e.nVoc), ids, n))
+	*out = rowStats(C.uma_probe_row(e.ctx, e.result(i), C.int32_t(e.nVoc), ids, n))
 	return true
 }
 

@@ -63,6 +63,7 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		HasMetrics: true, Sleeping: facts.Asleep,
 		Template: facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
 	}
+	p.Modalities.Vision = facts.Model.Images != nil
 	p.Default.Params, p.Default.Context = llamaform.SettingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)
 }
