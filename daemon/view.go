@@ -116,7 +116,7 @@ func given(plan *sched.Plan, target time.Duration) time.Duration {
 			if target <= 0 {
 				return min(2*plan.Predicted, mostGiven)
 			}
-			return min(2*plan.Predicted, target-plan.Predicted*5/4, mostGiven)
+			return min(2*plan.Predicted, target*4/5-plan.Predicted, mostGiven)
 		}
 	}
 	return min(plan.Predicted/2, mostGiven)

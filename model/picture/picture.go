@@ -71,13 +71,15 @@ func FromText(text string) ([]byte, error) {
 type slowReader struct {
 	r        bytes.Reader
 	deadline time.Time
+	late     error // what Read has returned after it
 }
 
 const readBytes = 256
 
 func (s *slowReader) Read(p []byte) (int, error) {
 	if time.Now().After(s.deadline) {
-		return 0, refuse("decoding it takes longer than %v", MaxTime)
+		s.late = refuse("decoding it takes longer than %v", MaxTime)
+		return 0, s.late
 	}
 	return s.r.Read(p[:min(len(p), readBytes)])
 }
@@ -108,8 +110,8 @@ func decode(data []byte, deadline time.Time) (p *runtime.Picture, err error) {
 	in.r.Reset(data)
 	m, _, err := image.Decode(in)
 	switch {
-	case errors.Is(err, ErrPicture):
-		return nil, err
+	case in.late != nil:
+		return nil, in.late
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, refuse("%s: it ends too early", format)
 	case err != nil:
