@@ -19,6 +19,14 @@ func (c *Config) Projector() string {
 	return c.MMProj
 }
 
+// ProjectorOf is Projector of the model whose file is at path, which is not located yet.
+func (c *Config) ProjectorOf(path string) string {
+	if c.MMProj == "" {
+		return projectorBeside(path)
+	}
+	return c.Projector()
+}
+
 // settleProjector looks for a projector beside the file of --model where no option names one, and makes room for images
 // in requests. Of a model that is named otherwise, locateProjector finds it when the model is loaded.
 func (c *Config) settleProjector() {
