@@ -445,6 +445,9 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
 		r := c.requests[s.Req]
+		if b.UseMix(r.Mix); s.Start < r.MixFrom {
+			b.UseMix(0)
+		}
 		if s.Kind == sched.SliceProbe {
 			for j := range s.N {
 				b.Add(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, j == s.N-1)
@@ -461,6 +464,9 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 				tok = r.guess.tokens(s.Drafted)[behind-1]
 			} else {
 				tok = r.Tokens[s.Start+j]
+			}
+			if s.Start+j == r.MixFrom {
+				b.UseMix(r.Mix)
 			}
 			last := behind >= 0 && s.Row >= 0
 			want := last || r.PromptRows && s.Kind == sched.SlicePrefill

@@ -19,9 +19,11 @@ type Spec struct {
 	// its next turn begins with its history as the chat template renders it (Step.Histories)
 	Chat bool `json:"chat,omitempty"`
 	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
-	Speculate int  `json:"speculate,omitempty"`
-	OneCall   bool `json:"-"` // the answer ends after its first call
-	Resident  int  `json:"-"` // leading tokens that are cached when it first starts: a recording's warm cache
+	Speculate int `json:"speculate,omitempty"`
+	// MixFrom is the token of the prompt from which on its rows have the mix of adapters.
+	MixFrom  int  `json:"mix_from,omitempty"`
+	OneCall  bool `json:"-"` // the answer ends after its first call
+	Resident int  `json:"-"` // leading tokens that are cached when it first starts: a recording's warm cache
 }
 
 // Space returns the namespace of the request's cells: its owner, or what preparation made of owner and salt.

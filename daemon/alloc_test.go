@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -18,7 +19,7 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks of invariant builds allocate")
 	}
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for name, r := range map[string]*running{

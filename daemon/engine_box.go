@@ -37,6 +37,10 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 	if file := c.Projector(); file != "" {
 		p.Read = append(p.Read, file)
 	}
+	list, _ := c.LoRAs()
+	for _, a := range list {
+		p.Read = append(p.Read, a.File)
+	}
 	if strings.ContainsAny(c.ChatTemplate, "/.") {
 		p.Read = append(p.Read, c.ChatTemplate)
 	}

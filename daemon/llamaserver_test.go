@@ -401,7 +401,7 @@ func TestLlamaServerBasics(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	for _, path := range []string{"/props", "/slots/0?action=save", "/lora-adapters",
+	for _, path := range []string{"/props", "/slots/0?action=save",
 		"/embedding", "/embeddings", "/infill"} {
 		status, _, body := post(t, web, path, "{}")
 		if e := decode[map[string]struct {

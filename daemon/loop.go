@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
@@ -53,6 +54,7 @@ type loop struct {
 	core   *core.Core
 	m      *metrics.Metrics
 	live   *live.Views
+	mixes  *adapters.Mixes
 	mail   *mailbox
 	rec    *recorder // nil without --trace
 	saved  *calibration
@@ -141,6 +143,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour),
 		cellBytes: md.Info.KVBytesPerToken, info: md.Info,
 		masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
+		mixes: adapters.NewMixes(md.Adapters, eng),
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)
@@ -259,6 +262,10 @@ func (l *loop) arrive(r *request, now time.Time) {
 		return
 	}
 	l.requests[r.ID] = r
+	full := false
+	if r.Mix, full = l.mixOf(r); full {
+		r.failure = tooManyMixes()
+	}
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
@@ -267,7 +274,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
-	if r.life.cancelled() {
+	if r.life.cancelled() || full {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {
@@ -408,6 +415,7 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.draft.guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
+	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
 	lone := l.beginSlices(plan, now)
 	l.flushAll()

@@ -11,14 +11,23 @@ import (
 // Of a model that was made of another one by a request (store.Recipe), an engine process has the weights of the other
 // one, and the recipe: defaults of the fields of requests, a system message, a template (config.TemplateFor).
 
-// defaultsOf returns the defaults of requests; nil: those of every model.
+// defaultsOf returns the defaults of requests: those of --defaults, and of the recipe before them; nil: those of every
+// model.
 func defaultsOf(cfg *config.Config) (*wire.Request, error) {
-	if cfg.Recipe == nil || len(cfg.Recipe.Fields) == 0 {
+	name, fields := "--defaults", cfg.Defaults
+	if cfg.Recipe != nil && len(cfg.Recipe.Fields) > 0 {
+		var err error
+		name = "the parameters of " + cfg.Recipe.Name
+		if fields, err = config.MergeDefaults(fields, string(cfg.Recipe.Fields)); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if fields == "" {
 		return nil, nil
 	}
-	def, err := wire.DefaultsWith(cfg.Recipe.Fields)
+	def, err := wire.DefaultsWith([]byte(fields))
 	if err != nil {
-		return nil, fmt.Errorf("the parameters of %s: %w", cfg.Recipe.Name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return &def, nil
 }

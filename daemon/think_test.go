@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -83,7 +84,7 @@ func (r *running) think(edit func(*wire.Request), begun func(*client.Stream)) (t
 // late.
 func TestForcedCloses(t *testing.T) {
 	n := 1000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		n = 200
 	}
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(400) + "</think>"}}}, "-c", "3000",

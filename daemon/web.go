@@ -89,10 +89,35 @@ func (s web) Models() []wire.ServedModel {
 	if m == nil {
 		return []wire.ServedModel{}
 	}
-	return []wire.ServedModel{{
+	model := wire.ServedModel{
 		ID: m.Info.Name, Object: "model", Created: s.in.Begun.Unix(), OwnedBy: "uma-serve",
 		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Caps.ContextTokens}).Meta(),
-	}}
+	}
+	list := []wire.ServedModel{model}
+	for _, a := range s.Adapters() {
+		list = append(list, model.Adapter(a.Name))
+	}
+	return list
+}
+
+// Adapters lists the adapters of the loaded model.
+func (s web) Adapters() []wire.InfoAdapter {
+	if m := s.model.Load(); m != nil {
+		return m.Adapters.Info()
+	}
+	return nil
+}
+
+// SetScales sets the scales of requests that choose no adapters.
+func (s web) SetScales(list []wire.LoRA) error {
+	m := s.model.Load()
+	if m == nil {
+		return &api.Error{Code: wire.ModelUnready, Message: "the model is loading"}
+	}
+	if err := m.Adapters.SetScales(list); err != nil {
+		return &api.Error{Code: wire.BadRequest, Message: err.Error()}
+	}
+	return nil
 }
 
 // Await waits for the model.

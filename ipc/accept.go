@@ -78,6 +78,12 @@ func (l *Loop) admit(ln *Listener, fd int) {
 // newcomer creates a connection of fd that does not count as a session yet. It returns nil on failure.
 func (l *Loop) newcomer(ln *Listener, fd int) *Conn {
 	peer, err := l.peerAt(ln, fd)
+	if err == nil && ln.tls != nil {
+		var plain int
+		if plain, err = ln.tls.wrap(fd); err == nil {
+			fd = plain
+		}
+	}
 	if err == nil {
 		err = l.poll.add(fd, wantRead)
 	}

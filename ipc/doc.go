@@ -53,6 +53,7 @@
 //
 //	handler.go    what a Loop asks of the daemon, and what it gives it
 //	poller_*.go   epoll and kqueue
+//	tls.go        TLS, which ends before the Loop
 //	accept.go     which client gets a connection; shares.go which one is displaced for it
 //	rx.go         reading: how long a message may take
 //	conn.go       sending

@@ -34,6 +34,7 @@ type ListenConfig struct {
 	Mode  os.FileMode      // permission bits of the socket; 0 = 0600
 	Group string           // name or number of the group that owns the socket; "" = the process's
 	TCP   []netip.AddrPort // further addresses, for HTTP only
+	TLS   *TLS             // of all TCP addresses; nil: they speak plain text
 }
 
 // Listener is a listening socket, Unix or TCP.
@@ -51,6 +52,7 @@ type Listener struct {
 	tcp     netip.AddrPort   // valid if it is one
 	finder  *sockdiag.Finder // finds the users of loopback clients; nil: unknown is the reason
 	unknown error
+	tls     *TLS // nil: its clients send plain text
 }
 
 // Listen takes over the sockets that systemd passed to the process (at most one Unix socket, any number of TCP sockets)
@@ -88,6 +90,11 @@ func Listen(cfg ListenConfig) (lns []*Listener, err error) {
 		lns = append(lns, ln)
 	}
 	knowUsers(lns)
+	for _, ln := range lns {
+		if ln.tcp.IsValid() {
+			ln.tls = cfg.TLS
+		}
+	}
 	return lns, nil
 }
 
@@ -167,6 +174,9 @@ func (ln *Listener) TCP() netip.AddrPort { return ln.tcp }
 
 // Users returns nil if the kernel knows the users of clients on the loopback address, else the reason why not.
 func (ln *Listener) Users() error { return ln.unknown }
+
+// Secure reports whether its clients speak TLS.
+func (ln *Listener) Secure() bool { return ln.tls != nil }
 
 // Accepted returns the number of connections accepted so far. Safe from any goroutine.
 func (ln *Listener) Accepted() uint64 { return ln.accepted.Load() }

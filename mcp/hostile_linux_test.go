@@ -21,6 +21,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
+	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
@@ -436,6 +437,9 @@ func TestManyProcessors(t *testing.T) {
 		s.Command = append([]string{"env", "GOMAXPROCS=2"}, s.Command...)
 		s.Read, s.Memory = s.Command[2:3], setup.MinMemory
 		s.Env = map[string]string{"GOMAXPROCS": "256"}
+		if race.Enabled {
+			s.Memory *= 8
+		}
 	})
 	for range 8 { // results of 2 MiB: the collector uses all processors that there are
 		r, err := b.Call(t.Context(), "s", "t", json.RawMessage(`{}`))

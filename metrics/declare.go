@@ -269,6 +269,11 @@ func (m *Metrics) declare() {
 		"Of refused_total: --max-sessions are open and the user has its share of them (sessions), or no descriptor "+
 			"is left (descriptors), or the user id is reserved for owners of API keys (reserved_uid)",
 		func(io *IO) Counts { return io.RefusedBy })
+	counts("tls_handshakes_total", "uma_tls_handshakes_total", "outcome", "handshakes",
+		"TLS handshakes of --listen with --tls-cert: ended well (ok), by a client that does not speak TLS (plain), "+
+			"after ten seconds (timeout), by an error or a client that left (failed), because too many connections "+
+			"were open (refused)",
+		func(io *IO) Counts { return io.Handshakes })
 	counts("closed_by_cause", "uma_connections_closed_by_cause_total", "cause", "connections",
 		"Of closed_total, by cause",
 		func(io *IO) Counts { return io.ClosedBy })

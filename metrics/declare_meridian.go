@@ -147,6 +147,10 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			}
 			return hits / max(float64(m.lookups.Value()), 1)
 		})
+	m.counter("adapter_requests_total", "uma_adapter_requests_total", "requests", "Requests with LoRA adapters",
+		"at arrival", &m.AdapterRequests)
+	m.counter("adapter_passes_total", "uma_adapter_passes_total", "passes", "Passes over the weights beyond the first "+
+		"of a step, because its requests had different LoRA adapters", sched, &m.AdapterPasses)
 	m.labelled("kv_misses_total", "uma_kv_misses_total", "reason", "requests", "Prompts not fully cached, by reason",
 		start, &m.CacheMisses)
 	m.counter("kv_joins_total", "uma_kv_joins_total", "requests", "Requests that waited for a prefix that another "+

@@ -40,6 +40,7 @@ type IO struct {
 	Sessions                  func() int64  // open connections
 
 	AcceptedBy, RefusedBy, ClosedBy, ProtocolErrors Counts
+	Handshakes                                      Counts // of TLS, by outcome; none without it
 }
 
 // Counts are counters that differ in one label.
@@ -172,6 +173,9 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
+	AdapterRequests Counter // with LoRA adapters
+	AdapterPasses   Counter // over the weights beyond the first of a step, because its rows had several adapters
+
 	DeviceWait   Durations // for the lease of the device
 	DeviceGraphs Counter   // computed on a device besides the processor
 	DeviceYields Counter   // steps whose prompts made way for answers of other models
@@ -240,6 +244,7 @@ type Metrics struct {
 	model    atomic.Pointer[Model]
 
 	decls    []*decl
+	aliases  []*decl // names of llama-server, in the Prometheus format alone
 	registry *prometheus.Registry
 }
 
@@ -259,6 +264,7 @@ func New(build Build) *Metrics {
 	m.HTTPRefused.Declare()
 	m.unknownProcessors()
 	m.declare()
+	m.aliases = m.llamaServer()
 	m.registry = prometheus.NewRegistry()
 	// Without go_memstats_…: of its names, two are one in OpenMetrics. go_memory_classes_… has the same numbers.
 	golang := collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled(),

@@ -47,6 +47,7 @@ func filled() *Metrics {
 		Sessions:       func() int64 { return 3 },
 		AcceptedBy:     Counts{[]string{"unix", "127.0.0.1:8737"}, func(i int) uint64 { return uint64(4 + i) }},
 		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
+		Handshakes:     Counts{[]string{"ok", "plain"}, func(i int) uint64 { return uint64(7 + i) }},
 		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
 		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT", "sampling"}, func(i int) uint64 { return uint64(9 - 5*i) }},
 	})
@@ -102,6 +103,8 @@ func filled() *Metrics {
 	m.GrammarMask.Observe(40 * time.Microsecond)
 	m.GrammarForced.Add(5)
 	m.VocabFallbacks.Inc()
+	m.AdapterRequests.Add(6)
+	m.AdapterPasses.Add(7)
 	m.Reaped.Inc()
 	m.TrackedRequests.Set(4)
 	m.TTOT.Observe(20 * time.Millisecond)
@@ -191,6 +194,7 @@ func TestSnapshot(t *testing.T) {
 			"http_fields_ignored_total": 0.0,
 			"http_refused_total":        map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
 			"refused_by_reason":         map[string]any{"sessions": 0.0, "descriptors": 1.0},
+			"tls_handshakes_total":      map[string]any{"ok": 7.0, "plain": 8.0},
 			"closed_by_cause":           map[string]any{"idle": 3.0, "displaced": 4.0},
 			"protocol_errors_total":     map[string]any{"E_PROTO_TIMEOUT": 9.0, "sampling": 4.0},
 
@@ -264,6 +268,7 @@ func TestSnapshot(t *testing.T) {
 				"draft_target": 14.0, "draft_prompts": 15.0, "draft_room": 16.0, "draft_trial": 17.0,
 				"draft_model": 18.0, "draft_catch_up": 19.0, "draft_behind": 20.0, "draft_model_trial": 21.0,
 				"draft_state": 22.0},
+			"adapter_requests_total": 6.0, "adapter_passes_total": 7.0,
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
@@ -493,6 +498,9 @@ func TestPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "llamacpp:") { // llama-server's names
+			continue
+		}
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 	rec := httptest.NewRecorder()
@@ -782,4 +790,31 @@ func BenchmarkAppendJSON(b *testing.B) {
 	}
 	b.SetBytes(int64(len(buf)))
 	fmt.Fprint(io.Discard, buf)
+}
+
+// TestNamesOfLlamaServer: its dashboards find its names, with the values that ours have.
+func TestNamesOfLlamaServer(t *testing.T) {
+	m := New(Build{})
+	m.TokensGenerated.Add(12)
+	m.prefillTokens.Add(34)
+	m.Lookup(Tier(0), 56)
+	m.PrefillTime.Observe(2 * time.Second)
+	m.DecodeTime.Observe(3 * time.Second)
+	m.SetScheduler(Scheduler{Prefilling: 1, Decoding: 2, QueuedInteractive: 3, QueuedBackground: 4})
+	rec := httptest.NewRecorder()
+	m.PrometheusHandler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{"llamacpp:tokens_predicted_total 12", "llamacpp:prompt_tokens_total 34",
+		"llamacpp:prompt_tokens_cached_total 56", "llamacpp:prompt_seconds_total 2",
+		"llamacpp:prompt_tokens_seconds 17", "llamacpp:predicted_tokens_seconds 4", "llamacpp:requests_processing 3",
+		"llamacpp:requests_deferred 7", "llamacpp:n_decode_total 0", "llamacpp:n_busy_slots_per_decode 0"} {
+		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(string(m.AppendJSON(nil)), "llamacpp") {
+		t.Error("the JSON has names of llama-server")
+	}
+	if m.Began() != fmt.Sprint(m.start.Unix()) {
+		t.Errorf("%s", m.Began())
+	}
 }

@@ -29,6 +29,10 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 			ch <- desc
 		}
 	}
+	for _, d := range c.aliases {
+		desc, _ := d.promDesc()
+		ch <- desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -39,6 +43,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			seen[key] = true
 			d.collect(ch)
 		}
+	}
+	for _, d := range c.aliases {
+		d.collect(ch)
 	}
 }
 

@@ -19,7 +19,6 @@ package runtime
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -189,38 +188,25 @@ type Batch struct {
 	Pos    []Pos
 	Seq    []Seq
 	Logits []int8
-	Bound  Bound // obeyed with Capabilities.CanAbort
+	Mix    []uint8 // of the row's adapters, see Adapters; 0 = none
+	Bound  Bound   // obeyed with Capabilities.CanAbort
 	// Images are the rows whose tokens stand for images, ascending. Only a Viewer computes them; of a sequence they come
 	// before its rows with logits.
 	Images []ImageRow
+
+	mix uint8
 }
 
-// ImageRow says that row Row of a Batch is row At of a part of an image.
-type ImageRow struct {
-	Row, At int
-	Part    *ViewPart
-}
-
-// IsImage reports whether row i is one of Images.
-func (b *Batch) IsImage(i int) bool {
-	_, found := slices.BinarySearchFunc(b.Images, i, func(r ImageRow, i int) int { return r.Row - i })
-	return found
-}
-
-// AddImage appends row at of part at position p of sequence s; t is its token.
-func (b *Batch) AddImage(t Token, p Pos, s Seq, part *ViewPart, at int) int {
-	i := b.AddFor(t, p, s, 0)
-	b.Images = append(b.Images, ImageRow{Row: i, At: at, Part: part})
-	return i
-}
-
-// Reset empties the batch and removes its Bound.
+// Reset empties the batch and removes its Bound and its mix.
 func (b *Batch) Reset() {
-	b.Bound = Bound{}
+	b.Bound, b.mix = Bound{}, 0
 	clear(b.Images) // the parts are not kept alive
 	b.Images = b.Images[:0]
-	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0]
+	b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0], b.Mix[:0]
 }
+
+// UseMix gives the rows that are added from now on a mix of adapters; 0 = none.
+func (b *Batch) UseMix(mix uint8) { b.mix = mix }
 
 // Len returns the number of rows.
 func (b *Batch) Len() int { return len(b.Token) }
@@ -243,6 +229,7 @@ func (b *Batch) AddFor(t Token, p Pos, s Seq, what int8) int {
 	}
 	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:i+1], b.Pos[:i+1], b.Seq[:i+1], b.Logits[:i+1]
 	b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] = t, p, s, what
+	b.Mix = append(b.Mix, b.mix)
 	return i
 }
 

@@ -1,6 +1,9 @@
 package runtime
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Picture is a decoded image: rows of pixels from the top, each pixel three bytes, red, green and blue.
 type Picture struct {
@@ -91,4 +94,23 @@ type Viewer interface {
 	WaitEncoded(d time.Duration)
 	// ImageCounts is safe from any goroutine.
 	ImageCounts() ImageCounts
+}
+
+// ImageRow says that row Row of a Batch is row At of a part of an image.
+type ImageRow struct {
+	Row, At int
+	Part    *ViewPart
+}
+
+// IsImage reports whether row i is one of Images.
+func (b *Batch) IsImage(i int) bool {
+	_, found := slices.BinarySearchFunc(b.Images, i, func(r ImageRow, i int) int { return r.Row - i })
+	return found
+}
+
+// AddImage appends row at of part at position p of sequence s; t is its token.
+func (b *Batch) AddImage(t Token, p Pos, s Seq, part *ViewPart, at int) int {
+	i := b.AddFor(t, p, s, 0)
+	b.Images = append(b.Images, ImageRow{Row: i, At: at, Part: part})
+	return i
 }

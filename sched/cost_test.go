@@ -30,7 +30,7 @@ func priceMachine(seed uint64, sigma float64) *machine {
 }
 
 func (m *machine) mean(l load) float64 {
-	ms := m.A + m.B*l.prefill + m.C*l.decode + m.D*l.attended + m.E*l.read
+	ms := m.A*(1+l.more) + m.B*l.prefill + m.C*l.decode + m.D*l.attended + m.E*l.read
 	if m.bumps != nil {
 		ms *= m.bumps(l)
 	}

@@ -142,6 +142,7 @@
 //	together.go      when prompts that arrived together wait for each other's first token
 //	speculate.go     how many guessed tokens a step computes; draft.go has those of a draft model
 //	cost.go          how long a step takes; cost_threads.go after a change of the number of threads
+//	mix.go           how many passes a step with several mixes of adapters takes
 //	price.go         whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
 //	trace.go         recordings: their lines follow from the tags of Spec, Config and the events

@@ -28,6 +28,7 @@ type storm struct {
 	// interrupted: one step in so many takes 1.6 times as long; 0 = none
 	interrupted int
 	givesUp     bool // the engine obeys Plan.Bound
+	mixes       int  // of adapters, which requests have in turn; 0 = 1
 }
 
 type stormResult struct {
@@ -67,12 +68,15 @@ func (st storm) run(t interface {
 		last    Instant
 	}
 	live := map[ReqID]*info{}
+	mixOf := map[ReqID]uint8{}
 	var events []Event
 	next, now := ReqID(0), Instant(0)
 	rng := rand.New(rand.NewPCG(42, 1))
 	arrive := func(chat bool) {
 		next++
-		e := EvArrive{Req: next, Spec: &Spec{Prompt: 1500, MaxTokens: 4, Class: st.class}}
+		e := EvArrive{Req: next, Spec: &Spec{Prompt: 1500, MaxTokens: 4, Class: st.class,
+			Mix: uint8(int(next) % max(st.mixes, 1))}}
+		mixOf[next] = e.Mix
 		if chat {
 			e.Prompt, e.MaxTokens, e.Class, e.Thinking = 50, 100+rng.IntN(60), Interactive, st.think > 0
 		}
@@ -112,9 +116,12 @@ func (st storm) run(t interface {
 			continue
 		}
 		var l load
+		passes := map[uint8]bool{}
 		for _, sl := range plan.Batch {
 			l.slice(sl.Kind, sl.Start, sl.N)
+			passes[mixOf[sl.Req]] = true
 		}
+		l.more = float64(len(passes) - 1)
 		took := st.machine.took(l)
 		if st.interrupted > 0 && rng.IntN(st.interrupted) == 0 {
 			took = took * 8 / 5
@@ -245,6 +252,26 @@ func TestITLTarget(t *testing.T) {
 			if r := quantile(f, 0.5) / quantile(solos, 0.5); r > 2 {
 				t.Errorf("%s, target %v: 5th token at %.2f of solo, %d newcomers", c.name, target, r, len(f))
 			}
+		}
+	}
+}
+
+// TestITLTargetOfMixes: chats and clients with three mixes of adapters, so that most steps read the weights three
+// times.
+func TestITLTargetOfMixes(t *testing.T) {
+	for _, seed := range []uint64{1, 2, 3} {
+		run := func(mixes int) stormResult {
+			m := priceMachine(seed, 0.05)
+			m.A = 15 // a pass takes most of a step of answers alone
+			return storm{policy: "meridian", target: 100 * time.Millisecond, chats: 2, clients: 4, batch: 2048,
+				duration: 40 * time.Second, cold: 2 * time.Second, class: Background, mixes: mixes,
+				machine: m}.run(t)
+		}
+		one, three := run(1), run(3)
+		p95, share := quantile(three.gaps, 0.95), three.prefill/one.prefill
+		t.Logf("seed %d: p95 %.1f, worst %.1f ms, %.2f of the prompts of one mix", seed, p95, three.worst, share)
+		if p95 > 100 || three.worst > 200 || share < 0.5 {
+			t.Errorf("seed %d: p95 %.1f, worst %.1f ms, %.2f of the prompts of one mix", seed, p95, three.worst, share)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func (s *Scheduler) Outlook() Outlook {
 			o.Target = target
 		}
 	}
+	answers.more = passes(s.running)
 	if answers.decode > 0 {
 		o.Step = time.Duration(s.cost.upper(answers) * 1e6)
 	}

@@ -178,7 +178,10 @@ func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration 
 	if s.cost.steps < learnedSteps {
 		return 0
 	}
-	var l load
+	l := load{more: passes(s.running)}
+	if e != nil && e.Mix != 0 {
+		l.more++ // as if it were the first with its mix
+	}
 	yielding, longest := 0, 0
 	for _, r := range s.running {
 		switch {
@@ -285,7 +288,7 @@ func (s *Scheduler) turnoverGap() float64 {
 	if s.turnover.gap.any || len(s.running) == 0 {
 		return s.turnover.gap.value
 	}
-	var l load
+	l := load{more: passes(s.running)}
 	left := 0
 	for _, r := range s.running {
 		left += r.max - r.generated

@@ -237,6 +237,7 @@ func (s *Scheduler) fill() {
 		}
 	}
 	b.unserved = b.runnable
+	b.load.more = passes(s.running)
 	b.chooseForks()
 	s.plan.Reason = ReasonIdle
 	s.plan.Budget = s.cfg.MaxBatch
@@ -244,6 +245,7 @@ func (s *Scheduler) fill() {
 		s.policy.fill(b)
 		s.speculate(b)
 		s.plan.Budget = max(s.plan.Budget, s.plan.Tokens) // a prompt that cannot be cut may take more than was meant
+		b.load.more = passes(s.batch)
 	}
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
 		s.began = s.now

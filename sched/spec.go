@@ -23,6 +23,8 @@ type Spec struct {
 	EveryRow bool `json:"every_row,omitempty" words:"every_row"`
 	// the request ends at the prompt's last row: no token follows that needs a cell
 	Fill bool `json:"fill,omitempty" words:"fill"`
+	// Mix is the mix of adapters of its rows, 0 = none. A step has a pass over the weights for each mix in it.
+	Mix uint8 `json:"mix,omitempty" words:"mix"`
 }
 
 // cutBlock returns how many tokens a slice from position from on may have instead of n: it ends before a block that n

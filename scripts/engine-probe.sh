@@ -35,3 +35,4 @@ fi
 fits barrier '' c barrier.c || :
 fits images '' cpp '' images.cpp || :
 fits repacked '' cpp '' repack.cpp || :
+fits adapters '' cpp '' adapters.cpp || :

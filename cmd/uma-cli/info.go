@@ -120,7 +120,11 @@ func infoTable(in *wire.Info) *ui.Table {
 	t.Row("socket", "%s", clean(in.Socket))
 	for _, ln := range in.Listeners {
 		if ln.Network == "tcp" {
-			t.Row("listens on", "http://%s, clients by %s", clean(ln.Address), clean(ln.Users))
+			scheme := "http"
+			if ln.TLS {
+				scheme = "https"
+			}
+			t.Row("listens on", "%s://%s, clients by %s", scheme, clean(ln.Address), clean(ln.Users))
 		}
 	}
 	t.Row("engine", "%s", clean(in.Engine))
@@ -161,6 +165,13 @@ func infoTable(in *wire.Info) *ui.Table {
 		}
 		if r := m.Ranking; r != nil {
 			t.Row("ranking", "pairs of a query and a document of up to %s tokens", ui.Count(r.Longest))
+		}
+		for _, a := range m.Adapters {
+			when := "for the model " + clean(a.Name)
+			if a.Scale != 0 {
+				when = fmt.Sprintf("for every request, scale %v", a.Scale)
+			}
+			t.Row("adapter", "%s, %s, %s", clean(a.Name), ui.Bytes(uint64(a.Bytes)), when)
 		}
 		var c runtime.Capabilities
 		if in.Capabilities != nil {

@@ -46,6 +46,12 @@ type Backend interface {
 	Facts() *Facts
 	// Await waits until the model is loaded. It returns an error when it cannot be, or requests do not wait for it.
 	Await(ctx context.Context) error
+	// Adapters lists the adapters of the model. SetScales sets the scales of requests that choose none; those that the
+	// list leaves out are 0.
+	Adapters() []wire.InfoAdapter
+	SetScales(list []wire.LoRA) error
+	// Administers reports whether the client of r may change what every request gets.
+	Administers(r *http.Request) bool
 	Info() wire.Info
 	Health() wire.Health
 

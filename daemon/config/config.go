@@ -50,6 +50,8 @@ type Config struct {
 	SocketMode     string // octal
 	SocketGroup    string
 	Listen         []string // TCP addresses
+	TLSCert        string   // file, or SelfMadeCert; "" = --listen speaks plain HTTP
+	TLSKey         string   // file
 	ListenMode     string   // octal
 	ListenGroup    string
 	APIKeys        string   // file; "" = none
@@ -68,7 +70,14 @@ type Config struct {
 	Policy       string
 	TickBudgetMs float64
 	Speculate    string
-	DraftModel   string // file or name; "" = none
+	DraftModel   string   // file or name; "" = none
+	LoRA         []string // --lora, see LoRAs
+	Alias        []string // names of the model of --model
+	Tags         []string // of the model of --model
+	Defaults     string   // JSON object of fields of requests; "" = none
+	ModelsMax    int      // models that are loaded at a time; 0 = as many as fit
+
+	told, refused foreign // options of llama-server
 
 	// MMProj is the file that makes embeddings of images: "" = the one beside the model, NoProjector = none. MMProjFound:
 	// it was found beside the model, and the model is served without it if it does not fit.

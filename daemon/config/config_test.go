@@ -71,7 +71,7 @@ func TestConfigNamesOfOtherServers(t *testing.T) {
 	}
 	want := Config{Model: "x.gguf", CtxSize: 512, Parallel: 4, GPULayers: 7, FlashAttn: "on", UBatchSize: 64,
 		BatchSize:  128,
-		CacheTypeK: "q8_0", CacheTypeV: "f16", MaxTokens: 9, Socket: "/s", Seed: 5}
+		CacheTypeK: "q8_0", CacheTypeV: "f16", Defaults: `{"max_tokens":9}`, Socket: "/s", Seed: 5}
 	got, w := reflect.ValueOf(*c), reflect.ValueOf(want)
 	for i := range w.NumField() {
 		if !w.Field(i).IsZero() && !reflect.DeepEqual(got.Field(i).Interface(), w.Field(i).Interface()) {

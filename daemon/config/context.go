@@ -210,6 +210,7 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	if info.StateBytes > absurd/core.MaxSequences {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
+	d.Fixed += c.loraBytes()
 	if n := c.draftNeed(p); n.Total() > 0 {
 		draft, err := gguf.Inspect(c.DraftModel)
 		if err == nil {

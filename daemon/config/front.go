@@ -30,6 +30,8 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		"memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
 		"request names it; false: only --model and the [models.NAME] tables")
+	fs.IntVar(&c.ModelsMax, "models-max", 0, "maximum `models` that are loaded at a time, beside the limit of "+
+		"--memory; 0 = as many as fit")
 	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load, unload, download, "+
 		"make and delete models (POST /models/load, POST and DELETE /models, /api/pull, keep_alive and others), not "+
 		"only root and the server's user")
@@ -55,9 +57,21 @@ func (c *Config) validateFront() error {
 	return errors.Join(errs...)
 }
 
+// MoreNames returns the names of the model of --model beside ModelLabel: those of --alias, and its own.
+func (c *Config) MoreNames() []string {
+	if len(c.Alias) == 0 {
+		return nil
+	}
+	plain := *c
+	plain.Alias = nil
+	return slices.Compact(append(slices.Clone(c.Alias[1:]), plain.ModelLabel()))
+}
+
 // ModelLabel returns the name of the model of a configuration without [models.NAME] tables.
 func (c *Config) ModelLabel() string {
 	switch {
+	case len(c.Alias) > 0:
+		return c.Alias[0]
 	case c.HFRepo != "":
 		return c.HFRepo
 	case c.Model == "":

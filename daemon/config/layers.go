@@ -96,6 +96,12 @@ func (c *Config) Load(environ []string) error {
 	if c.ConfigFile != "" {
 		errs = append(errs, c.loadFile(c.ConfigFile))
 	}
+	for _, t := range c.told {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("llama-server's option %s is left out: %s", t[0], t[1]))
+	}
+	for _, r := range c.refused {
+		errs = append(errs, fmt.Errorf("llama-server's option %s: %s", r[0], r[1]))
+	}
 	if c.Threads > runtime.NumCPU() {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("--threads is %d, but this process may use only %d processors: "+
 			"compute threads spin while they wait for each other, so each step takes many times as long", c.Threads,

@@ -51,11 +51,18 @@ func setList(f *pflag.Flag, values []any) error {
 	return f.Value.Set(strings.Join(texts, ","))
 }
 
+// SelfMadeCert as --tls-cert stands for a certificate that the daemon makes.
+const SelfMadeCert = "self"
+
 // listenOptions declares the options of the TCP listeners.
 func (c *Config) listenOptions(fs *pflag.FlagSet) {
 	fs.Var(&listFlag{values: &c.Listen}, "listen", "also serve HTTP on this TCP `ADDRESS:PORT`, such as "+
 		"127.0.0.1:8737 or [::1]:8737; repeatable; port 0 = any free port. On Linux the kernel identifies the user "+
 		"of a loopback client; all other clients need an API key (--api-keys)")
+	fs.StringVar(&c.TLSCert, "tls-cert", "", "serve --listen over TLS with the certificate in this PEM `FILE` (the "+
+		"intermediate ones behind it); read again when it changes. "+SelfMadeCert+" = one that the daemon makes, "+
+		"whose fingerprint it shows")
+	fs.StringVar(&c.TLSKey, "tls-key", "", "PEM `FILE` with the key of --tls-cert, which other users cannot read")
 	fs.StringVar(&c.ListenMode, "listen-mode", "0600", "users of this machine that may use --listen without an API "+
 		"key, in octal like the permissions of a socket file: 0600 = the daemon's user and root, 0660 = also "+
 		"--listen-group, 0666 = all, 0000 = none")
@@ -87,6 +94,14 @@ func (c *Config) validateListen() (errs []error) {
 		if err := c.MayListen(a); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	switch {
+	case c.TLSCert == "" && c.TLSKey != "":
+		errs = append(errs, errors.New("--tls-key needs --tls-cert FILE"))
+	case c.TLSCert == SelfMadeCert && c.TLSKey != "":
+		errs = append(errs, errors.New("--tls-cert self makes its key: leave out --tls-key"))
+	case c.TLSCert != "" && c.TLSCert != SelfMadeCert && c.TLSKey == "":
+		errs = append(errs, errors.New("--tls-cert FILE needs --tls-key FILE"))
 	}
 	mode, err := ParseMode("listen-mode", c.ListenMode)
 	if err != nil {

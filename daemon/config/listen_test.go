@@ -29,3 +29,16 @@ func TestListenOptions(t *testing.T) {
 		t.Errorf("UMA_LISTEN: %q, %v", c.Listen, err)
 	}
 }
+
+func TestTLSOptions(t *testing.T) {
+	for args, want := range map[string]string{"--tls-key k": "--tls-cert FILE", "--tls-cert c": "--tls-key FILE",
+		"--tls-cert self --tls-key k": "leave out --tls-key"} {
+		_, err := load(t, append([]string{"-m", "x"}, strings.Fields(args)...), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if _, err := load(t, []string{"-m", "x", "--tls-cert", "self"}, nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -121,7 +121,8 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 	per := d.perToken()
 	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
 	draft := int64(c.draftNeed(p).Anonymous(!c.NoMMap))
-	fixed := weights + draft + d.States
+	lora := c.loraBytes()
+	fixed := weights + draft + lora + d.States
 	if available <= 0 || per <= 0 || cells <= (available-fixed)/per && fixed <= available {
 		return nil
 	}
@@ -136,6 +137,9 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 	}
 	if draft > 0 {
 		text += fmt.Sprintf(", the draft model %s", size(draft))
+	}
+	if lora > 0 {
+		text += fmt.Sprintf(", the adapters %s", size(lora))
 	}
 	advice := ""
 	if left := (available - fixed) / per / 256 * 256 * 3 / 4; left >= 256 || fixed == 0 {
@@ -171,7 +175,8 @@ func (c *Config) checkAddressSpace(info *gguf.Info) error {
 		copied = info.Repacked(c.processor()).Copy
 	}
 	draft := c.draftNeed(c.processor())
-	need := used + draft.Total() + uint64(info.FileBytes) + copied + uint64(cells*per) + addressMargin
+	need := used + draft.Total() + uint64(c.loraBytes()) + uint64(info.FileBytes) + copied + uint64(cells*per) +
+		addressMargin
 	if need <= limit {
 		return nil
 	}

@@ -171,5 +171,8 @@ func (c *Config) AbsoluteModels() (err error) {
 	if err == nil && c.Projector() != "" {
 		c.MMProj, err = filepath.Abs(c.MMProj)
 	}
+	if err == nil {
+		err = c.absoluteLoRA()
+	}
 	return err
 }

@@ -39,7 +39,7 @@ var modelOptions = []string{
 	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
 	"no-repack", "seed", "max-tokens", "mmproj",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms",
-	"speculate", "draft-model", "think", "think-budget", "early-exit",
+	"speculate", "draft-model", "lora", "defaults", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 
@@ -209,11 +209,25 @@ func (m *Model) set(options *pflag.FlagSet, key string, v any) error {
 		return nil
 	}
 	switch f := options.Lookup(key); {
+	case key == "alias": // of --model; tables have aliases
+		return errors.New(`is unknown; did you mean "aliases"?`)
 	case f != nil && !slices.Contains(modelOptions, key):
 		return errors.New("is an option of the whole daemon; set it outside [models]")
 	case f == nil:
 		return fmt.Errorf("is unknown%s", didYouMean(key, append([]string{"model", "aliases", "pinned", "idle-unload"},
 			modelOptions...)))
+	}
+	if list, ok := v.([]any); ok && key == "lora" {
+		var texts []string
+		for _, v := range list {
+			text, ok := v.(string)
+			if !ok || strings.Contains(text, ",") {
+				return fmt.Errorf("holds %v; it must be a list of NAME=FILE or FILE, without commas", v)
+			}
+			texts = append(texts, text)
+		}
+		m.Options[key] = strings.Join(texts, ",")
+		return nil
 	}
 	switch v.(type) {
 	case string, int64, float64, bool:
@@ -256,7 +270,10 @@ func (c *Config) ForModel(m *Model) (*Config, error) {
 		}
 	}
 	if !c.isDefault(m) { // whatever layer sets it, --draft-model is the default model's
-		out.DraftModel = m.Options["draft-model"]
+		out.DraftModel, out.LoRA, out.Alias, out.Tags = m.Options["draft-model"], nil, nil, nil
+		if list := m.Options["lora"]; list != "" {
+			out.LoRA = strings.Split(list, ",")
+		}
 		out.MMProj, out.MMProjFound = m.Options["mmproj"], false // likewise
 	}
 	out.applyThinkBudget()

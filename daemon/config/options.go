@@ -64,6 +64,13 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+
 		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model only; "+
 		"a [models.NAME] table names the projector of another one (-mm)")
+	fs.Var(&listFlag{values: &c.Alias}, "alias", "`NAME` of the model of --model in requests and answers; more names "+
+		"after it, separated by commas, are further ones (-a)")
+	fs.Var(&listFlag{values: &c.Tags}, "tags", "`WORDS` that GET /v1/models shows for the model of --model, separated "+
+		"by commas")
+	fs.Var(&defaultsFlag{text: &c.Defaults}, "defaults", "values of fields that requests leave out, as a `JSON` "+
+		"object: {\"temperature\":0.2,\"top_k\":20}. llama-server's options for them (--temp, --top-k, -n, --grammar) "+
+		"mean the same; docs/llama-server.md lists what becomes of its options")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 	fs.StringVar(&c.Pooling, "pooling", "", "pooling of hidden states into an embedding: none (one embedding per "+
 		"token), mean, cls (first token) or last (last token) (default: what the GGUF file says, else mean)")
@@ -82,7 +89,7 @@ func (c *Config) sections() []Section {
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
 	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "maximum prompt text of a request in bytes")
-	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of "+
+	fs.IntVar(&c.MaxTokens, "max-tokens", 0, "maximum tokens per answer, and the default max_tokens of "+
 		"requests; 0 = as many as fit in the context")
 	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = "+
 		"never (HTTP: 2m)")
@@ -103,6 +110,9 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")
+	fs.Var(&listFlag{values: &c.LoRA}, "lora", "LoRA adapter of the default model, a GGUF file: `NAME=FILE[:SCALE]` "+
+		"serves requests for the model NAME or MODEL:NAME, FILE[:SCALE] all that choose none. Requests with "+
+		"different adapters run side by side. Repeatable; a [models.NAME] table names those of another model")
 
 	fs = section("Thinking")
 	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), "+
@@ -160,6 +170,11 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it "+
 		"(default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); "+
 		"\"\" = none")
+	fs.Var(&c.told, "told", "an option of llama-server that is left out: see llamaArgs")
+	fs.Var(&c.refused, "refused", "an option of llama-server that is refused: see llamaArgs")
+	for _, name := range []string{"told", "refused"} {
+		fs.Lookup(name).Hidden = true
+	}
 	return out
 }
 
@@ -169,7 +184,7 @@ var llamaNames = map[string]string{
 	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
 	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
 	"-ub": "--ubatch-size", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
-	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
+	"--uds":          "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
 	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
 
@@ -188,17 +203,23 @@ const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking
 	"of a fixed time next to running answers), stock (as llama-server) or meridian_static (fixed shares of each " +
 	"batch for answers and thinking; for comparisons only)"
 
-// NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
+// NormalizeArgs rewrites llamaNames and llamaArgs in a command line. "-fa" alone means on, as it did in older
+// llama-servers.
 func NormalizeArgs(args []string) []string {
-	out := make([]string, 0, len(args))
-	for i, a := range args {
+	l := llamaLine{out: make([]string, 0, len(args))}
+	for i := 0; i < len(args); i++ {
+		a := args[i]
 		if a == "--" {
-			return append(out, args[i:]...)
+			return append(l.end(), args[i:]...)
+		}
+		if n := l.take(args[i:]); n > 0 {
+			i += n - 1
+			continue
 		}
 		name, value, hasValue := strings.Cut(a, "=")
 		long, ok := llamaNames[name]
 		if !ok {
-			out = append(out, a)
+			l.out = append(l.out, a)
 			continue
 		}
 		if hasValue {
@@ -206,9 +227,9 @@ func NormalizeArgs(args []string) []string {
 		} else if name == "-fa" && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
 			long += "=on"
 		}
-		out = append(out, long)
+		l.out = append(l.out, long)
 	}
-	return out
+	return l.end()
 }
 
 // Choices are the values of the options that take one of several words, for Validate and shell completion.

@@ -81,7 +81,7 @@ func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 }
 
 // isKey reports whether an option is a key of the file: --config is not, and --meridian is the table [meridian].
-func isKey(f *pflag.Flag) bool { return f.Name != "config" && f.Name != "meridian" }
+func isKey(f *pflag.Flag) bool { return f.Name != "config" && f.Name != "meridian" && !f.Hidden }
 
 func (c *Config) writeKey(b *bytes.Buffer, key string, value any, option string) {
 	source := c.layers.source[option]

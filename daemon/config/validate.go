@@ -10,7 +10,14 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/model/template"
+	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/telemetry"
+)
+
+// Limits of --tags.
+const (
+	maxTags     = 32
+	maxTagBytes = 64
 )
 
 // unquantised are the types of V cells that need no flash attention.
@@ -49,6 +56,17 @@ func (c *Config) Validate() error {
 		v    time.Duration
 	}{{"idle-timeout", c.IdleTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
 		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
+	}
+	within("models-max", c.ModelsMax, 0, 1<<16)
+	for _, name := range c.Alias {
+		if _, err := store.ParseName(name); err != nil {
+			errs = append(errs, fmt.Errorf("--alias: %w", err))
+		}
+	}
+	bad(len(c.Tags) <= maxTags && !slices.ContainsFunc(c.Tags, func(t string) bool { return len(t) > maxTagBytes }),
+		"--tags has %d words; it must be up to %d, each of up to %d bytes", len(c.Tags), maxTags, maxTagBytes)
+	if _, err := c.LoRAs(); err != nil {
+		errs = append(errs, err)
 	}
 	oneOf := func(name, v string, allowed ...string) {
 		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))

@@ -3,6 +3,7 @@ package entry
 import (
 	"fmt"
 
+	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -11,6 +12,14 @@ type Addresses struct {
 	Socket    string   // path of the Unix socket
 	Listen    []string // URLs
 	Listeners []wire.InfoListener
+}
+
+// urlOf returns the URL of a TCP address.
+func urlOf(ln *ipc.Listener) string {
+	if ln.Secure() {
+		return "https://" + ln.Address()
+	}
+	return "http://" + ln.Address()
 }
 
 // Addresses returns those of the sockets, in an engine process those of its front.
@@ -23,7 +32,7 @@ func (e *Entry) Addresses() Addresses {
 		url := "unix://" + ln.Address()
 		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
 		if tcp := ln.TCP(); tcp.IsValid() {
-			url = "http://" + ln.Address()
+			url, in.TLS = urlOf(ln), ln.Secure()
 			byUser := ln.Users() == nil && e.Access.Mode&0o222 != 0 &&
 				(tcp.Addr().IsLoopback() || tcp.Addr().IsUnspecified())
 			in.Mode = fmt.Sprintf("%04o", e.Access.Mode)

@@ -1,14 +1,19 @@
 package entry
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/access"
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
+	"github.com/uma-serve/uma-serve/daemon/certs"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
@@ -27,6 +32,9 @@ type Entry struct {
 	Loop      *ipc.Loop
 	Web       *httpd.Server
 	Begun     time.Time // when Open was called
+
+	certificate *certs.Source // nil: plain text
+	tls         *ipc.TLS      // likewise
 
 	passed *Passed
 	ended  chan struct{} // closed when Loop.Run has returned err
@@ -77,8 +85,12 @@ func Open(cfg *config.Config, log *slog.Logger, o Options) (*Entry, error) {
 		return nil, err
 	}
 	for _, ln := range e.Listeners {
-		if ln.TCP().IsValid() {
-			log.Info("listening", "url", "http://"+ln.Address())
+		switch {
+		case ln.Secure():
+			log.Info("listening", "url", urlOf(ln), "certificate_sha256", e.certificate.Fingerprint(), "expires",
+				e.certificate.Expires())
+		case ln.TCP().IsValid():
+			log.Info("listening", "url", urlOf(ln))
 		}
 	}
 	e.bindMetrics()
@@ -108,9 +120,36 @@ func (e *Entry) listen() error {
 	if err != nil || e.passed != nil {
 		return err
 	}
+	if err := e.openTLS(addrs); err != nil {
+		return err
+	}
 	e.Listeners, err = ipc.Listen(ipc.ListenConfig{Path: e.Config.SocketPath(), Mode: mode, Group: e.Config.SocketGroup,
-		TCP: addrs})
+		TCP: addrs, TLS: e.tls})
 	return err
+}
+
+// openTLS reads or makes the certificate of the TCP addresses.
+func (e *Entry) openTLS(addrs []netip.AddrPort) (err error) {
+	switch c := e.Config; c.TLSCert {
+	case "":
+		return nil
+	case config.SelfMadeCert:
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("--tls-cert self: no folder for the certificate: %w", err)
+		}
+		names := certs.Names(addrs, c.AllowedHosts)
+		e.certificate, err = certs.Make(filepath.Join(dir, "uma-serve", "tls"), names, e.Log, time.Now)
+		if err != nil {
+			return err
+		}
+	default:
+		if e.certificate, err = certs.Open(c.TLSCert, c.TLSKey, e.Log, time.Now); err != nil {
+			return err
+		}
+	}
+	e.tls = ipc.NewTLS(e.certificate.Config(), 2*e.Config.MaxSessions)
+	return nil
 }
 
 // limits returns the poller's configuration.
@@ -149,6 +188,9 @@ func (e *Entry) Stop(flush time.Duration) {
 	e.Loop.Stop(flush)
 	<-e.ended
 	e.Web.Stop(flush)
+	if e.tls != nil {
+		e.tls.Wait(flush)
+	}
 	e.Close()
 }
 
@@ -161,7 +203,11 @@ func (e *Entry) warnOfDescriptors() {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
 		return
 	}
-	if need := uint64(e.Config.MaxSessions) + ownDescriptors; uint64(l.Cur) < need {
+	each := uint64(1)
+	if e.tls != nil {
+		each = 3 // the client's, and a pair
+	}
+	if need := each*uint64(e.Config.MaxSessions) + ownDescriptors; uint64(l.Cur) < need {
 		e.Log.Warn("fewer file descriptors than --max-sessions needs: connections beyond them are refused (ulimit "+
 			"-n, LimitNOFILE=)",
 			"descriptors", uint64(l.Cur), "needed", need, "max_sessions", e.Config.MaxSessions)

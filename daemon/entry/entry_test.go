@@ -27,11 +27,11 @@ func (mute) Writable(ipc.Client)                   {}
 func (mute) Closed(ipc.Client, ipc.Cause)          {}
 
 // open opens an Entry with a socket in dir.
-func open(t *testing.T, dir string, check func() error) (*Entry, error) {
+func open(t *testing.T, dir string, check func() error, args ...string) (*Entry, error) {
 	t.Helper()
 	fs, c, _ := config.NewFlagSet()
-	socket := filepath.Join(dir, "s")
-	if err := fs.Parse([]string{"--model", "x", "--socket", socket, "--listen", "127.0.0.1:0"}); err != nil {
+	args = append([]string{"--model", "x", "--socket", filepath.Join(dir, "s"), "--listen", "127.0.0.1:0"}, args...)
+	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Load(nil); err != nil {

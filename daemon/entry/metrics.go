@@ -24,7 +24,8 @@ func (e *Entry) bindMetrics() {
 		},
 		RefusedBy: metrics.Counts{Names: labels(ipc.Refusals()),
 			Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
-		ClosedBy: metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
+		Handshakes: e.handshakes(),
+		ClosedBy:   metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
 		AcceptedBy: metrics.Counts{Names: addresses(e.Listeners),
 			Get: func(i int) uint64 { return e.Listeners[i].Accepted() }},
 
@@ -41,6 +42,15 @@ func (e *Entry) bindMetrics() {
 		e.Metrics.RejectReasons.Declare(string(c))
 	}
 	e.Metrics.HTTPRefused.Declare(access.RefusedHost, access.RefusedOrigin, access.RefusedUser, access.RefusedKey)
+}
+
+// handshakes counts those of TLS.
+func (e *Entry) handshakes() metrics.Counts {
+	if e.tls == nil {
+		return metrics.Counts{}
+	}
+	return metrics.Counts{Names: labels(ipc.Handshakes()),
+		Get: func(i int) uint64 { return e.tls.Count(ipc.Handshakes()[i]) }}
 }
 
 // addresses returns the values of the label "listener": the TCP addresses, and "unix".

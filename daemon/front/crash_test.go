@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -125,7 +126,7 @@ func TestCrashIsContained(t *testing.T) {
 	if b, err := io.ReadAll(line); err != nil || !strings.Contains(string(b), "\nerror: E_ENGINE_CRASHED: ") {
 		t.Errorf("a line: %.200q, %v", b, err)
 	}
-	if took := time.Since(begun); took > time.Second && !raced {
+	if took := time.Since(begun); took > time.Second && !race.Enabled {
 		t.Errorf("the clients were told after %v", took)
 	}
 	if _, err := other.Next(); err != nil {
@@ -147,7 +148,7 @@ func wholeOf(c *client.Client, model string) (string, error) { return whole(c, r
 // TestCrashesUnderLoad kills a process again and again while it answers.
 func TestCrashesUnderLoad(t *testing.T) {
 	rounds := 200
-	if testing.Short() || raced {
+	if testing.Short() || race.Enabled {
 		rounds = 20
 	}
 	r := start(t, Options{CrashLimit: rounds + 1}, []string{"slow", "slow-other"}, nil)
@@ -219,7 +220,7 @@ func TestCrashesUnderLoad(t *testing.T) {
 				t.Fatalf("round %d, %v: %v", round, sig, err)
 			}
 		}
-		if took := time.Since(begun); took > time.Second+time.Duration(gap.Load()) && !raced {
+		if took := time.Since(begun); took > time.Second+time.Duration(gap.Load()) && !race.Enabled {
 			t.Errorf("round %d, %v: told after %v; the other model's stream waited %v at most", round, sig, took,
 				time.Duration(gap.Load()))
 		}

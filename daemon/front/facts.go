@@ -105,7 +105,7 @@ func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error
 		if m.title == "" && facts != nil {
 			m.entitle(facts.Model.Name)
 		}
-		a.Name = m.label()
+		a.Name, a.Adapters = m.label(), m.adaptersOf()
 	})
 	return a, nil
 }

@@ -386,6 +386,7 @@ func (f *Front) findModels(ctx context.Context) error {
 		for _, n := range append([]string{name}, aliases...) {
 			f.names[strings.ToLower(n)] = m
 		}
+		f.nameAdapters(m)
 		f.models = append(f.models, m)
 		return m
 	}
@@ -403,7 +404,7 @@ func (f *Front) findModels(ctx context.Context) error {
 	if f.def == nil {
 		f.any = len(f.models) == 0
 		alone := f.cfg.Alone()
-		f.def = add(f.cfg.ModelLabel(), nil, alone, false, -1)
+		f.def = add(f.cfg.ModelLabel(), f.cfg.MoreNames(), alone, false, -1)
 		if err := alone.Locate(ctx, f.log); err != nil {
 			return err
 		}

@@ -172,6 +172,7 @@ func (f *Front) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Header().Set("Process-Start-Time-Unix", f.in.Metrics.Began())
 	w.Write(out.Bytes())
 }
 

@@ -116,15 +116,23 @@ func (f *Front) describe(l *listing) bool {
 // model returns the listing in OpenAI's form.
 func (l *listing) model() wire.ServedModel {
 	return wire.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
-		Meta: l.facts.Meta(), Aliases: l.aliases,
+		Meta: l.facts.Meta(), Aliases: l.aliases, Tags: l.tags(),
 		Status: &wire.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
+}
+
+// tags returns those of --tags, which the default model has.
+func (l *listing) tags() []string {
+	if l.details != nil {
+		return nil
+	}
+	return l.cfg.Tags
 }
 
 // servedModels returns the list in OpenAI's form.
 func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 	out := []wire.ServedModel{}
 	for _, l := range f.list(ctx) {
-		out = append(out, l.model())
+		out = append(append(out, l.model()), l.adapters()...)
 	}
 	return out
 }

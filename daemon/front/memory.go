@@ -123,11 +123,28 @@ func (f *Front) used() int64 { return f.takes((*served).takesMemory, nil) }
 // fit returns the context with which m fits into memory beside the other models for which stays returns true; 0: it
 // does not. An automatic context leaves some memory for the host tiers.
 func (f *Front) fit(m *served, stays func(*served) bool) int {
+	if f.full(m, stays) {
+		return 0
+	}
 	room := f.limit - f.takes(func(o *served) bool { return o != m && stays(o) }, m)
 	if n := m.demand.Fit(room - min(f.hostMost, max(room-m.demand.Fixed, 0)/hostReserve)); n > 0 {
 		return n
 	}
 	return m.demand.Fit(room)
+}
+
+// full reports whether --models-max leaves no place for m beside the models for which stays returns true.
+func (f *Front) full(m *served, stays func(*served) bool) bool {
+	if f.cfg.ModelsMax == 0 {
+		return false
+	}
+	n := 0
+	for _, o := range f.models {
+		if o != m && stays(o) {
+			n++
+		}
+	}
+	return n >= f.cfg.ModelsMax
 }
 
 // hostReserve is the divisor of the memory for an automatic context that is left for host tiers.
@@ -142,6 +159,10 @@ func (m *served) need() int64 {
 }
 
 func (f *Front) tooLarge(m *served) error {
+	if f.full(m, func(o *served) bool { return o.pinned }) {
+		return &wire.RequestError{Code: wire.ModelTooLarge, Message: fmt.Sprintf("model %s cannot be loaded: "+
+			"--models-max is %d, and as many models are pinned", m.name, f.cfg.ModelsMax)}
+	}
 	least := m.demand.Private(m.demand.Least) + m.demand.Weights()
 	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, buffers), and --memory is %s", m.name,
 		bytesText(least), bytesText(f.limit))

@@ -213,7 +213,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 	}
 	start.Seat = m.seat
 	start.Model, start.Names, start.Default = m.name, names, m == f.def
-	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && m == f.def
+	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && m == f.def && len(f.cfg.Alias) == 0
 	body, err := json.Marshal(&start)
 	if err != nil {
 		return fail(err)

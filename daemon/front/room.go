@@ -25,7 +25,7 @@ func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 		if paged := i == 0 && f.cfg.Memory.Auto; paged && m.Status.Fit != nil && !m.Status.Fit.Fits {
 			m.Status.Fit = nil // the default model may be paged: its process decides
 		}
-		out = append(out, m)
+		out = append(append(out, m), l.adapters()...)
 	}
 	return out
 }
@@ -36,8 +36,8 @@ func (f *Front) needOf(l *listing) int64 {
 		return 0
 	}
 	cfg := *l.cfg
-	if l.details != nil { // found models have no draft model
-		cfg.DraftModel = ""
+	if l.details != nil { // found models have no draft model and no adapters
+		cfg.DraftModel, cfg.LoRA = "", nil
 	}
 	d, err := cfg.DemandOf(&l.header.Info)
 	if err != nil {

@@ -50,6 +50,7 @@ type Asleep struct {
 	StrictFields  bool   // --strict-fields
 	KVEvents      string // --kv-events
 	NoPrefixCache bool   // --no-prefix-cache
+	Adapters      []wire.InfoAdapter
 }
 
 // Serve answers a request that does not need the model loaded, as an engine process would.
@@ -93,6 +94,10 @@ func (s sleeping) Models() []wire.ServedModel {
 	return []wire.ServedModel{{ID: s.Name, Object: "model", Created: s.Since.Unix(), OwnedBy: "uma-serve",
 		Meta: s.Asleep.Facts.Meta()}}
 }
+
+func (s sleeping) Adapters() []wire.InfoAdapter   { return s.Asleep.Adapters }
+func (s sleeping) SetScales([]wire.LoRA) error    { return asleep() }
+func (s sleeping) Administers(*http.Request) bool { return false }
 
 func (s sleeping) Info() wire.Info     { return wire.Info{} }
 func (s sleeping) Health() wire.Health { return wire.Health{Status: "loading"} }

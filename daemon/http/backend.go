@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -37,6 +38,10 @@ type Daemon interface {
 	// id-2, … EndThinkNamed ends their thinking. Both report whether there is one.
 	CancelNamed(owner uint32, id string) bool
 	EndThinkNamed(owner uint32, id string) bool
+
+	// Adapters and SetScales are those of api.Backend.
+	Adapters() []wire.InfoAdapter
+	SetScales(list []wire.LoRA) error
 
 	// Open opens a client within the process, in the name of an HTTP request's.
 	Open(peer ipc.Peer) (*ipc.Local, error)
@@ -233,6 +238,12 @@ func (b backend) Cancel(ctx context.Context, id string) bool { return b.CancelNa
 
 func (b backend) EndThink(ctx context.Context, id string) bool {
 	return b.EndThinkNamed(b.Owner(ctx), id)
+}
+
+// Administers reports whether the client is root or the server's user, or everyone may change models.
+func (b backend) Administers(r *http.Request) bool {
+	peer, _ := ipc.PeerOf(r.Context())
+	return b.s.Config.AllowModelChanges || b.s.Config.Privileged(b.s.Access.OwnerOf(r, peer))
 }
 
 // Await waits for the model. The error is an *api.Error.

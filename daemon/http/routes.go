@@ -126,6 +126,7 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 				answerJSON(w, http.StatusOK, s.Metrics.AppendJSON(nil))
 				return
 			}
+			w.Header().Set("Process-Start-Time-Unix", s.Metrics.Began()) // llama-server's
 			prometheus.ServeHTTP(w, r)
 		}},
 		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},

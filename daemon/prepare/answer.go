@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/template"
@@ -32,6 +33,7 @@ type Shell struct {
 	SpelledEnd string       // likewise, and the client did not name it; "": none
 	Continued  bool         // the prompt ends within the last message
 	Notes      []wire.Note  // changes to its conversation
+	Adapters   adapters.Choice
 
 	CallForm  *toolcall.Spec // syntax of tool calls in the answer; nil without tools
 	CallBegun string         // the end of the prompt that is the beginning of a call
@@ -79,12 +81,19 @@ func (m *Model) Line(w *wire.Request) {
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
 func (m *Model) Answer(out *Prepared, w *wire.Request, views []*runtime.View, held Held,
 	scratch *sampler.Scratch) *wire.Error {
-	out.Salt = saltOf(out.Owner, w.CacheSalt)
+	choice, err := m.Adapters.Choose(w)
+	if err != nil {
+		return badRequest(err)
+	}
+	out.Salt = saltOf(out.Owner, w.CacheSalt, m.Adapters.Key(choice))
 	p, bad := m.readPrompt(out.Owner, w, views)
 	if bad != nil {
 		return bad
 	}
 	if bad := m.setPrompt(out, w, &p); bad != nil {
+		return bad
+	}
+	if bad := m.setAdapters(out, choice); bad != nil {
 		return bad
 	}
 	params, bad := m.samplingParams(out.Owner, w)

@@ -11,7 +11,8 @@ import (
 
 // Describe returns the model's part of info.
 func (m *Model) Describe() *wire.InfoModel {
-	in := &wire.InfoModel{ModelInfo: m.Info, ChatTemplate: m.template != nil, TemplateSource: m.source,
+	in := &wire.InfoModel{ModelInfo: m.Info, Adapters: m.Adapters.Info(),
+		ChatTemplate: m.template != nil, TemplateSource: m.source,
 		Thinks:       m.Tags.Known(),
 		ThinkMarkers: m.Tags.Family(), ThinkSwitch: []string{}}
 	if m.template != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -28,6 +29,7 @@ type Model struct {
 	Facts    sampler.VocabFacts
 	Calls    *toolcall.Spec // syntax of the model's tool calls; nil without template
 	Embedder *Embedder
+	Adapters *adapters.Table // nil: none are loaded
 
 	cfg          *config.Config
 	viewer       runtime.Viewer     // nil: the model reads no images
@@ -46,6 +48,10 @@ type Model struct {
 
 // New finds what eng's model can do, with the options. The error names an option.
 func New(cfg *config.Config, eng runtime.Engine) (*Model, error) {
+	list, err := cfg.LoRAs()
+	if err != nil {
+		return nil, err
+	}
 	v := eng.Vocab()
 	m := &Model{Info: eng.Model(), Caps: eng.Capabilities(), Vocab: v, cfg: cfg, think: &cfg.Meridian}
 	// llama.cpp writes "llama ?B Q8_0" for a model whose size it does not list.
@@ -66,7 +72,9 @@ func New(cfg *config.Config, eng runtime.Engine) (*Model, error) {
 		return t, t != runtime.NoToken
 	})
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
-	var err error
+	if m.Adapters, err = adapters.Load(eng, list); err != nil {
+		return nil, err
+	}
 	if m.Embedder, err = newEmbedder(cfg, eng); err != nil {
 		return nil, err
 	}

@@ -132,6 +132,8 @@ func newField(sf reflect.StructField, path []int, prefix, tag string) field {
 	}
 	switch kind {
 	case reflect.Bool, reflect.String, reflect.Int, reflect.Int64, reflect.Float64:
+	case reflect.Uint8:
+		f.max = math.MaxUint8
 	case reflect.Uint32:
 		f.max = math.MaxUint32
 	case reflect.Uint64: // of which all values are read
@@ -190,7 +192,7 @@ func (f *field) append(dst []byte, x reflect.Value) []byte {
 		return append(dst, x.String()...)
 	case reflect.Float64:
 		return strconv.AppendFloat(dst, x.Float(), 'g', -1, 64)
-	case reflect.Uint32, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		return strconv.AppendUint(dst, x.Uint(), 10)
 	case reflect.Slice:
 		for i := range x.Len() {

@@ -94,6 +94,7 @@ func (r *Request) Clone() *Request {
 	c.Sampling.AllowedTokens = slices.Clone(r.Sampling.AllowedTokens)
 	c.TextBias, c.BadWords, c.DryBreaks = slices.Clone(r.TextBias), slices.Clone(r.BadWords), slices.Clone(r.DryBreaks)
 	c.Tools, c.Notes, c.Stop = slices.Clone(r.Tools), slices.Clone(r.Notes), slices.Clone(r.Stop)
+	c.LoRA = slices.Clone(r.LoRA)
 	c.TemplateArgs, c.Metadata = slices.Clone(r.TemplateArgs), slices.Clone(r.Metadata)
 	return &c
 }

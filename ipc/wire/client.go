@@ -109,6 +109,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.CacheSalt != "" {
 		dst = appendHead(dst, `,"cache_salt":`, r.CacheSalt)
 	}
+	dst = appendLoRA(dst, r)
 	if r.Verbosity != "" {
 		dst = appendHead(dst, `,"verbosity":`, r.Verbosity)
 	}

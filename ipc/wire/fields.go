@@ -91,6 +91,8 @@ var requestFields = []field{
 			return err
 		}},
 	{name: "cache_salt", read: readCacheSalt},
+	{name: "lora", read: readLoRA},
+	{name: "lora_path", read: readLoRAPath},
 	{name: "priority", read: readPriority},
 	{name: "service_tier", read: readServiceTier},
 	{name: "slo", read: readSLO},

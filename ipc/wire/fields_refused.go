@@ -28,8 +28,6 @@ var refusedFields = []field{
 	refused("truncate", "a prompt is never cut", `false`),
 	refused("n_keep", "see --context-shift", `0`, `-1`),
 	refused("n_discard", "see --context-shift", `0`),
-	refused("lora", "no adapters are loaded", `[]`),
-	refused("lora_path", "no adapters are loaded", `""`, `[]`),
 	refused("options", "send its members as fields of the request", `{}`),
 	// Several answers, other searches.
 	refused("n", "send several requests", `1`),

@@ -186,6 +186,7 @@ type InfoListener struct {
 	Users string `json:"users"`
 	// Mode is the mode of a TCP address, --listen-mode; "" for the Unix socket.
 	Mode string `json:"mode,omitempty"`
+	TLS  bool   `json:"tls,omitempty"` // --tls-cert
 }
 
 // ContextTokens is the number of cells in the KV pool, 0 while the model loads.
@@ -210,6 +211,18 @@ type InfoModel struct {
 	NoEmbeddings string          `json:"no_embeddings_reason,omitempty"`
 	Ranking      *InfoRanking    `json:"ranking,omitempty"` // nil where the model ranks no documents
 	Images       *runtime.Images `json:"images,omitempty"`  // nil where the model reads no images
+	Adapters     []InfoAdapter   `json:"adapters,omitempty"`
+}
+
+// InfoAdapter is a LoRA adapter of the model.
+type InfoAdapter struct {
+	ID    int     `json:"id"`
+	Name  string  `json:"name"`
+	Path  string  `json:"path"`
+	Scale float32 `json:"scale"` // in requests that choose no adapters
+	Bytes int64   `json:"bytes,omitempty"`
+	// Invocation are the tokens that activate it (aLoRA); empty: it applies from the first token on.
+	Invocation []int32 `json:"invocation_tokens,omitempty"`
 }
 
 // InfoEmbeddings describes the embeddings of the model.
@@ -291,6 +304,8 @@ type ServedModel struct {
 	OwnedBy string          `json:"owned_by"` // "uma-serve"
 	Meta    ServedModelMeta `json:"meta"`
 	Aliases []string        `json:"aliases,omitempty"`
+	Tags    []string        `json:"tags,omitempty"`
+	Parent  string          `json:"parent,omitempty"` // of an adapter: its model
 	Status  *ServedStatus   `json:"status,omitempty"` // of a front's model; nil: it is loaded
 }
 

@@ -109,6 +109,7 @@ type Request struct {
 
 	// CacheSalt divides the user's cached prefixes; "" = those without a salt.
 	CacheSalt string
+	LoRA      []LoRA // adapters; nil: those of the model's name, or those that apply to every request
 	Verbosity string // "low", "medium", "high", for templates that know it; "" = not said
 
 	Stop     []string // in the client's order; each 1…256 bytes

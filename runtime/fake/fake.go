@@ -72,13 +72,14 @@ type Config struct {
 type cell struct {
 	pos    runtime.Pos
 	token  runtime.Token
-	owners int32 // sequences that hold it; 0 = free
+	mix    uint16 // of the adapters that it was computed with, see mixOf; 0 = none
+	owners int32  // sequences that hold it; 0 = free
 }
 
 // sequence is the record of one sequence.
 type sequence struct {
 	cells []int32 // Invariant: indices of used cells, positions strictly ascending
-	sum   uint64  // Invariant: Σ hash(position, token) of the cells
+	sum   uint64  // Invariant: Σ hash of the cells
 
 	// The rows that the batch of Decode number mark adds: their number, and the last position after them.
 	mark, rows int
@@ -100,6 +101,9 @@ type Engine struct {
 
 	batch  runtime.Batch
 	script []script
+
+	adapters []uint64                     // by Adapter: a hash of the file; 0 = unloaded
+	mixes    [runtime.MaxMixes + 1]uint16 // what cells of a mix have
 	// rows[i] is the index of the logits of row i of the last successful Decode, -1 = none. Logits are computed on
 	// request from the content hash (and a script's forced token).
 	rows   []int32
@@ -161,7 +165,7 @@ func New(cfg Config) *Engine {
 	n := min(orDefault(cfg.Batch, 2048), ctx)
 	e.batch = runtime.Batch{
 		Token: make([]runtime.Token, 0, n), Pos: make([]runtime.Pos, 0, n), Seq: make([]runtime.Seq, 0, n),
-		Logits: make([]int8, 0, n),
+		Logits: make([]int8, 0, n), Mix: make([]uint8, 0, n),
 	}
 	e.rows = make([]int32, 0, n)
 	for _, s := range cfg.Scripts {
@@ -352,7 +356,8 @@ func (e *Engine) checkBatch() error {
 
 // cost returns the modelled duration of the checked batch.
 func (e *Engine) cost() time.Duration {
-	c, ms := e.cfg.Cost, e.cfg.Cost.BaseMs
+	c := e.cfg.Cost
+	ms := c.BaseMs * float64(e.passes())
 	attended, read := 0, 0
 	for i, s := range e.batch.Seq {
 		q := &e.seqs[s]
@@ -375,10 +380,10 @@ func (e *Engine) compute(i int) {
 	t, p, s := e.batch.Token[i], e.batch.Pos[i], e.batch.Seq[i]
 	c := e.free[len(e.free)-1]
 	e.free = e.free[:len(e.free)-1]
-	e.cells[c] = cell{pos: p, token: t, owners: 1}
+	e.cells[c] = cell{pos: p, token: t, mix: e.mixes[e.batch.Mix[i]], owners: 1}
 	q := &e.seqs[s]
 	q.cells = append(q.cells, c)
-	q.sum += hash(p, t)
+	q.sum += e.cells[c].hash()
 	e.output(i, wanted{sum: q.sum})
 }
 
@@ -395,6 +400,9 @@ func (e *Engine) output(i int, w wanted) {
 	e.rows = append(e.rows, int32(len(e.want)))
 	e.want = append(e.want, w)
 }
+
+// hash returns a hash of the cell's content.
+func (c *cell) hash() uint64 { return hash(c.pos, c.token) + uint64(c.mix)*0xd1342543de82ef95 }
 
 // hash mixes only a position and a token; the sum over a sequence does not depend on the order of its cells.
 func hash(p runtime.Pos, t runtime.Token) uint64 {

@@ -3,6 +3,8 @@ package fake_test
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -27,6 +29,19 @@ func TestContract(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAdapters(t *testing.T) {
+	var paths []string
+	for _, text := range []string{"GGUF one", "GGUF two"} {
+		paths = append(paths, filepath.Join(t.TempDir(), "adapter.gguf"))
+		if err := os.WriteFile(paths[len(paths)-1], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enginetest.Adapters(t, func(t *testing.T, o runtime.Options) runtime.Engine {
+		return fake.New(fake.Config{Options: o, Seed: 1})
+	}, paths[0], paths[1])
 }
 
 func prompt(t *testing.T, e *fake.Engine, text string) []runtime.Token {

@@ -55,7 +55,7 @@ func (e *Engine) drop(s runtime.Seq, from, to int) {
 	q := &e.seqs[s]
 	for _, i := range q.cells[from:to] {
 		c := &e.cells[i]
-		q.sum -= hash(c.pos, c.token)
+		q.sum -= c.hash()
 		if c.owners--; c.owners == 0 {
 			e.free = append(e.free, i)
 		}
@@ -87,7 +87,7 @@ func (e *Engine) share(cells []int32, dst runtime.Seq) {
 		q.cells = append(q.cells, 0)
 		copy(q.cells[at+1:], q.cells[at:])
 		q.cells[at] = i
-		q.sum += hash(c.pos, c.token)
+		q.sum += c.hash()
 		c.owners++
 	}
 }
@@ -177,7 +177,7 @@ func (e *Engine) Snapshot(dst []byte, s, scratch runtime.Seq, p0, p1 runtime.Pos
 	le.PutUint32(dst[4:], uint32(len(cells)))
 	for k, i := range cells {
 		le.PutUint32(dst[snapshotHeader+k*cellBytes:], uint32(e.cells[i].pos))
-		le.PutUint32(dst[snapshotHeader+k*cellBytes+4:], uint32(e.cells[i].token))
+		le.PutUint32(dst[snapshotHeader+k*cellBytes+4:], uint32(e.cells[i].token)|uint32(e.cells[i].mix)<<16)
 	}
 	return n, nil
 }
@@ -230,7 +230,8 @@ func (e *Engine) parseSnapshot(src []byte) ([]cell, error) {
 	out := make([]cell, n)
 	for k := range out {
 		b := src[snapshotHeader+k*cellBytes:]
-		out[k] = cell{pos: runtime.Pos(le.Uint32(b)), token: runtime.Token(le.Uint32(b[4:]))}
+		out[k] = cell{pos: runtime.Pos(le.Uint32(b)), token: runtime.Token(le.Uint16(b[4:])),
+			mix: le.Uint16(b[6:])}
 		if out[k].pos < 0 || k > 0 && out[k].pos <= out[k-1].pos || !e.vocab.known(out[k].token) {
 			return nil, fmt.Errorf("cell %d is malformed", k)
 		}
@@ -250,7 +251,7 @@ func (e *Engine) check() {
 				panic(fmt.Sprintf("fake: sequence %d: position %d after %d", s, c.pos, prev))
 			}
 			prev = c.pos
-			sum += hash(c.pos, c.token)
+			sum += c.hash()
 			owners[i]++
 		}
 		if sum != e.seqs[s].sum {

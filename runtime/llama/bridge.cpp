@@ -430,6 +430,29 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
     });
 }
 
+struct llama_adapter_lora * uma_adapter_load(struct llama_model * model, int32_t fd) {
+    return guarded("load adapter", (llama_adapter_lora *) nullptr, [&] {
+        const int mine = dup(fd);
+        FILE *    f    = mine < 0 ? nullptr : fdopen(mine, "rb");
+        if (f == nullptr) {
+            if (mine >= 0) {
+                close(mine);
+            }
+            throw std::runtime_error("its file cannot be read");
+        }
+        std::rewind(f);
+        struct closer {
+            FILE * f;
+            ~closer() { std::fclose(f); }
+        } c{f};
+        return asserting([&] { return llama_adapter_lora_init_from_file_ptr(model, f); });
+    });
+}
+
+void uma_use_adapters(struct llama_context * ctx, struct llama_adapter_lora ** adapters, size_t n, float * scales) {
+    llama_set_adapters_lora(ctx, n > 0 ? adapters : nullptr, n, scales);
+}
+
 size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq) {
     return guarded("restore", (size_t) 0, [&] { return asserting([&] { return llama_state_seq_set_data(ctx, src, n, seq); }); });
 }

@@ -89,6 +89,11 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, co
 // expected and never of stop before.
 int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, bool encode, uma_stop * stop);
 
+// The adapter in the file of a descriptor, which stays open. NULL on failure; the reason is in the log ring.
+struct llama_adapter_lora * uma_adapter_load(struct llama_model * model, int32_t fd);
+// llama_set_adapters_lora.
+void uma_use_adapters(struct llama_context * ctx, struct llama_adapter_lora ** adapters, size_t n, float * scales);
+
 // llama_tokenize, on a new thread with that many bytes of stack unless stack is 0. UMA_THREW when llama.cpp threw or the
 // thread cannot be created.
 int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special, size_t stack);

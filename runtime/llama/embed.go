@@ -125,7 +125,10 @@ func (e *engine) Embedding(i int) []float32 {
 	if !e.hasRow(i, runtime.RowEmbedding) {
 		return nil
 	}
-	return unsafe.Slice((*float32)(C.llama_get_embeddings_ith(e.ctx, e.result(i))), e.info.Embedding)
+	if row := e.keptHidden(i); row != nil {
+		return row
+	}
+	return unsafe.Slice((*float32)(C.llama_get_embeddings_ith(e.ctx, e.row(i))), e.info.Embedding)
 }
 
 // unsaidPooling is LLAMA_POOLING_TYPE_UNSPECIFIED, -1, as llama.cpp saves it: in an unsigned number.

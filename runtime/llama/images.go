@@ -344,6 +344,7 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 	// The rest moves to the front of the batch, behind which the caller finds what it has written.
 	save := e.saveBatch()
 	defer save()
+	e.mixes.split, e.mixes.kept = false, 0
 	e.stop.decide = 0 // of several graphs no share is known
 	image := b.Images
 	n, rest := len(b.Token), 0
@@ -357,16 +358,19 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 			continue
 		}
 		if len(image) == 0 || image[0].Row != i {
-			for to < n && b.Seq[to] == s && to < e.later[s] && (len(image) == 0 || image[0].Row != to) {
+			for to < n && b.Seq[to] == s && to < e.later[s] && e.sameMix(i, to) &&
+				(len(image) == 0 || image[0].Row != to) {
 				to++
 			}
+			e.useMixOf(i)
 			rc = C.uma_decode_rows(e.ctx, e.cbatch, C.int32_t(i), C.int32_t(to-i), e.stop)
 			e.guard(s)
 			i = to
 			continue
 		}
 		part, at := image[0].Part, image[0].At
-		for image = image[1:]; len(image) > 0 && image[0].Row == to && image[0].Part == part && b.Seq[to] == s; to++ {
+		for image = image[1:]; len(image) > 0 && image[0].Row == to && image[0].Part == part && b.Seq[to] == s &&
+			e.sameMix(i, to); to++ {
 			image = image[1:]
 		}
 		if e.images.facts.Together && to-i != part.N {
@@ -374,32 +378,58 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 				runtime.ErrDecode, at, at+to-i-1, part.N)
 		}
 		rows := part.Rows[at*e.images.width : (at+to-i)*e.images.width]
+		e.useMixOf(i)
 		rc = C.uma_images_decode(e.ctx, (*C.float)(unsafe.SliceData(rows)), C.int32_t(to-i), C.int32_t(e.images.width),
 			C.int32_t(b.Pos[i]), C.int32_t(s), C.bool(e.images.facts.Together), e.stop)
 		e.guard(s)
 		i = to
 	}
 	if rc == 0 && rest > 0 {
-		rc = C.uma_decode(e.ctx, e.cbatch, C.int32_t(rest), C.bool(false), e.stop)
+		rc = e.computeRest(rest)
 	}
 	return rc, nil
 }
 
 // saveBatch returns what puts the batch back as it is now.
 func (e *engine) saveBatch() func() {
-	b := &e.batch
+	b, n := &e.batch, len(e.batch.Token)
 	tokens, pos, seqs, what := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq), slices.Clone(b.Logits)
+	mix, has := slices.Clone(b.Mix), slices.Clone(e.has[:n])
 	return func() {
+		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
 		copy(b.Token, tokens)
 		copy(b.Pos, pos)
 		copy(b.Seq, seqs)
 		copy(b.Logits, what)
+		copy(b.Mix, mix)
+		copy(e.has, has)
 	}
 }
 
 func (e *engine) moveRow(from, to int) {
 	b := &e.batch
 	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
+	if e.has[to] = e.has[from]; len(b.Mix) > 0 {
+		b.Mix[to] = b.Mix[from]
+	}
+}
+
+// computeRest computes the first rows of the batch.
+func (e *engine) computeRest(rows int) C.int32_t {
+	b := &e.batch
+	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:rows], b.Pos[:rows], b.Seq[:rows], b.Logits[:rows]
+	b.Mix = b.Mix[:min(rows, len(b.Mix))]
+	return e.compute(rows)
+}
+
+// sameMix reports whether two rows have the same adapters.
+func (e *engine) sameMix(i, j int) bool { return len(e.batch.Mix) == 0 || e.batch.Mix[i] == e.batch.Mix[j] }
+
+// useMixOf applies the adapters of row i.
+func (e *engine) useMixOf(i int) {
+	if e.mixes.piece != nil {
+		e.use(e.batch.Mix[i])
+	}
 }
 
 // checkImages refuses images that the projector has not made, and sets later: for each sequence the first row behind
@@ -438,10 +468,10 @@ func (e *engine) dropBatch() {
 	}
 }
 
-// result returns where llama.cpp has the results of row i of the last Decode.
-func (e *engine) result(i int) C.int32_t {
+// place returns where row i of the batch was when it was computed.
+func (e *engine) place(i int) int {
 	if e.mixed {
-		return C.int32_t(e.at[i])
+		return int(e.at[i])
 	}
-	return C.int32_t(i)
+	return i
 }

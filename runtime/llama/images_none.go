@@ -32,4 +32,4 @@ func (e *engine) decodeImages() (C.int32_t, error) {
 
 func (e *engine) dropBatch() {}
 
-func (e *engine) result(i int) C.int32_t { return C.int32_t(i) }
+func (e *engine) place(i int) int { return i }

@@ -50,6 +50,7 @@ type engine struct {
 
 	cbatch *C.struct_llama_batch
 	batch  runtime.Batch
+	mixes  mixes
 	// rows and has (as Batch.Logits) are the last successful Decode's, copied from the batch: llama.cpp aborts the
 	// process when it is asked for the logits of a row that has none.
 	rows int
@@ -292,12 +293,12 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	return e.describe(o, threads, typeK, typeV)
 }
 
-// allocBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to its own one element. The
-// caller sees as many of them as a batch may have.
-func (e *engine) allocBatch(n int) {
+// newBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to the one element that is
+// its own in seqs.
+func newBatch(n int) (b *C.struct_llama_batch, seqs *C.llama_seq_id) {
 	alloc := func(elems int, size uintptr) unsafe.Pointer { return C.calloc(C.size_t(elems), C.size_t(size)) }
-	b := (*C.struct_llama_batch)(alloc(1, unsafe.Sizeof(C.struct_llama_batch{})))
-	seqs := (*C.llama_seq_id)(alloc(n, 4))
+	b = (*C.struct_llama_batch)(alloc(1, unsafe.Sizeof(C.struct_llama_batch{})))
+	seqs = (*C.llama_seq_id)(alloc(n, 4))
 	b.token = (*C.llama_token)(alloc(n, 4))
 	b.pos = (*C.llama_pos)(alloc(n, 4))
 	b.n_seq_id = (*C.int32_t)(alloc(n, 4))
@@ -308,6 +309,12 @@ func (e *engine) allocBatch(n int) {
 		counts[i] = 1
 		lists[i] = (*C.llama_seq_id)(unsafe.Add(unsafe.Pointer(seqs), 4*i))
 	}
+	return b, seqs
+}
+
+// allocBatch makes a batch of n tokens. The caller sees as many of them as a batch may have.
+func (e *engine) allocBatch(n int) {
+	b, seqs := newBatch(n)
 	e.cbatch = b
 	rows := e.batchRows()
 	e.batch = runtime.Batch{
@@ -315,6 +322,7 @@ func (e *engine) allocBatch(n int) {
 		Pos:    unsafe.Slice((*runtime.Pos)(b.pos), rows)[:0],
 		Seq:    unsafe.Slice((*runtime.Seq)(seqs), rows)[:0],
 		Logits: unsafe.Slice((*int8)(b.logits), rows)[:0],
+		Mix:    make([]uint8, 0, rows),
 	}
 	e.has = make([]int8, rows)
 	if e.encoder {
@@ -323,17 +331,21 @@ func (e *engine) allocBatch(n int) {
 }
 
 func (e *engine) freeBatch() {
-	if e.cbatch == nil {
+	freeBatch(e.cbatch)
+	freeBatch(e.mixes.piece)
+	e.cbatch, e.mixes.piece, e.batch = nil, nil, runtime.Batch{}
+}
+
+func freeBatch(b *C.struct_llama_batch) {
+	if b == nil {
 		return
 	}
-	b := e.cbatch
 	for _, p := range []unsafe.Pointer{
 		unsafe.Pointer(*b.seq_id), unsafe.Pointer(b.token), unsafe.Pointer(b.pos), unsafe.Pointer(b.n_seq_id),
 		unsafe.Pointer(b.seq_id), unsafe.Pointer(b.logits), unsafe.Pointer(b),
 	} {
 		C.free(p)
 	}
-	e.cbatch, e.batch = nil, runtime.Batch{}
 }
 
 func (e *engine) Capabilities() runtime.Capabilities { return e.caps }
@@ -372,10 +384,10 @@ func (e *engine) Decode() error {
 	begin := time.Now()
 	var rc C.int32_t
 	if len(e.batch.Images) == 0 {
-		rc = C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows), C.bool(e.encoder), e.stop)
+		rc = e.compute(rows)
 	} else if code, err := e.decodeImages(); err != nil {
 		return err
-	} else if rc = C.int32_t(code); rc == 1 {
+	} else if rc = code; rc == 1 {
 		e.dropBatch()
 	}
 	e.took = time.Since(begin)
@@ -454,7 +466,10 @@ func (e *engine) Logits(i int) []float32 {
 	if !e.hasRow(i, runtime.RowLogits) {
 		return nil
 	}
-	return unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, e.result(i))), e.nVoc)
+	if row := e.keptLogits(i); row != nil {
+		return row
+	}
+	return unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, e.row(i))), e.nVoc)
 }
 
 // Argmax implements runtime.RowScanner.
@@ -462,7 +477,10 @@ func (e *engine) Argmax(i int) (runtime.Token, float32) {
 	if !e.hasRow(i, runtime.RowLogits) {
 		return runtime.NoToken, 0
 	}
-	m := C.uma_argmax_row(e.ctx, e.result(i), C.int32_t(e.nVoc))
+	if row := e.keptLogits(i); row != nil {
+		return ArgMax(row)
+	}
+	m := C.uma_argmax_row(e.ctx, e.row(i), C.int32_t(e.nVoc))
 	return runtime.Token(m.token), float32(m.max)
 }
 
@@ -491,6 +509,7 @@ func (e *engine) free() {
 	e.closeImages()
 	if e.ctx != nil {
 		e.forgetPositions()
+		e.freeMixes()
 		C.llama_detach_threadpool(e.ctx)
 		C.llama_free(e.ctx)
 	}

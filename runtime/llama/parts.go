@@ -31,6 +31,7 @@ var parts = []part{
 	{"barrier", builtBarrier, false, tryBarrier},
 	{"images", builtImages, false, nil},
 	{"repacked", builtRepacked, false, nil},
+	{"adapters", builtAdapters, false, nil},
 }
 
 // tried remembers what trying gave, for each set of kernels.

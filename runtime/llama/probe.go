@@ -29,8 +29,12 @@ func (e *engine) ProbeRow(i int, close []runtime.Token, out *runtime.RowStats) b
 	if !e.hasRow(i, runtime.RowLogits) {
 		return false
 	}
+	if row := e.keptLogits(i); row != nil {
+		*out = probeF32(row, close)
+		return true
+	}
 	ids, n := closeIDs(close)
-	*out = rowStats(C.uma_probe_row(e.ctx, e.result(i), C.int32_t(e.nVoc), ids, n))
+	*out = rowStats(C.uma_probe_row(e.ctx, e.row(i), C.int32_t(e.nVoc), ids, n))
 	return true
 }
 

@@ -39,6 +39,7 @@ type Backend struct {
 	EmbedError *wire.Error
 
 	mu        sync.Mutex
+	scales    []wire.LoRA
 	embeds    []*wire.Embed
 	requests  []*wire.Request
 	cancelled map[string]bool
@@ -243,6 +244,34 @@ func (b *Backend) Facts() *api.Facts {
 		m.Embeddings = &wire.InfoEmbeddings{Values: 4, Pooling: cmp.Or(b.Pooling, runtime.PoolMean), Longest: 32}
 	}
 	return f
+}
+
+// Adapters returns two, with the scales of the last SetScales.
+func (b *Backend) Adapters() []wire.InfoAdapter {
+	list := []wire.InfoAdapter{{ID: 0, Name: "sql", Path: "/adapters/sql.gguf"},
+		{ID: 1, Name: "poet", Path: "/adapters/poet.gguf"}}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.scales {
+		list[l.ID].Scale = l.Scale
+	}
+	return list
+}
+
+// Administers reports whether the request has the header X-Administers.
+func (b *Backend) Administers(r *http.Request) bool { return r.Header.Get("X-Administers") != "" }
+
+// SetScales refuses adapters that Adapters does not have.
+func (b *Backend) SetScales(list []wire.LoRA) error {
+	for _, l := range list {
+		if l.ID > 1 {
+			return api.Refuse("there is no adapter " + strconv.Itoa(l.ID))
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.scales = list
+	return nil
 }
 
 // Info returns an empty report.

@@ -47,7 +47,12 @@ type Settings struct {
 	Grammar          string   `json:"grammar"`
 	Samplers         []string `json:"samplers"`
 	PostSampling     bool     `json:"post_sampling_probs"`
-	LoRA             []bias   `json:"lora"` // always empty
+	LoRA             []lora   `json:"lora"` // of the request
+}
+
+type lora struct {
+	ID    int     `json:"id"`
+	Scale float32 `json:"scale"`
 }
 
 type bias struct {
@@ -78,7 +83,12 @@ func SettingsOf(r *wire.Request, facts *api.Facts, stream bool) *Settings {
 		AdaptiveDecay: adaptiveDecay,
 		Stop:          append([]string{}, r.Stop...), MaxTokens: r.MaxTokens, IgnoreEOS: p.IgnoreEOS, Stream: stream,
 		LogitBias: []bias{}, NProbs: p.Logprobs, PostSampling: p.PostSampling,
-		Samplers: wire.Stages(p), LoRA: []bias{},
+		Samplers: wire.Stages(p), LoRA: []lora{},
+	}
+	for _, l := range r.LoRA {
+		if l.Name == "" {
+			s.LoRA = append(s.LoRA, lora{l.ID, l.Scale})
+		}
 	}
 	switch {
 	case p.SeedSet:

@@ -42,10 +42,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 	post("/props", refuse("properties are set by the options that uma-serve is started with"))
 	get("/slots", serveSlots)
 	post("/slots/{id}", kept.serveSlotAction)
-	get("/lora-adapters", func(s *api.Server, w http.ResponseWriter, _ *http.Request) {
-		s.NewWriter(w).JSON(http.StatusOK, []struct{}{})
-	})
-	post("/lora-adapters", refuse("no adapters are loaded"))
+	get("/lora-adapters", serveAdapters)
+	post("/lora-adapters", serveScales)
 	for _, base := range []string{"", "/v1"} {
 		for _, path := range []string{"/models", "/models/load", "/models/unload"} {
 			post(base+path, refuse(api.OneModel))

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestCommandLineOfLlamaServer: one as its users have it starts this server, with the same model, address and values of
+// requests.
+func TestCommandLineOfLlamaServer(t *testing.T) {
+	c, err := load(t, []string{"-m", "x.gguf", "--host", "0.0.0.0", "--port=9000", "-a", "gpt-4o,other", "--jinja",
+		"--temp", "0.2", "--top-k=20", "--min-p", "0.05", "-n", "256", "--grammar", `root ::= "a"`, "--ignore-eos",
+		"--chat-template-kwargs", `{"enable_thinking":false}`, "-to", "600", "--no-context-shift", "-ngl", "99", "-fa",
+		"--metrics", "--sleep-idle-seconds", "60", "--tags", "fast,small", "--verbose", "--models-max", "4",
+		"--api-keys", "keys", "--ssl-cert-file", "c.pem", "--ssl-key-file", "k.pem"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"chat_template_kwargs":{"enable_thinking":false},"grammar":"root ::= \"a\"","ignore_eos":true,` +
+		`"max_tokens":256,"min_p":0.05,"temperature":0.2,"top_k":20}`
+	if c.Defaults != want {
+		t.Errorf("defaults\n%s\nwant\n%s", c.Defaults, want)
+	}
+	got := fmt.Sprintln(c.Listen, c.Alias, c.Tags, c.MaxTokens, c.ContextShift, c.GPULayers, c.FlashAttn, c.IdleUnload,
+		c.LogLevel, c.ModelsMax, c.TLSCert, c.TLSKey, c.ModelLabel(), c.MoreNames())
+	want = "[0.0.0.0:9000] [gpt-4o other] [fast small] 0 false 99 on 1m0s debug 4 c.pem k.pem gpt-4o [other x]\n"
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if w := strings.Join(c.Warnings, "\n"); strings.Count(w, "is left out") != 3 ||
+		!strings.Contains(w, "--jinja is left out: it is so by itself") || !strings.Contains(w, "-to is left out") {
+		t.Errorf("warnings:\n%s", w)
+	}
+}
+
+func TestRefusedOptionsOfLlamaServer(t *testing.T) {
+	for args, want := range map[string]string{"--rope-scale 4": "positions", "--api-key abc": "--api-keys",
+		"--override-kv a=int:1": "gguf-set-metadata", "-ts 1,1": "--gpu-layers", "--temp hot": "a string",
+		"--top-k 1.5": "top_k", "--temp 1e9": "temperature", "--defaults [1]": "JSON object",
+		`--defaults {"prompt":"x"}`: "prompt", "--alias ../x": "--alias", "--models-max -1": "models-max"} {
+		c, err := load(t, append([]string{"-m", "x"}, strings.Fields(args)...), nil)
+		if err == nil {
+			t.Errorf("%s: no error, %+v", args, c.Defaults)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// TestDefaultsAreMerged: --defaults and options for single fields, of which the last counts.
+func TestDefaultsAreMerged(t *testing.T) {
+	c, err := load(t, []string{"-m", "x", "--defaults", `{"top_k":5,"seed":1}`, "--temp", "0"}, nil)
+	if err != nil || c.Defaults != `{"seed":1,"temperature":0,"top_k":5}` {
+		t.Errorf("%s %v", c.Defaults, err)
+	}
+	file := write(t, "defaults = '{\"top_k\":5}'\n[models.a]\nmodel = '/a'\ndefaults = '{\"top_p\":0.5}'\n")
+	if c, err = load(t, []string{"--config", file}, nil); err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.ForModel(&c.Models[0])
+	if err != nil || c.Defaults != `{"top_k":5}` || a.Defaults != `{"top_p":0.5}` {
+		t.Errorf("%q %q %v", c.Defaults, a.Defaults, err)
+	}
+}
+
+// TestOptionsOfLlamaServerAreDocumented compares the table of docs/llama-server.md with llamaArgs and llamaNames.
+func TestOptionsOfLlamaServerAreDocumented(t *testing.T) {
+	const path, begin, end = "../../docs/llama-server.md", "<!-- options -->\n", "<!-- end of options -->\n"
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(doc), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %s", path, begin)
+	}
+	groups := map[string][]string{} // by what becomes of the options
+	add := func(name, what string) { groups[what] = append(groups[what], "`"+name+"`") }
+	for name, a := range llamaArgs {
+		switch {
+		case a.field != "":
+			add(name, "default of the field `"+a.field+"`")
+		case a.to != "" || a.as != "":
+			add(name, "`"+a.to+a.as+"`")
+		case a.bad != "":
+			add(name, "refused: "+a.bad)
+		default:
+			add(name, "left out: "+a.left)
+		}
+	}
+	for name, to := range llamaNames {
+		add(name, "`"+to+"`")
+	}
+	var b strings.Builder
+	b.WriteString("| llama-server | here |\n|---|---|\n")
+	for _, what := range slices.Sorted(maps.Keys(groups)) {
+		slices.Sort(groups[what])
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(groups[what], ", "), what)
+	}
+	if want := head + begin + b.String() + end + tail; want != string(doc) {
+		if !*rewrite {
+			t.Fatalf("the table of %s is not what the code does: go test ./daemon/config -run TestOptionsOf -rewrite",
+				path)
+		}
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options, _, _ := NewFlagSet()
+	for name, a := range llamaArgs {
+		long := strings.TrimLeft(name, "-")
+		if f := options.Lookup(long); strings.HasPrefix(name, "--") && f != nil {
+			t.Errorf("%s is an option here: llamaArgs hides it", name)
+		}
+		for _, to := range []string{a.to, a.as} {
+			if o, _, _ := strings.Cut(strings.TrimPrefix(to, "--"), "="); to != "" && options.Lookup(o) == nil {
+				t.Errorf("%s becomes %s, which is no option", name, to)
+			}
+		}
+	}
+}

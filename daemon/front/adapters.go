@@ -1,0 +1,54 @@
+package front
+
+import (
+	"strings"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// An adapter of a model is a model for clients: by its name, and by MODEL:NAME.
+
+// nameAdapters adds the names of a configured model's adapters. A model's own name goes before that of an adapter.
+func (f *Front) nameAdapters(m *served) {
+	list, _ := m.cfg.LoRAs() // validated
+	for _, a := range list {
+		for _, of := range append([]string{""}, m.names()...) {
+			name := a.Name
+			if of != "" {
+				name = of + ":" + a.Name
+			}
+			if fold := strings.ToLower(name); f.names[fold] == nil {
+				f.names[fold] = m
+			}
+		}
+	}
+}
+
+// adapters returns the adapters of the listed model in OpenAI's form.
+func (l *listing) adapters() (out []wire.ServedModel) {
+	if l.details != nil { // found on disk: l.cfg is the daemon's
+		return nil
+	}
+	list, _ := l.cfg.LoRAs()
+	model := l.model()
+	for _, a := range list {
+		out = append(out, model.Adapter(a.Name))
+	}
+	return out
+}
+
+// adaptersOf lists the adapters of a model that is not loaded.
+func (m *served) adaptersOf() (out []wire.InfoAdapter) {
+	if !m.configured {
+		return nil
+	}
+	list, _ := m.cfg.LoRAs()
+	for i, a := range list {
+		info := wire.InfoAdapter{ID: i, Name: a.Name, Path: a.File}
+		if a.Always {
+			info.Scale = a.Scale
+		}
+		out = append(out, info)
+	}
+	return out
+}

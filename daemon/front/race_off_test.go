@@ -1,5 +1,0 @@
-//go:build !race
-
-package front
-
-const raced = false

@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/valyala/fastjson"
+)
+
+const (
+	// MaxLoRA is the most adapters of a request.
+	MaxLoRA = 16
+	// MaxLoRAScale bounds the scale of an adapter, from above and below.
+	MaxLoRAScale = 1000
+)
+
+// LoRA is an adapter of a request.
+type LoRA struct {
+	ID    int // its place in the list of adapters
+	Name  string
+	Scale float32 // without a Name
+}
+
+// readLoRA takes llama-server's list of {"id": 0, "scale": 0.5}. Adapters that it leaves out do not apply.
+func readLoRA(d *decoder, name string, v *fastjson.Value) error {
+	list, err := v.Array()
+	if err != nil {
+		return wrongType(name, v, `an array of {"id": 0, "scale": 1}`)
+	}
+	if len(list) > MaxLoRA {
+		return fmt.Errorf("field %q has %d entries; the maximum is %d", name, len(list), MaxLoRA)
+	}
+	d.req.LoRA = make([]LoRA, len(list))
+	for i, e := range list {
+		entry := fmt.Sprintf("%s[%d]", name, i)
+		obj, err := e.Object()
+		if err != nil {
+			return wrongType(entry, e, `an object {"id": 0, "scale": 1}`)
+		}
+		l := LoRA{ID: -1}
+		for _, key := range []string{"id", "scale"} {
+			v := obj.Get(key)
+			if v == nil {
+				return fmt.Errorf("field %q has no %q", entry, key)
+			}
+			if key == "id" {
+				id, err := d.integer(entry+".id", v, 0, 1<<16)
+				if err != nil {
+					return err
+				}
+				l.ID = int(id)
+			} else if err := d.float(entry+".scale", v, -MaxLoRAScale, MaxLoRAScale, &l.Scale); err != nil {
+				return err
+			}
+		}
+		d.req.LoRA[i] = l
+	}
+	return nil
+}
+
+// ParseLoRA reads a list of adapters, as the field "lora" has it.
+func ParseLoRA(text []byte) ([]LoRA, error) {
+	p := Parser{}
+	root, bad := p.tree(text)
+	if bad != nil {
+		return nil, bad
+	}
+	d := decoder{p: &p, payload: text}
+	if err := readLoRA(&d, "lora", root); err != nil {
+		return nil, &RequestError{Code: BadRequest, Message: err.Error()}
+	}
+	return d.req.LoRA, nil
+}
+
+// readLoRAPath takes SGLang's name of an adapter, or a list of one.
+func readLoRAPath(d *decoder, name string, v *fastjson.Value) error {
+	names, err := d.texts(name, v, 1, MaxModelBytes, true)
+	if err == nil && len(names) == 1 && names[0] != "" {
+		d.req.LoRA = []LoRA{{Name: names[0]}}
+	}
+	return err
+}
+
+// appendLoRA appends what a request says about adapters.
+func appendLoRA(dst []byte, r *Request) []byte {
+	if r.LoRA == nil {
+		return dst
+	}
+	if len(r.LoRA) == 1 && r.LoRA[0].Name != "" {
+		return appendHead(dst, `,"lora_path":`, r.LoRA[0].Name)
+	}
+	dst = append(dst, `,"lora":[`...)
+	for i, l := range r.LoRA {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendInt(dst, `{"id":`, l.ID)
+		dst = strconv.AppendFloat(append(dst, `,"scale":`...), float64(l.Scale), 'g', -1, 32)
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+// Adapter returns m with the name of one of its adapters.
+func (m ServedModel) Adapter(name string) ServedModel {
+	m.ID, m.Parent, m.Aliases = name, m.ID, []string{m.ID + ":" + name}
+	return m
+}
