@@ -8,9 +8,9 @@ import (
 )
 
 // Images. A row of an image has a token like every other row, made from the picture's hash: prefixes with images are
-// shared, evicted, stored and restored as they are without. Two rules are added. A prefix ends at no row inside a part of
-// an image (runtime.WholeImages): the ids of all rows of a part name the picture, those of a few may collide. And the
-// batch has the embedding beside the id.
+// shared, evicted, stored and restored as they are without. Two rules are added. A prefix ends at no row inside a part
+// of an image (runtime.WholeImages): the ids of all rows of a part name the picture, those of a few may collide. And
+// the batch has the embedding beside the id.
 
 // imageRow returns the part of r's images that has row i of its history, and the row's place in it.
 func (r *Request) imageRow(i int) (*runtime.ViewPart, int) {

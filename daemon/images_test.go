@@ -36,17 +36,19 @@ const rowsOfImage = 24
 // imageBodies ask in each API about one image and say how many tokens the prompt has.
 func imageBodies(data string) map[string][2]string {
 	return map[string][2]string{
-		"/v1/chat/completions": {`{"model":"m","max_tokens":2,"messages":[{"role":"user","content":[{"type":"image_url",` +
-			`"image_url":{"url":"data:image/png;base64,` + data + `"}},{"type":"text","text":"what?"}]}]}`, "prompt_tokens"},
-		"/v1/responses": {`{"model":"m","max_output_tokens":2,"input":[{"role":"user","content":[{"type":"input_image",` +
-			`"image_url":"data:image/png;base64,` + data + `"},{"type":"input_text","text":"what?"}]}]}`, "input_tokens"},
+		"/v1/chat/completions": {`{"model":"m","max_tokens":2,"messages":[{"role":"user","content":[` +
+			`{"type":"image_url","image_url":{"url":"data:image/png;base64,` + data + `"}},` +
+			`{"type":"text","text":"what?"}]}]}`, "prompt_tokens"},
+		"/v1/responses": {`{"model":"m","max_output_tokens":2,"input":[{"role":"user","content":[` +
+			`{"type":"input_image","image_url":"data:image/png;base64,` + data + `"},` +
+			`{"type":"input_text","text":"what?"}]}]}`, "input_tokens"},
 		"/v1/messages": {`{"model":"m","max_tokens":2,"messages":[{"role":"user","content":[{"type":"image","source":` +
 			`{"type":"base64","media_type":"image/png","data":"` + data + `"}},{"type":"text","text":"what?"}]}]}`,
 			"input_tokens"},
 		"/api/chat": {`{"model":"m","stream":false,"options":{"num_predict":2},"messages":[{"role":"user","content":` +
 			`"what?","images":["` + data + `"]}]}`, "prompt_eval_count"},
-		"/api/generate": {`{"model":"m","stream":false,"options":{"num_predict":2},"prompt":"what?","images":["` + data +
-			`"]}`, "prompt_eval_count"},
+		"/api/generate": {`{"model":"m","stream":false,"options":{"num_predict":2},"prompt":"what?","images":["` +
+			data + `"]}`, "prompt_eval_count"},
 		"/v1beta/models/m:generateContent": {`{"generationConfig":{"maxOutputTokens":2},"contents":[{"role":"user",` +
 			`"parts":[{"inlineData":{"mimeType":"image/png","data":"` + data + `"}},{"text":"what?"}]}]}`,
 			"promptTokenCount"},
@@ -140,7 +142,8 @@ func TestImagesThatAreRefused(t *testing.T) {
 		t.Errorf("after them: %d %s", status, answer)
 	}
 	status, _, answer := post(t, web, "/v1/chat/completions", strings.Replace(
-		imageBodies(pngText(t, 3))["/v1/chat/completions"][0], `"max_tokens"`, `"prompt_logprobs":1,"stream":true,"max_tokens"`, 1))
+		imageBodies(pngText(t, 3))["/v1/chat/completions"][0], `"max_tokens"`,
+		`"prompt_logprobs":1,"stream":true,"max_tokens"`, 1))
 	if status != http.StatusBadRequest || !strings.Contains(string(answer), "prompt_logprobs") {
 		t.Errorf("prompt_logprobs: %d %s", status, answer)
 	}

@@ -21,10 +21,10 @@ import (
 //	running    the core and the decode loop                likewise; a step mostly of its prompt is aborted
 //	ending     the decode loop, until the client has read  finds nothing left to do
 //
-// A request waits again after it was compiling or viewing; a preempted one stays running. A cancel comes from a cancel frame, the
-// end of a connection, POST /cancel or the end of an HTTP request, on any goroutine: Server.Cancel and Closed. Its
-// targets come from the slo fields of its wire.Request: prepare.Model.setOptions writes them into its sched.Spec, which
-// the core and the scheduler read in place.
+// A request waits again after it was compiling or viewing; a preempted one stays running. A cancel comes from a cancel
+// frame, the end of a connection, POST /cancel or the end of an HTTP request, on any goroutine: Server.Cancel and
+// Closed. Its targets come from the slo fields of its wire.Request: prepare.Model.setOptions writes them into its
+// sched.Spec, which the core and the scheduler read in place.
 type stage uint32
 
 const (

@@ -83,8 +83,8 @@ func (s *Server) whyViewing(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32,
 		rep.Requests = slices.Insert(rep.Requests, 0, wire.WhyRequest{
 			Request: r.wireID, UID: r.Owner, Class: prepare.Class(j.w).String(), State: "viewing",
 			AgeMs: wire.Ms(now.Sub(r.arrived)),
-			Decisions: []wire.Decision{{AtMs: wire.Ms(since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)), Times: 1,
-				Reason: "viewing", Text: text}},
+			Decisions: []wire.Decision{{AtMs: wire.Ms(since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)),
+				Times: 1, Reason: "viewing", Text: text}},
 		})
 	}
 }
@@ -101,8 +101,8 @@ func viewerOf(eng runtime.Engine) runtime.Viewer {
 const mostGiven = 200 * time.Millisecond
 
 // giveWay leaves the processor to an image that is being encoded, before a step that is predicted to take so long. The
-// encoder's threads have the lowest priority: during a step they do next to nothing, and this is their time. A step with
-// tokens of answers gives at most twice its own time, and never so much that an answer would miss the ITL target.
+// encoder's threads have the lowest priority: during a step they do next to nothing, and this is their time. A step
+// with tokens of answers gives at most twice its own time, and never so much that an answer would miss the ITL target.
 func (l *loop) giveWay(plan *sched.Plan) {
 	if l.viewer == nil || !l.viewer.Encoding() {
 		return

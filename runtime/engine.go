@@ -190,8 +190,8 @@ type Batch struct {
 	Logits []int8
 	Mix    []uint8 // of the row's adapters, see Adapters; 0 = none
 	Bound  Bound   // obeyed with Capabilities.CanAbort
-	// Images are the rows whose tokens stand for images, ascending. Only a Viewer computes them; of a sequence they come
-	// before its rows with logits.
+	// Images are the rows whose tokens stand for images, ascending. Only a Viewer computes them; of a sequence they
+	// come before its rows with logits.
 	Images []ImageRow
 
 	mix uint8
@@ -373,7 +373,7 @@ type Options struct {
 	Kernels string
 	// Projector is the file (mmproj) that makes embeddings of images; "" = none.
 	Projector string
-	// ProjectorFound: nobody has named it, so that the engine opens without it where it does not fit.
+	// ProjectorFound: it was not named by an option, so that the engine opens without it where it does not fit.
 	ProjectorFound bool
 	Progress       Progress // called from Open's goroutine
 }

@@ -13,9 +13,9 @@ type Picture struct {
 	Hash [32]byte
 }
 
-// View is what stands for a picture in a prompt: tokens of text, which the model's family puts around its images, and
+// View stands for a picture in a prompt: tokens of text, which the model's family puts around its images, and
 // rows of embeddings. Each row has a token too, an id below NoToken that is made from the picture's hash, so that
-// equal prompts have equal tokens. Nobody but a Viewer makes such ids.
+// equal prompts have equal tokens. Only a Viewer makes such ids.
 //
 // Invariant: Tokens[i] < NoToken exactly if i lies in one of Parts.
 type View struct {
@@ -65,14 +65,13 @@ func WholeImages(tokens []Token, most int) int {
 // Images are immutable facts about the images that an engine reads.
 type Images struct {
 	Projector string `json:"projector"` // path of the file
-	// MaxRows is the most rows of a part that one Decode must have together, because they see each other; 0 = the
-	// rows of a part may be computed in several steps.
+	// Together: the rows of a part see each other, so that one Decode has them all.
 	Together bool `json:"together"`
 	// Bytes is the memory of the projector's weights, as the size of the file.
 	Bytes int64 `json:"bytes"`
 }
 
-// ImageCounts is what a Viewer has done since it was opened.
+// ImageCounts counts the work of a Viewer since it was opened.
 type ImageCounts struct {
 	Encoded   uint64 // parts that were encoded
 	Cached    uint64 // pictures whose view was at hand
@@ -84,9 +83,9 @@ type ImageCounts struct {
 type Viewer interface {
 	// Images returns the facts; nil: the model reads none.
 	Images() *Images
-	// View returns what stands for p. It encodes p unless it has done so lately, which may take seconds; it is safe from
-	// any goroutine, and pictures are encoded one at a time, at the lowest priority of the system. Errors say what is
-	// wrong with the picture or with the model.
+	// View returns what stands for p. It encodes p unless it has done so lately, which may take seconds; it is safe
+	// from any goroutine, and pictures are encoded one at a time, at the lowest priority of the system. Errors say what
+	// is wrong with the picture or with the model.
 	View(p *Picture) (*View, error)
 	// Encoding reports whether a picture is being encoded. It is safe from any goroutine.
 	Encoding() bool

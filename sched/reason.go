@@ -162,8 +162,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 		"arrived with it: the answers begin in one step, because each of them would slow the prompts down."},
 	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
 		"both directions."},
-	ReasonPrefillImage: {"prefill_image", "The prompt chunk ended at an image: the model computes the rows of an image " +
-		"in one step."},
+	ReasonPrefillImage: {"prefill_image", "The prompt chunk ended at an image: the model computes the rows of an " +
+		"image in one step."},
 	ReasonPrefillSeal: {"prefill_seal", "The prompt chunk ended where the prefix is kept for later prompts: this " +
 		"model's memory can be shared only where a step has ended."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},

@@ -79,8 +79,8 @@ type Config struct {
 
 	told, refused foreign // options of llama-server
 
-	// MMProj is the file that makes embeddings of images: "" = the one beside the model, NoProjector = none. MMProjFound:
-	// it was found beside the model, and the model is served without it if it does not fit.
+	// MMProj is the file that makes embeddings of images: "" = the one beside the model, NoProjector = none.
+	// MMProjFound: it was found beside the model, and the model is served without it if it does not fit.
 	MMProj      string
 	MMProjFound bool
 

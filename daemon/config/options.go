@@ -62,8 +62,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
 	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+
-		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model only; "+
-		"a [models.NAME] table names the projector of another one (-mm)")
+		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model "+
+		"only; a [models.NAME] table names the projector of another one (-mm)")
 	fs.Var(&listFlag{values: &c.Alias}, "alias", "`NAME` of the model of --model in requests and answers; more names "+
 		"after it, separated by commas, are further ones (-a)")
 	fs.Var(&listFlag{values: &c.Tags}, "tags", "`WORDS` that GET /v1/models shows for the model of --model, separated "+

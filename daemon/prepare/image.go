@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 // Images of a conversation. Each stands in its message as wire.ImageMark. For the template it becomes a placeholder,
 // which carries its number; when the rendered text is tokenized, the tokens of its view take the placeholder's place,
 // as libmtmd puts them where llama-server has its media marker.
+
+func init() { wire.SeedImages(rand.Text()) }
 
 // Sees reports whether the model reads images.
 func (m *Model) Sees() bool { return m.viewer != nil }
@@ -125,7 +128,7 @@ func (m *Model) tokenizeViews(owner uint32, text string, views []*runtime.View) 
 	}
 }
 
-// imageText is what stands for an image in the text of a rendered conversation that a client asks for.
+// imageText stands for an image in the text of a rendered conversation that a client asks for.
 const imageText = "<__media__>"
 
 // showImages replaces the placeholders of images in a rendered conversation.
@@ -148,8 +151,8 @@ func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 		return nil
 	}
 	if out.PromptRows {
-		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images, whose rows have no " +
-			"tokens: leave out prompt_logprobs"}
+		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images, whose rows have " +
+			"no tokens: leave out prompt_logprobs"}
 	}
 	out.Parts, out.views = p.parts, p.views
 	if m.viewer.Images().Together {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"crypto/rand"
 	"fmt"
 	"strings"
 
@@ -17,18 +16,26 @@ type Image struct {
 // MaxImages is the most images of a message.
 const MaxImages = 64
 
-// ImageMark stands in a message's Content where the next of its Images is. It is random, so that no client can write it.
-var ImageMark = "\uf8fc" + rand.Text()[:16] + "\uf8fe"
+// ImageMark stands in a message's Content where the next of its Images is. It is random (SeedImages): no client can
+// write it.
+var ImageMark = "\uf8fcimage\uf8fe"
 
 // imageOpen and imageShut enclose an image in a text that an API passes on to this package (ImagePart).
-var imageOpen = "\uf8fc" + rand.Text()[:16] + ":"
+var imageOpen = "\uf8fcimage:"
 
 const imageShut = "\uf8fe"
+
+// SeedImages makes the marks of images unforgeable: no client knows secret, which is random. Call it before requests
+// are parsed.
+func SeedImages(secret string) {
+	ImageMark, imageOpen = "\uf8fc"+secret+imageShut, "\uf8fc"+secret+":"
+}
 
 // ImagePart returns the text that stands for an image in a message's content, where an API translates its messages into
 // those of this package. kind is the client's word for the part.
 func ImagePart(kind, data string) string {
-	return imageOpen + short(strings.ReplaceAll(kind, ",", "")) + "," + strings.ReplaceAll(data, imageShut, "") + imageShut
+	kind = short(strings.ReplaceAll(kind, ",", ""))
+	return imageOpen + kind + "," + strings.ReplaceAll(data, imageShut, "") + imageShut
 }
 
 // imageOf returns the data of a part that is an image: OpenAI's image_url and input_image, Anthropic's source.

@@ -65,10 +65,11 @@ func TestImagesOfMessages(t *testing.T) {
 
 func TestImagesLimits(t *testing.T) {
 	def := DefaultRequest()
+	many := `{"role":"user","content":"x","images":[` + strings.Repeat(`"A",`, MaxImages) + `"A"]}`
 	for message, want := range map[string]string{
-		`{"role":"user","content":"x","images":"A"}`:                                            `"messages[0].images"`,
-		`{"role":"user","content":"x","images":[1]}`:                                            `"messages[0].images[0]"`,
-		`{"role":"user","content":"x","images":["A"` + strings.Repeat(`,"A"`, MaxImages) + `]}`: "the limit is 64",
+		`{"role":"user","content":"x","images":"A"}`: `"messages[0].images"`,
+		`{"role":"user","content":"x","images":[1]}`: `"messages[0].images[0]"`,
+		many: "the limit is 64",
 	} {
 		if _, err := Parse(new(Parser), []byte(`{"id":"a","messages":[`+message+`]}`), &def); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -69,7 +69,8 @@ func TestDecode(t *testing.T) {
 		if err != nil || p.Width != 8 || p.Height != 6 || len(p.RGB) != 3*8*6 {
 			t.Fatalf("%s: %+v, %v", name, p, err)
 		}
-		if first, last := at(p.RGB, 0), at(p.RGB, 47); first[0] > 30 || first[1] > 30 || last[0] < 170 || last[1] < 170 {
+		if first, last := at(p.RGB, 0), at(p.RGB, 47); first[0] > 30 || first[1] > 30 || last[0] < 170 ||
+			last[1] < 170 {
 			t.Errorf("%s: %v … %v", name, first, last)
 		}
 	}

@@ -41,7 +41,8 @@ const (
 )
 
 // imageMarkers are the tokens that the families put around images. Tokens of Config.Images.
-var imageMarkers = []string{"<fake_token_around_image>", "<global-img>", "<image>", "<start_of_image>", "<end_of_image>"}
+var imageMarkers = []string{"<fake_token_around_image>", "<global-img>", "<image>", "<start_of_image>",
+	"<end_of_image>"}
 
 // TinyVision is Tiny with the markers of images in its vocabulary, and a context for pictures of several tiles.
 func TinyVision() Config {
@@ -66,7 +67,8 @@ func (p Projector) withDefaults() Projector {
 func WriteProjector(path string, p Projector) error {
 	p = p.withDefaults()
 	if p.Width < 1 || p.Image%(patchSide*mergeSide) != 0 || p.Hidden%visionHead != 0 {
-		return fmt.Errorf("%w: projector: width %d, image %d (a multiple of %d), hidden %d (a multiple of %d)", ErrConfig,
+		return fmt.Errorf("%w: projector: width %d, image %d (a multiple of %d), hidden %d (a multiple of "+
+			"%d)", ErrConfig,
 			p.Width, p.Image, patchSide*mergeSide, p.Hidden, visionHead)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)

@@ -26,8 +26,8 @@ import (
 
 const builtImages = true
 
-// viewBytes bounds the embeddings that are kept after their request has ended: 220 pictures of 1,024 rows for a model of
-// width 576, 31 for one of 4,096.
+// viewBytes bounds the embeddings that are kept after their request has ended: 220 pictures of 1,024 rows for a model
+// of width 576, 31 for one of 4,096.
 const viewBytes = 512 << 20
 
 // images is the projector of an engine and what it has encoded.
@@ -53,7 +53,7 @@ type kept struct {
 	bytes int64
 }
 
-// imageState is what an engine has of images. later and at are scratch of decodeImages.
+// imageState has an engine's projector. later and at are scratch of decodeImages.
 type imageState struct {
 	images *images // nil: no projector
 	later  []int   // by sequence
@@ -95,7 +95,8 @@ func (e *engine) openImages(o runtime.Options) error {
 	defer C.uma_opening(none)
 	drainLogs(slog.LevelError)
 	var facts C.uma_images_facts
-	im := C.uma_images_open(path, e.model, C.bool(o.GPULayers != 0), C.int32_t(e.caps.Threads), C.int32_t(flash), &facts)
+	im := C.uma_images_open(path, e.model, C.bool(o.GPULayers != 0), C.int32_t(e.caps.Threads), C.int32_t(flash),
+		&facts)
 	if im == nil {
 		return refuse(drainLogs(slog.LevelError))
 	}
@@ -287,16 +288,17 @@ func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilit
 			}
 			continue
 		case int(positions) != n:
-			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot share", n, positions)
+			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot "+
+				"share", n, positions)
 		case im.facts.Together && n > min(caps.MaxMicroBatch, caps.MaxBatch):
-			return nil, fmt.Errorf("a part of it has %d rows, which are computed at once, and --ubatch-size is %d: set "+
-				"--ubatch-size %d", n, caps.MaxMicroBatch, n)
+			return nil, fmt.Errorf("a part of it has %d rows, which are computed at once, and --ubatch-size is %d: "+
+				"set --ubatch-size %d", n, caps.MaxMicroBatch, n)
 		}
 		v.Parts = append(v.Parts, runtime.ViewPart{At: len(v.Tokens), N: n})
 		v.Tokens = appendImage(v.Tokens, hash, len(v.Parts), n)
 		if encoded = append(encoded, i); len(v.Tokens) > caps.ContextTokens {
-			return nil, fmt.Errorf("it takes more than the %d tokens of the context: make it smaller, or start uma-serve "+
-				"with a larger --ctx-size", caps.ContextTokens)
+			return nil, fmt.Errorf("it takes more than the %d tokens of the context: make it smaller, or start "+
+				"uma-serve with a larger --ctx-size", caps.ContextTokens)
 		}
 	}
 }
@@ -423,7 +425,9 @@ func (e *engine) computeRest(rows int) C.int32_t {
 }
 
 // sameMix reports whether two rows have the same adapters.
-func (e *engine) sameMix(i, j int) bool { return len(e.batch.Mix) == 0 || e.batch.Mix[i] == e.batch.Mix[j] }
+func (e *engine) sameMix(i, j int) bool {
+	return len(e.batch.Mix) == 0 || e.batch.Mix[i] == e.batch.Mix[j]
+}
 
 // useMixOf applies the adapters of row i.
 func (e *engine) useMixOf(i int) {
@@ -445,7 +449,8 @@ func (e *engine) checkImages() error {
 	clear(e.later)
 	for _, r := range b.Images {
 		if p := r.Part; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
-			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d values", runtime.ErrDecode, r.Row, r.At, p.N,
+			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d "+
+				"values", runtime.ErrDecode, r.Row, r.At, p.N,
 				len(p.Rows))
 		}
 		e.later[b.Seq[r.Row]] = r.Row + 1

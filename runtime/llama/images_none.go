@@ -20,8 +20,8 @@ func (e *engine) openImages(o runtime.Options) error {
 	if o.Projector == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: the projector %s: this build reads no images, because its llama.cpp has no libmtmd that fits "+
-		"(docs/engines.md); serve the model with --mmproj off", runtime.ErrModel, o.Projector)
+	return fmt.Errorf("%w: the projector %s: this build reads no images, because its llama.cpp has no libmtmd "+
+		"that fits (docs/engines.md); serve the model with --mmproj off", runtime.ErrModel, o.Projector)
 }
 
 func (e *engine) closeImages() {}
