@@ -101,7 +101,7 @@ func viewerOf(eng runtime.Engine) runtime.Viewer {
 const mostGiven = 200 * time.Millisecond
 
 // giveWay leaves the processor to an image that is being encoded, before a step that is predicted to take so long. The
-// encoder's threads have the lowest priority: during a step they do next to nothing, and this is their time. A step
+// encoder's threads have a low priority: during a step they do next to nothing, and this is their time. A step
 // with tokens of answers gives at most twice its own time, and never so much that an answer would miss the ITL target.
 func (l *loop) giveWay(plan *sched.Plan) {
 	if l.viewer == nil || !l.viewer.Encoding() {

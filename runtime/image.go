@@ -84,7 +84,7 @@ type Viewer interface {
 	// Images returns the facts; nil: the model reads none.
 	Images() *Images
 	// View returns what stands for p. It encodes p unless it has done so lately, which may take seconds; it is safe
-	// from any goroutine, and pictures are encoded one at a time, at the lowest priority of the system. Errors say what
+	// from any goroutine, and pictures are encoded one at a time, at a low priority. Errors say what
 	// is wrong with the picture or with the model.
 	View(p *Picture) (*View, error)
 	// Encoding reports whether a picture is being encoded. It is safe from any goroutine.

@@ -11,7 +11,9 @@
 #include <pthread.h>
 #include <vector>
 #ifdef __linux__
-#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "mtmd.h"
@@ -23,8 +25,11 @@ struct uma_images {
 
 namespace {
 
-// Runs f on a thread of the lowest priority, which the threads that ggml starts on it inherit: a step takes the
-// processor from them at once, and they work between two steps.
+// Of a thread that encodes, as nice(1) has it: beside a step it gets a tenth of a processor. The scheduling class for idle
+// work would leave steps alone entirely, but on a machine that others keep busy it gets nothing for minutes.
+constexpr int NICENESS = 10;
+
+// Runs f on a thread of low priority, which the threads that ggml starts on it inherit: they work between two steps.
 template <typename F> bool in_background(F f) {
     struct call {
         F *  f;
@@ -33,8 +38,7 @@ template <typename F> bool in_background(F f) {
     pthread_t thread;
     const int err = pthread_create(&thread, nullptr, [](void * p) -> void * {
 #ifdef __linux__
-        sched_param none = {};
-        pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); // where it is refused, the system's own share is left
+        setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), NICENESS); // where it is refused, it has a fair share
 #endif
         call * c = (call *) p;
         c->done  = (*c->f)();

@@ -31,7 +31,7 @@ void                       uma_images_free_cut(struct mtmd_input_chunks * parts)
 // positions is the number of positions that the part takes.
 int32_t uma_images_part(struct mtmd_input_chunks * parts, int32_t i, const int32_t ** text, int32_t * positions);
 
-// Encodes part i into n floats at dst, on threads of the lowest priority. One call at a time. false on failure.
+// Encodes part i into n floats at dst, on threads of low priority. One call at a time. false on failure.
 bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, float * dst, int64_t n);
 
 // llama_decode of n embeddings of the given width at positions pos, pos + 1, … of sequence seq. together: each row sees
