@@ -91,7 +91,7 @@ func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 			Probes: t.Probes, Dropped: t.Dropped,
 			EAT: t.Signals.EAT, RPDI: t.Signals.RPDI, Entropy: t.Signals.X, Mean: t.Signals.Mean, Var: t.Signals.Var,
 			Index: t.Signals.Index, Would: would(&t.Signals)})
-		l.rec.thought(r.ID, &t)
+		l.rec.Thought(r.ID, &t)
 	}
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }

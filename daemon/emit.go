@@ -278,7 +278,7 @@ func (l *loop) shutdown(now time.Time) {
 	if ns := l.stopBy.Load(); ns != 0 {
 		stopBy = time.Unix(0, ns)
 	}
-	l.stores.close(stopBy)
+	l.stores.Close(stopBy)
 	l.closeTelemetry(stopBy)
 	l.saved.save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {

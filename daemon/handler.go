@@ -149,7 +149,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 				return wire.KVDoneEvent(id, done)
 			}
 			go func() { // deleting files and fabric entries is slow: answer when it is done
-				if err := l.stores.drop(drop, done); err != nil {
+				if err := l.stores.Drop(drop, done); err != nil {
 					c.ReplyEvent(wire.ErrorEvent(&wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
 					return
 				}

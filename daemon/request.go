@@ -55,11 +55,16 @@ type request struct {
 	moments
 	found
 
-	paused        bool               // the client does not read and its send ring is full
-	pausedAt      time.Time          // valid while paused
-	pending       wire.Events        // that wait for room on conn, in order
+	backlog
 	trace         *telemetry.Request // nil: it is not traced
 	missingLogged bool               // the missing-signals message was logged
+}
+
+// backlog holds the events that a client which does not read has yet to get.
+type backlog struct {
+	paused   bool        // the client does not read and its send ring is full
+	pausedAt time.Time   // valid while paused
+	pending  wire.Events // that wait for room on conn, in order
 }
 
 // said is the answer so far.

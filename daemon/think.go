@@ -89,7 +89,7 @@ func (l *loop) logMissingSignals(r *request) {
 func (l *loop) probed(r *request, row int) {
 	ok := l.probe.ProbeRow(row, nil, &l.stats)
 	l.core.Probed(&r.Request, l.stats.Entropy, ok)
-	l.rec.probe(r.ID, r.Phases)
+	l.rec.Probe(r.ID, r.Phases)
 	l.logMissingSignals(r)
 }
 

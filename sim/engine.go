@@ -27,15 +27,9 @@ type Engine struct {
 
 	formation formation
 
-	// stepDue: a Step is in the heap, or comes when the device is this engine's.
-	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
-	stepDue  bool
-	busyTill int64 // nominal end of the last step
-	stopped  int64 // no step begins before this time (Stop)
-	unloaded int64 // microseconds that loading takes with the next request (Unload); 0 = it is loaded
-	steps    int
-	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
-	ended    int64 // those that ended, likewise
+	stepping
+	arrived int64 // requests whose arrival fired: counted here, not derived (INV-1)
+	ended   int64 // those that ended, likewise
 
 	device *device // that the engine shares with others; nil: none does
 	place  int     // in its lists
@@ -54,6 +48,17 @@ type Engine struct {
 	stuck    *Stuck
 	stepLog  []StepRecord
 	check    func() error // under -tags invariants
+}
+
+// stepping is the progress of an Engine's steps.
+type stepping struct {
+	// stepDue: a Step is in the heap, or comes when the device is this engine's.
+	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
+	stepDue  bool
+	busyTill int64 // nominal end of the last step
+	stopped  int64 // no step begins before this time (Stop)
+	unloaded int64 // microseconds that loading takes with the next request (Unload); 0 = it is loaded
+	steps    int
 }
 
 // Sink learns what happens to requests; any field may be nil. The sink owns the Result.

@@ -129,12 +129,6 @@ func (m *Model) renderRequest(
 	return m.Tags.Continue(text, answer), true, changes, err
 }
 
-// render renders a conversation up to the opening of its next answer.
-func (m *Model) render(msgs []wire.Message, in renderInput) (string, error) {
-	text, _, err := m.renderTurn(msgs, in, true)
-	return text, err
-}
-
 // renderTurn renders a conversation; opening adds the opening of the next answer (add_generation_prompt).
 func (m *Model) renderTurn(
 	msgs []wire.Message, extra renderInput, opening bool,

@@ -130,3 +130,9 @@ func TestParseSpecial(t *testing.T) {
 		}
 	}
 }
+
+// render renders a conversation up to the opening of its next answer.
+func (m *Model) render(msgs []wire.Message, in renderInput) (string, error) {
+	text, _, err := m.renderTurn(msgs, in, true)
+	return text, err
+}

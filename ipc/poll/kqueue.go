@@ -1,0 +1,158 @@
+//go:build darwin || freebsd
+
+package poll
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
+// end of a turn, so that a number is not reused within one.
+type Poller struct {
+	fd      int
+	pending atomic.Bool // a wake-up was triggered and not yet seen
+	events  [MaxEvents]unix.Kevent_t
+}
+
+// hangupOnly is a low-water mark of the write filter that no socket buffer reaches: the filter then reports only that
+// the peer has closed.
+const hangupOnly = 1 << 30
+
+func New() (*Poller, error) {
+	fd, err := unix.Kqueue()
+	if err != nil {
+		return nil, fmt.Errorf("create kqueue: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	p := &Poller{fd: fd}
+	var user unix.Kevent_t
+	unix.SetKevent(&user, 0, unix.EVFILT_USER, unix.EV_ADD|unix.EV_CLEAR)
+	if _, err := unix.Kevent(fd, []unix.Kevent_t{user}, nil, nil); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("register EVFILT_USER: %w", err)
+	}
+	return p, nil
+}
+
+// writeFilter returns the setting of the write filter. Without WantRead it must report that the peer has closed.
+func writeFilter(in Interest) (on, lowWater bool) {
+	return in&WantWrite != 0 || in&WantRead == 0, in&WantWrite == 0
+}
+
+// Add starts watching fd.
+func (p *Poller) Add(fd int, in Interest) error {
+	if err := p.change(fd, 0, false, in); err != nil {
+		return fmt.Errorf("watch descriptor: %w", err)
+	}
+	return nil
+}
+
+// Mod changes the events of fd. Safe from any goroutine while fd is open.
+func (p *Poller) Mod(fd int, old, in Interest) error { return p.change(fd, old, true, in) }
+
+// Del stops watching fd.
+func (p *Poller) Del(fd int, old Interest) {
+	var list [2]unix.Kevent_t
+	n := 0
+	if old&WantRead != 0 {
+		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, unix.EV_DELETE)
+		n++
+	}
+	if on, _ := writeFilter(old); on {
+		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
+		n++
+	}
+	_, _ = unix.Kevent(p.fd, list[:n], nil, nil)
+}
+
+func (p *Poller) change(fd int, old Interest, watched bool, in Interest) error {
+	var list [2]unix.Kevent_t
+	n := 0
+	wasRead := watched && old&WantRead != 0
+	if isRead := in&WantRead != 0; isRead != wasRead {
+		flags := unix.EV_DELETE
+		if isRead {
+			flags = unix.EV_ADD
+		}
+		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, flags)
+		n++
+	}
+	wasOn, wasLow := writeFilter(old)
+	wasOn = wasOn && watched
+	on, low := writeFilter(in)
+	switch {
+	case on && (!wasOn || low != wasLow):
+		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_ADD)
+		if low {
+			list[n].Fflags, list[n].Data = unix.NOTE_LOWAT, hangupOnly
+		}
+		n++
+	case !on && wasOn:
+		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	_, err := unix.Kevent(p.fd, list[:n], nil, nil)
+	return err
+}
+
+// Wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
+// negative, and returns early on wake.
+func (p *Poller) Wait(timeout time.Duration, dst []Event) ([]Event, error) {
+	var limit *unix.Timespec
+	if timeout >= 0 {
+		ts := unix.NsecToTimespec(int64(pollMs(timeout)) * int64(time.Millisecond))
+		limit = &ts
+	}
+	n, err := unix.Kevent(p.fd, nil, p.events[:], limit)
+	if err == unix.EINTR {
+		return dst, nil
+	}
+	if err != nil {
+		return dst, fmt.Errorf("wait for events: %w", err)
+	}
+	for i := range p.events[:n] {
+		ev := &p.events[i]
+		switch ev.Filter {
+		case unix.EVFILT_USER:
+			// Clear it before the caller checks for work, so that later work wakes again.
+			p.pending.Store(false)
+		case unix.EVFILT_READ:
+			dst = append(dst, Event{int(ev.Ident), CanRead})
+		case unix.EVFILT_WRITE:
+			r := CanWrite
+			if ev.Flags&unix.EV_EOF != 0 {
+				r = HungUp
+			}
+			dst = append(dst, Event{int(ev.Ident), r})
+		}
+	}
+	return dst, nil
+}
+
+// Wake makes wait return. Safe from any goroutine; several pending wake-ups take one trigger.
+func (p *Poller) Wake() {
+	if !p.pending.CompareAndSwap(false, true) {
+		return
+	}
+	var user unix.Kevent_t
+	unix.SetKevent(&user, 0, unix.EVFILT_USER, 0)
+	user.Fflags = unix.NOTE_TRIGGER
+	_, _ = unix.Kevent(p.fd, []unix.Kevent_t{user}, nil, nil)
+}
+
+func (p *Poller) Close() { unix.Close(p.fd) }
+
+// pollMs converts a timeout to milliseconds, rounded up, so that a timer has passed when wait returns.
+func pollMs(d time.Duration) int {
+	if d < 0 {
+		return -1
+	}
+	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
+}
