@@ -45,7 +45,17 @@ func (s *Server) admit(r *request, w *wire.Request) {
 		return
 	}
 	r.Prepared = prepare.NewPrepared(r.conn.UID())
-	if mine, users, ok := s.room.enter(r.Owner); !ok {
+	if e, why := s.overQuota(r, r.arrived); e != nil {
+		s.metrics.Refusals.Inc(why)
+		s.refuse(r, e)
+		return
+	}
+	if mine, users, ok := s.room.enter(r.Owner); !ok && users == 0 {
+		s.metrics.Refusals.Inc(refusedUser)
+		s.refuse(r, overLimit(time.Second, "%d of your requests are running or waiting, the most that a user may have "+
+			"(--limits user_requests); wait for one to end", mine))
+		return
+	} else if !ok {
 		s.metrics.Refusals.Inc(refusedShare)
 		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
 			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share "+
@@ -61,10 +71,6 @@ func (s *Server) admit(r *request, w *wire.Request) {
 	}
 	s.metrics.Prompts.Inc()
 }
-
-// refusedShare is the reason in requests_refused_total of requests refused before the scheduler; its reasons are the
-// rest.
-const refusedShare = "user_share"
 
 // refusal returns the error of new requests while the daemon drains; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
@@ -187,6 +193,12 @@ func (t *sessions) find(c ipc.Client, id string) *request {
 		}
 	}
 	return nil
+}
+
+func (t *sessions) count(c ipc.Client) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.live[c])
 }
 
 func (t *sessions) of(c ipc.Client) []*request {

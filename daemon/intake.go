@@ -129,6 +129,7 @@ func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammar
 
 // setOptions sets what the client hears of r.
 func (r *request) setOptions(w *wire.Request) {
+	r.every = w.EveryToken
 	r.stream, r.logprobs, r.metadata, r.parent = w.Stream, w.Sampling.Logprobs > 0, w.Metadata, w.Traceparent
 	if r.stream {
 		r.echo = w.PromptLogprobs

@@ -44,6 +44,7 @@ type chores struct {
 
 // reused is scratch of every step.
 type reused struct {
+	planText []byte // of logPlan
 	scratch  sampler.Scratch
 	commands []command
 	event    wire.Event // the newest; send copies it
@@ -58,6 +59,7 @@ type reused struct {
 
 // journal holds what is reported of the loop: metrics, views, traces, and ended requests for why.
 type journal struct {
+	debug      bool // the log writes debug lines
 	m          *metrics.Metrics
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace

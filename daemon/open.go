@@ -213,6 +213,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 			"architecture", m.Info.Architecture)
 	}
 	l.finalised = func(r *request) {
+		s.spend(r)
 		s.sessions.remove(r)
 		s.room.leave(r.Owner)
 	}

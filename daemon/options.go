@@ -32,6 +32,8 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.EveryRows = caps.MaxEmbeddingRows
+	s.Limits[sched.Interactive].MaxQueue = c.Limits.InteractiveQueue
+	s.Limits[sched.Background].MaxQueue = c.Limits.BackgroundQueue
 	return s
 }
 

@@ -28,6 +28,7 @@ type request struct {
 	metadata []byte
 	parent   string // its traceparent; "" = none
 	logprobs bool
+	every    bool // return_token_ids: tokens without text have events too
 	// prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
 	echo    int
 	echoed  int // prompt tokens that were sent

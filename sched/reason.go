@@ -231,10 +231,11 @@ var reasonText = [numReasons]struct{ label, explain string }{
 		"It waits because it is a background request, and an interactive one would " +
 			"miss its target beside it."},
 
-	ReasonQueueFull:      {"queue_full", "It was rejected because the queue is full (--max-queue)."},
-	ReasonClassQueueFull: {"class_queue_full", "It was rejected because the queue of its priority class is full."},
-	ReasonPromptTooLong:  {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
-	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
+	ReasonQueueFull: {"queue_full", "It was rejected because the queue is full (--max-queue)."},
+	ReasonClassQueueFull: {"class_queue_full",
+		"It was rejected because the queue of its priority class is full (--limits)."},
+	ReasonPromptTooLong: {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
+	ReasonDraining:      {"draining", "It was rejected because the server is shutting down."},
 	ReasonTTFT: {"ttft", "It was rejected because its first token would miss its TTFT target, and it asked " +
 		"for a strict target."},
 	ReasonMissesITL: {"itl",

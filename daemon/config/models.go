@@ -296,6 +296,7 @@ func (c *Config) isDefault(m *Model) bool {
 
 // settleModel keeps --model or --hf-repo, whichever the higher layer sets.
 func (c *Config) settleModel() error {
+	c.Router = c.Model == "" && c.HFRepo == ""
 	if c.Model == "" || c.HFRepo == "" {
 		return nil
 	}

@@ -223,7 +223,8 @@ func TestAPI(t *testing.T) {
 		name   string
 		want   string
 	}{{nil, "a", "purpose"}, {purpose, "", "no field"},
-		{[][2]string{{"purpose", "x"}, {"expires_after[seconds]", "5"}}, "a", "3600"}, {[][2]string{{"purpose", strings.Repeat("x", 2000)}}, "a", "1024"}} {
+		{[][2]string{{"purpose", "x"}, {"expires_after[seconds]", "5"}}, "a", "3600"},
+		{[][2]string{{"purpose", strings.Repeat("x", 2000)}}, "a", "1024"}} {
 		if status, got := uploaded(t, h, false, c.fields, c.name, "x"); status != 400 ||
 			!strings.Contains(fmt.Sprint(got), c.want) {
 			t.Errorf("%v: %d %v, want %q", c.fields, status, got, c.want)

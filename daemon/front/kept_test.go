@@ -20,7 +20,8 @@ func TestBatchOfAFile(t *testing.T) {
 	}
 	const boundary = "xx"
 	form := "--xx\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xx\r\n" +
-		"Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + line("a", "one") + line("b", "two") + line("c", "none") +
+		"Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" +
+		line("a", "one") + line("b", "two") + line("c", "none") +
 		"\r\n--xx--\r\n"
 	web := over(t, r.socket())
 	ask := func(method, path, body string, headers ...string) map[string]any {

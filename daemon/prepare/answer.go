@@ -109,7 +109,7 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, views []*runtime.View, he
 	if bad := m.setThinking(out, w, held); bad != nil {
 		return bad
 	}
-	if p.chat && !m.cfg.NoPrefixCache && !w.FillOnly {
+	if p.chat && !p.cut && !m.cfg.NoPrefixCache && !w.FillOnly {
 		m.setChat(out, w, &p)
 	}
 	stops := w.Stop

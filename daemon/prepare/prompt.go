@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type prompt struct {
 	continued bool               // text ends within the last message
 	render    renderInput
 	changes   []template.Change // of the conversation
+	cut       bool              // tokens are the end of the prompt (truncate_prompt_tokens)
 	begin     meridian.Begin    // state at the end of text: in a thought, in a header; zero for a raw prompt
 }
 
@@ -58,7 +60,27 @@ func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View)
 	case len(p.tokens) == 0:
 		return p, &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
 	}
+	m.truncate(&p, w)
 	return p, nil
+}
+
+// truncate cuts the beginning of a prompt as truncate_prompt_tokens asks. The answer to a prompt that was cut does not
+// go on as a conversation: its next turn has another prefix.
+func (m *Model) truncate(p *prompt, w *wire.Request) {
+	keep := w.TruncatePrompt
+	if keep < 0 {
+		keep = max(m.Caps.ContextTokens-max(w.MaxTokens, 1), 1)
+		if w.FillOnly {
+			keep = m.Caps.ContextTokens
+		}
+	}
+	cut := len(p.tokens) - keep
+	if keep == 0 || cut <= 0 {
+		return
+	}
+	p.tokens, p.cut = p.tokens[cut:], true
+	p.changes = append(p.changes, template.Change{Reason: "prompt_cut", Times: 1,
+		Text: fmt.Sprintf("the first %d tokens of the prompt were left out (truncate_prompt_tokens)", cut)})
 }
 
 // renderChat renders w's messages into p.

@@ -101,6 +101,12 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if len(r.TemplateArgs) > 0 {
 		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
 	}
+	if r.TruncatePrompt != 0 {
+		dst = appendInt(dst, `,"truncate_prompt_tokens":`, r.TruncatePrompt)
+	}
+	if r.EveryToken {
+		dst = append(dst, `,"return_token_ids":true`...)
+	}
 	if r.CacheSalt != "" {
 		dst = appendHead(dst, `,"cache_salt":`, r.CacheSalt)
 	}

@@ -107,6 +107,11 @@ type Request struct {
 	Notes        Notes  // changes that an API has made to Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
+	// TruncatePrompt keeps the last tokens of a longer prompt: a number, or -1 for as many as fit before MaxTokens; 0 =
+	// a longer prompt is an error
+	TruncatePrompt int
+	EveryToken     bool // return_token_ids: a token event for each token, also those without text
+
 	// CacheSalt divides the user's cached prefixes; "" = those without a salt.
 	CacheSalt string
 	LoRA      []LoRA // adapters; nil: those of the model's name, or those that apply to every request
