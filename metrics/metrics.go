@@ -217,6 +217,7 @@ type Metrics struct {
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
+	images    atomic.Pointer[func() Images]
 	kvEvents  atomic.Pointer[func() KVEvents]
 
 	steps         Counter
