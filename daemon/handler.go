@@ -18,12 +18,13 @@ import (
 // Request admits or refuses a generation request.
 func (s *Server) Request(c ipc.Client, w *wire.Request) {
 	s.withSystem(w)
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), wishes: wishes{stream: w.Stream},
+		metadata: w.Metadata}, w)
 }
 
 // Embed takes a request for embeddings in, or refuses it.
 func (s *Server) Embed(c ipc.Client, w *wire.Embed) {
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), wishes: wishes{stream: true}, metadata: w.Metadata,
 		embed: &embedding{w: w}}, nil)
 }
 
@@ -33,7 +34,7 @@ func (s *Server) Line(c *ipc.Conn, prompt string) {
 	w := wire.DefaultRequest()
 	w.Stream = true
 	w.Prompt = prompt
-	s.admit(&request{conn: c, lines: true, arrived: time.Now()}, &w)
+	s.admit(&request{conn: c, wishes: wishes{lines: true}, arrived: time.Now()}, &w)
 }
 
 // admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for
