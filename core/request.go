@@ -49,6 +49,10 @@ type Request struct {
 	Distinct *toolcall.Distinct // the answer ends at a call that repeats an earlier one; nil: calls may repeat
 	Data     any                // the caller's; core does not use it
 
+	// Parts are the images of the prompt: each View's, with At counted from the prompt's begin. Ascending. A request
+	// with images has no context shift, so that the places do not change.
+	Parts []runtime.ViewPart
+
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
 	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in
 	// one slice, without a row between them.
@@ -56,25 +60,20 @@ type Request struct {
 
 	// Owned by core; methods return some of these.
 
-	seq       Seq
-	computed  int  // tokens of its history in seq
-	lingers   int  // computed, when a chat ended
-	had       int  // computed, when it was preempted; 0 once it runs again
-	waiting   bool // for another request to compute its prompt
-	joined    bool // has waited for another request's prompt since it last started
+	residence
 	cancelled bool
 	ended     bool
-	restoring *restore // it waits for this one
-	asked     bool     // the stores were asked since it last started
-	looks     int      // how often the stores were asked for cells to read ahead
-	deferred  bool     // its start waits for restoring
-	restored  Tier     // where restored cells came from
-	// duration of the restore that it waited for; 0 once it has started again
-	restoredIn time.Duration
-	started    bool // it has had a sequence
+	outside
+	started bool // it has had a sequence
 	// times of the first token and the newest, for Lines
 	firstAt, lastAt Instant
 
+	thoughtCells
+	guess guess
+}
+
+// thoughtCells are the parts of a request's history that its thinking adds and takes. Owned by core.
+type thoughtCells struct {
 	thought offload // of its finished thought
 	// its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
 	thinkFrom, thinkTo int
@@ -82,7 +81,27 @@ type Request struct {
 	forkTokens         []Token // the rows of the newest probe that it requested; owned by Control, or forkBehind
 	forkBehind         []Token // scratch of probeFrom
 	fork               Seq     // its scratch sequence in a step with a fork of it
-	guess              guess
+}
+
+// outside says what is done to get a request's cells from the stores. Owned by core.
+type outside struct {
+	restoring *restore // it waits for this one
+	asked     bool     // the stores were asked since it last started
+	looks     int      // how often the stores were asked for cells to read ahead
+	deferred  bool     // its start waits for restoring
+	restored  Tier     // where restored cells came from
+	// duration of the restore that it waited for; 0 once it has started again
+	restoredIn time.Duration
+}
+
+// residence says which cells of a request are in the pool. Owned by core.
+type residence struct {
+	seq      Seq
+	computed int  // tokens of its history in seq
+	lingers  int  // computed, when a chat ended
+	had      int  // computed, when it was preempted; 0 once it runs again
+	waiting  bool // for another request to compute its prompt
+	joined   bool // has waited for another request's prompt since it last started
 }
 
 // Thinking controls the thinking of one request: a *meridian.Control, or in a simulation one that gets the simulated

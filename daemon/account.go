@@ -91,7 +91,7 @@ func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 			Probes: t.Probes, Dropped: t.Dropped,
 			EAT: t.Signals.EAT, RPDI: t.Signals.RPDI, Entropy: t.Signals.X, Mean: t.Signals.Mean, Var: t.Signals.Var,
 			Index: t.Signals.Index, Would: would(&t.Signals)})
-		l.rec.thought(r.ID, &t)
+		l.rec.Thought(r.ID, &t)
 	}
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }
@@ -146,6 +146,7 @@ func (l *loop) publish() {
 	for c := range g.ByState {
 		copy(g.ByState[c][:], st.ByState[c][:])
 	}
+	g.ParkedThink, g.ParkedOutput = st.ParkedIn[sched.Think], st.ParkedIn[sched.Output]
 	l.m.SetScheduler(g)
 	if st.TargetInfeasible && !l.infeasible {
 		l.infeasible = true
@@ -156,7 +157,7 @@ func (l *loop) publish() {
 	tree, ledger := l.core.Tree().Stats(), l.core.Ledger()
 	evicted, tiers := ledger.Evictions(), ledger.Tiers()
 	k := metrics.KV{
-		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
+		OutputCriticalEvictions: evicted.Interruptions, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
 		Prefixes:  tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
 		PrefixEvictions: tree.Evictions + tree.IDEvictions,

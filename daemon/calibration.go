@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -26,7 +27,7 @@ type calibration struct {
 	log    *slog.Logger
 	path   string // "" = not saved
 	cost   sched.CostState
-	origin snapshotOrigin
+	origin format.Origin
 	saved  time.Time
 }
 
@@ -36,13 +37,13 @@ const saveEvery = time.Minute
 // openCalibration reads the cost model that an earlier run saved.
 func openCalibration(cfg *config.Config, modelPath string, m *prepare.Model, log *slog.Logger) *calibration {
 	c := &calibration{log: log, saved: time.Now()}
-	c.origin = snapshotOrigin{build: m.Caps.EngineBuild, typeK: m.Info.KVTypeK, typeV: m.Info.KVTypeV}
+	c.origin = format.Origin{EngineBuild: m.Caps.EngineBuild, KVTypeK: m.Info.KVTypeK, KVTypeV: m.Info.KVTypeV}
 	sum, err := snapshot.Fingerprint(modelFiles(modelPath), "flash_attn="+cfg.FlashAttn)
 	if err != nil {
 		// The model is not a file (in tests, or deleted): identify it by its metadata.
 		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.Info)), nil
 	}
-	c.origin.fingerprint = sum
+	c.origin.Fingerprint = sum
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return c

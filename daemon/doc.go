@@ -27,31 +27,30 @@
 //
 // The decode loop:
 //
-//	loop.go           the order of a step; endSlices verifies guesses by sampling their rows
+//	loop.go           the order of a turn; loop_step.go decodes and samples, and verifies guesses by sampling their
+//	                  rows; loop_notes.go passes on what the core decided
 //	mailbox.go        commands of other goroutines
 //	think.go          probe rows, forks and forced tokens
 //	speculate.go      the limit of guesses; draft.go opens, checks and runs the draft model
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
 //	calls.go          tool calls of an answer
-//	account.go        metrics of a step
+//	account.go        metrics of a step; recorder/ writes --trace
 //	device.go         the turn of this engine process among others
-//	processors.go     compute threads beside other processes; power.go has --power
+//	processors/       compute threads beside other processes; power.go has --power
 //	calibration.go    the saved cost model
 //
 // Cells outside the pool:
 //
-//	store.go          host memory and disk
-//	remote.go         the fabric; frames.go has its frames, pull.go its reads, seals.go those of models with states
-//	offers.go         what is pushed to the fabric again, and when its values are renewed; pieces.go what it has
-//	thoughts.go       finished thoughts (--think-evict offload)
+//	tiers/            host memory, disk, the fabric; tiers_loop.go is the loop as they use it
+//	hostmemory.go     the host tier's size while the daemon runs
 //	price.go          the report of decisions to restore or to compute
 //
 // Questions:
 //
 //	report/                           the answers, from values; facts about a model; dumps
 //	why.go, kv_report.go, status.go   the values of why, kv, health (stallAfter: when it says "stalled"); info
-//	kv_command.go, drop.go            kv drop, pin, unpin, save
+//	kv_command.go                     kv drop, pin, unpin, save
 //	live/             live views; live_loop.go has the loop's side
 //	dump.go           when metrics and the loop's state are dumped
 //	telemetry.go      what a trace says of a request
@@ -65,7 +64,7 @@
 //
 // The process:
 //
-//	server.go         start, drain, stop
+//	server.go         start, drain, stop; open.go reads the model and makes its loop
 //	handler.go        the poller's side of requests and questions; stage.go of cancels
 //	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
 package daemon

@@ -97,7 +97,7 @@ func TestDropOneKeepsWhatOthersBeginWith(t *testing.T) {
 	}
 	r.settled()
 	eventually(t, "it is pushed", func() (ok bool) {
-		r.inLoop(func(l *loop) { ok = l.stores.remote.out.Stats().QueuedItems == 0 })
+		r.inLoop(func(l *loop) { ok = l.stores.Remote.Out.Stats().QueuedItems == 0 })
 		return ok
 	})
 	both := len(mr.Keys())

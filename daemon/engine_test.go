@@ -178,7 +178,7 @@ func (r *running) forgetPool() {
 	r.quiet()
 	r.inLoop(func(l *loop) {
 		for _, e := range l.core.Tree().Entries(nil) {
-			if _, err := l.stores.save(e.ID); err != nil {
+			if _, err := l.stores.Save(e.ID); err != nil {
 				r.t.Error(err)
 			}
 			if err := l.core.Drop(e.ID); err != nil {

@@ -15,44 +15,17 @@ import (
 // lookEvery is the interval at which a host tier tells what it holds, or gives memory back.
 const lookEvery = time.Second
 
-// held returns the bytes in the host tier, finished thoughts included, and how many parts have made room for others.
-func (s *stores) held() (bytes int64, evicted uint64) {
-	if s.cache == nil {
-		return 0, 0
-	}
-	st := s.cache.Stats()
-	bytes = st.Host.Bytes + st.IdleBytes
-	if s.memory != nil {
-		bytes += s.memory.Bytes()
-	}
-	return bytes, st.Host.Evictions - st.Returned
-}
-
-// resize gives the host tier another cap in bytes, finished thoughts included. Any goroutine.
-func (s *stores) resize(bytes int64) {
-	if s.cache == nil {
-		return
-	}
-	if s.memory != nil {
-		room := bytes / thoughtShare
-		s.memory.Resize(room)
-		s.room.Store(room)
-		bytes -= room
-	}
-	s.cache.Resize(bytes)
-}
-
 // watchHostTier keeps the host tier within what the machine can spare, or tells the front what it holds, until done is
 // closed.
 func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
-	if l.stores.cache == nil {
+	if l.stores.Cap() == 0 {
 		return
 	}
 	e := s.parts.engine
 	if e != nil && e.hostTier.Load() > 0 { // sent while the model was read
-		l.stores.resize(e.hostTier.Load())
+		l.stores.Resize(e.hostTier.Load())
 	}
-	most := l.stores.cache.Stats().Host.Cap + l.stores.room.Load()
+	most := l.stores.Cap()
 	now := most
 	memory := s.parts.memory
 	if memory == nil {
@@ -61,12 +34,12 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	for {
-		held, evicted := l.stores.held()
+		held, evicted := l.stores.Held()
 		if e != nil {
 			e.table.SetHostTier(held, evicted)
 		} else if n := hosttier.Budget(most, most, held, memory()); hosttier.Changed(now, n) {
 			s.log.Debug("the host tier's cap", "bytes", n, "held", held)
-			l.stores.resize(n)
+			l.stores.Resize(n)
 			now = n
 		}
 		select {
@@ -89,6 +62,6 @@ func (e *engine) hearHostTier(s *Server, body []byte) {
 	}
 	e.hostTier.Store(n)
 	if l := s.loop.Load(); l != nil {
-		go l.stores.resize(e.hostTier.Load()) // unmapping takes time; of two at once both set the newest
+		go l.stores.Resize(e.hostTier.Load()) // unmapping takes time; of two at once both set the newest
 	}
 }

@@ -25,14 +25,14 @@ func TestHostTierGivesMemoryBack(t *testing.T) {
 			t.Fatal(want.err)
 		}
 		held := func() (n int64) {
-			r.inLoop(func(l *loop) { n, _ = l.stores.held() })
+			r.inLoop(func(l *loop) { n, _ = l.stores.Held() })
 			return n
 		}
 		evict := func() { // as if other requests had needed the cells; a tier without room refuses them
 			r.settled()
 			r.inLoop(func(l *loop) {
 				for _, e := range l.core.Tree().Entries(nil) {
-					_, _ = l.stores.save(e.ID)
+					_, _ = l.stores.Save(e.ID)
 					if err := l.core.Drop(e.ID); err != nil {
 						t.Error(err)
 					}

@@ -4,9 +4,7 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -35,7 +33,7 @@ func (l *loop) carryOut(ops []core.Op) {
 					"no Seals", op.From, op.To, op.Dst))
 			}
 		default:
-			l.stores.carryOut(op)
+			l.stores.CarryOut(op)
 		}
 	}
 }
@@ -60,9 +58,3 @@ func missText(m *kvsnap.Match, prompt int) string {
 	}
 	return fmt.Sprintf("tokens beyond %d agree, and no seal ends there: a model with states is shared at seals", m.Len)
 }
-
-// wireTier and metricsTier are the core's tiers in the protocol and in the metrics.
-var (
-	wireTier    = [core.NumTiers]wire.CacheTier{wire.TierDevice, wire.TierHost, wire.TierDisk, wire.TierFabric}
-	metricsTier = [core.NumTiers]metrics.Tier{metrics.Device, metrics.Host, metrics.Disk, metrics.Fabric}
-)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/binary"
 	"log/slog"
 	"time"
 
@@ -42,7 +41,7 @@ func (s *Server) reportEvents(l *loop) (stop func()) {
 			}
 		}
 	}
-	l.events = kvevents.NewReporter(send, l.stores.heldParts())
+	l.events = kvevents.NewReporter(send, l.stores.HeldParts())
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() { l.events.Run(done); close(ended) }()
 	return func() { close(done); <-ended }
@@ -57,28 +56,4 @@ func (l *loop) scanEvents(now time.Time, sleeps bool) {
 	l.events.Scan(func(sequence func(slot, owner uint64, ns uint32, tokens []int32)) {
 		l.core.Tree().EachResident(func(r kvsnap.Resident) { sequence(uint64(r.Seq), r.Made, r.NS, r.Tokens) })
 	})
-}
-
-// heldParts lists host memory and disk for KV events. It is called by one goroutine.
-func (s *stores) heldParts() func(all bool) ([]kvevents.Part, bool) {
-	if s.cache == nil {
-		return nil
-	}
-	var last any
-	return func(all bool) ([]kvevents.Part, bool) {
-		if all {
-			last = nil
-		}
-		held, now, changed := s.cache.Held(last)
-		if last = now; !changed {
-			return nil, false
-		}
-		parts := make([]kvevents.Part, len(held))
-		for i := range held {
-			h := &held[i]
-			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint32(h.Namespace),
-				Tokens: h.Tokens, Before: h.Before, Host: h.Host}
-		}
-		return parts, true
-	}
 }

@@ -86,7 +86,7 @@ func (s liveSource) Observe(state *wire.LiveState) (atMs float64) {
 			D: st.Cost.D, E: st.Cost.E, Error: live.Round(st.Cost.Error), Samples: st.Cost.Steps}
 		state.Load.Sessions = int(s.poller.Stats().Sessions.Load())
 		state.Tiers = state.Tiers[:0]
-		for _, t := range l.stores.tiers() {
+		for _, t := range l.stores.Tiers() {
 			state.Tiers = append(state.Tiers, wire.LiveTier{Tier: t.Tier, Off: t.Off, Bytes: t.Bytes,
 				CapBytes: t.CapBytes, Entries: t.Entries})
 		}

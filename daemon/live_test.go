@@ -145,7 +145,7 @@ func TestServingAllocatesNothingWhileWatched(t *testing.T) {
 	r := serve(t, fake.Config{})
 	w, _ := r.live.Open(0, true)
 	defer r.live.Close(w)
-	l := &loop{live: r.live, epoch: time.Now()}
+	l := &loop{journal: journal{live: r.live}, epoch: time.Now()}
 	plan := &sched.Plan{PrefillTokens: 3, DecodeTokens: 4}
 	now := time.Now()
 	var g live.Gaps

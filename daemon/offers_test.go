@@ -21,7 +21,7 @@ func (r *running) pushed() {
 	r.t.Helper()
 	r.settled()
 	eventually(r.t, "nothing is queued for the fabric", func() (ok bool) {
-		r.inLoop(func(l *loop) { ok = l.stores.remote.out.Stats().QueuedItems == 0 })
+		r.inLoop(func(l *loop) { ok = l.stores.Remote.Out.Stats().QueuedItems == 0 })
 		return ok
 	})
 }
@@ -29,10 +29,7 @@ func (r *running) pushed() {
 // renewAlways makes every use of a prefix renew its values.
 func (r *running) renewAlways() {
 	r.inLoop(func(l *loop) {
-		p := l.stores.remote.pieces
-		p.mu.Lock()
-		p.renewEvery = 0
-		p.mu.Unlock()
+		l.stores.Remote.Pieces.RenewEvery(0)
 	})
 }
 
@@ -133,7 +130,7 @@ func TestRestartOffersWhatItHas(t *testing.T) {
 		for i := range asks {
 			q := wire.DefaultRequest()
 			asks[i](&q)
-			for _, k := range l.stores.remote.keys(nil, uint32(os.Getuid()), l.vocabTokens(q.Prompt), 0) {
+			for _, k := range l.stores.Remote.Keys(nil, uint32(os.Getuid()), l.vocabTokens(q.Prompt), 0) {
 				pieces[k] = true
 			}
 		}
@@ -199,9 +196,9 @@ func TestEverythingLostIsOffered(t *testing.T) {
 	all := len(mr.Keys())
 	mr.FlushAll()
 	r.inLoop(func(l *loop) { // as if all of them had been given up
-		m := l.stores.remote
-		m.pieces.take(func(uint32) bool { return true })
-		m.offers.lose()
+		m := l.stores.Remote
+		m.Pieces.Forget(m.Pieces.Keys(func(uint32) bool { return true })...)
+		m.Offers.Lose()
 	})
 	if a := r.ask(r.dial(), raw(text(9, 100), 5)); a.err != nil { // its pushes succeed
 		t.Fatal(a.err)
@@ -228,7 +225,7 @@ func TestUnequalBuildsShareNothing(t *testing.T) {
 	one.pushed()
 	keys := func(r *running) (out []string) {
 		r.inLoop(func(l *loop) {
-			out = l.stores.remote.keys(nil, uint32(os.Getuid()), l.vocabTokens(text(0, 700)), 0)
+			out = l.stores.Remote.Keys(nil, uint32(os.Getuid()), l.vocabTokens(text(0, 700)), 0)
 		})
 		return out
 	}
@@ -289,13 +286,9 @@ func TestDropTakesOtherModelsAndThoughts(t *testing.T) {
 	var thoughts []string
 	var store *fabric.Guard
 	r.inLoop(func(l *loop) {
-		m := l.stores.thoughts
-		store = m.guard
-		m.pieces.mu.Lock()
-		defer m.pieces.mu.Unlock()
-		for key := range m.pieces.known {
-			thoughts = append(thoughts, key)
-		}
+		m := l.stores.Thoughts
+		store = m.Guard
+		thoughts = m.Pieces.Keys(func(uint32) bool { return true })
 	})
 	if len(thoughts) == 0 {
 		t.Fatal("no thought was copied out")

@@ -75,14 +75,12 @@ func (w *powerWatch) look() {
 	w.s.metrics.SetPower(p)
 	mode := w.s.cfg.Power
 	quiet := mode == config.PowerQuiet || mode == config.PowerAuto && p.OnBattery
-	if c := &w.l.cpu; c.set != nil {
-		n := c.most
-		if quiet {
-			n = quietThreads(n)
-		}
-		if int(c.wanted.Swap(int32(n))) != n {
-			w.s.log.Info("power", "mode", mode, "on_battery", p.OnBattery, "threads", n, "of", c.most)
-		}
+	part := func(most int) int { return most }
+	if quiet {
+		part = quietThreads
+	}
+	if n, most, changed, ok := w.l.cpu.Want(part); ok && changed {
+		w.s.log.Info("power", "mode", mode, "on_battery", p.OnBattery, "threads", n, "of", most)
 	}
 	in := &wire.InfoPower{Mode: mode, Quiet: quiet, OnBattery: p.OnBattery}
 	if p.Joules >= 0 {

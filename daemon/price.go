@@ -5,11 +5,12 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/tiers"
 )
 
 // priced counts a decision about cells outside the pool, and keeps it for why.
 func (l *loop) priced(n *core.Note, now time.Time) {
-	l.m.Priced(metricsTier[n.Tier], int(n.Price.Way))
+	l.m.Priced(tiers.Metric[n.Tier], int(n.Price.Way))
 	if n.Request == nil {
 		return
 	}

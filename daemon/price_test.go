@@ -119,8 +119,8 @@ func TestSlowFabricIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%+v, want %q", a, want.text)
 	}
 	r.inLoop(func(l *loop) { patience = l.core.Scheduler().ComputeTime(0, 32) })
-	if p := (&pull{patience: patience / 32}); patience == 0 || p.limit(32) > patience || p.limit(32) == pullTimeout {
-		t.Errorf("computing a piece takes %v, and it is waited for %v", patience, p.limit(32))
+	if patience == 0 || patience > 400*time.Millisecond { // tiers.TestPullLimit has the wait
+		t.Errorf("computing a piece takes %v: the test shows nothing", patience)
 	}
 	eventually(t, "the fabric has been asked, and not answered in time",
 		func() bool { return r.counter("disagg_errors_total.timeout") > 0 })

@@ -134,7 +134,7 @@ func TestPowerModes(t *testing.T) {
 		src.mu.Unlock()
 		w.look()
 		want := map[string]int{"auto": 6 - c.want, "fast": 4, "quiet": 2}[c.mode]
-		if got := int(r.loop.Load().cpu.wanted.Load()); got != want {
+		if got := int(r.loop.Load().cpu.Wanted()); got != want {
 			t.Errorf("--power %s, the battery changes: %d threads wanted, want %d", c.mode, got, want)
 		}
 		if p := r.info().Power; p.JoulesPerToken == nil || *p.JoulesPerToken <= 0 {

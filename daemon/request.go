@@ -18,15 +18,12 @@ import (
 type request struct {
 	prepare.Prepared // what is computed; the other fields serve the connection
 
-	conn     ipc.Client
-	wireID   string
-	lines    bool // newline protocol: raw bytes instead of events
-	stream   bool
-	progress bool // send progress events
-	noisy    bool // the client asked for them: send one each step, not only for slow prompts
+	conn   ipc.Client
+	wireID string
+	wishes
 	metadata []byte
 	parent   string // its traceparent; "" = none
-	logprobs bool
+	tokenEvents
 	// prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
 	echo    int
 	echoed  int // prompt tokens that were sent
@@ -52,11 +49,24 @@ type request struct {
 	moments
 	found
 
-	paused        bool               // the client does not read and its send ring is full
-	pausedAt      time.Time          // valid while paused
-	pending       wire.Events        // that wait for room on conn, in order
+	backlog
 	trace         *telemetry.Request // nil: it is not traced
 	missingLogged bool               // the missing-signals message was logged
+}
+
+// wishes say which events the client gets.
+type wishes struct {
+	lines    bool // newline protocol: raw bytes instead of events
+	stream   bool
+	progress bool // send progress events
+	noisy    bool // the client asked for them: send one each step, not only for slow prompts
+}
+
+// backlog holds the events that a client which does not read has yet to get.
+type backlog struct {
+	paused   bool        // the client does not read and its send ring is full
+	pausedAt time.Time   // valid while paused
+	pending  wire.Events // that wait for room on conn, in order
 }
 
 // said is the answer so far.
@@ -118,4 +128,10 @@ func (r *request) timings() wire.Timings {
 	t.Prefill = r.first.Sub(r.started)
 	t.Decode = r.last.Sub(r.first)
 	return t
+}
+
+// tokenEvents says which tokens without text have events.
+type tokenEvents struct {
+	logprobs bool // all of them, with log-probabilities
+	every    bool // all of them (return_token_ids)
 }

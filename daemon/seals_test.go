@@ -1,18 +1,16 @@
 package daemon
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/mrdn"
-	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -94,23 +92,31 @@ func forged(change func(p *mrdn.Prologue, kv []byte, other mrdn.Prologue, otherK
 		}
 		var seals []seal
 		r.inLoop(func(l *loop) {
-			m, ctx := l.stores.remote, t.Context()
+			m, ctx := l.stores.Remote, t.Context()
+			unzip, err := zstd.NewReader(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unzip.Close()
 			for _, e := range l.core.Tree().Entries(nil) {
 				tokens, err := l.core.Tree().Tokens(e.ID)
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := m.prologue(e.NS, tokens, 0)
-				frame, err := m.guard.Pull(ctx, p.Key(), nil)
+				key := m.Keys(nil, e.NS, tokens, 0)[0]
+				frame, err := m.Guard.Pull(ctx, key, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				kv, err := m.open(frame, &p)
+				p, _, kv, err := mrdn.Open(frame, len(frame))
+				if err == nil && p.Encoding == mrdn.Zstd {
+					kv, err = unzip.DecodeAll(kv, nil)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.KVBytes = int64(len(kv))
-				seals = append(seals, seal{p.Key(), p, kv})
+				p.Encoding = mrdn.Raw
+				seals = append(seals, seal{key, p, kv})
 			}
 			if len(seals) < 2 {
 				t.Fatalf("%d seals: the test shows nothing", len(seals))
@@ -129,7 +135,7 @@ func forged(change func(p *mrdn.Prologue, kv []byte, other mrdn.Prologue, otherK
 				if err := mrdn.Seal(frame, mrdn.ThinkComplete); err != nil {
 					t.Fatal(err)
 				}
-				if err := m.guard.Push(ctx, s.key, frame); err != nil {
+				if err := m.Guard.Push(ctx, s.key, frame); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -198,7 +204,7 @@ func (r *running) onFabric(mr *miniredis.Miniredis) (has, all int) {
 		for _, e := range l.core.Tree().Entries(nil) {
 			if tokens, err := l.core.Tree().Tokens(e.ID); err == nil {
 				all++
-				if strings.Contains(have, l.stores.remote.keys(nil, e.NS, tokens, 0)[0]) {
+				if strings.Contains(have, l.stores.Remote.Keys(nil, e.NS, tokens, 0)[0]) {
 					has++
 				}
 			}
@@ -261,27 +267,13 @@ func TestDropTakesSeals(t *testing.T) {
 
 // TestSilentFabricOfSeals: a store that stops answering is not waited for longer than computing the prompt takes.
 func TestSilentFabricOfSeals(t *testing.T) {
-	for _, c := range []struct {
-		patience  time.Duration
-		from, end int
-		want      time.Duration
-	}{
-		{0, 0, 1000, sealTimeout},
-		{time.Millisecond, 0, 1000, time.Second},
-		{time.Millisecond, 900, 1000, 100 * time.Millisecond},
-		{time.Second, 0, 1000, maxSealWait},
-	} {
-		if got := (&sealPull{patience: c.patience, from: c.from}).limit(c.end); got != c.want {
-			t.Errorf("%v a token, [%d, %d): %v, want %v", c.patience, c.from, c.end, got, c.want)
-		}
-	}
 	url, stall := stalls(t)
 	r := serve(t, fake.Config{NoRanges: true}, "--cache-ram", "64MiB", "--fabric", url, "--shutdown-timeout", "1s")
 	ask := raw(text(0, 300), 3)
 	want := solo(t, ask)
 	stall()
 	errors := func(reason fabric.Reason) (n uint64) {
-		r.inLoop(func(l *loop) { n = l.stores.remote.guard.Stats().Errors[reason] })
+		r.inLoop(func(l *loop) { n = l.stores.Remote.Guard.Stats().Errors[reason] })
 		return n
 	}
 	for i := 0; errors(fabric.ReasonCircuitOpen) == 0; i++ {
@@ -299,28 +291,4 @@ func TestSilentFabricOfSeals(t *testing.T) {
 		t.Error("no request has waited for the fabric: the test shows nothing")
 	}
 	r.nothingLeft()
-}
-
-// TestLargeSealsStay: a seal beyond the limit is neither pushed nor taken.
-func TestLargeSealsStay(t *testing.T) {
-	r := states(t, miniredis.RunT(t))
-	r.inLoop(func(l *loop) {
-		m, ns := l.stores.remote, uint32(os.Getuid())
-		if n := m.mostBytes(1 << 30); n != maxSeal {
-			t.Errorf("a seal of %d bytes would be taken", n)
-		}
-		for _, c := range []struct{ limit, queued int }{{4095, 0}, {4096, 1}} {
-			m.maxSeal = int64(c.limit)
-			buf, err := l.stores.cache.Buffer(4096)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.pushSeal(ns, []runtime.Token{1, 2, 3}, buf, mrdn.ThinkComplete)
-			buf.Release()
-			if n := m.out.Stats().QueuedItems; n != c.queued {
-				t.Errorf("with a limit of %d bytes %d values are queued, want %d", c.limit, n, c.queued)
-			}
-		}
-	})
-	r.pushed()
 }

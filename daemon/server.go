@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
@@ -23,7 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
-	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/quota"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -33,7 +31,6 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
-	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -51,7 +48,9 @@ type Server struct {
 	in       *entry.Entry
 	poller   *ipc.Loop // in's
 	room     *waitroom
+	tokens   *quota.Tokens // --limits user_tokens_per_minute
 	sessions sessions
+	viewing  viewing
 	grammars *constrain.Cache
 	live     *live.Views
 	meter    powerSource
@@ -121,7 +120,8 @@ func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServ
 func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
-		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		room:    newWaitroom(cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
+		tokens:  quota.NewTokens(cfg.Limits.UserTokensPerMinute),
 		opened:  newOpening(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
@@ -169,7 +169,9 @@ func DeclareMetrics(m *metrics.Metrics) {
 	for _, r := range threads.Reasons() {
 		m.ThreadChanges.Declare(r.String())
 	}
-	m.Refusals.Declare(refusedShare)
+	for _, why := range refusedEarly {
+		m.Refusals.Declare(why)
+	}
 	m.ToolCalls.Declare("derived")
 	for i := range toolcall.Forms {
 		m.ToolCalls.Declare(toolcall.Forms[i].Name)
@@ -177,7 +179,8 @@ func DeclareMetrics(m *metrics.Metrics) {
 	for _, r := range toolcall.Reasons {
 		m.MalformedCalls.Declare(string(r))
 	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonDisplaced, sched.ReasonDraining,
+	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
+		sched.ReasonDraining,
 		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
 		m.Refusals.Declare(r.String())
 	}
@@ -285,7 +288,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.refuseJobs(s.closeGrammars(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
-	forRequests, forStores := s.cfg.ShutdownShares(l.stores.durable())
+	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
 	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.put(command{kind: cmdDrain})
 	atOnce := false
@@ -360,118 +363,6 @@ func (s *Server) notifySignals() {
 	signal.Notify(s.signals, stop...)
 }
 
-// load opens the model on another goroutine: health answers "loading" meanwhile, and a signal stops the load. The
-// engine is nil after an error, or when a signal or the end of ctx stopped the load.
-func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal) (runtime.Engine, error) {
-	type loaded struct {
-		eng runtime.Engine
-		err error
-	}
-	ready := make(chan loaded, 1)
-	var quit atomic.Bool
-	loading, stop := context.WithCancel(ctx) // of a download
-	defer stop()
-	go func() {
-		eng, err := s.openModel(loading, open, &quit)
-		ready <- loaded{eng, err}
-	}()
-	tell := time.NewTicker(httpd.TellLoadEvery)
-	defer tell.Stop()
-wait:
-	for {
-		select {
-		case r := <-ready:
-			if r.err != nil {
-				s.parts.engine.failed(r.err)
-				s.refuseAll(loadFailed(r.err))
-			}
-			return r.eng, r.err
-		case <-tell.C:
-			s.tellLoading()
-		case <-ctx.Done():
-			break wait
-		case sig := <-signals:
-			s.log.Info("stopping while the model loads", "signal", sig.String())
-			break wait
-		}
-	}
-	quit.Store(true)
-	stop()
-	s.draining.Store(true)
-	s.refuseAll(shuttingDown())
-	// A loader that waits for a slow disk does not check quit; it ends with the process.
-	select {
-	case r := <-ready:
-		if r.err == nil {
-			s.close(r.eng)
-		}
-	case <-time.After(loadGrace):
-	case <-signals:
-	}
-	return nil, nil
-}
-
-// close closes the model's engine and that of the draft model.
-func (s *Server) close(eng runtime.Engine) {
-	eng.Close()
-	s.draft.close()
-}
-
-// openModel loads the configured model and reports the progress. It stops when quit is set.
-func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
-	path, err := s.cfg.ModelFile(ctx, s.log)
-	if err != nil {
-		return nil, err
-	}
-	s.modelPath = path
-	s.tellContext(path)
-	cfg := *s.cfg // others read s.cfg meanwhile
-	s.contextNote = cfg.FitContext(path)
-	if err := cfg.CheckMemory(path); err != nil {
-		return nil, err
-	}
-	if s.contextNote != "" {
-		level := slog.LevelDebug
-		if cfg.CtxSize < gguf.DefaultContext && cfg.CtxSize < s.cfg.ContextTokens(path) {
-			level = slog.LevelWarn // an answer with some history needs more
-		}
-		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
-	}
-	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
-	if err != nil {
-		return nil, err
-	}
-	display := s.loadReporter(path)
-	defer display.finish()
-	o := engineOptions(&cfg, path)
-	o.Progress = func(f float32) bool {
-		s.loaded.Store(uint32(f * 1000))
-		s.parts.engine.loading(f)
-		display.set(f)
-		return !quit.Load()
-	}
-	eng, err := open(o)
-	if err != nil {
-		draft.close()
-		return nil, fmt.Errorf("load %s: %w", path, err)
-	}
-	caps := eng.Capabilities()
-	if err := s.hiddenDevice(&caps); err != nil {
-		eng.Close()
-		draft.close()
-		return nil, err
-	}
-	if draft != nil {
-		if err := draft.fit(eng, path); err != nil {
-			eng.Close()
-			draft.close()
-			return nil, err
-		}
-	}
-	s.draft = draft
-	return eng, nil
-}
-
 // Ready reports whether the model is loaded and the daemon takes requests.
 func (s *Server) Ready() bool { return s.loop.Load() != nil }
 
@@ -479,82 +370,6 @@ func (s *Server) Ready() bool { return s.loop.Load() != nil }
 func (s *Server) Idle() bool {
 	l := s.loop.Load()
 	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
-}
-
-// startLoop creates the decode loop on an open engine.
-func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
-	m, err := prepare.New(s.cfg, eng)
-	if err != nil {
-		return nil, err
-	}
-	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
-		m.Info.Name = e.start.Model
-	} else if e == nil && len(s.cfg.Alias) > 0 {
-		m.Info.Name = s.cfg.Alias[0]
-	}
-	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
-	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
-	l.live = s.live
-	l.draft = s.draft
-	l.openProcessors(&s.parts)
-	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {
-		return nil, err
-	}
-	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
-		return nil, err
-	}
-	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.cost)
-	// The steps of a fake engine take no time.
-	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
-		cfg.ByPrice = *s.parts.price
-	}
-	cfg.Draft = l.draft.core()
-	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
-		cfg.Stores = l.stores
-	}
-	if s.cfg.Trace != "" {
-		if l.rec, err = newRecorder(s.cfg.Trace, s.log); err != nil {
-			return nil, err
-		}
-		cfg.Planned = l.rec.step
-		cfg.Trace = &core.Trace{Write: l.rec.lines}
-	}
-	if l.core, err = core.New(cfg); err != nil {
-		return nil, err
-	}
-	schedConfig := l.core.Scheduler().Config()
-	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
-	l.rec.config(&schedConfig)
-	if e := s.parts.engine; e != nil && e.leases != nil {
-		l.takeSeat(e.leases, *e.start.Seat)
-	}
-	l.saved = saved
-	m.Log(s.log)
-	s.logDraft(m)
-	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
-		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
-			"running", most)
-	}
-	if m.Caps.Seals {
-		s.log.Info("this model has a state for each sequence: prompts are shared where they are sealed",
-			"architecture", m.Info.Architecture, "state_bytes", m.Info.StateBytes,
-			"sequences", m.Caps.MaxSequences)
-	}
-	if s.cfg.ContextShift && !m.Caps.CanShift {
-		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",
-			"architecture", m.Info.Architecture)
-	}
-	l.finalised = func(r *request) {
-		s.sessions.remove(r)
-		s.room.leave(r.Owner)
-	}
-	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,
-		Description: m.Info.Description})
-	s.file = sync.OnceValue(func() api.File { return report.LoadedFile(m.Info.Path) })
-	s.model.Store(m)
-	s.loop.Store(l)
-	s.opened.end(nil)
-	return l, nil
 }
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

@@ -59,7 +59,7 @@ func (s *Server) info() wire.Info {
 			in.Config.Speculate = 0
 		}
 		in.Capabilities, in.Config.Context = &m.Caps, s.contextNote
-		in.Threads, in.Power = l.cpu.view.Load(), s.power.Load()
+		in.Threads, in.Power = l.cpu.View(), s.power.Load()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells

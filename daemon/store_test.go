@@ -53,7 +53,7 @@ func (r *running) evictAll() {
 	r.settled()
 	r.inLoop(func(l *loop) {
 		for _, e := range l.core.Tree().Entries(nil) {
-			if _, err := l.stores.save(e.ID); err != nil {
+			if _, err := l.stores.Save(e.ID); err != nil {
 				r.t.Error(err)
 			}
 			if err := l.core.Drop(e.ID); err != nil {
@@ -122,21 +122,24 @@ func TestFetchAfterEviction(t *testing.T) {
 	r.evictAll()
 	r.inLoop(func(l *loop) {
 		tokens := l.vocabTokens(text(0, 200) + unlike(1, 200))
-		found, ok := l.stores.cache.Peek(snapshot.Namespace(uint32(os.Getuid())), tokens)
+		found, ok := l.stores.Cache.Peek(snapshot.Namespace(uint32(os.Getuid())), tokens)
 		if !ok || found.Tokens < 150 || found.Tokens > 210 {
 			t.Fatalf("the store has %+v", found)
 		}
 		const id = 1 << 20 // unknown to the core
 		seq := l.core.Tree().ScratchSeq(1)
-		l.stores.fetch(&core.Op{Kind: core.Fetch, Restore: id, NS: uint32(os.Getuid()), Tokens: tokens,
+		l.stores.CarryOut(&core.Op{Kind: core.Fetch, Restore: id, NS: uint32(os.Getuid()), Tokens: tokens,
 			Tier: core.Host})
-		d := l.stores.copyIn(&core.Op{Kind: core.CopyIn, Restore: id, Dst: seq, To: len(tokens), Limit: len(tokens)})
+		l.result.Copies = l.result.Copies[:0]
+		l.stores.CarryOut(&core.Op{Kind: core.CopyIn, Restore: id, Dst: seq, To: len(tokens), Limit: len(tokens)})
+		d := l.result.Copies[0]
+		l.result.Copies = l.result.Copies[:0]
 		_, last := l.eng.SeqRange(seq)
 		if d.To != found.Tokens || int(last) != found.Tokens-1 || d.State != core.PartsOver {
 			t.Errorf("%+v, cells up to %d; the prompts have %d tokens in common", d, last, found.Tokens)
 		}
 		l.eng.SeqRemove(seq, 0, -1)
-		l.stores.carryOut(&core.Op{Kind: core.CloseFetch, Restore: id})
+		l.stores.CarryOut(&core.Op{Kind: core.CloseFetch, Restore: id})
 	})
 }
 
@@ -277,7 +280,7 @@ func TestSyntheticFabric(t *testing.T) {
 		r.evictAll()
 		r.inLoop(func(l *loop) {
 			ns := snapshot.Namespace(os.Getuid())
-			if _, err := l.stores.cache.DeleteNamespaces(context.Background(),
+			if _, err := l.stores.Cache.DeleteNamespaces(context.Background(),
 				func(n snapshot.Namespace) bool { return n == ns }); err != nil {
 				t.Error(err)
 			}

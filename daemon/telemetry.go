@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
@@ -64,4 +65,4 @@ func (l *loop) trace(r *request, ended, failure string, now time.Time) {
 }
 
 // metricsTierName is a tier's name in traces and metrics.
-func metricsTierName(t core.Tier) string { return wireTier[t].String() }
+func metricsTierName(t core.Tier) string { return tiers.Wire[t].String() }

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"bytes"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -65,10 +63,13 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 			first, second := make(chan answer, 1), make(chan answer, 1)
 			go func() { first <- collect(begun) }()
 			more(150) // its prompt, its thought, some of its answer
-			frames := &r.loop.Load().stores.thoughts.offloaded[mrdn.ThinkComplete]
-			eventually(t, "the thought is pushed", func() bool { return frames.Load() == 121/16 })
+			frames := r.loop.Load().stores.Thoughts
+			eventually(t, "the thought is pushed", func() bool {
+				n, _ := frames.Moved(mrdn.ThinkComplete)
+				return n == 121/16
+			})
 			if c.where == "memory" { // the loop waits: it could not answer kv
-				host := r.loop.Load().stores.tiers()[0]
+				host := r.loop.Load().stores.Tiers()[0]
 				if host.Entries == 0 || host.Bytes == 0 || host.PagesOut != 112 || host.CapBytes != 64<<20 {
 					t.Errorf("the host tier is said to hold %+v", host)
 				}
@@ -93,7 +94,7 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 					t.Errorf("evicted for want of cells: %v", e.Cells)
 				}
 				// On a fabric prompts travel under the same tier.
-				if in := l.stores.thoughts.ingested[mrdn.ThinkComplete].Load(); in < 121/16 ||
+				if _, in := l.stores.Thoughts.Moved(mrdn.ThinkComplete); in < 121/16 ||
 					l.core.Ledger().Offloaded() != 0 {
 					t.Errorf("%d blocks were pulled, %d cells are outside", in, l.core.Ledger().Offloaded())
 				}
@@ -150,48 +151,6 @@ func TestDroppedThought(t *testing.T) {
 			}
 		} else if kept < prompt+190 {
 			t.Errorf("%s: %d tokens are cached behind a prompt of %d and 200 of an answer", evict, kept, prompt)
-		}
-	}
-}
-
-// TestFrameTier: a frame has the tier of its cells; prompts, for which MRDN has none, have the one that goes first.
-func TestFrameTier(t *testing.T) {
-	for tier, want := range map[blocks.Tier]mrdn.Tier{
-		blocks.Prefix: mrdn.ThinkComplete, blocks.ThinkComplete: mrdn.ThinkComplete,
-		blocks.ThinkActive: mrdn.ThinkActive, blocks.OutputCritical: mrdn.OutputCritical,
-	} {
-		if got := frameTier(tier); got != want {
-			t.Errorf("%v: %v, want %v", tier, got, want)
-		}
-	}
-}
-
-// TestZipper: KV bytes are compressed where that saves a quarter, and come back the same; damaged ones are refused.
-func TestZipper(t *testing.T) {
-	z := newZipper()
-	rng := rand.New(rand.NewPCG(1, 2))
-	noise := make([]byte, 300_000)
-	for i := range noise {
-		noise[i] = byte(rng.Uint32())
-	}
-	if z.compress(noise) != nil {
-		t.Error("noise is compressed")
-	}
-	cells := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
-	small := bytes.Clone(z.compress(cells))
-	if len(small) == 0 || len(small) > len(cells)/2 {
-		t.Fatalf("%d of %d bytes", len(small), len(cells))
-	}
-	if got, err := z.unpack(small, int64(len(cells))); err != nil || !bytes.Equal(got, cells) {
-		t.Errorf("%d bytes come back, %v", len(got), err)
-	}
-	for what, b := range map[string][]byte{"cut": small[:len(small)/2], "empty": nil, "another length": small} {
-		size := int64(len(cells))
-		if what == "another length" {
-			size++
-		}
-		if _, err := z.unpack(b, size); err == nil {
-			t.Errorf("%s: no error", what)
 		}
 	}
 }

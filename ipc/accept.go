@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -36,7 +38,7 @@ func Refusals() []Refusal { return []Refusal{OverSessions, NoDescriptor, Reserve
 // accept accepts the clients that wait at a listener.
 func (l *Loop) accept(ln *Listener) {
 	for range acceptsPerTurn {
-		fd, err := acceptConn(ln.fd)
+		fd, err := sys.Accept(ln.fd)
 		switch {
 		case err == nil:
 			l.admit(ln, fd)
@@ -85,7 +87,7 @@ func (l *Loop) newcomer(ln *Listener, fd int) *Conn {
 		}
 	}
 	if err == nil {
-		err = l.poll.add(fd, wantRead)
+		err = l.poll.Add(fd, poll.WantRead)
 	}
 	if err != nil {
 		if err != unix.ENOTCONN { // ENOTCONN: the client has disconnected
@@ -111,7 +113,7 @@ func (l *Loop) peerAt(ln *Listener, fd int) (Peer, error) {
 
 // enter adds a connection for a descriptor that the poller watches.
 func (l *Loop) enter(fd int, peer Peer) *Conn {
-	c := &Conn{loop: l, id: l.lastID.Add(1), peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
+	c := &Conn{loop: l, id: l.lastID.Add(1), peer: peer, fd: fd, interest: poll.WantRead, resumeAt: -1}
 	c.lastRx = l.now
 	l.mu.Lock()
 	l.conns[fd] = c
@@ -189,7 +191,7 @@ func (l *Loop) shed(ln *Listener) bool {
 		return false
 	}
 	l.giveReserve()
-	fd, err := acceptConn(ln.fd)
+	fd, err := sys.Accept(ln.fd)
 	if err != nil {
 		l.openReserves()
 		return err == unix.EAGAIN
@@ -234,7 +236,7 @@ func (l *Loop) pauseAccepting() {
 // ignoreListeners stops polling the listeners.
 func (l *Loop) ignoreListeners() {
 	for _, ln := range l.lns {
-		l.poll.del(ln.fd, wantRead)
+		l.poll.Del(ln.fd, poll.WantRead)
 	}
 	l.accepting = false
 }
@@ -242,9 +244,9 @@ func (l *Loop) ignoreListeners() {
 // watchListeners starts polling the listeners.
 func (l *Loop) watchListeners() error {
 	for i, ln := range l.lns {
-		if err := l.poll.add(ln.fd, wantRead); err != nil {
+		if err := l.poll.Add(ln.fd, poll.WantRead); err != nil {
 			for _, watched := range l.lns[:i] {
-				l.poll.del(watched.fd, wantRead)
+				l.poll.Del(watched.fd, poll.WantRead)
 			}
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -182,7 +183,7 @@ func BenchmarkWrite(b *testing.B) {
 		name  string
 		write func(fd int, nc net.Conn) error
 	}{
-		{"send", func(fd int, _ net.Conn) error { _, err := send(fd, tokenFrame); return err }},
+		{"send", func(fd int, _ net.Conn) error { _, err := sys.Send(fd, tokenFrame); return err }},
 		{"unix.Write", func(fd int, _ net.Conn) error { _, err := unix.Write(fd, tokenFrame); return err }},
 		{"net.Conn", func(_ int, nc net.Conn) error { _, err := nc.Write(tokenFrame); return err }},
 	}

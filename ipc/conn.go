@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -21,42 +23,6 @@ const (
 	// Closed: the connection is closed or closing; the frame was dropped.
 	Closed
 )
-
-// Cause is the reason for which a connection ended; its String is a metric label.
-type Cause uint8
-
-const (
-	PeerClosed   Cause = iota // the client closed
-	HalfClosed                // the client had shut down its write side, and its last answer was sent
-	Answered                  // the newline protocol's "metrics", which closes after its answer
-	Idle                      // --idle-timeout
-	BrokenStream              // a FrameError, answered
-	NotReading                // the client sent requests without reading the answers
-	IOError                   // a system call failed
-	ByServer                  // Conn.Close
-	Stopping                  // Loop.Stop
-	TimedOut                  // Config.MessageTimeout: a message was incomplete
-	Displaced                 // closed in favour of another user's connection
-	ServedHTTP                // an HTTP connection, closed by either side; the Handler is not called
-	HandedBack                // an engine process gave the connection back to the front
-	EngineEnded               // the engine process that had the connection has ended by itself
-
-	numCauses
-)
-
-var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading",
-	"io_error", "by_server", "stopping", "timed_out", "displaced", "http", "handed_back", "engine_ended"}
-
-func (c Cause) String() string { return causeNames[c] }
-
-// Causes returns all causes, for metrics.
-func Causes() []Cause {
-	all := make([]Cause, numCauses)
-	for i := range all {
-		all[i] = Cause(i)
-	}
-	return all
-}
 
 // Conn is one client of the framed or the newline protocol. A *Conn stays valid after the client has disconnected: its
 // methods then do nothing.
@@ -93,7 +59,7 @@ type Conn struct {
 	// resumeAt: after Send has returned Full, Handler.Writable is due when tx.n is at most this. -1: no Send waits.
 	// Invariant: resumeAt ≥ 0 means armed.
 	resumeAt int
-	interest interest
+	interest poll.Interest
 
 	// records in state of the requests for which the Handler has not called Done; nil when there are none
 	inFlight map[string]int32
@@ -229,7 +195,7 @@ func (c *Conn) reply(frame []byte) {
 	}
 	if c.tx.n == 0 { // without a copy: a connection for admin questions needs no ring
 		c.setCut(len(frame) > wholeBytes)
-		n, err := send(c.fd, frame)
+		n, err := sys.Send(c.fd, frame)
 		if err != nil && err != unix.EAGAIN {
 			c.failed(err)
 			return
@@ -285,7 +251,7 @@ func (c *Conn) flush() {
 		if c.state != nil && len(b) > wholeBytes {
 			c.setCut(true)
 		}
-		n, err := send(c.fd, b)
+		n, err := sys.Send(c.fd, b)
 		if err == unix.EAGAIN {
 			c.arm()
 			return
@@ -335,7 +301,7 @@ const keepRing = 64 << 10
 
 // arm leaves tx to the Loop, which sends it as the client reads. Caller holds mu.
 func (c *Conn) arm() {
-	if err := c.watch(c.interest | wantWrite); err != nil {
+	if err := c.watch(c.interest | poll.WantWrite); err != nil {
 		c.loop.stats.IOErrors.Add(1)
 		c.end(atOnce, IOError)
 		return
@@ -344,11 +310,11 @@ func (c *Conn) arm() {
 }
 
 // watch changes the events that the poller reports for c. Caller holds mu.
-func (c *Conn) watch(in interest) error {
+func (c *Conn) watch(in poll.Interest) error {
 	if c.gone || in == c.interest {
 		return nil
 	}
-	if err := c.loop.poll.mod(c.fd, c.interest, in); err != nil {
+	if err := c.loop.poll.Mod(c.fd, c.interest, in); err != nil {
 		return err
 	}
 	c.interest = in
@@ -387,7 +353,7 @@ func (c *Conn) drain() (writable bool) {
 	b := c.tx.first()
 	fd := c.fd
 	c.mu.Unlock()
-	n, err := send(fd, b)
+	n, err := sys.Send(fd, b)
 	c.mu.Lock()
 	if err == unix.EAGAIN || c.closing == atOnce {
 		return false
@@ -406,7 +372,7 @@ func (c *Conn) drain() (writable bool) {
 	}
 	if c.tx.n == 0 {
 		c.armed = false
-		if err := c.watch(c.interest &^ wantWrite); err != nil {
+		if err := c.watch(c.interest &^ poll.WantWrite); err != nil {
 			c.loop.stats.IOErrors.Add(1)
 			c.end(atOnce, IOError)
 		}
@@ -456,7 +422,7 @@ func (c *Conn) check() {
 		panic("ipc: a live connection without descriptor")
 	case !c.gone && c.armed && c.tx.n == 0:
 		panic("ipc: armed without bytes to send")
-	case !c.gone && c.armed != (c.interest&wantWrite != 0):
+	case !c.gone && c.armed != (c.interest&poll.WantWrite != 0):
 		panic("ipc: armed disagrees with the poller")
 	case c.resumeAt >= 0 && !c.armed && !c.gone && c.closing == stayOpen:
 		panic("ipc: stalled, but write readiness is not armed")

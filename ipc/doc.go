@@ -52,7 +52,7 @@
 // # Where things are
 //
 //	handler.go    what a Loop asks of the daemon, and what it gives it
-//	poller_*.go   epoll and kqueue
+//	poll/         epoll and kqueue; sys/ other calls of the system
 //	tls.go        TLS, which ends before the Loop
 //	accept.go     which client gets a connection; shares.go which one is displaced for it
 //	rx.go         reading: how long a message may take

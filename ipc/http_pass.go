@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -76,7 +78,7 @@ func (c *httpConn) writePassed(b []byte) (n int, err error) {
 // writeWhole writes b, which the kernel takes at once but for a client that does not read: then the rest is marked.
 func (c *httpConn) writeWhole(b []byte) (n int, err error) {
 	werr := c.raw.Write(func(fd uintptr) bool {
-		k, e := send(int(fd), b[n:])
+		k, e := sys.Send(int(fd), b[n:])
 		switch e {
 		case nil:
 			if n += k; n < len(b) {
@@ -271,7 +273,7 @@ func (c *httpConn) rejoin(unread []byte, choose func(*Conn) *Link) error {
 	_ = c.Conn.Close()
 	l := c.loop
 	if !l.Do(func() {
-		if err := l.poll.add(fd, wantRead); err != nil {
+		if err := l.poll.Add(fd, poll.WantRead); err != nil {
 			l.stats.IOErrors.Add(1)
 			l.shares.remove(c.held(), c)
 			unix.Close(fd)

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 )
 
 // LinkKind is the type of a message between a front and an engine process.
@@ -86,7 +88,7 @@ func (l *Loop) AddLink(fd int, table *connstate.Table, on func(LinkMessage), dow
 		return nil, fmt.Errorf("add link: %w", err)
 	}
 	k := &Link{loop: l, fd: fd, table: table, on: on, downed: downed}
-	if err := l.poll.add(fd, wantRead); err != nil {
+	if err := l.poll.Add(fd, poll.WantRead); err != nil {
 		return nil, err
 	}
 	l.links[fd] = k
@@ -166,11 +168,11 @@ func (k *Link) arm(on bool) error {
 	if k.armed == on {
 		return nil
 	}
-	from, to := wantRead, wantRead|wantWrite
+	from, to := poll.WantRead, poll.WantRead|poll.WantWrite
 	if !on {
 		from, to = to, from
 	}
-	if err := k.loop.poll.mod(k.fd, from, to); err != nil {
+	if err := k.loop.poll.Mod(k.fd, from, to); err != nil {
 		return err
 	}
 	k.armed = on
@@ -202,14 +204,14 @@ func (k *Link) flush() error {
 }
 
 // readLink handles the poller's report r about a Link. more: it has read something.
-func (l *Loop) readLink(k *Link, r readiness) (more bool) {
-	if r&canWrite != 0 {
+func (l *Loop) readLink(k *Link, r poll.Readiness) (more bool) {
+	if r&poll.CanWrite != 0 {
 		if err := k.flush(); err != nil {
 			l.dropLink(k, err)
 			return false
 		}
 	}
-	if r&(canRead|hungUp) == 0 {
+	if r&(poll.CanRead|poll.HungUp) == 0 {
 		return false
 	}
 	n, fds, err := recvRights(k.fd, l.buf)
@@ -296,7 +298,7 @@ func (l *Loop) dropLink(k *Link, err error) {
 	k.out = nil
 	k.mu.Unlock()
 	delete(l.links, k.fd)
-	l.poll.del(k.fd, wantRead|wantWrite)
+	l.poll.Del(k.fd, poll.WantRead|poll.WantWrite)
 	l.dead = append(l.dead, k.fd)
 	for _, fd := range k.fds {
 		if fd != lostFD {
@@ -323,7 +325,7 @@ func (l *Loop) Do(fn func()) bool {
 }
 
 // SocketPair makes two connected stream sockets, which no process that is started inherits by itself.
-func SocketPair() (a, b int, err error) { return socketPair() }
+func SocketPair() (a, b int, err error) { return sys.SocketPair() }
 
 // lostFD stands for a descriptor that was sent when this process had no room for another one.
 const lostFD = -1

@@ -17,6 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/sockdiag"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 )
 
 var (
@@ -285,7 +286,7 @@ func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	fd, err := newSocket()
+	fd, err := sys.Socket()
 	if err != nil {
 		return nil, fmt.Errorf("create socket: %w", err)
 	}
@@ -333,7 +334,7 @@ func removeStale(path string) error {
 	if info.Mode()&fs.ModeSocket == 0 {
 		return fmt.Errorf("%s exists and %w: remove it, or choose another path with --socket", path, ErrNotSocket)
 	}
-	fd, err := newSocket()
+	fd, err := sys.Socket()
 	if err != nil {
 		return fmt.Errorf("create socket: %w", err)
 	}

@@ -315,32 +315,6 @@ func TestNoReserveLeft(t *testing.T) {
 	}
 }
 
-// TestWake: wake-ups before the wait are not lost, and many of them cost one.
-func TestWake(t *testing.T) {
-	p, err := newPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
-	for range 3 {
-		for range 10 {
-			p.wake()
-		}
-		if !p.pending.Load() {
-			t.Fatal("no wake-up pending")
-		}
-		if evs, err := p.wait(-1, nil); err != nil || len(evs) != 0 {
-			t.Fatal(evs, err)
-		}
-		if p.pending.Load() {
-			t.Fatal("the wake-up was not taken")
-		}
-		if evs, err := p.wait(0, nil); err != nil || len(evs) != 0 || p.pending.Load() {
-			t.Fatal("a second wake-up was left", evs, err)
-		}
-	}
-}
-
 // Bytes that a client sends after its connection was refused, or after a broken frame, have no effect.
 func TestGarbage(t *testing.T) {
 	l, _ := echoServer(t, Config{MaxFrameBytes: 4096})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -62,7 +63,7 @@ type Loop struct {
 	cfg   Config
 	h     Handler
 	lns   []*Listener // the Unix socket first
-	poll  *poller
+	poll  *poll.Poller
 	http  *httpListener
 	stats Counters
 	clock func() time.Duration // time since New, or a test's; safe from any goroutine
@@ -72,23 +73,14 @@ type Loop struct {
 	returning atomic.Bool                // an engine process gives its connections back
 	peerOf    func(fd int) (Peer, error) // asks the kernel, or a test's
 
-	mu sync.Mutex
-	// ---- under mu ----
-
-	conns   map[int]*Conn // by descriptor; written only by the Loop, which reads it without mu
-	noticed []*Conn       // to reconcile
-	locals  map[*Local]struct{}
-	stop    bool
-	stopBy  time.Duration // with stop: deadline for sending the rest of the output
-	ended   bool          // Run has returned and the poller is closed
-	tasks   []func()      // of Do
+	guarded
 
 	// ---- owned by the goroutine of Run ----
 
 	buf        []byte // read buffer, shared by all connections
 	scratch    []byte // buffer for error events
 	parser     wire.Parser
-	events     []event
+	events     []poll.Event
 	looking    []*Conn
 	backlog    []*Conn // connections with input beyond messagesPerTurn
 	dead       []int   // descriptors to close at the end of the turn
@@ -102,11 +94,28 @@ type Loop struct {
 	closing    bool          // stop was seen
 	closeBy    time.Duration // copy of stopBy
 
+	transfers
+}
+
+// transfers are the connections that engine processes have. Owned by the goroutine of Run.
+type transfers struct {
 	links     map[int]*Link    // by descriptor
 	passed    map[uint32]*Conn // that engine processes have, by slot
 	freeSlots []uint32         // below nextSlot and not in passed
 	nextSlot  uint32
 	emptied   bool // Config.Emptied was called
+}
+
+// guarded is the part of a Loop that other goroutines reach, under mu.
+type guarded struct {
+	mu      sync.Mutex
+	conns   map[int]*Conn // by descriptor; written only by the Loop, which reads it without mu
+	noticed []*Conn       // to reconcile
+	locals  map[*Local]struct{}
+	stop    bool
+	stopBy  time.Duration // with stop: deadline for sending the rest of the output
+	ended   bool          // Run has returned and the poller is closed
+	tasks   []func()      // of Do
 }
 
 // New returns a Loop for the listeners of Listen, which it closes when it ends. Run serves.
@@ -125,15 +134,17 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		return nil, fmt.Errorf("largest frame is %d bytes; the protocol allows %d", cfg.MaxFrameBytes,
 			wire.MaxFrameBytes)
 	}
-	p, err := newPoller()
+	p, err := poll.New()
 	if err != nil {
 		return nil, err
 	}
 	l := &Loop{
-		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{}, links: map[int]*Link{}, passed: map[uint32]*Conn{},
-		locals: map[*Local]struct{}{},
-		buf:    make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
-		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
+		cfg: cfg, h: h, lns: lns, poll: p,
+		guarded:   guarded{conns: map[int]*Conn{}, locals: map[*Local]struct{}{}},
+		transfers: transfers{links: map[int]*Link{}, passed: map[uint32]*Conn{}},
+		buf:       make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512),
+		events: make([]poll.Event, 0, poll.MaxEvents),
+		next:   never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
 		parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	start := time.Now()
@@ -145,7 +156,7 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	l.http = newHTTPListener(path)
 	l.openReserves()
 	if err := l.watchListeners(); err != nil {
-		p.close()
+		p.Close()
 		l.closeReserves()
 		return nil, err
 	}
@@ -176,7 +187,7 @@ func (l *Loop) notice(c *Conn) {
 // wake makes the loop take a turn. Caller holds mu, which prevents the poller from closing.
 func (l *Loop) wake() {
 	if !l.ended {
-		l.poll.wake()
+		l.poll.Wake()
 	}
 }
 
@@ -185,17 +196,17 @@ func (l *Loop) Run() error {
 	defer l.finish()
 	for {
 		var err error
-		if l.events, err = l.poll.wait(l.timeout(), l.events[:0]); err != nil {
+		if l.events, err = l.poll.Wait(l.timeout(), l.events[:0]); err != nil {
 			return err
 		}
 		l.now = l.clock()
 		l.stats.Turns.Add(1)
 		for _, ev := range l.events {
-			if c := l.conns[ev.fd]; c != nil {
-				l.ready(c, ev.ready)
-			} else if k := l.links[ev.fd]; k != nil {
-				l.readLink(k, ev.ready)
-			} else if ln := l.listener(ev.fd); ln != nil {
+			if c := l.conns[ev.FD]; c != nil {
+				l.ready(c, ev.Ready)
+			} else if k := l.links[ev.FD]; k != nil {
+				l.readLink(k, ev.Ready)
+			} else if ln := l.listener(ev.FD); ln != nil {
 				l.accept(ln)
 			}
 		}
@@ -250,8 +261,8 @@ func (l *Loop) timeout() time.Duration {
 }
 
 // ready handles the poller's events for c.
-func (l *Loop) ready(c *Conn, r readiness) {
-	if r&hungUp != 0 {
+func (l *Loop) ready(c *Conn, r poll.Readiness) {
+	if r&poll.HungUp != 0 {
 		if c.lingers { // both directions are shut down; read the remaining input first, see linger
 			l.read(c)
 			return
@@ -259,10 +270,10 @@ func (l *Loop) ready(c *Conn, r readiness) {
 		l.close(c, PeerClosed)
 		return
 	}
-	if r&canWrite != 0 && c.drain() {
+	if r&poll.CanWrite != 0 && c.drain() {
 		l.h.Writable(c)
 	}
-	if r&canRead != 0 && !c.gone {
+	if r&poll.CanRead != 0 && !c.gone {
 		l.read(c)
 	}
 	if invariants.Enabled {
@@ -311,7 +322,7 @@ func (l *Loop) reconcile(c *Conn) {
 	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == wire.Newline) && c.closing == stayOpen
 	if resume {
 		c.held = false
-		if err := c.watch(c.interest | wantRead); err != nil {
+		if err := c.watch(c.interest | poll.WantRead); err != nil {
 			c.end(atOnce, IOError)
 		}
 	}
@@ -337,99 +348,6 @@ func (l *Loop) reconcile(c *Conn) {
 		l.consume(c, rest)
 	case l.returning.Load() && quiet && c.between():
 		l.giveBack(c, nil)
-	}
-}
-
-// linger shuts down the write side and waits for the client to close. Closing a descriptor with unread input would make
-// the client's next call fail, even the read of the answer's end.
-func (l *Loop) linger(c *Conn) {
-	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
-	c.lingers = true
-	c.mu.Lock()
-	c.closing = lingering
-	err := c.watch(wantRead)
-	c.mu.Unlock()
-	if err != nil {
-		l.close(c, IOError)
-		return
-	}
-	l.farewell(c, c.cause)
-	l.deadline(c, l.now+closeWithin)
-}
-
-// deadline sets the time of expire for c.
-func (l *Loop) deadline(c *Conn, at time.Duration) {
-	c.due = at
-	l.next = min(l.next, at)
-}
-
-// timers handles the deadlines that have passed.
-func (l *Loop) timers() {
-	if l.acceptAt > 0 && l.acceptAt <= l.now {
-		l.resumeAccepting()
-	}
-	if l.closing && l.closeBy <= l.now {
-		for _, c := range l.conns {
-			l.close(c, Stopping)
-		}
-	}
-	if l.now < l.next {
-		return
-	}
-	l.next = never
-	for _, c := range l.conns {
-		if c.due > 0 && c.due <= l.now {
-			c.due = 0
-			l.expire(c)
-		} else if c.due > 0 {
-			l.next = min(l.next, c.due)
-		}
-		if !c.gone && l.cfg.IdleTimeout > 0 && c.refusal == notRefused && !c.waits && c.away == nil {
-			l.sweep(c)
-		}
-	}
-}
-
-// expire handles c's deadline.
-func (l *Loop) expire(c *Conn) {
-	switch {
-	case c.ending():
-		l.close(c, c.cause)
-	case c.waits || c.away != nil:
-	case c.refusal != notRefused:
-		p := wire.Sniff(c.first, true)
-		if p == wire.Unknown {
-			p = wire.Framed
-		}
-		l.refuse(c, p)
-	case c.routing:
-		l.refuseTCP(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the request did not come whole within %v of its first byte", l.cfg.MessageTimeout)})
-	case c.protocol == wire.Unknown && c.peer.TCP():
-		l.noRequest(c)
-	case c.protocol == wire.Unknown:
-		l.identify(c, nil, true)
-	case c.awaiting:
-		c.awaiting = false
-		l.broken(c, &wire.FrameError{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the message is incomplete %v after its first byte", l.cfg.MessageTimeout)})
-	}
-}
-
-// sweep closes c if it has been idle for Config.IdleTimeout, else sets the next time to check.
-func (l *Loop) sweep(c *Conn) {
-	c.mu.Lock()
-	busy := len(c.inFlight) > 0
-	since := max(c.lastRx, c.lastTx, c.lastDone)
-	c.mu.Unlock()
-	due := since + l.cfg.IdleTimeout
-	switch {
-	case busy:
-		l.next = min(l.next, l.now+l.cfg.IdleTimeout)
-	case due <= l.now:
-		l.close(c, Idle)
-	default:
-		l.next = min(l.next, due)
 	}
 }
 
@@ -478,8 +396,8 @@ func (l *Loop) farewell(c *Conn, cause Cause) {
 }
 
 // forget removes c from the loop.
-func (l *Loop) forget(c *Conn, fd int, in interest) {
-	l.poll.del(fd, in)
+func (l *Loop) forget(c *Conn, fd int, in poll.Interest) {
+	l.poll.Del(fd, in)
 	l.dead = append(l.dead, fd)
 	l.mu.Lock()
 	delete(l.conns, fd)
@@ -521,5 +439,5 @@ func (l *Loop) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	l.poll.close()
+	l.poll.Close()
 }

@@ -2,12 +2,12 @@ package ipc
 
 import (
 	"bytes"
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -148,7 +148,7 @@ func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 		l.stats.IOErrors.Add(1)
 	}
 	c.mu.Lock()
-	l.poll.del(c.fd, c.interest)
+	l.poll.Del(c.fd, c.interest)
 	c.interest = 0
 	c.away = k
 	c.mu.Unlock()
@@ -158,15 +158,15 @@ func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 }
 
 // reopen makes a connection one that this process reads, whatever it was before.
-func (l *Loop) reopen(c *Conn, in interest) bool {
+func (l *Loop) reopen(c *Conn, in poll.Interest) bool {
 	c.mu.Lock()
 	err := error(nil)
 	if c.away != nil {
-		err = l.poll.add(c.fd, wantRead)
+		err = l.poll.Add(c.fd, poll.WantRead)
 	} else {
-		err = l.poll.mod(c.fd, in, wantRead)
+		err = l.poll.Mod(c.fd, in, poll.WantRead)
 	}
-	c.interest, c.away = wantRead, nil
+	c.interest, c.away = poll.WantRead, nil
 	c.mu.Unlock()
 	c.waits, c.protocol, c.lastRx = false, wire.Unknown, l.now
 	c.travels = nil
@@ -302,86 +302,6 @@ func (l *Loop) freeSlot(c *Conn) {
 	}
 }
 
-// PassNew passes a connection that this process makes itself, in a client's name, and returns its other end. The engine
-// process answers there as it would answer the client. The connection does not count as a session. Loop only.
-func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
-	ours, theirs, err := socketPair()
-	if err != nil {
-		return -1, fmt.Errorf("connect within the process: %w", err)
-	}
-	defer unix.Close(theirs)
-	if err := k.Send(linkConn, connless, theirs, appendPassed(nil, &peer)); err != nil {
-		unix.Close(ours)
-		return -1, err
-	}
-	return ours, nil
-}
-
-// connless is the number of connections that are in no table: their end is not reported.
-const connless = 1<<32 - 1
-
-// ---- The engine's side ----
-
-// arrive takes in a connection that the front has passed.
-func (l *Loop) arrive(k *Link, m LinkMessage) error {
-	peer, unread, err := parsePassed(m.Body)
-	if err == nil && m.lost {
-		if m.Conn == connless {
-			return nil // its other end reads that it has ended
-		}
-		return k.Send(linkFull, m.Conn, -1)
-	}
-	if err != nil || m.FD < 0 || m.Conn != connless && int(m.Conn) >= k.table.Conns() {
-		if m.FD >= 0 {
-			unix.Close(m.FD)
-		}
-		return errLink
-	}
-	if err := l.poll.add(m.FD, wantRead); err != nil {
-		l.stats.IOErrors.Add(1)
-		unix.Close(m.FD)
-		if m.Conn != connless {
-			return k.Send(linkGone, m.Conn, -1, []byte{byte(IOError)})
-		}
-		return nil
-	}
-	unread = bytes.Clone(unread)
-	c := l.enter(m.FD, peer)
-	if m.Conn != connless {
-		c.home, c.state, c.own = k, k.table.Slot(m.Conn), true
-	}
-	// the front counts sessions, and an engine process has no separate limit
-	if _, ok := l.shares.add(peer.holder(), c); !ok {
-		return fmt.Errorf("take in a connection: %w", errLink)
-	}
-	l.stats.Sessions.Add(1)
-	l.stats.Accepted.Add(1)
-	if l.closing || l.returning.Load() {
-		if c.home == nil {
-			l.close(c, Stopping)
-		}
-		l.giveBack(c, unread)
-		return nil
-	}
-	l.resumeWith(c, unread)
-	return nil
-}
-
-// elsewhere reports whether a frame is for another process. The first message of a connection is not: the front has
-// decided so.
-func (l *Loop) elsewhere(c *Conn, f *wire.Frame) bool {
-	switch {
-	case c.home == nil || l.cfg.Elsewhere == nil, f.Kind == wire.KindCancel, f.Kind == wire.KindEndThink:
-		return false
-	// a question beside a running request is answered at once, by this process
-	case f.Kind != wire.KindRequest && f.Kind != wire.KindEmbed && !c.idle():
-		return false
-	}
-	own := c.own
-	c.own = false
-	return l.returning.Load() || !own && l.cfg.Elsewhere(f)
-}
-
 // giveBack returns a connection to the front, with the bytes already read of its next message, as soon as no request is
 // in flight and all output was sent.
 func (l *Loop) giveBack(c *Conn, unread []byte) {
@@ -392,7 +312,7 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 	quiet := len(c.inFlight) == 0 && c.tx.n == 0
 	if !quiet {
 		c.held = true
-		if err := c.watch(c.interest &^ wantRead); err != nil {
+		if err := c.watch(c.interest &^ poll.WantRead); err != nil {
 			c.end(atOnce, IOError)
 		}
 		c.mu.Unlock()
@@ -514,7 +434,7 @@ func (l *Loop) PassedTo(k *Link) (n int) {
 // Drain reads the messages that a process that has ended left on its Link, and ends the Link. Loop only.
 func (k *Link) Drain() {
 	for !k.down {
-		if more := k.loop.readLink(k, canRead); !more && !k.down {
+		if more := k.loop.readLink(k, poll.CanRead); !more && !k.down {
 			k.Close()
 		}
 	}

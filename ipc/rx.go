@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -327,7 +328,7 @@ func (c *Conn) hold() bool {
 		return false
 	}
 	c.held = true
-	if err := c.watch(c.interest &^ wantRead); err != nil {
+	if err := c.watch(c.interest &^ poll.WantRead); err != nil {
 		c.end(atOnce, IOError)
 	}
 	return true
@@ -361,7 +362,7 @@ func (l *Loop) readEnd(c *Conn) {
 	}
 	c.mu.Lock()
 	c.readEnd = true
-	if err := c.watch(c.interest &^ wantRead); err != nil {
+	if err := c.watch(c.interest &^ poll.WantRead); err != nil {
 		c.end(atOnce, IOError)
 	}
 	c.notice() // reconcile closes it when all answers are sent

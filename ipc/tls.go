@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -94,7 +95,7 @@ func (t *TLS) wrap(fd int) (plain int, err error) {
 		t.outcomes[HandshakeRefused].Add(1)
 		return -1, unix.ENOTCONN
 	}
-	ours, theirs, err := socketPair()
+	ours, theirs, err := sys.SocketPair()
 	if err != nil {
 		return -1, err
 	}

@@ -36,9 +36,6 @@ const (
 // noTime is a time that is not known yet.
 const noTime = math.MinInt64
 
-// probeFailures is the number of failed probes in a row after which a request is no longer probed.
-const probeFailures = 3
-
 // Control follows one request: its phase, its signals and its forced tokens. See the package comment for the order of
 // calls.
 type Control struct {
@@ -67,34 +64,46 @@ type Control struct {
 	// closedAt is the think tokens at the delivered close.
 	closedAt int
 
-	// The tokens that come next whatever the rows say. Invariant: pos < len(seq) unless kind is nothing.
-	kind     forcing
-	seq      []runtime.Token
-	pos      int
-	shut     []runtime.Token // the close sequence that is forced
-	begun    int             // how many tokens of it the model has just written itself
-	cue      []runtime.Token // the close sequence and the tokens forced after it
-	done     Force           // the last forced close that arrived
-	since    int64           // when the current block began, or noTime
-	ns       int64           // duration of the earlier blocks
+	forcedTokens
+
+	since    int64 // when the current block began, or noTime
+	ns       int64 // duration of the earlier blocks
 	ended    Ended
 	degraded bool // a wanted signal was given up
 	signals  Signals
 	dropped  int
 
-	// EAT.
+	eatWatch
+	driftWatch
+}
+
+// driftWatch is the state of RPDI or of the indicator: a thought ends when it drifts.
+type driftWatch struct {
+	deviation bool
+	rpdi      RPDI
+	indicator Indicator
+	above     int // boundaries in a row with the index above its threshold
+}
+
+// eatWatch is the state of EAT: a thought ends when the answer behind it has converged.
+type eatWatch struct {
 	probing   bool
 	eat       EAT
 	warmup    float64
 	probe     []runtime.Token // the fork's tokens; [0] is the boundary token
 	lastProbe int             // think tokens at the last probe
 	failed    int             // failed probes in a row
+}
 
-	// RPDI or the indicator.
-	deviation bool
-	rpdi      RPDI
-	indicator Indicator
-	above     int // boundaries in a row with the index above its threshold
+// forcedTokens come next whatever the rows say. Invariant: pos < len(seq) unless kind is nothing.
+type forcedTokens struct {
+	kind  forcing
+	seq   []runtime.Token
+	pos   int
+	shut  []runtime.Token // the close sequence that is forced
+	begun int             // how many tokens of it the model has just written itself
+	cue   []runtime.Token // the close sequence and the tokens forced after it
+	done  Force           // the last forced close that arrived
 }
 
 // NewControl starts a request whose prompt ends as begin says. cfg and tags are shared, must be valid and outlive the
@@ -268,86 +277,6 @@ func (c *Control) index() float64 {
 	return c.indicator.Index()
 }
 
-// Next returns the token that must come now, whatever the row says. When it returns false, sample a token and pass it
-// to Admit.
-func (c *Control) Next(now int64) (runtime.Token, bool) {
-	c.touched = now
-	switch {
-	case c.kind != nothing:
-		return c.seq[c.pos], true
-	case c.phase == ThinkDecode:
-		if c.since == noTime {
-			c.since = now
-		}
-		return c.close(now)
-	case c.phase == Prefill && c.mode == ModeOn && c.tags.Known():
-		c.kind, c.seq, c.pos = opening, c.tags.openSeq, 0
-		return c.seq[0], true
-	}
-	return runtime.NoToken, false
-}
-
-// close is Next inside a block.
-func (c *Control) close(now int64) (runtime.Token, bool) {
-	switch {
-	case c.state == closeRequested:
-		c.decide(User, closeDue)
-	case c.think >= c.search:
-		c.decide(HardCap, closeDecided)
-	}
-	if c.free && c.state == closeDelivered && c.part == inText { // it chose to think again
-		return c.insist(now), true
-	}
-	if c.state < closeDecided || c.headed && c.part != inText { // the grammar writes the header
-		return runtime.NoToken, false
-	}
-	c.date(now)
-	if c.think < c.retryAt {
-		return runtime.NoToken, false
-	}
-	// The cap holds even inside a character. Admit prevents that, except where the vocabulary has no single-byte tokens
-	// or the loop decoded past the cap.
-	capped := c.think >= c.stop
-	whole := c.text.need == 0 && len(c.held) == 0 && !c.part.header() // no character, tag or header is half written
-	if capped || whole && (c.state >= closeDue || c.mayEnd()) {
-		return c.force(now), true
-	}
-	return runtime.NoToken, false
-}
-
-// mayEnd reports whether the pending close may come behind the text so far.
-func (c *Control) mayEnd() bool {
-	switch c.pending.Reason {
-	case Converged, Stalled, Overthinking:
-		if c.cfg.ForceAtBlankLine {
-			return c.text.blankLine()
-		}
-	}
-	return c.text.boundary()
-}
-
-// force begins the close and returns its first token. It does not repeat tokens of the tag that the model has just
-// written.
-func (c *Control) force(now int64) runtime.Token {
-	c.kind, c.seq, c.pos = closing, c.shut, 0
-	if len(c.held) > 0 || c.part != inText {
-		c.pos = c.begun
-	}
-	if c.state >= closeForced {
-		c.pending.Reemitted++
-	} else {
-		c.state, c.pending.ForcedAt = closeForced, now
-	}
-	return c.seq[c.pos]
-}
-
-// insist closes the thought of a model that was left to write the header, with the header of the answer.
-func (c *Control) insist(now int64) runtime.Token {
-	c.free, c.begun = false, 0
-	c.shut, c.cue = c.tags.closeSeq, c.tags.closeSeq
-	return c.force(now)
-}
-
 // Admit checks a sampled token before it is accepted. It returns the token, or the one that must come instead (forced
 // true): where the token would begin a character that cannot be completed within the budget, and where it would end
 // the turn although an answer is still to come: a bound one, or one whose header the model may choose.
@@ -506,99 +435,6 @@ func (c *Control) stopClock(now int64) {
 		c.since = noTime
 	}
 }
-
-// ProbeDue reports, after OnToken, whether EAT wants a probe here, and the fork's tokens: the token just followed, the
-// close tag, line breaks and cue. The slice is the Control's and valid until the next ProbeDue. The loop forks
-// the sequence before that token, decodes the fork with the next batch and calls OnProbe with the entropy of the
-// last row, before Next. The loop may skip a probe: a later boundary asks again.
-func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
-	if !c.probing || c.phase != ThinkDecode || c.state >= closeDecided {
-		return nil, false
-	}
-	if len(c.held) > 0 || c.part != inText || c.text.need > 0 {
-		return nil, false
-	}
-	distance := c.think - c.lastProbe
-	if distance < c.cfg.EATProbeIntervalTokens {
-		return nil, false
-	}
-	if most := c.cfg.EATProbeMaxIntervalTokens; !c.text.blankLine() &&
-		(most == 0 || distance < most || !c.text.boundary()) {
-		return nil, false
-	}
-	c.lastProbe = c.think
-	c.probe[0] = c.last
-	return c.probe, true
-}
-
-// OnProbe takes a probe's entropy, in nats.
-func (c *Control) OnProbe(entropy float64) {
-	c.failed = 0
-	if !c.eat.Add(entropy, c.cfg.EMAAlpha) {
-		c.dropped++
-		return
-	}
-	if c.phase != ThinkDecode || c.think < c.cfg.MinThinkTokens || !c.eat.Steady(c.warmup, c.cfg.EATVarianceThreshold) {
-		return
-	}
-	if limit := c.cfg.EATStalledEntropy; limit > 0 && entropy >= limit {
-		c.signal(Stalled, &c.signals.Stalled, c.acts.eat())
-	} else {
-		c.signal(Converged, &c.signals.Converged, c.acts.eat())
-	}
-}
-
-// signal records at how many think tokens a signal fired first, and closes the block if it may.
-func (c *Control) signal(reason Reason, first *int, acts bool) {
-	if *first == 0 {
-		*first = c.think
-	}
-	if acts {
-		c.decide(reason, closeDecided)
-	}
-}
-
-// Signals returns what the signals measured so far, however the thinking ends.
-func (c *Control) Signals() Signals {
-	s := c.signals
-	s.Probes, s.X, s.Mean, s.Var = c.eat.N, c.eat.X, c.eat.Mean, c.eat.Var
-	s.Index = c.index()
-	return s
-}
-
-// ProbeFailed reports that a probe could not be decoded. After three in a row the request gives up EAT (CountOnly).
-func (c *Control) ProbeFailed() {
-	if c.failed++; c.failed >= probeFailures {
-		c.degraded, c.probing = c.degraded || c.acts.eat(), false
-	}
-}
-
-// EndThink closes the block at a client's request. It returns false when the request does not think, or no longer does.
-// Before the first token it applies to the block to come.
-func (c *Control) EndThink(now int64) bool {
-	switch {
-	case c.tags == nil:
-		return false
-	case c.phase == Prefill:
-		c.state = closeRequested
-		return true
-	case c.phase != ThinkDecode:
-		return false
-	}
-	if c.state >= closeDecided {
-		return true
-	}
-	state := closeDecided
-	if c.text.tail == 0 {
-		state = closeDue // there is no sentence to finish
-	}
-	c.decide(User, state)
-	c.date(now)
-	return true
-}
-
-// LastForce returns the last forced close that arrived; its Reason is NoReason when there was none.
-func (c *Control) LastForce() Force { return c.done }
 
 // Summary summarises the thinking at the request's end.
 func (c *Control) Summary(now int64) Summary {

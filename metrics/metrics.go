@@ -105,7 +105,10 @@ type Scheduler struct {
 	TickEWMA          time.Duration
 
 	// live requests by class (interactive, background) and phase (queued, prefill, think, output)
-	ByState          [2][4]int
+	ByState [2][4]int
+	// of the queued ones, those that were preempted within their thought or answer
+	ParkedThink, ParkedOutput int
+
 	PoolCells        int // held by cached prefixes only
 	Guard            int // 0 open, 1 trim, 2 hold
 	ITLTarget        time.Duration
@@ -200,6 +203,7 @@ type Metrics struct {
 	restores                    [NumTiers]Durations
 	kv                          kvGauges
 	byState                     [2 * 4]Gauge
+	parkedIn                    [2]Gauge // preempted within a thought, within an answer
 	poolCells, guard, itlTarget Gauge
 	infeasible, ttftAtRisk      Gauge
 	thinkHeld, costSteps        Counter
@@ -212,8 +216,8 @@ type Metrics struct {
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
-	turns     atomic.Pointer[func() Turns]
-	kvEvents  atomic.Pointer[func() KVEvents]
+	bound
+	kvEvents atomic.Pointer[func() KVEvents]
 
 	steps         Counter
 	prefillTokens Counter
@@ -412,6 +416,8 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 			m.byState[c*len(phaseNames)+p].Set(int64(n))
 		}
 	}
+	m.parkedIn[0].Set(int64(s.ParkedThink))
+	m.parkedIn[1].Set(int64(s.ParkedOutput))
 	m.poolCells.Set(int64(s.PoolCells))
 	m.guard.Set(int64(s.Guard))
 	m.itlTarget.Set(int64(s.ITLTarget))
@@ -443,7 +449,8 @@ func (m *Metrics) Scheduler() Scheduler {
 		BudgetTarget: int(m.budgetTarget.Value()), TickEWMA: time.Duration(m.schedEWMA.Value()),
 		PoolCells: int(m.poolCells.Value()), Guard: int(m.guard.Value()), ITLTarget: time.Duration(m.itlTarget.Value()),
 		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()),
-		ThinkHeld: m.thinkHeld.Value(),
+		ThinkHeld: m.thinkHeld.Value(), ParkedThink: int(m.parkedIn[0].Value()),
+		ParkedOutput: int(m.parkedIn[1].Value()),
 		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costE.value(),
 			m.costError.value(), m.costRatio.value(), m.costSteps.Value()},
 	}
@@ -486,8 +493,5 @@ func (m *Metrics) RequestDone(prompt, generated int, decode, total time.Duration
 		m.DecodeTime.Observe(decode)
 	}
 }
-
-// CancelDone counts a cancelled request. took is the time from the cancel to the end.
-func (m *Metrics) CancelDone(d time.Duration) { m.CancelLatency.Observe(d) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

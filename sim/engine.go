@@ -27,15 +27,9 @@ type Engine struct {
 
 	formation formation
 
-	// stepDue: a Step is in the heap, or comes when the device is this engine's.
-	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
-	stepDue  bool
-	busyTill int64 // nominal end of the last step
-	stopped  int64 // no step begins before this time (Stop)
-	unloaded int64 // microseconds that loading takes with the next request (Unload); 0 = it is loaded
-	steps    int
-	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
-	ended    int64 // those that ended, likewise
+	stepping
+	arrived int64 // requests whose arrival fired: counted here, not derived (INV-1)
+	ended   int64 // those that ended, likewise
 
 	device *device // that the engine shares with others; nil: none does
 	place  int     // in its lists
@@ -56,6 +50,17 @@ type Engine struct {
 	check    func() error // under -tags invariants
 }
 
+// stepping is the progress of an Engine's steps.
+type stepping struct {
+	// stepDue: a Step is in the heap, or comes when the device is this engine's.
+	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
+	stepDue  bool
+	busyTill int64 // nominal end of the last step
+	stopped  int64 // no step begins before this time (Stop)
+	unloaded int64 // microseconds that loading takes with the next request (Unload); 0 = it is loaded
+	steps    int
+}
+
 // Sink learns what happens to requests; any field may be nil. The sink owns the Result.
 type Sink struct {
 	Ended func(r *workload.Request, how workload.Outcome, now int64) // a closed loop's next round hangs on it
@@ -64,6 +69,8 @@ type Sink struct {
 	// end; the client sees the token at first. Returning true takes the request away (prefill-decode disaggregation).
 	// With batch formation uma it must: such a server computes no answers.
 	Prefilled func(r *workload.Request, end, first int64) bool
+	// Preempted is called when a request loses its place in the batch and waits again.
+	Preempted func(r *workload.Request, now int64)
 	// Planned is called with the events and the plan of each scheduler step (batch formation uma). Both are valid
 	// during the call only.
 	Planned func(now sched.Instant, in *sched.Events, plan *sched.Plan)

@@ -182,7 +182,7 @@ func TestGrade(t *testing.T) {
 	for _, s := range []Source{Own, Other} {
 		for match := range 200 {
 			g := Grade(s, match)
-			if g < last || g >= Grades || SourceOf(g) != s {
+			if g < last || g >= Grades || sourceOf(g) != s {
 				t.Fatalf("grade %d of %v after %d", g, s, match)
 			}
 			last = g
@@ -239,4 +239,12 @@ func BenchmarkToken(b *testing.B) {
 		x.Extend(text[:n], 16)
 		x.Guess(text[:n], dst[:])
 	}
+}
+
+// sourceOf is the source of the guesses of a grade.
+func sourceOf(grade int) Source {
+	if grade < ownGrades {
+		return Own
+	}
+	return Other
 }

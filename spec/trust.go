@@ -32,14 +32,6 @@ func Grade(s Source, match int) int {
 	return ownGrades + under(match, 4, 16, 64)
 }
 
-// SourceOf is the source of the guesses of a grade.
-func SourceOf(grade int) Source {
-	if grade < ownGrades {
-		return Own
-	}
-	return Other
-}
-
 // under returns how many of the bounds n has reached.
 func under(n int, bounds ...int) int {
 	for i, b := range bounds {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
@@ -174,20 +175,20 @@ func TestModelEvents(t *testing.T) {
 	if _, err := conn.Write([]byte("GET /models/sse HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	events := make(chan modelEvent, 100)
+	events := make(chan modelnews.Event, 100)
 	go func() {
 		defer close(events)
 		in := bufio.NewScanner(conn)
 		for in.Scan() {
-			var e modelEvent
+			var e modelnews.Event
 			if body, ok := strings.CutPrefix(in.Text(), "data: "); ok && json.Unmarshal([]byte(body), &e) == nil {
 				events <- e
 			} else if strings.HasPrefix(in.Text(), ": the models") {
-				events <- modelEvent{Event: "begun"}
+				events <- modelnews.Event{Event: "begun"}
 			}
 		}
 	}()
-	until := func(what string, is func(e modelEvent) bool) {
+	until := func(what string, is func(e modelnews.Event) bool) {
 		t.Helper()
 		for {
 			e := waitfor.Recv(t, what, events)
@@ -199,12 +200,12 @@ func TestModelEvents(t *testing.T) {
 			}
 		}
 	}
-	status := func(name, want string, failed bool) func(e modelEvent) bool {
-		return func(e modelEvent) bool {
+	status := func(name, want string, failed bool) func(e modelnews.Event) bool {
+		return func(e modelnews.Event) bool {
 			return e.Event == "model_status" && e.Model == name && e.Data.Status == want && e.Data.Failed == failed
 		}
 	}
-	until("the begin", func(e modelEvent) bool { return e.Event == "begun" })
+	until("the begin", func(e modelnews.Event) bool { return e.Event == "begun" })
 	h := r.http()
 	h.post("/models/load", `{"model":"two"}`)
 	until("two is loaded", status("two", "loaded", false))
@@ -214,17 +215,6 @@ func TestModelEvents(t *testing.T) {
 	until("broken has failed", status("broken", "unloaded", true))
 	if err := r.stop(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestModelChanges(t *testing.T) {
-	was := map[string]seen{"a": {status: "unloaded"}, "b": {status: "loaded"}, "c": {status: "loading", progress: 0.2}}
-	is := map[string]seen{"a": {status: "unloaded"}, "b": {status: "loaded"}, "c": {status: "loading", progress: 0.5},
-		"d": {status: "unloaded"}}
-	const want = `data: {"model":"c","event":"model_status","data":{"status":"loading","progress":` +
-		`{"stages":["text_model"],"current":"text_model","value":0.5}}}` + "\n\n"
-	if got := string(stateEvents(nil, was, is)); got != want {
-		t.Errorf("%s", got)
 	}
 }
 

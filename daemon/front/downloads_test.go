@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/models/pull/pulltest"
@@ -315,13 +316,15 @@ func TestDeleteWhileAnswering(t *testing.T) {
 	if err := os.WriteFile(path, h.data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	st, err := h.dial().Stream(t.Context(), endless("slow"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Next(); err != nil {
-		t.Fatal(err)
-	}
+	c := h.dial()
+	var st *client.Stream
+	waitfor.True(t, "it is found", func() bool { // the front's first scan may have begun before the file was written
+		var err error
+		if st, err = c.Stream(t.Context(), endless("slow")); err == nil {
+			_, err = st.Next()
+		}
+		return err == nil
+	})
 	status := make(chan string, 1)
 	go func() {
 		code, text := h.http().do("DELETE", "/models?model=slow", "")

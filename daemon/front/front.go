@@ -46,6 +46,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
@@ -73,6 +74,8 @@ type Options struct {
 	Devices func(context.Context) (runtime.Backends, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
+	// KeptDir is the folder of clients' files and batches; default: one in the user's cache folder.
+	KeptDir string
 	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
 	Tick time.Duration
 }
@@ -91,11 +94,10 @@ type Front struct {
 
 	watchers watchers // of /models/sse
 
-	downloads *download.Manager
-	removed   removals
-	removing  sync.Mutex        // held while a model is deleted
-	box       *toolbox.Box      // the MCP servers of the configuration
-	turns     *toolturns.Server // answers requests for their tools; nil: there are none
+	collection
+	box   *toolbox.Box      // the MCP servers of the configuration
+	turns *toolturns.Server // answers requests for their tools; nil: there are none
+	kept  *kept.Keeper      // files and batches of clients
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -123,7 +125,18 @@ type Front struct {
 	gone    chan struct{}  // an engine process has ended; capacity 1
 	fatal   chan error     // the error that ends the front; capacity 1
 
-	// Owned by the poller's goroutine.
+	pollerState
+}
+
+// collection holds the changes that clients make to the models on this machine.
+type collection struct {
+	downloads *download.Manager
+	removed   removals
+	removing  sync.Mutex // held while a model is deleted
+}
+
+// pollerState is owned by the poller's goroutine.
+type pollerState struct {
 	limit   int64     // of the memory of all engine processes
 	queue   []*served // those that wait for memory, in order
 	eager   bool      // the queue is looked at again soon
@@ -191,6 +204,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	}
 	f.openDownloads()
 	f.openTurns()
+	f.openKept()
 	return f, nil
 }
 
@@ -239,6 +253,7 @@ func (f *Front) Serve(ctx context.Context) error {
 		f.beside.Go(func() { f.devices() }) // while the first model's file is read
 	}
 	pollEnded := f.in.Start(f.routes(), nil)
+	f.beside.Go(f.kept.Resume)
 	f.loop.Do(func() {
 		f.scan()
 		for _, m := range f.models {
@@ -277,6 +292,7 @@ wait:
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	f.downloads.Close()
 	f.shutDown()
+	f.kept.Close()
 	f.in.Stop(lastFlush)
 	if f.box != nil {
 		f.box.Close()

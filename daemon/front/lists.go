@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/download"
@@ -143,7 +144,7 @@ func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
 		if d.Status.Runs() {
 			list = append(list, wire.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),
 				OwnedBy: "uma-serve", Status: &wire.ServedStatus{Value: string(download.Downloading),
-					Progress: progressOf(&d)}})
+					Progress: modelnews.ProgressOf(&d)}})
 		}
 	}
 	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: list})

@@ -39,23 +39,29 @@ type served struct {
 	idle       time.Duration // without a request until it is unloaded; 0 = never
 	keep       keep          // what the newest request of ollama's API says of that
 
-	file     string          // of the model, "" while it is not known
-	recipe   string          // its name, if it was made of the file's model and more than another name for it
-	title    string          // the name that the file of the only model has; "" while it is not known
-	header   fileFacts       // not the poller's: it has a lock
-	called   map[string]bool // lower-cased names by which it was asked, beside its own
-	state    state
-	demand   *config.Demand // of memory; nil until it is known
-	tokens   int            // its context: the most that it may have, or what its process was given
-	host     hostTier
-	since    time.Time
-	used     time.Time // of the newest request
-	begun    uint32    // the table's count of begun requests when used was set
-	status   daemon.EngineStatus
-	proc     *process
-	waiting  []*ipc.Conn // in the order in which they came
-	crashes  []time.Time // of the last minute
-	seat     *lease.Seat // of its process in the table of leases; nil: it takes no lease
+	file    string          // of the model, "" while it is not known
+	recipe  string          // its name, if it was made of the file's model and more than another name for it
+	title   string          // the name that the file of the only model has; "" while it is not known
+	header  fileFacts       // not the poller's: it has a lock
+	called  map[string]bool // lower-cased names by which it was asked, beside its own
+	state   state
+	demand  *config.Demand // of memory; nil until it is known
+	tokens  int            // its context: the most that it may have, or what its process was given
+	host    hostTier
+	since   time.Time
+	used    time.Time // of the newest request
+	begun   uint32    // the table's count of begun requests when used was set
+	status  daemon.EngineStatus
+	proc    *process
+	waiting []*ipc.Conn // in the order in which they came
+	record
+	seat *lease.Seat // of its process in the table of leases; nil: it takes no lease
+}
+
+// record counts what became of a model's engine processes.
+type record struct {
+	crashes []time.Time // of the last minute
+
 	wasReady bool        // it was ready before
 	down     *wire.Error // with state down: the error that its requests get
 	retryAt  time.Time   // with down: until then; zero: never
@@ -128,15 +134,6 @@ func (m *served) live() bool {
 
 // touch records a request for the model.
 func (m *served) touch() { m.used = time.Now() }
-
-// crashLimit crashes within crashWindow keep a model down.
-const (
-	crashLimit  = 3
-	crashWindow = time.Minute
-)
-
-// failedFor is the time for which a model whose file could not be loaded is not loaded again.
-const failedFor = 5 * time.Second
 
 // want queues a model to be loaded, unless it is loaded or down.
 func (f *Front) want(m *served) {
@@ -475,66 +472,4 @@ func (f *Front) unload(m *served, why string) {
 	m.state = unloading
 	m.proc.leaving = true
 	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1, []byte(why)) // fails when it has just ended, which linkDown says
-}
-
-// linkDown handles the end of the link to an engine process: the process has ended, or has sent an invalid message.
-func (f *Front) linkDown(m *served, p *process, err error) {
-	p.dead = true
-	told := f.loop.Orphans(p.link, f.lastWords(m, p))
-	f.counts.told += told
-	if !p.leaving {
-		p.kill() // it may still run after an invalid message
-		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told,
-			"link", err)
-	}
-}
-
-// ended handles the end of an engine process.
-func (f *Front) ended(m *served, p *process, werr error) {
-	if !p.dead { // its last messages may not have been read yet
-		p.link.Drain()
-	}
-	p.table.Close()
-	if m.proc != p {
-		return
-	}
-	m.proc, m.keep = nil, keep{}
-	f.endEvents(m)
-	m.host = hostTier{weight: m.host.weight}
-	f.leaveSeat(m)
-	orderly := p.leaving || werr == nil
-	if orderly {
-		m.unloads++
-		f.counts.unloads++
-	} else {
-		f.crash(m, werr)
-	}
-	switch {
-	case m.down != nil:
-		m.state = down
-		f.refuseWaiting(m, m.down)
-	default:
-		m.state = unloaded
-		if !f.draining && (len(m.waiting) > 0 || !orderly || m.pinned) {
-			f.want(m)
-		}
-	}
-	f.admit()
-}
-
-// crash counts an engine process that has ended by itself.
-func (f *Front) crash(m *served, werr error) {
-	now := time.Now()
-	m.crashed++
-	f.counts.crashes++
-	m.crashes = append(slices.DeleteFunc(m.crashes, func(t time.Time) bool { return now.Sub(t) > crashWindow }), now)
-	f.log.Error("an engine process has crashed", "model", m.name, "how", werr, "crashes_in_a_minute", len(m.crashes))
-	if len(m.crashes) >= m.f.opts.CrashLimit {
-		m.down = &wire.Error{Code: wire.EngineCrashed, Message: fmt.Sprintf(
-			"model %s stays down: its engine process has crashed %d times within %v, at last with %q; restart "+
-				"uma-serve to try again",
-			m.name, len(m.crashes), crashWindow, fmt.Sprint(werr))}
-		m.retryAt = time.Time{}
-		f.log.Error("the model stays down", "model", m.name)
-	}
 }

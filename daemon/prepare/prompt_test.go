@@ -123,10 +123,16 @@ func TestParseSpecial(t *testing.T) {
 	// with markers, as text
 	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} {
 		for i, markers := range []bool{true, false} {
-			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers})
+			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers}, nil)
 			if bad != nil || len(p.tokens) != want[i] || p.tokens[0] != v.BOS() {
 				t.Errorf("%q, markers %v: %v, %v", text, markers, p.tokens, bad)
 			}
 		}
 	}
+}
+
+// render renders a conversation up to the opening of its next answer.
+func (m *Model) render(msgs []wire.Message, in renderInput) (string, error) {
+	text, _, err := m.renderTurn(msgs, in, true)
+	return text, err
 }

@@ -201,17 +201,6 @@ func newCompiler(b *grammar.Builder, schema []byte, o Options, l Limits) (c *com
 	return c, root, nil
 }
 
-// JSONObject is the grammar of any JSON object.
-func JSONObject(o Options, l Limits) (*grammar.Grammar, error) {
-	return Compile([]byte(`{"type":"object"}`), o, l)
-}
-
-// Choices is the grammar of any of texts, as they are.
-func Choices(texts []string, l Limits) (*grammar.Grammar, error) {
-	b := grammar.NewBuilder(l.Grammar)
-	return b.Build(b.Terminal(b.Regex().Literals(texts)))
-}
-
 // refuse, invalid and exceed set c's error, unless there is one, and return the empty set.
 
 func (c *compiler) refuse(p *place, keyword, format string, a ...any) *set {

@@ -229,9 +229,9 @@ func TestLimitsAreNamed(t *testing.T) {
 	}
 }
 
-func TestObjectAndChoices(t *testing.T) {
+func TestObject(t *testing.T) {
 	v := bytesVocab()
-	g, err := JSONObject(Options{}, Limits{})
+	g, err := Compile([]byte(`{"type":"object"}`), Options{}, Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,17 +240,6 @@ func TestObjectAndChoices(t *testing.T) {
 		if accepts(t, g, v, text) != want {
 			t.Errorf("object: %s: accepted %v", text, !want)
 		}
-	}
-	if g, err = Choices([]string{"yes", "no", `"`}, Limits{}); err != nil {
-		t.Fatal(err)
-	}
-	for text, want := range map[string]bool{"yes": true, "no": true, `"`: true, "y": false, "": false, "yesno": false} {
-		if accepts(t, g, v, text) != want {
-			t.Errorf("choices: %s: accepted %v", text, !want)
-		}
-	}
-	if _, err := Choices(nil, Limits{}); !errors.Is(err, grammar.ErrEmpty) {
-		t.Errorf("no choices: %v", err)
 	}
 }
 

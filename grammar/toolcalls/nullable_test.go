@@ -60,10 +60,10 @@ func TestNullableStrings(t *testing.T) {
 		}
 		spec := f.Resolve(nil)
 		v := newVocabulary(f, false)
-		words := grammar.NewVocabulary(Pieces(spec, v), []int32{v.end()})
+		words := grammar.NewVocabulary(pieces(spec, v), []int32{v.end()})
 		for _, schema := range nullable {
 			tool := nullableTool(schema)
-			g, err := Compile(spec.Text([]toolcall.Tool{tool}, toolcall.Choice{Mode: toolcall.Required}, false), false,
+			g, err := compile(spec.Text([]toolcall.Tool{tool}, toolcall.Choice{Mode: toolcall.Required}, false), false,
 				jsonschema.Limits{})
 			if err != nil {
 				t.Fatalf("%s, %s: %v", f.Name, schema, err)
@@ -139,11 +139,11 @@ func TestReadAsTheGrammarMeans(t *testing.T) {
 			}
 			spec := f.Resolve(nil)
 			v := newVocabulary(f, false)
-			words := grammar.NewVocabulary(Pieces(spec, v), []int32{v.end()})
+			words := grammar.NewVocabulary(pieces(spec, v), []int32{v.end()})
 			tool := nullableTool(schema)
 			tool.Parameters = []byte(strings.Replace(string(tool.Parameters), `"other":{"type":["string","null"]}`,
 				`"other":false`, 1))
-			g, err := Compile(spec.Text([]toolcall.Tool{tool}, toolcall.Choice{Mode: toolcall.Required}, false), false,
+			g, err := compile(spec.Text([]toolcall.Tool{tool}, toolcall.Choice{Mode: toolcall.Required}, false), false,
 				jsonschema.Limits{})
 			if err != nil {
 				t.Fatal(err)

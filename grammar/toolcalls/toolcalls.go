@@ -16,13 +16,6 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
-// Compile returns the grammar of p. The schema of a tool that cannot be enforced is an error that names the tool, and
-// the keyword with its place (jsonschema.Error); with loose the arguments of such a tool are any object, unless it is
-// strict.
-func Compile(p toolcall.Part, loose bool, l jsonschema.Limits) (*grammar.Grammar, error) {
-	return Build(l.Grammar, loose, func(b *grammar.Builder, h *Holder) (grammar.Node, error) { return h.Add(b, p, l) })
-}
-
 // Build builds the grammar whose root add returns. With loose it adds again without the schemas that were found to be
 // unenforceable: a builder cannot forget what it was given.
 func Build(l grammar.Limits, loose bool, add func(*grammar.Builder, *Holder) (grammar.Node, error),
@@ -231,14 +224,4 @@ func (c *compiler) repeat(r *toolcall.Repeat) grammar.Node {
 		most--
 	}
 	return c.b.Seq(one, c.b.Repeat(c.b.Seq(c.part(&r.Separator), one), 0, most))
-}
-
-// Pieces are the bytes of a vocabulary's tokens for grammar.NewVocabulary: their text, and markers of calls as the
-// parser reads them.
-func Pieces(s *toolcall.Spec, v toolcall.Vocabulary) [][]byte {
-	pieces := make([][]byte, v.Size())
-	for t := range pieces {
-		pieces[t] = s.Piece(int32(t), v.Piece(int32(t)))
-	}
-	return pieces
 }

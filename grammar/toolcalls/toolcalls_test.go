@@ -135,7 +135,7 @@ func TestWalksAreCalls(t *testing.T) {
 			for _, control := range []bool{false, true} {
 				v := newVocabulary(f, control)
 				spec := f.Resolve(v)
-				words := grammar.NewVocabulary(Pieces(spec, v), []int32{v.end()})
+				words := grammar.NewVocabulary(pieces(spec, v), []int32{v.end()})
 				var ends [][]byte
 				for _, text := range slices.Concat([]string{f.Params.Pad + first(f.Params.Close)}, f.Params.Close,
 					[]string{f.Quote}, []string{"'"}, f.Middle, f.Close, []string{"\"}", "\""}, f.After,
@@ -153,7 +153,7 @@ func TestWalksAreCalls(t *testing.T) {
 					}
 					var grammars []*grammar.Grammar
 					for _, text := range texts {
-						g, err := Compile(text, false, jsonschema.Limits{})
+						g, err := compile(text, false, jsonschema.Limits{})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -226,8 +226,25 @@ func TestWalksAreCalls(t *testing.T) {
 func TestRefusedSchemas(t *testing.T) {
 	bad := []toolcall.Tool{{Name: "f", Parameters: []byte(`{"type":"object","properties":{"x":{"type":"nonsense"}}}`)}}
 	spec := toolcall.ByName("hermes").Resolve(nil)
-	if _, err := Compile(spec.Text(bad, toolcall.Choice{Mode: toolcall.Required}, true), false,
+	if _, err := compile(spec.Text(bad, toolcall.Choice{Mode: toolcall.Required}, true), false,
 		jsonschema.Limits{}); err == nil || !strings.Contains(err.Error(), "type") {
 		t.Errorf("%v", err)
 	}
+}
+
+// compile returns the grammar of p. The schema of a tool that cannot be enforced is an error that names the tool, and
+// the keyword with its place (jsonschema.Error); with loose the arguments of such a tool are any object, unless it is
+// strict.
+func compile(p toolcall.Part, loose bool, l jsonschema.Limits) (*grammar.Grammar, error) {
+	return Build(l.Grammar, loose, func(b *grammar.Builder, h *Holder) (grammar.Node, error) { return h.Add(b, p, l) })
+}
+
+// pieces are the bytes of a vocabulary's tokens for grammar.NewVocabulary: their text, and markers of calls as the
+// parser reads them.
+func pieces(s *toolcall.Spec, v toolcall.Vocabulary) [][]byte {
+	pieces := make([][]byte, v.Size())
+	for t := range pieces {
+		pieces[t] = s.Piece(int32(t), v.Piece(int32(t)))
+	}
+	return pieces
 }

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -51,4 +54,19 @@ func TestRecordedArchitectures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// recordedAnswers reads what recordOne wrote.
+func recordedAnswers(path string) (map[string]*answer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]*answer{}
+	return known, json.NewDecoder(z).Decode(&known)
 }

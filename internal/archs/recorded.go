@@ -101,18 +101,3 @@ func recordOne(t tools, saved, ready, folder string) (ok bool, err error) {
 	z, _ := gzip.NewWriterLevel(f, gzip.BestCompression) // the level is valid
 	return true, errors.Join(json.NewEncoder(z).Encode(known), z.Close())
 }
-
-// recordedAnswers reads what recordOne wrote.
-func recordedAnswers(path string) (map[string]*answer, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
-	known := map[string]*answer{}
-	return known, json.NewDecoder(z).Decode(&known)
-}

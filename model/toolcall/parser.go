@@ -61,7 +61,15 @@ type Parser struct {
 	index  int // of the next call
 	inside int // calls of this section
 
-	// The call being read.
+	reading
+
+	events []Event
+	spans  [][2]int // of out, for events with text
+	out    []byte
+}
+
+// reading is the state of the call that is being read.
+type reading struct {
 	begun   bool // its Start was reported
 	id      []byte
 	name    []byte
@@ -81,10 +89,6 @@ type Parser struct {
 	quoted  bool   // the value's opening quote is written
 	json    scanner
 	loose   loose
-
-	events []Event
-	spans  [][2]int // of out, for events with text
-	out    []byte
 }
 
 // state names the part of a text that the parser reads next.
@@ -118,7 +122,7 @@ func NewParser(spec *Spec, tools *Tools, opt Options) *Parser {
 	if opt.MaxBytes == 0 {
 		opt.MaxBytes = DefaultMaxBytes
 	}
-	p := &Parser{spec: spec, tools: tools, opt: opt, tool: -1}
+	p := &Parser{spec: spec, tools: tools, opt: opt, reading: reading{tool: -1}}
 	p.buf = append(p.buf, opt.Begun...)
 	p.seed = len(p.buf)
 	return p

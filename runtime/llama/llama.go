@@ -91,6 +91,8 @@ type engine struct {
 	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
 	ranking   *runtime.Ranking
 	noRanking error
+
+	imageState
 }
 
 var (
@@ -140,6 +142,12 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 		return nil, err
 	}
 	if err := e.warmUp(); err != nil {
+		e.free()
+		return nil, err
+	}
+	if err := e.openImages(o); err != nil && o.ProjectorFound {
+		slog.Warn("the model reads no images: the projector beside it does not fit", "error", err)
+	} else if err != nil {
 		e.free()
 		return nil, err
 	}
@@ -285,61 +293,6 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	return e.describe(o, threads, typeK, typeV)
 }
 
-// newBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to the one element that is
-// its own in seqs.
-func newBatch(n int) (b *C.struct_llama_batch, seqs *C.llama_seq_id) {
-	alloc := func(elems int, size uintptr) unsafe.Pointer { return C.calloc(C.size_t(elems), C.size_t(size)) }
-	b = (*C.struct_llama_batch)(alloc(1, unsafe.Sizeof(C.struct_llama_batch{})))
-	seqs = (*C.llama_seq_id)(alloc(n, 4))
-	b.token = (*C.llama_token)(alloc(n, 4))
-	b.pos = (*C.llama_pos)(alloc(n, 4))
-	b.n_seq_id = (*C.int32_t)(alloc(n, 4))
-	b.seq_id = (**C.llama_seq_id)(alloc(n, unsafe.Sizeof(uintptr(0))))
-	b.logits = (*C.int8_t)(alloc(n, 1))
-	counts, lists := unsafe.Slice(b.n_seq_id, n), unsafe.Slice(b.seq_id, n)
-	for i := range n {
-		counts[i] = 1
-		lists[i] = (*C.llama_seq_id)(unsafe.Add(unsafe.Pointer(seqs), 4*i))
-	}
-	return b, seqs
-}
-
-// allocBatch makes a batch of n tokens. The caller sees as many of them as a batch may have.
-func (e *engine) allocBatch(n int) {
-	b, seqs := newBatch(n)
-	e.cbatch = b
-	rows := e.batchRows()
-	e.batch = runtime.Batch{
-		Token:  unsafe.Slice((*runtime.Token)(b.token), rows)[:0],
-		Pos:    unsafe.Slice((*runtime.Pos)(b.pos), rows)[:0],
-		Seq:    unsafe.Slice((*runtime.Seq)(seqs), rows)[:0],
-		Logits: unsafe.Slice((*int8)(b.logits), rows)[:0],
-		Mix:    make([]uint8, 0, rows),
-	}
-	e.has = make([]int8, rows)
-	if e.encoder {
-		e.next = make([]runtime.Pos, e.sequences())
-	}
-}
-
-func (e *engine) freeBatch() {
-	freeBatch(e.cbatch)
-	freeBatch(e.mixes.piece)
-	e.cbatch, e.mixes.piece, e.batch = nil, nil, runtime.Batch{}
-}
-
-func freeBatch(b *C.struct_llama_batch) {
-	if b == nil {
-		return
-	}
-	for _, p := range []unsafe.Pointer{
-		unsafe.Pointer(*b.seq_id), unsafe.Pointer(b.token), unsafe.Pointer(b.pos), unsafe.Pointer(b.n_seq_id),
-		unsafe.Pointer(b.seq_id), unsafe.Pointer(b.logits), unsafe.Pointer(b),
-	} {
-		C.free(p)
-	}
-}
-
 func (e *engine) Capabilities() runtime.Capabilities { return e.caps }
 func (e *engine) Model() runtime.ModelInfo           { return e.info }
 func (e *engine) Vocab() runtime.Vocab               { return e.vocab }
@@ -348,7 +301,7 @@ func (e *engine) LastDecode() time.Duration          { return e.took }
 
 func (e *engine) Decode() error {
 	e.closed.AssertOpen()
-	e.rows = 0
+	e.rows, e.mixed = 0, false
 	e.aborted.Store(0)
 	n := len(e.batch.Token)
 	if err := e.checkBatch(); err != nil {
@@ -374,7 +327,14 @@ func (e *engine) Decode() error {
 		}
 	}
 	begin := time.Now()
-	rc := e.compute(rows)
+	var rc C.int32_t
+	if len(e.batch.Images) == 0 {
+		rc = e.compute(rows)
+	} else if code, err := e.decodeImages(); err != nil {
+		return err
+	} else if rc = code; rc == 1 {
+		e.dropBatch()
+	}
 	e.took = time.Since(begin)
 	copy(e.batch.Logits, e.has)
 	e.shifted = e.shifted && rc < 0
@@ -411,7 +371,7 @@ func (e *engine) checkBatch() error {
 	for i, t := range b.Token {
 		wanted |= b.Logits[i]
 		switch {
-		case uint32(t) >= uint32(e.nVoc):
+		case uint32(t) >= uint32(e.nVoc) && !(runtime.IsImage(t) && b.IsImage(i)):
 			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t,
 				e.nVoc-1)
 		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
@@ -491,6 +451,7 @@ func (e *engine) free() {
 	if e.vocab != nil {
 		e.vocab.close()
 	}
+	e.closeImages()
 	if e.ctx != nil {
 		e.forgetPositions()
 		e.freeMixes()

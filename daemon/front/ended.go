@@ -1,0 +1,80 @@
+package front
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// crashLimit crashes within crashWindow keep a model down.
+const (
+	crashLimit  = 3
+	crashWindow = time.Minute
+)
+
+// failedFor is the time for which a model whose file could not be loaded is not loaded again.
+const failedFor = 5 * time.Second
+
+// linkDown handles the end of the link to an engine process: the process has ended, or has sent an invalid message.
+func (f *Front) linkDown(m *served, p *process, err error) {
+	p.dead = true
+	told := f.loop.Orphans(p.link, f.lastWords(m, p))
+	f.counts.told += told
+	if !p.leaving {
+		p.kill() // it may still run after an invalid message
+		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told,
+			"link", err)
+	}
+}
+
+// ended handles the end of an engine process.
+func (f *Front) ended(m *served, p *process, werr error) {
+	if !p.dead { // its last messages may not have been read yet
+		p.link.Drain()
+	}
+	p.table.Close()
+	if m.proc != p {
+		return
+	}
+	m.proc, m.keep = nil, keep{}
+	f.endEvents(m)
+	m.host = hostTier{weight: m.host.weight}
+	f.leaveSeat(m)
+	orderly := p.leaving || werr == nil
+	if orderly {
+		m.unloads++
+		f.counts.unloads++
+	} else {
+		f.crash(m, werr)
+	}
+	switch {
+	case m.down != nil:
+		m.state = down
+		f.refuseWaiting(m, m.down)
+	default:
+		m.state = unloaded
+		if !f.draining && (len(m.waiting) > 0 || !orderly || m.pinned) {
+			f.want(m)
+		}
+	}
+	f.admit()
+}
+
+// crash counts an engine process that has ended by itself.
+func (f *Front) crash(m *served, werr error) {
+	now := time.Now()
+	m.crashed++
+	f.counts.crashes++
+	m.crashes = append(slices.DeleteFunc(m.crashes, func(t time.Time) bool { return now.Sub(t) > crashWindow }), now)
+	f.log.Error("an engine process has crashed", "model", m.name, "how", werr, "crashes_in_a_minute", len(m.crashes))
+	if len(m.crashes) >= m.f.opts.CrashLimit {
+		m.down = &wire.Error{Code: wire.EngineCrashed, Message: fmt.Sprintf(
+			"model %s stays down: its engine process has crashed %d times within %v, at last with %q; restart "+
+				"uma-serve to try again",
+			m.name, len(m.crashes), crashWindow, fmt.Sprint(werr))}
+		m.retryAt = time.Time{}
+		f.log.Error("the model stays down", "model", m.name)
+	}
+}

@@ -1,0 +1,243 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/telemetry"
+)
+
+// step decodes a plan's batch, reports the outcome to the core and samples the rows.
+func (l *loop) step(plan *sched.Plan, now time.Time) {
+	l.draft.guess(l.core)
+	l.core.FillBatch(l.eng.Batch())
+	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
+	l.noteTurn(plan, now)
+	lone := l.beginSlices(plan, now)
+	l.flushAll()
+	outcome, took, done := l.decode(plan, lone)
+	l.result.Outcome, l.result.Took = outcome, took
+	l.core.Done(l.instant(done), &l.result)
+	l.endSlices(plan, outcome, done)
+	l.reportQueued(done)
+	l.flushAll()
+	if outcome == sched.StepOK {
+		l.endTurn(done)
+	} else {
+		l.endTurn(done.Add(-took))
+	}
+	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
+	l.account(plan, outcome, took, done)
+	if outcome == sched.StepLate {
+		took = max(took, plan.Bound.Limit) // it would have taken longer
+	}
+	l.cpu.Stepped(plan.Predicted, took, done)
+	l.scanEvents(done, false)
+	if done.Sub(l.published) >= publishEvery {
+		l.published = done
+		l.publish()
+	}
+}
+
+// beginSlices prepares the requests of a batch for its decode. It returns the request whose prompt is the whole batch,
+// or nil.
+func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		r := l.requests[s.Req]
+		if c := r.client(); r.started.IsZero() {
+			r.started = now
+			r.life.enter(stageRunning)
+			if c == r || c.started.IsZero() {
+				c.started = now
+				c.life.enter(stageRunning)
+				l.m.QueueTime.Observe(now.Sub(c.arrived))
+			}
+		}
+		if s.Kind != sched.SlicePrefill {
+			continue
+		}
+		if len(plan.Batch) == 1 {
+			lone = r
+		}
+		r.client().abortable.Store(lone != nil || s.N >= abortFrom)
+		if r.progress && r.lastProgress.IsZero() && (r.noisy || plan.Predicted > progressEvery) {
+			l.reportProgress(r, now) // before a long step
+		}
+	}
+	return lone
+}
+
+// decode runs the engine on the batch. took is the duration of the decode, done its end.
+func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, took time.Duration, done time.Time) {
+	l.masks.Begin()
+	begin := time.Now()
+	var err error
+	if lone != nil && lone.client().life.cancelled() {
+		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
+	} else {
+		l.aside.Unlock()
+		l.giveWay(plan)
+		begin = time.Now()
+		err = l.eng.Decode()
+		done = time.Now()
+		l.aside.Lock()
+	}
+	l.masks.End()
+	l.state.lastStep.Store(done.UnixNano())
+	switch {
+	case err == nil:
+		outcome = sched.StepOK
+		if l.caps.Devices > 1 { // besides the processor
+			l.m.DeviceGraphs.Add(uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1)))
+		}
+	case errors.Is(err, runtime.ErrKVFull):
+		outcome = sched.StepKVFull
+	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
+		outcome = sched.StepLate
+		l.m.LateSteps.Inc()
+	case errors.Is(err, runtime.ErrAborted):
+		outcome = sched.StepAborted
+	default:
+		outcome = sched.StepFailed
+		l.m.DecodeErrors.Inc()
+		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
+	}
+	return outcome, done.Sub(begin), done
+}
+
+// endSlices samples the rows of a decoded batch and reports progress.
+func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time) {
+	first := 0 // batch index of the slice's first token
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		r := l.requests[s.Req]
+		at := first
+		first += s.N
+		switch {
+		case s.Kind == sched.SliceProbe:
+			continue // handled with the slice before it
+		case s.Kind == sched.SlicePrefill:
+			r.client().abortable.Store(false)
+			if outcome == sched.StepOK {
+				r.trace.Add(telemetry.Part{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done,
+					Tokens: s.N})
+			}
+		}
+		switch {
+		case outcome != sched.StepOK:
+			continue
+		case r.part != nil:
+			l.embedRows(r, s, at, done)
+			continue
+		}
+		if i+1 < len(plan.Batch) && plan.Batch[i+1].Kind == sched.SliceProbe {
+			l.probed(r, plan.Batch[i+1].Row)
+		}
+		if r.echo > 0 && s.Kind == sched.SlicePrefill && r.echoed < r.Prompt {
+			l.echoPrompt(r, s, at)
+		}
+		switch {
+		case s.Row >= 0:
+			if r.noisy && s.Kind == sched.SlicePrefill {
+				l.reportProgress(r, done)
+			}
+			for next, row := 1, s.Row; next > 0; row = s.Row + next {
+				l.sample(r, row, done)
+				next = r.NextRow()
+			}
+		case s.Kind == sched.SliceDecode: // forced tokens; the rest of them is in the next step
+		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
+			l.reportProgress(r, done)
+		}
+	}
+}
+
+// sample draws r's next token from its logits row and processes it.
+func (l *loop) sample(r *request, row int, now time.Time) {
+	if r.life.cancelled() {
+		// The cancel command may still be in the mailbox, and the core needs an input for this row.
+		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
+		return
+	}
+	if r.Fill {
+		r.first, r.last = now, now
+		l.core.NoToken(&r.Request, sched.ReasonLength)
+		l.endRequest(r, wire.Length, "", now)
+		return
+	}
+	at := l.instant(now)
+	choice, err := l.draw(r, row, int64(at))
+	if errors.Is(err, sampler.ErrNoCandidate) && l.hasCandidate(row) {
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: l.nothingLeft(r)})
+		return
+	}
+	if err != nil {
+		l.log.Error("sampling failed", "request", r.wireID, "error", err)
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " +
+			err.Error()})
+		return
+	}
+	for l.acceptToken(r, &choice, now) {
+		choice = sampler.Choice{Token: r.constraint.Forced()}
+	}
+}
+
+// acceptToken processes a sampled or forced token of r: constraint, phase, text, calls, end. It reports whether a
+// forced token follows, which needs no row.
+func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (more bool) {
+	tok := choice.Token
+	opened, ok := l.constrain(r, tok)
+	if !ok {
+		return false
+	}
+	r.Chain.Accept(tok)
+	inThink := r.Phases.Phase() == meridian.ThinkDecode
+	l.observeToken(r, inThink, now)
+	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.StopTokens, tok)
+	piece := l.piece(r, tok, inThink && !r.Phases.InHeader())
+	said := l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.thought[:0], l.answer[:0])
+	if r.Calls != nil {
+		r.Phases.Verbatim(r.Calls.Busy())
+	}
+	if opened && said.End == core.NotEnded {
+		r.Phases.Opened()
+	}
+	bad := r.follow(tok, &said)
+	l.thought, l.answer = said.Think, said.Answer
+	l.phaseChanged(r, &said, now)
+	l.emit(r, choice, &said)
+	switch said.End {
+	case core.Stopped:
+		if said.StopText == r.SpelledEnd {
+			said.StopText = ""
+		}
+		l.endRequest(r, wire.Stop, said.StopText, now)
+	case core.Length:
+		l.endRequest(r, wire.Length, "", now)
+	default:
+		l.logMissingSignals(r)
+		if bad == nil {
+			return r.More
+		}
+		r.failure = bad // its token was sent: the request ends in the next step
+		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
+	}
+	return false
+}
+
+// hasCandidate reports whether a row has a finite logit. If it has and no token can be sampled, the request excludes
+// all tokens.
+func (l *loop) hasCandidate(row int) bool {
+	best, _ := sampler.Argmax(l.eng.Logits(row))
+	return best >= 0
+}

@@ -1,0 +1,31 @@
+package tiers
+
+import (
+	"encoding/binary"
+
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
+)
+
+// HeldParts lists host memory and disk for KV events. It is called by one goroutine.
+func (s *Stores) HeldParts() func(all bool) ([]kvevents.Part, bool) {
+	if s.Cache == nil {
+		return nil
+	}
+	var last any
+	return func(all bool) ([]kvevents.Part, bool) {
+		if all {
+			last = nil
+		}
+		held, now, changed := s.Cache.Held(last)
+		if last = now; !changed {
+			return nil, false
+		}
+		parts := make([]kvevents.Part, len(held))
+		for i := range held {
+			h := &held[i]
+			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint32(h.Namespace),
+				Tokens: h.Tokens, Before: h.Before, Host: h.Host}
+		}
+		return parts, true
+	}
+}

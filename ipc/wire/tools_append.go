@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"github.com/valyala/fastjson"
+)
+
+// appendValue appends a JSON value of a client with its members in their order and its numbers as they were written.
+func appendValue(dst []byte, v *fastjson.Value) []byte {
+	switch v.Type() {
+	case fastjson.TypeObject:
+		obj, _ := v.Object()
+		dst = append(dst, '{')
+		first := true
+		obj.Visit(func(key []byte, v *fastjson.Value) {
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			dst = appendValue(append(appendString(dst, key), ':'), v)
+		})
+		return append(dst, '}')
+	case fastjson.TypeArray:
+		list, _ := v.Array()
+		dst = append(dst, '[')
+		for i, e := range list {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendValue(dst, e)
+		}
+		return append(dst, ']')
+	case fastjson.TypeString:
+		s, _ := v.StringBytes()
+		return appendString(dst, s)
+	}
+	return v.MarshalTo(dst) // a number as it was written, true, false, null
+}
+
+// appendTools appends a request's fields about tools.
+func appendTools(dst []byte, r, def *Request) []byte {
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		if i == 0 {
+			dst = append(dst, `,"tools":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = appendTool(dst, t)
+		if t.Deferred {
+			dst = append(dst[:len(dst)-1], `,"defer_loading":true}`...)
+		}
+		if t.Referenced {
+			dst = append(dst[:len(dst)-1], `,"referenced":true}`...)
+		}
+		if i == len(r.Tools)-1 {
+			dst = append(dst, ']')
+		}
+	}
+	switch r.ToolChoice.Mode {
+	case ToolNone:
+		dst = append(dst, `,"tool_choice":"none"`...)
+	case ToolRequired:
+		dst = append(dst, `,"tool_choice":"required"`...)
+	case ToolNamed:
+		dst = append(appendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name),
+			"}}"...)
+	}
+	if def == nil || r.ParallelToolCalls != def.ParallelToolCalls {
+		if dst = append(dst, `,"parallel_tool_calls":`...); r.ParallelToolCalls {
+			return append(dst, "true"...)
+		}
+		return append(dst, "false"...)
+	}
+	return dst
+}
+
+// appendTool appends a tool's definition.
+func appendTool(dst []byte, t *Tool) []byte {
+	dst = appendHead(dst, `{"type":"function","function":{"name":`, t.Name)
+	if t.Description != "" {
+		dst = appendHead(dst, `,"description":`, t.Description)
+	}
+	if t.Parameters != nil {
+		dst = append(append(dst, `,"parameters":`...), t.Parameters...)
+	}
+	if t.Strict {
+		dst = append(dst, `,"strict":true`...)
+	}
+	return append(dst, "}}"...)
+}
+
+// appendCalls appends calls as messages have them.
+func appendCalls(dst []byte, calls []ToolCall) []byte {
+	dst = append(dst, '[')
+	for i := range calls {
+		c := &calls[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst = append(dst, '{'); c.ID != "" {
+			dst = append(appendHead(dst, `"id":`, c.ID), ',')
+		}
+		dst = appendHead(dst, `"type":"function","function":{"name":`, c.Name)
+		dst = append(appendHead(dst, `,"arguments":`, c.Arguments), "}}"...)
+	}
+	return append(dst, ']')
+}
