@@ -495,7 +495,4 @@ func (m *Metrics) RequestDone(prompt, generated int, decode, total time.Duration
 	}
 }
 
-// CancelDone counts a cancelled request. took is the time from the cancel to the end.
-func (m *Metrics) CancelDone(d time.Duration) { m.CancelLatency.Observe(d) }
-
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

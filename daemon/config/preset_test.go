@@ -17,15 +17,16 @@ func TestModelsPreset(t *testing.T) {
 		return path
 	}
 	c, err := load(t, []string{"--models-preset", write("version = 1\n; a comment\n[*]\nc = 4096\nngl = 0\n" +
-		"jinja = true\n[small]\nhf-repo = org/small:Q4_K_M\nalias = s, tiny\ntemp = 0.3\n[big]\nmodel = /models/big.gguf\n" +
+		"jinja = true\n" +
+		"[small]\nhf-repo = org/small:Q4_K_M\nalias = s, tiny\ntemp = 0.3\n[big]\nmodel = /models/big.gguf\n" +
 		"ctx-size=8192\nparallel = 2\nno-context-shift = off\nload-on-startup = true\n")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	small, big := c.ModelNamed("TINY"), c.ModelNamed("big")
 	if small == nil || small.Name != "small" || small.Model != "org/small:Q4_K_M" ||
-		small.Options["ctx-size"] != "4096" || small.Options["gpu-layers"] != "0" ||
-		!strings.Contains(small.Options["defaults"], `"temperature":0.3`) {
+		small.Options["ctx-size"] != "4096" ||
+		small.Options["gpu-layers"] != "0" || !strings.Contains(small.Options["defaults"], `"temperature":0.3`) {
 		t.Errorf("small: %+v", small)
 	}
 	if big == nil || big.Model != "/models/big.gguf" || big.Options["parallel"] != "2" ||
