@@ -216,9 +216,8 @@ type Metrics struct {
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
-	turns     atomic.Pointer[func() Turns]
-	images    atomic.Pointer[func() Images]
-	kvEvents  atomic.Pointer[func() KVEvents]
+	bound
+	kvEvents atomic.Pointer[func() KVEvents]
 
 	steps         Counter
 	prefillTokens Counter
