@@ -15,7 +15,7 @@ if [ ! -e "$folder/installed" ]; then
 		ln -sf "$home/$name" "$folder/bin/$name"
 	done
 	ln -sf "$home"/*.so "$folder/lib/"
-	# The libraries are unpacked beside the package: nothing is installed on the machine, and no other program sees them.
+	# The libraries are unpacked beside the package: nothing is installed on the machine.
 	(
 		cd "$folder"
 		apt-get download -q libibverbs1 libnl-3-200 libnl-route-3-200 >&2

@@ -77,8 +77,8 @@ func ParseURL(raw string) (Config, error) {
 		}
 	}
 	if c.Key == nil {
-		return c, errors.New("option namespace_key_file is missing: Mooncake Store authenticates no client, so values " +
-			"are sealed with a namespace key; make one with: (umask 077; openssl rand -hex 32 > FILE)")
+		return c, errors.New("option namespace_key_file is missing: Mooncake Store authenticates no client, so " +
+			"values are sealed with a namespace key; make one with: (umask 077; openssl rand -hex 32 > FILE)")
 	}
 	return c, nil
 }

@@ -13,7 +13,8 @@ import (
 // method: a master with another signature refuses the call, and an answer of another type is refused here.
 var (
 	typeKeyQuery  = signature("d91ef97c04fd800c800cff00")
-	typePutStart  = signature("0fbd85e304fdfd04048989ff800c04fd0404040685040b84800c800c84800c0b06800c8584800cff800cff00")
+	typePutStart  = signature("0fbd85e304fdfd04048989ff800c04fd0404040685040b84800c800c84800c0b06800c8584" +
+		"800cff800cff00")
 	typePutEnd    = signature("239281d104fdfd04048989fffd800c8504ff01800cff00")
 	typePutRevoke = signature("8b227a1b04fdfd04048989ff800c01800cff00")
 	typeRemove    = signature("ef9fe81804fd800c0b800cff00")
@@ -25,7 +26,8 @@ var (
 )
 
 // typeReplica is the part of the types for a replica, which is in memory or on disk.
-const typeReplica = "fd0486fdfd0404800c800cfffffdfd0404800c800cfffffd800c04fffdfd04048989ff04800cfffd800c04040401ffff01ff"
+const typeReplica = "fd0486fdfd0404800c800cfffffdfd0404800c800cfffffd800c04fffdfd04048989ff04800cfffd800c0404" +
+	"0401ffff01ff"
 
 func signature(digits string) string {
 	b, err := hex.DecodeString(digits)
@@ -150,8 +152,8 @@ func malformed(method string) error {
 // open checks an answer's type, and returns a reader of the value or the master's error.
 func open(method, want string, answer []byte) (*reader, error) {
 	if len(answer) < len(want) || string(answer[:len(want)]) != want {
-		return nil, fmt.Errorf("%w: the answer to %s has type % x, want % x: the master is of a version that is not known; "+
-			"known are 0.3.13 and 0.3.14", fault.ErrUnavailable, method, answer[:min(len(answer), 4)], want[:4])
+		return nil, fmt.Errorf("%w: the answer to %s has type % x, want % x: the master is of a version that is not "+
+			"known; known are 0.3.13 and 0.3.14", fault.ErrUnavailable, method, answer[:min(len(answer), 4)], want[:4])
 	}
 	r := &reader{b: answer[len(want):]}
 	switch r.byte() {
@@ -199,7 +201,7 @@ func parseDone(method string, answer []byte) error {
 	return r.end(method)
 }
 
-// place is where a node has a value.
+// place is the location of a value in a node's memory, in bytes.
 type place struct {
 	size, address uint64
 	segment       string // name in the metadata server

@@ -5,10 +5,10 @@
 //
 // Mooncake authenticates no client: who reaches its ports reads, replaces and deletes every value. Therefore each value
 // is sealed with a namespace key (package seal), under a name that is a keyed hash. A stale address, another client's
-// bytes or a changed bit is then [fault.ErrCorrupt] or a miss, and never another prompt's cells.
+// bytes or a changed bit is then corrupt or a miss, and never another prompt's cells.
 //
-// A value in Mooncake never changes. Pushing a value that is there costs one call and the 44 bytes of its header; another
-// value under its key removes the old one first. Between the two there is none.
+// A value in Mooncake never changes. Pushing a value that is there costs two calls and the 44 bytes of its header;
+// another value under its key removes the old one first. Between the two there is none.
 package mooncake
 
 import (
@@ -26,7 +26,7 @@ import (
 const (
 	// Label is the fabric's name in metrics.
 	Label = "mooncake"
-	// masterVersion is what a master of 0.3.13 or 0.3.14 answers to ServiceReady.
+	// masterVersion is the answer of a master of 0.3.13 or 0.3.14 to ServiceReady.
 	masterVersion = "2.0.0"
 	// attempts is the limit on tries of a push or pull whose value is replaced during it.
 	attempts = 3
@@ -168,8 +168,8 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) (value []byte
 				return fmt.Errorf("%w: %d bytes, a seal alone takes %d", fault.ErrCorrupt, at.size, seal.Overhead)
 			}
 			if at.size-seal.Overhead > uint64(f.config.MaxBytes) {
-				return fmt.Errorf("%w: %d bytes, the limit (option max) is %d", fault.ErrTooLarge, at.size-seal.Overhead,
-					f.config.MaxBytes)
+				return fmt.Errorf("%w: %d bytes, the limit (option max) is %d", fault.ErrTooLarge,
+					at.size-seal.Overhead, f.config.MaxBytes)
 			}
 			dst = fault.Room(dst, int(at.size))
 			if err := f.transfer(ctx, opRead, at, dst); err != nil {

@@ -180,7 +180,7 @@ func dial(ctx context.Context, address string, timeout time.Duration) (net.Conn,
 const (
 	// stallTimeout ends an operation on a connection that makes no progress: the other side is stopped or cut off.
 	stallTimeout = 1500 * time.Millisecond
-	// burst is how much is transferred under one deadline.
+	// burst is the number of bytes transferred under one deadline.
 	burst = 1 << 20
 )
 

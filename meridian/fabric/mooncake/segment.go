@@ -32,7 +32,7 @@ type metadata struct {
 }
 
 func newMetadata(url string, timeout time.Duration) *metadata {
-	transport := &http.Transport{ResponseHeaderTimeout: stallTimeout, DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConns: 2,
+	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConns: 2,
 		MaxResponseHeaderBytes: 16 << 10, DisableCompression: true}
 	return &metadata{url: url, client: &http.Client{Transport: transport, Timeout: stallTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},

@@ -11,8 +11,8 @@
 //
 // Each salt has its own AES key, so the nonce is constant. The salt depends on the value: the same value under the same
 // name is sealed to the same bytes, and no two values are encrypted under one key. An observer learns the length, and
-// whether a name got the same value again. The tag covers the header and the name, so bytes that belong to another name,
-// or to another namespace, do not open.
+// whether a name got the same value again. The tag covers the header and the name, so bytes that belong to another
+// name, or to another namespace, do not open.
 package seal
 
 import (
@@ -35,7 +35,7 @@ const (
 	magic = "UMS1"
 	// HeaderBytes is the length of what precedes the ciphertext.
 	HeaderBytes = 44
-	// Overhead is how many bytes a sealed value is longer than the value.
+	// Overhead is the difference in length between a sealed value and the value, in bytes.
 	Overhead = HeaderBytes + 16
 	keyBytes = 32
 )
@@ -57,7 +57,8 @@ func ReadKey(path string) (*Key, error) {
 		return nil, fmt.Errorf("%s has mode %#o: other users may read it; chmod 600 it", path, info.Mode().Perm())
 	}
 	if info.Size() > 1024 {
-		return nil, fmt.Errorf("%s is %d bytes long, want 64 hexadecimal digits (openssl rand -hex 32)", path, info.Size())
+		return nil, fmt.Errorf("%s is %d bytes long, want 64 hexadecimal digits (openssl rand -hex 32)", path,
+			info.Size())
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
