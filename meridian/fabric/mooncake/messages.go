@@ -12,8 +12,8 @@ import (
 // A message of struct_pack begins with the hash of its type and the type itself. Both are bound to the signature of the
 // method: a master with another signature refuses the call, and an answer of another type is refused here.
 var (
-	typeKeyQuery  = signature("d91ef97c04fd800c800cff00")
-	typePutStart  = signature("0fbd85e304fdfd04048989ff800c04fd0404040685040b84800c800c84800c0b06800c8584" +
+	typeKeyQuery = signature("d91ef97c04fd800c800cff00")
+	typePutStart = signature("0fbd85e304fdfd04048989ff800c04fd0404040685040b84800c800c84800c0b06800c8584" +
 		"800cff800cff00")
 	typePutEnd    = signature("239281d104fdfd04048989fffd800c8504ff01800cff00")
 	typePutRevoke = signature("8b227a1b04fdfd04048989ff800c01800cff00")
