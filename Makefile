@@ -50,8 +50,9 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-prompt bench-storm real ci clients fidelity \
-	model eval lint page-check replay fuzz install deb rpm tarball release reproducible deb-check \
+.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-foreign bench-prompt bench-storm \
+	soak real ci clients fidelity model eval lint page-check replay fuzz install deb rpm tarball \
+	release reproducible deb-check \
 	backend-cuda backend-vulkan device-check \
 	cuda-compile archs engine-check engine-bump env clean help
 
@@ -93,6 +94,12 @@ bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M;
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
+bench-foreign: uma-serve ## guidellm, inference-perf, aiperf drive it and llama-server; ARGS="--quick --only agents …"
+	@scripts/bench-foreign.sh $(ARGS)
+
+soak: build ## two hours of mixed load with faults: memory, descriptors and latencies stay flat; ARGS="--hours 24 …"
+	@bin/uma-bench soak $(or $(ARGS),--hours 2)
 
 real: build ## published models beside llama-server of the same llama.cpp; ARGS="--first 20 …", MODELS="smollm2-135m …"
 	@scripts/real.sh $(ARGS)

@@ -49,9 +49,9 @@ func (c *Core) retain(now Instant, r *Request, history []Token) {
 
 // park keeps what a preempted request has computed until it runs again or ends.
 func (c *Core) park(now Instant, r *Request, rel *sched.Release) {
-	before := c.ledger.Evictions().Answers
+	before := c.ledger.AnswerBlocks()
 	c.kept(r, c.tree.Park(kvsnap.Instant(now), r.seq))
-	n := c.ledger.Evictions().Answers - before
+	n := c.ledger.AnswerBlocks() - before
 	if n > 0 && (rel.Reason == sched.ReasonPreemptCells || rel.Reason == sched.ReasonPreemptFull) && c.lowerHas(r) {
 		c.avoidable += n
 	}

@@ -146,6 +146,7 @@ func (l *loop) publish() {
 	for c := range g.ByState {
 		copy(g.ByState[c][:], st.ByState[c][:])
 	}
+	g.ParkedThink, g.ParkedOutput = st.ParkedIn[sched.Think], st.ParkedIn[sched.Output]
 	l.m.SetScheduler(g)
 	if st.TargetInfeasible && !l.infeasible {
 		l.infeasible = true
@@ -156,7 +157,7 @@ func (l *loop) publish() {
 	tree, ledger := l.core.Tree().Stats(), l.core.Ledger()
 	evicted, tiers := ledger.Evictions(), ledger.Tiers()
 	k := metrics.KV{
-		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
+		OutputCriticalEvictions: evicted.Interruptions, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
 		Prefixes:  tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
 		PrefixEvictions: tree.Evictions + tree.IDEvictions,

@@ -50,7 +50,7 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			}
 			r.cutCall = r.cutCall || e.Reason == toolcall.Unfinished
 			l.m.MalformedCalls.Inc(string(e.Reason))
-			l.log.Debug("malformed call", "request", r.wireID, "reason", e.Reason)
+			l.logRequest(r, "malformed call", "reason", e.Reason)
 			continue
 		}
 		if r.stream {

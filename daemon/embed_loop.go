@@ -86,7 +86,7 @@ func (l *loop) feed(now time.Time) {
 func (l *loop) arrivePart(r *request, now time.Time) {
 	e := r.embed
 	t := &e.texts[e.next]
-	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now,
+	p := &request{conn: r.conn, wireID: r.wireID, wishes: wishes{stream: true}, arrived: now,
 		part: &part{of: r, index: e.next, pooler: l.embedder.Pooler(e.w)}}
 	p.Phases = r.Phases
 	e.next++

@@ -34,12 +34,12 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		} else {
 			l.sendToken(r, c, wire.Thinking, thought)
 		}
-	case len(answer) > 0 || r.logprobs || said.Event&^meridian.ForceBudget == meridian.None:
+	case len(answer) > 0 || r.logprobs || r.every || said.Event&^meridian.ForceBudget == meridian.None:
 		phase := wire.Output
 		if len(answer) == 0 && (said.InThink || said.Event.Has(meridian.EnterThink)) {
 			phase = wire.Thinking
 		}
-		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only with log-probabilities
+		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only where each token is wanted
 	}
 	l.emitCalls(r, said.Calls)
 	if said.Repeated {
@@ -90,7 +90,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	})
 	l.remember(r, string(reason), now)
 	l.trace(r, string(reason), "", now)
-	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.Generated())
+	l.logRequest(r, "done", "reason", reason, "tokens", r.Generated())
 	l.close(r, end)
 }
 
@@ -104,7 +104,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 	e.ID = r.wireID
 	l.remember(r, string(e.Code), now)
 	l.trace(r, string(e.Code), e.Message, now)
-	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
+	l.logRequest(r, "failed", "code", e.Code, "message", e.Message)
 	l.close(r, wire.ErrorEvent(&e))
 }
 

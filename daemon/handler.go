@@ -18,12 +18,13 @@ import (
 // Request admits or refuses a generation request.
 func (s *Server) Request(c ipc.Client, w *wire.Request) {
 	s.withSystem(w)
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), wishes: wishes{stream: w.Stream},
+		metadata: w.Metadata}, w)
 }
 
 // Embed takes a request for embeddings in, or refuses it.
 func (s *Server) Embed(c ipc.Client, w *wire.Embed) {
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata,
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), wishes: wishes{stream: true}, metadata: w.Metadata,
 		embed: &embedding{w: w}}, nil)
 }
 
@@ -33,7 +34,7 @@ func (s *Server) Line(c *ipc.Conn, prompt string) {
 	w := wire.DefaultRequest()
 	w.Stream = true
 	w.Prompt = prompt
-	s.admit(&request{conn: c, lines: true, arrived: time.Now()}, &w)
+	s.admit(&request{conn: c, wishes: wishes{lines: true}, arrived: time.Now()}, &w)
 }
 
 // admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for
@@ -45,7 +46,17 @@ func (s *Server) admit(r *request, w *wire.Request) {
 		return
 	}
 	r.Prepared = prepare.NewPrepared(r.conn.UID())
-	if mine, users, ok := s.room.enter(r.Owner); !ok {
+	if e, why := s.overQuota(r, r.arrived); e != nil {
+		s.metrics.Refusals.Inc(why)
+		s.refuse(r, e)
+		return
+	}
+	if mine, users, ok := s.room.enter(r.Owner); !ok && users == 0 {
+		s.metrics.Refusals.Inc(refusedUser)
+		s.refuse(r, overLimit(time.Second, "%d of your requests are running or waiting, the most that a user may have "+
+			"(--limits user_requests); wait for one to end", mine))
+		return
+	} else if !ok {
 		s.metrics.Refusals.Inc(refusedShare)
 		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
 			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share "+
@@ -61,10 +72,6 @@ func (s *Server) admit(r *request, w *wire.Request) {
 	}
 	s.metrics.Prompts.Inc()
 }
-
-// refusedShare is the reason in requests_refused_total of requests refused before the scheduler; its reasons are the
-// rest.
-const refusedShare = "user_share"
 
 // refusal returns the error of new requests while the daemon drains; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
@@ -124,6 +131,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) *wire.Event {
 			rep := l.why(why, uid, now)
 			s.whyCompiling(rep, why, uid, now)
+			s.whyViewing(rep, why, uid, now)
 			for i := range rep.Requests {
 				rep.Requests[i].Owner = s.in.Access.OwnerName(rep.Requests[i].UID)
 			}
@@ -186,6 +194,12 @@ func (t *sessions) find(c ipc.Client, id string) *request {
 		}
 	}
 	return nil
+}
+
+func (t *sessions) count(c ipc.Client) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.live[c])
 }
 
 func (t *sessions) of(c ipc.Client) []*request {

@@ -89,6 +89,10 @@ func (s *Server) submit(l *loop, j job) {
 			return
 		}
 	default:
+		if m.LookAt(j.w) && !j.r.viewed { // it may take seconds, in which others are prepared
+			s.view(m, j)
+			return
+		}
 		e = s.prepareAnswer(j.r, j.w, &g)
 	}
 	if e == nil {
@@ -107,7 +111,7 @@ func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammar
 	m, l := s.model.Load(), s.loop.Load()
 	s.closeMessage(l, w, g)
 	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Prepared, w, held, &l.scratch); bad != nil {
+	if bad := m.Answer(&r.Prepared, w, r.views, held, &l.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)
@@ -125,6 +129,7 @@ func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammar
 
 // setOptions sets what the client hears of r.
 func (r *request) setOptions(w *wire.Request) {
+	r.every = w.EveryToken
 	r.stream, r.logprobs, r.metadata, r.parent = w.Stream, w.Sampling.Logprobs > 0, w.Metadata, w.Traceparent
 	if r.stream {
 		r.echo = w.PromptLogprobs

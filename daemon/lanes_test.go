@@ -94,7 +94,7 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 // TestLanes: intake takes answers before texts, texts before background requests, and a user's requests of one lane in
 // their order.
 func TestLanes(t *testing.T) {
-	w := newWaitroom(100)
+	w := newWaitroom(100, 0)
 	put := func(id string, uid uint32, embed, background bool) {
 		j := job{r: newTestRequest(id, uid), w: &wire.Request{}}
 		priority := wire.PriorityInteractive

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	goruntime "runtime"
 	"sync"
@@ -73,8 +74,9 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
 			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
 			mixes: adapters.NewMixes(md.Adapters, eng)},
-		journal: journal{m: m, tracked: meridian.NewRegistry()},
-		reused:  reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
+		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
+			m: m, tracked: meridian.NewRegistry()},
+		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)
@@ -108,6 +110,7 @@ func (l *loop) run() {
 		begin := time.Now()
 		step := l.core.Next(l.instant(now))
 		l.scheduled = time.Since(begin)
+		l.logPlan(&step.Plan)
 		l.carryOut(step.Ops)
 		l.report(step, now)
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
@@ -200,6 +203,11 @@ func (l *loop) arrive(r *request, now time.Time) {
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
+	if e := l.overCells(r); e != nil {
+		l.m.Refusals.Inc(refusedCells)
+		l.failRequest(r, *e)
+		return
+	}
 	if c := r.constraint; c != nil {
 		c.Want(r.place())
 	}

@@ -88,7 +88,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 	case core.Preempted:
 		l.m.Preemptions.Inc()
 		requestOf(n.Request).trace.Preempted(now)
-		l.log.Debug("preempted", "request", requestOf(n.Request).wireID)
+		l.logRequest(requestOf(n.Request), "preempted")
 	case core.Parked:
 		l.m.ParkedTotal.Inc()
 	case core.Recomputed:
@@ -97,11 +97,11 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		l.m.ContextShift.Inc()
 		r := requestOf(n.Request)
 		r.chat = false
-		l.log.Debug("context shift", "request", r.wireID, "dropped_tokens", n.N)
+		l.logRequest(r, "context shift", "dropped_tokens", n.N)
 	case core.ThoughtDropped:
 		r := requestOf(n.Request)
 		r.chat = false
-		l.log.Debug("thought dropped", "request", r.wireID, "tokens", n.N)
+		l.logRequest(r, "thought dropped", "tokens", n.N)
 	case core.Unpinned:
 		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens",
 			n.N)
@@ -118,7 +118,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		l.m.ThoughtIngests.Inc()
 		requestOf(n.Request).trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
 			Tier: metricsTierName(n.Tier)})
-		l.log.Debug("thought ingested", "request", requestOf(n.Request).wireID, "tokens", n.N)
+		l.logRequest(requestOf(n.Request), "thought ingested", "tokens", n.N)
 	}
 }
 
@@ -130,6 +130,7 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 		r.tier = tiers.Wire[n.Tier]
 	}
 	r.miss = missText(&n.Match, r.Prompt)
+	l.logRequest(r, "started", "prompt_tokens", r.Prompt, "cached_tokens", r.cached)
 	l.m.Lookup(tiers.Metric[n.Tier], r.cached)
 	if n.Match.Reason != kvsnap.ReasonFull {
 		l.m.CacheMisses.Inc(n.Match.Reason.String())

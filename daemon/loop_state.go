@@ -44,6 +44,7 @@ type chores struct {
 
 // reused is scratch of every step.
 type reused struct {
+	planText []byte // of logPlan
 	scratch  sampler.Scratch
 	commands []command
 	event    wire.Event // the newest; send copies it
@@ -58,6 +59,7 @@ type reused struct {
 
 // journal holds what is reported of the loop: metrics, views, traces, and ended requests for why.
 type journal struct {
+	debug      bool // the log writes debug lines
 	m          *metrics.Metrics
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace
@@ -82,14 +84,15 @@ type embedWork struct {
 
 // engineSide is the engine and the facts of its model; they do not change.
 type engineSide struct {
-	eng   runtime.Engine
-	draft *draftModel        // nil: there is none
-	argmx runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
-	probe runtime.RowProber
-	vocab runtime.Vocab
-	caps  runtime.Capabilities
-	tags  *meridian.Tags // nil: the model does not mark its thinking
-	mixes *adapters.Mixes
+	eng    runtime.Engine
+	draft  *draftModel        // nil: there is none
+	viewer runtime.Viewer     // eng, if its model reads images; else nil
+	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
+	probe  runtime.RowProber
+	vocab  runtime.Vocab
+	caps   runtime.Capabilities
+	tags   *meridian.Tags // nil: the model does not mark its thinking
+	mixes  *adapters.Mixes
 
 	info runtime.ModelInfo
 

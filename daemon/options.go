@@ -32,6 +32,8 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.EveryRows = caps.MaxEmbeddingRows
+	s.Limits[sched.Interactive].MaxQueue = c.Limits.InteractiveQueue
+	s.Limits[sched.Background].MaxQueue = c.Limits.BackgroundQueue
 	return s
 }
 
@@ -69,6 +71,7 @@ func engineOptions(c *config.Config, path string) runtime.Options {
 		Threads: c.Threads, GPULayers: c.GPULayers,
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
+		Projector: c.Projector(), ProjectorFound: c.MMProjFound,
 	}
 }
 

@@ -69,3 +69,36 @@ func TestPromptThatFillsTheContext(t *testing.T) {
 		r.nothingLeft()
 	}
 }
+
+// TestTruncatedPrompt: truncate_prompt_tokens keeps the end of a prompt, -1 as much as fits beside max_tokens, and
+// return_token_ids shows which tokens were computed and sampled.
+func TestTruncatedPrompt(t *testing.T) {
+	r := serve(t, fake.Config{}, "--ctx-size", "128")
+	web := r.web()
+	long := strings.Repeat("x", 200) + "yz"
+	for _, c := range []struct {
+		path, prompt string
+		keep, tokens int
+	}{
+		{"/v1/completions", `"prompt":"` + long + `"`, 5, 5},
+		{"/v1/completions", `"prompt":"` + long + `"`, -1, 120},
+		{"/v1/completions", `"prompt":"short"`, 100, 5},
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"` + long + `"}]`, -1, 120},
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"` + long + `"}]`, 9, 9},
+	} {
+		a := complete(t, web, c.path, fmt.Sprintf(`{%s,"max_tokens":8,"truncate_prompt_tokens":%d,`+
+			`"return_token_ids":true,"ignore_eos":true}`, c.prompt, c.keep))
+		choice := a["choices"].([]any)[0].(map[string]any)
+		prompt, ok := a["prompt_token_ids"].([]any)
+		if !ok {
+			prompt, _ = choice["prompt_token_ids"].([]any)
+		}
+		answer, _ := choice["token_ids"].([]any)
+		used := a["usage"].(map[string]any)["prompt_tokens"].(float64)
+		if len(prompt) != c.tokens || int(used) != c.tokens || len(answer) != 8 {
+			t.Errorf("%s, keep %d: %d prompt tokens (usage %v), %d of the answer; want %d and 8", c.path, c.keep,
+				len(prompt), used, len(answer), c.tokens)
+		}
+	}
+	r.nothingLeft()
+}

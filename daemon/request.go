@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
@@ -18,15 +19,12 @@ import (
 type request struct {
 	prepare.Prepared // what is computed; the other fields serve the connection
 
-	conn     ipc.Client
-	wireID   string
-	lines    bool // newline protocol: raw bytes instead of events
-	stream   bool
-	progress bool // send progress events
-	noisy    bool // the client asked for them: send one each step, not only for slow prompts
+	conn   ipc.Client
+	wireID string
+	wishes
 	metadata []byte
 	parent   string // its traceparent; "" = none
-	logprobs bool
+	tokenEvents
 	// prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
 	echo    int
 	echoed  int // prompt tokens that were sent
@@ -39,6 +37,8 @@ type request struct {
 	deviceWait deviceWait            // of its steps, for other models
 	priced     report.Price          // of its cells outside the pool
 	waiter     constrain.Waiter      // for the compilation of its grammars
+	views      []*runtime.View       // of its images, in order
+	viewed     bool                  // views are its images'
 	chat       bool                  // its answer is kept to render the prefix of the next turn
 
 	life     lifecycle
@@ -55,6 +55,14 @@ type request struct {
 	backlog
 	trace         *telemetry.Request // nil: it is not traced
 	missingLogged bool               // the missing-signals message was logged
+}
+
+// wishes say which events the client gets.
+type wishes struct {
+	lines    bool // newline protocol: raw bytes instead of events
+	stream   bool
+	progress bool // send progress events
+	noisy    bool // the client asked for them: send one each step, not only for slow prompts
 }
 
 // backlog holds the events that a client which does not read has yet to get.
@@ -123,4 +131,10 @@ func (r *request) timings() wire.Timings {
 	t.Prefill = r.first.Sub(r.started)
 	t.Decode = r.last.Sub(r.first)
 	return t
+}
+
+// tokenEvents says which tokens without text have events.
+type tokenEvents struct {
+	logprobs bool // all of them, with log-probabilities
+	every    bool // all of them (return_token_ids)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/quota"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -47,7 +48,9 @@ type Server struct {
 	in       *entry.Entry
 	poller   *ipc.Loop // in's
 	room     *waitroom
+	tokens   *quota.Tokens // --limits user_tokens_per_minute
 	sessions sessions
+	viewing  viewing
 	grammars *constrain.Cache
 	live     *live.Views
 	meter    powerSource
@@ -117,7 +120,8 @@ func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServ
 func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
-		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		room:    newWaitroom(cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
+		tokens:  quota.NewTokens(cfg.Limits.UserTokensPerMinute),
 		opened:  newOpening(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
@@ -165,7 +169,9 @@ func DeclareMetrics(m *metrics.Metrics) {
 	for _, r := range threads.Reasons() {
 		m.ThreadChanges.Declare(r.String())
 	}
-	m.Refusals.Declare(refusedShare)
+	for _, why := range refusedEarly {
+		m.Refusals.Declare(why)
+	}
 	m.ToolCalls.Declare("derived")
 	for i := range toolcall.Forms {
 		m.ToolCalls.Declare(toolcall.Forms[i].Name)
@@ -173,7 +179,8 @@ func DeclareMetrics(m *metrics.Metrics) {
 	for _, r := range toolcall.Reasons {
 		m.MalformedCalls.Declare(string(r))
 	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonDisplaced, sched.ReasonDraining,
+	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
+		sched.ReasonDraining,
 		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
 		m.Refusals.Declare(r.String())
 	}

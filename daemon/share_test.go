@@ -23,7 +23,7 @@ import (
 func TestWaitroom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 30).Draw(t, "limit")
-		w := newWaitroom(limit)
+		w := newWaitroom(limit, 0)
 		inside, waiting := map[uint32]int{}, map[uint32][]string{}
 		total, next := 0, 0
 		var last uint32

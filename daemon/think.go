@@ -81,7 +81,7 @@ func (l *loop) logMissingSignals(r *request) {
 	if !r.missingLogged && r.Phases.CountOnly() {
 		r.missingLogged = true
 		l.m.ProbeFallbacks.Inc()
-		l.log.Debug("no entropy for this request's thinking: only its budget can end it", "request", r.wireID)
+		l.logRequest(r, "no entropy for this request's thinking: only its budget can end it")
 	}
 }
 
@@ -120,6 +120,6 @@ func (l *loop) endThink(r *request, now time.Time) {
 		return
 	}
 	if !r.Phases.EndThink(int64(l.instant(now))) {
-		l.log.Debug("end_think ignored: the request is not thinking", "request", r.wireID)
+		l.logRequest(r, "end_think ignored: the request is not thinking")
 	}
 }

@@ -15,6 +15,7 @@ import (
 // Requests that arrive while the model loads wait here too.
 type waitroom struct {
 	limit int           // of requests in the server: --max-queue plus --parallel
+	each  int           // of requests of a user in the server: --limits user_requests; 0 = none
 	wake  chan struct{} // capacity 1; signals a new job, or the end
 
 	mu     sync.Mutex
@@ -51,12 +52,12 @@ type waiting struct {
 	jobs   [lanes][]job // requests that wait for intake
 }
 
-func newWaitroom(limit int) *waitroom {
-	return &waitroom{limit: limit, wake: make(chan struct{}, 1), users: map[uint32]*waiting{}}
+func newWaitroom(limit, each int) *waitroom {
+	return &waitroom{limit: limit, each: each, wake: make(chan struct{}, 1), users: map[uint32]*waiting{}}
 }
 
 // enter admits a request of uid and counts it until leave. ok is false if the server is full and uid has its share:
-// mine requests, where each of users may have limit / users.
+// mine requests, where each of users may have limit / users. Of a user that has as many as a user may have, users is 0.
 //
 // A user below its share is admitted to a full server too, so that fewer than 2 × limit requests are in the server.
 func (w *waitroom) enter(uid uint32) (mine, users int, ok bool) {
@@ -66,6 +67,9 @@ func (w *waitroom) enter(uid uint32) (mine, users int, ok bool) {
 	if u == nil {
 		u = &waiting{uid: uid}
 		users++
+	}
+	if w.each > 0 && u.inside >= w.each {
+		return u.inside, 0, false
 	}
 	if w.inside >= w.limit && u.inside >= max(1, w.limit/users) {
 		return u.inside, users, false

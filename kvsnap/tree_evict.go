@@ -115,6 +115,7 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []Action) {
 	t.generation++
 	t.actions, t.victims = t.actions[:0], t.victims[:0]
+	answers := t.ledger.AnswerBlocks()
 	for {
 		s, i := t.firstToGo()
 		if s == NoSeq {
@@ -153,6 +154,7 @@ func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []A
 		}
 		freed += t.ledger.Free() - before
 	}
+	t.ledger.Interrupted(answers)
 	t.stats.Evictions += uint64(len(t.victims))
 	t.stats.EvictedCells += uint64(freed)
 	t.verify()

@@ -38,11 +38,12 @@ func (t *Tree) drop(s Seq) (freed int) {
 // Park takes running sequence s away from its request, which was preempted, and keeps all that was computed as a cached
 // prefix. Its cells keep their tiers until the request acquires a sequence again or Cancel says that it has ended.
 func (t *Tree) Park(now Instant, s Seq) Released {
-	q := t.running(s)
+	q, before := t.running(s), t.ledger.AnswerBlocks()
 	for i := q.tip; i != root && t.nodes[i].refs() == 1; i = t.nodes[i].parent {
 		n := &t.nodes[i]
 		t.ledger.Evict(&n.span, n.span.Cells(), blocks.Preempted)
 	}
+	t.ledger.Interrupted(before)
 	return t.keep(now, s, q.tokens[:t.length(s)], true)
 }
 

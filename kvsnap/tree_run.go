@@ -236,7 +236,9 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	shared := m.Len - t.own(s)
 	t.touch(now, s)
 	if lost := t.unpark(p.Req); lost > 0 {
+		before := t.ledger.AnswerBlocks()
 		t.ledger.EvictTier(blocks.OutputCritical, lost, blocks.Pressure)
+		t.ledger.Interrupted(before)
 	}
 	t.verify()
 	return Acquired{

@@ -80,7 +80,9 @@ func (m *Metrics) declare() {
 		"poller; decode loop, when a request ends", func() []string { return m.RejectReasons.values }, m.rejections)
 	m.labelled("requests_refused_total", "uma_requests_refused_total", "reason", "requests",
 		"Of requests_rejected_total: got no place in the queue, by the scheduler's reason; displaced: its place went "+
-			"to another user, user_share: its user had its share of --max-queue plus --parallel", finish, &m.Refusals)
+			"to another user, user_share: its user had its share of --max-queue plus --parallel; "+
+			"class_queue_full, session_limit, "+
+			"user_limit, token_limit, cell_limit: --limits", finish, &m.Refusals)
 	m.labelled("tool_calls_total", "uma_tool_calls_total", "form", "calls", "Tool calls in answers, by the model's "+
 		"syntax", sample, &m.ToolCalls)
 	m.labelled("tool_calls_malformed_total", "uma_tool_calls_malformed_total", "reason", "calls",
@@ -168,9 +170,12 @@ func (m *Metrics) declare() {
 		sched, product(classNames, phaseNames), func(i int) float64 {
 			return float64(m.byState[i].Value())
 		})
-	const depth = "Running requests by the phase of what they generate"
+	const depth = "Requests in the queue of a phase: those that generate a thought (think) or an answer (output), " +
+		"and the preempted ones that wait to continue it"
 	phase := func(p int) func() float64 {
-		return func() float64 { return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value()) }
+		return func() float64 {
+			return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value() + m.parkedIn[p-2].Value())
+		}
 	}
 	d = m.value("queue_depth_think", "meridian_queue_depth", "requests", depth, sched, phase(2))
 	d.whole, d.label = true, `queue="think"`
@@ -193,6 +198,7 @@ func (m *Metrics) declare() {
 	m.declareSpeculation(step, sched)
 	m.declareKV(sched, scrape)
 	m.declareDevice(step, scrape)
+	m.declareImages(scrape)
 	m.declareKVEvents(scrape)
 
 	// Latencies and sizes.

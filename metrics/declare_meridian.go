@@ -173,11 +173,12 @@ func (m *Metrics) declareKV(sched, scrape string) {
 		"KV blocks taken from their owner, by tier and reason", sched, evictionLabels, func(i int) float64 {
 			return float64(m.kv.evicted[i].Value())
 		})
-	m.counter("output_critical_eviction", "meridian_output_critical_eviction_total", "blocks",
-		"KV blocks of running answers evicted for other requests; alert on it", sched, &m.kv.outputCritical)
+	m.counter("output_critical_eviction", "meridian_output_critical_eviction_total", "events",
+		"Preemptions and evictions that took KV blocks of running answers for other requests; alert on it. Their "+
+			"blocks are in kv_block_evictions_total", sched, &m.kv.outputCritical)
 	m.counter("output_critical_avoidable", "uma_output_critical_avoidable_total", "blocks",
-		"Of output_critical_eviction: evicted although a cached prefix or a request without an answer had blocks; a "+
-			"defect when above 0", sched, &m.kv.avoidable)
+		"Blocks of output_critical_eviction: evicted although a cached prefix or a request without an answer had "+
+			"blocks; a defect when above 0", sched, &m.kv.avoidable)
 	for _, t := range []struct {
 		json, prom string
 		first      Tier // of tiers

@@ -42,8 +42,8 @@ var (
 type KV struct {
 	BlockBytes              [4]int64     // by block tier, each block once
 	Evicted                 [4][3]uint64 // blocks, by block tier and reason
-	OutputCriticalEvictions uint64       // blocks of answers that were evicted for other requests
-	OutputCriticalAvoidable uint64       // of them: while a lower tier had evictable blocks
+	OutputCriticalEvictions uint64       // events in which blocks of answers were taken for other requests
+	OutputCriticalAvoidable uint64       // blocks of them: while a lower tier had evictable blocks
 	Joins                   uint64       // requests that waited for another's prefix instead of computing it
 	Prefixes                int          // cached now
 	Sequences               int          // ids in use

@@ -105,7 +105,10 @@ type Scheduler struct {
 	TickEWMA          time.Duration
 
 	// live requests by class (interactive, background) and phase (queued, prefill, think, output)
-	ByState          [2][4]int
+	ByState [2][4]int
+	// of the queued ones, those that were preempted within their thought or answer
+	ParkedThink, ParkedOutput int
+
 	PoolCells        int // held by cached prefixes only
 	Guard            int // 0 open, 1 trim, 2 hold
 	ITLTarget        time.Duration
@@ -200,6 +203,7 @@ type Metrics struct {
 	restores                    [NumTiers]Durations
 	kv                          kvGauges
 	byState                     [2 * 4]Gauge
+	parkedIn                    [2]Gauge // preempted within a thought, within an answer
 	poolCells, guard, itlTarget Gauge
 	infeasible, ttftAtRisk      Gauge
 	thinkHeld, costSteps        Counter
@@ -213,6 +217,7 @@ type Metrics struct {
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
 	turns     atomic.Pointer[func() Turns]
+	images    atomic.Pointer[func() Images]
 	kvEvents  atomic.Pointer[func() KVEvents]
 
 	steps         Counter
@@ -412,6 +417,8 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 			m.byState[c*len(phaseNames)+p].Set(int64(n))
 		}
 	}
+	m.parkedIn[0].Set(int64(s.ParkedThink))
+	m.parkedIn[1].Set(int64(s.ParkedOutput))
 	m.poolCells.Set(int64(s.PoolCells))
 	m.guard.Set(int64(s.Guard))
 	m.itlTarget.Set(int64(s.ITLTarget))
@@ -443,7 +450,8 @@ func (m *Metrics) Scheduler() Scheduler {
 		BudgetTarget: int(m.budgetTarget.Value()), TickEWMA: time.Duration(m.schedEWMA.Value()),
 		PoolCells: int(m.poolCells.Value()), Guard: int(m.guard.Value()), ITLTarget: time.Duration(m.itlTarget.Value()),
 		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()),
-		ThinkHeld: m.thinkHeld.Value(),
+		ThinkHeld: m.thinkHeld.Value(), ParkedThink: int(m.parkedIn[0].Value()),
+		ParkedOutput: int(m.parkedIn[1].Value()),
 		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costE.value(),
 			m.costError.value(), m.costRatio.value(), m.costSteps.Value()},
 	}

@@ -57,7 +57,8 @@ func filled() *Metrics {
 	m.SetScheduler(Scheduler{
 		QueuedInteractive: 1, QueuedBackground: 2, Prefilling: 3, Decoding: 4, Paused: 5, LiveCells: 60, FreeCells: 40,
 		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, PoolCells: 20,
-		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
+		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, ParkedThink: 1, ParkedOutput: 2,
+		Guard: 1, ITLTarget: 50 * time.Millisecond,
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, E: 0.0005, Error: 0.0725, Ratio: 1.25, Steps: 77},
 		Guessing: [12]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22},
@@ -139,6 +140,7 @@ func filled() *Metrics {
 	m.BindTurns(func() Turns {
 		return Turns{Grants: 20, Contended: 5, Held: 3 * time.Second, Faults: [5]uint64{1, 2, 3, 4, 5}}
 	})
+	m.BindImages(func() Images { return Images{Encoded: 17, Cached: 4, Seconds: 2.5, CacheBytes: 4096} })
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceGraphs.Add(9)
 	m.DeviceYields.Add(6)
@@ -223,6 +225,8 @@ func TestSnapshot(t *testing.T) {
 			"tool_calls_repeated_total":  0.0,
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
 			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
+			"images_encoded_total": 17.0, "image_cache_hits_total": 4.0, "image_encode_ms_total": 2500.0,
+			"image_cache_bytes":   4096.0,
 			"device_yields_total": 6.0, "device_graphs_total": 9.0,
 			"device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
 				"wait_timeout": 2.0, "skipped": 3.0, "lost": 4.0, "repaired": 5.0},
@@ -231,7 +235,7 @@ func TestSnapshot(t *testing.T) {
 			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0,
 				"interactive/think": 3.0, "interactive/output": 4.0,
 				"background/queued": 5.0, "background/prefill": 6.0, "background/think": 7.0, "background/output": 8.0},
-			"queue_depth_think": 10.0, "queue_depth_output": 12.0, "slo_violations_ttft_total": 1.0,
+			"queue_depth_think": 11.0, "queue_depth_output": 14.0, "slo_violations_ttft_total": 1.0,
 			"slo_violations_tbt_total": 2.0, "slo_violations_ttot_total": 4.0, "ttft_at_risk": 2.0,
 			"itl_target_ms": 50.0, "itl_target_infeasible": 1.0, "guard": map[string]any{"open": 0.0, "trim": 1.0,
 				"hold": 0.0}, "think_held_total": 6.0,
@@ -423,7 +427,8 @@ func TestPlannedNames(t *testing.T) {
 }
 
 func TestSchedulerRoundTrip(t *testing.T) {
-	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
+	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 36, 37,
+		18, 2, 19, true, 20, 21,
 		CostModel{22, 23, 24, 25.5, 25.75, 26, 27, 28}, [12]uint64{29, 30, 31, 32, 33, 34, 35}}
 	m := New(Build{})
 	m.SetScheduler(in)
@@ -542,7 +547,7 @@ uma_cpu_throttled_seconds_total 0
 uma_energy_joules_total 12.5
 meridian_budget_force_triggered_total 2
 meridian_budget_force_reason_total{reason="hard_cap"} 1
-meridian_queue_depth{queue="think"} 10
+meridian_queue_depth{queue="think"} 11
 meridian_scheduler_batch_size_count{phase="output"} 1
 meridian_schedule_batch_duration_seconds_count 1
 meridian_phase_router_tracked_requests 4

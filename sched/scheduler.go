@@ -323,6 +323,13 @@ func (s *Scheduler) Stats() Stats {
 		st.ByState[class][Queued] = c.members - c.running
 		st.Parked += c.members - c.running - c.fresh
 	}
+	if st.Parked > 0 {
+		for _, r := range s.requests {
+			if r.state == Queued && r.generated > 0 {
+				st.ParkedIn[r.phase]++
+			}
+		}
+	}
 	st.Deferred = s.deferred
 	for _, r := range s.running {
 		st.ByState[r.flow.class][r.state]++

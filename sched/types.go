@@ -213,6 +213,8 @@ type Stats struct {
 	// ByState counts live requests by class and state: Queued (paused and deferred ones too), Prefill, Think, Output.
 	ByState  [NumClasses][Output + 1]int
 	Parked   int // of Queued: preempted requests
+	// ParkedIn counts those of Parked that continue a thought or an answer; indexed by State.
+	ParkedIn [Output + 1]int
 	Deferred int // of Queued: requests that wait for a prefix (EvDefer)
 
 	Guard            GuardState

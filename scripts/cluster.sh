@@ -17,7 +17,7 @@ for package in vllm-router==0.1.17 sglang-router==0.3.2 smg==1.13.0 'litellm[pro
 done
 if [ ! -e "$cache/zmq/ready" ]; then
 	python3 -m venv "$cache/zmq"
-	"$cache/zmq/bin/pip" install --quiet --disable-pip-version-check pyzmq msgspec
+	"$cache/zmq/bin/pip" install --quiet --disable-pip-version-check pyzmq==27.3.0 msgspec==0.22.0
 	touch "$cache/zmq/ready"
 fi
 UMA_ZMQ_PYTHON=$cache/zmq/bin/python go test -count=1 -run TestPython ./daemon/kvevents

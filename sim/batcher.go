@@ -77,6 +77,9 @@ func newBatched(e *Engine) batched {
 	}, func(b *Request) {
 		r := e.live.entry(b)
 		e.m.Preemptions++
+		if e.sink.Preempted != nil {
+			e.sink.Preempted(&b.Spec, e.clock)
+		}
 		if len(e.formation.Running()) == 0 {
 			e.noteStall(r)
 		}

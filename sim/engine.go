@@ -69,6 +69,8 @@ type Sink struct {
 	// end; the client sees the token at first. Returning true takes the request away (prefill-decode disaggregation).
 	// With batch formation uma it must: such a server computes no answers.
 	Prefilled func(r *workload.Request, end, first int64) bool
+	// Preempted is called when a request loses its place in the batch and waits again.
+	Preempted func(r *workload.Request, now int64)
 	// Planned is called with the events and the plan of each scheduler step (batch formation uma). Both are valid
 	// during the call only.
 	Planned func(now sched.Instant, in *sched.Events, plan *sched.Plan)

@@ -52,7 +52,7 @@ type EngineTotals struct {
 	HitRate, ThrashRate float64
 
 	Restored                [3]int64 // batch formation uma: tokens that came back from each of TierNames
-	OutputCriticalEvictions uint64   // batch formation uma: evicted blocks of visible answers (meridian/blocks)
+	OutputCriticalEvictions uint64   // batch formation uma: evictions of visible answers (meridian/blocks)
 }
 
 // observe adds a request's measurements, when it or the simulation ends.

@@ -38,8 +38,10 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 // Options are those fields of a Sink that a caller of RunModel may set; all may be nil.
 type Options struct {
 	Planned func(now sched.Instant, in *sched.Events, plan *sched.Plan)
-	Engine  runtime.Engine
-	Row     func(r *workload.Request, history []runtime.Token, logits []float32)
+	// Preempted is called when a request loses its place in the batch and waits again.
+	Preempted func(r *workload.Request, now int64)
+	Engine    runtime.Engine
+	Row       func(r *workload.Request, history []runtime.Token, logits []float32)
 	// Done is called with each result, where Config.Collect is Aggregate.
 	Done func(Result)
 	// Watch is called each WatchUs microseconds of the clock, before the events of that time, while there are events.
@@ -78,7 +80,7 @@ type run struct {
 
 func newRun(cfg Config, model latency.Model, src workload.Source, opt Options) (*run, error) {
 	r := &run{rep: &Report{Config: cfg, Metrics: &Metrics{}}, src: src, last: -1, opt: opt, mark: opt.WatchUs}
-	sink := Sink{Planned: opt.Planned, Engine: opt.Engine, Row: opt.Row, Done: opt.Done}
+	sink := Sink{Planned: opt.Planned, Preempted: opt.Preempted, Engine: opt.Engine, Row: opt.Row, Done: opt.Done}
 	if cfg.Collect == EveryRequest {
 		sink.Done = r.rep.add
 		if l, ok := src.(interface{ Len() int }); ok {

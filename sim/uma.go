@@ -174,7 +174,7 @@ func (u *uma) totals(t *EngineTotals) {
 	if u.stores != nil {
 		t.Restored = u.stores.restored
 	}
-	t.OutputCriticalEvictions = u.c.Ledger().Evictions().Answers
+	t.OutputCriticalEvictions = u.c.Ledger().Evictions().Interruptions
 }
 
 // remove takes r out of its list.
@@ -309,6 +309,9 @@ func (u *uma) told(e *Engine, now int64) {
 			r := n.Request.Data.(*served).r
 			if r == nil || r.state != Running {
 				continue // it had a sequence and no computed token: here it still waits
+			}
+			if e.sink.Preempted != nil {
+				e.sink.Preempted(&r.Spec, now)
 			}
 			u.remove(r)
 			r.state, r.Progress, r.Computed = Queued, 0, 0

@@ -30,9 +30,6 @@ func (o *Options) dataset(read func(n int) ([]Request, error)) (*Plan, error) {
 
 // objects reads a JSON array of objects, or JSON lines, one element at a time.
 func objects(path string, each func(json.RawMessage) error) error {
-	if path == "" {
-		return errors.New("it is read from a file: name it with --file")
-	}
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -97,8 +94,12 @@ func enough(rs []Request, n int, name string) ([]Request, error) {
 // shareGPT reads conversations: [{"conversations":[{"from":"human","value":"…"},…]},…]. The first human turn of up to
 // 4,096 characters is the prompt; the length of the answer follows the prompt's.
 func (o *Options) shareGPT(path string, n int, seed uint64) ([]Request, error) {
+	path, err := located("sharegpt", path)
+	if err != nil {
+		return nil, err
+	}
 	var rs []Request
-	err := objects(path, func(v json.RawMessage) error {
+	err = objects(path, func(v json.RawMessage) error {
 		var c struct {
 			Conversations []struct{ From, Value string }
 		}
@@ -127,8 +128,12 @@ func (o *Options) shareGPT(path string, n int, seed uint64) ([]Request, error) {
 
 // math500 reads problems: {"problem":"…","answer":"…","subject":…,"level":…} each.
 func (o *Options) math500(path string, n int, seed uint64) ([]Request, error) {
+	path, err := located("math500", path)
+	if err != nil {
+		return nil, err
+	}
 	var rs []Request
-	err := objects(path, func(v json.RawMessage) error {
+	err = objects(path, func(v json.RawMessage) error {
 		var p struct{ Problem, Solution, Answer string }
 		if err := json.Unmarshal(v, &p); err != nil {
 			return err
@@ -152,9 +157,6 @@ func (o *Options) math500(path string, n int, seed uint64) ([]Request, error) {
 }
 
 func (o *Options) mix(n int) ([]Request, error) {
-	if o.File == "" || o.MathFile == "" {
-		return nil, errors.New("it is read from two files: --file names ShareGPT's, --math-file MATH-500's")
-	}
 	hard := int(math.RoundToEven(float64(n) * o.ReasoningRatio))
 	ms, err := o.math500(o.MathFile, hard, o.Seed)
 	if err != nil {

@@ -83,6 +83,8 @@ func TestReplayIsDeterministic(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
+	t.Setenv("HF_HOME", t.TempDir()) // no data sets of this machine
+	t.Setenv("HF_HUB_CACHE", "")
 	for want, args := range map[string]string{
 		"is none of":                "--workload nope",
 		"must be real or replay":    "--mode x",

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -138,6 +139,25 @@ func TestRecordedPlans(t *testing.T) {
 	if status, _, errs := run(t, with("run", "--plan-output", plans)...); status != exitUsage ||
 		!strings.Contains(errs, "batch_formation uma") {
 		t.Errorf("status %d: %s", status, errs)
+	}
+}
+
+// TestVerbose: each preemption is a line on stderr, with its time and its request, and stdout stays the same.
+func TestVerbose(t *testing.T) {
+	for _, more := range [][]string{nil, {"--set", "batch_formation=uma"}} {
+		load := append([]string{"--set", "total_kv_blocks=24", "--set", "num_requests=20", "--set", "rate=200", "--set",
+			"prompt_tokens=64", "--set", "output_tokens=120", "--json"}, more...)
+		_, quiet, errs := run(t, with("run", load...)...)
+		if strings.Contains(errs, "preempted") {
+			t.Errorf("without --verbose: %s", errs)
+		}
+		_, out, errs := run(t, with("run", append(load, "--verbose")...)...)
+		lines := regexp.MustCompile(`(?m)^uma-sim: \d+ us: request_\d+ is preempted and queued again$`)
+		count := regexp.MustCompile(`"preemption_count": (\d+)`).FindStringSubmatch(out)
+		n := len(lines.FindAllString(errs, -1))
+		if out != quiet || len(count) != 2 || count[1] == "0" || n == 0 {
+			t.Errorf("%v: counted %v, %d lines, stdout equal: %t\n%.2000s", more, count, n, out == quiet, errs)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 type outputFlags struct {
 	json      bool
 	aggregate bool
+	verbose   bool
 	metrics   string
 	results   string
 	trace     string
@@ -29,6 +30,7 @@ func (o *outputFlags) register(c *cobra.Command) {
 	fs := c.Flags()
 	fs.BoolVar(&o.json, "json", false, "print aggregate, requests and steps as JSON")
 	fs.BoolVar(&o.aggregate, "aggregate", false, "record no individual requests, so that memory use is constant")
+	fs.BoolVar(&o.verbose, "verbose", false, "log each preemption to stderr")
 	fs.StringVar(&o.metrics, "metrics-path", "", "write metrics and requests to `FILE` (JSON, BLIS layout)")
 	fs.StringVar(&o.results, "results-path", "", "write finished requests to `FILE` (JSON, BLIS layout)")
 	fs.StringVar(&o.trace, "trace-output", "", "write a TraceV2 to `NAME`.yaml and NAME.csv")
@@ -80,6 +82,11 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg blis.Config, src workload.S
 		cfg.Collect = sim.Aggregate
 	}
 	opt := sim.Options{}
+	if o.verbose {
+		opt.Preempted = func(r *workload.Request, now int64) {
+			fmt.Fprintf(c.ErrOrStderr(), "uma-sim: %d us: %s is preempted and queued again\n", now, r.ID())
+		}
+	}
 	if o.plans != "" {
 		if cfg.BatchFormation != "uma" {
 			return usagef("--plan-output needs batch_formation uma")

@@ -98,12 +98,19 @@ type Facts struct {
 	// Infill are the fill-in-the-middle tokens before prefix, suffix and middle; nil without fill-in-the-middle.
 	Infill []int32
 
-	Made Made // of a model that was made of another one by a request
+	Made   Made    // of a model that was made of another one by a request
+	Router *Router // nil: the daemon was started with a model
 
 	Parallel       int   // maximum number of running requests
 	MaxTokens      int   // per answer; 0 = as many as fit
 	MaxPromptBytes int   // 0 = limited only by the body's size
 	Seed           int64 // default seed; negative: random
+}
+
+// Router says how a daemon that was started without a model, as llama-server's router is, loads those of requests.
+type Router struct {
+	Max  int  // models at a time; 0 = as many as fit
+	Auto bool // a request loads any model of this machine
 }
 
 // Made has the parts of a model that was made of another one.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/quota"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -60,7 +61,8 @@ type Config struct {
 	RouterUsers    []string // whose header X-Uma-User is believed
 	MaxSessions    int      // connections
 	MaxQueue       int      // requests waiting
-	StrictFields   bool     // an unknown field of an HTTP body is refused
+	Limits         quota.Limits
+	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
 	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
@@ -74,10 +76,16 @@ type Config struct {
 	LoRA         []string // --lora, see LoRAs
 	Alias        []string // names of the model of --model
 	Tags         []string // of the model of --model
+	ModelsPreset string   // file of llama-server's router; "" = none
 	Defaults     string   // JSON object of fields of requests; "" = none
 	ModelsMax    int      // models that are loaded at a time; 0 = as many as fit
 
 	told, refused foreign // options of llama-server
+
+	// MMProj is the file that makes embeddings of images: "" = the one beside the model, NoProjector = none.
+	// MMProjFound: it was found beside the model, and the model is served without it if it does not fit.
+	MMProj      string
+	MMProjFound bool
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
@@ -127,6 +135,9 @@ type Config struct {
 	Backends runtime.Backends
 
 	Warnings []string // of Load, for the log
+
+	// Router: no option names a model to serve; requests choose one. Load sets it.
+	Router bool
 
 	// Recipe is that of a model that was made of another one; nil: the model is a file. No option sets it.
 	Recipe *store.Recipe

@@ -96,6 +96,9 @@ func (c *Config) Load(environ []string) error {
 	if c.ConfigFile != "" {
 		errs = append(errs, c.loadFile(c.ConfigFile))
 	}
+	if c.ModelsPreset != "" {
+		errs = append(errs, c.loadPreset(c.ModelsPreset))
+	}
 	for _, t := range c.told {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("llama-server's option %s is left out: %s", t[0], t[1]))
 	}
@@ -108,7 +111,9 @@ func (c *Config) Load(environ []string) error {
 			runtime.NumCPU()))
 	}
 	c.applyThinkBudget()
-	errs = append(errs, c.settleModel(), c.Validate())
+	errs = append(errs, c.settleModel())
+	c.settleProjector()
+	errs = append(errs, c.Validate())
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

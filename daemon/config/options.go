@@ -61,6 +61,9 @@ func (c *Config) sections() []Section {
 		"experts): less memory, slower prompts (-nr)")
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
+	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+
+		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model "+
+		"only; a [models.NAME] table names the projector of another one (-mm)")
 	fs.Var(&listFlag{values: &c.Alias}, "alias", "`NAME` of the model of --model in requests and answers; more names "+
 		"after it, separated by commas, are further ones (-a)")
 	fs.Var(&listFlag{values: &c.Tags}, "tags", "`WORDS` that GET /v1/models shows for the model of --model, separated "+
@@ -82,6 +85,10 @@ func (c *Config) sections() []Section {
 	c.listenOptions(fs)
 	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
+	fs.Var(&c.Limits, "limits", "`limits` beside the shares of users, such as user_requests=8,background_queue=64: "+
+		"session_requests (unfinished requests of a connection), interactive_queue, background_queue (queued requests "+
+		"of the class), user_requests, user_cells (of the KV cache, by prompts and answers so far), "+
+		"user_tokens_per_minute; what is above is refused with a retry hint (default: none)")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
@@ -159,7 +166,8 @@ func (c *Config) sections() []Section {
 		"on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s "+
 			"at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
-	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
+	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug (with the decisions of each step), info, warn "+
+		"or error (UMA_DEBUG=1 means debug)")
 	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay "+
 		"--steps and run --workload")
 	fs.StringVar(&c.Telemetry, "telemetry-endpoint", "", "`URL` of an OpenTelemetry collector for traces and metrics: "+
@@ -169,7 +177,8 @@ func (c *Config) sections() []Section {
 		"\"\" = none")
 	fs.Var(&c.told, "told", "an option of llama-server that is left out: see llamaArgs")
 	fs.Var(&c.refused, "refused", "an option of llama-server that is refused: see llamaArgs")
-	for _, name := range []string{"told", "refused"} {
+	fs.StringVar(&c.ModelsPreset, "models-preset", "", "file of models of llama-server's router: see loadPreset")
+	for _, name := range []string{"told", "refused", "models-preset"} {
 		fs.Lookup(name).Hidden = true
 	}
 	return out
@@ -187,7 +196,7 @@ var llamaNames = map[string]string{
 
 	"--scheduling-policy": "--policy",
 
-	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
+	"-mm": "--mmproj", "-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
 	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",

@@ -85,6 +85,8 @@ func (c *Config) Validate() error {
 		"off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV,
 		strings.Join(unquantised, " or "))
 	oneOf("policy", c.Policy, Choices["policy"]...)
+	bad(c.Limits.BackgroundQueue == 0 || c.Policy != "stock" && c.Policy != "meridian_static", "--limits has "+
+		"background_queue, which --policy %s could not keep: it knows no classes; leave it out", c.Policy)
 	if _, err := c.speculation(); err != nil {
 		errs = append(errs, err)
 	}

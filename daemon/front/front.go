@@ -46,6 +46,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
@@ -73,6 +74,8 @@ type Options struct {
 	Devices func(context.Context) (runtime.Backends, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
 	CrashLimit int
+	// KeptDir is the folder of clients' files and batches; default: one in the user's cache folder.
+	KeptDir string
 	// Tick is the interval at which idle models and waiting requests are checked; default 1 s.
 	Tick time.Duration
 }
@@ -94,6 +97,7 @@ type Front struct {
 	collection
 	box   *toolbox.Box      // the MCP servers of the configuration
 	turns *toolturns.Server // answers requests for their tools; nil: there are none
+	kept  *kept.Keeper      // files and batches of clients
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -200,6 +204,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	}
 	f.openDownloads()
 	f.openTurns()
+	f.openKept()
 	return f, nil
 }
 
@@ -248,6 +253,7 @@ func (f *Front) Serve(ctx context.Context) error {
 		f.beside.Go(func() { f.devices() }) // while the first model's file is read
 	}
 	pollEnded := f.in.Start(f.routes(), nil)
+	f.beside.Go(f.kept.Resume)
 	f.loop.Do(func() {
 		f.scan()
 		for _, m := range f.models {
@@ -286,6 +292,7 @@ wait:
 	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	f.downloads.Close()
 	f.shutDown()
+	f.kept.Close()
 	f.in.Stop(lastFlush)
 	if f.box != nil {
 		f.box.Close()

@@ -198,6 +198,9 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 		}
 		t.Cleanup(func() { o.Stderr.Close() })
 	}
+	if o.KeptDir == "" {
+		o.KeptDir = filepath.Join(dir, "kept")
+	}
 	if o.Demand == nil {
 		o.Demand = func(*config.Config) (config.Demand, error) { return takes(100), nil }
 	}

@@ -75,6 +75,7 @@ func (f *Front) routes() http.Handler {
 	apis := f.in.Web.Apart()
 	routes = append(routes, ollama.ChangeRoutes(apis, f)...)
 	routes = append(routes, lmstudio.Routes(apis, f)...)
+	routes = append(routes, f.kept.Routes()...)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)

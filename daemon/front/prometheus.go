@@ -39,6 +39,7 @@ func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
 			f.log.Warn("an engine process's metrics cannot be read", "model", a.m.name, "error", err)
 		}
 	}
+	foldLlama(families)
 	for _, mf := range f.ownFamilies() {
 		families[mf.GetName()] = mf
 	}

@@ -65,17 +65,22 @@ func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 		}
 		name = here
 	}
-	of, e := f.removable(name)
+	of, made, e := f.removable(name)
 	if e != nil {
 		return e
 	}
-	e = f.leave(ctx, of)
+	if e = f.leave(ctx, of); e == nil {
+		e = f.keep(ctx, of, made)
+	}
 	if e == nil {
 		if err := f.found.store.Remove(of); err != nil {
 			e = &wire.Error{Code: wire.InternalFailure, Message: "delete " + of.ID() + ": " + clierr.Text(err)}
 		}
 	}
 	f.call(func() { f.forget(of) })
+	for _, m := range made {
+		f.call(func() { f.forget(m) })
+	}
 	f.rescan()
 	if e != nil {
 		return e
@@ -124,8 +129,33 @@ func (f *Front) discard(ctx context.Context, name string) *download.State {
 	return nil
 }
 
-// removable returns the model of a name, if it may be deleted.
-func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
+// keep lets the models that were made of one keep its file, which is about to be deleted: they are unloaded, and read the
+// file under its other name when a request comes.
+func (f *Front) keep(ctx context.Context, of *store.Model, made []*store.Model) *wire.Error {
+	if len(made) == 0 {
+		return nil
+	}
+	var names []string
+	for _, m := range made {
+		if e := f.leave(ctx, m); e != nil {
+			return e
+		}
+		names = append(names, m.ID())
+	}
+	var c *store.Catalog
+	f.call(func() { c = f.found.catalog })
+	if c == nil {
+		return shuttingDown()
+	}
+	if err := f.found.store.Keep(ctx, c, of, names); err != nil {
+		return &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("delete %s: its file cannot be kept for "+
+			"%s: %s", of.ID(), strings.Join(names, ", "), clierr.Text(err))}
+	}
+	return nil
+}
+
+// removable returns the model of a name, if it may be deleted, and the models that were made of it.
+func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e *wire.Error) {
 	var c *store.Catalog
 	if !f.call(func() {
 		c = f.found.catalog
@@ -138,30 +168,35 @@ func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
 				"it out of the options or the configuration file first", m.label())}
 		}
 	}) {
-		return nil, shuttingDown()
+		return nil, nil, shuttingDown()
 	}
 	if e != nil {
-		return nil, e
+		return nil, nil, e
 	}
 	of, err := c.Lookup(name)
 	if err != nil {
-		return nil, lookupError(err)
+		return nil, nil, lookupError(err)
 	}
 	for alias := range c.Aliases {
 		if strings.EqualFold(alias, name) {
-			return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is an alias of %s; uma-cli "+
+			return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is an alias of %s; uma-cli "+
 				"alias --delete %s removes the alias", alias, of.ID(), alias)}
 		}
 	}
 	if err := f.found.store.MayRemove(of); err != nil {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: clierr.Text(err)}
+		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: clierr.Text(err)}
 	}
-	if made := c.MadeOf(of); len(made) > 0 {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("models were made of %s and have no "+
-			"weights without it (%s); delete those first", of.ID(), strings.Join(made, ", "))}
+	for _, id := range c.MadeOf(of) {
+		if m, err := c.Lookup(id); err == nil {
+			made = append(made, m)
+		}
+	}
+	if err := of.MayKeep(); err != nil && len(made) > 0 {
+		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("models were made of %s and have no "+
+			"weights without it (%s); delete those first: %s", of.ID(), strings.Join(c.MadeOf(of), ", "), clierr.Text(err))}
 	}
 	if of.Recipe != nil {
-		return of, nil
+		return of, nil, nil
 	}
 	f.call(func() {
 		for _, m := range f.models {
@@ -171,7 +206,7 @@ func (f *Front) removable(name string) (of *store.Model, e *wire.Error) {
 			}
 		}
 	})
-	return of, e
+	return of, made, e
 }
 
 // leave unloads every model that is served from the files of of, and keeps requests from loading it again.

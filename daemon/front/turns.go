@@ -2,6 +2,7 @@ package front
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
@@ -65,13 +67,33 @@ const (
 	longestWait = 10 * time.Minute
 )
 
-// askModel has the process of the model that a body of /v1/responses names answer it, in the name of ctx's client. The
-// model is loaded if it is not.
+// askModel has the process of the model that a body of /v1/responses names answer it, in the name of ctx's client.
 func (f *Front) askModel(ctx context.Context, body []byte) (*http.Response, error) {
 	peer, ok := ipc.PeerOf(ctx)
 	if !ok {
 		return nil, &api.Error{Code: wire.InternalFailure, Message: "the client is not known"}
 	}
+	return f.askAs(ctx, peer, "/v1/responses",
+		http.Header{"Content-Type": {"application/json"}, setup.TurnHeader: {"1"}}, body)
+}
+
+// openKept makes files and batches of clients known. None is read.
+func (f *Front) openKept() {
+	f.kept = kept.New(kept.Options{Dir: f.opts.KeptDir, Fail: f.answerError, Log: f.log,
+		Owner: func(r *http.Request) uint32 {
+			peer, _ := ipc.PeerOf(r.Context())
+			return peer.UID
+		},
+		Ask: func(ctx context.Context, owner uint32, path string, head http.Header, body []byte) (*http.Response,
+			error) {
+			return f.askAs(ctx, ipc.Peer{UID: owner}, path, head, body)
+		}})
+}
+
+// askAs has the process of the model that a body names answer a request for a path, in a client's name. The model is
+// loaded if it is not.
+func (f *Front) askAs(ctx context.Context, peer ipc.Peer, path string, header http.Header, body []byte) (*http.Response,
+	error) {
 	name, _, _ := wire.Member(body, "model")
 	f.known(ctx, name)
 	m, fd, err := f.passWhenLoaded(ctx, peer, name)
@@ -88,9 +110,11 @@ func (f *Front) askModel(ctx context.Context, body []byte) (*http.Response, erro
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() }) // a client that leaves cancels its request
 	end := func() { stop(); conn.Close(); leave() }
-	head := fmt.Appendf(nil, "POST /v1/responses HTTP/1.1\r\nHost: uma\r\nConnection: close\r\n"+
-		"Content-Type: application/json\r\n%s: 1\r\nContent-Length: %d\r\n\r\n", setup.TurnHeader, len(body))
-	if _, err := conn.Write(append(head, body...)); err != nil {
+	var head bytes.Buffer
+	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body))
+	_ = header.Write(&head) // a buffer takes everything
+	head.WriteString("\r\n")
+	if _, err := conn.Write(append(head.Bytes(), body...)); err != nil {
 		end()
 		return nil, fmt.Errorf("ask the model's process: %w", err)
 	}

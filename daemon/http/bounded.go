@@ -50,7 +50,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			w = &asking{w, ipc.Asked(ctx, formOf(r), r.ProtoAtLeast(1, 1))}
 		}
 		r = r.WithContext(withTraceparent(ctx, r.Header.Get("Traceparent")))
-		if s.Uploads && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, blobPath) {
+		if s.uploads(r) {
 			r.Body = &upload{r.Body, http.NewResponseController(w), s.Config.BodyTimeout}
 		} else {
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -59,10 +59,23 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 	})
 }
 
+// uploads reports whether a request's handler reads its body, which may be longer than others.
+func (s *Server) uploads(r *http.Request) bool {
+	return s.Uploads && r.Method == http.MethodPost && (strings.HasPrefix(r.URL.Path, blobPath) ||
+		r.URL.Path == filesPath || r.URL.Path == messageBatches)
+}
+
+// Paths of files and batches of clients. The body of a new batch of Anthropic's has all of its requests.
+const (
+	filesPath      = "/v1/files"
+	batchesPath    = "/v1/batches"
+	messageBatches = "/v1/messages/batches"
+)
+
 // readBody returns the body of a request. After an error, and for GET and HEAD, it does not read the rest of the body
 // and the connection ends with the answer.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
-	if r.ContentLength == 0 || s.Uploads && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, blobPath) {
+	if r.ContentLength == 0 || s.uploads(r) {
 		return nil, nil
 	}
 	rc := http.NewResponseController(w)

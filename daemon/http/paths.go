@@ -23,6 +23,9 @@ func FrontServes(method string, u *url.URL) bool {
 		gemini.Path:
 		return true
 	}
+	if at(u.Path, filesPath) || at(u.Path, batchesPath) || at(u.Path, messageBatches) {
+		return true
+	}
 	if strings.HasPrefix(u.Path, "/api/v1/models") || strings.HasPrefix(u.Path, blobPath) {
 		return true
 	}
@@ -35,6 +38,12 @@ func FrontServes(method string, u *url.URL) bool {
 	}
 	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
 		strings.HasPrefix(u.Path, gemini.Path+"/") || strings.HasPrefix(u.Path, page.Prefix)
+}
+
+// at reports whether a path is another one, or below it.
+func at(path, base string) bool {
+	rest, ok := strings.CutPrefix(path, base)
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // blobPath begins the paths of files that clients send for /api/create. Their bodies are not read into memory.

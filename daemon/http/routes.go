@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/api/predict"
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
 	"github.com/uma-serve/uma-serve/daemon/api/worker"
 	"github.com/uma-serve/uma-serve/daemon/live"
@@ -45,7 +46,7 @@ func apiRoutes(apis *api.Server) []api.Route {
 			r.Handle = streams.Keep(r.Handle)
 		}
 	}
-	return routes
+	return append(routes, predict.Route(apis, routes))
 }
 
 // Handler returns the handler of routes, and of all other paths the answer that there is no such path.

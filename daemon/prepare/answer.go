@@ -42,6 +42,7 @@ type Shell struct {
 	// Of a chat, for History.
 	messages []wire.Message
 	render   renderInput
+	views    []*runtime.View // of the images
 }
 
 // NewPrepared returns a request of owner, which others may read while it is prepared.
@@ -78,13 +79,14 @@ func (m *Model) Line(w *wire.Request) {
 
 // Answer prepares w: it fills out, which NewPrepared has made. The decode loop owns scratch, which all its chains
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
-func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
+func (m *Model) Answer(out *Prepared, w *wire.Request, views []*runtime.View, held Held,
+	scratch *sampler.Scratch) *wire.Error {
 	choice, err := m.Adapters.Choose(w)
 	if err != nil {
 		return badRequest(err)
 	}
 	out.Salt = saltOf(out.Owner, w.CacheSalt, m.Adapters.Key(choice))
-	p, bad := m.readPrompt(out.Owner, w)
+	p, bad := m.readPrompt(out.Owner, w, views)
 	if bad != nil {
 		return bad
 	}
@@ -99,12 +101,15 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 		return bad
 	}
 	m.setOptions(out, w, &params)
+	if bad := m.setImages(out, w, &p); bad != nil {
+		return bad
+	}
 	out.Notes = notesOf(w, p.changes)
 	m.readCalls(out, w, p.text)
 	if bad := m.setThinking(out, w, held); bad != nil {
 		return bad
 	}
-	if p.chat && !m.cfg.NoPrefixCache && !w.FillOnly {
+	if p.chat && !p.cut && !m.cfg.NoPrefixCache && !w.FillOnly {
 		m.setChat(out, w, &p)
 	}
 	stops := w.Stop
@@ -116,7 +121,9 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	out.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
 	out.Chain = sampler.New(params, m.Facts, scratch)
 	for _, t := range p.tokens {
-		out.Chain.Accept(t)
+		if !runtime.IsImage(t) { // no sampled token repeats it
+			out.Chain.Accept(t)
+		}
 	}
 	out.Chain.Begin()
 	return nil
@@ -136,7 +143,7 @@ func (m *Model) setPrompt(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
 	out.MaxTokens = max(nCtx-n, 1)
-	if m.cfg.ContextShift && m.Caps.CanShift {
+	if m.cfg.ContextShift && m.Caps.CanShift && len(p.parts) == 0 { // images keep their places
 		out.MaxTokens = maxShifted
 	}
 	for _, limit := range []int{w.MaxTokens, m.cfg.MaxTokens} {

@@ -27,11 +27,19 @@ func LoadedFacts(c *config.Config, m *prepare.Model, file api.File) *api.Facts {
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Template: m.Template(), AddsBOS: m.AddsBOS(), EOG: m.Facts.EOG,
 	}
 	f.BOS, f.EOS = m.Specials()
-	f.Made = madeOf(c)
+	f.Made, f.Router = madeOf(c), routerOf(c)
 	return f
 }
 
 // madeOf returns the parts of a model's recipe; none of a model that is a file.
+// routerOf returns what GET /props tells of a daemon without --model.
+func routerOf(c *config.Config) *api.Router {
+	if !c.Router {
+		return nil
+	}
+	return &api.Router{Max: c.ModelsMax, Auto: c.ServeFound}
+}
+
 func madeOf(c *config.Config) (m api.Made) {
 	if r := c.Recipe; r != nil {
 		m = api.Made{From: r.From, System: r.System, Parameters: r.Lines(), Licenses: r.Licenses}
@@ -78,6 +86,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	f := &api.Facts{
 		Asleep: true, File: fileOf(&h), Context: c.Cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Made: madeOf(c),
+		Router: routerOf(c),
 	}
 	m := &f.Model
 	m.ModelInfo, m.Thinks, m.ThinkSwitch = modelInfo(c, path, &info), len(info.Think) > 0, []string{}
@@ -98,6 +107,9 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	}
 	if info.Encoder {
 		return f, nil
+	}
+	if file := c.ProjectorOf(path); file != "" { // whether it fits, loading the model shows
+		m.Images = &runtime.Images{Projector: file}
 	}
 	text, source, err := c.TemplateFor(info.ChatTemplate, func(s string) bool { return info.Token(s) >= 0 })
 	if err != nil {

@@ -74,7 +74,8 @@ func TestWorkflow(t *testing.T) {
 	if w.Name == "" || len(w.On) == 0 || len(w.Jobs) == 0 {
 		t.Fatalf("%+v", w)
 	}
-	var systems, made []string
+	var systems, made, kept []string
+	onCard := false
 	for name, job := range w.Jobs {
 		if job.RunsOn == "" || len(job.Steps) == 0 {
 			t.Errorf("job %s runs nothing, nowhere", name)
@@ -97,6 +98,10 @@ func TestWorkflow(t *testing.T) {
 					t.Error(err)
 				}
 			}
+			if name, ok := s.With["path"].(string); ok && strings.HasPrefix(s.Uses, "actions/upload-artifact@") {
+				kept = append(kept, name)
+			}
+			onCard = onCard || strings.HasPrefix(s.Run, "scripts/gpu-check.sh ")
 			for _, target := range called(s.Run) {
 				if made = append(made, target); !slices.Contains(have, target) {
 					t.Errorf("job %s makes %s, which the Makefile lacks", name, target)
@@ -108,6 +113,14 @@ func TestWorkflow(t *testing.T) {
 		if !slices.Contains(systems, want) {
 			t.Errorf("%s is not among %q", want, systems)
 		}
+	}
+	for _, want := range []string{"build/replay", "build/real", "build/gpu"} {
+		if !slices.Contains(kept, want) {
+			t.Errorf("the reports of %s are not kept: %q", want, kept)
+		}
+	}
+	if !onCard {
+		t.Error("no job runs scripts/gpu-check.sh")
 	}
 	for _, want := range []string{"build", "lint", "test-all"} {
 		if !slices.Contains(made, want) {

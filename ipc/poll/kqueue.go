@@ -38,11 +38,6 @@ func New() (*Poller, error) {
 	return p, nil
 }
 
-// writeFilter returns the setting of the write filter. Without WantRead it must report that the peer has closed.
-func writeFilter(in Interest) (on, lowWater bool) {
-	return in&WantWrite != 0 || in&WantRead == 0, in&WantWrite == 0
-}
-
 // Add starts watching fd.
 func (p *Poller) Add(fd int, in Interest) error {
 	if err := p.change(fd, 0, false, in); err != nil {
@@ -56,49 +51,35 @@ func (p *Poller) Mod(fd int, old, in Interest) error { return p.change(fd, old, 
 
 // Del stops watching fd.
 func (p *Poller) Del(fd int, old Interest) {
-	var list [2]unix.Kevent_t
-	n := 0
-	if old&WantRead != 0 {
-		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, unix.EV_DELETE)
-		n++
-	}
-	if on, _ := writeFilter(old); on {
-		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
-		n++
-	}
-	_, _ = unix.Kevent(p.fd, list[:n], nil, nil)
+	list, n := kqueueDeletes(old)
+	_ = p.apply(fd, list[:n])
 }
 
 func (p *Poller) change(fd int, old Interest, watched bool, in Interest) error {
-	var list [2]unix.Kevent_t
-	n := 0
-	wasRead := watched && old&WantRead != 0
-	if isRead := in&WantRead != 0; isRead != wasRead {
-		flags := unix.EV_DELETE
-		if isRead {
-			flags = unix.EV_ADD
-		}
-		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, flags)
-		n++
-	}
-	wasOn, wasLow := writeFilter(old)
-	wasOn = wasOn && watched
-	on, low := writeFilter(in)
-	switch {
-	case on && (!wasOn || low != wasLow):
-		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_ADD)
-		if low {
-			list[n].Fflags, list[n].Data = unix.NOTE_LOWAT, hangupOnly
-		}
-		n++
-	case !on && wasOn:
-		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
-		n++
-	}
-	if n == 0 {
+	list, n := kqueueChanges(old, watched, in)
+	return p.apply(fd, list[:n])
+}
+
+// kernelFilters are the kernel's numbers of the filters.
+var kernelFilters = [...]int{filterRead: unix.EVFILT_READ, filterWrite: unix.EVFILT_WRITE, filterUser: unix.EVFILT_USER}
+
+// apply makes the changes of fd.
+func (p *Poller) apply(fd int, changes []kqueueChange) error {
+	if len(changes) == 0 {
 		return nil
 	}
-	_, err := unix.Kevent(p.fd, list[:n], nil, nil)
+	var list [2]unix.Kevent_t
+	for i, c := range changes {
+		flags := unix.EV_DELETE
+		if c.add {
+			flags = unix.EV_ADD
+		}
+		unix.SetKevent(&list[i], fd, kernelFilters[c.filter], flags)
+		if c.hangupOnly {
+			list[i].Fflags, list[i].Data = unix.NOTE_LOWAT, hangupOnly
+		}
+	}
+	_, err := unix.Kevent(p.fd, list[:len(changes)], nil, nil)
 	return err
 }
 
@@ -119,19 +100,20 @@ func (p *Poller) Wait(timeout time.Duration, dst []Event) ([]Event, error) {
 	}
 	for i := range p.events[:n] {
 		ev := &p.events[i]
+		a := kqueueAnswer{fd: int(ev.Ident), eof: ev.Flags&unix.EV_EOF != 0}
 		switch ev.Filter {
 		case unix.EVFILT_USER:
+			a.filter = filterUser
+		case unix.EVFILT_WRITE:
+			a.filter = filterWrite
+		}
+		e, woken := a.event()
+		if woken {
 			// Clear it before the caller checks for work, so that later work wakes again.
 			p.pending.Store(false)
-		case unix.EVFILT_READ:
-			dst = append(dst, Event{int(ev.Ident), CanRead})
-		case unix.EVFILT_WRITE:
-			r := CanWrite
-			if ev.Flags&unix.EV_EOF != 0 {
-				r = HungUp
-			}
-			dst = append(dst, Event{int(ev.Ident), r})
+			continue
 		}
+		dst = append(dst, e)
 	}
 	return dst, nil
 }

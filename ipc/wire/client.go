@@ -30,7 +30,11 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 				dst = append(dst, ',')
 			}
 			dst = appendHead(dst, `{"role":`, m.Role)
-			dst = appendHead(dst, `,"content":`, m.Content)
+			if len(m.Images) > 0 {
+				dst = m.appendParts(append(dst, `,"content":`...))
+			} else {
+				dst = appendHead(dst, `,"content":`, m.Content)
+			}
 			if m.ReasoningContent != "" {
 				dst = appendHead(dst, `,"reasoning_content":`, m.ReasoningContent)
 			}
@@ -96,6 +100,12 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	}
 	if len(r.TemplateArgs) > 0 {
 		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
+	}
+	if r.TruncatePrompt != 0 {
+		dst = appendInt(dst, `,"truncate_prompt_tokens":`, r.TruncatePrompt)
+	}
+	if r.EveryToken {
+		dst = append(dst, `,"return_token_ids":true`...)
 	}
 	if r.CacheSalt != "" {
 		dst = appendHead(dst, `,"cache_salt":`, r.CacheSalt)

@@ -89,6 +89,18 @@ var requestFields = []field{
 			return err
 		}},
 	{name: "cache_salt", read: readCacheSalt},
+	{name: "truncate_prompt_tokens", read: func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, -1, math.MaxInt32)
+		if err == nil && n == 0 {
+			return fmt.Errorf("field %q is 0: a prompt has a token at least; send the number to keep, or -1 for as "+
+				"many as fit", name)
+		}
+		d.req.TruncatePrompt = int(n)
+		return err
+	}},
+	{name: "return_token_ids", read: func(d *decoder, name string, v *fastjson.Value) error {
+		return d.boolean(name, v, &d.req.EveryToken)
+	}},
 	{name: "lora", read: readLoRA},
 	{name: "lora_path", read: readLoRAPath},
 	{name: "priority", read: readPriority},

@@ -12,7 +12,7 @@ var refusedFields = []field{
 	// What the model would have to read or write besides text.
 	refused("modalities", "this server writes text", `["text"]`),
 	refused("audio", "this server writes text"),
-	refused("images", "this server reads text", `[]`),
+	refused("images", "images belong into a message", `[]`),
 	refused("documents", "put them into a message", `[]`),
 	refused("web_search_options", "this server searches nothing"),
 	// Other prompts than asked for.
@@ -24,8 +24,7 @@ var refusedFields = []field{
 	refused("input_ids", "send \"prompt\"", `[]`),
 	refused("prompt_embeds", "a prompt is text or token ids", `[]`),
 	refused("session_params", "send the whole conversation", `{}`),
-	refused("truncate_prompt_tokens", "a prompt is never cut"),
-	refused("truncate", "a prompt is never cut", `false`),
+	refused("truncate", "send \"truncate_prompt_tokens\"", `false`),
 	refused("n_keep", "see --context-shift", `0`, `-1`),
 	refused("n_discard", "see --context-shift", `0`),
 	refused("options", "send its members as fields of the request", `{}`),
@@ -53,7 +52,6 @@ var refusedFields = []field{
 	refused("logprob_token_ids", "use top_logprobs", `[]`),
 	refused("sampling_logprobs_mode", "use post_sampling_probs"),
 	refused("return_tokens", "token events have token_id", `false`),
-	refused("return_token_ids", "token events have token_id", `false`),
 	refused("return_tokens_as_token_ids", "token events have token_id", `false`),
 	refused("response_fields", "", `[]`),
 	refused("return_hidden_states", "the answer has no place for it", `false`),

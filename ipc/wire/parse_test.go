@@ -125,6 +125,9 @@ func TestParseRequest(t *testing.T) {
 		{`,"top_logprobs":0`, func(*Request) {}},
 		{`,"post_sampling_probs":true`, func(r *Request) { r.Sampling.PostSampling = true }},
 		{`,"ignore_eos":true`, func(r *Request) { r.Sampling.IgnoreEOS = true }},
+		{`,"truncate_prompt_tokens":12`, func(r *Request) { r.TruncatePrompt = 12 }},
+		{`,"truncate_prompt_tokens":-1`, func(r *Request) { r.TruncatePrompt = -1 }},
+		{`,"return_token_ids":true`, func(r *Request) { r.EveryToken = true }},
 		{`,"priority":"background"`, func(r *Request) { r.Priority = PriorityBackground }},
 		{`,"priority":1`, func(r *Request) { r.Priority = PriorityBackground }},
 		{`,"priority":-3`, func(*Request) {}},
@@ -675,15 +678,18 @@ func TestPartsThatCannotBeReadLeaveAPlaceholder(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := f.Request.Messages
+	for i := range m {
+		m[i].LeaveOutImages(&f.Request.Notes) // as for a model that sees none
+	}
 	const image = "[image_url left out: this server reads text]"
 	if m[0].Content != "look\n"+image+"\n[input_audio left out: this server reads text]\n"+image ||
 		m[1].Content != "so\nno" || m[1].ReasoningContent != "hm" ||
-		m[2].Content != "x\n[images left out: this server reads text]" ||
+		m[2].Content != "[images left out: this server reads text]\nx" ||
 		m[3].ToolCalls[0].Arguments != "{" || m[4].ToolCalls[0].Arguments != "" ||
 		m[4].ToolCalls[1].Arguments != "[1]" || m[5].Content != "never" {
 		t.Errorf("%q", m)
 	}
-	if n := f.Request.Notes; len(n) != 3 || n[0].Times != 2 || n[0].Reason != "part_left_out" {
+	if n := f.Request.Notes; len(n) != 3 || n[1].Times != 2 || n[0].Reason != "part_left_out" {
 		t.Errorf("%+v", n)
 	}
 }

@@ -16,6 +16,7 @@ type Message struct {
 	ReasoningContent string     // past thinking, where a client sends it back (also read from "reasoning")
 	Name             string     // of the speaker, or of the tool whose result this is; "" = not said
 	ToolCalls        []ToolCall // an assistant's calls; Content may be empty beside them
+	Images           []Image    // where ImageMark stands in Content, in order
 	ToolCallID       string     // with Role "tool": the id of the call that this is the result of; "" = not said
 }
 
@@ -105,6 +106,11 @@ type Request struct {
 	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
 	Notes        Notes  // changes that an API has made to Messages, for why; no field of the protocol
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
+
+	// TruncatePrompt keeps the last tokens of a longer prompt: a number, or -1 for as many as fit before MaxTokens; 0 =
+	// a longer prompt is an error
+	TruncatePrompt int
+	EveryToken     bool // return_token_ids: a token event for each token, also those without text
 
 	// CacheSalt divides the user's cached prefixes; "" = those without a salt.
 	CacheSalt string

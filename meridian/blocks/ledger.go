@@ -50,9 +50,11 @@ type Cells struct {
 type Evictions struct {
 	Blocks [NumTiers][NumReasons]uint64
 	Cells  [NumTiers][NumReasons]uint64
-	// Answers counts blocks of OutputCritical that other requests needed (Pressure, Preempted). Each one interrupted
-	// an answer. Alert on it.
+	// Answers counts blocks of OutputCritical that other requests needed (Pressure, Preempted).
 	Answers uint64
+	// Interruptions counts the events in which they were taken: a preempted answer, or an eviction that reached cells
+	// of answers. Alert on it.
+	Interruptions uint64
 }
 
 // Ledger counts the cells of one pool.
@@ -291,6 +293,16 @@ func (l *Ledger) EvictTier(t Tier, n int, why Reason) {
 	l.evicted.Cells[t][why] += uint64(n)
 	if t == OutputCritical && why != Dropped {
 		l.evicted.Answers += blocks
+	}
+}
+
+// AnswerBlocks returns Evictions.Answers, for Interrupted.
+func (l *Ledger) AnswerBlocks() uint64 { return l.evicted.Answers }
+
+// Interrupted counts an event if AnswerBlocks has risen since it was before.
+func (l *Ledger) Interrupted(before uint64) {
+	if l.evicted.Answers > before {
+		l.evicted.Interruptions++
 	}
 }
 

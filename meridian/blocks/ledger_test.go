@@ -135,6 +135,14 @@ func TestEvictionsAreCounted(t *testing.T) {
 		e.Answers != 5 {
 		t.Errorf("cells %v, want %v; %d blocks of answers", e.Cells[OutputCritical], want, e.Answers)
 	}
+	before := l.AnswerBlocks()
+	l.Interrupted(before)
+	l.Evict(&s, 33, Pressure)
+	l.Evict(&s, 1, Pressure)
+	l.Interrupted(before)
+	if e := l.Evictions(); e.Interruptions != 1 || e.Answers != 5+4 {
+		t.Errorf("%d events of %d blocks, want 1 of 9", e.Interruptions, e.Answers)
+	}
 	if tiers := l.Tiers(); tiers != [NumTiers]int{OutputCritical: 40} || l.Bytes(40) != 80 {
 		t.Errorf("tiers %v", tiers)
 	}

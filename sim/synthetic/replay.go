@@ -241,7 +241,7 @@ func (r *replay) token(id core.ID, now int64) {
 func (r *replay) finish(now int64) {
 	rep := r.rep
 	evicted := r.c.Ledger().Evictions()
-	rep.OutputCriticalEvictions = int64(evicted.Answers)
+	rep.OutputCriticalEvictions = int64(evicted.Interruptions)
 	rep.AvoidableEvictions = int64(r.c.Avoidable())
 	for _, tier := range blocks.EvictionOrder {
 		rep.EvictedBlocks[tier.String()] = int64(evicted.Blocks[tier][blocks.Pressure])

@@ -111,7 +111,7 @@ type Report struct {
 	BudgetForced map[string]float64 `json:"budget_force_rate"`
 	Probes       int64              `json:"probe_forks"`
 
-	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian/blocks). Any is a
+	// OutputCriticalEvictions are events in which visible answers gave up blocks for others (meridian/blocks). Any is a
 	// stall that a user sees.
 	OutputCriticalEvictions int64 `json:"output_critical_evictions"`
 	// AvoidableEvictions are those of OutputCriticalEvictions for which a lower tier had cells. Any is a bug.

@@ -43,7 +43,21 @@ type props struct {
 	EOS        string     `json:"eos_token"`
 	Build      string     `json:"build_info"`
 	Sleeping   bool       `json:"is_sleeping"`
+	Role       string     `json:"role"`
+	*routing              // of a router
 }
+
+// routing is what GET /props tells of a daemon that was started without a model.
+type routing struct {
+	Max  int  `json:"max_instances"`
+	Auto bool `json:"models_autoload"`
+}
+
+// Roles of GET /props.
+const (
+	roleModel  = "model"
+	roleRouter = "router"
+)
 
 type modalities struct {
 	Vision bool `json:"vision"`
@@ -51,7 +65,7 @@ type modalities struct {
 	Audio  bool `json:"audio"`
 }
 
-func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
+func serveProps(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out, facts := s.NewWriter(w), s.Facts()
 	if facts == nil {
 		fail(out, loading())
@@ -62,7 +76,12 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: true,
 		HasMetrics: true, Sleeping: facts.Asleep,
 		Template: facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
+		Role: roleModel,
 	}
+	if facts.Router != nil && !r.URL.Query().Has("model") {
+		p.Role, p.routing = roleRouter, &routing{facts.Router.Max, facts.Router.Auto}
+	}
+	p.Modalities.Vision = facts.Model.Images != nil
 	p.Default.Params, p.Default.Context = llamaform.SettingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)
 }

@@ -30,6 +30,7 @@ type answerObject struct {
 	Progress    *api.Progress `json:"prompt_progress,omitempty"`
 	Usage       any           `json:"usage,omitempty"` // *usage, or null before the last chunk
 	Timings     *timings      `json:"timings,omitempty"`
+	PromptIDs   []int32       `json:"prompt_token_ids,omitempty"` // of a chat, with return_token_ids
 
 	Verbose *llamaform.Final `json:"__verbose,omitempty"` // as llama-server has it
 }
@@ -41,6 +42,9 @@ type choicePart struct {
 	Text     *string  `json:"text,omitempty"`    // of completions
 	Logprobs any      `json:"logprobs"`          // *chatLogprobs, *textLogprobs or nil
 	Finish   *string  `json:"finish_reason"`
+
+	TokenIDs  []int32 `json:"token_ids,omitempty"`        // of the part, with return_token_ids
+	PromptIDs []int32 `json:"prompt_token_ids,omitempty"` // of a completion, with return_token_ids
 
 	timings *timings         // for a chunk with only this part
 	verbose *llamaform.Final // likewise
@@ -110,6 +114,7 @@ type choice struct {
 	begun  bool              // a chunk was written
 	offset int               // characters of text so far, for completions' logprobs
 	plain  *llamaform.Answer // the same answer, for "verbose"; nil without
+	ids    *tokenIDs         // for "return_token_ids"; nil without
 	meter  api.Meter
 	eos    *wire.EOS
 	args   []byte // of the newest tool call

@@ -12,7 +12,7 @@ import (
 // chatTable lists the fields that differ from the request's fields in docs/protocol.md.
 var chatTable = slices.Concat(
 	api.Of(api.Taken, "messages", "stream", "stream_options", "n", "timings_per_token", "verbose",
-		"include_stop_str_in_output", "no_stop_trim"),
+		"include_stop_str_in_output", "no_stop_trim", "return_token_ids"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "prompt", Use: api.Refused, Why: `it belongs to /v1/completions; here it is "messages"`},
@@ -34,6 +34,7 @@ type options struct {
 	// vLLM's and SGLang's name for: the stop string that ended the answer is a part of it.
 	IncludeStop bool `json:"include_stop_str_in_output"`
 	NoStopTrim  bool `json:"no_stop_trim"`
+	TokenIDs    bool `json:"return_token_ids"` // vLLM's
 	api.Telemetry
 }
 

@@ -22,6 +22,7 @@ type completion struct {
 	stream  bool
 	verbose bool // add "__verbose"
 	stop    bool // the stop string is a part of the answer
+	ids     bool // add the ids of the prompt's and the answer's tokens
 	api.Telemetry
 	choices []*choice
 	byID    map[string]*choice
@@ -48,6 +49,7 @@ func (c *completion) want(o *options, req *wire.Request) {
 	o.Telemetry.Of(req)
 	c.stream, c.Telemetry, c.verbose = o.Stream, o.Telemetry, o.Verbose
 	c.stop = o.IncludeStop || o.NoStopTrim
+	c.ids, req.EveryToken = o.TokenIDs, o.TokenIDs
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
 }
 
@@ -57,6 +59,9 @@ func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*
 		ch := &choice{index: len(c.choices), again: i > 0}
 		if c.verbose && ch.index == 0 {
 			ch.plain = &llamaform.Answer{Request: r}
+		}
+		if c.ids {
+			ch.ids = &tokenIDs{request: r}
 		}
 		c.choices, c.byID[r.ID] = append(c.choices, ch), ch
 		list = append(list, r)
@@ -84,6 +89,9 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 	if ch != nil && ch.plain != nil && ev.Kind == wire.EventToken && ev.Token.Phase != wire.InPrompt {
 		ch.plain.Keep(&ev.Token)
 	}
+	if ch != nil && ev.Kind == wire.EventToken && ev.Token.Phase != wire.InPrompt {
+		ch.keepID(&ev.Token)
+	}
 	switch {
 	case ev.Kind == wire.EventError:
 		c.fail((*api.Error)(&ev.Error))
@@ -93,12 +101,12 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 	case ev.Kind == wire.EventToken && c.stream:
 		ch.meter.Token(&ev.Token, c.s.Now())
 		if part := c.token(ch, &ev.Token); part != nil {
-			c.chunk(ch, part)
+			c.chunk(r, ch, part)
 		}
 	case ev.Kind == wire.EventToken:
 		c.keep(ch, &ev.Token)
 	case ev.Kind == wire.EventToolCall && c.stream:
-		c.chunk(ch, c.toolCall(ch, &ev.ToolCall))
+		c.chunk(r, ch, c.toolCall(ch, &ev.ToolCall))
 	case ev.Kind == wire.EventToolCall:
 		ch.keepCall(&ev.ToolCall)
 	case ev.Kind == wire.EventProgress && c.stream:
@@ -120,13 +128,21 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 }
 
 // chunk writes a part of a choice, before the first one its role or echo.
-func (c *completion) chunk(ch *choice, part *choicePart) {
+func (c *completion) chunk(r *http.Request, ch *choice, part *choicePart) {
 	if !ch.begun {
 		ch.begun = true
-		if first := c.first(ch); first != nil {
-			c.w.Event("", c.chunkOf(first))
+		first := c.first(ch)
+		if first == nil && ch.ids != nil {
+			first = part
+		}
+		if first != nil {
+			o := c.chunkOf(first)
+			if c.addPrompt(r.Context(), o, ch, first); first != part {
+				c.w.Event("", o)
+			}
 		}
 	}
+	ch.addIDs(part)
 	if c.PerToken && part.timings == nil {
 		part.timings = ch.meter.Timings()
 	}
@@ -139,12 +155,12 @@ func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 		eos := *e
 		ch.eos = &eos
 		c.open--
-		c.addStop(ch, e.StopText)
+		c.addStop(r, ch, e.StopText)
 	}
 	if c.stream {
 		part := c.last(ch)
 		part.verbose = c.verbosely(r, ch)
-		c.chunk(ch, part)
+		c.chunk(r, ch, part)
 	}
 	if c.open > 0 {
 		return
@@ -153,6 +169,10 @@ func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 	if !c.stream {
 		o := c.whole(c.choices)
 		o.Verbose = c.verbosely(r, c.choices[0])
+		for i, ch := range c.choices {
+			ch.addIDs(o.Choices[i])
+			c.addPrompt(r.Context(), o, ch, o.Choices[i])
+		}
 		c.w.JSON(http.StatusOK, o)
 		return
 	}
@@ -165,7 +185,7 @@ func (c *completion) end(r *http.Request, ch *choice, e *wire.EOS) {
 }
 
 // addStop adds the stop string that ended a choice to its text, if the body asks for that.
-func (c *completion) addStop(ch *choice, text string) {
+func (c *completion) addStop(r *http.Request, ch *choice, text string) {
 	if !c.stop || text == "" {
 		return
 	}
@@ -173,7 +193,7 @@ func (c *completion) addStop(ch *choice, text string) {
 	if !c.stream {
 		c.keep(ch, t)
 	} else if part := c.token(ch, t); part != nil {
-		c.chunk(ch, part)
+		c.chunk(r, ch, part)
 	}
 }
 

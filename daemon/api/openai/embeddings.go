@@ -10,10 +10,10 @@ import (
 
 // embeddingsTable is all fields of the body.
 var embeddingsTable = slices.Concat(
-	api.Of(api.Taken, "input", "encoding_format", "dimensions", "truncate", "embd_normalize", "priority"),
+	api.Of(api.Taken, "input", "encoding_format", "dimensions", "truncate", "embd_normalize", "priority",
+		"truncate_prompt_tokens"),
 	api.Of(api.Ignored, "model", "user", "id", "metadata"),
 	api.Table{
-		{Name: "truncate_prompt_tokens", Use: api.Refused, But: []string{"-1"}, Why: `send "truncate": true`},
 		{Name: "messages", Use: api.Refused, Why: `they belong to /v1/chat/completions; here it is "input"`},
 		{Name: "prompt", Use: api.Refused, Why: `here it is "input"`},
 	},
@@ -89,6 +89,8 @@ func readEmbeddings(s *api.Server, r *http.Request) (e *wire.Embed, format strin
 	}
 	var in struct {
 		Input rawJSON `json:"input"`
+		// vLLM's: -1 is "truncate".
+		TruncateTo *int `json:"truncate_prompt_tokens"`
 		api.EmbedOptions
 	}
 	if err := body.Into(&in); err != nil {
@@ -100,6 +102,13 @@ func readEmbeddings(s *api.Server, r *http.Request) (e *wire.Embed, format strin
 	}
 	if e, err = in.Embed(); err != nil {
 		return nil, "", err
+	}
+	if in.TruncateTo != nil {
+		if *in.TruncateTo != -1 {
+			return nil, "", api.Refuse(`field "truncate_prompt_tokens" must be -1: an input that is too long is ` +
+				`cut at its end to what the model reads ("truncate": true)`)
+		}
+		e.Truncate = true
 	}
 	e.Inputs, err = s.EmbedInputs(r.Context(), list, false)
 	return e, in.Format, err

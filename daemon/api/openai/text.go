@@ -13,7 +13,7 @@ import (
 // textTable lists the fields that differ from the request's fields in docs/protocol.md.
 var textTable = slices.Concat(
 	api.Of(api.Taken, "prompt", "stream", "stream_options", "n", "echo", "timings_per_token", "verbose",
-		"include_stop_str_in_output", "no_stop_trim"),
+		"include_stop_str_in_output", "no_stop_trim", "return_token_ids"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
 		{Name: "messages", Use: api.Refused, Why: `it belongs to /v1/chat/completions; here it is "prompt"`},

@@ -235,7 +235,7 @@ func (x *screen) memory() {
 		x.add(4, "thinking", "%s now; ended: %s", x.count("queue_depth_think"), ends)
 	}
 	if x.s.num("output_critical_eviction") > 0 {
-		x.add(6, "evicted", "%s blocks of running answers", x.count("output_critical_eviction"))
+		x.add(6, "evicted", "running answers lost cells %s times", x.count("output_critical_eviction"))
 	}
 	x.add(2, "memory", "weights %s, KV %s, heap %s, resident %s", x.bytes("weights_bytes"), x.bytes("kv_bytes"),
 		x.bytes("go_heap_bytes"), x.bytes("rss_bytes"))

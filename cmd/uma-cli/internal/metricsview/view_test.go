@@ -107,7 +107,7 @@ func TestRenderInside(t *testing.T) {
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
 		"ITL target    50.0 ms, missed 2 times, prompts in reduced chunks; cannot be met\n",
-		"evicted       4 blocks of running answers\n",
+		"evicted       running answers lost cells 4 times\n",
 		"thought length           1          9",
 	} {
 		if !strings.Contains(screen, want) {

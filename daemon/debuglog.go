@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"strings"
+
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// What --log-level debug (UMA_DEBUG=1) writes of the decode loop: a line for each step with what the scheduler decided
+// and why, and lines of requests with the numbers that connect both.
+
+// logPlan writes the decisions of a step: the text of the plan, whose lines are separated by semicolons. A plan that
+// only waits is left out.
+func (l *loop) logPlan(plan *sched.Plan) {
+	if !l.debug || len(plan.Batch)+len(plan.Release)+len(plan.Reject)+len(plan.Start) == 0 {
+		return
+	}
+	l.planText = plan.Append(l.planText[:0], "")
+	l.log.Debug("step", "decisions", strings.ReplaceAll(strings.TrimSuffix(string(l.planText), "\n"), "\n", "; "))
+}
+
+// logRequest writes a debug line about a request: its client's id and connection, its number in the plans, and its
+// sequence in the engine (-1 = none).
+func (l *loop) logRequest(r *request, msg string, args ...any) {
+	if l.debug {
+		l.log.Debug(msg, append([]any{"session", r.conn.ID(), "request", r.wireID, "id", r.ID, "seq", r.Seq()},
+			args...)...)
+	}
+}

@@ -1,0 +1,242 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Path is that of the files of OpenAI's and Anthropic's APIs; a request with the header anthropic-version gets the
+// latter's form.
+const Path = "/v1/files"
+
+// API answers requests about files.
+type API struct {
+	Store *Store
+	Owner func(r *http.Request) uint32
+	// Fail answers with an error in the form of the API that is asked.
+	Fail func(w http.ResponseWriter, r *http.Request, e *wire.Error)
+}
+
+// Routes returns the paths of the API.
+func (a *API) Routes() []api.Route {
+	return []api.Route{
+		{Method: http.MethodPost, Path: Path, Handle: a.create},
+		{Method: http.MethodGet, Path: Path, Handle: a.list},
+		{Method: http.MethodGet, Path: Path + "/{id}", Handle: a.get},
+		{Method: http.MethodDelete, Path: Path + "/{id}", Handle: a.delete},
+		{Method: http.MethodGet, Path: Path + "/{id}/content", Handle: a.content},
+	}
+}
+
+// Anthropic reports whether a client speaks Anthropic's API.
+func Anthropic(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
+
+// form returns a file as the client's API has it.
+func form(r *http.Request, f *File) any {
+	if Anthropic(r) {
+		return map[string]any{"id": f.ID, "type": "file", "filename": f.Name, "mime_type": f.MIME,
+			"size_bytes": f.Bytes, "created_at": time.Unix(f.Created, 0).UTC().Format(time.RFC3339),
+			"downloadable": true}
+	}
+	out := map[string]any{"id": f.ID, "object": "file", "bytes": f.Bytes, "created_at": f.Created, "filename": f.Name,
+		"purpose": f.Purpose, "status": "processed"}
+	if f.Expires != 0 {
+		out["expires_at"] = f.Expires
+	}
+	return out
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // fails when the client has left
+}
+
+// fail answers with err.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	e := &wire.Error{Code: wire.InternalFailure, Message: err.Error()}
+	var refused *wire.RequestError
+	switch {
+	case errors.As(err, &refused):
+		e = &wire.Error{Code: refused.Code, Message: refused.Message}
+	case errors.Is(err, ErrNone):
+		e = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no file %.60q", r.PathValue("id"))}
+	}
+	a.Fail(w, r, e)
+}
+
+func bad(format string, args ...any) error {
+	return &wire.RequestError{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// maxField bounds a field of a form besides the file, in bytes.
+const maxField = 1 << 10
+
+func (a *API) create(w http.ResponseWriter, r *http.Request) {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/form-data" {
+		a.fail(w, r, bad("the body must be a form (multipart/form-data) with the fields \"purpose\" and \"file\""))
+		return
+	}
+	f := File{}
+	if Anthropic(r) {
+		f.Purpose = "user_data" // its API has none
+	}
+	parts := multipart.NewReader(r.Body, params["boundary"])
+	made := false
+	for range 8 {
+		p, err := parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			a.fail(w, r, bad("the form did not come whole: %v", err))
+			return
+		}
+		if p.FormName() != "file" {
+			if err := field(&f, p, a.Store.now()); err != nil {
+				a.fail(w, r, err)
+				return
+			}
+			continue
+		}
+		if f.Purpose == "" {
+			a.fail(w, r, bad("field \"purpose\" must come before the file, such as batch or user_data"))
+			return
+		}
+		f.Name, f.MIME = p.FileName(), "application/octet-stream"
+		if kind, _, err := mime.ParseMediaType(p.Header.Get("Content-Type")); err == nil && len(kind) <= maxPurpose {
+			f.MIME = kind
+		}
+		if f, err = a.Store.Create(a.Owner(r), f, p); err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		made = true
+		break
+	}
+	if !made {
+		a.fail(w, r, bad("the form has no field \"file\" with a name"))
+		return
+	}
+	answer(w, form(r, &f))
+}
+
+// field reads a field of the form.
+func field(f *File, p *multipart.Part, now time.Time) error {
+	text, err := io.ReadAll(io.LimitReader(p, maxField+1))
+	if err != nil || len(text) > maxField {
+		return bad("field %.60q did not come whole, or has more than %d bytes", p.FormName(), maxField)
+	}
+	switch p.FormName() {
+	case "purpose":
+		f.Purpose = string(text)
+	case "expires_after[seconds]":
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil || n < 3600 || n > 2_592_000 {
+			return bad("field \"expires_after.seconds\" is %.40q; it must be 3600…2592000", text)
+		}
+		f.Expires = now.Unix() + n
+	case "expires_after[anchor]":
+		if string(text) != "created_at" {
+			return bad("field \"expires_after.anchor\" is %.40q; it must be \"created_at\"", text)
+		}
+	}
+	return nil
+}
+
+// listed is the number of files of a page of a list, without "limit".
+const listed = 1000
+
+func (a *API) list(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	limit := listed
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 10_000 {
+			a.fail(w, r, bad("\"limit\" is %.40q; it must be 1…10000", text))
+			return
+		}
+		limit = n
+	}
+	after := q.Get("after") + q.Get("after_id")
+	data, more, seen := []any{}, false, after == ""
+	first, last := "", ""
+	list := a.Store.List(a.Owner(r))
+	for i := range list {
+		f := &list[i]
+		if q.Get("order") == "asc" {
+			f = &list[len(list)-1-i]
+		}
+		if purpose := q.Get("purpose"); purpose != "" && f.Purpose != purpose {
+			continue
+		}
+		switch {
+		case !seen:
+			seen = f.ID == after
+		case len(data) == limit:
+			more = true
+		default:
+			if first == "" {
+				first = f.ID
+			}
+			data, last = append(data, form(r, f)), f.ID
+		}
+	}
+	out := map[string]any{"data": data, "has_more": more, "first_id": nullable(first), "last_id": nullable(last)}
+	if !Anthropic(r) {
+		out["object"] = "list"
+	}
+	answer(w, out)
+}
+
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func (a *API) get(w http.ResponseWriter, r *http.Request) {
+	f, err := a.Store.Get(a.Owner(r), r.PathValue("id"))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	answer(w, form(r, &f))
+}
+
+func (a *API) delete(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if err := a.Store.Delete(a.Owner(r), id); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if Anthropic(r) {
+		answer(w, map[string]any{"id": id, "type": "file_deleted"})
+		return
+	}
+	answer(w, map[string]any{"id": id, "object": "file", "deleted": true})
+}
+
+func (a *API) content(w http.ResponseWriter, r *http.Request) {
+	f, in, err := a.Store.Read(a.Owner(r), r.PathValue("id"))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	defer in.Close()
+	w.Header().Set("Content-Type", "application/octet-stream") // not the client's type: a browser must not run it
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Length", strconv.FormatInt(f.Bytes, 10))
+	_, _ = io.Copy(w, in) // fails when the client has left
+}
