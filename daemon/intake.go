@@ -89,7 +89,7 @@ func (s *Server) submit(l *loop, j job) {
 			return
 		}
 	default:
-		if m.LookAt(j.w) && !j.r.viewed { // it may take seconds, in which others are prepared
+		if m.LookAt(j.w) && j.r.Views == nil { // it may take seconds, in which others are prepared
 			s.view(m, j)
 			return
 		}
@@ -111,7 +111,7 @@ func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammar
 	m, l := s.model.Load(), s.loop.Load()
 	s.closeMessage(l, w, g)
 	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Prepared, w, r.views, held, &l.scratch); bad != nil {
+	if bad := m.Answer(&r.Prepared, w, held, &l.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)

@@ -113,7 +113,7 @@ func TestNullableStringsOverEachAPI(t *testing.T) {
 		probe := serve(t, cfg, "-c", "32768")
 		m := probe.model.Load()
 		p := prepare.NewPrepared(0)
-		if bad := m.Answer(&p, &q, nil, prepare.Held{}, &sampler.Scratch{}); bad != nil || m.Calls.Form().Name != form {
+		if bad := m.Answer(&p, &q, prepare.Held{}, &sampler.Scratch{}); bad != nil || m.Calls.Form().Name != form {
 			t.Fatalf("%s: form %s, %v", name, m.Calls.Form().Name, bad)
 		}
 		answer := renderedCall(t, cfg.Template, `{"unit": "celsius"}`)

@@ -10,7 +10,6 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
@@ -37,8 +36,6 @@ type request struct {
 	deviceWait deviceWait            // of its steps, for other models
 	priced     report.Price          // of its cells outside the pool
 	waiter     constrain.Waiter      // for the compilation of its grammars
-	views      []*runtime.View       // of its images, in order
-	viewed     bool                  // views are its images'
 	chat       bool                  // its answer is kept to render the prefix of the next turn
 
 	life     lifecycle

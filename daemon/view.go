@@ -50,7 +50,7 @@ func (s *Server) view(m *prepare.Model, j job) {
 			s.endUnstarted(j)
 			return
 		case bad == nil:
-			j.r.views, j.r.viewed = views, true
+			j.r.Views = views
 			j.r.life.enter(stageWaiting)
 			bad = s.room.putBack([]job{j})
 		}

@@ -1,10 +1,18 @@
 package metrics
 
+import "sync/atomic"
+
 // Images counts what a reader of images has done.
 type Images struct {
 	Encoded, Cached uint64
 	Seconds         float64
 	CacheBytes      int64
+}
+
+// bound has sources of counts.
+type bound struct {
+	turns  atomic.Pointer[func() Turns]
+	images atomic.Pointer[func() Images]
 }
 
 // BindImages sets the source of the counts of images, which must be safe from any goroutine.

@@ -29,10 +29,11 @@ type Prepared struct {
 
 // Shell is the immutable part of a request that only the daemon reads.
 type Shell struct {
-	StopTokens []core.Token // end the answer
-	SpelledEnd string       // likewise, and the client did not name it; "": none
-	Continued  bool         // the prompt ends within the last message
-	Notes      []wire.Note  // changes to its conversation
+	StopTokens []core.Token    // end the answer
+	Views      []*runtime.View // of its images, in order; set before Answer
+	SpelledEnd string          // likewise, and the client did not name it; "": none
+	Continued  bool            // the prompt ends within the last message
+	Notes      []wire.Note     // changes to its conversation
 	Adapters   adapters.Choice
 
 	CallForm  *toolcall.Spec // syntax of tool calls in the answer; nil without tools
@@ -42,7 +43,6 @@ type Shell struct {
 	// Of a chat, for History.
 	messages []wire.Message
 	render   renderInput
-	views    []*runtime.View // of the images
 }
 
 // NewPrepared returns a request of owner, which others may read while it is prepared.
@@ -79,14 +79,13 @@ func (m *Model) Line(w *wire.Request) {
 
 // Answer prepares w: it fills out, which NewPrepared has made. The decode loop owns scratch, which all its chains
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
-func (m *Model) Answer(out *Prepared, w *wire.Request, views []*runtime.View, held Held,
-	scratch *sampler.Scratch) *wire.Error {
+func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
 	choice, err := m.Adapters.Choose(w)
 	if err != nil {
 		return badRequest(err)
 	}
 	out.Salt = saltOf(out.Owner, w.CacheSalt, m.Adapters.Key(choice))
-	p, bad := m.readPrompt(out.Owner, w, views)
+	p, bad := m.readPrompt(out.Owner, w, out.Views)
 	if bad != nil {
 		return bad
 	}

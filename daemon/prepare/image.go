@@ -154,7 +154,7 @@ func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images, whose rows have " +
 			"no tokens: leave out prompt_logprobs"}
 	}
-	out.Parts, out.views = p.parts, p.views
+	out.Parts = p.parts
 	if m.viewer.Images().Together {
 		for _, part := range p.parts {
 			out.Blocks = append(out.Blocks, part.At, part.At+part.N)

@@ -274,7 +274,7 @@ func (m *Model) systemTokens(s *Prepared, tokens []runtime.Token) int {
 	if err != nil {
 		return 0 // the template refuses a conversation without a user's message
 	}
-	system, _, err := m.tokenizeViews(s.Owner, m.markers.restore(text), s.views)
+	system, _, err := m.tokenizeViews(s.Owner, m.markers.restore(text), s.Views)
 	if err != nil {
 		return 0
 	}
@@ -297,7 +297,7 @@ func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 	if err != nil {
 		return nil
 	}
-	tokens, _, err := m.tokenizeViews(s.Owner, m.markers.restore(text), s.views)
+	tokens, _, err := m.tokenizeViews(s.Owner, m.markers.restore(text), s.Views)
 	if err != nil {
 		return nil
 	}

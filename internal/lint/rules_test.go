@@ -100,6 +100,7 @@ var rules = []rule{
 	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire", "runtime"}, "a backend for tests of APIs, without the " +
 		"daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
+	{"daemon/api/predict", []string{"daemon/api", "daemon/api/openai", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/worker", []string{"daemon/api", "daemon/api/openai", "daemon/kvevents"}, "one API, beside the others"},
 	{"daemon/api/changes", []string{"ipc/wire", "models/download", "models/store"},
 		"the front as an interface, for the APIs that change models"},
@@ -155,7 +156,7 @@ var rules = []rule{
 	{"daemon/live", []string{"ipc/wire", "kvsnap", "meridian/blocks", "metrics"},
 		"samples of the daemon as values: it asks the loop through an interface, and knows no connection"},
 	{"daemon/http", []string{"daemon/access", "daemon/api", "daemon/api/anthropic", "daemon/api/control",
-		"daemon/api/gemini",
+		"daemon/api/gemini", "daemon/api/predict",
 		"daemon/api/llamaserver", "daemon/api/ollama", "daemon/api/openai", "daemon/api/resume", "daemon/api/worker",
 		"daemon/config", "daemon/live", "daemon/page", "daemon/shm/connstate", "internal/cli/buildinfo", "ipc",
 		"ipc/wire", "metrics"},

@@ -47,7 +47,7 @@ type props struct {
 	*routing              // of a router
 }
 
-// routing is what GET /props tells of a daemon that was started without a model.
+// routing has the fields of GET /props of a daemon that was started without a model.
 type routing struct {
 	Max  int  `json:"max_instances"`
 	Auto bool `json:"models_autoload"`
