@@ -247,6 +247,8 @@ var rules = []rule{
 	{"internal/testutil/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/testutil/enginetree", nil, "it finds a folder, for tests and measurements"},
 	{"internal/testutil/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
+	{"internal/testutil/mooncaketest", []string{"internal/testutil/waitfor"},
+		"tests of any package start a real store with it"},
 	{"internal/testutil/race", nil, "a constant for tests of any package"},
 	{"internal/testutil/redistest", []string{"internal/testutil/waitfor"},
 		"tests of any package start a real server with it"},
