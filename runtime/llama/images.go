@@ -283,9 +283,7 @@ func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilit
 		case n == 0:
 			continue
 		case text != nil:
-			for _, t := range unsafe.Slice((*runtime.Token)(unsafe.Pointer(text)), n) {
-				v.Tokens = append(v.Tokens, t)
-			}
+			v.Tokens = append(v.Tokens, unsafe.Slice((*runtime.Token)(unsafe.Pointer(text)), n)...)
 			continue
 		case int(positions) != n:
 			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot "+
