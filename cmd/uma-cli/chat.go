@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -50,7 +51,7 @@ func converse(ctx context.Context, dial dialer, settings *chat.Settings) error {
 	}
 	out := ui.Open(os.Stdout)
 	c := chat.Config{Dial: dial, Out: out, Settings: *settings}
-	var editor *chat.Editor
+	var editor *lineedit.Editor
 	if isTerminal(os.Stdin) && out.IsTTY() && ui.Capable(os.Getenv) {
 		var err error
 		editor, err = chat.NewEditor(chat.OpenHistory(chat.HistoryPath(os.Getenv)), chat.Complete)
