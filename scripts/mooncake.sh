@@ -18,7 +18,8 @@ if [ ! -e "$folder/installed" ]; then
 	# The libraries are unpacked beside the package: nothing is installed on the machine.
 	(
 		cd "$folder"
-		apt-get download -q libibverbs1 libnl-3-200 libnl-route-3-200 >&2
+		debs=(libibverbs1 libnl-3-200 libnl-route-3-200)
+		apt-get download -q "${debs[@]}" >&2 || { apt-get update -q >&2 && apt-get download -q "${debs[@]}" >&2; }
 		for deb in ./*.deb; do dpkg -x "$deb" debs; done
 		find debs -name '*.so*' -exec cp -a {} lib/ ';'
 		rm -rf debs ./*.deb
