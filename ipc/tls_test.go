@@ -168,7 +168,7 @@ func TestTLSClientLeaves(t *testing.T) {
 // TestTLSRefused: clients that do not speak TLS, that speak an old one, that do not trust the certificate, or of which
 // there are too many.
 func TestTLSRefused(t *testing.T) {
-	s := serveTLS(t, Config{}, 2, func(http.ResponseWriter, *http.Request) {})
+	s := serveTLS(t, Config{}, 64, func(http.ResponseWriter, *http.Request) {})
 	plain := func(say string) string {
 		c, err := net.Dial("tcp", s.addr)
 		if err != nil {
@@ -202,6 +202,7 @@ func TestTLSRefused(t *testing.T) {
 	if n := s.tls.Count(HandshakeFailed); n < 2 {
 		t.Errorf("%d failed handshakes are counted", n)
 	}
+	s = serveTLS(t, Config{}, 2, func(http.ResponseWriter, *http.Request) {})
 	a, b := s.dial(t), s.dial(t)
 	c, err := tls.Dial("tcp", s.addr, s.client())
 	if err == nil {

@@ -3,14 +3,21 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // Warn adds a Warning header (RFC 7234, 299: a miscellaneous persistent warning) to an answer for each note of what was
-// left out of its request. It is called before the answer begins.
-func Warn(w http.ResponseWriter, notes wire.Notes) {
+// left out of its request, images among it where the model reads none. It is called before the answer begins.
+func (s *Server) Warn(w http.ResponseWriter, r *wire.Request) {
+	notes := slices.Clone(r.Notes)
+	if f := s.Facts(); f != nil && f.Model.Images == nil {
+		for _, m := range r.Messages { // a copy: preparation leaves them out
+			m.LeaveOutImages(&notes)
+		}
+	}
 	for _, n := range notes {
 		if n.Reason == ignoredReason {
 			continue

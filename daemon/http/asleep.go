@@ -33,7 +33,7 @@ func NeedsModel(method, path string) bool {
 	case "/chat/completions", "/chat/completions/input_tokens", "/chat/completions/render", "/completions",
 		"/completion", "/infill", "/responses",
 		"/messages", "/messages/count_tokens", "/tokenize", "/detokenize", "/apply-template", "/embedding",
-		"/embeddings", "/rerank", "/reranking":
+		"/embeddings", "/rerank", "/reranking", "/predict":
 		return true
 	case "/api/chat", "/api/generate", "/api/embed", "/api/embeddings":
 		return true

@@ -95,7 +95,7 @@ func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		c.fail(api.AsError(err))
 		return
 	}
-	api.Warn(w, req.Notes)
+	s.Warn(w, req)
 	stream, err := s.Start(r.Context(), req)
 	if err != nil {
 		c.fail(api.AsError(err))

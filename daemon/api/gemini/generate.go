@@ -102,7 +102,7 @@ func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request, model 
 		a.fail(api.AsError(err))
 		return
 	}
-	api.Warn(w, a.ask.Notes)
+	a.s.Warn(w, a.ask.Request)
 	requests := api.Answers(a.ask.Request, a.id, 0, a.ask.answers)
 	for i, req := range requests {
 		ch := &choice{index: i}

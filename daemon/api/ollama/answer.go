@@ -123,7 +123,7 @@ func (a *answer) loaded(r *http.Request, b *commonBody) {
 
 // run starts the request and writes its answer.
 func (a *answer) run(r *http.Request, req *wire.Request) {
-	api.Warn(a.head, req.Notes)
+	a.s.Warn(a.head, req)
 	stream, err := a.s.Start(r.Context(), req)
 	if err != nil {
 		a.fail(api.AsError(err))

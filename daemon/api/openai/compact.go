@@ -64,7 +64,7 @@ func (a *responsesAPI) serveCompact(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("X-Request-Id", c.response.ID)
-	api.Warn(w, req.Notes)
+	a.s.Warn(w, req)
 	req.Messages = append(req.Messages, wire.Message{Role: "user", Content: summarize})
 	req.Tools, req.ToolChoice, req.Format, req.NoProgress = nil, wire.ToolChoice{}, wire.Format{}, true
 	if req.MaxTokens == 0 {

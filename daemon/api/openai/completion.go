@@ -72,7 +72,7 @@ func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*
 // run starts the requests and writes their answers.
 func (c *completion) run(r *http.Request, requests []*wire.Request) {
 	c.open = len(requests)
-	api.Warn(c.head, requests[0].Notes)
+	c.s.Warn(c.head, requests[0])
 	stream, err := c.s.Start(r.Context(), requests...)
 	if err != nil {
 		c.fail(api.AsError(err))

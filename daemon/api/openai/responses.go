@@ -122,7 +122,7 @@ func (a *responsesAPI) serveResponses(w http.ResponseWriter, r *http.Request) {
 	}
 	c.w = out
 	w.Header().Set("X-Request-Id", c.response.ID)
-	api.Warn(w, req.Notes)
+	a.s.Warn(w, req)
 	stream, err := a.s.Start(r.Context(), req)
 	if err != nil {
 		Fail(out, api.AsError(err))
