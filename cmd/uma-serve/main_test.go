@@ -85,6 +85,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "strong=/a.gguf", "weak=/b.gguf", nil
 	case "defaults":
 		return `{"top_k":1}`, `{"top_k":2}`, nil
+	case "limits":
+		return "user_requests=1", "user_requests=2", nil
 	case "router-user", "alias", "tags":
 		return "1000", "1001", nil
 	case "telemetry-endpoint":
@@ -94,7 +96,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "tls-cert":
 		return config.SelfMadeCert, config.SelfMadeCert, nil // a file needs --tls-key
 	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace",
-		"slot-save-path", "draft-model":
+		"slot-save-path", "draft-model", "mmproj":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {

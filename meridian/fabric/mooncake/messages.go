@@ -257,5 +257,8 @@ func parsePlace(method string, answer []byte, leased bool) (place, error) {
 			_ = r.uint64() // an optional number, which 0.3.13 leaves out
 		}
 	}
-	return first, r.end(method)
+	if err := r.end(method); err != nil {
+		return place{}, err
+	}
+	return first, nil
 }

@@ -135,7 +135,7 @@ def _():
 def _():
     with raises(anthropic.BadRequestError, "temperature"):
         create(extra_body={"temperature": "hot"})
-    with raises(anthropic.NotFoundError, "/v1/messages/batches/none"):
+    with raises(anthropic.NotFoundError, "no batch"):
         client.messages.batches.retrieve("none")
 
 

@@ -137,7 +137,8 @@ def _():
     for kind in (Weather, Table):
         got = parse(model=MODEL, messages=messages, response_format=kind, max_tokens=400, temperature=0)
         assert isinstance(got.choices[0].message.parsed, kind)
-    with client.chat.completions.stream(model=MODEL, messages=messages, response_format=Weather, max_tokens=200) as s:
+    with client.chat.completions.stream(model=MODEL, messages=messages, response_format=Weather, max_tokens=400,
+                                        temperature=0) as s:
         for _ in s:
             pass
         assert isinstance(s.get_final_completion().choices[0].message.parsed, Weather)
