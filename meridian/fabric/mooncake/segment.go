@@ -97,7 +97,8 @@ func parseSegment(b []byte) (string, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return "", fmt.Errorf("its description is not JSON: %w", err)
 	}
-	if s.Host == "" || len(s.Host) > 255 || strings.ContainsAny(s.Host, " /[]\r\n\x00") || s.Port < 1 || s.Port > 65535 {
+	host := s.Host != "" && len(s.Host) <= 255 && !strings.ContainsAny(s.Host, " /[]\r\n\x00")
+	if !host || s.Port < 1 || s.Port > 65535 {
 		return "", fmt.Errorf("its data port is %.100q port %d", s.Host, s.Port)
 	}
 	if s.Proto != dataVersion {
