@@ -21,6 +21,7 @@
 #include "vectors_avx512.h"
 
 #include "matmul_formats.h"
+#include "matmul_grids.h"
 
 #include "matmul_float.h"
 

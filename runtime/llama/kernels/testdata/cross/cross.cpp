@@ -96,7 +96,7 @@ void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t 
         }
     }
     std::vector<float> c(n * m, NAN);
-    uma_job            j = {t.number, m, n, k, (const char *) w.data(), blocks * t.bytes, (const char *) x.data(), row, c.data(), m, nullptr, nullptr};
+    uma_job            j = {t.number, m, n, k, (const char *) w.data(), blocks * t.bytes, (const char *) x.data(), row, c.data(), m, nullptr, nullptr, nullptr, nullptr};
     j.rows               = aligned(kernels.rows_bytes(j));
     j.strip              = aligned(kernels.strip_bytes(j));
     kernels.prepare(j);
