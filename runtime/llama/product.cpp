@@ -66,7 +66,10 @@ namespace {
 
 // rounded is row as ggml rounds it to the type that is multiplied with weights of type.
 std::vector<float> rounded(ggml_type type, const float * row, int64_t k) {
-    const ggml_type    to = ggml_get_type_traits_cpu(type)->vec_dot_type;
+    const ggml_type to = ggml_get_type_traits_cpu(type)->vec_dot_type;
+    if (to == GGML_TYPE_F32) {
+        return {row, row + k};
+    }
     std::vector<char>  bytes(ggml_row_size(to, k));
     std::vector<float> out(k);
     ggml_get_type_traits_cpu(to)->from_float(row, bytes.data(), k);
@@ -93,7 +96,12 @@ extern "C" void uma_product_exact(const uma_product * p, double * want, double *
     const int64_t      k = w->ne[0], m = w->ne[1], used = ids ? ids->ne[0] : 1, n = ggml_nelements(p->out) / m;
     std::vector<float> a(m * k * w->ne[2]);
     for (int64_t i = 0; i < m * w->ne[2]; i++) {
-        ggml_get_type_traits(w->type)->to_float((const char *) w->data + i * w->nb[1], a.data() + i * k, k);
+        const char * of = (const char *) w->data + i * w->nb[1];
+        if (w->type == GGML_TYPE_F32) {
+            memcpy(a.data() + i * k, of, k * sizeof(float));
+        } else {
+            ggml_get_type_traits(w->type)->to_float(of, a.data() + i * k, k);
+        }
     }
     for (int64_t i = 0; i < n; i++) {
         const int64_t            from = ids ? i / used * x->ne[1] + i % used % x->ne[1] : i;

@@ -1,4 +1,4 @@
-// Products with weights in F16 and BF16, for any instruction set. Lanes run along the rows here, because the weights need no
+// Products with weights in F32, F16 and BF16, for any instruction set. Lanes run along the rows here, because the weights need no
 // unpacking: a sum has LANES parts, which are added at the end. Which rows share a step changes nothing in a part.
 
 namespace {
@@ -13,9 +13,21 @@ INLINE float * c_of(const uma_job & j, int64_t i) {
     return j.c + (j.c_at ? j.c_at[i] : i) * j.c_row;
 }
 
-// LONE says that a row alone is multiplied as fast as memory brings it.
+// BYTES is the size of a number, LONE says that a row alone is multiplied as fast as memory brings it.
+struct f32 {
+    static constexpr int  STEP = LANES, BYTES = 4;
+    static constexpr bool LONE = LANES == 16;
+    using vector               = vf;
+    INLINE static vf load(const char * p) {
+        vf v;
+        memcpy(&v, p, sizeof(v));
+        return v;
+    }
+    INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
+};
+
 struct f16 {
-    static constexpr int  STEP = LANES;
+    static constexpr int  STEP = LANES, BYTES = 2;
     static constexpr bool LONE = LANES == 16;
     using vector               = vf;
     INLINE static vf load(const char * p) { return wide((const uint16_t *) p); }
@@ -23,7 +35,7 @@ struct f16 {
 };
 
 struct bf16 {
-    static constexpr int  STEP = LANES;
+    static constexpr int  STEP = LANES, BYTES = 2;
     static constexpr bool LONE = LANES == 16;
     using vector               = vf;
     INLINE static vf load(const char * p) { return widest((const uint16_t *) p); }
@@ -60,9 +72,9 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, c
             sum[i][r] = vf{};
         }
     }
-    for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
+    for (int64_t b = 0; b < F::BYTES * j.k; b += F::BYTES * F::STEP) {
         if (next) {
-            for (int i = 0; i < 2 * F::STEP * FLOAT_ROWS; i += 64) {
+            for (int i = 0; i < F::BYTES * F::STEP * FLOAT_ROWS; i += 64) {
                 __builtin_prefetch(next + b * FLOAT_ROWS + i, 0, 2);
             }
         }
@@ -102,7 +114,7 @@ template <class F> void lone(const uma_job & j, int64_t s) {
     for (int r = 0; r < FLOAT_ROWS; r++) {
         const char * w = j.w + (s * FLOAT_ROWS + (r < rows ? r : rows - 1)) * j.w_row;
         sum[r]         = vf{};
-        for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
+        for (int64_t b = 0; b < F::BYTES * j.k; b += F::BYTES * F::STEP) {
             if (F::STEP == LANES && b % 64 == 0) {
                 __builtin_prefetch(w + b + LONE_AHEAD, 0, 2);
             }

@@ -394,6 +394,8 @@ template <template <class> class Whole> format of(int type) {
         return quantised_format<iq3_xxs, Whole>;
     case GGML_TYPE_IQ3_S:
         return quantised_format<iq3_s, Whole>;
+    case GGML_TYPE_F32:
+        return {FLOAT_ROWS, prepare_nothing, floats<f32>};
     case GGML_TYPE_F16:
         return {FLOAT_ROWS, prepare_nothing, floats<f16>};
     case GGML_TYPE_BF16:
@@ -407,7 +409,7 @@ int strip(int type) {
 }
 
 bool wide_type(int type) {
-    return type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+    return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
 }
 
 size_t rows_bytes(const uma_job & j) {
