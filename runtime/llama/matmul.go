@@ -52,7 +52,7 @@ func newProduct(typ, m, n, k int, weights, x []float32) product {
 		nil)
 }
 
-// choice is which experts multiply each of n rows: ids[n][used]. each: a row of activations for each of them.
+// choice is the experts that multiply each of n rows: ids[n][used]. each: a row of activations for each of them.
 type choice struct {
 	experts, used int
 	ids           []int32
