@@ -93,8 +93,8 @@ func writeFloats(ctx context.Context, path, dst string, decode Decoder, v values
 	defer func() {
 		if err != nil {
 			os.Remove(dst)
-			err = fmt.Errorf("%d bytes of F32 weights in %s (TMPDIR names another folder; --reference own needs none): %w",
-				bytes, dst, err)
+			err = fmt.Errorf("%d bytes of F32 weights in %s (TMPDIR names another folder; --reference own needs "+
+				"none): %w", bytes, dst, err)
 		}
 	}()
 	if err := gguffile.Write(out, kvs, tensors); err != nil {

@@ -210,7 +210,8 @@ func TestRunFloats(t *testing.T) {
 		"F32": {false, eighths, nil, &fake{}, &fake{}, nil,
 			[]string{"F32 weights, ", "answers of the processor, uma-serve, processor", "answers, uma-serve"}},
 		"no decoder": {true, func(uint32, []byte, []float32) error { return errors.New("unknown type") }, nil, &fake{},
-			&fake{}, map[string]string{"F32 weights, ": "unknown type", "answers, uma-serve": "nothing to compare"}, nil},
+			&fake{}, map[string]string{"F32 weights, ": "unknown type", "answers, uma-serve": "nothing to compare"},
+			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

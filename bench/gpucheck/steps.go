@@ -77,8 +77,8 @@ func (r *run) compare(first, other []answer, v values) (*Agreement, error) {
 	return &a, nil
 }
 
-// worse is how many times as often and as far a device may leave the F32 answers as the processor does with the same
-// quantised weights. One that rounds activations as the processor does, such as CUDA's, leaves them elsewhere.
+// worse is the largest ratio of a device's distance from the F32 answers to that of the processor with the same
+// quantised weights. A device that rounds activations as the processor does, such as CUDA's, leaves them elsewhere.
 const worse = 1.5
 
 // judge records how two sides agree, and fails where they part by more than a near tie. own is how the processor with
