@@ -343,7 +343,7 @@ func TestErrorText(t *testing.T) {
 // TestShiftOfOneKindOfLayers: where all layers have windows, llama.cpp says that positions can move, and fails an
 // assertion in the Decode after they have.
 func TestShiftOfOneKindOfLayers(t *testing.T) {
-	// Every so many layers one has no window. An array of all layers is read as such by some versions of llama.cpp only.
+	// Every so many layers one has no window. Some versions of llama.cpp read no array of all layers here.
 	const key = "gemma2.attention.sliding_window_pattern"
 	for name, c := range map[string]struct {
 		period uint32
