@@ -267,7 +267,16 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 	}) {
 		return
 	}
+	before := len(r.report.Steps)
 	fn(s, name)
+	for i := range r.report.Steps[before:] {
+		// The clients learn that an engine process has ended; the server's log has the reason.
+		if step := &r.report.Steps[before+i]; step.Error != "" && s.log != nil {
+			step.Values["log"] = s.log()
+			r.saved(r.report)
+			break
+		}
+	}
 	begin := time.Now()
 	if err := s.stop(); err != nil {
 		r.record("stop", file, name, begin, err, nil) // a step would not be run once the time is over

@@ -227,7 +227,7 @@ func newRun(t *testing.T, limit time.Duration, llama *fake, uma func(model strin
 			f.seen = map[string]bool{}
 		}
 		s := httptest.NewServer(f)
-		return &server{s.URL, s.Client(), func() error { s.Close(); return nil }}, nil
+		return &server{s.URL, s.Client(), func() error { s.Close(); return nil }, func() string { return "why" }}, nil
 	}
 	r.umaStart = func(args ...string) (*server, error) {
 		after := func(name string) string { return args[slices.Index(args, name)+1] }
@@ -265,11 +265,17 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			report := examine(t, 5*time.Minute, c.cpu, c.gpu, c.llama)
-			got := map[string]string{}
+			got, logs := map[string]string{}, map[string]int{}
 			for _, s := range report.Steps {
 				if s.Error != "" {
 					got[s.Name+", "+s.Server] = s.Error
 				}
+				if s.Values["log"] != nil {
+					logs[s.Server]++
+				}
+			}
+			if name == "neither answers" && (logs["uma-serve"] != 1 || logs["llama-server"] != 0) {
+				t.Errorf("logs of failed steps: %v, want one of uma-serve", logs)
 			}
 			for step, part := range c.want {
 				if !strings.Contains(got[step], part) {
