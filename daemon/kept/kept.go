@@ -65,7 +65,7 @@ func (k *Keeper) open() *store {
 		if err == nil {
 			s.runner, err = batches.Open(batches.Options{Dir: filepath.Join(dir, "batches"), Ask: k.Ask, Log: k.Log,
 				Now: time.Now, Keep: func(owner uint32, name string, r io.Reader) (string, error) {
-					f, err := s.files.Create(owner, files.File{Name: name, Purpose: "batch_output",
+					f, err := s.files.Create(owner, files.File{Name: name, Purpose: files.Results,
 						MIME: "application/jsonl"}, r)
 					return f.ID, err
 				}})
