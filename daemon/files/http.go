@@ -149,7 +149,9 @@ func field(f *File, p *multipart.Part, now time.Time) error {
 	}
 	switch p.FormName() {
 	case "purpose":
-		f.Purpose = string(text)
+		if f.Purpose = string(text); f.Purpose == Results {
+			return bad("field \"purpose\" is %q, which is for the results of batches", Results)
+		}
 	case "expires_after[seconds]":
 		n, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil || n < 3600 || n > 2_592_000 {
