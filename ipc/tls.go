@@ -26,7 +26,7 @@ const (
 	// slow readers count from the time when the socket pair is full.
 	tlsStall = time.Minute
 	tlsChunk = 16 << 10 // bytes: the most of a TLS record
-	// tlsQuiet is the time without input after which a connection that was answered is closed, and closeWithin the most.
+	// tlsQuiet is the time without input after which an answered connection is closed; closeWithin is the most.
 	tlsQuiet = 500 * time.Millisecond
 )
 
@@ -151,15 +151,15 @@ func (t *TLS) serve(client net.Conn, pipe *net.UnixConn) {
 		return
 	}
 	_ = c.CloseWrite() // fails when the client has left
-	// Closing a socket with unread input discards what it has not sent yet: an answer to a client that is still sending.
+	// Closing a socket with unread input discards what it has not sent yet, such as a refusal of an upload.
 	now := time.Now()
 	until.Store(now.Add(closeWithin).UnixNano())
 	_, _ = client.SetReadDeadline(now.Add(tlsQuiet)), pipe.SetWriteDeadline(now.Add(closeWithin))
 	<-ended
 }
 
-// toPlain copies what the client sends, and discards it once the Loop takes no more: its answer may still be on the way.
-// It returns false if the client has left without saying so: nothing that is computed for it is read.
+// toPlain copies what the client sends, and discards it once the Loop takes no more: its answer may still be on the
+// way. It returns false if the client has left without saying so: nothing that is computed for it is read.
 func toPlain(pipe *net.UnixConn, c *tls.Conn, until *atomic.Int64) bool {
 	buf := make([]byte, tlsChunk)
 	taken := true

@@ -166,8 +166,8 @@ func (l *llamaLine) take(args []string) int {
 	if a.flag && given {
 		switch on, ok := flagValue(value); {
 		case !ok:
-			l.out = append(l.out, "--refused="+name+"\x00"+fmt.Sprintf("it has no value, or on or off, and this is %.60q",
-				value))
+			why := fmt.Sprintf("it has no value, or on or off, and this is %.60q", value)
+			l.out = append(l.out, "--refused="+name+"\x00"+why)
 			return 1
 		case !on && a.off != "":
 			l.out = append(l.out, a.off)

@@ -95,7 +95,8 @@ func TestFlagsOfLlamaServer(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"--ignore-eos=maybe", "--no-cache-prompt=7", "--jinja=\xff"} {
-		if _, err := load(t, []string{"-m", "x", args}, nil); err == nil || !strings.Contains(err.Error(), "it has no value") {
+		_, err := load(t, []string{"-m", "x", args}, nil)
+		if err == nil || !strings.Contains(err.Error(), "it has no value") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -83,7 +83,8 @@ func TestPresetOfFlagsAndFields(t *testing.T) {
 		if err := os.WriteFile(path, []byte("[a]\n"+text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(t, []string{"--models-preset", path}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := load(t, []string{"--models-preset", path}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

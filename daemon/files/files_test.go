@@ -323,7 +323,8 @@ func TestMostFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(9, File{Name: "a", Purpose: "x", Expires: now.Unix() + 1}, strings.NewReader("old")); err != nil {
+	old := File{Name: "a", Purpose: "x", Expires: now.Unix() + 1}
+	if _, err := s.Create(9, old, strings.NewReader("old")); err != nil {
 		t.Fatal(err)
 	}
 	s.files[7] = map[string]File{}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/daemon/batches"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
@@ -117,12 +116,12 @@ func (f *Front) askAs(ctx context.Context, peer ipc.Peer, path string, header ht
 	head.WriteString("\r\n")
 	if _, err := conn.Write(append(head.Bytes(), body...)); err != nil {
 		end()
-		return nil, fmt.Errorf("%w: %w", batches.ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", kept.ErrLost, err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		end()
-		return nil, fmt.Errorf("%w: %w", batches.ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", kept.ErrLost, err)
 	}
 	resp.Body = &lastBody{ReadCloser: resp.Body, end: end}
 	return resp, nil

@@ -22,6 +22,9 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
+// ErrLost is the error of a function that answers requests of batches, when the model's process has ended meanwhile.
+var ErrLost = batches.ErrLost
+
 // Options are the parts of a Keeper.
 type Options struct {
 	Dir   string // "" = in the user's cache folder
