@@ -79,6 +79,10 @@ lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities wh
 	@scripts/lint.sh
 	@scripts/vuln.sh
 
+.PHONY: mooncake
+mooncake: ## the fabric on a real Mooncake Store, installed below build/; UMA_KILLS=100 kills its node as often
+	@env $$(scripts/mooncake.sh build/mooncake) CGO_ENABLED=0 go test -vet=off ./meridian/fabric/mooncake
+
 cluster: uma-serve ## two daemons behind vllm-router, smg, sglang-router and litellm; ARGS="--only vllm-kv_aware …"
 	@scripts/cluster.sh $(ARGS)
 

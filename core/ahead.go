@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // While a request is queued its stored cells are read ahead: the restore begins, and its parts are copied into the pool
@@ -45,7 +46,8 @@ func (c *Core) residency(r *Request) (n int, took time.Duration) {
 		return here, 0
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Space(), r.Tokens[:r.Prompt-1], here+RestoreMin)
-	if !ok || tier == Fabric {
+	n = runtime.WholeImages(r.Tokens, n)
+	if !ok || n < here+RestoreMin || tier == Fabric {
 		return here, 0
 	}
 	took = c.prices.Predict(storeOf(tier), n-here)

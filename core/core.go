@@ -383,6 +383,11 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 			}
 			last := behind >= 0 && s.Row >= 0
 			want := last || r.PromptRows && s.Kind == sched.SlicePrefill
+			if runtime.IsImage(tok) {
+				part, at := r.imageRow(s.Start + j)
+				b.AddImage(tok, runtime.Pos(s.Start+j), r.seq, part, at)
+				continue
+			}
 			if row := b.Add(tok, runtime.Pos(s.Start+j), r.seq, want); last && row != s.Row+behind {
 				panic(fmt.Sprintf("core: the logits row of request %d is %d, the plan says %d", s.Req, row,
 					s.Row+behind))

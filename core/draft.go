@@ -248,7 +248,7 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 
 // draftToken returns t, or token 0 if the draft model does not have it.
 func (c *Core) draftToken(t Token) Token {
-	if int(t) >= c.cfg.Draft.Tokens {
+	if t < 0 || int(t) >= c.cfg.Draft.Tokens {
 		return 0
 	}
 	return t

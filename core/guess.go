@@ -228,10 +228,21 @@ func (c *Core) offer(r *Request, e *sched.EvToken) {
 		source = spec.Own
 		g.text.n, match = g.index.Guess(r.Tokens, g.text.tokens[:most])
 	}
+	g.text.n = words(g.text.tokens[:g.text.n])
 	if g.text.n > 0 {
 		g.grade, g.source = spec.Grade(source, match), source
 		e.Offer, e.Grade = g.text.n, g.grade
 	}
+}
+
+// words returns how many of tokens come before the first one that stands for an image, which no model says.
+func words(tokens []Token) int {
+	for i, t := range tokens {
+		if t < 0 {
+			return i
+		}
+	}
+	return len(tokens)
 }
 
 // otherText returns what follows r's history in another text of its user: a cached one, or that of a running request.

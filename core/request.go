@@ -49,6 +49,10 @@ type Request struct {
 	Distinct *toolcall.Distinct // the answer ends at a call that repeats an earlier one; nil: calls may repeat
 	Data     any                // the caller's; core does not use it
 
+	// Parts are the images of the prompt: each View's, with At counted from the prompt's begin. Ascending. A request
+	// with images has no context shift, so that the places do not change.
+	Parts []runtime.ViewPart
+
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
 	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in
 	// one slice, without a row between them.

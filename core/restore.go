@@ -6,6 +6,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -70,7 +71,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	// Tokens that a running request is about to compute need no restore.
 	here := m.Len + m.Ahead
 	for _, re := range c.restores { // join a restore of the same cells
-		n := kvsnap.CommonPrefix(re.tokens, want)
+		n := runtime.WholeImages(r.Tokens, kvsnap.CommonPrefix(re.tokens, want))
 		if re.ns == r.Space() && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
 			r.restoring = re
@@ -87,6 +88,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 		return false
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Space(), want, here+RestoreMin)
+	n = runtime.WholeImages(r.Tokens, n)
+	ok = ok && n >= here+RestoreMin
 	fetch := Op{Kind: Fetch, From: m.Len}
 	// A preempted request's thought, and the answer behind it, are stored apart from prefixes (offload.go): they may
 	// reach further.

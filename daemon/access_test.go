@@ -535,10 +535,6 @@ func TestListenersAreShown(t *testing.T) {
 	}
 }
 
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
 // TestListenAtStart: keys and a group that do not exist end the start, with the name of the option.
 func TestListenAtStart(t *testing.T) {
 	start := func(args ...string) error {

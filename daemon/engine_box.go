@@ -34,6 +34,9 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 	if c.DraftModel != "" {
 		p.Read = append(p.Read, modelFiles(c.DraftModel)...)
 	}
+	if file := c.Projector(); file != "" {
+		p.Read = append(p.Read, file)
+	}
 	list, _ := c.LoRAs()
 	for _, a := range list {
 		p.Read = append(p.Read, a.File)

@@ -131,6 +131,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) *wire.Event {
 			rep := l.why(why, uid, now)
 			s.whyCompiling(rep, why, uid, now)
+			s.whyViewing(rep, why, uid, now)
 			for i := range rep.Requests {
 				rep.Requests[i].Owner = s.in.Access.OwnerName(rep.Requests[i].UID)
 			}

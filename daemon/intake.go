@@ -89,6 +89,10 @@ func (s *Server) submit(l *loop, j job) {
 			return
 		}
 	default:
+		if m.LookAt(j.w) && j.r.Views == nil { // it may take seconds, in which others are prepared
+			s.view(m, j)
+			return
+		}
 		e = s.prepareAnswer(j.r, j.w, &g)
 	}
 	if e == nil {

@@ -84,14 +84,15 @@ type embedWork struct {
 
 // engineSide is the engine and the facts of its model; they do not change.
 type engineSide struct {
-	eng   runtime.Engine
-	draft *draftModel        // nil: there is none
-	argmx runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
-	probe runtime.RowProber
-	vocab runtime.Vocab
-	caps  runtime.Capabilities
-	tags  *meridian.Tags // nil: the model does not mark its thinking
-	mixes *adapters.Mixes
+	eng    runtime.Engine
+	draft  *draftModel        // nil: there is none
+	viewer runtime.Viewer     // eng, if its model reads images; else nil
+	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
+	probe  runtime.RowProber
+	vocab  runtime.Vocab
+	caps   runtime.Capabilities
+	tags   *meridian.Tags // nil: the model does not mark its thinking
+	mixes  *adapters.Mixes
 
 	info runtime.ModelInfo
 

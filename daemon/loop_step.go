@@ -84,6 +84,8 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
 	} else {
 		l.aside.Unlock()
+		l.giveWay(plan)
+		begin = time.Now()
 		err = l.eng.Decode()
 		done = time.Now()
 		l.aside.Lock()

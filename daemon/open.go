@@ -185,6 +185,12 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
+	if l.viewer = viewerOf(eng); l.viewer != nil {
+		l.m.BindImages(func() metrics.Images {
+			c := l.viewer.ImageCounts()
+			return metrics.Images{Encoded: c.Encoded, Cached: c.Cached, Seconds: c.Seconds, CacheBytes: c.CacheSize}
+		})
+	}
 	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
 	l.rec.Config(&schedConfig)
 	if e := s.parts.engine; e != nil && e.leases != nil {

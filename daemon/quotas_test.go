@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 	}{
 		{"session_requests=2", refusedSession, 2, nil},
 		{"user_requests=2", refusedUser, 2, nil},
-		{"user_cells=12", refusedCells, 2, nil}, // prompts of five tokens
+		{"user_cells=200", refusedCells, 2, nil}, // prompts of five tokens, then one of 195
 		{"interactive_queue=2", "class_queue_full", 3, nil},
 		{"background_queue=1", "class_queue_full", 2, background},
 	} {
@@ -39,7 +39,14 @@ func TestLimits(t *testing.T) {
 					})
 				}
 			}
-			mine.send("over", c.edit)
+			mine.send("over", func(q *wire.Request) {
+				if c.reason == refusedCells {
+					q.Prompt = strings.Repeat("x", 195)
+				}
+				if c.edit != nil {
+					c.edit(q)
+				}
+			})
 			if c.reason != refusedSession && c.reason != refusedUser {
 				h.arrived(1)
 				h.steps("the last is judged", func() bool { return r.metrics.Refusals.Value(c.reason) > 0 })

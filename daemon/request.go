@@ -23,6 +23,7 @@ type request struct {
 	wishes
 	metadata []byte
 	parent   string // its traceparent; "" = none
+	tokenEvents
 	// prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
 	echo    int
 	echoed  int // prompt tokens that were sent
@@ -59,8 +60,6 @@ type wishes struct {
 	stream   bool
 	progress bool // send progress events
 	noisy    bool // the client asked for them: send one each step, not only for slow prompts
-	logprobs bool
-	every    bool // return_token_ids: tokens without text have events too
 }
 
 // backlog holds the events that a client which does not read has yet to get.
@@ -129,4 +128,10 @@ func (r *request) timings() wire.Timings {
 	t.Prefill = r.first.Sub(r.started)
 	t.Decode = r.last.Sub(r.first)
 	return t
+}
+
+// tokenEvents says which tokens without text have events.
+type tokenEvents struct {
+	logprobs bool // all of them, with log-probabilities
+	every    bool // all of them (return_token_ids)
 }

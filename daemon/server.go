@@ -50,6 +50,7 @@ type Server struct {
 	room     *waitroom
 	tokens   *quota.Tokens // --limits user_tokens_per_minute
 	sessions sessions
+	viewing  viewing
 	grammars *constrain.Cache
 	live     *live.Views
 	meter    powerSource

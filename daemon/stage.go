@@ -16,14 +16,15 @@ import (
 //	waiting    the waitroom                                withdraws it and answers at once
 //	preparing  intake (submit)                             is seen by intake, between two texts or at the end
 //	compiling  the cache of grammars (package constrain)   withdraws it and answers at once
+//	viewing    a goroutine that encodes its images          is seen by it, between two images or at the end
 //	queued     the mailbox, then the core                  goes to the core with the next step
 //	running    the core and the decode loop                likewise; a step mostly of its prompt is aborted
 //	ending     the decode loop, until the client has read  finds nothing left to do
 //
-// A request waits again after it was compiling; a preempted one stays running. A cancel comes from a cancel frame, the
-// end of a connection, POST /cancel or the end of an HTTP request, on any goroutine: Server.Cancel and Closed. Its
-// targets come from the slo fields of its wire.Request: prepare.Model.setOptions writes them into its sched.Spec, which
-// the core and the scheduler read in place.
+// A request waits again after it was compiling or viewing; a preempted one stays running. A cancel comes from a cancel
+// frame, the end of a connection, POST /cancel or the end of an HTTP request, on any goroutine: Server.Cancel and
+// Closed. Its targets come from the slo fields of its wire.Request: prepare.Model.setOptions writes them into its
+// sched.Spec, which the core and the scheduler read in place.
 type stage uint32
 
 const (
@@ -31,6 +32,7 @@ const (
 	stageWaiting
 	stagePreparing
 	stageCompiling
+	stageViewing
 	stageQueued
 	stageRunning
 	stageEnding
@@ -102,7 +104,7 @@ const abortFrom = 64
 // cancel as it enters, and there is nothing to withdraw.
 func (s *Server) cancelIn(r *request, at stage) {
 	switch at {
-	case stageReading, stagePreparing, stageEnding:
+	case stageReading, stagePreparing, stageViewing, stageEnding:
 	case stageWaiting:
 		if j, ok := s.room.withdraw(r); ok {
 			s.endUnstarted(j)

@@ -1,5 +1,7 @@
 package kvsnap
 
+import "github.com/uma-serve/uma-serve/runtime"
+
 // CommonPrefix returns the number of leading tokens that a and b share.
 func CommonPrefix(a, b []Token) int {
 	n := min(len(a), len(b))
@@ -70,6 +72,14 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 	m := Match{Source: NoSeq}
 	t.found = root
 	t.descend(root, p, most, &m)
+	if whole := runtime.WholeImages(p.Tokens, m.Len); whole < m.Len {
+		if m.Len = whole; whole == 0 {
+			m.Source = NoSeq
+		}
+		m.Reason = ReasonDiverged
+		m.Running = whole > 0 && t.seqs[m.Source].state == running
+		return m
+	}
 	if m.Len == 0 {
 		m.Reason = ReasonNothing
 		return m
@@ -138,7 +148,7 @@ func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 		if see-m.Len <= m.Ahead {
 			continue
 		}
-		to := CommonPrefix(p.Tokens[:see], q.tokens)
+		to := runtime.WholeImages(p.Tokens, CommonPrefix(p.Tokens[:see], q.tokens))
 		if t.cfg.Seals {
 			to = q.stopBefore(to)
 		}

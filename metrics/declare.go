@@ -198,6 +198,7 @@ func (m *Metrics) declare() {
 	m.declareSpeculation(step, sched)
 	m.declareKV(sched, scrape)
 	m.declareDevice(step, scrape)
+	m.declareImages(scrape)
 	m.declareKVEvents(scrape)
 
 	// Latencies and sizes.

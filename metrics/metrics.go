@@ -216,8 +216,8 @@ type Metrics struct {
 	storeRead atomic.Pointer[storeReading]
 	fabric    atomic.Pointer[fabricSource]
 	telemetry atomic.Pointer[func() Telemetry]
-	turns     atomic.Pointer[func() Turns]
-	kvEvents  atomic.Pointer[func() KVEvents]
+	bound
+	kvEvents atomic.Pointer[func() KVEvents]
 
 	steps         Counter
 	prefillTokens Counter
@@ -493,8 +493,5 @@ func (m *Metrics) RequestDone(prompt, generated int, decode, total time.Duration
 		m.DecodeTime.Observe(decode)
 	}
 }
-
-// CancelDone counts a cancelled request. took is the time from the cancel to the end.
-func (m *Metrics) CancelDone(d time.Duration) { m.CancelLatency.Observe(d) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -190,6 +190,9 @@ type Batch struct {
 	Logits []int8
 	Mix    []uint8 // of the row's adapters, see Adapters; 0 = none
 	Bound  Bound   // obeyed with Capabilities.CanAbort
+	// Images are the rows whose tokens stand for images, ascending. Only a Viewer computes them; of a sequence they
+	// come before its rows with logits.
+	Images []ImageRow
 
 	mix uint8
 }
@@ -197,6 +200,8 @@ type Batch struct {
 // Reset empties the batch and removes its Bound and its mix.
 func (b *Batch) Reset() {
 	b.Bound, b.mix = Bound{}, 0
+	clear(b.Images) // the parts are not kept alive
+	b.Images = b.Images[:0]
 	b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0], b.Mix[:0]
 }
 
@@ -365,6 +370,10 @@ type Options struct {
 	NoKVOffload  bool // keep the KV cache in the host's memory beside layers on a device
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
-	Kernels  string
-	Progress Progress // called from Open's goroutine
+	Kernels string
+	// Projector is the file (mmproj) that makes embeddings of images; "" = none.
+	Projector string
+	// ProjectorFound: it was not named by an option, so that the engine opens without it where it does not fit.
+	ProjectorFound bool
+	Progress       Progress // called from Open's goroutine
 }

@@ -168,6 +168,13 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 		}
 		n, why = left, ReasonPrefillWhole
 	}
+	if block := r.spec.cutBlock(r.computed, n); block != n {
+		n, why = block, ReasonPrefillImage
+		if n > min(b.left, spare) {
+			b.waits = b.waits || n <= spare
+			return 0
+		}
+	}
 	if n <= 0 {
 		return 0
 	}

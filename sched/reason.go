@@ -71,6 +71,9 @@ const ReasonPrefillLate Reason = 48
 // ReasonPrefillSeal: a chunk ends where the caller keeps what is computed (EvStarted.Stops).
 const ReasonPrefillSeal Reason = 49
 
+// ReasonPrefillImage: a chunk ends before or behind an image whose rows see each other (Spec.Blocks).
+const ReasonPrefillImage Reason = 55
+
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
 const ReasonPrefillTogether Reason = 39
 
@@ -159,6 +162,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 		"arrived with it: the answers begin in one step, because each of them would slow the prompts down."},
 	ReasonPrefillWhole: {"prefill_whole", "The whole text was computed in one step, because the model reads it in " +
 		"both directions."},
+	ReasonPrefillImage: {"prefill_image", "The prompt chunk ended at an image: the model computes the rows of an " +
+		"image in one step."},
 	ReasonPrefillSeal: {"prefill_seal", "The prompt chunk ended where the prefix is kept for later prompts: this " +
 		"model's memory can be shared only where a step has ended."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},

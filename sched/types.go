@@ -211,8 +211,8 @@ type Stats struct {
 	Ignored      uint64 // events for requests that had ended already
 
 	// ByState counts live requests by class and state: Queued (paused and deferred ones too), Prefill, Think, Output.
-	ByState  [NumClasses][Output + 1]int
-	Parked   int // of Queued: preempted requests
+	ByState [NumClasses][Output + 1]int
+	Parked  int // of Queued: preempted requests
 	// ParkedIn counts those of Parked that continue a thought or an answer; indexed by State.
 	ParkedIn [Output + 1]int
 	Deferred int // of Queued: requests that wait for a prefix (EvDefer)

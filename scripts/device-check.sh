@@ -2,8 +2,8 @@
 # Examines uma-serve on a Vulkan device: make device-check, or scripts/device-check.sh [OUT], where OUT gets the report
 # of gpu-check (build/device-check). Where there is no card, Mesa's llvmpipe computes in its place, on the processor.
 #
-# The engine's contract is run with all layers on the device, half of them and none, then scripts/gpu-check.sh, with the
-# sandbox on. BIN is the folder of the programs and of the library of the back end, which is built if it is missing.
+# The engine's contract is run with all layers on the device, a part of them and none, then scripts/gpu-check.sh, with
+# the sandbox on. BIN is the folder of the programs and of the library of the back end, which is built if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/device-check}
@@ -32,10 +32,10 @@ esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-for layers in -1 1 0; do # the models of these tests have two
+for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
 	echo "== the engine's contract, --gpu-layers $layers"
 	UMA_TEST_GPU_LAYERS=$layers CGO_ENABLED=1 go test -count=1 -timeout 20m \
-		-run '^(TestContract|TestGreedyRepeats)$' ./runtime/llama 2>&1 | tee "$log" || status=1
+		-run '^(TestContract|TestGreedyRepeats|TestSplit)$' ./runtime/llama 2>&1 | tee "$log" || status=1
 	if grep -qF '[no test' "$log"; then # also of a package without test files
 		echo "scripts/device-check.sh: the tests were built without the engine" >&2
 		status=1

@@ -34,7 +34,7 @@ exit "$STATUS"`)
 		want                          []string
 	}{
 		"without make": {"", vulkan, "ok", "0", false, []string{"layers -1, GOFLAGS -tags=llama_engine, CGO_ENABLED 1",
-			"layers 1, ", "layers 0, ", "--backend vulkan"}},
+			"layers 2, ", "layers 0, ", "--backend vulkan"}},
 		"by make":         {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
 		"no tests":        {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
 		"tests that fail": {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan"}},

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 tree=$1
 go=${GO:-go}
 cc=$("$go" env CC) cxx=$("$go" env CXX)
-flags="-fsyntax-only -w $2 -I$tree/include -I$tree/ggml/include -I$tree/ggml/src $3"
+flags="-fsyntax-only -w $2 -I$tree/include -I$tree/tools/mtmd -I$tree/ggml/include -I$tree/ggml/src $3"
 
 cpp() { # definition, files
 	local f
@@ -33,5 +33,6 @@ if fits products '' cpp '' $products; then
 	fits keep '' cpp '' keep.cpp || :
 fi
 fits barrier '' c barrier.c || :
+fits images '' cpp '' images.cpp || :
 fits repacked '' cpp '' repack.cpp || :
 fits adapters '' cpp '' adapters.cpp || :

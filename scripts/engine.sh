@@ -121,11 +121,11 @@ if ! "${build[@]}" >"$log" 2>&1 9>&-; then # perhaps files that do not compile t
 	run "${build[@]}"
 fi
 
-includes="-I$dir -I$tree/include -I$tree/ggml/include -I$tree/ggml/src"
+includes="-I$dir -I$tree/include -I$tree/tools/mtmd -I$tree/ggml/include -I$tree/ggml/src"
 
 [ -z "$prober" ] || wait "$prober" || fail "$(tail -n 3 "$own/parts.log")"
 tags=llama_engine extra='' left=''
-for part in products attention positions keep barrier repacked adapters; do
+for part in products attention positions keep barrier images repacked adapters; do
 	if line=$(grep "^$part " "$own/parts"); then
 		extra+=" ${line#"$part "}"
 	else

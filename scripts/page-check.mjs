@@ -210,7 +210,7 @@ async function chats() {
     file('big.txt', 'x'.repeat(300 << 10)));
   await says(page, '#attach-problem', 'big.txt');
   const refused = await text(page, '#attach-problem');
-  for (const part of ['cat.png: no model of this server sees images yet', 'paper.pdf: this page reads text files only', 'raw.dat: it is no text', 'big.txt: it has 300 KiB']) {
+  for (const part of ['cat.png: uma-tiny reads text alone', 'paper.pdf: this page reads text files only', 'raw.dat: it is no text', 'big.txt: it has 300 KiB']) {
     check(refused.includes(part), `refused with a reason: ${part}`, refused);
   }
   check(await page.$$eval('#attached li span:first-child', (all) => all.map((e) => e.textContent).join()) === '<b>notes.txt', 'a text file is attached');

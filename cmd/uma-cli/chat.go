@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -50,11 +51,15 @@ func converse(ctx context.Context, dial dialer, settings *chat.Settings) error {
 	}
 	out := ui.Open(os.Stdout)
 	c := chat.Config{Dial: dial, Out: out, Settings: *settings}
+	var editor *lineedit.Editor
 	if isTerminal(os.Stdin) && out.IsTTY() && ui.Capable(os.Getenv) {
-		editor, err := chat.NewEditor(chat.OpenHistory(chat.HistoryPath(os.Getenv)), chat.Complete)
-		if err != nil {
+		var err error
+		editor, err = chat.NewEditor(chat.OpenHistory(chat.HistoryPath(os.Getenv)), chat.Complete)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) { // as on Windows
 			return err
 		}
+	}
+	if editor != nil {
 		defer editor.Close()
 		c.In = editor
 		c.Quiet = func() func() {

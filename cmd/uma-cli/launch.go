@@ -258,7 +258,7 @@ func startDaemon(ctx context.Context, dial dialer, logPath, program string, args
 	defer log.Close()
 	child := exec.Command(program, args...)
 	child.Stdout, child.Stderr = log, log
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the program
+	child.SysProcAttr = apart() // Ctrl-C is for the program
 	fmt.Fprintf(os.Stderr, "uma-cli: launch: no daemon answers: starting %s %s\n", program, strings.Join(args, " "))
 	if err := child.Start(); err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func watchMetrics(
 ) error {
 	changed := make(chan os.Signal, 1)
 	if !asJSON && out.IsTTY() {
-		signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
+		notify(changed, windowSignals)
 		defer signal.Stop(changed)
 	}
 	for tick := time.NewTicker(interval); ; {
@@ -92,7 +92,7 @@ func watchMetrics(
 			return out.FreshLine()
 		case <-tick.C:
 		case s := <-changed:
-			if s == syscall.SIGCONT {
+			if resumed(s) {
 				out.NewScreen() // the shell has written to the window
 			}
 		}
@@ -136,4 +136,11 @@ func printPrometheus(ctx context.Context, address string, out *ui.Terminal) erro
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return out.Print(string(text))
+}
+
+// notify has signals sent to c; none means none, where signal.Notify means all.
+func notify(c chan<- os.Signal, signals []os.Signal) {
+	if len(signals) > 0 {
+		signal.Notify(c, signals...)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -129,7 +128,7 @@ func openBrowser(address string) bool {
 			args = []string{"open", address}
 		}
 		cmd := exec.Command(path, args...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C here does not end the browser
+		cmd.SysProcAttr = apart() // Ctrl-C here does not end the browser
 		if cmd.Start() == nil {
 			go cmd.Wait()
 			return true

@@ -130,8 +130,7 @@ func runBeside(verb string, args, env []string) error {
 	child.Env = env
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1,
-		syscall.SIGUSR2)
+	notify(signals, passedSignals)
 	defer signal.Stop(signals)
 	if err := child.Start(); err != nil {
 		status := exitStatus(exitNotExecutable)

@@ -327,7 +327,7 @@ func (r *Runner) writeLines(b *Batch, next func() (Request, error)) (err error) 
 			return fault("duplicate_custom_id", "custom_id %.60q is that of another request", q.ID)
 		}
 		seen[q.ID] = true
-		text, err := json.Marshal(line{q.ID, q.Body})
+		text, err := json.Marshal(line(q))
 		if err != nil {
 			return fault("invalid_json", "the body is no JSON: %v", err)
 		}

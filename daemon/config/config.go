@@ -82,6 +82,11 @@ type Config struct {
 
 	told, refused foreign // options of llama-server
 
+	// MMProj is the file that makes embeddings of images: "" = the one beside the model, NoProjector = none.
+	// MMProjFound: it was found beside the model, and the model is served without it if it does not fit.
+	MMProj      string
+	MMProjFound bool
+
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
 	ThinkBudget int // --think-budget; Load copies it to Meridian.MaxThinkTokens unless it is -1

@@ -111,7 +111,9 @@ func (c *Config) Load(environ []string) error {
 			runtime.NumCPU()))
 	}
 	c.applyThinkBudget()
-	errs = append(errs, c.settleModel(), c.Validate())
+	errs = append(errs, c.settleModel())
+	c.settleProjector()
+	errs = append(errs, c.Validate())
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -139,6 +139,9 @@ type llamaLine struct {
 // 0: it is not.
 func (l *llamaLine) take(args []string) int {
 	name, value, given := strings.Cut(args[0], "=")
+	if strings.HasPrefix(name, "--") {
+		name = strings.ReplaceAll(name, "_", "-") // as llama-server reads its names
+	}
 	host := name == "--host" || name == "--port" || name == "--sleep-idle-seconds" ||
 		name == "--lora-init-without-apply"
 	a, known := llamaArgs[name]
@@ -197,21 +200,8 @@ func (l *llamaLine) set(a llamaArg, value string) {
 // end adds what several options make together.
 func (l *llamaLine) end() []string {
 	if l.listen != (address{}) {
-		host, port := l.listen.host, l.listen.port
-		switch {
-		case strings.HasSuffix(host, ".sock"):
-			l.out = append(l.out, "--socket="+host)
-		default:
-			if host == "" || host == "localhost" {
-				host = "127.0.0.1"
-			}
-			if port == "" {
-				port = "8080" // llama-server's
-			}
-			if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
-				host = "[" + host + "]"
-			}
-			l.out = append(l.out, "--listen="+host+":"+port)
+		for host := range strings.SplitSeq(l.listen.host, ",") {
+			l.out = append(l.out, listenArg(strings.TrimSpace(host), l.listen.port))
 		}
 	}
 	if l.defaults != nil {
@@ -219,6 +209,23 @@ func (l *llamaLine) end() []string {
 		l.out = append(l.out, "--defaults="+string(b))
 	}
 	return l.out
+}
+
+// listenArg returns our option for an address of llama-server.
+func listenArg(host, port string) string {
+	if strings.HasSuffix(host, ".sock") {
+		return "--socket=" + host
+	}
+	if host == "" || host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if port == "" {
+		port = "8080" // llama-server's
+	}
+	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
+		host = "[" + host + "]"
+	}
+	return "--listen=" + host + ":" + port
 }
 
 // foreign is the value of the hidden options --told and --refused, each text a name and a reason.

@@ -124,3 +124,21 @@ func TestOptionsOfLlamaServerAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestLlamaUnderscores: llama-server takes its options with underscores, too.
+func TestLlamaUnderscores(t *testing.T) {
+	c, err := load(t, NormalizeArgs([]string{"--backend_sampling", "--top_k=7", "--no_context_shift"}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Defaults != `{"top_k":7}` || len(c.told) != 1 || c.told[0][0] != "--backend-sampling" {
+		t.Errorf("%s, %q", c.Defaults, c.told)
+	}
+}
+
+func TestLlamaAddresses(t *testing.T) {
+	c, err := load(t, NormalizeArgs([]string{"--host", "127.0.0.1, ::1", "--port", "9000"}), nil)
+	if err != nil || strings.Join(c.Listen, " ") != "127.0.0.1:9000 [::1]:9000" {
+		t.Errorf("%q, %v", c.Listen, err)
+	}
+}

@@ -31,7 +31,11 @@ func (c *Config) Locate(ctx context.Context, log *slog.Logger) error {
 	if err := c.locateModel(ctx, log); err != nil {
 		return err
 	}
-	return c.locateDraft(ctx, log)
+	if err := c.locateDraft(ctx, log); err != nil {
+		return err
+	}
+	c.locateProjector(log)
+	return nil
 }
 
 // locateModel replaces a name in --model by the path of the file that it stands for, and --hf-repo by that of its file.
@@ -163,6 +167,9 @@ func (c *Config) ModelFile(ctx context.Context, log *slog.Logger) (path string, 
 func (c *Config) AbsoluteModels() (err error) {
 	if c.Model, err = filepath.Abs(c.Model); err == nil && c.DraftModel != "" {
 		c.DraftModel, err = filepath.Abs(c.DraftModel)
+	}
+	if err == nil && c.Projector() != "" {
+		c.MMProj, err = filepath.Abs(c.MMProj)
 	}
 	if err == nil {
 		err = c.absoluteLoRA()

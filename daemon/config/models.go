@@ -37,7 +37,7 @@ type Model struct {
 var modelOptions = []string{
 	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads",
 	"power", "gpu-layers", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
-	"no-repack", "seed", "max-tokens",
+	"no-repack", "seed", "max-tokens", "mmproj",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms",
 	"speculate", "draft-model", "lora", "defaults", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",
@@ -274,6 +274,7 @@ func (c *Config) ForModel(m *Model) (*Config, error) {
 		if list := m.Options["lora"]; list != "" {
 			out.LoRA = strings.Split(list, ",")
 		}
+		out.MMProj, out.MMProjFound = m.Options["mmproj"], false // likewise
 	}
 	out.applyThinkBudget()
 	if len(errs) == 0 {

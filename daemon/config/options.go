@@ -61,6 +61,9 @@ func (c *Config) sections() []Section {
 		"experts): less memory, slower prompts (-nr)")
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
+	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+
+		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model "+
+		"only; a [models.NAME] table names the projector of another one (-mm)")
 	fs.Var(&listFlag{values: &c.Alias}, "alias", "`NAME` of the model of --model in requests and answers; more names "+
 		"after it, separated by commas, are further ones (-a)")
 	fs.Var(&listFlag{values: &c.Tags}, "tags", "`WORDS` that GET /v1/models shows for the model of --model, separated "+
@@ -147,8 +150,8 @@ func (c *Config) sections() []Section {
 		"llama-server's API. A file holds the tokens of a slot; its KV cells go to --cache-ram and --cache-dir "+
 		"(default: none)")
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
-		"redis://host; for tests nixl-synth, mooncake-synth+URL. Put a URL with a password into UMA_FABRIC, because "+
-		"ps shows the command line")
+		"redis://host, mooncake://master?namespace_key_file=PATH; for tests nixl-synth. Put a URL with a password "+
+		"into UMA_FABRIC, because ps shows the command line")
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4,
 		"KV blocks to collect before a write to the fabric")
 	fs.StringVar(&c.KVEvents, "kv-events", "", "publish which KV blocks are stored and removed, for routers such as "+
@@ -193,7 +196,7 @@ var llamaNames = map[string]string{
 
 	"--scheduling-policy": "--policy",
 
-	"-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
+	"-mm": "--mmproj", "-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
 	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",

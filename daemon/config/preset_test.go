@@ -16,18 +16,21 @@ func TestModelsPreset(t *testing.T) {
 		}
 		return path
 	}
-	c, err := load(t, []string{"--models-preset", write("version = 1\n; a comment\n[*]\nc = 4096\nngl = 0\njinja = true\n" +
+	c, err := load(t, []string{"--models-preset", write("version = 1\n; a comment\n[*]\nc = 4096\nngl = 0\n" +
+		"jinja = true\n" +
 		"[small]\nhf-repo = org/small:Q4_K_M\nalias = s, tiny\ntemp = 0.3\n[big]\nmodel = /models/big.gguf\n" +
 		"ctx-size=8192\nparallel = 2\nno-context-shift = off\nload-on-startup = true\n")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	small, big := c.ModelNamed("TINY"), c.ModelNamed("big")
-	if small == nil || small.Name != "small" || small.Model != "org/small:Q4_K_M" || small.Options["ctx-size"] != "4096" ||
+	if small == nil || small.Name != "small" || small.Model != "org/small:Q4_K_M" ||
+		small.Options["ctx-size"] != "4096" ||
 		small.Options["gpu-layers"] != "0" || !strings.Contains(small.Options["defaults"], `"temperature":0.3`) {
 		t.Errorf("small: %+v", small)
 	}
-	if big == nil || big.Model != "/models/big.gguf" || big.Options["parallel"] != "2" || big.Options["gpu-layers"] != "0" {
+	if big == nil || big.Model != "/models/big.gguf" || big.Options["parallel"] != "2" ||
+		big.Options["gpu-layers"] != "0" {
 		t.Errorf("big: %+v", big)
 	}
 	if w := strings.Join(c.Warnings, "\n"); !strings.Contains(w, "[big]: load-on-startup is left out") ||

@@ -12,7 +12,8 @@ func TestLlamaMetrics(t *testing.T) {
 	families := map[string]*dto.MetricFamily{}
 	scrape := func(model, tokens, seconds, steps, busy, rate string) {
 		text := "# TYPE llamacpp:tokens_predicted_total counter\nllamacpp:tokens_predicted_total " + tokens +
-			"\n# TYPE llamacpp:tokens_predicted_seconds_total counter\nllamacpp:tokens_predicted_seconds_total " + seconds +
+			"\n# TYPE llamacpp:tokens_predicted_seconds_total counter\n" +
+			"llamacpp:tokens_predicted_seconds_total " + seconds +
 			"\n# TYPE llamacpp:n_decode_total counter\nllamacpp:n_decode_total " + steps +
 			"\n# TYPE llamacpp:n_busy_slots_per_decode gauge\nllamacpp:n_busy_slots_per_decode " + busy +
 			"\n# TYPE llamacpp:predicted_tokens_seconds gauge\nllamacpp:predicted_tokens_seconds " + rate +

@@ -129,8 +129,8 @@ func (f *Front) discard(ctx context.Context, name string) *download.State {
 	return nil
 }
 
-// keep lets the models that were made of one keep its file, which is about to be deleted: they are unloaded, and read the
-// file under its other name when a request comes.
+// keep lets the models that were made of one keep its file, which is about to be deleted: they are unloaded, and read
+// the file under its other name when a request comes.
 func (f *Front) keep(ctx context.Context, of *store.Model, made []*store.Model) *wire.Error {
 	if len(made) == 0 {
 		return nil
@@ -193,7 +193,8 @@ func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e 
 	}
 	if err := of.MayKeep(); err != nil && len(made) > 0 {
 		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("models were made of %s and have no "+
-			"weights without it (%s); delete those first: %s", of.ID(), strings.Join(c.MadeOf(of), ", "), clierr.Text(err))}
+			"weights without it (%s); delete those first: %s", of.ID(), strings.Join(c.MadeOf(of), ", "),
+			clierr.Text(err))}
 	}
 	if of.Recipe != nil {
 		return of, nil, nil

@@ -29,10 +29,11 @@ type Prepared struct {
 
 // Shell is the immutable part of a request that only the daemon reads.
 type Shell struct {
-	StopTokens []core.Token // end the answer
-	SpelledEnd string       // likewise, and the client did not name it; "": none
-	Continued  bool         // the prompt ends within the last message
-	Notes      []wire.Note  // changes to its conversation
+	StopTokens []core.Token    // end the answer
+	Views      []*runtime.View // of its images, in order; set before Answer
+	SpelledEnd string          // likewise, and the client did not name it; "": none
+	Continued  bool            // the prompt ends within the last message
+	Notes      []wire.Note     // changes to its conversation
 	Adapters   adapters.Choice
 
 	CallForm  *toolcall.Spec // syntax of tool calls in the answer; nil without tools
@@ -84,7 +85,7 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 		return badRequest(err)
 	}
 	out.Salt = saltOf(out.Owner, w.CacheSalt, m.Adapters.Key(choice))
-	p, bad := m.readPrompt(out.Owner, w)
+	p, bad := m.readPrompt(out.Owner, w, out.Views)
 	if bad != nil {
 		return bad
 	}
@@ -99,6 +100,9 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 		return bad
 	}
 	m.setOptions(out, w, &params)
+	if bad := m.setImages(out, w, &p); bad != nil {
+		return bad
+	}
 	out.Notes = notesOf(w, p.changes)
 	m.readCalls(out, w, p.text)
 	if bad := m.setThinking(out, w, held); bad != nil {
@@ -116,7 +120,9 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	out.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
 	out.Chain = sampler.New(params, m.Facts, scratch)
 	for _, t := range p.tokens {
-		out.Chain.Accept(t)
+		if !runtime.IsImage(t) { // no sampled token repeats it
+			out.Chain.Accept(t)
+		}
 	}
 	out.Chain.Begin()
 	return nil
@@ -136,7 +142,7 @@ func (m *Model) setPrompt(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
 	out.MaxTokens = max(nCtx-n, 1)
-	if m.cfg.ContextShift && m.Caps.CanShift {
+	if m.cfg.ContextShift && m.Caps.CanShift && len(p.parts) == 0 { // images keep their places
 		out.MaxTokens = maxShifted
 	}
 	for _, limit := range []int{w.MaxTokens, m.cfg.MaxTokens} {

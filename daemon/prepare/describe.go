@@ -27,6 +27,7 @@ func (m *Model) Describe() *wire.InfoModel {
 		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
 			AnySize: e.any, Assumed: e.assumed}
 	}
+	in.Images = m.Images()
 	if m.Embedder.rank != nil {
 		in.Ranking = &wire.InfoRanking{Longest: m.Embedder.longest}
 	}

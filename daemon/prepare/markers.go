@@ -26,6 +26,7 @@ type markers struct {
 	hider *strings.Replacer // texts[i] → open + i + shut, and thinking tags like thoughts
 	open  string
 	end   string // marks the end of a continued message
+	image string // begins the placeholder of an image
 
 	thinking []string          // thinking tags
 	thoughts *strings.Replacer // thinking tag → placeholder
@@ -35,7 +36,8 @@ type markers struct {
 const shut = "\uf8fe"
 
 func newMarkers(v runtime.Vocab, thinking []string) *markers {
-	m := &markers{thinking: thinking, open: "\uf8ff" + rand.Text()[:12] + ":", end: "\uf8fd" + rand.Text()[:12] + shut}
+	m := &markers{thinking: thinking, open: "\uf8ff" + rand.Text()[:12] + ":", end: "\uf8fd" + rand.Text()[:12] + shut,
+		image: "\uf8ff" + rand.Text()[:12] + "i"}
 	var pairs, hide, show []string
 	for t := range runtime.Token(v.Size()) {
 		text := v.Text(t)

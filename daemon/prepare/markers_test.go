@@ -73,7 +73,7 @@ func TestCallAtTheEndIsNotContinued(t *testing.T) {
 		q := wire.Request{Continue: mode, Messages: []wire.Message{{Role: "user", Content: "a"},
 			{Role: "assistant", Content: "beside", ToolCalls: []wire.ToolCall{
 				{ID: "c", Name: "look", Arguments: `{"x":"word"}`}}}}}
-		p, bad := m.readPrompt(0, &q)
+		p, bad := m.readPrompt(0, &q, nil)
 		if bad != nil || p.continued || !strings.Contains(p.text, `beside`) || !strings.Contains(p.text, `"word"`) ||
 			!strings.Contains(p.text[strings.Index(p.text, "word"):], "<|im_start|>assistant") {
 			t.Errorf("mode %d: %v, continued %v\n%s", mode, bad, p.continued, p.text)
@@ -90,7 +90,7 @@ func TestThoughtBehindAnAnswerIsContinued(t *testing.T) {
 		`{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}`})
 	q := wire.Request{Messages: []wire.Message{{Role: "user", Content: "a"},
 		{Role: "assistant", Content: "The answer."}, {Role: "assistant", ReasoningContent: "more of it"}}}
-	p, bad := m.readPrompt(0, &q)
+	p, bad := m.readPrompt(0, &q, nil)
 	if bad != nil || !p.begin.Thinking || !strings.HasSuffix(p.text, "more of it") ||
 		!strings.Contains(p.text, "The answer.") {
 		t.Errorf("%v\n%s", bad, p.text)

@@ -32,6 +32,7 @@ type Model struct {
 	Adapters *adapters.Table // nil: none are loaded
 
 	cfg          *config.Config
+	viewer       runtime.Viewer     // nil: the model reads no images
 	template     *template.Template // nil: it does not compile
 	source       string             // origin of template, for logs and info
 	templateText string
@@ -56,6 +57,9 @@ func New(cfg *config.Config, eng runtime.Engine) (*Model, error) {
 	// llama.cpp writes "llama ?B Q8_0" for a model whose size it does not list.
 	m.Info.Description = strings.Replace(m.Info.Description, "?B", strings.ReplaceAll(ui.Large(m.Info.Parameters), " ",
 		""), 1)
+	if v, ok := eng.(runtime.Viewer); ok && v.Images() != nil {
+		m.viewer = v
+	}
 	m.Facts = sampler.VocabFacts{Size: v.Size(), Piece: func(t int32) []byte { return v.Piece(runtime.Token(t)) }}
 	for t := range runtime.Token(v.Size()) {
 		if v.IsEOG(t) {

@@ -22,23 +22,26 @@ import (
 type prompt struct {
 	text      string // rendered; "" if the request has token ids
 	tokens    []runtime.Token
-	chat      bool // text was rendered from messages
-	continued bool // text ends within the last message
+	views     []*runtime.View    // of the images
+	parts     []runtime.ViewPart // of the images, at their places in tokens
+	chat      bool               // text was rendered from messages
+	continued bool               // text ends within the last message
 	render    renderInput
 	changes   []template.Change // of the conversation
 	cut       bool              // tokens are the end of the prompt (truncate_prompt_tokens)
 	begin     meridian.Begin    // state at the end of text: in a thought, in a header; zero for a raw prompt
 }
 
-// readPrompt renders and tokenizes owner's request.
-func (m *Model) readPrompt(owner uint32, w *wire.Request) (p prompt, bad *wire.Error) {
+// readPrompt renders and tokenizes owner's request, whose images have these views.
+func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View) (p prompt, bad *wire.Error) {
 	var err error
+	p.views = views
 	switch {
 	case len(w.Messages) > 0:
 		if bad := m.renderChat(&p, w); bad != nil {
 			return p, bad
 		}
-		p.tokens, err = m.tokenize(owner, p.text, true)
+		p.tokens, p.parts, err = m.tokenizeViews(owner, m.markers.restore(p.text), views)
 	case w.PromptTokens != nil:
 		p.tokens = w.PromptTokens
 		err = m.known(p.tokens)
@@ -157,8 +160,10 @@ func (m *Model) renderTurn(
 	}
 	in := template.Input{Tools: extra.tools, AddGenerationPrompt: opening, Extra: extra.vars}
 	in.BOS, in.EOS = m.Specials()
+	images := 0
 	for _, msg := range msgs {
-		content := msg.Content
+		content := m.markers.placeImages(msg.Content, images, len(msg.Images))
+		images += len(msg.Images)
 		switch msg.Role {
 		case "user", "tool":
 			content = m.markers.hide(content)
@@ -191,8 +196,14 @@ func (m *Model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 	if !chat {
 		return m.tokens.tokenize(nil, owner, text, true, false)
 	}
-	addSpecial := !m.hasBOS(text)
-	for part, marker := range m.markers.split(m.markers.restore(text)) {
+	return m.tokenizeMore(nil, owner, m.markers.restore(text), !m.hasBOS(text))
+}
+
+// tokenizeMore appends the tokens of a part of a rendered conversation; addSpecial: it is the first one.
+func (m *Model) tokenizeMore(dst []runtime.Token, owner uint32, text string, addSpecial bool) (
+	tokens []runtime.Token, err error) {
+	tokens = dst
+	for part, marker := range m.markers.split(text) {
 		if tokens, err = m.tokens.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
 			return nil, err
 		}
@@ -263,7 +274,7 @@ func (m *Model) systemTokens(s *Prepared, tokens []runtime.Token) int {
 	if err != nil {
 		return 0 // the template refuses a conversation without a user's message
 	}
-	system, err := m.tokenize(s.Owner, text, true)
+	system, _, err := m.tokenizeViews(s.Owner, m.markers.restore(text), s.Views)
 	if err != nil {
 		return 0
 	}
@@ -286,7 +297,7 @@ func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 	if err != nil {
 		return nil
 	}
-	tokens, err := m.tokenize(s.Owner, text, true)
+	tokens, _, err := m.tokenizeViews(s.Owner, m.markers.restore(text), s.Views)
 	if err != nil {
 		return nil
 	}
@@ -294,13 +305,20 @@ func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 }
 
 // Render returns the prompt of owner's request as text, with the placeholders of markers restored, and as tokens.
+// It encodes images that it has not seen lately.
 func (m *Model) Render(owner uint32, w *wire.Request) (text string, tokens []runtime.Token, bad *wire.Error) {
-	p, bad := m.readPrompt(owner, w)
+	var views []*runtime.View
+	if m.LookAt(w) {
+		if views, bad = m.View(w, nil); bad != nil {
+			return "", nil, bad
+		}
+	}
+	p, bad := m.readPrompt(owner, w, views)
 	if bad != nil {
 		return "", nil, bad
 	}
 	var b strings.Builder
-	for part := range m.markers.split(m.markers.restore(p.text)) {
+	for part := range m.markers.split(m.markers.showImages(m.markers.restore(p.text))) {
 		b.WriteString(part)
 	}
 	return b.String(), p.tokens, nil

@@ -123,7 +123,7 @@ func TestParseSpecial(t *testing.T) {
 	// with markers, as text
 	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} {
 		for i, markers := range []bool{true, false} {
-			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers})
+			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers}, nil)
 			if bad != nil || len(p.tokens) != want[i] || p.tokens[0] != v.BOS() {
 				t.Errorf("%q, markers %v: %v, %v", text, markers, p.tokens, bad)
 			}

@@ -108,6 +108,9 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	if info.Encoder {
 		return f, nil
 	}
+	if file := c.ProjectorOf(path); file != "" { // whether it fits, loading the model shows
+		m.Images = &runtime.Images{Projector: file}
+	}
 	text, source, err := c.TemplateFor(info.ChatTemplate, func(s string) bool { return info.Token(s) >= 0 })
 	if err != nil {
 		return nil, err

@@ -30,7 +30,11 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 				dst = append(dst, ',')
 			}
 			dst = appendHead(dst, `{"role":`, m.Role)
-			dst = appendHead(dst, `,"content":`, m.Content)
+			if len(m.Images) > 0 {
+				dst = m.appendParts(append(dst, `,"content":`...))
+			} else {
+				dst = appendHead(dst, `,"content":`, m.Content)
+			}
 			if m.ReasoningContent != "" {
 				dst = appendHead(dst, `,"reasoning_content":`, m.ReasoningContent)
 			}

@@ -12,7 +12,7 @@ var refusedFields = []field{
 	// What the model would have to read or write besides text.
 	refused("modalities", "this server writes text", `["text"]`),
 	refused("audio", "this server writes text"),
-	refused("images", "this server reads text", `[]`),
+	refused("images", "images belong into a message", `[]`),
 	refused("documents", "put them into a message", `[]`),
 	refused("web_search_options", "this server searches nothing"),
 	// Other prompts than asked for.

@@ -35,6 +35,7 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 	}
 	role, content := false, false
 	more := "" // text from other fields
+	pictures, from := "", len(d.references)
 	d.joints = d.joints[:0]
 	once := func(seen *bool, field string) error {
 		if *seen {
@@ -66,7 +67,6 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 				return
 			}
 			var thought string
-			from := len(d.references)
 			m.Content, thought, err = d.content(field, v)
 			for i := from; i < len(d.references); i++ {
 				d.references[i].message = m
@@ -108,7 +108,11 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 					m.ToolCalls = append(m.ToolCalls, call)
 				}
 			}
-		case "images", "audio":
+		case "images":
+			if v.Type() != fastjson.TypeNull {
+				pictures, err = imageList(field, v)
+			}
+		case "audio":
 			if v.Type() != fastjson.TypeNull && !emptyArray(v) && string(v.MarshalTo(nil)) != `""` {
 				more = d.leftOut(string(key))
 			}
@@ -121,13 +125,23 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 		return fmt.Errorf("field %q is missing; it must be %s", name+".role", rolesText)
 	case len(m.ToolCalls) > 0 && m.Role != "assistant":
 		return fmt.Errorf("field %q belongs to a message of the assistant", name+".tool_calls")
-	case !content && len(m.ToolCalls) == 0 && more == "":
+	case !content && len(m.ToolCalls) == 0 && more == "" && pictures == "":
 		return fmt.Errorf("field %q is missing; it must be a string or an array of text parts", name+".content")
 	}
 	if more != "" && m.Content != "" {
 		more = "\n" + more
 	}
-	m.Content += more
+	m.Content = pictures + m.Content + more
+	moved, err := m.takeImages()
+	if err != nil {
+		return fmt.Errorf("field %q: %w", name+".content", err)
+	}
+	for i := range d.joints {
+		d.joints[i] = moved(len(pictures) + d.joints[i])
+	}
+	for i := from; i < len(d.references); i++ {
+		d.references[i].at = moved(len(pictures) + d.references[i].at)
+	}
 	return nil
 }
 
@@ -192,7 +206,11 @@ func (d *decoder) content(name string, v *fastjson.Value) (content, thought stri
 			d.references = append(d.references, reference{at: at, name: of})
 			s = ToolReference(of)
 		default:
-			s = d.leftOut(kind)
+			if data, ok := imageOf(kind, part); ok {
+				s = ImagePart(kind, data)
+			} else {
+				s = d.leftOut(kind)
+			}
 		}
 		if err != nil {
 			return "", "", err

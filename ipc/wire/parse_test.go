@@ -678,15 +678,18 @@ func TestPartsThatCannotBeReadLeaveAPlaceholder(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := f.Request.Messages
+	for i := range m {
+		m[i].LeaveOutImages(&f.Request.Notes) // as for a model that sees none
+	}
 	const image = "[image_url left out: this server reads text]"
 	if m[0].Content != "look\n"+image+"\n[input_audio left out: this server reads text]\n"+image ||
 		m[1].Content != "so\nno" || m[1].ReasoningContent != "hm" ||
-		m[2].Content != "x\n[images left out: this server reads text]" ||
+		m[2].Content != "[images left out: this server reads text]\nx" ||
 		m[3].ToolCalls[0].Arguments != "{" || m[4].ToolCalls[0].Arguments != "" ||
 		m[4].ToolCalls[1].Arguments != "[1]" || m[5].Content != "never" {
 		t.Errorf("%q", m)
 	}
-	if n := f.Request.Notes; len(n) != 3 || n[0].Times != 2 || n[0].Reason != "part_left_out" {
+	if n := f.Request.Notes; len(n) != 3 || n[1].Times != 2 || n[0].Reason != "part_left_out" {
 		t.Errorf("%+v", n)
 	}
 }

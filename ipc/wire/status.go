@@ -210,6 +210,7 @@ type InfoModel struct {
 	Embeddings   *InfoEmbeddings `json:"embeddings,omitempty"`
 	NoEmbeddings string          `json:"no_embeddings_reason,omitempty"`
 	Ranking      *InfoRanking    `json:"ranking,omitempty"` // nil where the model ranks no documents
+	Images       *runtime.Images `json:"images,omitempty"`  // nil where the model reads no images
 	Adapters     []InfoAdapter   `json:"adapters,omitempty"`
 }
 

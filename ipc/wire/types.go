@@ -16,6 +16,7 @@ type Message struct {
 	ReasoningContent string     // past thinking, where a client sends it back (also read from "reasoning")
 	Name             string     // of the speaker, or of the tool whose result this is; "" = not said
 	ToolCalls        []ToolCall // an assistant's calls; Content may be empty beside them
+	Images           []Image    // where ImageMark stands in Content, in order
 	ToolCallID       string     // with Role "tool": the id of the call that this is the result of; "" = not said
 }
 

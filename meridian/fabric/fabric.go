@@ -4,8 +4,7 @@
 // [mrdn.Prologue.Key]; a fabric does not interpret them. [Open] makes one from a URL:
 //
 //	nixl-synth               a map in this process with a size cap: for tests without a server
-//	mooncake-synth+URL       an envelope around any other fabric, in Mooncake's place; synthetic: it does not
-//	                         speak Mooncake's transfer engine, and its label says so
+//	mooncake://MASTER        Mooncake Store: a master and nodes that hold values in memory
 //	redis://, valkey://      a Valkey or Redis server or cluster (rediss:// and valkeys:// with TLS)
 //
 // A fabric may be slow, down, or wrong. Three layers protect requests from that:
@@ -82,16 +81,15 @@ const MaxKeyBytes = fault.MaxKeyBytes
 // Open makes the fabric that a URL names. It does not connect, so the server may be down. Options follow the question
 // mark; an unknown one is an error. Errors name the wrong part of the URL and never contain its password.
 func Open(rawURL string) (Fabric, error) {
-	kind, rest, wrapped := strings.Cut(rawURL, "+")
-	if wrapped && kind == mooncake.Label {
-		inner, err := Open(rest)
-		if err != nil {
-			return nil, err
-		}
-		return mooncake.New(inner), nil
-	}
 	scheme, _, hasHost := strings.Cut(rawURL, "://")
 	if hasHost {
+		if scheme == mooncake.Scheme {
+			f, err := mooncake.Open(rawURL)
+			if err != nil {
+				return nil, fmt.Errorf("fabric URL: %w", err)
+			}
+			return f, nil
+		}
 		for _, s := range valkey.Schemes {
 			if scheme == s {
 				f, err := valkey.Open(rawURL)
@@ -108,7 +106,7 @@ func Open(rawURL string) (Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric URL: options after %q: %w", name+"?", err)
 	}
-	if name != synth.Label && name != mooncake.Label {
+	if name != synth.Label {
 		return nil, fmt.Errorf("fabric URL: %q is not a fabric; %s", name, known)
 	}
 	capBytes := int64(synth.DefaultCapBytes)
@@ -124,11 +122,8 @@ func Open(rawURL string) (Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric URL: option cap: %w", err)
 	}
-	if name == mooncake.Label {
-		return mooncake.New(f), nil
-	}
 	return f, nil
 }
 
-const known = `want nixl-synth[?cap=256MiB], mooncake-synth[+URL], redis://HOST[:PORT], valkey://HOST[:PORT], ` +
-	`rediss:// or valkeys://`
+const known = `want nixl-synth[?cap=256MiB], redis://HOST[:PORT], valkey://HOST[:PORT], rediss://, valkeys:// or ` +
+	`mooncake://MASTER[:PORT]`

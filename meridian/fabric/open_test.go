@@ -15,10 +15,6 @@ func TestOpen(t *testing.T) {
 	for url, label := range map[string]string{
 		"nixl-synth":                               "nixl-synth",
 		"nixl-synth?cap=1MiB":                      "nixl-synth",
-		"mooncake-synth":                           "mooncake-synth",
-		"mooncake-synth?cap=1MiB":                  "mooncake-synth",
-		"mooncake-synth+nixl-synth?cap=1MiB":       "mooncake-synth",
-		"mooncake-synth+redis://" + m.Addr():       "mooncake-synth",
 		"redis://" + m.Addr() + "/1":               "valkey",
 		"valkey://" + m.Addr() + "?ttl=1h&conns=2": "valkey",
 	} {
@@ -42,9 +38,16 @@ func TestOpenRefused(t *testing.T) {
 		"nixl":                           `"nixl" is not a fabric`,
 		"mooncake":                       `"mooncake" is not a fabric`,
 		"localhost:6379":                 `"localhost:6379" is not a fabric`,
+		"mooncake://":                    "host is missing",
+		"mooncake://h":                   "option namespace_key_file is missing",
+		"mooncake://u@h":                 "has no users or passwords",
+		"mooncake://h/1":                 `path "/1"`,
+		"mooncake://h?max=1":             "option max: 1 is outside of",
+		"mooncake://h?metadata=h":        "P2PHANDSHAKE",
+		"mooncake://h?connect_timeout=x": "option connect_timeout",
+		"mooncake://h?x=1":               "option x: is unknown",
+		"mooncake://h?max=4KiB&max=8KiB": "option max is given 2 times",
 		"http://h":                       `scheme "http" is unknown`,
-		"mooncake-synth+":                `"" is not a fabric`,
-		"mooncake-synth+http://h":        `scheme "http"`,
 		"nixl-synth+redis://h":           `scheme "nixl-synth+redis"`,
 		"nixl-synth?cap=0":               "option cap: nixl-synth: the cap is 0 bytes",
 		"nixl-synth?cap=-1":              `option cap: "-1" is not a size`,
@@ -55,8 +58,6 @@ func TestOpenRefused(t *testing.T) {
 		"redis://":                       "host is missing",
 		"redis://u:secret@h:port":        "invalid port",
 		"redis://h?ttl=soon":             "option ttl",
-		"mooncake-synth+redis://h?x=1":   "option x",
-		"mooncake-synth+mooncake-synth+": `"" is not a fabric`,
 	} {
 		f, err := fabric.Open(url)
 		if err == nil || f != nil || !strings.Contains(err.Error(), says) ||

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -39,7 +38,7 @@ func (p *Program) Pull(ctx context.Context, job Job, tell func(*Event)) (*Done, 
 	if p.Stderr != nil {
 		cmd.Stderr = p.Stderr
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the daemon handles Ctrl-C at a terminal
+	cmd.SysProcAttr = ownGroup()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, failure(KindOther, "start a download: %v", err)

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
@@ -119,7 +117,7 @@ func (r *contextReader) Read(b []byte) (int, error) {
 // download downloads the file, checks it and gives it its name. What cannot become the file is removed; what can is
 // kept.
 func (j *job) download(ctx context.Context) error {
-	part, err := os.OpenFile(j.path+".part", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	part, err := os.OpenFile(j.path+".part", os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return fileError(err)
 	}

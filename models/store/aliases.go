@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // maxAliases is far above what a person keeps.
@@ -91,16 +90,11 @@ func (s *Store) SetAlias(name, target string) error {
 
 // lock waits for the lock of a file and returns what releases it. The file stays: to remove it could let two in.
 func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := flock(f); err != nil {
 		f.Close()
 		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
 	}

@@ -33,7 +33,7 @@ type fileID struct{ dev, ino uint64 }
 // entered once. Entries whose name begins with a dot are left out.
 func (s *scan) walk(dir string, visit func(file)) {
 	if st, err := os.Stat(dir); err == nil {
-		s.seen[idOf(st)] = true
+		s.seen[idOf(dir, st)] = true
 	}
 	s.walkBelow(dir, "", maxDepth, visit)
 }
@@ -67,7 +67,7 @@ func (s *scan) walkBelow(dir, rel string, depth int, visit func(file)) {
 		case st.IsDir() && depth == 1:
 			s.problem(path, "it is %d folders deep; what is in it is not listed", maxDepth)
 		case st.IsDir() && depth > 1:
-			if id := idOf(st); !s.seen[id] {
+			if id := idOf(path, st); !s.seen[id] {
 				s.seen[id] = true
 				s.walkBelow(path, below, depth-1, visit)
 			}
@@ -167,21 +167,6 @@ func readSmall(path string, limit int64) ([]byte, error) {
 		err = fmt.Errorf("it grew beyond %d bytes", limit)
 	}
 	return b, err
-}
-
-// owner is the user that a file belongs to.
-func owner(st fs.FileInfo) uint32 {
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return sys.Uid
-	}
-	return uint32(os.Getuid())
-}
-
-func idOf(st fs.FileInfo) fileID {
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return fileID{uint64(sys.Dev), uint64(sys.Ino)}
-	}
-	return fileID{}
 }
 
 // reason is an error without the path, which stands beside it.

@@ -60,6 +60,8 @@ type Config struct {
 	Embedding int              // width of a hidden state; 0 = 16
 	Ranking   *runtime.Ranking // how the model ranks; nil: it does not
 
+	Images *Images // nil: the model reads no images
+
 	Devices uint32 // what Capabilities.Devices says; 0 = 1
 
 	Cost    Cost
@@ -267,7 +269,7 @@ func (e *Engine) Decode() error {
 	e.rows, e.want = e.rows[:0], e.want[:0]
 	e.took = 0
 	e.aborted.Store(false)
-	if err := e.checkBatch(); err != nil {
+	if err := errors.Join(e.checkBatch(), e.checkImages()); err != nil {
 		return err
 	}
 	injected := e.injected()
@@ -327,7 +329,7 @@ func (e *Engine) checkBatch() error {
 	for i := range b.Token {
 		t, p, s := b.Token[i], b.Pos[i], b.Seq[i]
 		switch {
-		case !e.vocab.known(t):
+		case !e.vocab.known(t) && !(runtime.IsImage(t) && b.IsImage(i)):
 			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary", runtime.ErrDecode, i, t)
 		case s < 0 || int(s) >= len(e.seqs):
 			return fmt.Errorf("%w: row %d: sequence %d is not one of 0 … %d", runtime.ErrDecode, i, s, len(e.seqs)-1)

@@ -86,6 +86,8 @@ type Config struct {
 	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
 	// Copies makes the model continue a text as it went on before, see copies.go. It sets RopeBase.
 	Copies bool `json:"copies,omitempty"`
+	// Images puts the markers of images into the vocabulary, see projector.go.
+	Images bool `json:"images,omitempty"`
 	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
 	Pooling string `json:"pooling,omitempty"`
 
@@ -187,7 +189,7 @@ func Presets() map[string]Config {
 		"bench30m":    Bench30M(),
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
-		"tiny-learned": TinyLearned(),
+		"tiny-learned": TinyLearned(), "tiny-vision": TinyVision(),
 	}
 }
 

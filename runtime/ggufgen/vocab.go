@@ -43,11 +43,12 @@ func (v *vocabulary) id(special string) uint32 {
 	return uint32(i)
 }
 
-func newVocabulary(size int, think bool) *vocabulary {
+func newVocabulary(size int, think bool, more ...string) *vocabulary {
 	v := &vocabulary{special: []string{tokenEndOfText, tokenIMStart, tokenIMEnd}}
 	if think {
 		v.special = append(v.special, tokenThinkStart, tokenThinkEnd)
 	}
+	v.special = append(v.special, more...)
 	for _, s := range v.special {
 		v.tokens, v.types = append(v.tokens, s), append(v.types, typeControl)
 	}

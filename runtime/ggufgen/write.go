@@ -82,6 +82,9 @@ func (c Config) vocabulary() *vocabulary {
 	if c.Arch.encoder() {
 		return newWordPieces(c.VocabSize)
 	}
+	if c.Images {
+		return newVocabulary(c.VocabSize, !c.NoThink, imageMarkers...)
+	}
 	return newVocabulary(c.VocabSize, !c.NoThink)
 }
 

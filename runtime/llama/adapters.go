@@ -218,18 +218,20 @@ func put(rows []float32, k int, row []float32) []float32 {
 
 // row returns the row of the last pass that is row i of the batch.
 func (e *engine) row(i int) C.int32_t {
-	if e.mixes.split {
+	if i = e.place(i); e.mixes.split {
 		return C.int32_t(e.mixes.at[i])
 	}
 	return C.int32_t(i)
 }
 
 // keptLogits returns the logits of row i if they were copied.
-func (e *engine) keptLogits(i int) []float32 { return e.mixes.keptRow(e.mixes.logits, i, e.nVoc) }
+func (e *engine) keptLogits(i int) []float32 {
+	return e.mixes.keptRow(e.mixes.logits, e.place(i), e.nVoc)
+}
 
 // keptHidden returns the hidden state of row i if it was copied.
 func (e *engine) keptHidden(i int) []float32 {
-	return e.mixes.keptRow(e.mixes.hidden, i, e.info.Embedding)
+	return e.mixes.keptRow(e.mixes.hidden, e.place(i), e.info.Embedding)
 }
 
 func (m *mixes) keptRow(rows []float32, i, n int) []float32 {

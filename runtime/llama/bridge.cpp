@@ -190,6 +190,14 @@ void uma_install(void) {
     ggml_set_abort_callback(on_assertion);
 }
 
+void uma_log(enum ggml_log_level level, const char * text, void * none) { log_callback(level, text, none); }
+
+void uma_log_error(const char * what, const char * text) { log_exception(what, text); }
+
+bool uma_guarded(const char * what, bool (*f)(void *), void * arg) {
+    return guarded(what, false, [&] { return asserting([&] { return f(arg); }); });
+}
+
 void uma_opening(const char * path) {
     std::lock_guard<std::mutex> lock(opening_mu);
     opening = path;

@@ -26,6 +26,12 @@ int32_t uma_log_next(char * dst, int32_t cap, int32_t * level);
 // The number of lines lost because the ring was full; reading resets it.
 int32_t uma_log_lost(void);
 
+// For other files of this package: a line of llama.cpp's log, an error of the ring, and a call of f whose exceptions and
+// failed assertions on this thread make it false. What f was building leaks then.
+void uma_log(enum ggml_log_level level, const char * text, void * none);
+void uma_log_error(const char * what, const char * text);
+bool uma_guarded(const char * what, bool (*f)(void *), void * arg);
+
 // From now on until it is called with "", a failed assertion on any thread ends the process with a sentence that names path and
 // with exit status 1, instead of aborting it.
 void uma_opening(const char * path);

@@ -91,6 +91,8 @@ type engine struct {
 	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
 	ranking   *runtime.Ranking
 	noRanking error
+
+	imageState
 }
 
 var (
@@ -140,6 +142,12 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 		return nil, err
 	}
 	if err := e.warmUp(); err != nil {
+		e.free()
+		return nil, err
+	}
+	if err := e.openImages(o); err != nil && o.ProjectorFound {
+		slog.Warn("the model reads no images: the projector beside it does not fit", "error", err)
+	} else if err != nil {
 		e.free()
 		return nil, err
 	}
@@ -293,7 +301,7 @@ func (e *engine) LastDecode() time.Duration          { return e.took }
 
 func (e *engine) Decode() error {
 	e.closed.AssertOpen()
-	e.rows = 0
+	e.rows, e.mixed = 0, false
 	e.aborted.Store(0)
 	n := len(e.batch.Token)
 	if err := e.checkBatch(); err != nil {
@@ -319,7 +327,14 @@ func (e *engine) Decode() error {
 		}
 	}
 	begin := time.Now()
-	rc := e.compute(rows)
+	var rc C.int32_t
+	if len(e.batch.Images) == 0 {
+		rc = e.compute(rows)
+	} else if code, err := e.decodeImages(); err != nil {
+		return err
+	} else if rc = code; rc == 1 {
+		e.dropBatch()
+	}
 	e.took = time.Since(begin)
 	copy(e.batch.Logits, e.has)
 	e.shifted = e.shifted && rc < 0
@@ -356,7 +371,7 @@ func (e *engine) checkBatch() error {
 	for i, t := range b.Token {
 		wanted |= b.Logits[i]
 		switch {
-		case uint32(t) >= uint32(e.nVoc):
+		case uint32(t) >= uint32(e.nVoc) && !(runtime.IsImage(t) && b.IsImage(i)):
 			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t,
 				e.nVoc-1)
 		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
@@ -436,6 +451,7 @@ func (e *engine) free() {
 	if e.vocab != nil {
 		e.vocab.close()
 	}
+	e.closeImages()
 	if e.ctx != nil {
 		e.forgetPositions()
 		e.freeMixes()

@@ -29,6 +29,7 @@ var parts = []part{
 	{"positions", builtPositions, true, nil}, // Open looks whether it knows the cells of the context
 	{"keep", builtKeep, true, tryKeep},
 	{"barrier", builtBarrier, false, tryBarrier},
+	{"images", builtImages, false, nil},
 	{"repacked", builtRepacked, false, nil},
 	{"adapters", builtAdapters, false, nil},
 }
@@ -99,6 +100,6 @@ func LeftOut() []string {
 func Exact() bool {
 	return Kernels() != "ggml" && !slices.ContainsFunc(LeftOut(), func(p string) bool {
 		name, _, _ := strings.Cut(p, " ")
-		return name != "barrier" && name != "repacked"
+		return name != "barrier" && name != "images" && name != "repacked"
 	})
 }

@@ -1,7 +1,7 @@
 """A pytest plugin that runs llama.cpp's server tests without a network.
 
-It puts models of this machine in the place of those that the tests download, and gives each server a directory of
-its own for sockets and caches. A test that needs a model without a stand-in is skipped, with the model's name. The
+It puts models of this machine in the place of those that the tests download, and gives each server a separate directory
+for sockets and caches. A test that needs a model without a stand-in is skipped, with the model's name. The
 regular expressions for the stories of the original models are not compared: any text passes.
 """
 

@@ -28,7 +28,13 @@ func (want *request) unread(b *block, where string) (string, error) {
 	}
 	kind := b.Type
 	var source struct {
-		MediaType string `json:"media_type"`
+		Type, Data, URL string
+		MediaType       string `json:"media_type"`
+	}
+	if kind == "image" && json.Unmarshal(b.Source, &source) == nil {
+		if data, ok := wire.SourceImage(source.Type, source.Data, source.URL); ok {
+			return wire.ImagePart(kind, data), nil
+		}
 	}
 	if kind == "document" && json.Unmarshal(b.Source, &source) == nil && source.MediaType == "application/pdf" {
 		kind = "PDF document" // docs/adr/0022-pdf-documents.md

@@ -205,7 +205,9 @@ func (want *request) partText(p *part, where string) (string, error) {
 		if text, ok := wire.TextFile(p.Data.MimeType, p.Data.Data); ok {
 			return text, nil
 		}
-		kind = mediaKind(p.Data.MimeType)
+		if kind = mediaKind(p.Data.MimeType); kind == "image" {
+			return wire.ImagePart(kind, p.Data.Data), nil
+		}
 	case p.File != nil:
 		kind = mediaKind(p.File.MimeType)
 	case p.Code != nil:

@@ -47,7 +47,7 @@ type props struct {
 	*routing              // of a router
 }
 
-// routing is what GET /props tells of a daemon that was started without a model.
+// routing has the fields of GET /props of a daemon that was started without a model.
 type routing struct {
 	Max  int  `json:"max_instances"`
 	Auto bool `json:"models_autoload"`
@@ -81,6 +81,7 @@ func serveProps(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	if facts.Router != nil && !r.URL.Query().Has("model") {
 		p.Role, p.routing = roleRouter, &routing{facts.Router.Max, facts.Router.Auto}
 	}
+	p.Modalities.Vision = facts.Model.Images != nil
 	p.Default.Params, p.Default.Context = llamaform.SettingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)
 }

@@ -41,7 +41,7 @@ type item struct {
 func (item) Opens() map[string]any { return map[string]any{"content": part{}, "output": part{}} }
 
 type part struct {
-	_ struct{} `kinds:"input_text,output_text,text,reasoning_text,summary_text,refusal,input_file"`
+	_ struct{} `kinds:"input_text,output_text,text,reasoning_text,summary_text,refusal,input_file,input_image"`
 	_ struct{} `ignored:"annotations,logprobs,prompt_cache_breakpoint,file_id,file_url,detail"`
 
 	Type    string `json:"type"`
@@ -50,6 +50,8 @@ type part struct {
 
 	FileData string `json:"file_data,omitempty"` // of an input_file: a data URL
 	FileName string `json:"filename,omitempty"`
+	// of an input_image: a data URL
+	ImageURL string `json:"image_url,omitempty"`
 }
 
 // readInput splits "input" into items: a string becomes a user's message. It gives each item an id, and replaces a
@@ -362,6 +364,10 @@ func (c *conversation) textOf(raw rawJSON, field string) (string, error) {
 			texts[i] = p.Text
 		case "refusal":
 			texts[i] = p.Refusal
+		case "input_image", "image_url", "image":
+			if texts[i] = wire.ImagePart(p.Type, p.ImageURL); p.ImageURL == "" {
+				texts[i] = c.leftOut(p.Type)
+			}
 		default:
 			text, ok := wire.TextFile("", p.FileData)
 			if !ok {

@@ -1,12 +1,15 @@
-// Files that go with a message. Their text is read in the browser and becomes a part of the message.
+// Files that go with a message. Their text is read in the browser and becomes a part of the message; images go along
+// where the model sees them.
 
 import { $, announce, bytes, h } from './dom.js';
+import * as models from './models.js';
+import * as picture from './picture.js';
 
 const maxFiles = 8, maxFile = 256 << 10, maxAll = 512 << 10; // bytes
 const images = /\.(png|jpe?g|gif|webp|bmp|svg|heic|avif|tiff?)$/i;
 const documents = /\.(pdf|docx?|xlsx?|pptx?|odt|ods|odp|epub)$/i;
 
-let files = []; // {name, text} of the message that is being written
+let files = []; // {name, text, image} of the message that is being written
 
 export function start() {
   $('attach').addEventListener('click', () => $('attach-file').click());
@@ -57,13 +60,20 @@ async function take(list) {
 // read adds a file; it returns why it cannot, or ''.
 async function read(file) {
   const all = files.reduce((n, f) => n + f.text.length, 0);
+  if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`;
   if (file.type.startsWith('image/') || images.test(file.name)) {
-    return 'no model of this server sees images yet; describe the picture in words.';
+    if (!await models.sees()) {
+      return `${models.current()} reads text alone: choose a model that has a projector (--mmproj), or describe the picture in words.`;
+    }
+    const image = await picture.shrink(file);
+    if (!image) return 'this browser cannot read the picture; PNG, JPEG, WebP and GIF work everywhere.';
+    if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`; // others came while it was read
+    files.push({ name: file.name.slice(0, 200) || 'picture', text: '', image });
+    return '';
   }
   if (file.type === 'application/pdf' || documents.test(file.name)) {
     return 'this page reads text files only; copy the text of the document into the message or a .txt file.';
   }
-  if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`;
   if (file.size > maxFile) return `it has ${bytes(file.size)}; a file may have ${bytes(maxFile)}.`;
   if (all + file.size > maxAll) return `the files of a message may have ${bytes(maxAll)} together.`;
   let text;
@@ -79,7 +89,8 @@ async function read(file) {
 }
 
 function show(problem) {
-  $('attached').replaceChildren(...files.map((f) => h('li', null, h('span', null, f.name), h('span', { class: 'figure' }, bytes(f.text.length)),
+  $('attached').replaceChildren(...files.map((f) => h('li', null, f.image ? picture.thumb(f) : null, h('span', null, f.name),
+    h('span', { class: 'figure' }, bytes((f.image || f.text).length)),
     h('button', { type: 'button', class: 'icon', 'aria-label': `Remove ${f.name}`, onclick: () => {
       files = files.filter((other) => other !== f);
       show('');
@@ -94,9 +105,18 @@ function show(problem) {
 export function textOf(message) {
   const parts = [message.content];
   for (const f of message.files || []) {
+    if (f.image) continue;
     const longest = Math.max(2, ...[...f.text.matchAll(/`+/g)].map((m) => m[0].length));
     const fence = '`'.repeat(longest + 1);
     parts.push(`File ${JSON.stringify(f.name)}:\n${fence}\n${f.text}${f.text.endsWith('\n') ? '' : '\n'}${fence}`);
   }
   return parts.filter(Boolean).join('\n\n');
+}
+
+// contentOf is the content of a message in a request: its images, if it has any, and its text.
+export function contentOf(message) {
+  const text = textOf(message);
+  const parts = (message.files || []).filter((f) => f.image).map((f) => ({ type: 'image_url', image_url: { url: f.image } }));
+  if (!parts.length) return text;
+  return text ? [...parts, { type: 'text', text }] : parts;
 }

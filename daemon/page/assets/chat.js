@@ -184,7 +184,7 @@ export async function endThink() {
 function body() {
   const s = chat.settings;
   const messages = tree.path(chat).map((i) => chat.messages[i]).filter((m) => m.content || m.role === 'user')
-    .map((m) => ({ role: m.role, content: attach.textOf(m) }));
+    .map((m) => ({ role: m.role, content: attach.contentOf(m) }));
   if (s.system) messages.unshift({ role: 'system', content: s.system });
   const out = { model: models.current(), messages, stream: true, return_progress: true, stream_options: { include_usage: true } };
   const think = {};

@@ -2,6 +2,7 @@
 
 import { announce, bytes, h, ms, number, setText } from './dom.js';
 import { Markdown } from './markdown.js';
+import { thumb } from './picture.js';
 
 // branches are the buttons to the messages that stand in the same place; null where there is one alone.
 function branches(on) {
@@ -16,7 +17,8 @@ function branches(on) {
 
 function userView(message, on) {
   const text = h('div', { class: 'body' }, message.content || ' ');
-  const files = (message.files || []).map((f) => h('li', null, h('span', null, f.name), h('span', { class: 'figure' }, bytes(f.text.length))));
+  const files = (message.files || []).map((f) => h('li', null, f.image ? thumb(f) : null, h('span', null, f.name),
+    h('span', { class: 'figure' }, bytes((f.image || f.text).length))));
   const edit = h('button', { type: 'button', class: 'quiet edit', onclick: () => editor() }, 'Edit');
   const foot = h('footer', null, branches(on), edit);
   const root = h('article', { class: 'message user', 'aria-label': 'You', 'data-message': on.index }, text,

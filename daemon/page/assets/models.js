@@ -32,6 +32,16 @@ export function choose(name) {
   label();
 }
 
+// sees reports whether the model that is asked reads images.
+export async function sees() {
+  try {
+    const r = await fetch(`props?model=${encodeURIComponent(current())}`);
+    return r.ok && (await r.json()).modalities.vision;
+  } catch {
+    return false;
+  }
+}
+
 // load asks for the list.
 export async function load() {
   try {

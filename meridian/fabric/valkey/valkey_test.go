@@ -23,7 +23,6 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
-	"github.com/uma-serve/uma-serve/meridian/fabric/mooncake"
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"
 )
 
@@ -33,10 +32,10 @@ func TestConformance(t *testing.T) {
 	fabrictest.Run(t, func(t testing.TB) fabric.Fabric { return open(t, "redis://"+miniredis.RunT(t).Addr()) })
 }
 
-// TestConformanceOtherwise: small pieces, one connection, no expiry, inside of another fabric.
+// TestConformanceOtherwise: small pieces, one connection, no expiry.
 func TestConformanceOtherwise(t *testing.T) {
 	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
-		return mooncake.New(open(t, "valkey://"+miniredis.RunT(t).Addr()+"/2?chunk=64KiB&conns=1&ttl=0&prefix=a.b"))
+		return open(t, "valkey://"+miniredis.RunT(t).Addr()+"/2?chunk=64KiB&conns=1&ttl=0&prefix=a.b")
 	})
 }
 

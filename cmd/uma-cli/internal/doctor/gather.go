@@ -10,11 +10,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/cpu"
-	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
@@ -42,7 +40,7 @@ func (f *Facts) Gather(root string) {
 	}
 	f.RenderNodes, _ = filepath.Glob(filepath.Join(root, "dev/dri/renderD*")) // the pattern is right
 	if len(f.RenderNodes) > 0 {
-		if err := unix.Access(f.RenderNodes[0], unix.R_OK|unix.W_OK); err != nil {
+		if err := canUse(f.RenderNodes[0]); err != nil {
 			f.RenderErr = err.Error()
 		}
 	}
@@ -121,9 +119,7 @@ func modeOf(path string) Mode {
 		return Mode{}
 	}
 	m := Mode{Exists: true, Perm: uint32(info.Mode().Perm()), Sticky: info.Mode()&fs.ModeSticky != 0}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		m.UID = int(st.Uid)
-	}
+	m.UID = uidOf(info)
 	return m
 }
 
@@ -146,7 +142,7 @@ func (d *Folder) look() {
 		}
 		at = filepath.Dir(at)
 	}
-	if err := unix.Access(at, unix.W_OK|unix.X_OK); err != nil {
+	if err := canFill(at); err != nil {
 		d.Err = "it is not writable for your user"
 		return
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"syscall"
 )
 
 // backupSuffix follows the name of a settings file in that of its backup, which is there while it is changed.
@@ -225,7 +224,7 @@ func (s *Settings) lock() (err error) {
 		if s.backup, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 			return err
 		}
-		if err := syscall.Flock(int(s.backup.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if err := flock(s.backup); err != nil {
 			s.backup.Close()
 			return errors.New("another uma-cli launch uses it; end that first")
 		}

@@ -33,6 +33,7 @@ func run(args []string) error {
 	thinkClose := fs.Int("think-close-every", 0,
 		"make </think> the likeliest token about once in so many tokens; 0 = never")
 	endEvery := fs.Int("end-every", 0, "the same for <|im_end|>, which ends a generation")
+	vision := fs.String("vision", "", "a folder for a projector of each family, and for pictures")
 	keep := fs.Bool("keep-thinking", false, "a chat template that keeps past thinking")
 	fs.Parse(args) // exits on error
 	cfg, ok := presets[*preset]
@@ -51,6 +52,11 @@ func run(args []string) error {
 		cfg.Template = ggufgen.ChatMLKeepThinking
 	}
 	cfg.Seed, cfg.ThinkCloseEvery, cfg.EndEvery = *seed, *thinkClose, *endEvery
+	if *vision != "" {
+		if err := ggufgen.WriteVision(*vision, cfg.Embedding); err != nil {
+			return err
+		}
+	}
 	start := time.Now()
 	if err := ggufgen.Write(*out, cfg); err != nil {
 		return err

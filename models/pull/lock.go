@@ -1,5 +1,3 @@
-//go:build unix
-
 package pull
 
 import (
@@ -7,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // lockPoll is the time between two looks at a lock that another process holds. flock itself would block a thread that
@@ -39,15 +35,16 @@ func lockFile(ctx context.Context, path string, waiting func()) (*fileLock, erro
 
 // tryLock returns nil, nil when the lock is held.
 func tryLock(path string) (*fileLock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	switch mine, err := flock(f); {
+	case err == nil && !mine:
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, nil
-		}
+		return nil, nil
+	case err != nil:
+		f.Close()
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
 	// The holder before may have removed the file after it was opened here: then the lock is one on nothing.

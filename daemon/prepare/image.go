@@ -1,0 +1,164 @@
+package prepare
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/picture"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// Images of a conversation. Each stands in its message as wire.ImageMark. For the template it becomes a placeholder,
+// which carries its number; when the rendered text is tokenized, the tokens of its view take the placeholder's place,
+// as libmtmd puts them where llama-server has its media marker.
+
+func init() { wire.SeedImages(rand.Text()) }
+
+// Sees reports whether the model reads images.
+func (m *Model) Sees() bool { return m.viewer != nil }
+
+// Images returns the facts about the projector; nil without one.
+func (m *Model) Images() *runtime.Images {
+	if m.viewer == nil {
+		return nil
+	}
+	return m.viewer.Images()
+}
+
+// hasImages reports whether a conversation has images.
+func hasImages(w *wire.Request) bool {
+	for i := range w.Messages {
+		if len(w.Messages[i].Images) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// LookAt reports whether View is due before w is prepared. Images for a model that sees none are replaced by texts that
+// say so: a client sends its history again with every request, also to another model.
+func (m *Model) LookAt(w *wire.Request) bool {
+	if !hasImages(w) {
+		return false
+	}
+	if m.viewer != nil {
+		return true
+	}
+	for i := range w.Messages {
+		w.Messages[i].LeaveOutImages(&w.Notes)
+	}
+	return false
+}
+
+// View decodes and encodes the images of w, in order. It takes seconds for pictures that were not encoded lately. goOn
+// is asked between two of them; nil: always.
+func (m *Model) View(w *wire.Request, goOn func() bool) ([]*runtime.View, *wire.Error) {
+	var views []*runtime.View
+	for i := range w.Messages {
+		for k, im := range w.Messages[i].Images {
+			if goOn != nil && !goOn() {
+				return nil, nil
+			}
+			v, err := m.view(im.Data)
+			if err != nil {
+				return nil, &wire.Error{Code: wire.BadRequest,
+					Message: fmt.Sprintf("messages[%d]: image %d (%s): %v", i, k+1, im.Kind, err)}
+			}
+			views = append(views, v)
+		}
+	}
+	return views, nil
+}
+
+func (m *Model) view(text string) (*runtime.View, error) {
+	data, err := picture.FromText(text)
+	if err != nil {
+		return nil, err
+	}
+	p, err := picture.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return m.viewer.View(p)
+}
+
+// placeImages replaces the marks of the n images that msg has by placeholders, which count on from first.
+func (m *markers) placeImages(content string, first, n int) string {
+	for k := range n {
+		content = strings.Replace(content, wire.ImageMark, m.image+strconv.Itoa(first+k)+shut, 1)
+	}
+	return content
+}
+
+// cutImage returns the text before the first placeholder of an image, the image's number, and the text behind it.
+func (m *markers) cutImage(text string) (before string, number int, after string, found bool) {
+	before, rest, found := strings.Cut(text, m.image)
+	if !found {
+		return text, 0, "", false
+	}
+	digits, after, _ := strings.Cut(rest, shut)
+	number, err := strconv.Atoi(digits)
+	if err != nil {
+		return text, 0, "", false
+	}
+	return before, number, after, true
+}
+
+// tokenizeViews is tokenize for a rendered conversation with images.
+func (m *Model) tokenizeViews(owner uint32, text string, views []*runtime.View) (
+	tokens []runtime.Token, parts []runtime.ViewPart, err error) {
+	first := true
+	for {
+		before, k, after, found := m.markers.cutImage(text)
+		if found && k >= len(views) {
+			return nil, nil, fmt.Errorf("image %d of %d: the chat template repeats images", k+1, len(views))
+		}
+		if tokens, err = m.tokenizeMore(tokens, owner, before, first && !m.hasBOS(before)); err != nil || !found {
+			return tokens, parts, err
+		}
+		for _, p := range views[k].Parts {
+			p.At += len(tokens)
+			parts = append(parts, p)
+		}
+		tokens = append(tokens, views[k].Tokens...)
+		text, first = after, false
+	}
+}
+
+// imageText stands for an image in the text of a rendered conversation that a client asks for.
+const imageText = "<__media__>"
+
+// showImages replaces the placeholders of images in a rendered conversation.
+func (m *markers) showImages(text string) string {
+	var b strings.Builder
+	for {
+		before, _, after, found := m.cutImage(text)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString(imageText)
+		text = after
+	}
+}
+
+// setImages passes the images of the prompt on to the core.
+func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error {
+	if len(p.parts) == 0 {
+		return nil
+	}
+	if out.PromptRows {
+		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images, whose rows have " +
+			"no tokens: leave out prompt_logprobs"}
+	}
+	out.Parts = p.parts
+	if m.viewer.Images().Together {
+		for _, part := range p.parts {
+			out.Blocks = append(out.Blocks, part.At, part.At+part.N)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// viewing are the requests whose images are decoded and encoded, each on a goroutine of its request: one at a time, so
+// that the pixels of one picture at most are in memory. The others wait for the lock turn.
+type viewing struct {
+	turn sync.Mutex
+
+	mu    sync.Mutex
+	since map[*request]time.Time
+	jobs  map[*request]job
+	busy  *request // the one that has turn
+}
+
+// view encodes the images of j beside the intake, which prepares others meanwhile, and queues j again with its views.
+func (s *Server) view(m *prepare.Model, j job) {
+	v := &s.viewing
+	v.mu.Lock()
+	if v.since == nil {
+		v.since, v.jobs = map[*request]time.Time{}, map[*request]job{}
+	}
+	v.since[j.r], v.jobs[j.r] = time.Now(), j
+	v.mu.Unlock()
+	j.r.life.enter(stageViewing)
+	go func() {
+		v.turn.Lock()
+		v.setBusy(j.r)
+		views, bad := m.View(j.w, func() bool { return !j.r.life.cancelled() && !s.draining.Load() })
+		v.setBusy(nil)
+		v.turn.Unlock()
+		v.mu.Lock()
+		delete(v.since, j.r)
+		delete(v.jobs, j.r)
+		v.mu.Unlock()
+		if bad == nil && s.draining.Load() {
+			bad = shuttingDown()
+		}
+		switch {
+		case j.r.life.cancelled():
+			s.endUnstarted(j)
+			return
+		case bad == nil:
+			j.r.Views = views
+			j.r.life.enter(stageWaiting)
+			bad = s.room.putBack([]job{j})
+		}
+		if bad != nil {
+			s.refuseJobs([]job{j}, bad)
+		}
+	}()
+}
+
+func (v *viewing) setBusy(r *request) {
+	v.mu.Lock()
+	v.busy = r
+	v.mu.Unlock()
+}
+
+// whyViewing adds the requests whose images are encoded to the report of a why question.
+func (s *Server) whyViewing(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
+	v := &s.viewing
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for r, since := range v.since {
+		if r.Owner != uid && !s.cfg.Privileged(uid) || q.Request != "" && r.wireID != q.Request {
+			continue
+		}
+		text := "Its images wait to be encoded: one request's are encoded at a time."
+		if v.busy == r {
+			text = "Its images are being encoded, beside the steps of others."
+		}
+		j := v.jobs[r]
+		rep.Requests = slices.Insert(rep.Requests, 0, wire.WhyRequest{
+			Request: r.wireID, UID: r.Owner, Class: prepare.Class(j.w).String(), State: "viewing",
+			AgeMs: wire.Ms(now.Sub(r.arrived)),
+			Decisions: []wire.Decision{{AtMs: wire.Ms(since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)),
+				Times: 1, Reason: "viewing", Text: text}},
+		})
+	}
+}
+
+// viewerOf returns eng as a reader of images; nil: its model reads none.
+func viewerOf(eng runtime.Engine) runtime.Viewer {
+	if v, ok := eng.(runtime.Viewer); ok && v.Images() != nil {
+		return v
+	}
+	return nil
+}
+
+// mostGiven is the longest time between two steps that an image is given, where no answer waits for its next token.
+const mostGiven = 200 * time.Millisecond
+
+// giveWay leaves the processor to an image that is being encoded, before a step that is predicted to take so long. The
+// encoder's threads have a low priority: during a step they do next to nothing, and this is their time. A step
+// with tokens of answers gives at most twice its own time, and never so much that an answer would miss the ITL target.
+func (l *loop) giveWay(plan *sched.Plan) {
+	if l.viewer == nil || !l.viewer.Encoding() {
+		return
+	}
+	l.viewer.WaitEncoded(given(plan, l.itlTarget))
+}
+
+func given(plan *sched.Plan, target time.Duration) time.Duration {
+	for i := range plan.Batch {
+		if plan.Batch[i].Kind != sched.SlicePrefill {
+			if target <= 0 {
+				return min(2*plan.Predicted, mostGiven)
+			}
+			return min(2*plan.Predicted, target*4/5-plan.Predicted, mostGiven)
+		}
+	}
+	return min(plan.Predicted/2, mostGiven)
+}

@@ -1,0 +1,6 @@
+package ui
+
+import "os"
+
+// Quiet does nothing: what is typed on a console of Windows meanwhile is shown.
+func Quiet(_ *os.File, _, _ func()) (restore func()) { return func() {} }

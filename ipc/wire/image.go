@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/valyala/fastjson"
+)
+
+// Image is a picture in a message, as the client sent it: a data: URL or base64. Package prepare reads it.
+type Image struct {
+	Kind string // the type of the part or the name of the field: "image_url", "images"
+	Data string
+}
+
+// MaxImages is the most images of a message.
+const MaxImages = 64
+
+// ImageMark stands in a message's Content where the next of its Images is. It is random (SeedImages): no client can
+// write it.
+var ImageMark = "\uf8fcimage\uf8fe"
+
+// imageOpen and imageShut enclose an image in a text that an API passes on to this package (ImagePart).
+var imageOpen = "\uf8fcimage:"
+
+const imageShut = "\uf8fe"
+
+// SeedImages makes the marks of images unforgeable: no client knows secret, which is random. Call it before requests
+// are parsed.
+func SeedImages(secret string) {
+	ImageMark, imageOpen = "\uf8fc"+secret+imageShut, "\uf8fc"+secret+":"
+}
+
+// ImagePart returns the text that stands for an image in a message's content, where an API translates its messages into
+// those of this package. kind is the client's word for the part.
+func ImagePart(kind, data string) string {
+	kind = short(strings.ReplaceAll(kind, ",", ""))
+	return imageOpen + kind + "," + strings.ReplaceAll(data, imageShut, "") + imageShut
+}
+
+// imageOf returns the data of a part that is an image: OpenAI's image_url and input_image, Anthropic's source.
+func imageOf(kind string, part *fastjson.Value) (data string, ok bool) {
+	switch kind {
+	case "image_url", "input_image", "image":
+	default:
+		return "", false
+	}
+	for _, path := range [][]string{{"image_url", "url"}, {"image_url"}, {"url"}, {"image"}, {"data"}} {
+		if s := part.GetStringBytes(path...); len(s) > 0 {
+			return string(s), true
+		}
+	}
+	return SourceImage(string(part.GetStringBytes("source", "type")), string(part.GetStringBytes("source", "data")),
+		string(part.GetStringBytes("source", "url")))
+}
+
+// SourceImage returns the data of Anthropic's source of an image.
+func SourceImage(kind, data, url string) (string, bool) {
+	switch {
+	case kind == "base64" && data != "":
+		return data, true
+	case kind == "url" && url != "":
+		return url, true
+	}
+	return "", false
+}
+
+// imageList reads a message's field "images": base64 texts, whose pictures come before the content.
+func imageList(name string, v *fastjson.Value) (text string, err error) {
+	list, err := v.Array()
+	if err != nil {
+		return "", wrongType(name, v, "an array of base64 texts")
+	}
+	for i, e := range list {
+		data, err := e.StringBytes()
+		if err != nil {
+			return "", wrongType(fmt.Sprintf("%s[%d]", name, i), e, "a base64 text")
+		}
+		text += ImagePart("images", string(data))
+	}
+	return text, nil
+}
+
+// takeImages moves the images in m's content to m.Images and leaves ImageMark in their places. The line break that
+// joins an image and a text beside it goes with it. moved tells where a place in the old content is in the new one.
+func (m *Message) takeImages() (moved func(int) int, err error) {
+	same := func(at int) int { return at }
+	if !strings.Contains(m.Content, imageOpen) {
+		return same, nil
+	}
+	type cut struct{ at, less int }
+	var cuts []cut
+	var b strings.Builder
+	rest, done := m.Content, 0
+	for {
+		before, after, found := strings.Cut(rest, imageOpen)
+		if !found {
+			b.WriteString(rest)
+			break
+		}
+		body, behind, _ := strings.Cut(after, imageShut)
+		kind, data, _ := strings.Cut(body, ",")
+		from := done + len(before)
+		to := from + len(imageOpen) + len(body) + len(imageShut)
+		before = strings.TrimSuffix(before, "\n")
+		if strings.HasPrefix(behind, "\n") {
+			behind, to = behind[1:], to+1
+		}
+		b.WriteString(before)
+		b.WriteString(ImageMark)
+		m.Images = append(m.Images, Image{kind, data})
+		done, rest = to, behind
+		cuts = append(cuts, cut{to, to - b.Len()})
+	}
+	m.Content = b.String()
+	if len(m.Images) > MaxImages {
+		return same, fmt.Errorf("%d images in a message, and the limit is %d", len(m.Images), MaxImages)
+	}
+	return func(at int) int {
+		less := 0
+		for _, c := range cuts {
+			if at >= c.at {
+				less = c.less
+			}
+		}
+		return at - less
+	}, nil
+}
+
+// LeaveOutImages replaces the images of m by the texts that say so, for a model that sees none.
+func (m *Message) LeaveOutImages(notes *Notes) {
+	for _, im := range m.Images {
+		text, note := LeftOut(im.Kind)
+		notes.Add(note)
+		before, after, _ := strings.Cut(m.Content, ImageMark)
+		if before != "" {
+			before += "\n"
+		}
+		if after != "" {
+			after = "\n" + after
+		}
+		m.Content = before + text + after
+	}
+	m.Images = nil
+}
+
+// appendParts appends m's content as an array of parts, texts and images.
+func (m *Message) appendParts(dst []byte) []byte {
+	text := func(t string) {
+		if t != "" {
+			dst = append(appendHead(dst, `{"type":"text","text":`, t), `},`...)
+		}
+	}
+	dst = append(dst, '[')
+	rest := m.Content
+	for _, im := range m.Images {
+		before, after, _ := strings.Cut(rest, ImageMark)
+		text(before)
+		dst = append(appendHead(dst, `{"type":"image_url","image_url":{"url":`, im.Data), `}},`...)
+		rest = after
+	}
+	text(rest)
+	dst[len(dst)-1] = ']' // in the place of the last comma: there is an image at least
+	return dst
+}

@@ -1,0 +1,111 @@
+package fake
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// Images make the fake engine read images: of each it makes Rows rows between two tokens of text.
+type Images struct {
+	Rows     int
+	Together bool
+	// Encode is called for each picture that is not cached, on the goroutine that asks for it; its error refuses the
+	// picture. nil: it is encoded at once.
+	Encode func(*runtime.Picture) error
+
+	encode sync.Mutex // one picture at a time
+	mu     sync.Mutex
+	views  map[[32]byte]*runtime.View
+	counts runtime.ImageCounts
+}
+
+var _ runtime.Viewer = (*Engine)(nil)
+
+// imageValues are the values of a row of the fake's embeddings.
+const imageValues = 2
+
+// Images implements runtime.Viewer.
+func (e *Engine) Images() *runtime.Images {
+	if e.cfg.Images == nil {
+		return nil
+	}
+	return &runtime.Images{Projector: "fake", Together: e.cfg.Images.Together}
+}
+
+// View implements runtime.Viewer.
+func (e *Engine) View(p *runtime.Picture) (*runtime.View, error) {
+	im := e.cfg.Images
+	im.encode.Lock()
+	defer im.encode.Unlock()
+	im.mu.Lock()
+	if v := im.views[p.Hash]; v != nil {
+		im.counts.Cached++
+		im.mu.Unlock()
+		return v, nil
+	}
+	im.mu.Unlock()
+	if im.Encode != nil {
+		if err := im.Encode(p); err != nil {
+			return nil, err
+		}
+	}
+	v := &runtime.View{Tokens: []runtime.Token{'<'}, Parts: []runtime.ViewPart{{At: 1, N: im.Rows,
+		Rows: make([]float32, imageValues*im.Rows)}}}
+	for i := range im.Rows {
+		v.Tokens = append(v.Tokens, runtime.ImageToken(binary.LittleEndian.Uint32(p.Hash[:])+uint32(i), i == 0))
+		v.Parts[0].Rows[imageValues*i] = float32(i)
+	}
+	v.Tokens = append(v.Tokens, '>')
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if im.views == nil {
+		im.views = map[[32]byte]*runtime.View{}
+	}
+	im.views[p.Hash] = v
+	im.counts.Encoded++
+	im.counts.CacheSize += int64(4 * imageValues * im.Rows)
+	return v, nil
+}
+
+// Encoding implements runtime.Viewer.
+func (e *Engine) Encoding() bool { return false }
+
+// WaitEncoded implements runtime.Viewer.
+func (e *Engine) WaitEncoded(time.Duration) {}
+
+// ImageCounts implements runtime.Viewer.
+func (e *Engine) ImageCounts() runtime.ImageCounts {
+	e.cfg.Images.mu.Lock()
+	defer e.cfg.Images.mu.Unlock()
+	return e.cfg.Images.counts
+}
+
+// checkImages refuses what a real engine could not compute: rows of an image without their embedding, rows with logits
+// before one, and, where the rows of an image see each other, a part of them.
+func (e *Engine) checkImages() error {
+	b := &e.batch
+	if len(b.Images) > 0 && e.cfg.Images == nil {
+		return fmt.Errorf("%w: rows of images, and the model reads none", runtime.ErrDecode)
+	}
+	rows := map[*runtime.ViewPart]int{}
+	for _, r := range b.Images {
+		if r.Part == nil || r.At >= r.Part.N || len(r.Part.Row(r.At)) != imageValues ||
+			r.Part.Row(r.At)[0] != float32(r.At) {
+			return fmt.Errorf("%w: row %d has not the embedding of its image", runtime.ErrDecode, r.Row)
+		}
+		if rows[r.Part]++; b.Logits[r.Row] != 0 {
+			return fmt.Errorf("%w: row %d of an image has logits", runtime.ErrDecode, r.Row)
+		}
+	}
+	for part, n := range rows {
+		if e.cfg.Images.Together && n != part.N {
+			return errors.Join(runtime.ErrDecode, fmt.Errorf("%d of the %d rows of an image", n, part.N))
+		}
+	}
+	return nil
+}

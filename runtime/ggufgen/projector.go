@@ -1,0 +1,181 @@
+package ggufgen
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
+)
+
+// A Projector describes a file (mmproj) with random weights that makes embeddings of images for a model of this
+// package: two layers of a vision transformer, and what its family has behind them.
+type Projector struct {
+	Kind  ProjectorKind
+	Width int // of the model's embeddings
+	Image int // side of the image that is encoded, in pixels; 0 = 64
+	// Layers, Hidden and FFN are the encoder's; 0 = 2, 32 and 64.
+	Layers, Hidden, FFN int
+	Seed                uint64
+}
+
+// ProjectorKind is a family of projectors, by llama.cpp's name of it.
+type ProjectorKind string
+
+const (
+	// Idefics3 is SmolVLM's: tiles with texts between them, 4 × 4 patches a row.
+	Idefics3 ProjectorKind = "idefics3"
+	// Gemma3Vision has rows that see each other, 4 × 4 patches a row.
+	Gemma3Vision ProjectorKind = "gemma3"
+	// Llava has a row for each patch.
+	Llava ProjectorKind = "mlp"
+)
+
+const (
+	patchSide  = 8
+	mergeSide  = 4
+	visionHead = 16
+)
+
+// imageMarkers are the tokens that the families put around images. Tokens of Config.Images.
+var imageMarkers = []string{"<fake_token_around_image>", "<global-img>", "<image>", "<start_of_image>",
+	"<end_of_image>"}
+
+// TinyVision is Tiny with the markers of images in its vocabulary, and a context for pictures of several tiles.
+func TinyVision() Config {
+	c := Tiny()
+	c.Name, c.Images = "ggufgen-tiny-vision", true
+	return c
+}
+
+func (p Projector) withDefaults() Projector {
+	for _, f := range []struct {
+		at *int
+		to int
+	}{{&p.Image, 64}, {&p.Layers, 2}, {&p.Hidden, 32}, {&p.FFN, 64}} {
+		if *f.at == 0 {
+			*f.at = f.to
+		}
+	}
+	return p
+}
+
+// WriteProjector writes the file of p to path, which must not exist.
+func WriteProjector(path string, p Projector) error {
+	p = p.withDefaults()
+	if p.Width < 1 || p.Image%(patchSide*mergeSide) != 0 || p.Hidden%visionHead != 0 {
+		return fmt.Errorf("%w: projector: width %d, image %d (a multiple of %d), hidden %d (a multiple of "+
+			"%d)", ErrConfig,
+			p.Width, p.Image, patchSide*mergeSide, p.Hidden, visionHead)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := gguffile.Write(f, p.pairs(), p.tensors()); err != nil {
+		return fmt.Errorf("write projector %s: %w", path, err)
+	}
+	return f.Close()
+}
+
+func (p Projector) pairs() []gguffile.KV {
+	half := []float32{0.5, 0.5, 0.5}
+	list := []gguffile.KV{
+		{Key: "general.architecture", Value: "clip"},
+		{Key: "general.type", Value: "mmproj"},
+		{Key: "general.name", Value: "ggufgen-" + string(p.Kind)},
+		{Key: "clip.projector_type", Value: string(p.Kind)},
+		{Key: "clip.has_vision_encoder", Value: true},
+		{Key: "clip.use_gelu", Value: true},
+		{Key: "clip.vision.image_size", Value: uint32(p.Image)},
+		{Key: "clip.vision.patch_size", Value: uint32(patchSide)},
+		{Key: "clip.vision.embedding_length", Value: uint32(p.Hidden)},
+		{Key: "clip.vision.feed_forward_length", Value: uint32(p.FFN)},
+		{Key: "clip.vision.block_count", Value: uint32(p.Layers)},
+		{Key: "clip.vision.attention.head_count", Value: uint32(p.Hidden / visionHead)},
+		{Key: "clip.vision.attention.layer_norm_epsilon", Value: float32(1e-6)},
+		{Key: "clip.vision.projection_dim", Value: uint32(p.Width)},
+		{Key: "clip.vision.image_mean", Value: half},
+		{Key: "clip.vision.image_std", Value: half},
+	}
+	switch p.Kind {
+	case Idefics3:
+		list = append(list, gguffile.KV{Key: "clip.vision.projector.scale_factor", Value: uint32(mergeSide)},
+			gguffile.KV{Key: "clip.vision.preproc_image_size", Value: uint32(4 * p.Image)})
+	case Gemma3Vision:
+		list = append(list, gguffile.KV{Key: "clip.vision.projector.scale_factor", Value: uint32(mergeSide)})
+	}
+	return list
+}
+
+// floats are the values of a tensor.
+type floats struct {
+	seed      uint64
+	n         int
+	mean, std float32
+}
+
+func (v floats) WriteTo(w io.Writer) (int64, error) {
+	row := make([]float32, v.n)
+	gaussian(row, rand.NewPCG(v.seed, 0x9e3779b97f4a7c15), v.std)
+	for i := range row {
+		row[i] += v.mean
+	}
+	n, err := w.Write(encodeF32(nil, row))
+	return int64(n), err
+}
+
+func (p Projector) tensors() (list []gguffile.Tensor) {
+	add := func(name string, mean, std float32, shape ...uint64) {
+		h, n := fnv.New64a(), 1
+		io.WriteString(h, name)
+		for _, s := range shape {
+			n *= int(s)
+		}
+		list = append(list, gguffile.Tensor{Name: name, Type: storages[F32].kind, Shape: shape,
+			Data: floats{h.Sum64() ^ p.Seed*0xbf58476d1ce4e5b9, n, mean, std}})
+	}
+	linear := func(name string, in, out int) {
+		add(name+".weight", 0, float32(1/math.Sqrt(float64(in))), uint64(in), uint64(out))
+		add(name+".bias", 0, 0.1, uint64(out))
+	}
+	norm := func(name string) {
+		add(name+".weight", 1, 0.1, uint64(p.Hidden))
+		add(name+".bias", 0, 0.1, uint64(p.Hidden))
+	}
+	side := p.Image / patchSide
+	hidden, width := uint64(p.Hidden), uint64(p.Width)
+	add("v.patch_embd.weight", 0, 0.1, patchSide, patchSide, 3, hidden)
+	add("v.patch_embd.bias", 0, 0.1, hidden)
+	add("v.position_embd.weight", 0, 0.5, hidden, uint64(side*side))
+	for i := range p.Layers {
+		blk := fmt.Sprintf("v.blk.%d.", i)
+		for _, part := range []string{"attn_q", "attn_k", "attn_v", "attn_out"} {
+			linear(blk+part, p.Hidden, p.Hidden)
+		}
+		norm(blk + "ln1")
+		norm(blk + "ln2")
+		linear(blk+"ffn_up", p.Hidden, p.FFN)
+		linear(blk+"ffn_down", p.FFN, p.Hidden)
+	}
+	// Rows of about the size of the model's own token embeddings: larger ones would drown the text.
+	out := float32(embedStd / math.Sqrt(float64(p.Hidden)))
+	switch p.Kind {
+	case Idefics3:
+		norm("v.post_ln")
+		add("mm.model.fc.weight", 0, out/mergeSide, hidden*mergeSide*mergeSide, width)
+	case Gemma3Vision:
+		norm("v.post_ln")
+		add("mm.soft_emb_norm.weight", 1, 0.1, hidden)
+		add("mm.input_projection.weight", 0, out, width, hidden)
+	case Llava:
+		linear("mm.0", p.Hidden, p.Width)
+		add("mm.2.weight", 0, float32(embedStd/math.Sqrt(float64(p.Width))), width, width)
+		add("mm.2.bias", 0, 0.1*embedStd, width)
+	}
+	return list
+}

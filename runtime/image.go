@@ -1,0 +1,115 @@
+package runtime
+
+import (
+	"slices"
+	"time"
+)
+
+// Picture is a decoded image: rows of pixels from the top, each pixel three bytes, red, green and blue.
+type Picture struct {
+	Width, Height int
+	RGB           []byte
+	// Hash names the content: of two pictures with equal hashes the engine computes one.
+	Hash [32]byte
+}
+
+// View stands for a picture in a prompt: tokens of text, which the model's family puts around its images, and
+// rows of embeddings. Each row has a token too, an id below NoToken that is made from the picture's hash, so that
+// equal prompts have equal tokens. Only a Viewer makes such ids.
+//
+// Invariant: Tokens[i] < NoToken exactly if i lies in one of Parts.
+type View struct {
+	Tokens []Token
+	Parts  []ViewPart // ascending
+}
+
+// ViewPart is a run of rows of a View: the whole picture or a tile of it. It is immutable.
+type ViewPart struct {
+	At, N int
+	Rows  []float32 // N embeddings, one behind the other
+}
+
+// Row returns the embedding of row i of the part.
+func (p *ViewPart) Row(i int) []float32 {
+	width := len(p.Rows) / p.N
+	return p.Rows[i*width : (i+1)*width]
+}
+
+// IsImage reports whether t stands for a row of an image.
+func IsImage(t Token) bool { return t < NoToken }
+
+// imageBegin is the bit of an id, as its distance below NoToken, that the first row of a part has.
+const imageBegin = 1 << 30
+
+// ImageToken returns the id of a row of an image: of the first one of a part if begin is set. Only the low 30 bits of
+// hash are used.
+func ImageToken(hash uint32, begin bool) Token {
+	n := int64(hash % (imageBegin - 1)) // so that the id never wraps
+	if begin {
+		n += imageBegin
+	}
+	return Token(int64(NoToken) - 1 - n)
+}
+
+// WholeImages returns the largest n ≤ most such that tokens[:n] cuts no part of an image in two. A part is shared and
+// restored whole: its ids are hashes, and only all of them together name the picture safely.
+func WholeImages(tokens []Token, most int) int {
+	for n := most; n > 0; n-- {
+		if n >= len(tokens) || !IsImage(tokens[n]) || int64(NoToken)-1-int64(tokens[n]) >= imageBegin {
+			return n
+		}
+	}
+	return 0
+}
+
+// Images are immutable facts about the images that an engine reads.
+type Images struct {
+	Projector string `json:"projector"` // path of the file
+	// Together: the rows of a part see each other, so that one Decode has them all.
+	Together bool `json:"together"`
+	// Bytes is the memory of the projector's weights, as the size of the file.
+	Bytes int64 `json:"bytes"`
+}
+
+// ImageCounts counts the work of a Viewer since it was opened.
+type ImageCounts struct {
+	Encoded   uint64 // parts that were encoded
+	Cached    uint64 // pictures whose view was at hand
+	Seconds   float64
+	CacheSize int64 // bytes of the embeddings that are kept
+}
+
+// Viewer is an optional interface of an Engine whose model has a projector: it reads images.
+type Viewer interface {
+	// Images returns the facts; nil: the model reads none.
+	Images() *Images
+	// View returns what stands for p. It encodes p unless it has done so lately, which may take seconds; it is safe
+	// from any goroutine, and pictures are encoded one at a time, at a low priority. Errors say what
+	// is wrong with the picture or with the model.
+	View(p *Picture) (*View, error)
+	// Encoding reports whether a picture is being encoded. It is safe from any goroutine.
+	Encoding() bool
+	// WaitEncoded returns when no picture is being encoded any more, at the latest after d.
+	WaitEncoded(d time.Duration)
+	// ImageCounts is safe from any goroutine.
+	ImageCounts() ImageCounts
+}
+
+// ImageRow says that row Row of a Batch is row At of a part of an image.
+type ImageRow struct {
+	Row, At int
+	Part    *ViewPart
+}
+
+// IsImage reports whether row i is one of Images.
+func (b *Batch) IsImage(i int) bool {
+	_, found := slices.BinarySearchFunc(b.Images, i, func(r ImageRow, i int) int { return r.Row - i })
+	return found
+}
+
+// AddImage appends row at of part at position p of sequence s; t is its token.
+func (b *Batch) AddImage(t Token, p Pos, s Seq, part *ViewPart, at int) int {
+	i := b.AddFor(t, p, s, 0)
+	b.Images = append(b.Images, ImageRow{Row: i, At: at, Part: part})
+	return i
+}

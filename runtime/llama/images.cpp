@@ -1,0 +1,174 @@
+//go:build llama_engine && !llama_no_images
+
+// See images.h. The binding takes nothing of libmtmd but its C interface.
+
+#if __has_include("llama.h")
+
+#include "images.h"
+
+#include <cstring>
+#include <memory>
+#include <pthread.h>
+#include <vector>
+#ifdef __linux__
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "mtmd.h"
+
+struct uma_images {
+    mtmd_context * ctx;
+    int32_t        width; // of an embedding
+};
+
+namespace {
+
+// Of a thread that encodes, as nice(1) has it: beside a step it gets a tenth of a processor. The scheduling class for idle
+// work would leave steps alone entirely, but on a machine that others keep busy it gets nothing for minutes.
+constexpr int NICENESS = 10;
+
+// Runs f on a thread of low priority, which the threads that ggml starts on it inherit: they work between two steps.
+template <typename F> bool in_background(F f) {
+    struct call {
+        F *  f;
+        bool done;
+    } c           = {&f, false};
+    pthread_t thread;
+    const int err = pthread_create(&thread, nullptr, [](void * p) -> void * {
+#ifdef __linux__
+        setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), NICENESS); // where it is refused, it has a fair share
+#endif
+        call * c = (call *) p;
+        c->done  = (*c->f)();
+        return nullptr;
+    }, &c);
+    if (err != 0) {
+        uma_log_error("encode an image", strerror(err));
+        return false;
+    }
+    pthread_join(thread, nullptr);
+    return c.done;
+}
+
+template <typename F> bool guarded(const char * what, F f) {
+    return uma_guarded(what, [](void * p) { return (*(F *) p)(); }, &f);
+}
+
+} // namespace
+
+extern "C" {
+
+struct uma_images * uma_images_open(const char * projector, struct llama_model * model, bool gpu, int32_t threads, int32_t flash_attn, uma_images_facts * facts) {
+    uma_images * out = nullptr;
+    guarded("open the projector", [&] {
+        mtmd_log_set(uma_log, nullptr);
+        mtmd_context_params p = mtmd_context_params_default();
+        p.use_gpu             = gpu;
+        p.print_timings       = false;
+        p.n_threads           = threads;
+        p.flash_attn_type     = (enum llama_flash_attn_type) flash_attn;
+        p.warmup              = false;
+        mtmd_context * ctx    = mtmd_init_from_file(projector, model, p);
+        if (!ctx) {
+            return false;
+        }
+        facts->sees     = mtmd_support_vision(ctx);
+        facts->together = facts->sees && mtmd_decode_use_non_causal(ctx, nullptr);
+        facts->plane    = mtmd_decode_use_mrope(ctx);
+        out             = new uma_images{ctx, (int32_t) llama_model_n_embd_inp(model)};
+        return true;
+    });
+    return out;
+}
+
+void uma_images_close(struct uma_images * im) {
+    if (im) {
+        mtmd_free(im->ctx);
+        delete im;
+    }
+}
+
+struct mtmd_input_chunks * uma_images_cut(struct uma_images * im, const uint8_t * rgb, int32_t width, int32_t height) {
+    mtmd_input_chunks * out = nullptr;
+    guarded("cut an image", [&] {
+        std::unique_ptr<mtmd_bitmap, void (*)(mtmd_bitmap *)>             picture(mtmd_bitmap_init(width, height, rgb), mtmd_bitmap_free);
+        std::unique_ptr<mtmd_input_chunks, void (*)(mtmd_input_chunks *)> parts(mtmd_input_chunks_init(), mtmd_input_chunks_free);
+        const char *          marker = mtmd_get_marker(im->ctx);
+        const mtmd_input_text text   = {marker, strlen(marker), false, true};
+        const mtmd_bitmap *   list[] = {picture.get()};
+        if (mtmd_tokenize(im->ctx, parts.get(), &text, list, 1) != 0) {
+            return false;
+        }
+        out = parts.release();
+        return true;
+    });
+    return out;
+}
+
+void uma_images_free_cut(struct mtmd_input_chunks * parts) { mtmd_input_chunks_free(parts); }
+
+int32_t uma_images_part(struct mtmd_input_chunks * parts, int32_t i, const int32_t ** text, int32_t * positions) {
+    if (i < 0 || (size_t) i >= mtmd_input_chunks_size(parts)) {
+        return -1;
+    }
+    const mtmd_input_chunk * part = mtmd_input_chunks_get(parts, i);
+    size_t                   n    = mtmd_input_chunk_get_n_tokens(part);
+    *text                         = nullptr;
+    if (mtmd_input_chunk_get_type(part) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
+        *text = mtmd_input_chunk_get_tokens_text(part, &n);
+    }
+    *positions = mtmd_input_chunk_get_n_pos(part);
+    return (int32_t) n;
+}
+
+bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, float * dst, int64_t n) {
+    return in_background([&] {
+        return guarded("encode an image", [&] {
+            const mtmd_input_chunk * part = mtmd_input_chunks_get(parts, i);
+            if ((int64_t) mtmd_input_chunk_get_n_tokens(part) * im->width != n || mtmd_encode_chunk(im->ctx, part) != 0) {
+                return false;
+            }
+            memcpy(dst, mtmd_get_output_embd(im->ctx), n * sizeof(float));
+            return true;
+        });
+    });
+}
+
+int32_t uma_images_decode(struct llama_context * ctx, const float * rows, int32_t n, int32_t width, int32_t pos, int32_t seq, bool together, uma_stop * stop) {
+    std::vector<llama_pos>      places(n);
+    std::vector<int32_t>        counts(n, 1);
+    std::vector<llama_seq_id *> lists(n, &seq);
+    std::vector<int8_t>         outputs(n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        places[i] = pos + i;
+    }
+    llama_batch b = {};
+    b.embd        = const_cast<float *>(rows);
+    b.pos         = places.data();
+    b.n_seq_id    = counts.data();
+    b.seq_id      = lists.data();
+    b.logits      = outputs.data();
+    if (together) {
+        llama_set_causal_attn(ctx, false);
+    }
+    const int32_t r = uma_decode(ctx, &b, n, false, stop);
+    if (together) {
+        llama_set_causal_attn(ctx, true);
+    }
+    return r;
+}
+
+int32_t uma_decode_rows(struct llama_context * ctx, struct llama_batch * b, int32_t from, int32_t n, uma_stop * stop) {
+    llama_batch part = *b;
+    part.token += from;
+    part.pos += from;
+    part.n_seq_id += from;
+    part.seq_id += from;
+    part.logits += from;
+    return uma_decode(ctx, &part, n, false, stop);
+}
+
+} // extern "C"
+#endif

@@ -1,0 +1,47 @@
+// Images: libmtmd cuts a picture into parts, puts the tokens of the model's family around them, and encodes each part as
+// embeddings of the text model's width. Decoding files is Go's work: pixels alone come here.
+#ifndef UMA_IMAGES_H
+#define UMA_IMAGES_H
+
+#include "bridge.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct uma_images;
+
+typedef struct {
+    bool sees;     // it reads images
+    bool together; // the rows of a part see each other: they are decoded at once
+    bool plane;    // positions in several dimensions
+} uma_images_facts;
+
+// NULL on failure; the reason is in the log ring.
+struct uma_images * uma_images_open(const char * projector, struct llama_model * model, bool gpu, int32_t threads, int32_t flash_attn, uma_images_facts * facts);
+void                uma_images_close(struct uma_images * im);
+
+struct mtmd_input_chunks;
+
+// Cuts a picture, NULL on failure. Thread-safe.
+struct mtmd_input_chunks * uma_images_cut(struct uma_images * im, const uint8_t * rgb, int32_t width, int32_t height);
+void                       uma_images_free_cut(struct mtmd_input_chunks * parts);
+
+// Part i of a picture: its number of tokens, or -1 when there is no such part. text is NULL for rows of the image.
+// positions is the number of positions that the part takes.
+int32_t uma_images_part(struct mtmd_input_chunks * parts, int32_t i, const int32_t ** text, int32_t * positions);
+
+// Encodes part i into n floats at dst, on threads of low priority. One call at a time. false on failure.
+bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, float * dst, int64_t n);
+
+// llama_decode of n embeddings of the given width at positions pos, pos + 1, … of sequence seq. together: each row sees
+// all of them. Sets never of stop as the caller left it; the result is that of uma_decode.
+int32_t uma_images_decode(struct llama_context * ctx, const float * rows, int32_t n, int32_t width, int32_t pos, int32_t seq, bool together, uma_stop * stop);
+
+// uma_decode of rows [from, from + n) of b. Their positions in the results begin at 0.
+int32_t uma_decode_rows(struct llama_context * ctx, struct llama_batch * b, int32_t from, int32_t n, uma_stop * stop);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,188 @@
+//go:build cgo && llama_engine && !llama_no_images
+
+package llama_test
+
+import (
+	"crypto/sha256"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama"
+)
+
+// openSeeing opens the tiny model with a random projector of a family.
+func openSeeing(t *testing.T, kind ggufgen.ProjectorKind, width int) (runtime.Engine, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "mmproj.gguf")
+	if err := ggufgen.WriteProjector(file, ggufgen.Projector{Kind: kind, Width: width, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.TinyVision()), ContextTokens: 2048,
+		Sequences: 4, Threads: 1, Projector: file})
+	if err == nil {
+		t.Cleanup(func() { e.Close() })
+	}
+	return e, err
+}
+
+// waves is a picture that is different everywhere.
+func waves(w, h int, phase float64) *runtime.Picture {
+	p := &runtime.Picture{Width: w, Height: h}
+	for y := range h {
+		for x := range w {
+			p.RGB = append(p.RGB, uint8(127+127*math.Sin(float64(x)/9+phase)), uint8(127+127*math.Cos(float64(y)/7)),
+				uint8(x*y/3))
+		}
+	}
+	p.Hash = sha256.Sum256(p.RGB)
+	return p
+}
+
+// answer computes a prompt in slices of at most chunk rows, but none that cuts a part in two where cuts is false, and
+// returns the logits of its last row.
+func answer(t *testing.T, e runtime.Engine, s runtime.Seq, v *runtime.View, chunk int, cuts bool) []float32 {
+	t.Helper()
+	vocab := e.Vocab()
+	before, err := vocab.Tokenize(nil, "look at ", true, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := vocab.Tokenize(nil, " and tell", false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := slices.Concat(before, v.Tokens, after)
+	e.SeqRemove(s, 0, -1)
+	b := e.Batch()
+	for from := 0; from < len(tokens); {
+		to := min(from+chunk, len(tokens))
+		for _, p := range v.Parts {
+			if at := p.At + len(before); !cuts && at < to && to < at+p.N {
+				to = at + p.N
+			}
+		}
+		b.Reset()
+		for i := from; i < to; i++ {
+			k := slices.IndexFunc(v.Parts, func(p runtime.ViewPart) bool {
+				return i >= len(before)+p.At && i < len(before)+p.At+p.N
+			})
+			if k >= 0 {
+				b.AddImage(tokens[i], runtime.Pos(i), s, &v.Parts[k], i-len(before)-v.Parts[k].At)
+				continue
+			}
+			b.Add(tokens[i], runtime.Pos(i), s, i == len(tokens)-1)
+		}
+		if err := e.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		from = to
+	}
+	row := e.Logits(b.Len() - 1)
+	if row == nil {
+		t.Fatal("the last row has no logits")
+	}
+	return slices.Clone(row)
+}
+
+// TestImages: of each family of projectors, the answer to a picture does not depend on how its prompt is divided into
+// steps nor on a sequence beside it, it depends on the picture, and the picture is encoded once.
+func TestImages(t *testing.T) {
+	for _, kind := range []ggufgen.ProjectorKind{ggufgen.Idefics3, ggufgen.Gemma3Vision, ggufgen.Llava} {
+		t.Run(string(kind), func(t *testing.T) {
+			e, err := openSeeing(t, kind, ggufgen.TinyVision().Embedding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			viewer := e.(runtime.Viewer)
+			together := viewer.Images().Together
+			if together != (kind == ggufgen.Gemma3Vision) {
+				t.Errorf("together is %v", together)
+			}
+			a, err := viewer.View(waves(90, 60, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := viewer.View(waves(90, 60, 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := viewer.View(waves(90, 60, 0))
+			if err != nil || !slices.Equal(again.Tokens, a.Tokens) {
+				t.Fatal(err)
+			}
+			parts := uint64(len(a.Parts) + len(other.Parts))
+			if c := viewer.ImageCounts(); c.Encoded != parts || c.Cached != 1 || c.CacheSize == 0 {
+				t.Errorf("%+v", c)
+			}
+			for i, tok := range a.Tokens {
+				in := slices.ContainsFunc(a.Parts, func(p runtime.ViewPart) bool { return i >= p.At && i < p.At+p.N })
+				if in != runtime.IsImage(tok) {
+					t.Fatalf("token %d of %v", i, a.Tokens)
+				}
+			}
+			whole := answer(t, e, 0, a, 2000, true)
+			for _, chunk := range []int{64, 7} {
+				if got := answer(t, e, 1, a, chunk, !together); !near(got, whole) {
+					t.Errorf("in steps of %d rows the answer is another one", chunk)
+				}
+			}
+			if got := answer(t, e, 2, other, 2000, true); near(got, whole) {
+				t.Error("another picture has the same answer")
+			}
+			// A prefix with the picture is shared like any other.
+			e.SeqRemove(3, 0, -1)
+			e.SeqCopy(0, 3, 0, runtime.Pos(a.Parts[0].At+a.Parts[0].N))
+			if _, last := e.SeqRange(3); int(last) != a.Parts[0].At+a.Parts[0].N-1 {
+				t.Errorf("the copy ends at %d", last)
+			}
+		})
+	}
+}
+
+// near reports whether two rows of logits are equal but for rounding.
+func near(a, b []float32) bool {
+	for i := range a {
+		if math.Abs(float64(a[i]-b[i])) > 0.02*(1+math.Abs(float64(b[i]))) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestImagesThatDoNotFit: what cannot be computed is refused by name, and the engine goes on.
+func TestImagesThatDoNotFit(t *testing.T) {
+	if _, err := openSeeing(t, ggufgen.Llava, 96); err == nil || !strings.Contains(err.Error(), "mmproj.gguf") ||
+		!strings.Contains(err.Error(), "96") {
+		t.Errorf("a projector of another width: %v", err)
+	}
+	e, err := openSeeing(t, ggufgen.Gemma3Vision, ggufgen.TinyVision().Embedding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := e.(runtime.Viewer).View(waves(64, 64, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := e.Batch()
+	b.Reset()
+	b.AddImage(v.Tokens[v.Parts[0].At], 0, 0, &v.Parts[0], 0)
+	if err := e.Decode(); err == nil {
+		t.Error("a part of an image whose rows see each other was computed")
+	}
+	b.Reset()
+	b.Add(v.Tokens[v.Parts[0].At], 0, 0, true)
+	if err := e.Decode(); err == nil {
+		t.Error("the token of an image was computed without its embedding")
+	}
+	if _, err := e.(runtime.Viewer).View(&runtime.Picture{Width: 2, Height: 2}); err == nil {
+		t.Error("a picture without pixels")
+	}
+	if row := answer(t, e, 0, v, 2000, true); len(row) == 0 {
+		t.Error("no answer")
+	}
+}
