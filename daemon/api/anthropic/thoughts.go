@@ -45,7 +45,9 @@ const signature = "uma1"
 // sealPrefix begins the signature of a block without text: the thought follows in base64.
 const sealPrefix = signature + ":"
 
-func seal(thought string) string { return sealPrefix + base64.StdEncoding.EncodeToString([]byte(thought)) }
+func seal(thought string) string {
+	return sealPrefix + base64.StdEncoding.EncodeToString([]byte(thought))
+}
 
 // thought returns the text of a thinking block that a client sends back. Another server's signature has no text for us.
 func (b *block) thought() string {
