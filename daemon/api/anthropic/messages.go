@@ -65,17 +65,14 @@ type ending struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-// signature is the signature of thinking blocks, which clients send back. This server does not check it.
-const signature = "uma1"
-
-// pingEvery is the interval of ping events while a long prompt is computed.
+// pingEvery is the interval of ping events while a long prompt is computed, or a thought that is not shown.
 const pingEvery = time.Second
 
 // answering is the state of one unfinished message. Its blocks are opened, extended and closed one after the other.
 type answering struct {
-	s      *api.Server
-	w      *api.Writer
-	stream bool
+	s *api.Server
+	w *api.Writer
+	wants
 	answer
 	begun  bool // message_start was written
 	open   *contentBlock
@@ -107,12 +104,12 @@ func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *answering) read(r *http.Request) (*wire.Request, error) {
-	req, stream, err := readBody(c.ID, r)
+	req, wants, err := readBody(c.ID, r)
 	if err != nil {
 		return nil, err
 	}
-	c.stream = stream
-	req.Progress, req.NoProgress = stream, !stream // message_start contains the prompt's token count
+	c.wants = wants
+	req.Progress, req.NoProgress = c.stream, !c.stream // message_start contains the prompt's token count
 	return req, nil
 }
 
@@ -139,10 +136,7 @@ func (c *answering) take(ev *wire.Event) {
 	switch ev.Kind {
 	case wire.EventProgress:
 		c.start(usage{Input: ev.Progress.Total - ev.Progress.Cached, CacheRead: ev.Progress.Cached})
-		if now := c.s.Now(); now.Sub(c.pinged) >= pingEvery {
-			c.pinged = now
-			c.send(event{Type: "ping"})
-		}
+		c.ping()
 	case wire.EventToken:
 		c.token(&ev.Token)
 	case wire.EventToolCall:
@@ -155,6 +149,14 @@ func (c *answering) take(ev *wire.Event) {
 			return
 		}
 		c.end(&ev.EOS)
+	}
+}
+
+// ping tells a client that waits for the first block, or for the end of a thought, that there is progress.
+func (c *answering) ping() {
+	if now := c.s.Now(); now.Sub(c.pinged) >= pingEvery {
+		c.pinged = now
+		c.send(event{Type: "ping"})
 	}
 }
 
@@ -181,6 +183,11 @@ func (c *answering) token(t *wire.Token) {
 	kind := "text"
 	if t.Phase == wire.Thinking {
 		kind = "thinking"
+		if c.thoughts == hidden {
+			c.start(c.Usage)
+			c.ping()
+			return
+		}
 	}
 	if c.open == nil || c.open.Type != kind {
 		c.close()
@@ -193,6 +200,10 @@ func (c *answering) token(t *wire.Token) {
 		c.begin(b)
 	}
 	c.text = append(c.text, t.Text...)
+	if kind == "thinking" && c.thoughts == sealed {
+		c.ping()
+		return
+	}
 	text := string(t.Text)
 	d := delta{Type: "text_delta", Text: &text}
 	if kind == "thinking" {
@@ -239,6 +250,9 @@ func (c *answering) close() {
 		b.Text = &text
 	case "thinking":
 		sign := signature
+		if c.thoughts == sealed {
+			sign, text = seal(text), ""
+		}
 		b.Thinking, b.Signature = &text, &sign
 		c.delta(delta{Type: "signature_delta", Signature: &sign})
 	default:
