@@ -45,6 +45,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
@@ -98,6 +99,7 @@ type Front struct {
 	box   *toolbox.Box      // the MCP servers of the configuration
 	turns *toolturns.Server // answers requests for their tools; nil: there are none
 	kept  *kept.Keeper      // files and batches of clients
+	docs  *documents.Reader // documents in requests
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -205,6 +207,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	f.openDownloads()
 	f.openTurns()
 	f.openKept()
+	f.openDocuments()
 	return f, nil
 }
 

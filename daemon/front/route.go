@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -167,7 +168,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	if !httpd.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
 	}
-	if f.turns != nil && setup.Asks(r, body) {
+	if f.turns != nil && setup.Asks(r, body) || documents.Asks(r, body) {
 		return ipc.Serve, nil
 	}
 	v, k := f.dispatch(c, name)
