@@ -19,8 +19,7 @@ import (
 // more.
 const Header = "X-Uma-Documents"
 
-// marks are what a body with documents for this package has. Within a string of JSON they cannot stand: a quotation mark
-// has a backslash before it there.
+// marks are what a body with documents for this package has. Within a string of JSON a backslash stands before them.
 var marks = [][]byte{[]byte(`"file_id"`), []byte(`"application/pdf`), []byte(`"application\/pdf`),
 	[]byte(`"data:application/pdf`), []byte(`"data:application\/pdf`), []byte(`"JVBERi0`)}
 
@@ -31,11 +30,24 @@ func Asks(r *http.Request, body []byte) bool {
 		return false
 	}
 	for _, m := range marks {
-		if bytes.Contains(body, m) {
+		if marked(body, m) {
 			return true
 		}
 	}
 	return false
+}
+
+func marked(body, mark []byte) bool {
+	for at := 0; ; {
+		n := bytes.Index(body[at:], mark)
+		if n < 0 {
+			return false
+		}
+		if at += n; at == 0 || body[at-1] != '\\' {
+			return true
+		}
+		at += len(mark)
+	}
 }
 
 // reads reports whether the requests of a path have messages.

@@ -25,8 +25,8 @@ func TestText(t *testing.T) {
 			"<0021>] TJ ET"), pdffile.Flate("", table))
 	form := pdffile.File("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
 		"<< /Type /Page /Parent 2 0 R /Contents 5 0 R /Resources << /XObject << /X 6 0 R >> >> >>", pdffile.Font,
-		pdffile.Stream("", "/X Do"), pdffile.Stream("/Subtype /Form /Resources << /Font << /F 4 0 R >> /XObject << /X 6 "+
-			"0 R >> >>", "BT /F 9 Tf (in a form) Tj ET /X Do"))
+		pdffile.Stream("", "/X Do"), pdffile.Stream("/Subtype /Form /Resources << /Font << /F 4 0 R >> >>",
+			"BT /F 9 Tf (in a form) Tj ET"))
 	again := pdffile.File("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
 		"<< /Type /Page /Parent 2 0 R /Contents 5 0 R /Resources << /XObject << /X 5 0 R >> /Font << /F 4 0 R >> >> >>",
 		pdffile.Font, pdffile.Stream("/Subtype /Form", "BT /F 9 Tf 0 -10 Td (x) Tj ET /X Do"))
