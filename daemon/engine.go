@@ -19,8 +19,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/documents"
+	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Arg {
 		switch mode := os.Args[2]; mode {
 		case "hang":
-			for { // as a library that loops
+			for turns := new(atomic.Uint64); ; { // as a library that loops
+				turns.Add(1)
 			}
 		case "die":
 			os.Exit(3)

@@ -97,12 +97,12 @@ func TestDocuments(t *testing.T) {
 			`{"input_tokens":`},
 		"chat": {"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"file","file":{"file_data":` +
 			`"data:application/pdf;base64,` + data + `"}}]}],"model":"one","max_tokens":8}`, 200, "I am one"},
-		"chat, no model": {"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"file","file":{"file_id"` +
-			`:"` + stored + `"}}]}],"model":"three"}`, 404, "three"},
-		"responses": {"/v1/responses", `{"model":"one","max_output_tokens":8,"input":[{"role":"user","content":[{"type":` +
-			`"input_file","file_id":"` + stored + `"}]}]}`, 200, "I am one"},
-		"gemini": {"/v1beta/models/two:generateContent", `{"contents":[{"role":"user","parts":[{"inlineData":{"mimeType":` +
-			`"application/pdf","data":"` + data + `"}}]}]}`, 200, "I am two"},
+		"chat, no model": {"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"file",` +
+			`"file":{"file_id":"` + stored + `"}}]}],"model":"three"}`, 404, "three"},
+		"responses": {"/v1/responses", `{"model":"one","max_output_tokens":8,"input":[{"role":"user","content":[` +
+			`{"type":"input_file","file_id":"` + stored + `"}]}]}`, 200, "I am one"},
+		"gemini": {"/v1beta/models/two:generateContent", `{"contents":[{"role":"user","parts":[{"inlineData":{` +
+			`"mimeType":"application/pdf","data":"` + data + `"}}]}]}`, 200, "I am two"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var headers []string
@@ -165,15 +165,15 @@ func TestDocuments(t *testing.T) {
 func TestDocumentBehindTheHead(t *testing.T) {
 	r := start(t, Options{}, []string{"one"}, nil)
 	data := base64.StdEncoding.EncodeToString(pdffile.Pages(pdffile.Lines("whoami")))
-	body := `{"model":"one","max_tokens":8,"messages":[{"role":"user","content":[{"type":"file","file":{"filename":"","file_data":` +
-		`"data:application/pdf;base64,` + data + `"}}]}]}`
+	body := `{"model":"one","max_tokens":8,"messages":[{"role":"user","content":[{"type":"file",` +
+		`"file":{"filename":"","file_data":"data:application/pdf;base64,` + data + `"}}]}]}`
 	c, err := net.Dial("unix", r.socket())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Length: %d\r\n\r\n",
-		len(body))
+	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nConnection: close\r\n"+
+		"Content-Length: %d\r\n\r\n", len(body))
 	const first = 40 // of the body, with the model's name
 	if _, err := io.WriteString(c, head+body[:first]); err != nil {
 		t.Fatal(err)

@@ -98,8 +98,7 @@ type Front struct {
 	collection
 	box   *toolbox.Box      // the MCP servers of the configuration
 	turns *toolturns.Server // answers requests for their tools; nil: there are none
-	kept  *kept.Keeper      // files and batches of clients
-	docs  *documents.Reader // documents in requests
+	clientData
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -128,6 +127,12 @@ type Front struct {
 	fatal   chan error     // the error that ends the front; capacity 1
 
 	pollerState
+}
+
+// clientData are files, batches and documents of clients.
+type clientData struct {
+	kept *kept.Keeper
+	docs *documents.Reader // reads the documents in requests
 }
 
 // collection holds the changes that clients make to the models on this machine.

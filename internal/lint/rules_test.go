@@ -264,10 +264,9 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/documents", "daemon/front", "daemon/toolbox", "models/download",
-		"models/pull", "models/store",
-		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem",
-		"internal/logq", "ipc/tcpaddr", "mcp"},
+	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/documents", "daemon/front", "daemon/toolbox",
+		"models/download", "models/pull", "models/store", "runtime/llama", "internal/cli", "internal/cli/buildinfo",
+		"internal/cli/clierr", "internal/host/hostmem", "internal/logq", "ipc/tcpaddr", "mcp"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/portproxy",

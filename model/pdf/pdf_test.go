@@ -19,10 +19,10 @@ func TestText(t *testing.T) {
 		endcmap end end`
 	composite := pdffile.File("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
 		"<< /Type /Page /Parent 2 0 R /Contents [5 0 R 6 0 R] /Resources << /Font << /C 4 0 R >> >> >>",
-		"<< /Type /Font /Subtype /Type0 /Encoding /Identity-H /ToUnicode 7 0 R /DescendantFonts [<< /DW 500 /W [1 [600 "+
-			"700] 16 18 400] >>] >>",
-		pdffile.Stream("", "BT /C 10 Tf 1 0 0 1 10 10 Tm <00010002"), pdffile.Stream("", "001000110012> Tj [<0020> -300 "+
-			"<0021>] TJ ET"), pdffile.Flate("", table))
+		"<< /Type /Font /Subtype /Type0 /Encoding /Identity-H /ToUnicode 7 0 R /DescendantFonts "+
+			"[<< /DW 500 /W [1 [600 700] 16 18 400] >>] >>",
+		pdffile.Stream("", "BT /C 10 Tf 1 0 0 1 10 10 Tm <00010002"),
+		pdffile.Stream("", "001000110012> Tj [<0020> -300 <0021>] TJ ET"), pdffile.Flate("", table))
 	form := pdffile.File("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
 		"<< /Type /Page /Parent 2 0 R /Contents 5 0 R /Resources << /XObject << /X 6 0 R >> >> >>", pdffile.Font,
 		pdffile.Stream("", "/X Do"), pdffile.Stream("/Subtype /Form /Resources << /Font << /F 4 0 R >> >>",
@@ -41,7 +41,7 @@ func TestText(t *testing.T) {
 		"a paragraph":      {pages("BT /F 10 Tf 0 50 Td (a) Tj 0 -30 Td (b) Tj ET"), "a\n\nb"},
 		"escapes":          {pages(`BT /F 10 Tf (\(a\) \101\n\200 b\) \` + "\r\n" + `c) Tj ET`), "(a) A € b) c"},
 		"hex, a quote":     {pages("BT /F 10 Tf 12 TL <61 62 6> Tj (c) ' 1 1 (d) \" ET"), "ab`\nc\nd"},
-		"an upright line":  {pages("BT /F 10 Tf 0 1 -1 0 90 10 Tm (up) Tj 0 1 -1 0 90 40 Tm (right) Tj ET"), "up right"},
+		"an upright line":  {pages("BT /F 10 Tf 0 1 -1 0 9 10 Tm (up) Tj 0 1 -1 0 9 40 Tm (right) Tj ET"), "up right"},
 		"an image within":  {pages("BI /W 1 ID (\x00<<[ Tj EIx EI BT /F 9 Tf (behind) Tj ET"), "behind"},
 		"a table":          {composite, "Ж😀ABCfl !"},
 		"a form":           {form, "in a form"},

@@ -67,7 +67,8 @@ type block struct {
 	Name      string  `json:"name"`
 	Input     rawJSON `json:"input"`
 	ToolUseID string  `json:"tool_use_id"`
-	Content   rawJSON `json:"content"` // of a tool_result: a string or blocks
+	Thought   string  `json:"uma_thought"` // of a tool_use, if the client was not shown it
+	Content   rawJSON `json:"content"`     // of a tool_result: a string or blocks
 	IsError   bool    `json:"is_error"`
 
 	Title    string  `json:"title"`     // of a document or a search_result
@@ -204,7 +205,7 @@ func readBody(id string, r *http.Request) (req *wire.Request, form wants, err er
 	if want.Think, err = in.Thinking.translate(); err != nil {
 		return nil, form, err
 	}
-	if form.thoughts, err = want.shows(in.Thinking); err != nil {
+	if form.thoughts, err = in.Thinking.shows(); err != nil {
 		return nil, form, err
 	}
 	format := in.OutputFormat
@@ -333,6 +334,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 				arguments = string(b.Input)
 			}
 			names[b.ID] = b.Name
+			m.Reasoning += b.Thought
 			m.ToolCalls = append(m.ToolCalls,
 				wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
 		default:

@@ -30,6 +30,10 @@ type contentBlock struct {
 	ID        string  `json:"id,omitempty"`
 	Name      string  `json:"name,omitempty"`
 	Input     rawJSON `json:"input,omitempty"`
+
+	// Thought is what the model thought before a tool_use, where thinking has no blocks: clients send blocks back as
+	// they got them, with the tool's result, and the model goes on from its thought.
+	Thought string `json:"uma_thought,omitempty"`
 }
 
 // usage counts cached tokens separately.
@@ -79,6 +83,8 @@ type answering struct {
 	text   []byte // of the open block
 	pinged time.Time
 	done   bool
+
+	thought []byte // that is hidden, for the next call
 }
 
 // serveMessages answers POST /v1/messages.
@@ -184,6 +190,7 @@ func (c *answering) token(t *wire.Token) {
 	if t.Phase == wire.Thinking {
 		kind = "thinking"
 		if c.thoughts == hidden {
+			c.thought = append(c.thought, t.Text...)
 			c.start(c.Usage)
 			c.ping()
 			return
@@ -228,7 +235,9 @@ func (c *answering) begin(b *contentBlock) {
 func (c *answering) call(t *wire.ToolCallPart) {
 	if t.Name != "" {
 		c.close()
-		c.begin(&contentBlock{Type: "tool_use", ID: t.CallID, Name: t.Name, Input: rawJSON("{}")})
+		c.begin(&contentBlock{Type: "tool_use", ID: t.CallID, Name: t.Name, Input: rawJSON("{}"),
+			Thought: string(c.thought)})
+		c.thought = nil
 	}
 	if c.open == nil || c.open.Type != "tool_use" || len(t.Arguments) == 0 {
 		return

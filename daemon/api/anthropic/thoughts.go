@@ -14,7 +14,7 @@ type thoughts int
 const (
 	shown  thoughts = iota // blocks with the text
 	sealed                 // blocks without it; their signature has it
-	hidden                 // no blocks
+	hidden                 // no blocks; the next call has the thought
 )
 
 // wants says in what form a request wants its answer.
@@ -24,13 +24,12 @@ type wants struct {
 }
 
 // shows decides how thinking is shown. Programs that do not ask for thinking read the text of the first block, so they
-// get none: docs/adr/0028-anthropic-thoughts.md. A request with tools is an exception. Its client goes through the
-// blocks and sends them back with the tools' results, which alone keeps the thought for the model.
-func (want *request) shows(t *thinking) (thoughts, error) {
+// get none: docs/adr/0028-anthropic-thoughts.md.
+func (t *thinking) shows() (thoughts, error) {
 	switch {
-	case t == nil && (len(want.Tools) == 0 || want.Choice == "none"):
+	case t == nil:
 		return hidden, nil
-	case t == nil || t.Display == nil || *t.Display == "summarized":
+	case t.Display == nil || *t.Display == "summarized":
 		return shown, nil
 	case *t.Display == "omitted":
 		return sealed, nil
