@@ -19,7 +19,8 @@ import (
 // more.
 const Header = "X-Uma-Documents"
 
-// marks are what a body with documents for this package has. Within a string of JSON a backslash stands before them.
+// marks are bytes of every body that has documents for this package. Within a string of JSON a backslash stands before
+// them.
 var marks = [][]byte{[]byte(`"file_id"`), []byte(`"application/pdf`), []byte(`"application\/pdf`),
 	[]byte(`"data:application/pdf`), []byte(`"data:application\/pdf`), []byte(`"JVBERi0`)}
 
@@ -277,8 +278,8 @@ func dataURL(mime string, data []byte) string {
 // more counts a document.
 func (w *walk) more(field string) error {
 	if w.read++; w.read > MaxInBody {
-		return api.Refuse(fmt.Sprintf("field %q: a request has at most %d documents that are PDF or named by a file's id",
-			field, MaxInBody))
+		return api.Refuse(fmt.Sprintf("field %q: a request has at most %d documents that are PDF or named by a "+
+			"file's id", field, MaxInBody))
 	}
 	return nil
 }

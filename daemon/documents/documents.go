@@ -53,7 +53,7 @@ type Reader struct {
 	bytes int
 }
 
-// kept is what became of a PDF.
+// kept is the text of a PDF, or the reason why it has none.
 type kept struct {
 	text string
 	err  *api.Error
@@ -87,7 +87,7 @@ func (d *Reader) text(ctx context.Context, data []byte) (string, error) {
 	return k.text, nil
 }
 
-// overhead is what a kept text costs besides itself, in bytes.
+// overhead is the memory of a kept text beside the text, in bytes.
 const overhead = 512
 
 func (d *Reader) keep(key [sha256.Size]byte, k *kept) {
@@ -105,7 +105,7 @@ func (d *Reader) keep(key [sha256.Size]byte, k *kept) {
 	}
 }
 
-// content is what a file is.
+// content is a file in the form that a request takes: text or an image.
 type content struct {
 	name  string
 	text  string // of a document
@@ -113,7 +113,7 @@ type content struct {
 	mime  string // of an image
 }
 
-// want is what the place of a file in a body takes.
+// want is the kind of file that a place in a body takes.
 type want int
 
 const (

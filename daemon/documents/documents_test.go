@@ -85,30 +85,40 @@ func TestRewrite(t *testing.T) {
 			`"file_id":"file-pdf"},"cache_control":{"type":"ephemeral"}}]}]}`,
 			`{"messages":[{"content":[{"cache_control":{"type":"ephemeral"},"source":{"data":"in a file",` +
 				`"media_type":"text/plain","type":"text"},"title":"a.pdf","type":"document"}],"role":"user"}]}`},
-		"Anthropic, text and image": {`{"messages":[{"content":[{"type":"document","title":"T","source":{"type":"file",` +
+		"Anthropic, text and image": {`{"messages":[{"content":[{"type":"document","title":"T","source":{` +
+			`"type":"file",` +
 			`"file_id":"file-text"}},{"type":"image","source":{"type":"file","file_id":"file-image"}}]}]}`,
-			`{"messages":[{"content":[{"source":{"data":"hello <b>","media_type":"text/plain","type":"text"},"title":"T",` +
+			`{"messages":[{"content":[{"source":{"data":"hello <b>","media_type":"text/plain","type":"text"},` +
+				`"title":"T",` +
 				`"type":"document"},{"source":{"data":"` + b64(gif) + `","media_type":"image/gif","type":"base64"},` +
 				`"type":"image"}]}]}`},
-		"Anthropic, a result": {`{"messages":[{"content":[{"type":"tool_result","content":[{"type":"document","source":` +
+		"Anthropic, a result": {`{"messages":[{"content":[{"type":"tool_result","content":[{"type":"document",` +
+			`"source":` +
 			`{"type":"base64","media_type":"application/pdf","data":"` + data + `"}}]}]}]}`,
 			`{"messages":[{"content":[{"content":[{"source":{"data":"sent along","media_type":"text/plain",` +
 				`"type":"text"},"type":"document"}],"type":"tool_result"}]}]}`},
-		"a call's argument is no document": {`{"messages": [{"content":[{"type":"tool_use","input":{"type":"document",` +
+		"a call's argument is no document": {`{"messages": [{"content":[{"type":"tool_use","input":{` +
+			`"type":"document",` +
 			`"source":{"type":"file","file_id":"x"}}}]}]}`,
 			`{"messages":[{"content":[{"type":"tool_use","input":{"type":"document","source":{"type":"file",` +
 				`"file_id":"x"}}}]}]}`},
-		"OpenAI, chat": {`{"model":"m","messages":[{"content":[{"type":"file","file":{"file_id":"file-text"}},{"type":` +
+		"OpenAI, chat": {`{"model":"m","messages":[{"content":[{"type":"file","file":{"file_id":"file-text"}},{` +
+			`"type":` +
 			`"file","file":{"filename":"b.pdf","file_data":"data:application/pdf;base64,` + data + `"}}]}]}`,
 			`{"messages":[{"content":[{"file":{"file_data":"data:text/plain;base64,` + b64("hello <b>") +
-				`","filename":"a.txt"},"type":"file"},{"file":{"file_data":"data:text/plain;base64,` + b64("sent along") +
+				`","filename":"a.txt"},"type":"file"},{"file":{"file_data":"data:text/plain;base64,` +
+				`` + b64("sent along") +
 				`","filename":"b.pdf"},"type":"file"}]}],"model":"m"}`},
 		"OpenAI, responses": {`{"input":[{"role":"user","content":[{"type":"input_file","file_data":"` + data + `"},` +
-			`{"type":"input_image","file_id":"file-image"}]},{"type":"function_call_output","output":[{"type":"input_file",` +
+			`{"type":"input_image","file_id":"file-image"}]},{"type":"function_call_output","output":[{` +
+			`"type":"input_file",` +
 			`"file_id":"file-pdf"}]}]}`,
-			`{"input":[{"content":[{"file_data":"data:text/plain;base64,` + b64("sent along") + `","type":"input_file"},` +
-				`{"image_url":"data:image/gif;base64,` + b64(gif) + `","type":"input_image"}],"role":"user"},{"output":[{` +
-				`"file_data":"data:text/plain;base64,` + b64("in a file") + `","filename":"a.pdf","type":"input_file"}],` +
+			`{"input":[{"content":[{"file_data":"data:text/plain;base64,` + b64("sent along") + `",` +
+				`"type":"input_file"},` +
+				`{"image_url":"data:image/gif;base64,` + b64(gif) + `","type":"input_image"}],"role":"user"},{` +
+				`"output":[{` +
+				`"file_data":"data:text/plain;base64,` + b64("in a file") + `","filename":"a.pdf",` +
+				`"type":"input_file"}],` +
 				`"type":"function_call_output"}]}`},
 		"Gemini": {`{"contents":[{"parts":[{"inline_data":{"mime_type":"application/pdf","data":"` + data + `"}}]}]}`,
 			`{"contents":[{"parts":[{"inline_data":{"data":"` + b64("sent along") + `","mimeType":"text/plain"}}]}]}`},
@@ -141,16 +151,21 @@ func TestRewriteRefuses(t *testing.T) {
 	}{
 		"no file":      {7, block("document", "file-x"), at + "File not found: file-x", wire.ModelNotFound},
 		"another user": {8, block("document", "file-pdf"), at + "File not found: file-pdf", wire.ModelNotFound},
-		"an image": {7, block("document", "file-image"), at + `file "file-image" is an image (image/gif), and a document ` +
+		"an image": {7, block("document", "file-image"), at + `file "file-image" is an image (image/gif), and a ` +
+			`document ` +
 			`is expected here: name it in an image`, wire.BadRequest},
-		"no image": {7, block("image", "file-pdf"), at + `file "file-pdf" is a PDF, and an image is expected here: name ` +
+		"no image": {7, block("image", "file-pdf"), at + `file "file-pdf" is a PDF, and an image is expected ` +
+			`here: name ` +
 			`it in a document`, wire.BadRequest},
-		"binary": {7, block("document", "file-binary"), at + `file "file-binary" (application/octet-stream) cannot be ` +
+		"binary": {7, block("document", "file-binary"), at + `file "file-binary" (application/octet-stream) ` +
+			`cannot be ` +
 			`read: a document is PDF, or text in UTF-8`, wire.BadRequest},
 		"a scan": {7, block("document", "file-scan"), "its 1 pages have no text", wire.BadRequest},
-		"many": {7, `{"input":[` + strings.Join(many, ",") + `]}`, `field "input[64].file_id": a request has at most 64 ` +
+		"many": {7, `{"input":[` + strings.Join(many, ",") + `]}`, `field "input[64].file_id": a request has at ` +
+			`most 64 ` +
 			"documents", wire.BadRequest},
-		"no base64": {7, `{"messages":[{"content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,%"}}` +
+		"no base64": {7, `{"messages":[{"content":[{"type":"file","file":{` +
+			`"file_data":"data:application/pdf;base64,%"}}` +
 			`]}]}`, `field "messages[0].content[0].file.file_data" is not base64`, wire.BadRequest},
 		"no PDF": {7, `{"contents":[{"parts":[{"inlineData":{"mimeType":"application/pdf","data":"aGk="}}]}]}`,
 			`field "contents[0].parts[0].inlineData.data" is no PDF: it begins with "hi"`, wire.BadRequest},
@@ -200,8 +215,8 @@ func TestTextsAreKept(t *testing.T) {
 
 // Processes that hang, die or take all memory are errors, and the next one is not kept from running.
 func TestProcessFails(t *testing.T) {
-	for mode, want := range map[string]string{"hang": "takes longer than 200ms", "die": "the process that reads it has ended",
-		"eat": "takes more than 1024 MiB of memory"} {
+	for mode, want := range map[string]string{"hang": "takes longer than 200ms",
+		"die": "the process that reads it has ended", "eat": "takes more than 1024 MiB of memory"} {
 		t.Run(mode, func(t *testing.T) {
 			p := program(t, mode)
 			if mode == "hang" {

@@ -18,7 +18,7 @@ const Arg = "document-process"
 // Confined has the process confine itself.
 const Confined = "confined"
 
-// result is what the process writes. One of its fields is set.
+// result is the answer of the process. One of its fields is set.
 type result struct {
 	Text   string `json:"text,omitempty"`
 	Failed string `json:"failed,omitempty"` // the file is to blame

@@ -76,7 +76,8 @@ func TestDocuments(t *testing.T) {
 	text := uploaded(t, web, "a.txt", []byte("whoami"))
 	data := base64.StdEncoding.EncodeToString(asks)
 	anthropic := func(source string) string {
-		return `{"model":"two","max_tokens":8,"messages":[{"role":"user","content":[{"type":"document","source":` + source +
+		return `{"model":"two","max_tokens":8,"messages":[{"role":"user","content":[{"type":"document",` +
+			`"source":` + source +
 			`}]}]}`
 	}
 	source := func(id string) string { return fmt.Sprintf(`{"type":"file","file_id":%q}`, id) }
@@ -88,12 +89,15 @@ func TestDocuments(t *testing.T) {
 	}{
 		"anthropic, PDF":  {"/v1/messages", anthropic(source(stored)), 200, "I am two"},
 		"anthropic, text": {"/v1/messages", anthropic(source(text)), 200, "I am two"},
-		"anthropic, inline": {"/v1/messages?beta=true", anthropic(`{"type":"base64","media_type":"application/pdf","data":"` +
+		"anthropic, inline": {"/v1/messages?beta=true", anthropic(`{"type":"base64",` +
+			`"media_type":"application/pdf","data":"` +
 			data + `"}`), 200, "I am two"},
 		"anthropic, none": {"/v1/messages", anthropic(source("file-0123456789abcdef01234567")), 404,
-			`"type":"not_found_error","message":"field \"messages[0].content[0].source.file_id\": File not found: file-0`},
+			`"type":"not_found_error","message":"field \"messages[0].content[0].source.file_id\": File not ` +
+				`found: file-0`},
 		"anthropic, scan": {"/v1/messages", anthropic(source(scan)), 400, "its 1 pages have no text"},
-		"count": {"/v1/messages/count_tokens", strings.Replace(anthropic(source(stored)), `"max_tokens":8,`, "", 1), 200,
+		"count": {"/v1/messages/count_tokens", strings.Replace(anthropic(source(stored)), `"max_tokens":8,`+
+			``, "", 1), 200,
 			`{"input_tokens":`},
 		"chat": {"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"file","file":{"file_data":` +
 			`"data:application/pdf;base64,` + data + `"}}]}],"model":"one","max_tokens":8}`, 200, "I am one"},

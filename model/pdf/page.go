@@ -18,7 +18,7 @@ func (m matrix) times(n matrix) matrix {
 
 func shift(x, y float64) matrix { return matrix{1, 0, 0, 1, x, y} }
 
-// state is what the operators of a page set.
+// state is the graphics state that the operators of a page set.
 type state struct {
 	user       matrix // of the page
 	text, line matrix // of the next character, of the line's beginning

@@ -104,7 +104,7 @@ func trim(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// document has what the pages of a file share.
+// document is the state that the pages of a file share.
 type document struct {
 	left    int64            // bytes that may still be decompressed
 	fonts   map[string]*font // by what their dictionary says

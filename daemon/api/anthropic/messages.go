@@ -31,8 +31,8 @@ type contentBlock struct {
 	Name      string  `json:"name,omitempty"`
 	Input     rawJSON `json:"input,omitempty"`
 
-	// Thought is what the model thought before a tool_use, where thinking has no blocks: clients send blocks back as
-	// they got them, with the tool's result, and the model goes on from its thought.
+	// Thought is the thinking before a tool_use, where thinking has no blocks. Clients send blocks back as they got
+	// them, with the tool's result, and the model goes on from its thought.
 	Thought string `json:"uma_thought,omitempty"`
 }
 
