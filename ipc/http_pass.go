@@ -22,7 +22,8 @@ import (
 // client could still be told if this process ended, and a request for another process goes back.
 
 // Asked tells the front that the request of ctx is being answered, in which form its client expects errors, whether a
-// stream would be chunked, and whether it is a question that does not use the model. stream is to be called with the answer's media type before its head is written.
+// stream would be chunked, and whether it is a question that does not use the model. stream is to be called with the
+// answer's media type before its head is written.
 func Asked(ctx context.Context, form connstate.API, chunked, question bool) (stream func(mediaType string)) {
 	c, ok := ctx.Value(connKey{}).(*httpConn)
 	if !ok || c.state == nil {

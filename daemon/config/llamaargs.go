@@ -63,7 +63,7 @@ var llamaArgs = merged(
 	llamaArg{flag: true, as: "--log-level=debug"}.names("-v", "--verbose", "--log-verbose"),
 	llamaArg{flag: true, as: "--log-level=error"}.names("--log-disable"),
 	llamaArg{flag: true, as: "--log-format=json"}.names("--log-jsonl"),
-	llamaArg{flag: true, as: "--serve-found=false"}.names("--no-models-autoload"),
+	llamaArg{flag: true, as: "--autoload=false"}.names("--no-models-autoload"),
 
 	// What is here by itself, or is the engine's.
 	leftFlag("it is so by itself").names("--jinja", "--metrics", "--slots", "--cont-batching", "-cb", "--cache-prompt",

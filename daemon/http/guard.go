@@ -78,7 +78,8 @@ func (s *Server) denied(r *http.Request, d *access.Denial) {
 		d.Message)
 }
 
-// denyPreflight answers a preflight request of a foreign origin: no header of the answer lets the page send its request.
+// denyPreflight answers a preflight request of a foreign origin: without a header that allows it, the browser does not
+// send the page's request.
 func (s *Server) denyPreflight(w http.ResponseWriter, r *http.Request, err error) {
 	d := &access.Denial{Reason: access.RefusedOrigin, Message: err.Error() + "; --cors-origin adds an origin"}
 	s.denied(r, d)

@@ -92,7 +92,8 @@ func TestStateAndRequestsReachTheFront(t *testing.T) {
 	}
 	q.Set(State{Phase: Asked, Question: true})
 	q.Cut(true)
-	if got := front.Get(7); front.Begun() != begun || front.InFlight() != 2 || !front.Busy(7) || !got.Question || !got.Cut {
+	if got := front.Get(7); front.Begun() != begun || front.InFlight() != 2 || !front.Busy(7) || !got.Question ||
+		!got.Cut {
 		t.Errorf("a question: %d begun, %d in flight, %+v", front.Begun()-begun, front.InFlight(), got)
 	}
 	var none *Slot
