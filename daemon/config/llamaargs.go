@@ -35,6 +35,7 @@ func (a llamaArg) names(names ...string) map[string]llamaArg {
 // the same name here.
 var llamaArgs = merged(
 	// Values of requests.
+	number("sse_ping_interval").names("--sse-ping-interval"),
 	number("max_tokens").names("-n", "--predict", "--n-predict"),
 	number("temperature").names("--temp", "--temperature"),
 	number("top_k").names("--top-k"), number("top_p").names("--top-p"), number("min_p").names("--min-p"),
@@ -82,7 +83,7 @@ var llamaArgs = merged(
 		"--poll-batch", "--numa", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch",
 		"-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--cache-reuse", "--ctx-checkpoints", "-ctxcp",
 		"--swa-checkpoints", "--checkpoint-min-step", "-cms", "--slot-prompt-similarity", "-sps", "--defrag-thold",
-		"-dt", "--keep", "--lookup-cache-dynamic", "-lcd", "-lcs", "--sse-ping-interval"),
+		"-dt", "--keep", "--lookup-cache-dynamic", "-lcd", "-lcs"),
 	leftValue("it has no counterpart here").names("--timeout", "-to", "--log-file", "--verbosity", "-lv",
 		"--log-verbosity", "--log-prompts-dir", "--path", "--api-prefix", "--ui-config", "--webui-config",
 		"--ui-config-file", "--webui-config-file", "--cors-methods", "--cors-headers", "--media-path", "--hf-token",

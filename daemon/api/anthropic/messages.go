@@ -105,7 +105,7 @@ func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer stream.Close()
-	c.w.Streams = c.stream
+	c.w.Streams, c.w.Ping = c.stream, req.Ping
 	s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
 }
 
