@@ -812,7 +812,8 @@ func TestNamesOfLlamaServer(t *testing.T) {
 		"llamacpp:prompt_tokens_cached_total 56", "llamacpp:prompt_seconds_total 2",
 		"llamacpp:prompt_tokens_seconds 17", "llamacpp:predicted_tokens_seconds 4", "llamacpp:requests_processing 3",
 		"llamacpp:n_tokens_max 40", "llamacpp:spec_decode_num_drafts_total 2",
-		"llamacpp:spec_decode_num_draft_tokens_total 8", "llamacpp:requests_deferred 7", "llamacpp:n_decode_total 0", "llamacpp:n_busy_slots_per_decode 0"} {
+		"llamacpp:spec_decode_num_draft_tokens_total 8", "llamacpp:requests_deferred 7",
+		"llamacpp:n_decode_total 0", "llamacpp:n_busy_slots_per_decode 0"} {
 		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
 			t.Errorf("no %s", want)
 		}
