@@ -166,8 +166,8 @@ func TestThoughtsBeforeCallsStayCached(t *testing.T) {
 			t.Fatalf("%s", first)
 		}
 		second := ask("/v1/messages", `{"messages":[`+user+`,{"role":"assistant","content":`+string(a.Content)+
-			`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+blocks[len(blocks)-1].ID+`","content":"noon"}]}],`+
-			rest)
+			`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+
+			blocks[len(blocks)-1].ID+`","content":"noon"}]}],`+rest)
 		check("/v1/messages", first, second, a.Usage.Output)
 	}
 	t.Run("messages", func(t *testing.T) { messages(t, "", "tool_use") })
