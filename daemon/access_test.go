@@ -194,7 +194,7 @@ func TestForeignRequests(t *testing.T) {
 		{"OPTIONS", "/v1/completions", []string{"Origin: http://localhost:3000", "Access-Control-Request-Method: POST",
 			"Access-Control-Request-Headers: authorization,content-type"}, 200, ""},
 		{"OPTIONS", "/v1/completions", []string{"Origin: http://evil.example", "Access-Control-Request-Method: POST"},
-			403, access.RefusedOrigin},
+			200, access.RefusedOrigin},
 		{"GET", "/health", []string{"X-Forwarded-For: 192.0.2.1"}, 403, access.RefusedKey},
 		{"GET", "/health", []string{"Forwarded: for=192.0.2.1"}, 403, access.RefusedKey},
 		// without --api-keys a key means nothing
@@ -374,6 +374,39 @@ func TestHealthWithoutKey(t *testing.T) {
 	r = serve(t, fake.Config{}, "--listen", "127.0.0.1:0")
 	if a := send(t, http.DefaultClient, "GET", r.url(0)+"/health", "", "X-Forwarded-For: 192.0.2.1"); a.status != 403 {
 		t.Errorf("without --api-keys: %d %s", a.status, a.body)
+	}
+}
+
+// TestPagesWithKeys: where every client needs a key, pages of all origins may use the server with theirs; a
+// --cors-origin, or a user who needs no key, keeps them out.
+func TestPagesWithKeys(t *testing.T) {
+	keys := keyFile(t, "key-of-alice-0123456789 alice\n")
+	const origin, key = "Origin: https://chat.example.org", "Authorization: Bearer key-of-alice-0123456789"
+	for _, c := range []struct {
+		args []string
+		any  bool
+	}{
+		{[]string{"--listen-mode", "0000"}, true},
+		{[]string{"--listen-mode", "0000", "--cors-origin", "https://other.example.org"}, false},
+		{[]string{"--listen-mode", "0600"}, false},
+	} {
+		r := serve(t, fake.Config{}, append(c.args, "--listen", "127.0.0.1:0", "--api-keys", keys)...)
+		allowed, status := "", 403
+		if c.any {
+			allowed, status = "https://chat.example.org", 200
+		}
+		a := send(t, http.DefaultClient, "OPTIONS", r.url(0)+"/v1/completions", "", origin,
+			"Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
+		if got := a.header.Get("Access-Control-Allow-Origin"); a.status != 200 || got != allowed {
+			t.Errorf("%v: preflight: %d, %q", c.args, a.status, got)
+		}
+		a = send(t, http.DefaultClient, "POST", r.url(0)+"/v1/completions", completion1, origin, key)
+		if got := a.header.Get("Access-Control-Allow-Origin"); a.status != status || got != allowed {
+			t.Errorf("%v: with a key: %d, %q: %s", c.args, a.status, got, a.body)
+		}
+		if a = send(t, http.DefaultClient, "POST", r.url(0)+"/v1/completions", completion1, origin); a.status == 200 {
+			t.Errorf("%v: without a key: %d %s", c.args, a.status, a.body)
+		}
 	}
 }
 

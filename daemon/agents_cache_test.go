@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,8 +144,9 @@ func TestThoughtsBeforeCallsStayCached(t *testing.T) {
 			`,{"role":"tool","tool_call_id":"`+m.Calls[0].ID+`","content":"noon"}],`+rest)
 		check("/v1/chat/completions", first, second, a.Usage.Completion)
 	})
-	t.Run("messages", func(t *testing.T) {
-		rest := `"max_tokens":900,"temperature":0,"tools":[{"name":"now","input_schema":` + parameters + `}]}`
+	messages := func(t *testing.T, thinking string, types ...string) {
+		rest := `"max_tokens":900,"temperature":0,` + thinking + `"tools":[{"name":"now","input_schema":` + parameters +
+			`}]}`
 		const user = `{"role":"user","content":"what time?"}`
 		first := ask("/v1/messages", `{"messages":[`+user+`],`+rest)
 		var a struct {
@@ -156,13 +158,21 @@ func TestThoughtsBeforeCallsStayCached(t *testing.T) {
 		into(first, &a)
 		var blocks []struct{ Type, ID string }
 		into(a.Content, &blocks)
-		if len(blocks) != 2 || blocks[1].Type != "tool_use" {
+		var got []string
+		for _, b := range blocks {
+			got = append(got, b.Type)
+		}
+		if !slices.Equal(got, types) {
 			t.Fatalf("%s", first)
 		}
 		second := ask("/v1/messages", `{"messages":[`+user+`,{"role":"assistant","content":`+string(a.Content)+
-			`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+blocks[1].ID+`","content":"noon"}]}],`+
-			rest)
+			`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+
+			blocks[len(blocks)-1].ID+`","content":"noon"}]}],`+rest)
 		check("/v1/messages", first, second, a.Usage.Output)
+	}
+	t.Run("messages", func(t *testing.T) { messages(t, "", "tool_use") })
+	t.Run("messages, thinking", func(t *testing.T) {
+		messages(t, `"thinking":{"type":"adaptive"},`, "thinking", "tool_use")
 	})
 	t.Run("responses", func(t *testing.T) {
 		rest := `"max_output_tokens":900,"temperature":0,"tools":[{"type":"function","name":"now","parameters":` +

@@ -127,12 +127,12 @@ func TestOpenAIProgress(t *testing.T) {
 	r.nothingLeft()
 }
 
-// Anthropic's API on the daemon: thinking is a block, its budget holds, and the first event counts the prompt.
+// Anthropic's API on the daemon: thinking that is asked for is a block, and the first event counts the prompt.
 func TestAnthropicMessages(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>let me see</think>It is 42."}}})
 	web := r.web()
 	const question = `"max_tokens":100,"messages":[{"role":"user","content":"question"}],"temperature":0`
-	status, _, body := post(t, web, "/v1/messages", "{"+question+"}")
+	status, _, body := post(t, web, "/v1/messages", `{"thinking":{"type":"adaptive"},`+question+"}")
 	var m struct {
 		Type, Role, Model string
 		Content           []struct{ Type, Text, Thinking, Signature string }
@@ -146,6 +146,10 @@ func TestAnthropicMessages(t *testing.T) {
 		m.Content[0].Thinking != "let me see" || m.Content[1].Text != "It is 42." || m.StopReason != "end_turn" ||
 		m.Usage.Output == 0 {
 		t.Fatalf("%d %s: %v", status, body, err)
+	}
+	_, _, body = post(t, web, "/v1/messages", "{"+question+"}")
+	if !strings.Contains(string(body), `"content":[{"type":"text","text":"It is 42."}]`) {
+		t.Errorf("the text is not the first block: %s", body)
 	}
 	_, _, body = post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"question"}]}`)
 	var count struct {

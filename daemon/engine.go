@@ -19,6 +19,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
@@ -272,6 +273,8 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	switch {
 	case e == nil:
 		return false
+	case ipc.FromFront(r.Context()) && documents.Asks(r, body): // the front may have seen the body's beginning only
+		return true
 	case ipc.Own(r.Context()):
 		s.keepAlive(r, body)
 		return false

@@ -21,14 +21,15 @@ import (
 // What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a
 // client could still be told if this process ended, and a request for another process goes back.
 
-// Asked tells the front that the request of ctx is being answered, in which form its client expects errors, and whether
-// a stream would be chunked. stream is to be called with the answer's media type before its head is written.
-func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(mediaType string)) {
+// Asked tells the front that the request of ctx is being answered, in which form its client expects errors, whether a
+// stream would be chunked, and whether it is a question that does not use the model. stream is to be called with the
+// answer's media type before its head is written.
+func Asked(ctx context.Context, form connstate.API, chunked, question bool) (stream func(mediaType string)) {
 	c, ok := ctx.Value(connKey{}).(*httpConn)
 	if !ok || c.state == nil {
 		return func(string) {}
 	}
-	st := connstate.State{Phase: connstate.Asked, API: form, Chunked: chunked}
+	st := connstate.State{Phase: connstate.Asked, API: form, Chunked: chunked, Question: question}
 	c.after.Store(uint32(connstate.Partial))
 	c.state.Set(st)
 	return func(mediaType string) {
@@ -49,7 +50,7 @@ func Watched(ctx context.Context) {
 		return
 	}
 	c.after.Store(uint32(connstate.Resting))
-	c.state.Set(connstate.State{Phase: connstate.Asked})
+	c.state.Set(connstate.State{Phase: connstate.Asked, Question: true})
 }
 
 // writePassed writes as Conn.Write does, and keeps the state that the front sees true: a write of one event goes out

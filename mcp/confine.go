@@ -23,7 +23,8 @@ var systemFiles = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 func confine(start *setup.Start) (program string, err error) {
 	s := &start.Server
 	debug.SetMemoryLimit(s.Memory / 2)
-	if err := limit(s.Memory); err != nil {
+	if err := (sandbox.Limits{Memory: uint64(s.Memory), OpenFiles: setup.MaxOpenFiles,
+		FileBytes: setup.MaxFileBytes}).Set(); err != nil {
 		return "", fmt.Errorf("limit the memory of the server: %w", err)
 	}
 	p := sandbox.Policy{Read: systemFiles, Network: s.Network || s.URL != ""}

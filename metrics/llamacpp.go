@@ -35,6 +35,10 @@ func (m *Metrics) llamaServer() []*decl {
 		{prom: "tokens_predicted_seconds_total", kind: counter, help: "Sum over requests of the time from their " +
 			"first token to their last", value: func() float64 { return seconds(&m.DecodeTime) }},
 		{prom: "n_decode_total", kind: counter, help: "Decodes of a batch", value: of(&m.steps)},
+		{prom: "n_tokens_max", kind: counter, help: "Tokens of the longest finished request, with its answer",
+			value: func() float64 { return float64(m.longest.Value()) }},
+		{prom: "spec_decode_num_drafts_total", kind: counter, help: "Guesses, each of one request in a step",
+			value: of(&m.drafts)},
 		{prom: "spec_decode_num_draft_tokens_total", kind: counter, help: "Guessed tokens that were computed",
 			value: func() float64 { return sum(m.drafted[:]) }},
 		{prom: "spec_decode_num_accepted_tokens_total", kind: counter, help: "Guessed tokens that came true",

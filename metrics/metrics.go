@@ -189,6 +189,8 @@ type Metrics struct {
 	ContextShift Counter // times the oldest part of a full context was removed
 
 	drafted, accepted           [2 * 3]Counter // by phase and source
+	drafts                      Counter        // guesses of one request in a step
+	longest                     Gauge          // tokens of the longest finished request; the decode loop writes it
 	guessing                    [len(guessReasons)]Counter
 	eatProbes, probeDropped     Counter
 	thinkProbes, rpdiIndex      Sizes // index in thousandths
@@ -486,6 +488,7 @@ func (m *Metrics) rejections(i int) float64 {
 // and the time from its arrival to its end.
 func (m *Metrics) RequestDone(prompt, generated int, decode, total time.Duration) {
 	m.PromptTokens.Add(uint64(prompt))
+	m.longest.Set(max(m.longest.Value(), int64(prompt+generated)))
 	m.PromptSize.Observe(prompt)
 	m.ResponseSize.Observe(generated)
 	m.RequestTime.Observe(total)

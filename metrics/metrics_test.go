@@ -801,14 +801,19 @@ func TestNamesOfLlamaServer(t *testing.T) {
 	m.prefillTokens.Add(34)
 	m.Lookup(Tier(0), 56)
 	m.PrefillTime.Observe(2 * time.Second)
-	m.DecodeTime.Observe(3 * time.Second)
+	m.RequestDone(30, 10, 3*time.Second, 4*time.Second)
+	m.RequestDone(20, 1, 0, time.Second)
+	m.Guessed(false, 0, 4, 3)
+	m.Guessed(true, 2, 4, 0)
 	m.SetScheduler(Scheduler{Prefilling: 1, Decoding: 2, QueuedInteractive: 3, QueuedBackground: 4})
 	rec := httptest.NewRecorder()
 	m.PrometheusHandler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{"llamacpp:tokens_predicted_total 12", "llamacpp:prompt_tokens_total 34",
 		"llamacpp:prompt_tokens_cached_total 56", "llamacpp:prompt_seconds_total 2",
 		"llamacpp:prompt_tokens_seconds 17", "llamacpp:predicted_tokens_seconds 4", "llamacpp:requests_processing 3",
-		"llamacpp:requests_deferred 7", "llamacpp:n_decode_total 0", "llamacpp:n_busy_slots_per_decode 0"} {
+		"llamacpp:n_tokens_max 40", "llamacpp:spec_decode_num_drafts_total 2",
+		"llamacpp:spec_decode_num_draft_tokens_total 8", "llamacpp:requests_deferred 7",
+		"llamacpp:n_decode_total 0", "llamacpp:n_busy_slots_per_decode 0"} {
 		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
 			t.Errorf("no %s", want)
 		}

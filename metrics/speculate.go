@@ -20,6 +20,7 @@ func (m *Metrics) Guessed(thinking bool, source, drafted, accepted int) {
 	if thinking {
 		i += len(guessSources)
 	}
+	m.drafts.Add(1)
 	m.drafted[i].Add(uint64(drafted))
 	m.accepted[i].Add(uint64(accepted))
 }

@@ -59,7 +59,9 @@ else
 	export PATH="$dir/node_modules/.bin:$PATH"
 fi
 
-bin/uma-serve --socket "$dir/uma.sock" --listen 127.0.0.1:0 "${serve[@]}" >"$dir/serve.log" 2>&1 &
+# Clients that make and delete models leave those of this user alone.
+XDG_DATA_HOME=$dir/data bin/uma-serve --socket "$dir/uma.sock" --listen 127.0.0.1:0 "${serve[@]}" \
+	>"$dir/serve.log" 2>&1 &
 pid=$!
 export UMA_SOCKET=$dir/uma.sock
 until bin/uma-cli health >/dev/null 2>&1; do

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/front"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/cli"
@@ -67,6 +69,13 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == download.Arg {
 		os.Exit(runDownload())
+	}
+	if len(os.Args) > 1 && os.Args[1] == documents.Arg {
+		if err := documents.Run(os.Stdin, os.Stdout, slices.Contains(os.Args[2:], documents.Confined)); err != nil {
+			fmt.Fprintln(os.Stderr, "uma-serve:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
 		os.Exit(runBridge())

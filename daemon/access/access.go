@@ -73,7 +73,11 @@ func New(cfg *config.Config, keys Keyring) (*Gate, error) {
 			return nil, err
 		}
 	}
-	if a.Guard, err = webguard.New(cfg.AllowedHosts, cfg.CORSOrigins); err != nil {
+	origins := cfg.CORSOrigins
+	if len(origins) == 0 && keys != nil && a.Mode&0o777 == 0 {
+		origins = []string{"*"} // a page has no more than its key; without one no client is let in
+	}
+	if a.Guard, err = webguard.New(cfg.AllowedHosts, origins); err != nil {
 		return nil, err
 	}
 	return a, nil

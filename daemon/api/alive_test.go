@@ -29,6 +29,9 @@ func TestKeepAlive(t *testing.T) {
 			strings.Repeat(":\n\n", 3) + "data: 1\n\n" + "data: 1\n\n" + strings.Repeat(":\n\n", 7) + "data: 1\n\n"},
 		"lines": {func(w *api.Writer) { w.KeepAlive = func() { w.Line("") } },
 			strings.Repeat("\"\"\n", 3) + "data: 1\n\n" + "data: 1\n\n" + strings.Repeat("\"\"\n", 7) + "data: 1\n\n"},
+		"every 2 s": {func(w *api.Writer) { w.Streams, w.Ping = true, 2 },
+			strings.Repeat(":\n\n", 2) + "data: 1\n\n:\n\ndata: 1\n\n" + strings.Repeat(":\n\n", 4) + "data: 1\n\n"},
+		"never":     {func(w *api.Writer) { w.Streams, w.Ping = true, -1 }, strings.Repeat("data: 1\n\n", 3)},
 		"one value": {func(*api.Writer) {}, strings.Repeat("data: 1\n\n", 3)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -110,7 +110,7 @@ type Facts struct {
 // Router says how a daemon that was started without a model, as llama-server's router is, loads those of requests.
 type Router struct {
 	Max  int  // models at a time; 0 = as many as fit
-	Auto bool // a request loads any model of this machine
+	Auto bool // a request loads its model
 }
 
 // Made has the parts of a model that was made of another one.

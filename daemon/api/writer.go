@@ -29,9 +29,12 @@ type Writer struct {
 	Array bool
 	// Streams: the answer is a stream of events, in which a client that waits for its model is told how far it is.
 	Streams bool
-	// KeepAlive adds what a client of a stream skips. Follow calls it when nothing was written for quietFor, and then
-	// each second: a prompt of some thousand tokens takes longer than proxies and clients wait for a byte. Nil: a
-	// comment where the answer is a stream of events, else nothing.
+	// Ping is the request's sse_ping_interval: the seconds of silence after which KeepAlive is called; 0 = quietFor,
+	// and then aliveEvery, below 0 = never.
+	Ping int
+	// KeepAlive adds what a client of a stream skips. Follow calls it when nothing was written for a while: a prompt of
+	// some thousand tokens takes longer than proxies and clients wait for a byte. Nil: a comment where the answer is a
+	// stream of events, else nothing.
 	KeepAlive func()
 
 	// mu is held while Follow handles an event, and while a connection is kept alive.
@@ -194,7 +197,14 @@ func (w *Writer) handle(ev *wire.Event, in Stream, handle func(*wire.Event) (mor
 // keepAlive begins to keep the connection alive, until stop.
 func (w *Writer) keepAlive() (stop func()) {
 	add := w.KeepAlive
+	first, next := quietFor, aliveEvery
+	if w.Ping > 0 {
+		first = time.Duration(w.Ping) * time.Second
+		next = first
+	}
 	switch {
+	case w.Ping < 0:
+		return func() {}
 	case add == nil && w.Streams:
 		add = w.Comment
 	case add == nil:
@@ -208,15 +218,15 @@ func (w *Writer) keepAlive() (stop func()) {
 		kept  time.Time // the last write of this function
 		ended bool
 	)
-	timer = time.AfterFunc(quietFor, func() {
+	timer = time.AfterFunc(first, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if ended {
 			return
 		}
-		limit := quietFor
+		limit := first
 		if w.wrote.Equal(kept) {
-			limit = aliveEvery
+			limit = next
 		}
 		if quiet := time.Since(w.wrote); quiet < limit {
 			timer.Reset(limit - quiet)
@@ -224,7 +234,7 @@ func (w *Writer) keepAlive() (stop func()) {
 		}
 		if add(); w.Flush() == nil {
 			kept = w.wrote
-			timer.Reset(aliveEvery)
+			timer.Reset(next)
 		}
 	})
 	return func() {

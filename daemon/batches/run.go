@@ -256,6 +256,8 @@ func refusal(id string, anthropic bool, err error) *Result {
 	switch refused.Code {
 	case wire.ModelNotFound:
 		status, kind = http.StatusNotFound, "not_found_error"
+	case wire.FrameTooLarge:
+		status = http.StatusRequestEntityTooLarge
 	case wire.BadRequest, wire.NotSupported, wire.ModelTooLarge:
 	default:
 		return nil

@@ -109,6 +109,7 @@ type Config struct {
 	Memory            Size // "auto": a share of what is free
 	IdleUnload        time.Duration
 	ServeFound        bool // models of this machine that have no table
+	Autoload          bool // a request loads its model
 	AllowModelChanges bool // by clients of any user
 	Sandbox           bool
 	Arbiter           bool

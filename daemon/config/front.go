@@ -30,6 +30,8 @@ func (c *Config) frontOptions(fs *pflag.FlagSet) {
 		"memory")
 	fs.BoolVar(&c.ServeFound, "serve-found", true, "load any model on this machine (uma-cli models lists them) when a "+
 		"request names it; false: only --model and the [models.NAME] tables")
+	fs.BoolVar(&c.Autoload, "autoload", true, "load a model when a request needs it; false: only the default model, "+
+		"pinned ones, and those that POST /models/load names")
 	fs.IntVar(&c.ModelsMax, "models-max", 0, "maximum `models` that are loaded at a time, beside the limit of "+
 		"--memory; 0 = as many as fit")
 	fs.BoolVar(&c.AllowModelChanges, "allow-model-changes", false, "let every client load, unload, download, "+

@@ -74,7 +74,7 @@ func (c *Config) listenOptions(fs *pflag.FlagSet) {
 		"requests to --listen, besides localhost and the address that the client connected to; repeatable")
 	fs.Var(&listFlag{values: &c.CORSOrigins}, "cors-origin", "let web pages of this `ORIGIN` use --listen "+
 		"(https://chat.example.org, localhost for every port of this machine, or * for all); repeatable (default: "+
-		"only the daemon's own pages)")
+		"only the daemon's own pages; all, if --api-keys and --listen-mode 0000 demand a key of every client)")
 	fs.Var(&listFlag{values: &c.RouterUsers}, "router-user", "`USER` that is a router in front of this daemon: its "+
 		"requests may name their own user in the header X-Uma-User; a user id, or the OWNER of an API key; "+
 		"repeatable. Each "+

@@ -37,6 +37,7 @@ func (a llamaArg) names(names ...string) map[string]llamaArg {
 // the same name here.
 var llamaArgs = merged(
 	// Values of requests.
+	number("sse_ping_interval").names("--sse-ping-interval"),
 	number("max_tokens").names("-n", "--predict", "--n-predict"),
 	number("temperature").names("--temp", "--temperature"),
 	number("top_k").names("--top-k"), number("top_p").names("--top-p"), number("min_p").names("--min-p"),
@@ -70,8 +71,8 @@ var llamaArgs = merged(
 	llamaArg{flag: true, as: "--log-level=debug"}.names("-v", "--verbose", "--log-verbose"),
 	llamaArg{flag: true, as: "--log-level=error"}.names("--log-disable"),
 	llamaArg{flag: true, as: "--log-format=json"}.names("--log-jsonl"),
-	llamaArg{flag: true, as: "--serve-found=false", off: "--serve-found"}.names("--no-models-autoload"),
-	llamaArg{flag: true, as: "--serve-found", off: "--serve-found=false"}.names("--models-autoload"),
+	llamaArg{flag: true, as: "--autoload=false", off: "--autoload"}.names("--no-models-autoload"),
+	llamaArg{flag: true, as: "--autoload", off: "--autoload=false"}.names("--models-autoload"),
 
 	// What is here by itself, or is the engine's.
 	leftFlag("it is so by itself").names("--jinja", "--metrics", "--slots", "--cont-batching", "-cb",
@@ -90,7 +91,7 @@ var llamaArgs = merged(
 		"--poll-batch", "--numa", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch",
 		"-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--cache-reuse", "--ctx-checkpoints", "-ctxcp",
 		"--swa-checkpoints", "--checkpoint-min-step", "-cms", "--slot-prompt-similarity", "-sps", "--defrag-thold",
-		"-dt", "--keep", "--lookup-cache-dynamic", "-lcd", "-lcs", "--sse-ping-interval"),
+		"-dt", "--keep", "--lookup-cache-dynamic", "-lcd", "-lcs"),
 	leftValue("it has no counterpart here").names("--timeout", "-to", "--log-file", "--verbosity", "-lv",
 		"--log-verbosity", "--log-prompts-dir", "--path", "--api-prefix", "--ui-config", "--webui-config",
 		"--ui-config-file", "--webui-config-file", "--cors-methods", "--cors-headers", "--media-path", "--hf-token",

@@ -89,7 +89,7 @@ func TestFlagsOfLlamaServer(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 			continue
 		}
-		got := fmt.Sprintf("%v %v %v %s %s", c.NoPrefixCache, c.NoKVOffload, c.ServeFound, c.MMProj, c.Defaults)
+		got := fmt.Sprintf("%v %v %v %s %s", c.NoPrefixCache, c.NoKVOffload, c.Autoload, c.MMProj, c.Defaults)
 		if got != want {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}

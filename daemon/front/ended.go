@@ -55,6 +55,9 @@ func (f *Front) ended(m *served, p *process, werr error) {
 		f.refuseWaiting(m, m.down)
 	default:
 		m.state = unloaded
+		if f.barred(m) {
+			f.refuseWaiting(m, f.refusal(m.name))
+		}
 		if !f.draining && (len(m.waiting) > 0 || !orderly || m.pinned) {
 			f.want(m)
 		}

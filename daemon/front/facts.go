@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -49,6 +50,10 @@ func (f *Front) serveOther(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = withBody(r, body)
+	if documents.Asks(r, body) {
+		f.serveDocuments(w, r, body)
+		return
+	}
 	name, _, _ := httpd.ModelOf(r.URL, body)
 	if httpd.NeedsModel(r.Method, r.URL.Path) {
 		e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send " +

@@ -339,7 +339,7 @@ func TestStoppedBeforeItsModelHasRoom(t *testing.T) {
 	}
 	resp := h.receive()
 	b, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "stopped") {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "cancelled before") {
 		t.Errorf("%d %s", resp.StatusCode, b)
 	}
 	waitfor.True(t, "nothing waits", func() bool { return waiting() == 0 })

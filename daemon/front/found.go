@@ -64,8 +64,8 @@ func (f *Front) resolve(name string) (m *served, look bool) {
 		}
 		f.scan() // for the next one: most names of this kind mean no model of this machine
 	}
-	if f.lenient {
-		return f.def, false
+	if f.lenient && (!strings.Contains(name, "/") || f.cfg.Model != "" || f.cfg.HFRepo != "") {
+		return f.def, false // the built-in model stands for no repository
 	}
 	return nil, false
 }

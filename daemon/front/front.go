@@ -45,6 +45,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
@@ -97,7 +98,7 @@ type Front struct {
 	collection
 	box   *toolbox.Box      // the MCP servers of the configuration
 	turns *toolturns.Server // answers requests for their tools; nil: there are none
-	kept  *kept.Keeper      // files and batches of clients
+	clientData
 
 	events *kvevents.Publisher // nil: without --kv-events
 
@@ -126,6 +127,12 @@ type Front struct {
 	fatal   chan error     // the error that ends the front; capacity 1
 
 	pollerState
+}
+
+// clientData are files, batches and documents of clients.
+type clientData struct {
+	kept *kept.Keeper
+	docs *documents.Reader // reads the documents in requests
 }
 
 // collection holds the changes that clients make to the models on this machine.
@@ -205,6 +212,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	f.openDownloads()
 	f.openTurns()
 	f.openKept()
+	f.openDocuments()
 	return f, nil
 }
 

@@ -18,6 +18,9 @@ var llamaRates = map[string][2]string{
 	"n_busy_slots_per_decode":  {"", "n_decode_total"},
 }
 
+// llamaMost is the one of llama-server's metrics that is a maximum.
+const llamaMost = llamaPrefix + "n_tokens_max"
+
 // foldLlama gives llama-server's metrics one series, over all models: a server of one model has no label for it there,
 // and dashboards that were made for it ask for none.
 func foldLlama(families map[string]*dto.MetricFamily) {
@@ -49,7 +52,11 @@ func foldLlama(families map[string]*dto.MetricFamily) {
 		}
 		sum := 0.0
 		for _, m := range mf.Metric {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); name == llamaMost {
+				sum = max(sum, v)
+			} else {
+				sum += v
+			}
 		}
 		folded := &dto.Metric{Counter: &dto.Counter{Value: &sum}}
 		if mf.GetType() == dto.MetricType_GAUGE {

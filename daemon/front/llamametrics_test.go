@@ -17,6 +17,7 @@ func TestLlamaMetrics(t *testing.T) {
 			"\n# TYPE llamacpp:n_decode_total counter\nllamacpp:n_decode_total " + steps +
 			"\n# TYPE llamacpp:n_busy_slots_per_decode gauge\nllamacpp:n_busy_slots_per_decode " + busy +
 			"\n# TYPE llamacpp:predicted_tokens_seconds gauge\nllamacpp:predicted_tokens_seconds " + rate +
+			"\n# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max " + steps +
 			"\n# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2" +
 			"\n# TYPE uma_steps_total counter\numa_steps_total 1\n"
 		if err := addFamilies(families, strings.NewReader(text), model); err != nil {
@@ -29,6 +30,7 @@ func TestLlamaMetrics(t *testing.T) {
 	foldLlama(families)
 	for name, want := range map[string]float64{
 		"tokens_predicted_total": 40, "n_decode_total": 40, "n_busy_slots_per_decode": 1.5, "requests_processing": 6,
+		"n_tokens_max":             30,
 		"predicted_tokens_seconds": 8,
 	} {
 		mf := families[llamaPrefix+name]

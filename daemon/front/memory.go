@@ -27,7 +27,7 @@ func (f *Front) look(m *served, now time.Time) {
 	if m.proc == nil {
 		return
 	}
-	if begun := m.proc.table.Begun(); begun != m.begun || m.busy() {
+	if begun := m.proc.table.Begun(); begun != m.begun || m.inside > 0 || m.proc.table.Answering() > 0 {
 		m.begun, m.used = begun, now
 	}
 	after, leaves := m.leavesAfter()

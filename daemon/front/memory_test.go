@@ -137,7 +137,7 @@ func TestModelLargerThanMemory(t *testing.T) {
 }
 
 func TestIdleModelIsUnloaded(t *testing.T) {
-	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one", "two"}, nil, "--idle-unload", "200ms")
+	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one", "two"}, real(t), "--idle-unload", "200ms")
 	c, h := r.dial(), r.http()
 	if got, err := wholeOf(c, "two"); err != nil || got != "I am two" {
 		t.Fatalf("%q, %v", got, err)
@@ -149,6 +149,17 @@ func TestIdleModelIsUnloaded(t *testing.T) {
 		n := 0
 		r.call(func() { n = r.find("two").unloads })
 		return n > 0
+	})
+	// So it is while a client asks for its state all the time.
+	if status, _ := h.post("/v1/chat/completions", chat("one", "")); status != 200 {
+		t.Fatal(status)
+	}
+	waitfor.True(t, "a polled model is unloaded", func() (gone bool) {
+		if status, text := h.do("GET", "/slots?model=one", ""); status != 200 {
+			t.Fatal(status, text)
+		}
+		r.call(func() { gone = r.find("one").state == unloaded })
+		return gone
 	})
 	// The connections have stayed, and their next requests load it again.
 	if got, err := wholeOf(c, "two"); err != nil || got != "I am two" {

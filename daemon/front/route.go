@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api/resume"
+	"github.com/uma-serve/uma-serve/daemon/documents"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -85,6 +87,9 @@ func (f *Front) dispatch(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
 	m.calledBy(name)
 	m.touch()
 	if m.state == unloaded || m.state == down {
+		if f.barred(m) {
+			return ipc.Serve, nil
+		}
 		if f.want(m); m.state == down {
 			return ipc.Serve, nil
 		}
@@ -107,9 +112,15 @@ func (f *Front) refusal(name string) *wire.Error {
 	case m.state == down && m.down != nil:
 		e := *m.down
 		return &e
+	case f.barred(m):
+		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is not loaded, and requests load "+
+			"none (--autoload=false); POST /models/load loads it", m.name)}
 	}
 	return nil
 }
+
+// barred reports whether a model is not loaded and requests must not load it.
+func (f *Front) barred(m *served) bool { return !f.cfg.Autoload && m.state == unloaded }
 
 func shuttingDown() *wire.Error {
 	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
@@ -120,7 +131,7 @@ const maxHead = 64 << 10
 
 // routeHTTP routes an HTTP request, of which message is the part that has arrived.
 func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) {
-	headEnd := endOfHead(message)
+	headEnd := httpd.EndOfHead(message)
 	if headEnd < 0 {
 		if len(message) > maxHead {
 			return ipc.Serve, nil
@@ -167,7 +178,7 @@ func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) 
 	if !httpd.NeedsModel(r.Method, r.URL.Path) {
 		return f.inquire(c, name)
 	}
-	if f.turns != nil && setup.Asks(r, body) {
+	if f.turns != nil && setup.Asks(r, body) || documents.Asks(r, body) {
 		return ipc.Serve, nil
 	}
 	v, k := f.dispatch(c, name)
@@ -185,26 +196,6 @@ func readBody(r *http.Request) ([]byte, error) {
 	}
 	b, err := io.ReadAll(r.Body)
 	return b, err
-}
-
-// endOfHead returns the offset behind the head of an HTTP request; -1: it is not complete. Lines may end with bare line
-// feeds, as net/http allows.
-func endOfHead(message []byte) int {
-	at := 0
-	for {
-		i := bytes.IndexByte(message[at:], '\n')
-		if i < 0 {
-			return -1
-		}
-		at += i + 1
-		rest := message[at:]
-		switch {
-		case bytes.HasPrefix(rest, []byte("\r\n")):
-			return at + 2
-		case bytes.HasPrefix(rest, []byte("\n")):
-			return at + 1
-		}
-	}
 }
 
 // handler is the Front as ipc.Handler: it answers the framed requests that go to no engine process.

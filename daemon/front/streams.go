@@ -71,7 +71,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 	if id == "" {
 		return
 	}
-	e := &wire.Error{Code: wire.BadRequest, Message: "the answer was stopped before it began (DELETE /v1/stream)"}
+	e := &wire.Error{Code: wire.BadRequest, Message: "the answer was cancelled before it began (DELETE /v1/stream)"}
 	for _, m := range f.models {
 		for _, c := range slices.Clone(m.waiting) {
 			if s := &c.Routing; s.Stream == id && s.Owner == owner {

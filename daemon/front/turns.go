@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/documents"
+	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
@@ -58,7 +60,11 @@ func (f *Front) serveResponses(w http.ResponseWriter, r *http.Request) {
 		f.serveOther(w, r)
 		return
 	}
-	f.turns.ServeHTTP(w, r)
+	if body, err = f.rewritten(r, body); err != nil {
+		f.failed(w, r, err)
+		return
+	}
+	f.turns.ServeHTTP(w, withBody(r, body))
 }
 
 // modelWait is the interval at which a request of the front looks for its model, and longestWait the most time.
@@ -86,15 +92,19 @@ func (f *Front) openKept() {
 		},
 		Ask: func(ctx context.Context, owner uint32, path string, head http.Header, body []byte) (*http.Response,
 			error) {
+			body, err := f.docs.Rewrite(ctx, owner, body)
+			if err != nil {
+				return nil, err
+			}
 			return f.askAs(ctx, ipc.Peer{UID: owner}, path, head, body)
 		}})
 }
 
 // askAs has the process of the model that a body names answer a request for a path, in a client's name. The model is
-// loaded if it is not.
+// loaded if it is not. The front has read the body's documents.
 func (f *Front) askAs(ctx context.Context, peer ipc.Peer, path string, header http.Header, body []byte) (*http.Response,
 	error) {
-	name, _, _ := wire.Member(body, "model")
+	name, _, _ := httpd.ModelOf(pathOf(path), body)
 	f.known(ctx, name)
 	m, fd, err := f.passWhenLoaded(ctx, peer, name)
 	if err != nil {
@@ -111,7 +121,8 @@ func (f *Front) askAs(ctx context.Context, peer ipc.Peer, path string, header ht
 	stop := context.AfterFunc(ctx, func() { conn.Close() }) // a client that leaves cancels its request
 	end := func() { stop(); conn.Close(); leave() }
 	var head bytes.Buffer
-	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body))
+	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Length: %d\r\n%s: 1\r\n", path,
+		len(body), documents.Header)
 	_ = header.Write(&head) // a buffer takes everything
 	head.WriteString("\r\n")
 	if _, err := conn.Write(append(head.Bytes(), body...)); err != nil {

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -26,9 +27,8 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			return
 		}
 		done, err := s.Access.Guard.CORS(w, r)
-		if err != nil {
-			s.deny(w, r, &access.Denial{Reason: access.RefusedOrigin, Status: http.StatusForbidden,
-				Message: err.Error() + "; --cors-origin adds an origin"})
+		if err != nil { // the status of every preflight request is 200, as llama-server's
+			s.denyPreflight(w, r, err)
 			return
 		}
 		if done {
@@ -71,11 +71,28 @@ func asksHealth(r *http.Request) bool {
 		(r.URL.Path == "/health" || r.URL.Path == "/v1/health")
 }
 
-// deny answers a refused request in the form of the API that its path belongs to.
-func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) {
+// denied counts and logs a refused request.
+func (s *Server) denied(r *http.Request, d *access.Denial) {
 	s.Metrics.HTTPRefused.Inc(d.Reason)
 	s.Log.Debug("HTTP request refused", "reason", d.Reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message",
 		d.Message)
+}
+
+// denyPreflight answers a preflight request of a foreign origin: without a header that allows it, the browser does not
+// send the page's request.
+func (s *Server) denyPreflight(w http.ResponseWriter, r *http.Request, err error) {
+	d := &access.Denial{Reason: access.RefusedOrigin, Message: err.Error() + "; --cors-origin adds an origin"}
+	s.denied(r, d)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if r.ContentLength != 0 { // do not read the body
+		w.Header().Set("Connection", "close")
+	}
+	io.WriteString(w, d.Message+"\n")
+}
+
+// deny answers a refused request in the form of the API that its path belongs to.
+func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) {
+	s.denied(r, d)
 	rc := http.NewResponseController(w)
 	if s.Config.StallTimeout > 0 {
 		rc.SetWriteDeadline(time.Now().Add(s.Config.StallTimeout))

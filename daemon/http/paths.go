@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"strings"
@@ -98,4 +99,24 @@ func FormOf(path string) connstate.API {
 		return connstate.Responses
 	}
 	return connstate.OpenAI
+}
+
+// EndOfHead returns the offset behind the head of an HTTP request; -1: it is not complete. Lines may end with bare line
+// feeds, as net/http allows.
+func EndOfHead(message []byte) int {
+	at := 0
+	for {
+		i := bytes.IndexByte(message[at:], '\n')
+		if i < 0 {
+			return -1
+		}
+		at += i + 1
+		rest := message[at:]
+		switch {
+		case bytes.HasPrefix(rest, []byte("\r\n")):
+			return at + 2
+		case bytes.HasPrefix(rest, []byte("\n")):
+			return at + 1
+		}
+	}
 }

@@ -164,6 +164,29 @@ func (k *Keeper) Counted(outcome string) uint64 {
 	return 0
 }
 
+// ReadFile returns a file of a user for a request that names it by its id, with most bytes at most. The error is an
+// *api.Error where the client can do something about it.
+func (k *Keeper) ReadFile(owner uint32, id string, most int64) (name string, data []byte, err error) {
+	s := k.open()
+	if s.err != nil {
+		return "", nil, s.err
+	}
+	f, in, err := s.files.Read(owner, id)
+	if errors.Is(err, files.ErrNone) {
+		return "", nil, &api.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("File not found: %.60s", id)}
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	defer in.Close()
+	if f.Bytes > most {
+		return "", nil, &api.Error{Code: wire.FrameTooLarge,
+			Message: fmt.Sprintf("file %s has %d bytes, and a message can name one of at most %d", id, f.Bytes, most)}
+	}
+	data, err = io.ReadAll(io.LimitReader(in, most))
+	return f.Name, data, err
+}
+
 // Routes returns the paths of files and batches.
 func (k *Keeper) Routes() (routes []api.Route) {
 	list := func(s *store) []api.Route {

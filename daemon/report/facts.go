@@ -37,7 +37,7 @@ func routerOf(c *config.Config) *api.Router {
 	if !c.Router {
 		return nil
 	}
-	return &api.Router{Max: c.ModelsMax, Auto: c.ServeFound}
+	return &api.Router{Max: c.ModelsMax, Auto: c.Autoload}
 }
 
 func madeOf(c *config.Config) (m api.Made) {

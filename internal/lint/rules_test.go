@@ -62,6 +62,8 @@ var rules = []rule{
 	{"model/template", []string{"model/template/jinja", "model/tags", "model/toolcall"},
 		"templates come with models: they are rendered where nothing else can be reached"},
 	{"model/template/jinja", nil, "a language, of which chat templates are one use"},
+	{"model/pdf", nil, "files of clients become text; the process that bounds its time and memory is its caller's"},
+	{"model/pdf/pdffile", nil, "it writes files for tests"},
 	{"model/picture", []string{"runtime"}, "files of clients become pixels, which an engine reads"},
 	{"model/tags", nil, "a table that router, simulator, templates and files share"},
 	{"model/toolcall", []string{"model/tags"},
@@ -164,6 +166,8 @@ var rules = []rule{
 	{"daemon/files", []string{"daemon/api", "ipc/wire"}, "files of clients: what is in them is theirs"},
 	{"daemon/batches", []string{"daemon/api", "daemon/files", "ipc/wire"},
 		"requests in the background: what answers one is a function"},
+	{"daemon/documents", []string{"daemon/api", "internal/host/sandbox", "ipc/wire", "model/pdf"},
+		"documents of requests become text: whose files they are, and which model reads them, is the front's"},
 	{"daemon/kept", []string{"daemon/api", "daemon/batches", "daemon/files", "ipc/wire"},
 		"what clients leave: it knows no model"},
 	{"daemon/adapters", []string{"daemon/config", "ipc/wire", "runtime"},
@@ -196,7 +200,7 @@ var rules = []rule{
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control", "daemon/api/gemini",
 		"daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
-		"daemon/kept",
+		"daemon/kept", "daemon/documents",
 		"daemon/hosttier", "daemon/kvevents", "daemon/shm/connstate", "daemon/toolbox",
 		"daemon/toolbox/setup", "daemon/toolturns", "runtime",
 		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
@@ -260,10 +264,9 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/front", "daemon/toolbox", "models/download",
-		"models/pull", "models/store",
-		"runtime/llama", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr", "internal/host/hostmem",
-		"internal/logq", "ipc/tcpaddr", "mcp"},
+	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/documents", "daemon/front", "daemon/toolbox",
+		"models/download", "models/pull", "models/store", "runtime/llama", "internal/cli", "internal/cli/buildinfo",
+		"internal/cli/clierr", "internal/host/hostmem", "internal/logq", "ipc/tcpaddr", "mcp"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/portproxy",
@@ -361,6 +364,8 @@ var heavy = map[string][]string{
 	// One package speaks MCP: the SDK is in the process that serves agents and in those that call tools, and no
 	// request of a model passes it.
 	"github.com/modelcontextprotocol/": {"mcp"},
+	// A library that may loop or take memory without end: its only caller runs in a confined process.
+	"github.com/ledongthuc/pdf": {"model/pdf"},
 }
 
 // outside are the imports that reach out of the process.

@@ -170,7 +170,7 @@ func (g *Guard) foreign(r *http.Request) error {
 
 // CORS adds the headers that let a page of an allowed origin read the answer, and answers preflight requests: done says
 // that there is nothing left to answer. The error is that of a preflight request of a foreign origin, which the caller
-// answers.
+// answers: without such headers the browser sends no request.
 func (g *Guard) CORS(w http.ResponseWriter, r *http.Request) (done bool, err error) {
 	preflight := r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 	if preflight && (g.shared == nil || !g.shared.OriginAllowed(r)) {

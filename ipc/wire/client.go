@@ -85,6 +85,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.MaxTime > 0 {
 		dst = appendInt(dst, `,"t_max_predict_ms":`, int(r.MaxTime.Milliseconds()))
 	}
+	if r.Ping != 0 && (def == nil || r.Ping != def.Ping) {
+		dst = appendInt(dst, `,"sse_ping_interval":`, r.Ping)
+	}
 	if r.ParseSpecial {
 		dst = append(dst, `,"parse_special":true`...)
 	}

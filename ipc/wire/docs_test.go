@@ -216,6 +216,7 @@ func TestDocumentedRanges(t *testing.T) {
 		"id":                fmt.Sprintf("1…%d bytes", MaxIDBytes),
 		"max_tokens":        fmt.Sprintf("0…%d", MaxTokensLimit),
 		"n_indent":          fmt.Sprintf("0…%d", MaxIndent),
+		"sse_ping_interval": fmt.Sprintf("-1…%d", MaxPingSeconds),
 		"t_max_predict_ms":  fmt.Sprintf("0…%d, or -1", MaxPredictMs),
 		"temperature":       fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
 		"repeat_penalty":    fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),

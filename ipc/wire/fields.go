@@ -108,6 +108,13 @@ var requestFields = []field{
 	{name: "slo", read: readSLO},
 	{name: "metadata", read: readMetadata},
 	{name: "traceparent", read: readTraceparent},
+	{name: "sse_ping_interval", read: func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, -1, MaxPingSeconds)
+		if d.req.Ping = int(n); err == nil && n == 0 {
+			d.req.Ping = -1
+		}
+		return err
+	}},
 	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error {
 		err := d.boolean(name, v, &d.req.Progress)
 		d.req.NoProgress = !d.req.Progress

@@ -109,6 +109,10 @@ func (m *Message) takeImages() (moved func(int) int, err error) {
 		b.WriteString(before)
 		b.WriteString(ImageMark)
 		m.Images = append(m.Images, Image{kind, data})
+		if isFile(data) {
+			return same, fmt.Errorf("image %d (%s) is named by a file: URL, and this server opens no files for its "+
+				"clients; send its data as base64", len(m.Images), kind)
+		}
 		done, rest = to, behind
 		cuts = append(cuts, cut{to, to - b.Len()})
 	}
@@ -125,6 +129,12 @@ func (m *Message) takeImages() (moved func(int) int, err error) {
 		}
 		return at - less
 	}, nil
+}
+
+// isFile reports whether the data of an image is a URL of a file on the server's machine.
+func isFile(data string) bool {
+	const scheme = "file:"
+	return len(data) >= len(scheme) && strings.EqualFold(data[:len(scheme)], scheme)
 }
 
 // LeaveOutImages replaces the images of m by the texts that say so, for a model that sees none.

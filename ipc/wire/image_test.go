@@ -70,6 +70,8 @@ func TestImagesLimits(t *testing.T) {
 		`{"role":"user","content":"x","images":"A"}`: `"messages[0].images"`,
 		`{"role":"user","content":"x","images":[1]}`: `"messages[0].images[0]"`,
 		many: "the limit is 64",
+		`{"role":"user","content":[{"type":"image_url","image_url":{"url":"File:///etc/passwd"}}]}`: "" +
+			`"messages[0].content": image 1 (image_url) is named by a file: URL`,
 	} {
 		if _, err := Parse(new(Parser), []byte(`{"id":"a","messages":[`+message+`]}`), &def); err == nil ||
 			!strings.Contains(err.Error(), want) {

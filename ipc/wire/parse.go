@@ -22,6 +22,7 @@ const (
 	MaxSLOMs         = 3_600_000
 	MaxIndent        = 1 << 16
 	MaxPredictMs     = 1 << 31
+	MaxPingSeconds   = 1<<31 - 1
 
 	MaxDryBreaks         = 32
 	MaxDryBreakBytes     = 40

@@ -117,9 +117,11 @@ type Request struct {
 	LoRA      []LoRA // adapters; nil: those of the model's name, or those that apply to every request
 	Verbosity string // "low", "medium", "high", for templates that know it; "" = not said
 
-	Stop     []string // in the client's order; each 1…256 bytes
-	Stream   bool     // token events while it runs; otherwise the eos event holds the text
-	Progress bool     // wants progress events from a prompt's first step on ("return_progress": true)
+	Stop   []string // in the client's order; each 1…256 bytes
+	Stream bool     // token events while it runs; otherwise the eos event holds the text
+	// sse_ping_interval: seconds after which a silent HTTP stream gets a comment; 0 = the server's choice, -1 = never
+	Ping     int
+	Progress bool // wants progress events from a prompt's first step on ("return_progress": true)
 	// wants none ("return_progress": false); a streaming request without either gets them when its prompt takes long
 	NoProgress bool
 	// Speculate is the most tokens that a step computes on the guess that they follow, where SpeculateSet; 0 = none

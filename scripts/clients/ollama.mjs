@@ -104,6 +104,40 @@ await suite('ollama', {
     assert.equal(short.embeddings[0].length, 32)
     assert.equal((await client.embeddings({ model, prompt: question })).embedding.length, got.embeddings[0].length)
   },
+  'keep_alive, options that are not known': async () => {
+    includes((await chat({ keep_alive: '10m', options: { ...options, num_ctx: 2048, no_such: 1 } })).message.content, answer)
+    includes((await chat({ keep_alive: -1 })).message.content, answer)
+  },
+  'copy, create, delete': async () => {
+    // The daemon lists no tag "latest".
+    const names = async () => (await client.list()).models.map(m => m.name + ':latest')
+    const copied = 'copied:latest', created = 'sums:latest'
+    const ask = name => client.chat({ model: name, messages, options: { num_predict: 400 } })
+    assert.equal((await client.copy({ source: model, destination: copied })).status, 'success')
+    assert((await names()).includes(copied), 'the copy is not listed')
+    includes((await ask(copied)).message.content, answer)
+    const steps = []
+    for await (const step of await client.create({ model: created, from: model, system, parameters: { temperature: 0 }, stream: true })) steps.push(step.status)
+    assert.equal(steps.at(-1), 'success')
+    const got = await client.show({ model: created })
+    assert.equal(got.system, system)
+    includes(got.parameters, 'temperature')
+    includes((await ask(created)).message.content, answer)
+    for (const name of [copied, created]) assert.equal((await client.delete({ model: name })).status, 'success')
+    assert(!(await names()).some(n => n === copied || n === created), 'what was deleted is listed')
+    await assert.rejects(client.delete({ model: created }), e => e.status_code === 404)
+  },
+  'pull: an error': async () => {
+    await assert.rejects(client.pull({ model: 'no such name' }), e => e.status_code === 400 && /name/.test(e.message))
+  },
+  'abort': async () => {
+    const other = new Ollama({ host: base })
+    const stream = await other.chat({ model, messages, stream: true, options: { num_predict: 4000, ignore_eos: true } })
+    await assert.rejects(async () => { for await (const _ of stream) other.abort() }, e => e.name === 'AbortError')
+  },
+  'an image leaves a placeholder': async () => {
+    includes((await chat({ messages: [{ ...messages[0], images: ['aGVsbG8='] }], options: { num_predict: 8 } })).message.role, 'assistant')
+  },
   'errors': async () => {
     await assert.rejects(chat({ options: { temperature: 'hot' } }), e => e.status_code === 400 && /temperature/.test(e.message))
   },

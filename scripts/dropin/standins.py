@@ -47,7 +47,7 @@ def cache(root):
         os.makedirs(snapshot)
         os.makedirs(os.path.dirname(blob))
         os.makedirs(os.path.join(base, "refs"))
-        os.link(path, blob)
+        shutil.copyfile(path, blob)  # one file under two names would be one model
         os.symlink(os.path.relpath(blob, snapshot), os.path.join(snapshot, name))
         with open(os.path.join(base, "refs", "main"), "w") as f:
             f.write(commit)
@@ -99,6 +99,7 @@ def pytest_configure(config):
                 for key in self.api_key.split(","):
                     f.write(key + " tests\n")
             changed.update(UMA_API_KEYS=path, UMA_LISTEN_MODE="0000")
+            changed["UMA_ALLOW_MODEL_CHANGES"] = "true"  # here the owner of a key is no administrator
         before = {name: os.environ.get(name) for name in changed}
         os.environ.update(changed)
         try:

@@ -57,16 +57,18 @@ func (message) Opens() map[string]any { return map[string]any{"content": block{}
 // block has the fields of all supported types of blocks.
 type block struct {
 	_ struct{} `kinds:"text,thinking,redacted_thinking,tool_use,tool_result,tool_reference,document,search_result"`
-	_ struct{} `ignored:"cache_control,citations,signature,data,caller,context,id,toolset_name"`
+	_ struct{} `ignored:"cache_control,citations,data,caller,context,id,toolset_name"`
 
 	Type      string  `json:"type"`
 	Text      string  `json:"text"`
 	Thinking  string  `json:"thinking"`
+	Signature string  `json:"signature"` // of thinking
 	ID        string  `json:"id"`
 	Name      string  `json:"name"`
 	Input     rawJSON `json:"input"`
 	ToolUseID string  `json:"tool_use_id"`
-	Content   rawJSON `json:"content"` // of a tool_result: a string or blocks
+	Thought   string  `json:"uma_thought"` // of a tool_use, if the client was not shown it
+	Content   rawJSON `json:"content"`     // of a tool_result: a string or blocks
 	IsError   bool    `json:"is_error"`
 
 	Title    string  `json:"title"`     // of a document or a search_result
@@ -78,9 +80,10 @@ type block struct {
 func (block) Opens() map[string]any { return map[string]any{"content": block{}} }
 
 type thinking struct {
-	_            struct{} `ignored:"display,block_binding"`
+	_            struct{} `ignored:"block_binding"`
 	Type         string   `json:"type"`
 	BudgetTokens *int     `json:"budget_tokens"`
+	Display      *string  `json:"display"`
 }
 
 type tool struct {
@@ -176,31 +179,34 @@ type wireSchema struct {
 	Schema rawJSON `json:"schema"`
 }
 
-// readBody translates a body into a request. stream reports whether the answer is a stream of events.
-func readBody(id string, r *http.Request) (req *wire.Request, stream bool, err error) {
+// readBody translates a body into a request.
+func readBody(id string, r *http.Request) (req *wire.Request, form wants, err error) {
 	fields, err := messagesTable.Body(r)
 	if err != nil {
-		return nil, false, err
+		return nil, form, err
 	}
 	var in body
 	if err := fields.Into(&in); err != nil {
-		return nil, false, err
+		return nil, form, err
 	}
 	if fields.Has("thread") {
-		return nil, false, errThread
+		return nil, form, errThread
 	}
 	if !fields.Has("messages") {
-		return nil, false, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
+		return nil, form, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
 	}
 	want := request{Stop: in.StopSequences}
 	if err := want.conversation(&in); err != nil {
-		return nil, false, err
+		return nil, form, err
 	}
 	if err := want.useTools(&in); err != nil {
-		return nil, false, err
+		return nil, form, err
 	}
 	if want.Think, err = in.Thinking.translate(); err != nil {
-		return nil, false, err
+		return nil, form, err
+	}
+	if form.thoughts, err = in.Thinking.shows(); err != nil {
+		return nil, form, err
 	}
 	format := in.OutputFormat
 	if c := in.OutputConfig; c != nil {
@@ -213,7 +219,7 @@ func readBody(id string, r *http.Request) (req *wire.Request, stream bool, err e
 	}
 	if format != nil {
 		if format.Type != "json_schema" {
-			return nil, false,
+			return nil, form,
 				api.Refuse(fmt.Sprintf(`the output format's type is %.40q; it must be "json_schema"`, format.Type))
 		}
 		want.Format = &wireFormat{"json_schema", &wireSchema{format.Schema}}
@@ -221,7 +227,8 @@ func readBody(id string, r *http.Request) (req *wire.Request, stream bool, err e
 	if req, err = fields.Request(id, &want); err == nil {
 		req.Notes = append(req.Notes, want.left...)
 	}
-	return req, in.Stream, names.Of(err)
+	form.stream = in.Stream
+	return req, form, names.Of(err)
 }
 
 // names are the names of a request's fields in a body.
@@ -319,7 +326,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 		case "text":
 			texts = append(texts, b.Text)
 		case "thinking":
-			m.Reasoning += b.Thinking
+			m.Reasoning += b.thought()
 		case "redacted_thinking": // encrypted by another server
 		case "tool_use":
 			arguments := "{}"
@@ -327,6 +334,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 				arguments = string(b.Input)
 			}
 			names[b.ID] = b.Name
+			m.Reasoning += b.Thought
 			m.ToolCalls = append(m.ToolCalls,
 				wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
 		default:

@@ -30,6 +30,10 @@ type contentBlock struct {
 	ID        string  `json:"id,omitempty"`
 	Name      string  `json:"name,omitempty"`
 	Input     rawJSON `json:"input,omitempty"`
+
+	// Thought is the thinking before a tool_use, where thinking has no blocks. Clients send blocks back as they got
+	// them, with the tool's result, and the model goes on from its thought.
+	Thought string `json:"uma_thought,omitempty"`
 }
 
 // usage counts cached tokens separately.
@@ -65,23 +69,22 @@ type ending struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-// signature is the signature of thinking blocks, which clients send back. This server does not check it.
-const signature = "uma1"
-
-// pingEvery is the interval of ping events while a long prompt is computed.
+// pingEvery is the interval of ping events while a long prompt is computed, or a thought that is not shown.
 const pingEvery = time.Second
 
 // answering is the state of one unfinished message. Its blocks are opened, extended and closed one after the other.
 type answering struct {
-	s      *api.Server
-	w      *api.Writer
-	stream bool
+	s *api.Server
+	w *api.Writer
+	wants
 	answer
 	begun  bool // message_start was written
 	open   *contentBlock
 	text   []byte // of the open block
 	pinged time.Time
 	done   bool
+
+	thought []byte // that is hidden, for the next call
 }
 
 // serveMessages answers POST /v1/messages.
@@ -102,17 +105,17 @@ func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer stream.Close()
-	c.w.Streams = c.stream
+	c.w.Streams, c.w.Ping = c.stream, req.Ping
 	s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
 }
 
 func (c *answering) read(r *http.Request) (*wire.Request, error) {
-	req, stream, err := readBody(c.ID, r)
+	req, wants, err := readBody(c.ID, r)
 	if err != nil {
 		return nil, err
 	}
-	c.stream = stream
-	req.Progress, req.NoProgress = stream, !stream // message_start contains the prompt's token count
+	c.wants = wants
+	req.Progress, req.NoProgress = c.stream, !c.stream // message_start contains the prompt's token count
 	return req, nil
 }
 
@@ -139,10 +142,7 @@ func (c *answering) take(ev *wire.Event) {
 	switch ev.Kind {
 	case wire.EventProgress:
 		c.start(usage{Input: ev.Progress.Total - ev.Progress.Cached, CacheRead: ev.Progress.Cached})
-		if now := c.s.Now(); now.Sub(c.pinged) >= pingEvery {
-			c.pinged = now
-			c.send(event{Type: "ping"})
-		}
+		c.ping()
 	case wire.EventToken:
 		c.token(&ev.Token)
 	case wire.EventToolCall:
@@ -155,6 +155,14 @@ func (c *answering) take(ev *wire.Event) {
 			return
 		}
 		c.end(&ev.EOS)
+	}
+}
+
+// ping tells a client that waits for the first block, or for the end of a thought, that there is progress.
+func (c *answering) ping() {
+	if now := c.s.Now(); now.Sub(c.pinged) >= pingEvery {
+		c.pinged = now
+		c.send(event{Type: "ping"})
 	}
 }
 
@@ -181,6 +189,12 @@ func (c *answering) token(t *wire.Token) {
 	kind := "text"
 	if t.Phase == wire.Thinking {
 		kind = "thinking"
+		if c.thoughts == hidden {
+			c.thought = append(c.thought, t.Text...)
+			c.start(c.Usage)
+			c.ping()
+			return
+		}
 	}
 	if c.open == nil || c.open.Type != kind {
 		c.close()
@@ -193,6 +207,10 @@ func (c *answering) token(t *wire.Token) {
 		c.begin(b)
 	}
 	c.text = append(c.text, t.Text...)
+	if kind == "thinking" && c.thoughts == sealed {
+		c.ping()
+		return
+	}
 	text := string(t.Text)
 	d := delta{Type: "text_delta", Text: &text}
 	if kind == "thinking" {
@@ -217,7 +235,9 @@ func (c *answering) begin(b *contentBlock) {
 func (c *answering) call(t *wire.ToolCallPart) {
 	if t.Name != "" {
 		c.close()
-		c.begin(&contentBlock{Type: "tool_use", ID: t.CallID, Name: t.Name, Input: rawJSON("{}")})
+		c.begin(&contentBlock{Type: "tool_use", ID: t.CallID, Name: t.Name, Input: rawJSON("{}"),
+			Thought: string(c.thought)})
+		c.thought = nil
 	}
 	if c.open == nil || c.open.Type != "tool_use" || len(t.Arguments) == 0 {
 		return
@@ -239,6 +259,9 @@ func (c *answering) close() {
 		b.Text = &text
 	case "thinking":
 		sign := signature
+		if c.thoughts == sealed {
+			sign, text = seal(text), ""
+		}
 		b.Thinking, b.Signature = &text, &sign
 		c.delta(delta{Type: "signature_delta", Signature: &sign})
 	default:

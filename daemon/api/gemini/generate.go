@@ -118,6 +118,7 @@ func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request, model 
 	if a.stream { // Google's SDKs take a comment for the beginning of an error
 		a.w.Array, a.w.KeepAlive = alt != "sse", a.w.Blank
 	}
+	a.w.Ping = a.ask.Request.Ping
 	s.Follow(a.w, events, func(ev *wire.Event) bool { a.take(ev); return !a.done })
 }
 

@@ -175,7 +175,7 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 		return
 	}
 	defer stream.Close()
-	c.w.Streams = c.Stream
+	c.w.Streams, c.w.Ping = c.Stream, requests[0].Ping
 	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
 }
 

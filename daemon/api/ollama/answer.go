@@ -133,6 +133,7 @@ func (a *answer) run(r *http.Request, req *wire.Request) {
 	if a.stream { // lines have no comments: one without text
 		a.w.KeepAlive = func() { a.w.Line(a.line("", nil)) }
 	}
+	a.w.Ping = req.Ping
 	a.s.Follow(a.w, stream, func(ev *wire.Event) bool { a.take(ev); return !a.done })
 }
 

@@ -79,7 +79,7 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 		return
 	}
 	defer stream.Close()
-	c.w.Streams = c.stream
+	c.w.Streams, c.w.Ping = c.stream, requests[0].Ping
 	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
 }
 

@@ -129,7 +129,7 @@ func (a *responsesAPI) serveResponses(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer stream.Close()
-	out.Streams = c.stream
+	out.Streams, out.Ping = c.stream, req.Ping
 	a.s.Follow(out, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
 }
 

@@ -65,11 +65,14 @@ type State struct {
 	Chunked bool // with Events and Values: the body has a chunked transfer coding
 	Unread  bool // bytes were read that belong to no whole message yet
 	Cut     bool // the last write ended inside a frame or an event
+
+	// Question: the request needs no model. It is no use of the model, and does not keep it loaded.
+	Question bool
 }
 
 func (s State) pack() uint32 {
 	v := uint32(s.Phase) | uint32(s.API)<<8
-	for i, on := range []bool{s.Chunked, s.Unread, s.Cut} {
+	for i, on := range []bool{s.Chunked, s.Unread, s.Cut, s.Question} {
 		if on {
 			v |= 1 << (16 + i)
 		}
@@ -78,7 +81,8 @@ func (s State) pack() uint32 {
 }
 
 func unpack(v uint32) State {
-	s := State{Phase: Phase(v), API: API(v >> 8), Chunked: v&(1<<16) != 0, Unread: v&(1<<17) != 0, Cut: v&(1<<18) != 0}
+	s := State{Phase: Phase(v), API: API(v >> 8), Chunked: v&(1<<16) != 0, Unread: v&(1<<17) != 0, Cut: v&(1<<18) != 0,
+		Question: v&(1<<19) != 0}
 	if s.Phase >= numPhases || s.API >= numAPIs {
 		return State{Phase: Partial}
 	}
@@ -88,7 +92,7 @@ func unpack(v uint32) State {
 // A connection's word has its state in the low bits, and above them a generation, which changes when a number gets
 // another connection: what the engine still says of the connection before is left out.
 const (
-	stateBits  = 1<<19 - 1
+	stateBits  = 1<<20 - 1
 	generation = 1 << 20
 )
 
@@ -287,11 +291,24 @@ func (t *Table) Busy(conn uint32) bool {
 	return true
 }
 
-// InFlight is the number of connections and requests that wait for an answer.
-func (t *Table) InFlight() (n int) {
+// InFlight is the number of connections and requests that wait for the model's answer, or send their request.
+func (t *Table) InFlight() int { return t.count(false) }
+
+// Answering is InFlight without the connections whose request has not arrived whole: it may be a question.
+func (t *Table) Answering() int { return t.count(true) }
+
+func (t *Table) count(whole bool) (n int) {
 	for i := range t.conns {
-		if p := unpack(t.conns[i].Load()).Phase; p != Idle && p != Resting && p != Framed && p != Lines {
-			n++
+		switch st := unpack(t.conns[i].Load()); st.Phase {
+		case Idle, Resting, Framed, Lines:
+		case Reading:
+			if !whole {
+				n++
+			}
+		default:
+			if !st.Question {
+				n++
+			}
 		}
 	}
 	for i := range t.reqs {
@@ -320,7 +337,7 @@ func (s *Slot) Conn() uint32 { return s.conn }
 
 // Set changes the phase; what was said of unread and cut bytes is over.
 func (s *Slot) Set(st State) {
-	if s != nil && s.change(0, st.pack()) && st.Phase == Asked {
+	if s != nil && s.change(0, st.pack()) && st.Phase == Asked && !st.Question {
 		s.t.head().begun.Add(1)
 	}
 }

@@ -84,6 +84,18 @@ func TestStateAndRequestsReachTheFront(t *testing.T) {
 	if got := front.Get(7); got != (State{}) {
 		t.Errorf("after a reset: %+v", got)
 	}
+	begun := front.Begun()
+	q := engine.Slot(7)
+	q.Set(State{Phase: Reading})
+	if front.InFlight() != 3 || front.Answering() != 2 {
+		t.Errorf("a request that arrives: %d in flight, %d answering", front.InFlight(), front.Answering())
+	}
+	q.Set(State{Phase: Asked, Question: true})
+	q.Cut(true)
+	if got := front.Get(7); front.Begun() != begun || front.InFlight() != 2 || !front.Busy(7) || !got.Question ||
+		!got.Cut {
+		t.Errorf("a question: %d begun, %d in flight, %+v", front.Begun()-begun, front.InFlight(), got)
+	}
 	var none *Slot
 	none.Set(want)
 	none.Cut(true)

@@ -82,3 +82,10 @@ func (p Policy) Resolved() Policy {
 }
 
 func missing(what string, err error) string { return fmt.Sprintf("%s: %v", what, err) }
+
+// Limits are numbers that a process may not exceed.
+type Limits struct {
+	Memory    uint64 // bytes of private memory
+	OpenFiles uint64
+	FileBytes uint64 // of a file that it writes
+}

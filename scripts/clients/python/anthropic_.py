@@ -99,6 +99,7 @@ def _():
     assert any(b.type == "thinking" for b in got.content)
     create(thinking={"type": "adaptive"}, max_tokens=1000)
     assert not any(b.type == "thinking" for b in create(thinking={"type": "disabled"}).content)
+    assert create(max_tokens=1000).content[0].type == "text"
 
 
 @case("output_config, stop_sequences, prefill")

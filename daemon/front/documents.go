@@ -1,0 +1,114 @@
+package front
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/documents"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// openDocuments makes the reader of documents. It starts a process for each PDF that it has not read yet.
+func (f *Front) openDocuments() {
+	args := []string{documents.Arg, documents.Confined}
+	if !f.cfg.Sandbox {
+		args[1] = "unconfined"
+	}
+	f.docs = documents.New(documents.Options{
+		Read: documents.NewProgram(f.opts.Program, args, f.log).Read,
+		File: func(owner uint32, id string) (*documents.File, error) {
+			name, data, err := f.kept.ReadFile(owner, id, documents.MaxBytes)
+			if err != nil {
+				return nil, err
+			}
+			return &documents.File{Name: name, Data: data}, nil
+		}})
+}
+
+// rewritten returns the body of a request with its documents as text.
+func (f *Front) rewritten(r *http.Request, body []byte) ([]byte, error) {
+	if !documents.Asks(r, body) {
+		return body, nil
+	}
+	peer, _ := ipc.PeerOf(r.Context())
+	return f.docs.Rewrite(r.Context(), peer.UID, body)
+}
+
+// ours are headers of a request that are the front's matter: who the client is, where it comes from, and how its body
+// came. hopByHop are those of an answer that are a connection's.
+var (
+	ours = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Origin", "Forwarded", "X-Forwarded-For",
+		"X-Forwarded-Host", "X-Real-Ip", "Host", "Connection", "Content-Length", "Transfer-Encoding", "Expect", "Te",
+		"Trailer", "Upgrade", "Keep-Alive"}
+	hopByHop = []string{"Connection", "Transfer-Encoding", "Keep-Alive", "Trailer"}
+)
+
+// serveDocuments answers a request with documents: the process of its model gets their text, and its answer goes to the
+// client as it comes.
+func (f *Front) serveDocuments(w http.ResponseWriter, r *http.Request, body []byte) {
+	body, err := f.rewritten(r, body)
+	if err != nil {
+		f.failed(w, r, err)
+		return
+	}
+	peer, _ := ipc.PeerOf(r.Context())
+	header := r.Header.Clone()
+	for _, name := range ours {
+		header.Del(name)
+	}
+	resp, err := f.askAs(r.Context(), peer, r.URL.RequestURI(), header, body)
+	if err != nil {
+		f.failed(w, r, err)
+		return
+	}
+	defer resp.Body.Close()
+	for name, values := range resp.Header {
+		if !slices.Contains(hopByHop, name) {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	out := http.NewResponseController(w)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return // the client has left, and the end of its context cancels the request
+			}
+			_ = out.Flush() // as above
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			panic(http.ErrAbortHandler) // the client must not take the answer for whole
+		}
+	}
+}
+
+// failed answers with an error, if there is a client that waits for it.
+func (f *Front) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	e := (*api.Error)(nil)
+	if !errors.As(err, &e) {
+		e = &api.Error{Code: wire.InternalFailure, Message: err.Error()}
+	}
+	f.answerError(w, r, (*wire.Error)(e))
+}
+
+// pathOf is the URL of a request of the front to a model's process.
+func pathOf(path string) *url.URL {
+	u, err := url.ParseRequestURI(path)
+	if err != nil {
+		return &url.URL{Path: path}
+	}
+	return u
+}
