@@ -51,7 +51,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run check cluster test test-all bench bench-foreign bench-prompt bench-storm \
-	soak real ci clients fidelity model eval lint page-check replay fuzz install deb rpm tarball \
+	soak real ci clients inspector fidelity model eval lint page-check replay fuzz install deb rpm tarball \
 	release reproducible deb-check \
 	backend-cuda backend-vulkan device-check \
 	cuda-compile archs engine-check engine-bump env clean help
@@ -109,6 +109,9 @@ ci: ## everything that a change must pass: .ci/run, then each architecture and r
 	@CHECK=1 $(MAKE) archs
 	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
+
+inspector: uma-serve ## the official MCP inspector against uma-serve mcp (docs/mcp.md)
+	@scripts/inspector.sh
 
 clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents), for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)

@@ -361,6 +361,7 @@ var heavy = map[string][]string{
 	// One package speaks MCP: the SDK is in the process that serves agents and in those that call tools, and no
 	// request of a model passes it.
 	"github.com/modelcontextprotocol/": {"mcp"},
+	"github.com/google/jsonschema-go/": {"mcp"},
 }
 
 // outside are the imports that reach out of the process.
