@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"html/template"
 	"image/color"
@@ -51,6 +52,18 @@ func (d *Document) figures() ([]Figure, error) {
 			"Bars: over all repeats. Whiskers: the 95 % interval over the repeats, where there are several.", svg})
 	}
 	return out, nil
+}
+
+// ITLPicture draws the output inter-token latency over time as an SVG file; an error if no report has it.
+func (d *Document) ITLPicture() ([]byte, error) {
+	p, _ := d.plotITL()
+	if p == nil {
+		return nil, errors.New("no report has inter-token times of three stretches or more")
+	}
+	p.Title.Text = ""
+	p.Y.Label.Text = "inter-token latency of the chats, ms"
+	svg, err := render(p)
+	return []byte(svg + "\n"), err
 }
 
 // plotBars is one metric, side by side; nil when fewer than two reports know it, or too many for their names.
