@@ -192,7 +192,8 @@ func TestTools(t *testing.T) {
 			for uri, want := range map[string]string{"uma://info": `"fake"`, "uma://kv": `"kind":"kv"`,
 				"uma://why": `"last":5`, "uma://why/mcp-1": `"request":"mcp-1"`} {
 				read, err := cs.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})
-				if err != nil || read.CacheScope != "private" || len(read.Contents) != 1 || !strings.Contains(read.Contents[0].Text, want) {
+				if err != nil || read.CacheScope != "private" || len(read.Contents) != 1 ||
+					!strings.Contains(read.Contents[0].Text, want) {
 					t.Errorf("%s: %v, %v; want %q", uri, read, err, want)
 				}
 			}

@@ -20,7 +20,7 @@ const (
 	resultCanceled
 )
 
-// Counts are what a server has done since the daemon started.
+// Counts are the numbers of a server's calls, refusals, bytes and starts since the daemon started.
 type Counts struct {
 	Calls, Lists [len(Results)]uint64
 	Refused      [len(setup.Refusals)]uint64 // calls and requests that did not reach the server
