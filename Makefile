@@ -50,7 +50,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-foreign bench-prompt bench-storm \
+.PHONY: build $(COMMANDS) run open check cluster test test-all bench bench-foreign bench-prompt bench-storm \
 	soak real ci clients inspector fidelity model eval lint page-check replay fuzz install deb rpm tarball \
 	release reproducible deb-check \
 	backend-cuda backend-vulkan device-check \
@@ -62,9 +62,12 @@ $(COMMANDS):
 	$(GO) build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
-run: export MODEL ?=
+run open: export MODEL ?=
 run: ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL=FILE; ARGS="-t 4 …"
 	@scripts/run.sh "$$ASK" $(ARGS)
+
+open: ## as make run, with the page in the browser; Ctrl-C stops the daemon
+	@OPEN=1 scripts/run.sh '' $(ARGS)
 
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
 	@scripts/check.sh

@@ -54,14 +54,15 @@ func (d *Document) figures() ([]Figure, error) {
 	return out, nil
 }
 
-// ITLPicture draws the output inter-token latency over time as an SVG file; an error if no report has it.
+// ITLPicture draws the longest gap between two tokens of a chat, in ms, over time, as an SVG file; an error if no report
+// has it.
 func (d *Document) ITLPicture() ([]byte, error) {
-	p, _ := d.plotITL()
-	if p == nil {
+	p := newPlot("", "seconds since the start", "longest gap between tokens, ms")
+	if !d.overTime(p, func(name string, r *Report, hue color.RGBA) {
+		line(p, d.label(name), hue, false, false, points(r.ITLOverTime, func(q Point) Num { return q.High }))
+	}) {
 		return nil, errors.New("no report has inter-token times of three stretches or more")
 	}
-	p.Title.Text = ""
-	p.Y.Label.Text = "inter-token latency of the chats, ms"
 	svg, err := render(p)
 	return []byte(svg + "\n"), err
 }
@@ -111,6 +112,18 @@ const leastMs = .05
 
 func (d *Document) plotITL() (*plot.Plot, string) {
 	p := newPlot("Output inter-token latency over time", "seconds since the start", "ms")
+	if !d.overTime(p, func(name string, r *Report, hue color.RGBA) {
+		band(p, hue, r.ITLOverTime)
+		line(p, d.label(name), hue, false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
+	}) {
+		return nil, ""
+	}
+	return p, "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every " +
+		"stretch it lasted."
+}
+
+// overTime adds what draw draws of each report, and the begin of the storm; false if no report has times.
+func (d *Document) overTime(p *plot.Plot, draw func(name string, r *Report, hue color.RGBA)) bool {
 	rows, mark := 0, math.NaN()
 	for i, name := range d.names() {
 		r := d.Reports[name]
@@ -120,15 +133,12 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 		if r.MarkS.known() {
 			mark = float64(r.MarkS)
 		}
-		band(p, hue(i), r.ITLOverTime)
-		line(p, d.label(name), hue(i), false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
+		draw(name, r, hue(i))
 		rows++
 	}
 	if rows == 0 {
-		return nil, ""
+		return false
 	}
-	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every " +
-		"stretch it lasted."
 	if !math.IsNaN(mark) {
 		rows++
 	}
@@ -137,7 +147,7 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 		line(p, "the storm begins", color.Gray{90}, true, false,
 			plotter.XYs{{X: mark, Y: p.Y.Min}, {X: mark, Y: p.Y.Max}})
 	}
-	return p, caption
+	return true
 }
 
 func (d *Document) plotTTFT() (*plot.Plot, string) {
