@@ -160,8 +160,8 @@ class Screen:
             self.column += int(move[1] or 1) * (1 if move[2] == "C" else -1)
         elif seq.endswith("m") and seq.startswith("\x1b["):
             for n in seq[2:-1].split(";"):
-                names = {"": "", "0": "", "1": "b", "2": "d", "22": "", "3": "i", "31": "r", "32": "g", "33": "y", "36": "c",
-                         "39": ""}
+                names = {"": "", "0": "", "1": "b", "2": "d", "22": "", "3": "i", "31": "r", "32": "g", "33": "y",
+                         "36": "c", "39": ""}
                 if n not in names:
                     sys.exit(f"terminal-picture: the style {n} is not drawn")
                 self.style = names[n]
@@ -191,7 +191,8 @@ def draw(cast, svg):
             shown[row] = (parts + [len(drawn) - 1], list(line))
     wide, high, margin = 8.4, 18, 14
     width, height = round(header["width"] * wide + 2 * margin), len(screen.lines) * high + 2 * margin
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" '
+           f'viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
            "<style>text{font:14px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#d8dee9;white-space:pre}"
            ".b{font-weight:bold}.i{font-style:italic}.d{fill:#7b8496}.r{fill:#e06c75}.g{fill:#98c379}.y{fill:#e5c07b}"
            ".c{fill:#56b6c2}.o{visibility:hidden}@keyframes n{from{visibility:hidden}to{visibility:hidden}}"

@@ -98,7 +98,8 @@ func TestTerminalPicture(t *testing.T) {
 	dir := t.TempDir()
 	draw := func(cast string) (string, error) {
 		svg := filepath.Join(dir, "drawn.svg")
-		out, err := exec.CommandContext(t.Context(), "python3", "terminal-picture.py", "--draw", cast, svg).CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), "python3", "terminal-picture.py", "--draw", cast, svg)
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return string(out), err
 		}
@@ -112,8 +113,8 @@ func TestTerminalPicture(t *testing.T) {
 	cast := filepath.Join(dir, "x.cast")
 	for output, want := range map[string]string{
 		// A line that another one replaces is shown for as long as it was there.
-		`waiting\r\u001b[Kdone`: `<g class="o" style="animation:o 1.000s 1.0s"><text x="14.0" y="28" textLength="58.8">` +
-			`waiting</text></g>`,
+		`waiting\r\u001b[Kdone`: `<g class="o" style="animation:o 1.000s 1.0s"><text x="14.0" y="28" ` +
+			`textLength="58.8">waiting</text></g>`,
 		`a\u001b[1mb<\u001b[0m`: `<text x="22.4" y="28" textLength="16.8" class="b">b&lt;</text>`,
 		`\u001b[2J`:             "is not drawn",
 		`\u001b[45m`:            "the style 45 is not drawn",

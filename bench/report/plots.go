@@ -54,8 +54,8 @@ func (d *Document) figures() ([]Figure, error) {
 	return out, nil
 }
 
-// ITLPicture draws the longest gap between two tokens of a chat, in ms, over time, as an SVG file; an error if no report
-// has it.
+// ITLPicture draws the longest gap between two tokens of a chat, in ms, over time, as an SVG file; an error if no
+// report has it.
 func (d *Document) ITLPicture() ([]byte, error) {
 	p := newPlot("", "seconds since the start", "longest gap between tokens, ms")
 	if !d.overTime(p, func(name string, r *Report, hue color.RGBA) {
@@ -63,6 +63,7 @@ func (d *Document) ITLPicture() ([]byte, error) {
 	}) {
 		return nil, errors.New("no report has inter-token times of three stretches or more")
 	}
+	p.BackgroundColor = color.White // a reader's page may be dark
 	svg, err := render(p)
 	return []byte(svg + "\n"), err
 }
