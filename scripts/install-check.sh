@@ -19,7 +19,9 @@ root=$work/root
 pids=()
 mounts=()
 cleanup() {
-	for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+	for pid in "${pids[@]}"; do
+		kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true
+	done
 	for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do umount "${mounts[i]}" 2>/dev/null || true; done
 	# Nothing of this machine is below root when it is removed.
 	if grep -q " $root/" /proc/mounts; then
@@ -36,12 +38,12 @@ echo "== two releases, signed"
 ssh-keygen -q -t ed25519 -N '' -f "$work/key"
 port=$((20000 + $$ % 20000))
 url=http://127.0.0.1:$port
-for version in v0.0.1-check v0.0.2-check; do
+for version in v0.0.1 v0.0.2; do
 	KEY=$work/key URL=$url ARCHS=amd64 VERSION=$version scripts/release.sh >"$work/log" 2>&1 ||
 		{ tail -5 "$work/log" >&2; fail "make release failed"; }
 	mv dist/release "$work/$version"
 done
-ln -s v0.0.1-check "$work/www"
+ln -s v0.0.1 "$work/www"
 (cd "$work" && exec python3 -m http.server --bind 127.0.0.1 --directory www "$port") >"$work/http.log" 2>&1 &
 pids+=($!)
 
@@ -63,16 +65,16 @@ listing() {
 	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev \) -prune -o \
 		\( -type d -printf '%p %y %m %U\n' -o -printf '%p %y %m %U %s %l\n' \) | sort)
 }
-# as USER COMMAND: a login shell's environment, but for what TLS needs here.
+# as USER COMMAND [VARIABLE…]: a login shell's environment. With EXEC=exec it becomes the command, which has its pid.
 as() {
 	local home=/home/newcomer
 	[ "$1" = root ] && home=/root
-	chroot --userspec="$1" "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=$home USER="$1" \
+	${EXEC:-} chroot --userspec="$1" "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=$home USER="$1" \
 		TMPDIR=/tmp "${@:3}" bash -c "cd; $2"
 }
 # served USER PREFIX: a daemon of the prefix answers, then ends.
 served() {
-	as "$1" "exec $2/bin/uma-serve" >"$work/serve.log" 2>&1 &
+	EXEC=exec as "$1" "exec $2/bin/uma-serve" >"$work/serve.log" 2>&1 &
 	local pid=$!
 	pids+=("$pid")
 	for _ in $(seq 300); do
@@ -99,14 +101,14 @@ same() {
 # release USER PREFIX: the whole life of an installation.
 release() {
 	echo "== $1: curl -fsSL $url/get.sh | sh"
-	rm "$work/www" && ln -s v0.0.1-check "$work/www"
+	rm "$work/www" && ln -s v0.0.1 "$work/www"
 	local before version
 	before=$(listing)
 	as "$1" "curl -fsSL $url/get.sh | sh" || fail "get.sh"
 	served "$1" "$2"
 	as "$1" "$2/bin/uma-cli doctor" || fail "doctor finds a fault"
 	as "$1" "$2/bin/uma-cli upgrade --check" && fail "there is no newer release, and upgrade --check says so"
-	rm "$work/www" && ln -s v0.0.2-check "$work/www"
+	rm "$work/www" && ln -s v0.0.2 "$work/www"
 	as "$1" "$2/bin/uma-cli upgrade --check" || fail "upgrade --check finds no newer release"
 	for step in "upgrade 0.0.2" "upgrade-again 0.0.2" "rollback 0.0.1"; do
 		case $step in
