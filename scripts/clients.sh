@@ -7,7 +7,7 @@
 #                                    with PYTHON=1 the names of scripts/clients/python/versions.txt,
 #                                    with LAUNCH=1 those of scripts/clients/agents/launch.txt
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 root=$PWD
 own=$root/scripts/clients
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uma-clients.XXXXXX")

@@ -74,7 +74,7 @@ as() {
 }
 # served USER PREFIX: a daemon of the prefix answers, then ends.
 served() {
-	EXEC=exec as "$1" "exec $2/bin/uma-serve" >"$work/serve.log" 2>&1 &
+	EXEC="exec" as "$1" "exec $2/bin/uma-serve" >"$work/serve.log" 2>&1 &
 	local pid=$!
 	pids+=("$pid")
 	for _ in $(seq 300); do
