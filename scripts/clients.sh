@@ -103,7 +103,9 @@ launch() {
 			return 1
 		}
 	fi
-	(cd "$place" && PATH=$place/venv/bin:$place/node_modules/.bin:$PATH node "$own/agents/launch.mjs" "$1") >>"$rows"
+	# A package of one platform alone has its program in bin, which npm does not link.
+	local path=$place/venv/bin:$place/node_modules/.bin:$place/node_modules/${packages[0]%@*}/bin
+	(cd "$place" && PATH=$path:$PATH node "$own/agents/launch.mjs" "$1") >>"$rows"
 	local result=$?
 	rm -rf "$place" # some have a gigabyte
 	return $result

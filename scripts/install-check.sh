@@ -84,6 +84,7 @@ served() {
 	done
 	answer=$(as "$1" "$2/bin/uma-cli run --temp 0 'What is 4821 + 977?'")
 	[[ $answer == *5798* ]] || fail "What is 4821 + 977? $answer"
+	as "$1" "$2/bin/uma-cli doctor" || fail "doctor finds a fault"
 	kill "$pid"
 	wait "$pid" || true
 }
@@ -106,7 +107,6 @@ release() {
 	before=$(listing)
 	as "$1" "curl -fsSL $url/get.sh | sh" || fail "get.sh"
 	served "$1" "$2"
-	as "$1" "$2/bin/uma-cli doctor" || fail "doctor finds a fault"
 	as "$1" "$2/bin/uma-cli upgrade --check" && fail "there is no newer release, and upgrade --check says so"
 	rm "$work/www" && ln -s v0.0.2 "$work/www"
 	as "$1" "$2/bin/uma-cli upgrade --check" || fail "upgrade --check finds no newer release"

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/internal/release"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -52,6 +53,7 @@ package uses them. Models of other programs (ollama, LM Studio, the cache of Hug
 			if err := p.Remove(); err != nil {
 				return err
 			}
+			release.RemoveSocket(sockpath.Default())
 			fmt.Println("uma-serve is removed from " + p.Prefix)
 			mine, others := userFolders(os.Getenv, p, machine)
 			return errors.Join(leave(mine, purge), leave(others, false))

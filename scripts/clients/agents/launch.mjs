@@ -40,7 +40,7 @@ const programs = {
       '"updatedAt":"2026-01-01T00:00:00.000Z","tokenSource":"manual"}}}\n',
   },
   kilo: {
-    package: '@kilocode/cli', tool: 'bash', arguments: command => ({ command, description: 'Prints a number' }),
+    package: '@kilocode/cli-linux-x64', tool: 'bash', arguments: command => ({ command, description: 'Prints a number' }),
     command: prompt => ['run', '--auto', prompt], env: { KILO_DISABLE_AUTOUPDATE: '1', KILO_DISABLE_MODELS_FETCH: '1' },
   },
   copilot: {
