@@ -116,7 +116,7 @@ ci: ## everything that a change must pass: .ci/run, then each architecture and r
 inspector: uma-serve ## the official MCP inspector against uma-serve mcp (docs/mcp.md)
 	@scripts/inspector.sh
 
-clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents), for docs/clients.md; ARGS="go"
+clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents, LAUNCH=1), for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"
