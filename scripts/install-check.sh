@@ -69,8 +69,8 @@ listing() {
 as() {
 	local home=/home/newcomer
 	[ "$1" = root ] && home=/root
-	${EXEC:-} chroot --userspec="$1" "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=$home USER="$1" \
-		TMPDIR=/tmp "${@:3}" bash -c "cd; $2"
+	${EXEC:-} chroot --userspec="$1" "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=$home \
+		USER="$1" TMPDIR=/tmp "${@:3}" bash -c "cd; $2"
 }
 # served USER PREFIX: a daemon of the prefix answers, then ends.
 served() {

@@ -5,12 +5,13 @@ package release
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // RemoveSocket removes what a daemon that has ended leaves: the lock of its socket, a socket of a daemon that was
-// killed, and their folder if it is empty then. While a daemon holds the lock, all of them stay.
+// killed, and their folder if it is uma-serve's and empty then. While a daemon holds the lock, all of them stay.
 func RemoveSocket(socket string) {
 	f, err := os.OpenFile(socket+".lock", os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -24,5 +25,7 @@ func RemoveSocket(socket string) {
 		_ = os.Remove(socket)
 	}
 	_ = os.Remove(socket + ".lock")
-	_ = os.Remove(filepath.Dir(socket))
+	if dir := filepath.Dir(socket); strings.HasPrefix(filepath.Base(dir), "uma-serve") {
+		_ = os.Remove(dir)
+	}
 }

@@ -13,7 +13,7 @@ import (
 
 // TestRemoveSocket: a daemon's files stay while it runs, and other files always.
 func TestRemoveSocket(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "u")
+	dir := filepath.Join(t.TempDir(), "uma-serve-1")
 	socket := filepath.Join(dir, "s")
 	there := func(path string) bool { _, err := os.Lstat(path); return err == nil }
 	RemoveSocket(socket) // nothing is there
