@@ -63,7 +63,7 @@ chroot "$root" useradd --create-home --shell /bin/bash newcomer
 # A home in use has these. The installation makes them where they are missing, and leaves them when they are empty: they
 # are the user's, and may be links.
 chroot "$root" install -d -m 0755 -o newcomer -g newcomer /home/newcomer/.local /home/newcomer/.cache
-chroot "$root" install -d -m 0755 /root/.cache
+chroot "$root" sh -c 'install -d -m 0755 ~root/.cache'
 # A directory's size and the times say nothing of what is in it.
 listing() {
 	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev \) -prune -o \
