@@ -50,8 +50,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check cluster test test-all bench bench-foreign bench-prompt bench-storm \
-	soak real ci clients fidelity model eval lint page-check replay fuzz install deb rpm tarball \
+.PHONY: build $(COMMANDS) run open check cluster test test-all bench bench-foreign bench-prompt bench-storm \
+	soak real ci clients inspector fidelity model eval lint page-check replay fuzz install deb rpm tarball \
 	release reproducible deb-check \
 	backend-cuda backend-vulkan device-check \
 	cuda-compile archs engine-check engine-bump env clean help
@@ -62,9 +62,12 @@ $(COMMANDS):
 	$(GO) build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
-run: export MODEL ?=
+run open: export MODEL ?=
 run: ## fetch a model, serve it, chat; ASK="…" asks once; MODEL=builtin, MODEL=FILE; ARGS="-t 4 …"
 	@scripts/run.sh "$$ASK" $(ARGS)
+
+open: ## as make run, with the page in the browser; Ctrl-C stops the daemon
+	@OPEN=1 scripts/run.sh '' $(ARGS)
 
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
 	@scripts/check.sh
@@ -110,7 +113,10 @@ ci: ## everything that a change must pass: .ci/run, then each architecture and r
 	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
 
-clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents), for docs/clients.md; ARGS="go"
+inspector: uma-serve ## the official MCP inspector against uma-serve mcp (docs/mcp.md)
+	@scripts/inspector.sh
+
+clients: uma-serve uma-cli ## client libraries (PYTHON=1, AGENTS=1: agents, LAUNCH=1), for docs/clients.md; ARGS="go"
 	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"

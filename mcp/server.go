@@ -57,7 +57,9 @@ func NewServer(s Server) *Server {
 	}
 	s.slots = make(chan struct{}, MaxCalls)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "uma-serve", Title: "uma-serve", Version: buildinfo.Version},
-		&sdk.ServerOptions{Instructions: instructions, Logger: s.Log, Capabilities: &sdk.ServerCapabilities{}})
+		&sdk.ServerOptions{Instructions: instructions, Logger: s.Log, Capabilities: &sdk.ServerCapabilities{},
+			// The reports are of one user's requests; the protocol's default lets a shared cache keep them.
+			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" }})
 	s.addTools()
 	s.addResources()
 	return &s

@@ -138,6 +138,9 @@ func TestTools(t *testing.T) {
 					t.Errorf("tool %s lacks a description, a schema or its annotation", tool.Name)
 				}
 			}
+			if b, err := json.Marshal(listed.Tools); err != nil || strings.Contains(string(b), `"null"`) {
+				t.Errorf("a schema that not every client takes, or %v: %s", err, b)
+			}
 			slices.Sort(names)
 			if want := []string{"chat", "complete", "kv", "models", "why"}; !slices.Equal(names, want) {
 				t.Fatalf("tools %q; want %q", names, want)
@@ -189,7 +192,8 @@ func TestTools(t *testing.T) {
 			for uri, want := range map[string]string{"uma://info": `"fake"`, "uma://kv": `"kind":"kv"`,
 				"uma://why": `"last":5`, "uma://why/mcp-1": `"request":"mcp-1"`} {
 				read, err := cs.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})
-				if err != nil || len(read.Contents) != 1 || !strings.Contains(read.Contents[0].Text, want) {
+				if err != nil || read.CacheScope != "private" || len(read.Contents) != 1 ||
+					!strings.Contains(read.Contents[0].Text, want) {
 					t.Errorf("%s: %v, %v; want %q", uri, read, err, want)
 				}
 			}

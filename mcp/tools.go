@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/uma-serve/uma-serve/client"
@@ -76,10 +78,12 @@ func (s *Server) addTools() {
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(bool)}
 	asks := &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "chat", Title: "Chat with the local model", Annotations: asks,
+		InputSchema: arguments[chatIn](),
 		Description: "Ask the model that runs on this machine. Sends a prompt or a conversation and returns the " +
 			"answer."},
 		s.chat)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "complete", Title: "Continue a text", Annotations: asks,
+		InputSchema: arguments[completeIn](),
 		Description: "Continue a raw text with the model that runs on this machine, without a chat template."},
 		s.complete)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "why", Title: "Why was it slow?", Annotations: reads,
@@ -90,6 +94,21 @@ func (s *Server) addTools() {
 		s.kv)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "models", Title: "Models", Annotations: reads,
 		Description: "The models that the daemon serves, with their size, context and state."}, s.models)
+}
+
+// arguments is the schema of a tool's arguments. Each has one type: a list with "null" is legal, but clients that pass
+// the schema on as an OpenAPI schema, as for Gemini, refuse the tool. An argument that may be null may be left out.
+func arguments[T any]() *jsonschema.Schema {
+	s, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic("mcp: " + err.Error()) // the types are this file's
+	}
+	for _, p := range s.Properties {
+		if i := slices.Index(p.Types, "null"); i >= 0 && len(p.Types) == 2 {
+			p.Type, p.Types = p.Types[1-i], nil
+		}
+	}
+	return s
 }
 
 // tokensOf returns max_tokens, or an error that names the limits.

@@ -43,9 +43,19 @@ const (
 	FrontDownloads      = "uma_front_downloads_total"
 	FrontDownloadsRun   = "uma_front_downloads_running"
 	FrontDownloadsBytes = "uma_front_downloaded_bytes_total"
+
+	FrontMCPCalls    = "uma_front_mcp_calls_total"
+	FrontMCPSeconds  = "uma_front_mcp_call_seconds_total"
+	FrontMCPSent     = "uma_front_mcp_sent_bytes_total"
+	FrontMCPReceived = "uma_front_mcp_received_bytes_total"
+	FrontMCPRefused  = "uma_front_mcp_refused_total"
+	FrontMCPLists    = "uma_front_mcp_lists_total"
+	FrontMCPInside   = "uma_front_mcp_questions"
+	FrontMCPStarts   = "uma_front_mcp_starts_total"
+	FrontMCPRunning  = "uma_front_mcp_running"
 )
 
-// Front are the metrics of a front. Those of a model have the label model.
+// Front are the metrics of a front. Those of a model have the label model, those of an MCP server the label server.
 var Front = []FrontMetric{
 	{FrontMemoryLimit, "Memory that all loaded models together may take (--memory).", false},
 	{FrontMemoryUsed, "Memory counted for the models that are loaded or being loaded, with their host tiers.", false},
@@ -62,4 +72,17 @@ var Front = []FrontMetric{
 	{FrontDownloadsRun, "Downloads of models that run or wait.", false},
 	{FrontDownloadsBytes, "Bytes of the models whose downloads have finished.", true},
 	{FrontDenied, "System calls that the sandbox refused the model's engine processes.", true},
+	{FrontMCPCalls, "Calls of the MCP server's tools, by result: ok; failed, as the tool says; error, of the server " +
+		"or its process; timeout; canceled, the client has left.", true},
+	{FrontMCPSeconds, "Time of these calls, from question to answer: with the wait for one of 4 places and for the " +
+		"start of the server.", true},
+	{FrontMCPSent, "Bytes of these calls' arguments.", true},
+	{FrontMCPReceived, "Bytes of these calls' results, as the client and the model get them.", true},
+	{FrontMCPRefused, "Calls and requests that did not reach the MCP server, by reason: user, who may not use it; " +
+		"approval, the client refused it; tool, there is none of the name, or it has changed; arguments; limit, of " +
+		"the response.", true},
+	{FrontMCPLists, "Questions for the MCP server's tools, by result.", true},
+	{FrontMCPInside, "Calls and questions for tools that run or wait.", false},
+	{FrontMCPStarts, "Times that the MCP server was started, or connected to at its url.", true},
+	{FrontMCPRunning, "1 while the MCP server's bridge process runs.", false},
 }

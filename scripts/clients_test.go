@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -20,6 +21,37 @@ func TestClientsSkipWithoutRegistry(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "SKIPPED: npm's registry does not answer") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestLaunchVersions: docs/clients.md names the versions that are installed for a turn, and launch.mjs knows their
+// programs.
+func TestLaunchVersions(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| `([a-z-]+)`[^|]*\\|[^|]*\\| ?([0-9.]*) ?\\|$").FindAllStringSubmatch(
+		read(t, "../docs/clients.md"), -1)
+	documented := map[string]string{}
+	for _, row := range rows {
+		documented[row[1]] = row[2]
+	}
+	programs := read(t, "clients/agents/launch.mjs")
+	for line := range strings.Lines(read(t, "clients/agents/launch.txt")) {
+		name, packages, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "#" {
+			continue
+		}
+		version := packages[max(strings.LastIndex(packages, "@"), strings.LastIndex(packages, "="))+1:]
+		if documented[name] != version {
+			t.Errorf("%s: launch.txt has version %s, docs/clients.md %q", name, version, documented[name])
+		}
+		if !strings.Contains(programs, name+": {") && !strings.Contains(programs, "'"+name+"': {") {
+			t.Errorf("launch.mjs has no %s", name)
+		}
+		delete(documented, name)
+	}
+	for name, version := range documented {
+		if version != "" {
+			t.Errorf("docs/clients.md has %s %s, which is not in launch.txt", name, version)
+		}
 	}
 }
 

@@ -270,6 +270,11 @@ esac
 			}
 		}
 	}
+	page := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/run.sh"))
+	page.Env = append(os.Environ(), "MODEL=builtin", "UMA_MODEL=", "OPEN=1")
+	if out, err := page.CombinedOutput(); err != nil || !strings.Contains(string(out), "cli: open\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	// A named model that cannot be fetched is no reason to serve another.
 	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/run.sh"), "Why?")
 	cmd.Env = append(os.Environ(), "MODEL=small", "UMA_MODEL=", "GONE=1")

@@ -121,3 +121,24 @@ func TestContrib(t *testing.T) {
 		t.Errorf("%v %s", err, out)
 	}
 }
+
+// TestGoVersions: what builds uma-serve elsewhere has the Go of go.mod, and takes llama.cpp from engine.lock.
+func TestGoVersions(t *testing.T) {
+	version := regexp.MustCompile(`(?m)^go (1\.\d+)`).FindStringSubmatch(read(t, "..", "go.mod"))
+	if version == nil {
+		t.Fatal("go.mod names no version")
+	}
+	for file, want := range map[string]string{"contrib/Containerfile": "golang:" + version[1] + "-",
+		"flake.nix": "go_" + strings.ReplaceAll(version[1], ".", "_"), "README.md": "Go " + version[1],
+		"CONTRIBUTING.md": "Go " + version[1]} {
+		if !strings.Contains(read(t, "..", file), want) {
+			t.Errorf("%s does not have %s, the version of go.mod", file, want)
+		}
+	}
+	lock := regexp.MustCompile(`(?m)^sha256=(\w+)`).FindStringSubmatch(read(t, "..", "engine.lock"))
+	for _, file := range []string{"flake.nix", "contrib/Containerfile", "contrib/homebrew/uma-serve.rb"} {
+		if strings.Contains(read(t, "..", file), lock[1]) {
+			t.Errorf("%s repeats the sum of engine.lock", file)
+		}
+	}
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Start the daemon on a private socket, chat (or ask once), stop the daemon.
+# Start the daemon on a private socket, chat (or ask once, or with OPEN=1 open the page), stop the daemon.
 #   scripts/run.sh "question, or empty to chat" [uma-serve options…]
 #
 # MODEL is builtin, a GGUF file, a model that `uma-cli models` lists, or a name of models.lock. Without it and without
@@ -89,6 +89,8 @@ done
 trap '' INT # the chat's own: it cancels an answer
 if [ -n "$ask" ]; then
 	bin/uma-cli run "$ask" </dev/null
+elif [ -n "${OPEN:-}" ]; then
+	bin/uma-cli open
 else
 	bin/uma-cli chat
 fi

@@ -1,6 +1,7 @@
 package scripts
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,6 +87,49 @@ func TestBenchCompare(t *testing.T) {
 	}
 	if list := trees(); strings.Contains(list, os.TempDir()+"/tmp.") {
 		t.Errorf("a worktree is left behind:\n%s", list)
+	}
+}
+
+// TestTerminalPicture: the README's picture is drawn from its recording, and what cannot be drawn is refused.
+func TestTerminalPicture(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed")
+	}
+	dir := t.TempDir()
+	draw := func(cast string) (string, error) {
+		svg := filepath.Join(dir, "drawn.svg")
+		cmd := exec.CommandContext(t.Context(), "python3", "terminal-picture.py", "--draw", cast, svg)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return string(out), err
+		}
+		return read(t, svg), nil
+	}
+	read(t, "terminal-picture.py")
+	read(t, "../docs/terminal.cast")
+	if got, err := draw("../docs/terminal.cast"); err != nil || got != read(t, "../docs/terminal.svg") {
+		t.Errorf("docs/terminal.svg is not drawn from docs/terminal.cast: scripts/terminal-picture.py --draw (%v)", err)
+	}
+	cast := filepath.Join(dir, "x.cast")
+	for output, want := range map[string]string{
+		// A line that another one replaces is shown for as long as it was there.
+		`waiting\r\u001b[Kdone`: `<g class="o" style="animation:o 1.000s 1.0s"><text x="14.0" y="28" ` +
+			`textLength="58.8">waiting</text></g>`,
+		`a\u001b[1mb<\u001b[0m`: `<text x="22.4" y="28" textLength="16.8" class="b">b&lt;</text>`,
+		`\u001b[2J`:             "is not drawn",
+		`\u001b[45m`:            "the style 45 is not drawn",
+		`1\n2\n3\n4\n5`:         "more than 4 lines",
+	} {
+		text := `{"version":2,"width":20,"height":4}`
+		for i, part := range strings.SplitAfterN(output, `\r`, 2) {
+			text += fmt.Sprintf("\n[%d.0,\"o\",\"%s\"]", i+1, part)
+		}
+		if err := os.WriteFile(cast, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := draw(cast); !strings.Contains(got, want) {
+			t.Errorf("%s: %s\nwant %s", output, got, want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"html/template"
 	"image/color"
@@ -53,6 +54,20 @@ func (d *Document) figures() ([]Figure, error) {
 	return out, nil
 }
 
+// ITLPicture draws the longest gap between two tokens of a chat, in ms, over time, as an SVG file; an error if no
+// report has it.
+func (d *Document) ITLPicture() ([]byte, error) {
+	p := newPlot("", "seconds since the start", "longest gap between tokens, ms")
+	if !d.overTime(p, func(name string, r *Report, hue color.RGBA) {
+		line(p, d.label(name), hue, false, false, points(r.ITLOverTime, func(q Point) Num { return q.High }))
+	}) {
+		return nil, errors.New("no report has inter-token times of three stretches or more")
+	}
+	p.BackgroundColor = color.White // a reader's page may be dark
+	svg, err := render(p)
+	return []byte(svg + "\n"), err
+}
+
 // plotBars is one metric, side by side; nil when fewer than two reports know it, or too many for their names.
 func (d *Document) plotBars(key string) *plot.Plot {
 	var values plotter.Values
@@ -98,6 +113,18 @@ const leastMs = .05
 
 func (d *Document) plotITL() (*plot.Plot, string) {
 	p := newPlot("Output inter-token latency over time", "seconds since the start", "ms")
+	if !d.overTime(p, func(name string, r *Report, hue color.RGBA) {
+		band(p, hue, r.ITLOverTime)
+		line(p, d.label(name), hue, false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
+	}) {
+		return nil, ""
+	}
+	return p, "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every " +
+		"stretch it lasted."
+}
+
+// overTime adds what draw draws of each report, and the begin of the storm; false if no report has times.
+func (d *Document) overTime(p *plot.Plot, draw func(name string, r *Report, hue color.RGBA)) bool {
 	rows, mark := 0, math.NaN()
 	for i, name := range d.names() {
 		r := d.Reports[name]
@@ -107,15 +134,12 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 		if r.MarkS.known() {
 			mark = float64(r.MarkS)
 		}
-		band(p, hue(i), r.ITLOverTime)
-		line(p, d.label(name), hue(i), false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
+		draw(name, r, hue(i))
 		rows++
 	}
 	if rows == 0 {
-		return nil, ""
+		return false
 	}
-	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every " +
-		"stretch it lasted."
 	if !math.IsNaN(mark) {
 		rows++
 	}
@@ -124,7 +148,7 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 		line(p, "the storm begins", color.Gray{90}, true, false,
 			plotter.XYs{{X: mark, Y: p.Y.Min}, {X: mark, Y: p.Y.Max}})
 	}
-	return p, caption
+	return true
 }
 
 func (d *Document) plotTTFT() (*plot.Plot, string) {

@@ -336,6 +336,17 @@ func TestPageAndMarkdown(t *testing.T) {
 			t.Errorf("the page fetches something: %q", no)
 		}
 	}
+	svg, err := d.ITLPicture()
+	for _, want := range []string{"<svg", "eat=0.1", "longest gap between tokens, ms"} {
+		if err != nil || !strings.Contains(string(svg), want) {
+			t.Errorf("the picture: %v; it lacks %q", err, want)
+		}
+	}
+	if none, err := New([]*Report{more}, more.ConfigName); err != nil {
+		t.Fatal(err)
+	} else if _, err := none.ITLPicture(); err == nil {
+		t.Error("a picture of no times")
+	}
 	if a, b := d.family("eat=0.01"), d.family("eat=0.1:ema_alpha=0.5"); a != "eat" || b != "eat ema_alpha=0.5" {
 		t.Errorf("curves are called %s and %s", a, b)
 	}

@@ -14,7 +14,7 @@ import (
 func compareCommand() *cobra.Command {
 	var failOver float64
 	var changed bool
-	var underTest, outDir string
+	var underTest, outDir, picture string
 	cmd := &cobra.Command{
 		Use:   "compare BASELINE.json… UNDER_TEST.json",
 		Short: "compare a report with others; exit status 1 when it is worse",
@@ -59,6 +59,13 @@ the better or the worse: a replay is deterministic, so a difference is a change 
 						r.ConfigName, r.Workload, r.Seed, under, d.Reports[under].Workload, d.Reports[under].Seed)
 				}
 			}
+			if picture != "" {
+				svg, err := d.ITLPicture()
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(picture, svg, 0o644)
+			}
 			if outDir != "" {
 				err = write(d, outDir)
 			} else {
@@ -85,6 +92,7 @@ the better or the worse: a replay is deterministic, so a difference is a change 
 	f.Float64Var(&failOver, "fail-over", 5, "maximum `percent` by which a metric may be worse; with --changed, differ")
 	f.BoolVar(&changed, "changed", false, "compare replays: fail on differences for the better, too, in every number")
 	f.StringVar(&underTest, "under-test", "", "config_name of the report under test (default: the last)")
+	f.StringVar(&picture, "itl-svg", "", "only draw the inter-token latency over time of all reports to `FILE`")
 	f.StringVar(&outDir, "out-dir", "", "also write report.json, ab-report.json, report.md and report.html")
 	return cmd
 }

@@ -80,6 +80,14 @@ func TestReplayIsDeterministic(t *testing.T) {
 		"1e6"); err != nil {
 		t.Errorf("within --fail-over: %v", err)
 	}
+	svg := filepath.Join(b, "itl.svg")
+	if err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--fail-over",
+		"1e6", "--itl-svg", svg); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(svg); err != nil || !strings.Contains(string(text), ">static-budget=700</text>") {
+		t.Errorf("%v: %.300s", err, text)
+	}
 }
 
 func TestRunRefuses(t *testing.T) {

@@ -43,7 +43,7 @@ func newLaunch(dial dialer, address *string) *cobra.Command {
 		Long: `Start a coding agent or a chat program that uses the daemon, with the settings that it needs: address,
 model, size of the context and of an answer.
 
-Programs: ` + strings.Join(launch.Names(), ", ") + `
+Programs: ` + programNames() + `
 
 A daemon that does not run is started, and ends with the program. The program reaches it on a loopback port, as with
 uma-cli proxy. Settings are environment variables, arguments and files of this launch, which end with it. Three programs
@@ -79,6 +79,24 @@ Exit status: the program's; 128 + N when signal N ended it; 126 or 127 when it c
 	cmd.Flags().SortFlags = false
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// programNames returns the names of the programs, on lines as long as those of the help.
+func programNames() string {
+	var b strings.Builder
+	length := len("Programs: ")
+	for i, name := range launch.Names() {
+		switch {
+		case i > 0 && length+len(name) > 100:
+			b.WriteString(",\n")
+			length = 0
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(name)
+		length += len(name) + len(", ")
+	}
+	return b.String()
 }
 
 func (l *launching) run(ctx context.Context, dial dialer, address string, args []string) (err error) {

@@ -95,7 +95,7 @@ func TestLaunch(t *testing.T) {
 		{[]string{"--print", "cline"}, 0, "providers.json (set while the program runs"},
 		{[]string{"--print", "goose"}, 0, "export GOOSE_MODEL=first\n"},
 		{[]string{"goose"}, exitError, "goose is not installed: https://"},
-		{[]string{"emacs"}, exitUsage, "claude, codex, opencode, pi"},
+		{[]string{"emacs"}, exitUsage, "claude, codex, opencode, kilo"},
 		{nil, exitUsage, "name a program: claude, codex"},
 		{[]string{"--listen", "0.0.0.0:0", "claude"}, exitUsage, "no loopback address"},
 	} {

@@ -10,7 +10,7 @@ class UmaServe < Formula
   depends_on "python" => :build
 
   def install
-    system "make"
+    system "make", "TAGS=otlp", "TRIMPATH=1"
     ENV["PREFIX"] = prefix
     system "scripts/install.sh"
     bash_completion.install Dir[share/"bash-completion/completions/*"]

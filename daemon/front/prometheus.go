@@ -118,11 +118,16 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 			case metrics.FrontDownloadsBytes:
 				value(float64(downloads.Bytes))
 			default:
+				if f.mcpMetric(d.Name, value) {
+					break
+				}
 				for _, m := range f.models {
 					value(m.metric(d.Name), modelLabel, m.name)
 				}
 			}
-			out = append(out, mf)
+			if len(mf.Metric) > 0 { // else no MCP server is configured
+				out = append(out, mf)
+			}
 		}
 	})
 	return out

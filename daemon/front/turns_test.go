@@ -110,4 +110,23 @@ func TestTools(t *testing.T) {
 		400 || !strings.Contains(text, "[mcp.NAME]") {
 		t.Errorf("another server: %d %s", status, text)
 	}
+	resp, err := c.Get("http://uma/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`uma_front_mcp_calls_total{server="s",result="ok"} 3`, `uma_front_mcp_calls_total{server="s",result="error"} 0`,
+		`uma_front_mcp_received_bytes_total{server="s"} 3`, `uma_front_mcp_starts_total{server="s"} 1`,
+		`uma_front_mcp_questions{server="s"} 0`, `uma_front_mcp_running{server="s"} 1`,
+		`uma_front_mcp_refused_total{server="s",reason="user"} 0`,
+	} {
+		if !strings.Contains(string(text), want+"\n") {
+			t.Errorf("the scrape lacks %s", want)
+		}
+	}
 }

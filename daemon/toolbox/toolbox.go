@@ -47,6 +47,10 @@ type server struct {
 	failed time.Time
 	why    error
 	closed bool
+
+	count   sync.Mutex
+	counts  Counts
+	started *bridge // the newest
 }
 
 // New returns a Box for servers. It starts none.
@@ -104,8 +108,10 @@ func (b *Box) Call(ctx context.Context, name, tool string, arguments json.RawMes
 	s := b.servers[name]
 	switch {
 	case s == nil || !s.setup.Offers(tool):
+		b.Refused(name, setup.RefusedTool)
 		return nil, fmt.Errorf("MCP server %.40s has no tool %.80s", name, tool)
 	case len(arguments) > setup.MaxArguments:
+		b.Refused(name, setup.RefusedArguments)
 		return nil, fmt.Errorf("the arguments have %d bytes; the maximum is %d", len(arguments), setup.MaxArguments)
 	}
 	a, err := b.ask(ctx, name, setup.Question{Kind: setup.Call, Name: tool, Arguments: arguments}, s.setup.Timeout)
@@ -127,6 +133,21 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 	if s == nil {
 		return nil, fmt.Errorf("there is no MCP server %.40q; the configuration file names servers as [mcp.NAME]", name)
 	}
+	s.enter()
+	began := time.Now()
+	a, err := s.ask(ctx, q, limit)
+	if err == nil && a.Error != "" {
+		err = fmt.Errorf("%.2000s", a.Error)
+	}
+	s.leave(ctx, &q, began, a, err)
+	if err != nil {
+		return nil, fmt.Errorf("MCP server %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// ask asks the bridge when there is a place.
+func (s *server) ask(ctx context.Context, q setup.Question, limit time.Duration) (*setup.Answer, error) {
 	select {
 	case s.calls <- struct{}{}:
 	case <-ctx.Done():
@@ -135,7 +156,7 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 	defer func() { <-s.calls }()
 	br, fresh, err := s.get(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("MCP server %s: %w", name, err)
+		return nil, err
 	}
 	a, err := br.question(ctx, q, limit)
 	if !fresh && q.Kind == setup.List && br.gone() && !errors.Is(err, errTooSlow) && ctx.Err() == nil {
@@ -144,13 +165,7 @@ func (b *Box) ask(ctx context.Context, name string, q setup.Question, limit time
 			a, err = br.question(ctx, q, limit)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("MCP server %s: %w", name, err)
-	}
-	if a.Error != "" {
-		return nil, fmt.Errorf("MCP server %s: %.2000s", name, a.Error)
-	}
-	return a, nil
+	return a, err
 }
 
 // question asks br a question, which it must answer within limit, and ends it if its server has ended: the next
@@ -199,6 +214,7 @@ func (s *server) get(ctx context.Context) (br *bridge, fresh bool, err error) {
 		return nil, false, err
 	}
 	s.bridge, s.why = br, nil
+	s.start(br)
 	br.enter()
 	return br, true, nil
 }

@@ -187,6 +187,7 @@ func (a *answer) label(t *mcpTool, privileged bool) (*label, *api.Error) {
 		return nil, refuse(`server_label %.40q is not configured; the configuration file names servers as [mcp.NAME]`,
 			t.Label)
 	case !s.Everyone && !privileged:
+		a.s.Box.Refused(s.Name, setup.RefusedUser)
 		return nil, refuse("MCP server %s is for root and the server's user only; everyone = true in [mcp.%s] lets "+
 			"every client use it", s.Name, s.Name)
 	case t.Connector != "" || t.URL != "" && t.URL != s.URL:
@@ -330,6 +331,7 @@ func (a *answer) readInput() *api.Error {
 				a.approved = append(a.approved, c)
 				continue
 			}
+			a.s.Box.Refused(c.server, setup.RefusedApproval)
 			c.err = strings.TrimSpace("the user did not approve this call " + it.Reason)
 			a.input = append(a.input, outputItem(c))
 		default:

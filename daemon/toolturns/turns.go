@@ -35,6 +35,8 @@ type Box interface {
 	Server(name string) *setup.Server
 	List(ctx context.Context, name string) ([]setup.Tool, error)
 	Call(ctx context.Context, name, tool string, arguments json.RawMessage) (*setup.Result, error)
+	// Refused counts a call, or a request for a server's tools, that this package refuses.
+	Refused(name string, why setup.Refusal)
 }
 
 // Server answers the requests. Its fields are constant.
@@ -251,18 +253,23 @@ func (a *answer) carryOut(c *call) {
 	a.event("response.mcp_call.in_progress", map[string]any{"item_id": c.itemID, "output_index": c.index})
 	t := a.tools[wireName(c.server, c.tool)]
 	a.calls++
+	refused := func(why setup.Refusal, format string, args ...any) {
+		a.s.Box.Refused(c.server, why)
+		c.err = fmt.Sprintf(format, args...)
+	}
 	switch {
 	case t == nil:
-		c.err = fmt.Sprintf("MCP server %s has no tool %s now", c.server, c.tool)
+		refused(setup.RefusedTool, "MCP server %s has no tool %s now", c.server, c.tool)
 	case c.digest != "" && c.digest != digest(c.server, &t.def, c.arguments):
-		c.err = fmt.Sprintf("the tool %s of MCP server %s has changed since the call was approved; it was not called",
-			c.tool, c.server)
+		refused(setup.RefusedTool, "the tool %s of MCP server %s has changed since the call was approved; it was not "+
+			"called", c.tool, c.server)
 	case a.calls > a.maxCalls:
-		c.err = fmt.Sprintf("the response has made %d calls, the most; it was not called", a.maxCalls)
+		refused(setup.RefusedLimit, "the response has made %d calls, the most; it was not called", a.maxCalls)
 	case a.outBytes > maxOutBytes:
-		c.err = fmt.Sprintf("the results of the response have more than %d bytes; it was not called", maxOutBytes)
+		refused(setup.RefusedLimit, "the results of the response have more than %d bytes; it was not called",
+			maxOutBytes)
 	case !json.Valid([]byte(c.arguments)):
-		c.err = "the arguments are no JSON; it was not called"
+		refused(setup.RefusedArguments, "the arguments are no JSON; it was not called")
 	default:
 		r, err := a.waitFor(c)
 		switch {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ type fakeBox struct {
 	server      setup.Server
 	description string // of add
 	calls       []string
+	refused     []string
 	listErr     error
 	twin        bool // s has a tool whose name for the model is that of server s__add's
 }
@@ -33,6 +35,10 @@ func (b *fakeBox) Server(name string) *setup.Server {
 	s := b.server
 	s.Name = name
 	return &s
+}
+
+func (b *fakeBox) Refused(name string, why setup.Refusal) {
+	b.refused = append(b.refused, name+": "+setup.Refusals[why])
 }
 
 func (b *fakeBox) List(_ context.Context, name string) ([]setup.Tool, error) {
@@ -325,7 +331,9 @@ func TestApproval(t *testing.T) {
 		yes    bool
 		change string // of the tool's description, between the question and the answer
 		want   string
-	}{"no": {false, "", "did not approve"}, "changed": {true, "now it wipes the disk", "has changed since"}} {
+		count  string
+	}{"no": {false, "", "did not approve", "s: approval"},
+		"changed": {true, "now it wipes the disk", "has changed since", "s: tool"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, `call s__add {"a":1}`, "text done")
 			id, first := ask(w)
@@ -334,6 +342,9 @@ func TestApproval(t *testing.T) {
 			if input := string(encode(w.model.bodies[1]["input"])); len(w.box.calls) > 0 ||
 				!strings.Contains(input, c.want) {
 				t.Errorf("calls %q, input %s; want %q", w.box.calls, input, c.want)
+			}
+			if !slices.Equal(w.box.refused, []string{c.count}) {
+				t.Errorf("counted %q; want %q", w.box.refused, c.count)
 			}
 		})
 	}
@@ -388,8 +399,8 @@ func TestEnds(t *testing.T) {
 	}
 	w = newWorld(t, "call s__add {}\ncall s__add {}", "text done")
 	w.post(t, `{"input":"go","max_tool_calls":1,"tools":[`+never+`]}`)
-	if len(w.box.calls) != 1 {
-		t.Errorf("%d calls; max_tool_calls is 1", len(w.box.calls))
+	if len(w.box.calls) != 1 || !slices.Equal(w.box.refused, []string{"s: limit"}) {
+		t.Errorf("%d calls, counted %q; max_tool_calls is 1", len(w.box.calls), w.box.refused)
 	}
 }
 
@@ -420,8 +431,9 @@ func TestRefused(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.admin = false
-	if _, text, _ := w.post(t, `{"input":"x","tools":[`+never+`]}`); !strings.Contains(text, "everyone = true") {
-		t.Errorf("another user: %s", text)
+	if _, text, _ := w.post(t, `{"input":"x","tools":[`+never+`]}`); !strings.Contains(text, "everyone = true") ||
+		!slices.Equal(w.box.refused, []string{"s: user"}) {
+		t.Errorf("another user: %s; counted %q", text, w.box.refused)
 	}
 	w = newWorld(t, `status {"error":"no"}`)
 	if status, text, _ := w.post(t, `{"input":"x","tools":[`+never+`]}`); status != 400 || text != `{"error":"no"}` {

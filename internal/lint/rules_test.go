@@ -365,7 +365,8 @@ var heavy = map[string][]string{
 	// request of a model passes it.
 	"github.com/modelcontextprotocol/": {"mcp"},
 	// A library that may loop or take memory without end: its only caller runs in a confined process.
-	"github.com/ledongthuc/pdf": {"model/pdf"},
+	"github.com/ledongthuc/pdf":        {"model/pdf"},
+	"github.com/google/jsonschema-go/": {"mcp"},
 }
 
 // outside are the imports that reach out of the process.

@@ -125,6 +125,21 @@ func (s *Server) Offers(tool string) bool { return s.Tools == nil || slices.Cont
 // program's.
 const ProcsVariable = "GOMAXPROCS"
 
+// Refusal says why a call, or a request for a server's tools, does not reach the server.
+type Refusal int
+
+// The refusals; Refusals has their names.
+const (
+	RefusedUser      Refusal = iota // the client may not use the server
+	RefusedApproval                 // the client did not approve the call
+	RefusedTool                     // there is no such tool, it is not offered, or has changed since the approval
+	RefusedArguments                // they are no JSON, or too long
+	RefusedLimit                    // of the response: calls, bytes of results
+)
+
+// Refusals are the names of the refusals.
+var Refusals = [...]string{"user", "approval", "tool", "arguments", "limit"}
+
 // Start is the first line to a bridge.
 type Start struct {
 	Server Server

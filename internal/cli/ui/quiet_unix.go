@@ -141,3 +141,10 @@ func stop(pid int, how syscall.Signal) {
 
 // stopTime is the longest time until a stop reaches the program.
 const stopTime = 100 * time.Millisecond
+
+// foreground reports whether the process group of this program has the terminal f. A terminal of another session says
+// nothing about it: the program may write.
+func foreground(f *os.File) bool {
+	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
+}

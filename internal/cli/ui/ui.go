@@ -26,6 +26,7 @@ type Terminal struct {
 	capable bool
 	width   func() int
 	height  func() int
+	front   func() bool // reports whether the terminal is this program's now; nil = always
 
 	dim, bold, red, green, yellow *color.Color
 
@@ -44,6 +45,7 @@ func Open(f *os.File) *Terminal {
 		}
 		return 80
 	})
+	t.front = func() bool { return foreground(f) }
 	t.capable = Capable(os.Getenv)
 	t.height = func() int {
 		if _, h, err := term.GetSize(int(f.Fd())); err == nil && h > 0 {
@@ -177,9 +179,9 @@ func (t *Terminal) FreshLine() error {
 
 // Status shows s (plain text, one line) dim where the cursor stands, in place of the status before it. It is cut to
 // the terminal's width, so that it never wraps and can be taken away with a carriage return. On anything but a
-// terminal, and behind text on the same line, nothing is shown.
+// terminal, behind text on the same line, and by a job in the background (COMMAND &), nothing is shown.
 func (t *Terminal) Status(s string) {
-	if !t.tty || (!t.atBOL && t.status == 0) {
+	if !t.tty || (!t.atBOL && t.status == 0) || (t.front != nil && !t.front()) {
 		return
 	}
 	if t.status >= t.width() {

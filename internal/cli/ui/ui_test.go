@@ -36,6 +36,27 @@ func screen(s string) string {
 	return strings.TrimRight(string(line), " ")
 }
 
+// TestStatusOfAJob: a job in the background draws no status over what is in front, and text as always.
+func TestStatusOfAJob(t *testing.T) {
+	term, b := terminal(true, false)
+	front := false
+	term.front = func() bool { return front }
+	term.Status("reading…")
+	if b.Len() > 0 {
+		t.Errorf("from the background: %q", b)
+	}
+	front = true
+	term.Status("reading…")
+	if got := screen(b.String()); got != "reading…" {
+		t.Errorf("in front: %q", got)
+	}
+	front = false
+	term.Text("answer")
+	if got := screen(b.String()); got != "answer" {
+		t.Errorf("text: %q", got)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	term, b := terminal(true, false)
 	term.Status("reading… 1 of 2")

@@ -45,7 +45,7 @@ wire_api = "responses"
     command: (url, prompt) => ['opencode', 'run', '--model', `uma/${model}`, prompt],
   },
   pi: {
-    package: '@mariozechner/pi-coding-agent',
+    package: '@earendil-works/pi-coding-agent',
     tool: 'bash',
     arguments: command => ({ command }),
     files: url => ({

@@ -28,6 +28,9 @@ type Target struct {
 // the context.
 func (t *Target) answer() int { return min(max(t.Context/4, 1024), 16384) }
 
+// prompt is the maximum number of tokens of a prompt, which leaves room for an answer.
+func (t *Target) prompt() int { return max(t.Context-t.answer(), t.Context/2) }
+
 // Plan is the command, variables and files of a program.
 type Plan struct {
 	Command []string // the program and its first arguments; those of the user follow

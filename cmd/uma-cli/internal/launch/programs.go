@@ -11,6 +11,10 @@ var Programs = []Program{
 	{Name: "claude", Binary: "claude", Install: "npm install -g @anthropic-ai/claude-code", plan: claude},
 	{Name: "codex", Binary: "codex", Install: "npm install -g @openai/codex", plan: codex},
 	{Name: "opencode", Binary: "opencode", Install: "npm install -g opencode-ai", plan: opencode},
+	{Name: "kilo", Binary: "kilo", Install: "npm install -g @kilocode/cli", plan: kilo},
+	{Name: "copilot", Binary: "copilot", Install: "npm install -g @github/copilot", plan: copilot},
+	{Name: "kimi", Binary: "kimi", Install: "npm install -g @moonshot-ai/kimi-code", plan: kimi},
+	{Name: "continue", Binary: "cn", Install: "npm install -g @continuedev/cli", plan: continueCLI},
 	{Name: "pi", Binary: "pi", Install: "npm install -g @earendil-works/pi-coding-agent", plan: pi},
 	{Name: "openclaw", Binary: "openclaw", Install: "https://openclaw.ai", plan: openclaw},
 	{Name: "crush", Binary: "crush", Install: "npm install -g @charmland/crush", plan: crush},
@@ -18,6 +22,7 @@ var Programs = []Program{
 	{Name: "qwen", Binary: "qwen", Install: "npm install -g @qwen-code/qwen-code", plan: qwen},
 	{Name: "gemini", Binary: "gemini", Install: "npm install -g @google/gemini-cli", plan: gemini},
 	{Name: "aider", Binary: "aider", Install: "pip install aider-chat", plan: aider},
+	{Name: "gptme", Binary: "gptme", Install: "pip install gptme", plan: gptme},
 	{Name: "open-webui", Binary: "open-webui", Install: "pip install open-webui", plan: openWebUI},
 	{Name: "goose", Binary: "goose", Install: "https://block.github.io/goose", plan: goose,
 		bare: []string{"session"}},
@@ -57,13 +62,54 @@ func codex(t *Target) Plan {
 
 // opencode takes settings from a variable, beside those of its files.
 func opencode(t *Target) Plan {
+	return Plan{Command: []string{"opencode"}, Env: []string{"OPENCODE_CONFIG_CONTENT=" + t.opencode()}}
+}
+
+// kilo is Kilo Code's command line, which has opencode's settings.
+func kilo(t *Target) Plan {
+	return Plan{Command: []string{"kilo"}, Env: []string{"KILO_CONFIG_CONTENT=" + t.opencode()}}
+}
+
+// opencode returns opencode's settings.
+func (t *Target) opencode() string {
 	name := "uma/" + t.Model
-	settings := object{"$schema": "https://opencode.ai/config.json", "model": name, "small_model": name,
+	return line(object{"$schema": "https://opencode.ai/config.json", "model": name, "small_model": name,
 		"provider": object{"uma": object{"npm": "@ai-sdk/openai-compatible", "name": "uma-serve",
 			"options": object{"baseURL": t.URL + "/v1", "apiKey": t.Key},
 			"models": object{t.Model: object{"name": t.Model, "tool_call": true, "reasoning": t.Thinks,
-				"limit": object{"context": t.Context, "output": t.answer()}}}}}}
-	return Plan{Command: []string{"opencode"}, Env: []string{"OPENCODE_CONFIG_CONTENT=" + line(settings)}}
+				"limit": object{"context": t.Context, "output": t.answer()}}}}}})
+}
+
+// copilot is GitHub's Copilot CLI. With a provider of the user it asks for no login; offline it asks GitHub nothing.
+func copilot(t *Target) Plan {
+	return Plan{Command: []string{"copilot"}, Env: []string{"COPILOT_PROVIDER_BASE_URL=" + t.URL + "/v1",
+		"COPILOT_PROVIDER_TYPE=openai", "COPILOT_PROVIDER_API_KEY=" + t.Key, "COPILOT_MODEL=" + t.Model,
+		"COPILOT_PROVIDER_MAX_PROMPT_TOKENS=" + strconv.Itoa(t.prompt()),
+		"COPILOT_PROVIDER_MAX_OUTPUT_TOKENS=" + strconv.Itoa(t.answer()), "COPILOT_OFFLINE=true"},
+		Unset: []string{"COPILOT_PROVIDER_BEARER_TOKEN", "COPILOT_PROVIDER_API_KEY_COMMAND",
+			"COPILOT_PROVIDER_WIRE_API", "COPILOT_PROVIDER_MODEL_ID", "COPILOT_PROVIDER_WIRE_MODEL"}}
+}
+
+// kimi is Kimi Code. A model of the variables is the default one of the launch.
+func kimi(t *Target) Plan {
+	can := "tool_use"
+	if t.Thinks {
+		can += ",thinking"
+	}
+	return Plan{Command: []string{"kimi"}, Env: []string{"KIMI_MODEL_NAME=" + t.Model, "KIMI_MODEL_API_KEY=" + t.Key,
+		"KIMI_MODEL_PROVIDER_TYPE=openai", "KIMI_MODEL_BASE_URL=" + t.URL + "/v1",
+		"KIMI_MODEL_MAX_CONTEXT_SIZE=" + strconv.Itoa(t.Context),
+		"KIMI_MODEL_MAX_OUTPUT_SIZE=" + strconv.Itoa(t.answer()), "KIMI_MODEL_CAPABILITIES=" + can,
+		"KIMI_CODE_NO_AUTO_UPDATE=1"}}
+}
+
+// continueCLI is Continue's command line, cn. Its settings are YAML, of which JSON is a part.
+func continueCLI(t *Target) Plan {
+	f := t.own("continue.yaml", text(object{"name": "uma-serve", "version": "0.0.1", "schema": "v1",
+		"models": []object{{"name": t.Model, "provider": "openai", "model": t.Model, "apiBase": t.URL + "/v1",
+			"apiKey": t.Key, "roles": []string{"chat", "edit", "apply"}, "capabilities": []string{"tool_use"},
+			"defaultCompletionOptions": object{"contextLength": t.Context, "maxTokens": t.answer()}}}}))
+	return Plan{Command: []string{"cn", "--config", f.Path}, Own: []File{f}}
 }
 
 // pi takes a provider from an extension, which an argument names.
@@ -141,6 +187,13 @@ func aider(t *Target) Plan {
 		"input_cost_per_token": 0, "output_cost_per_token": 0}}))
 	return Plan{Command: []string{"aider", "--model", name, "--weak-model", name, "--model-metadata-file", f.Path},
 		Own: []File{f}, Env: []string{"OPENAI_API_BASE=" + t.URL + "/v1", "OPENAI_API_KEY=" + t.Key}}
+}
+
+// gptme calls a server of OpenAI's API "local", and assumes a context of 128,000 tokens unless its budget is less.
+func gptme(t *Target) Plan {
+	return Plan{Command: []string{"gptme", "--model", "local/" + t.Model}, Env: []string{
+		"OPENAI_BASE_URL=" + t.URL + "/v1", "OPENAI_API_KEY=" + t.Key, "MODEL=local/" + t.Model,
+		"GPTME_CONTEXT_BUDGET=" + strconv.Itoa(t.prompt()), "GPTME_MAX_TOKENS=" + strconv.Itoa(t.answer())}}
 }
 
 // openWebUI keeps settings in its database, which would override the environment.
