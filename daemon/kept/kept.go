@@ -167,9 +167,9 @@ func (k *Keeper) Counted(outcome string) uint64 {
 // ReadFile returns a file of a user for a request that names it by its id, with most bytes at most. The error is an
 // *api.Error where the client can do something about it.
 func (k *Keeper) ReadFile(owner uint32, id string, most int64) (name string, data []byte, err error) {
-	s := k.open()
-	if s.err != nil {
-		return "", nil, s.err
+	s, err := k.open()
+	if err != nil {
+		return "", nil, err
 	}
 	f, in, err := s.files.Read(owner, id)
 	if errors.Is(err, files.ErrNone) {
