@@ -90,7 +90,7 @@ func drawConfig(t *rapid.T, policy string) Config {
 	cfg.EveryRows = rapid.SampledFrom([]int{0, 1, 3, 10}).Draw(t, "every_rows")
 	if policy != "stock" && policy != "meridian_static" && rapid.Bool().Draw(t, "caps") {
 		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"),
-			MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
+			MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue"), StepTokens: rapid.IntRange(0, 6).Draw(t, "bg_tokens")}
 	}
 	return cfg
 }
@@ -492,11 +492,18 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	}
 	if (e.cfg.Policy == "uma" || predicts && p.DecodeTokens+p.ProbeTokens < e.cfg.MaxBatch) && !p.PrefillHeld &&
 		!short {
-		left := 0
+		var prompts [NumClasses]int
 		for id, r := range e.live {
 			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused && !r.whole && !r.everyRow {
-				left += r.history() - r.cells
+				prompts[r.class] += r.history() - r.cells
 			}
+		}
+		left := 0
+		for class, n := range prompts {
+			if limit := e.cfg.Limits[class].StepTokens; limit > 0 {
+				n = min(n, limit)
+			}
+			left += n
 		}
 		if p.PrefillTokens < min(reserve, left) {
 			e.t.Fatalf("%d of %d prompt tokens are computed, the bound is %d\n%s", p.PrefillTokens, left, reserve,
