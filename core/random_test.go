@@ -386,8 +386,8 @@ var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out",
 	"close fetch", "flush", "compute", "offload block", "draft remove"}
 
 // TestRandomOperations: whatever happens in whatever order, every cell holds what its request computed, the books are
-// conserved after each operation, cells are evicted in the order of the tiers, every request ends once, and its answer is what it would be alone. The recording of
-// it replays, step for step.
+// conserved after each operation, cells are evicted in the order of the tiers, every request ends once, and its answer
+// is what it would be alone. The recording of it replays, step for step.
 func TestRandomOperations(t *testing.T) {
 	const each = 500
 	seen := map[string]int{}

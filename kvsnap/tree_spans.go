@@ -24,8 +24,8 @@ func (t *Tree) spans(dst []Span, i int32) []Span {
 		q := &t.seqs[n.holder]
 		if !t.away(i) {
 			dst = append(dst, Span{
-				NS: q.ns, Req: q.req, Running: q.state == running, End: n.first < 0, Cells: n.span.Cells(), Tier: n.span.Tier(),
-				State: n.span.State(), Holders: n.span.Holders(),
+				NS: q.ns, Req: q.req, Running: q.state == running, End: n.first < 0, Cells: n.span.Cells(),
+				Tier: n.span.Tier(), State: n.span.State(), Holders: n.span.Holders(),
 			})
 		}
 	}
