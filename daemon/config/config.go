@@ -62,6 +62,7 @@ type Config struct {
 	MaxSessions    int      // connections
 	MaxQueue       int      // requests waiting
 	Limits         quota.Limits
+	NoNewline      bool // lines of text are refused
 	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
