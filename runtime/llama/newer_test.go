@@ -23,8 +23,8 @@ func TestNormedHeads(t *testing.T) {
 	contract(t, path)
 }
 
-// TestExperts: a mixture tells its experts and their bytes. (Its router is float32, whose kernels depend on the shape of
-// the batch, so that it cannot pass the contract to the bit.)
+// TestExperts: a mixture tells its experts and their bytes. (Its router is float32, whose kernels depend on the batch's
+// shape, so that it cannot pass the contract to the bit.)
 func TestExperts(t *testing.T) {
 	const experts, used = 4, 2
 	in, err := os.Open(model(t, ggufgen.Tiny()))
