@@ -88,8 +88,8 @@ type Info struct {
 	Experts       int64   `json:"experts"`
 	ExpertsUsed   int64   `json:"experts_used"`
 	ExpertBytes   uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
-	SlidingWindow int64   `json:"sliding_window"` // tokens, 0 = none
-	Recurrent     bool    `json:"recurrent"`      // some layers keep a state instead of KV cells
+	SlidingWindow int64   `json:"sliding_window"`         // tokens, 0 = none
+	Recurrent     bool    `json:"recurrent"`              // some layers keep a state instead of KV cells
 	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
 	StateBytes int64   `json:"state_bytes,omitempty"`
 	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
