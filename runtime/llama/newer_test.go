@@ -3,8 +3,6 @@
 package llama
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -21,74 +19,6 @@ import (
 func TestNormedHeads(t *testing.T) {
 	path := model(t, ggufgen.TinyMaincoder())
 	contract(t, path)
-}
-
-// TestExperts: a mixture tells its experts and their bytes. (Its router is float32, whose kernels depend on the batch's
-// shape, so that it cannot pass the contract to the bit.)
-func TestExperts(t *testing.T) {
-	const experts, used = 4, 2
-	in, err := os.Open(model(t, ggufgen.Tiny()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kvs, tensors, err := gguffile.Read(in, st.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	kvs = append(kvs, gguffile.KV{Key: "llama.expert_count", Value: uint32(experts)},
-		gguffile.KV{Key: "llama.expert_used_count", Value: uint32(used)})
-	var list []gguffile.Tensor
-	var expertBytes, all uint64
-	for _, x := range tensors {
-		block, what, _ := strings.Cut(strings.TrimPrefix(x.Name, "blk."), ".")
-		if what == "ffn_gate.weight" || what == "ffn_up.weight" || what == "ffn_down.weight" {
-			var one, stack bytes.Buffer
-			if _, err := x.Data.WriteTo(&one); err != nil {
-				t.Fatal(err)
-			}
-			for range experts {
-				stack.Write(one.Bytes())
-			}
-			expertBytes += uint64(stack.Len())
-			x.Name = strings.Replace(x.Name, ".weight", "_exps.weight", 1)
-			x.Shape, x.Data = append(slices.Clone(x.Shape), experts), &stack
-			if what == "ffn_gate.weight" {
-				var router bytes.Buffer
-				for i := range x.Shape[0] * experts {
-					binary.Write(&router, binary.LittleEndian, float32(i%7)/7)
-				}
-				list = append(list, gguffile.Tensor{Name: "blk." + block + ".ffn_gate_inp.weight",
-					Shape: []uint64{x.Shape[0], experts}, Data: &router})
-			}
-		}
-		list = append(list, x)
-	}
-	for i := range list {
-		n, err := list[i].Size()
-		if err != nil {
-			t.Fatal(err)
-		}
-		all += n
-	}
-	path := filepath.Join(t.TempDir(), "experts.gguf")
-	out, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	if err := gguffile.Write(out, kvs, list); err != nil {
-		t.Fatal(err)
-	}
-	m := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256}).Model()
-	if m.Experts != experts || m.ExpertsUsed != used || m.ExpertBytes != expertBytes || m.Bytes != all {
-		t.Errorf("%d of %d experts with %d of %d bytes, want %d of %d with %d of %d", m.ExpertsUsed, m.Experts,
-			m.ExpertBytes, m.Bytes, used, experts, expertBytes, all)
-	}
 }
 
 // TestParts: every part is at work or named as missing, and capabilities have the same lists. Where this package builds
