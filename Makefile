@@ -50,7 +50,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run open check cluster test test-all bench bench-foreign bench-prompt bench-storm \
+.PHONY: build $(COMMANDS) run open check cluster test test-all bench bench-foreign bench-prompt bench-storm bench-ttft \
 	soak real ci clients inspector fidelity model eval lint page-check replay fuzz install deb rpm tarball \
 	release reproducible deb-check \
 	backend-cuda backend-vulkan device-check \
@@ -97,6 +97,10 @@ bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M;
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
+bench-ttft: build ## chats and thoughts beside background work, SmolLM2 135M: fails above a TTFT p50 of 150 ms; ARGS=…
+	@bin/uma-bench run --workload synthetic --scale 0.1 --background-ratio 0.25 --arrival-rate 0.5 --duration-s 40 \
+		--repeats 2 --at-most ttft_p50_ms=150 -m "$$(scripts/models-fetch.sh smollm2-135m)" $(ARGS)
 
 bench-foreign: uma-serve ## guidellm, inference-perf, aiperf drive it and llama-server; ARGS="--quick --only agents …"
 	@scripts/bench-foreign.sh $(ARGS)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
@@ -238,7 +239,16 @@ func (l *life) arrival() {
 
 // turn is one step.
 func (l *life) turn() {
+	before, had := l.c.ledger.Evictions().Cells, l.evictable()
 	s := l.next()
+	if err := l.inOrder(before, had); err != nil {
+		panic(err)
+	}
+	for tier, n := range l.c.ledger.Evictions().Cells {
+		if n[blocks.Pressure] > before[tier][blocks.Pressure] {
+			l.counts[fmt.Sprintf("evicted %v", blocks.Tier(tier))]++
+		}
+	}
 	for i := range s.Notes {
 		n := &s.Notes[i]
 		l.counts[noteNames[n.Kind]]++
@@ -376,8 +386,8 @@ var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out",
 	"close fetch", "flush", "compute", "offload block", "draft remove"}
 
 // TestRandomOperations: whatever happens in whatever order, every cell holds what its request computed, the books are
-// conserved after each operation, every request ends once, and its answer is what it would be alone. The recording of
-// it replays, step for step.
+// conserved after each operation, cells are evicted in the order of the tiers, every request ends once, and its answer
+// is what it would be alone. The recording of it replays, step for step.
 func TestRandomOperations(t *testing.T) {
 	const each = 500
 	seen := map[string]int{}
@@ -398,6 +408,7 @@ func TestRandomOperations(t *testing.T) {
 		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch",
 		"skip part", "copy in", "flush", "cancelled", "failed", "offload block", "verified", "accepted", "rolled back",
 		"accepted of own", "accepted of other", "accepted of draft-model", "draft remove",
+		"evicted prefix", "evicted think_complete", "evicted think_active", "evicted output_critical",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("%q never happened", what)

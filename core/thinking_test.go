@@ -93,6 +93,51 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 	}
 }
 
+// place names cells that can be evicted.
+type place struct {
+	req   uint64
+	ns    uint32
+	tier  blocks.Tier
+	alone bool // a thought that was copied out and can go before the answer behind it
+}
+
+// evictable returns the ends of cached prefixes and the thoughts that eviction may begin with.
+func (m *machine) evictable() map[place]bool {
+	out := map[place]bool{}
+	for _, s := range m.c.tree.Spans(nil) {
+		if s.State == blocks.Cached && s.End {
+			out[place{s.Req, s.NS, s.Tier, false}] = true
+		}
+	}
+	for id, r := range m.c.requests {
+		if _, _, away := m.c.tree.Away(uint64(id)); r.thought.stored && !away && m.c.tree.Parked(uint64(id)) != NoSeq {
+			if from, to := m.c.tree.Thought(m.c.tree.Parked(uint64(id))); to > 0 && from == r.thought.from {
+				out[place{uint64(id), r.Space(), blocks.ThinkComplete, true}] = true
+			}
+		}
+	}
+	return out
+}
+
+// inOrder returns an error if a step evicted cells of a tier for want of cells while some of an earlier tier could have
+// gone: cells that were evictable before it, had, and still are.
+func (m *machine) inOrder(before [blocks.NumTiers][blocks.NumReasons]uint64, had map[place]bool) error {
+	after := m.c.ledger.Evictions().Cells
+	for tier := range blocks.NumTiers {
+		n := after[tier][blocks.Pressure] - before[tier][blocks.Pressure]
+		if n == 0 || tier == blocks.Prefix {
+			continue
+		}
+		for p := range m.evictable() {
+			if had[p] && p.tier.Before(tier) {
+				return fmt.Errorf("%d cells of %v were evicted while there is %+v (%v)\n%s", n, tier, p, p.tier,
+					m.c.tree.Dump())
+			}
+		}
+	}
+	return nil
+}
+
 // below names cells that the block manager evicts before answers and that can be evicted: an idle prefix, or a
 // thought of a preempted request that was copied out.
 func (m *machine) below() map[string]bool {

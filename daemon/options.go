@@ -24,7 +24,7 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		Policy: c.Policy, MaxRunning: min(c.Parallel, core.MaxRunning(caps.MaxSequences)),
 		Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs),
-		MaxQueue:  c.MaxQueue,
+		MaxQueue: c.MaxQueue, StartBudget: c.StartTargetTokens,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
@@ -34,6 +34,8 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 	s.EveryRows = caps.MaxEmbeddingRows
 	s.Limits[sched.Interactive].MaxQueue = c.Limits.InteractiveQueue
 	s.Limits[sched.Background].MaxQueue = c.Limits.BackgroundQueue
+	s.Limits[sched.Interactive].StepTokens = c.Limits.InteractiveTokens
+	s.Limits[sched.Background].StepTokens = c.Limits.BackgroundTokens
 	return s
 }
 

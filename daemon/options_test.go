@@ -42,7 +42,8 @@ func TestEngineOptions(t *testing.T) {
 func TestValidOptionsSuitTheScheduler(t *testing.T) {
 	for _, line := range []string{
 		"-c 64 -np 64 -b 64", "-c 64 -np 1 -b 1", "-np 248 -b 248 -c 248", "-c 134217728", "-b 1048576",
-		"--max-queue 0", "--max-queue 1048576", "--tick-budget-ms 1", "--tick-budget-ms 60000",
+		"--max-queue 0", "--max-queue 1048576", "--tick-budget-ms 1", "--start-target-tokens 1",
+		"--start-target-tokens 1048576 -b 64", "--tick-budget-ms 60000",
 		"--itl-target-ms 1 --think-floor-ms 1", "--itl-target-ms 60000 --think-floor-ms " +
 			"60000", "--meridian think_batch_multiplier=1",
 		"--meridian think_batch_multiplier=1000",

@@ -46,6 +46,9 @@ type Config struct {
 	HeaderTimeout  time.Duration // for the start of a request on a TCP connection; 0 = no limit
 	MaxUID         uint32        // refuses clients with a greater user id; 0 = no limit
 
+	// NoNewline refuses connections whose first bytes are neither a frame nor HTTP.
+	NoNewline bool
+
 	// Defaults holds the values of fields that a request omits; nil = wire.DefaultRequest().
 	Defaults *wire.Request
 

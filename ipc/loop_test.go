@@ -178,6 +178,23 @@ func TestNewlineMetricsClose(t *testing.T) {
 	}
 }
 
+// TestNoNewline: text is refused with a line, also where it is too short to tell at once; frames and HTTP are not.
+func TestNoNewline(t *testing.T) {
+	l, _ := echoServer(t, Config{NoNewline: true})
+	for _, text := range []string{"metrics\n", "hi\n", "tell me a joke\n"} {
+		c := dial(t, l)
+		write(t, c, []byte(text))
+		b, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(b), "error: "+string(wire.BadRequest)+": ") ||
+			!strings.Contains(string(b), "--no-newline") {
+			t.Errorf("%q: %q, %v", text, b, err)
+		}
+	}
+	c := dial(t, l)
+	write(t, c, request("a", "hello"))
+	wantToken(t, c, "a", "hello")
+}
+
 // The next line waits for Done; typing ahead costs the server no memory beyond one read.
 func TestNewlineOneAtATime(t *testing.T) {
 	h := newRecorder()

@@ -55,7 +55,7 @@ func (l *Loop) peek(c *Conn) bool {
 	if p == wire.Unknown {
 		p = wire.Sniff(message, false)
 	}
-	if p != wire.HTTP && c.peer.TCP() {
+	if p != wire.HTTP && c.peer.TCP() || p == wire.Newline && l.cfg.NoNewline {
 		return false
 	}
 	if p == wire.Framed {

@@ -179,6 +179,9 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	case c.peer.TCP():
 		l.notHTTP(c)
 		return
+	case p == wire.Newline && l.cfg.NoNewline:
+		l.noLines(c)
+		return
 	case p == wire.Newline && l.routeFirst(c, p, in, owned, noMore):
 		return
 	}
@@ -194,6 +197,18 @@ func (l *Loop) notHTTP(c *Conn) {
 	l.refuseTCP(c, BrokenStream,
 		&wire.Error{Code: wire.BadRequest, Message: "this port speaks HTTP without TLS; frames and " +
 			"lines of text are for the Unix socket, and TLS is for a reverse proxy"})
+}
+
+// noLines refuses a client of the newline protocol where it is off.
+func (l *Loop) noLines(c *Conn) {
+	c.due = 0
+	l.stats.countProtocolError(wire.BadRequest)
+	l.scratch = wire.AppendErrorLine(l.scratch[:0], &wire.Error{Code: wire.BadRequest,
+		Message: "lines of text are off (--no-newline): send frames or HTTP"})
+	c.Reply(l.scratch)
+	c.mu.Lock()
+	c.end(whenSent, BrokenStream)
+	c.mu.Unlock()
 }
 
 // noRequest closes a TCP connection that has not sent the start of a request in time. It sends no answer if the client

@@ -7,6 +7,7 @@ type Span struct {
 	NS      uint32 // namespace of one holder
 	Req     uint64 // the running request that this holder is, or the one that left it
 	Running bool   // the holder is a running request
+	End     bool   // no cells are behind it: eviction begins here
 	Cells   int    // ≥ 1
 	Tier    blocks.Tier
 	State   blocks.State
@@ -23,8 +24,8 @@ func (t *Tree) spans(dst []Span, i int32) []Span {
 		q := &t.seqs[n.holder]
 		if !t.away(i) {
 			dst = append(dst, Span{
-				NS: q.ns, Req: q.req, Running: q.state == running, Cells: n.span.Cells(), Tier: n.span.Tier(),
-				State: n.span.State(), Holders: n.span.Holders(),
+				NS: q.ns, Req: q.req, Running: q.state == running, End: n.first < 0, Cells: n.span.Cells(),
+				Tier: n.span.Tier(), State: n.span.State(), Holders: n.span.Holders(),
 			})
 		}
 	}

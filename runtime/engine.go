@@ -132,6 +132,11 @@ type ModelInfo struct {
 	Encoder bool `json:"encoder"`
 	// StateBytes is the size of the state of a sequence that does not depend on its length (Recurrent); 0 = none.
 	StateBytes int64 `json:"state_bytes,omitempty"`
+	// Experts are those of a layer of a mixture, ExpertsUsed those that a token passes through, and ExpertBytes the
+	// tensor data of all of them in all layers. 0 = the model has no experts.
+	Experts     int    `json:"experts,omitempty"`
+	ExpertsUsed int    `json:"experts_used,omitempty"`
+	ExpertBytes uint64 `json:"expert_bytes,omitempty"`
 }
 
 // Vocab is the model's vocabulary. All methods are pure after opening and safe from any goroutine.

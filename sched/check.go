@@ -192,6 +192,7 @@ func (s *Scheduler) checkPlan() error {
 			len(p.Batch))
 	}
 	probe, forks, guessed := 0, 0, 0
+	var prompts [NumClasses]int
 	for i := range p.Batch {
 		sl, r := &p.Batch[i], s.batch[i]
 		if sl.Kind == SliceProbe {
@@ -237,6 +238,14 @@ func (s *Scheduler) checkPlan() error {
 			decode += sl.N - sl.Guessed
 		} else {
 			prefill += sl.N
+			if sl.Reason != ReasonPrefillWhole && sl.Reason != ReasonPrefillImage {
+				prompts[r.flow.class] += sl.N
+			}
+		}
+	}
+	for class, n := range prompts {
+		if limit := s.cfg.Limits[class].StepTokens; limit > 0 && n > limit {
+			return fmt.Errorf("class %d has %d prompt tokens in a step, limit %d", class, n, limit)
 		}
 	}
 	switch {

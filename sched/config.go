@@ -27,6 +27,9 @@ const (
 type ClassLimits struct {
 	MaxRunning int `words:"max_running"` // requests that hold a sequence
 	MaxQueue   int `words:"max_queue"`   // requests that wait for their first one
+	// StepTokens are the prompt tokens of the class in one step. A text or an image that cannot be cut may exceed it,
+	// as the first of its class in the step.
+	StepTokens int `words:"step_tokens"`
 }
 
 // Config holds the limits and targets of a Scheduler. Fields without a default must be set; Validate reports the first
@@ -184,8 +187,10 @@ func (c *Config) Validate() error {
 		{"MaxQueue", c.MaxQueue, 0, 1 << 24},
 		{"Limits[Interactive].MaxRunning", c.Limits[Interactive].MaxRunning, 0, 4096},
 		{"Limits[Interactive].MaxQueue", c.Limits[Interactive].MaxQueue, 0, 1 << 24},
+		{"Limits[Interactive].StepTokens", c.Limits[Interactive].StepTokens, 0, 1 << 24},
 		{"Limits[Background].MaxRunning", c.Limits[Background].MaxRunning, 0, 4096},
 		{"Limits[Background].MaxQueue", c.Limits[Background].MaxQueue, 0, 1 << 24},
+		{"Limits[Background].StepTokens", c.Limits[Background].StepTokens, 0, 1 << 24},
 		{"StartBudget", c.StartBudget, 0, 1 << 24},
 		{"FirstPrefill", c.FirstPrefill, 0, 1 << 24},
 		{"MinPrefill", c.MinPrefill, 0, 1 << 24},

@@ -37,13 +37,14 @@ func newPolicy(s *Scheduler) policy {
 // every slice has its cells, and each Row is exact.
 type batcher struct {
 	s        *Scheduler
-	left     int // tokens the batch has room for
-	cells    int // cells that requests can still have
-	runnable int // running requests that are not paused
-	unserved int // of them: requests without a slice so far; a cell is kept for each
-	keep     int // rows that forks leave to prompts
-	rows     int // logits rows of prompt tokens so far
-	outputs  int // rows of prompts whose every row has an output that the batch has room for
+	left     int             // tokens the batch has room for
+	cells    int             // cells that requests can still have
+	runnable int             // running requests that are not paused
+	unserved int             // of them: requests without a slice so far; a cell is kept for each
+	keep     int             // rows that forks leave to prompts
+	rows     int             // logits rows of prompt tokens so far
+	outputs  int             // rows of prompts whose every row has an output that the batch has room for
+	prompts  [NumClasses]int // prompt tokens of each class so far
 	load     load
 	waits    bool // a prompt waits for a step with more room than this one has for its kind
 }
@@ -145,6 +146,12 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if stop := r.toStop(); stop > 0 && n > stop && !r.spec.Whole {
 		n, why = stop, ReasonPrefillSeal
 	}
+	if limit := b.s.cfg.Limits[r.flow.class].StepTokens; limit > 0 && n > limit-b.prompts[r.flow.class] {
+		n, why, b.waits = limit-b.prompts[r.flow.class], ReasonPrefillClass, true
+		if n <= 0 {
+			return 0
+		}
+	}
 	if n > b.left {
 		n, why = b.left, ReasonPrefillBatch
 	}
@@ -200,6 +207,7 @@ func (b *batcher) add(r *request, n int, kind SliceKind, why Reason) {
 		p.DecodeTokens += n
 	} else {
 		p.PrefillTokens += n
+		b.prompts[r.flow.class] += n
 	}
 	p.Batch = append(p.Batch, sl)
 	s.batch = append(s.batch, r)

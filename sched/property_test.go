@@ -90,7 +90,8 @@ func drawConfig(t *rapid.T, policy string) Config {
 	cfg.EveryRows = rapid.SampledFrom([]int{0, 1, 3, 10}).Draw(t, "every_rows")
 	if policy != "stock" && policy != "meridian_static" && rapid.Bool().Draw(t, "caps") {
 		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"),
-			MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
+			MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue"), StepTokens: rapid.IntRange(0, 6).Draw(t, "bg_tokens")}
+		cfg.Limits[Interactive].StepTokens = rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(t, "tokens")
 	}
 	return cfg
 }
@@ -394,6 +395,18 @@ func (e *engine) makesWay(id ReqID) bool {
 	return e.s.risk && r.flow.class == Background && r.reason == ReasonWaitEndangered && r.lastSkip == e.s.step
 }
 
+// spent reports whether this step has all the prompt tokens that a class may have in one.
+func (e *engine) spent(class Class) bool {
+	n := 0
+	for _, sl := range e.plan.Batch {
+		if sl.Kind == SlicePrefill && e.live[sl.Req].class == class {
+			n += sl.N
+		}
+	}
+	limit := e.cfg.Limits[class].StepTokens
+	return limit > 0 && n >= limit
+}
+
 // promptWaits reports whether a running request computes its prompt.
 func (e *engine) promptWaits() bool {
 	for id, r := range e.live {
@@ -420,6 +433,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 			}
 		case e.leftOut(id):
 		case (r.whole || r.everyRow) && p.PrefillTokens > 0: // it does not fit beside another prompt
+		case e.spent(r.class):
 		case e.makesWay(id) && p.PrefillTokens > 0: // its turn comes, as bounds holds
 		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
 			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
@@ -492,11 +506,18 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	}
 	if (e.cfg.Policy == "uma" || predicts && p.DecodeTokens+p.ProbeTokens < e.cfg.MaxBatch) && !p.PrefillHeld &&
 		!short {
-		left := 0
+		var prompts [NumClasses]int
 		for id, r := range e.live {
 			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused && !r.whole && !r.everyRow {
-				left += r.history() - r.cells
+				prompts[r.class] += r.history() - r.cells
 			}
+		}
+		left := 0
+		for class, n := range prompts {
+			if limit := e.cfg.Limits[class].StepTokens; limit > 0 {
+				n = min(n, limit)
+			}
+			left += n
 		}
 		if p.PrefillTokens < min(reserve, left) {
 			e.t.Fatalf("%d of %d prompt tokens are computed, the bound is %d\n%s", p.PrefillTokens, left, reserve,

@@ -74,6 +74,9 @@ const ReasonPrefillSeal Reason = 49
 // ReasonPrefillImage: a chunk ends before or behind an image whose rows see each other (Spec.Blocks).
 const ReasonPrefillImage Reason = 55
 
+// ReasonPrefillClass: a chunk is cut by ClassLimits.StepTokens.
+const ReasonPrefillClass Reason = 56
+
 // ReasonPrefillTogether: the last token of a prompt waits for other prompts (together.go).
 const ReasonPrefillTogether Reason = 39
 
@@ -166,6 +169,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 		"image in one step."},
 	ReasonPrefillSeal: {"prefill_seal", "The prompt chunk ended where the prefix is kept for later prompts: this " +
 		"model's memory can be shared only where a step has ended."},
+	ReasonPrefillClass: {"prefill_class", "The prompt chunk was cut to what a step may compute of prompts of its " +
+		"priority class (--limits)."},
 	ReasonPrefillEmbed: {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
 
 	ReasonArrived:   {"arrived", "The request arrived."},

@@ -34,6 +34,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.MaxQueue = -1 }, "MaxQueue is -1"},
 		{func(c *Config) { c.Limits[Background].MaxRunning = -1 }, "Limits[Background].MaxRunning is -1"},
 		{func(c *Config) { c.Limits[Interactive].MaxQueue = -1 }, "Limits[Interactive].MaxQueue is -1"},
+		{func(c *Config) { c.Limits[Background].StepTokens = -1 }, "Limits[Background].StepTokens is -1"},
 		{func(c *Config) { c.StartBudget = -1 }, "StartBudget is -1"},
 		{func(c *Config) { c.MinPrefill = -1 }, "MinPrefill is -1"},
 		{func(c *Config) { c.MaxHeld = -1 }, "MaxHeld is -1"},
@@ -254,7 +255,7 @@ func TestPaceSettles(t *testing.T) {
 func TestTraceRoundTrip(t *testing.T) {
 	cfg := Config{
 		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, EveryRows: 9, Forks: 2, MaxQueue: 4,
-		Limits:     [NumClasses]ClassLimits{{1, 2}, {3, 4}},
+		Limits:     [NumClasses]ClassLimits{{1, 2, 3}, {4, 5, 6}},
 		TickBudget: 33333333, SoloBudget: time.Second, SoloLimit: 2 * time.Second, StartBudget: 7, FirstPrefill: 5,
 		MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,

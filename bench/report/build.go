@@ -200,7 +200,7 @@ func (r *Report) Measure(runs []Run) {
 		for name, t := range parts {
 			groups[name].merge(t)
 		}
-		values := one.values()
+		values := r.without(one.values())
 		values["output_critical_eviction_events"] = Num(run.Evictions)
 		if run.Prefill == 0 {
 			run.Prefill = math.NaN()
@@ -228,7 +228,7 @@ func (r *Report) Measure(runs []Run) {
 		wall += float64(run.Result.WallNs) / 1e9
 		all.merge(one)
 	}
-	r.Values = all.values()
+	r.Values = r.without(all.values())
 	r.Values["output_critical_eviction_events"] = Num(evictions)
 	r.Values["prefill_tokens_per_s"] = Num(prefill / float64(len(runs)))
 	r.Values["client_cpu_pct_of_server"] = Num(100 * clientCPU / serverCPU)
@@ -255,6 +255,15 @@ func (r *Report) Measure(runs []Run) {
 	r.ITLOverTime = overTime(runs)
 	r.ITLQuantile, r.TTFTQuant = quantiles(all.itl), quantiles(all.ttft)
 	r.finish()
+}
+
+// without leaves the generated tokens per second out where requests arrive at a rate: they are then those of the
+// workload and say nothing about the server, unless it is overloaded.
+func (r *Report) without(values map[string]Num) map[string]Num {
+	if r.Streams == 0 && r.ArrivalRate > 0 {
+		values["output_tokens_per_s"] = Num(math.NaN())
+	}
+	return values
 }
 
 // corePct is the share of one core that a process used; unknown in a replay and on some systems.

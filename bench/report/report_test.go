@@ -118,6 +118,16 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
+	for _, c := range []struct {
+		streams int
+		rate    Num
+		want    bool
+	}{{0, 8, false}, {4, 8, true}, {4, Num(math.NaN()), true}, {0, Num(math.NaN()), true}} {
+		r := Report{Streams: c.streams, ArrivalRate: c.rate}
+		if got := r.without(map[string]Num{"output_tokens_per_s": 200})["output_tokens_per_s"]; got.known() != c.want {
+			t.Errorf("%d streams, %v arrivals per second: %v tokens/s", c.streams, c.rate, got)
+		}
+	}
 	if r.NRequests != 2 || r.NChat != 1 || r.NReasoning != 1 || r.NErrors != 1 || r.NSkipped != 1 ||
 		r.ForcedByReason["hard_cap"] != 1 || r.Accuracy.Right != 1 || r.MarkS != 1 {
 		t.Errorf("%+v", r)

@@ -35,7 +35,8 @@ type runOptions struct {
 	modelFile                    string
 	sides                        []string
 	baseline, underTest          string
-	sweep                        []int
+	sweep, ctxSizes              []int
+	atMost                       []string
 	repeats, warmUp              int
 	seconds                      float64
 	temperature                  float32
@@ -67,11 +68,18 @@ func runCommand() *cobra.Command {
 			if o.repeats < 1 || o.warmUp < 0 {
 				return errors.New("--repeats must be at least 1, --warmup 0 or more")
 			}
+			limits, err := bounds(o.atMost)
+			if err != nil {
+				return err
+			}
 			d, err := o.document(ctx, given(cmd.Flags()), args)
 			if err != nil {
 				return err
 			}
-			return write(d, o.outDir)
+			if err := write(d, o.outDir); err != nil {
+				return err
+			}
+			return exceeded(d.Reports[d.UnderTest], limits)
 		},
 	}
 	o.flags(cmd.Flags())
@@ -144,6 +152,12 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.options.PromptModel, "prompt-model", "",
 		"storm: `NAME` of another model of uma-serve, which gets the prompts")
 	f.IntVar(&o.options.Context, "context", o.options.Context, "long-context, shared-prefix: maximum prompt `tokens`")
+	f.IntSliceVar(&o.ctxSizes, "ctx-sizes", nil,
+		"KV cells of uma-serve, comma-separated: measure each side with each, as in long-context --context 4096 "+
+			"--ctx-sizes 4096,65536")
+	f.StringSliceVar(&o.atMost, "at-most", nil,
+		"`BOUNDS` of what is under test, such as ttft_p50_ms=150: above one the exit status is 1, as it is if a "+
+			"request failed")
 	f.IntVar(&o.options.Turns, "turns", o.options.Turns, "agent-chain: turns")
 	f.IntVar(&o.options.Rounds, "rounds", o.options.Rounds,
 		"shared-prefix, long-context, ipc: repetitions within a run")
@@ -238,7 +252,17 @@ func (o *runOptions) allSides() (out []measure.Side, err error) {
 			sides = []string{"uma"}
 		}
 	}
-	for _, n := range append(names, sides...) {
+	names = append(names, sides...)
+	if len(o.ctxSizes) > 0 {
+		var each []string
+		for _, n := range names {
+			for _, cells := range o.ctxSizes {
+				each = append(each, fmt.Sprintf("%s:--ctx-size=%d", n, cells))
+			}
+		}
+		names = each
+	}
+	for _, n := range names {
 		out = slices.DeleteFunc(out, func(s measure.Side) bool { return s.Name == n })
 		s, err := measure.ParseSide(n)
 		if err != nil {

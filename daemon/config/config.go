@@ -62,6 +62,7 @@ type Config struct {
 	MaxSessions    int      // connections
 	MaxQueue       int      // requests waiting
 	Limits         quota.Limits
+	NoNewline      bool // lines of text are refused
 	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
@@ -71,14 +72,16 @@ type Config struct {
 	// Scheduling.
 	Policy       string
 	TickBudgetMs float64
-	Speculate    string
-	DraftModel   string   // file or name; "" = none
-	LoRA         []string // --lora, see LoRAs
-	Alias        []string // names of the model of --model
-	Tags         []string // of the model of --model
-	ModelsPreset string   // file of llama-server's router; "" = none
-	Defaults     string   // JSON object of fields of requests; "" = none
-	ModelsMax    int      // models that are loaded at a time; 0 = as many as fit
+	// StartTargetTokens bounds the prompt tokens of a step until larger ones are measured.
+	StartTargetTokens int
+	Speculate         string
+	DraftModel        string   // file or name; "" = none
+	LoRA              []string // --lora, see LoRAs
+	Alias             []string // names of the model of --model
+	Tags              []string // of the model of --model
+	ModelsPreset      string   // file of llama-server's router; "" = none
+	Defaults          string   // JSON object of fields of requests; "" = none
+	ModelsMax         int      // models that are loaded at a time; 0 = as many as fit
 
 	told, refused foreign // options of llama-server
 

@@ -54,13 +54,14 @@ func (c *Config) logLevel() (slog.Level, error) {
 func (c *Config) PolicyOptions() []wire.PolicyOption {
 	target := policyOption("itl-target-ms", c.Meridian.ITLTargetMs)
 	batch := policyOption("batch-size", float64(c.BatchSize))
+	start := policyOption("start-target-tokens", float64(c.StartTargetTokens))
 	multiplier := policyOption("think_batch_multiplier", c.Meridian.ThinkBatchMultiplier)
 	switch c.Policy {
 	case "meridian":
 		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
-		return []wire.PolicyOption{target, floor, multiplier}
+		return []wire.PolicyOption{target, floor, multiplier, start}
 	case "uma":
-		return []wire.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs)}
+		return []wire.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs), start}
 	case "meridian_static":
 		return []wire.PolicyOption{multiplier, batch}
 	}

@@ -14,8 +14,8 @@ import (
 func TestPolicyOptions(t *testing.T) {
 	ofOthers := map[string][]string{
 		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms"},
-		"stock":           {"itl-target-ms", "tick-budget-ms"},
-		"meridian_static": {"itl-target-ms", "tick-budget-ms"},
+		"stock":           {"itl-target-ms", "tick-budget-ms", "start-target-tokens"},
+		"meridian_static": {"itl-target-ms", "tick-budget-ms", "start-target-tokens"},
 	}
 	own := map[string]wire.PolicyOption{
 		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),

@@ -87,8 +87,10 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
 	fs.Var(&c.Limits, "limits", "`limits` beside the shares of users, such as user_requests=8,background_queue=64: "+
 		"session_requests (unfinished requests of a connection), interactive_queue, background_queue (queued requests "+
-		"of the class), user_requests, user_cells (of the KV cache, by prompts and answers so far), "+
-		"user_tokens_per_minute; what is above is refused with a retry hint (default: none)")
+		"of the class), interactive_step_tokens, background_step_tokens (prompt tokens of the class in a decode "+
+		"step), user_requests, user_cells (of the KV cache, by prompts and answers so far), user_tokens_per_minute; "+
+		"requests above one are refused with a retry hint, prompt tokens wait for the next step (default: none)")
+	fs.BoolVar(&c.NoNewline, "no-newline", false, "refuse lines of text on the socket: frames and HTTP alone")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
@@ -107,6 +109,8 @@ func (c *Config) sections() []Section {
 		"policy meridian: maximum time between two thinking tokens of a request, and between two tokens of a "+
 			"background answer, in `ms`, even if answers miss their ITL target")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
+	fs.IntVar(&c.StartTargetTokens, "start-target-tokens", sched.DefaultStartBudget, "policies meridian and uma: "+
+		"maximum prompt `tokens` of a decode step until the daemon has measured larger steps with this model")
 	fs.StringVar(&c.Speculate, "speculate", speculateAuto, "speculative decoding without a draft model: draft the "+
 		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
 		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+

@@ -45,6 +45,7 @@ func (c *Config) Validate() error {
 	within("gpu-layers", c.GPULayers, -1, 1<<16)
 	within("max-sessions", c.MaxSessions, 1, 1<<20)
 	within("max-queue", c.MaxQueue, 0, 1<<20)
+	within("start-target-tokens", c.StartTargetTokens, 1, 1<<20)
 	within("max-frame-bytes", c.MaxFrameBytes, 256, maxFrameBytesLimit)
 	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
 	within("max-tokens", c.MaxTokens, 0, 1<<27)

@@ -158,7 +158,7 @@ func (e *Entry) limits(o *Options) ipc.Config {
 	l := ipc.Config{
 		MaxFrameBytes: c.MaxFrameBytes, MaxPromptBytes: c.MaxPromptBytes, MaxSessions: c.MaxSessions,
 		IdleTimeout: c.IdleTimeout, MessageTimeout: c.BodyTimeout, HeaderTimeout: c.HeaderTimeout, Router: o.Router,
-		Defaults: o.Defaults,
+		Defaults: o.Defaults, NoNewline: c.NoNewline,
 	}
 	if e.passed != nil {
 		e.passed.Limit(&l)

@@ -18,6 +18,8 @@ type Limits struct {
 	SessionRequests     int // unfinished requests of a connection
 	InteractiveQueue    int // queued requests of the class
 	BackgroundQueue     int
+	InteractiveTokens   int // prompt tokens of the class in a step
+	BackgroundTokens    int
 	UserRequests        int // unfinished requests of a user
 	UserCells           int // KV cells of the prompts and answers of a user's unfinished requests
 	UserTokensPerMinute int // prompt and answer tokens of a user's requests
@@ -34,6 +36,8 @@ var keys = []struct {
 	{"session_requests", func(l *Limits) *int { return &l.SessionRequests }},
 	{"interactive_queue", func(l *Limits) *int { return &l.InteractiveQueue }},
 	{"background_queue", func(l *Limits) *int { return &l.BackgroundQueue }},
+	{"interactive_step_tokens", func(l *Limits) *int { return &l.InteractiveTokens }},
+	{"background_step_tokens", func(l *Limits) *int { return &l.BackgroundTokens }},
 	{"user_requests", func(l *Limits) *int { return &l.UserRequests }},
 	{"user_cells", func(l *Limits) *int { return &l.UserCells }},
 	{"user_tokens_per_minute", func(l *Limits) *int { return &l.UserTokensPerMinute }},

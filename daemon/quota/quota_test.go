@@ -12,8 +12,9 @@ func TestLimits(t *testing.T) {
 		" ": {},
 		"user_requests=8, background_queue = 64,": {UserRequests: 8, BackgroundQueue: 64},
 		"session_requests=1,interactive_queue=2,background_queue=3,user_requests=4,user_cells=5," +
-			"user_tokens_per_minute=6": {SessionRequests: 1, InteractiveQueue: 2, BackgroundQueue: 3,
-			UserRequests: 4, UserCells: 5, UserTokensPerMinute: 6},
+			"user_tokens_per_minute=6,interactive_step_tokens=7,background_step_tokens=8": {SessionRequests: 1,
+			InteractiveQueue: 2, BackgroundQueue: 3, UserRequests: 4, UserCells: 5, UserTokensPerMinute: 6,
+			InteractiveTokens: 7, BackgroundTokens: 8},
 		"user_cells=0": {},
 	} {
 		var l, again Limits

@@ -87,8 +87,9 @@ type Info struct {
 	FeedForward   []int64 `json:"feed_forward"`
 	Experts       int64   `json:"experts"`
 	ExpertsUsed   int64   `json:"experts_used"`
-	SlidingWindow int64   `json:"sliding_window"` // tokens, 0 = none
-	Recurrent     bool    `json:"recurrent"`      // some layers keep a state instead of KV cells
+	ExpertBytes   uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
+	SlidingWindow int64   `json:"sliding_window"`         // tokens, 0 = none
+	Recurrent     bool    `json:"recurrent"`              // some layers keep a state instead of KV cells
 	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
 	StateBytes int64   `json:"state_bytes,omitempty"`
 	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
@@ -282,6 +283,9 @@ func (h *header) info() (Info, error) {
 		q.Bytes += t.bytes
 		info.Parameters += t.elements
 		info.TensorBytes += t.bytes
+		if strings.Contains(t.name, "_exps.") {
+			info.ExpertBytes += t.bytes
+		}
 		if t.name == "position_embd.weight" {
 			info.Positions = int64(t.shape[1])
 		}

@@ -24,18 +24,18 @@ func modelError(path, why string) error {
 }
 
 // checkFile refuses a file that is not GGUF before llama.cpp opens it, with an error that says what kind it is. It
-// returns the rows of the model's table of learned positions, 0 for a model without one.
-func checkFile(path string) (positions int, err error) {
+// returns what the file says.
+func checkFile(path string) (gguf.Info, error) {
 	if path == "" {
-		return 0, fmt.Errorf("%w: no file is named", runtime.ErrModel)
+		return gguf.Info{}, fmt.Errorf("%w: no file is named", runtime.ErrModel)
 	}
 	// llama.cpp trusts the lengths in a header (a flipped bit made it allocate 14 GB for a 190 KB file); our reader
 	// does not.
 	info, err := gguf.Inspect(path)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", runtime.ErrModel, err)
+		return gguf.Info{}, fmt.Errorf("%w: %w", runtime.ErrModel, err)
 	}
-	return int(info.Positions), nil
+	return info, nil
 }
 
 // Architectures whose code in llama.cpp is wrong for some batches, and what to ask for instead.

@@ -56,6 +56,21 @@ func mixture(t *testing.T, typ ggufgen.Type) string {
 
 func TestExperts(t *testing.T) { contract(t, mixture(t, ggufgen.Q8_0)) }
 
+// TestExpertBytes: a mixture tells its experts and their bytes, another model none.
+func TestExpertBytes(t *testing.T) {
+	cfg := ggufgen.TinyWide()
+	bytes := uint64(cfg.Layers * 3 * 4 * cfg.Embedding * cfg.FFN / 32 * 34) // Q8_0
+	m := mustOpen(t, runtime.Options{ModelPath: mixture(t, ggufgen.Q8_0), ContextTokens: 256}).Model()
+	if m.Experts != 4 || m.ExpertsUsed != 2 || m.ExpertBytes != bytes || m.ExpertBytes >= m.Bytes {
+		t.Errorf("%d of %d experts with %d of %d bytes, want 2 of 4 with %d", m.ExpertsUsed, m.Experts, m.ExpertBytes,
+			m.Bytes, bytes)
+	}
+	m = mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Model()
+	if m.Experts != 0 || m.ExpertsUsed != 0 || m.ExpertBytes != 0 {
+		t.Errorf("a model without experts has %d, %d used, %d bytes", m.Experts, m.ExpertsUsed, m.ExpertBytes)
+	}
+}
+
 // The experts of a model are multiplied by our kernels, from the file, and a row's logits are the same to the bit
 // whatever rows are computed beside it, which choose the same experts or others.
 func TestExpertsOfARow(t *testing.T) {

@@ -111,7 +111,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	typeK, errK := kvType("KV type for K", o.KVTypeK)
 	typeV, errV := kvType("KV type for V", o.KVTypeV)
 	flash, errF := flashAttn(o.FlashAttn)
-	positions, errFile := checkFile(o.ModelPath)
+	file, errFile := checkFile(o.ModelPath)
 	if err := errors.Join(errK, errV, errF, checkOptions(o), errFile); err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.free(unsafe.Pointer(none))
 	defer C.uma_opening(none)
 
-	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: positions}
+	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: int(file.Positions)}
 	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
 	if err := e.load(o); err != nil {
 		e.free()
@@ -152,6 +152,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 		e.free()
 		return nil, err
 	}
+	e.info.Experts, e.info.ExpertsUsed, e.info.ExpertBytes = int(file.Experts), int(file.ExpertsUsed), file.ExpertBytes
 	drainLogs(slog.LevelError)
 	return e, nil
 }

@@ -52,3 +52,26 @@ func TestSplit(t *testing.T) {
 		}
 	}
 }
+
+// TestNoKVOffload: the cells of layers on a device are there, or in the host's memory with NoKVOffload.
+func TestNoKVOffload(t *testing.T) {
+	if testLayers(t) == 0 {
+		t.Skip("UMA_TEST_GPU_LAYERS is not set: no device is to be used")
+	}
+	for _, host := range []bool{false, true} {
+		e := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256,
+			GPULayers: -1, NoKVOffload: host})
+		var here, there uint64
+		for _, d := range e.Capabilities().Placed {
+			if d.Device == "CPU" {
+				here += d.KV
+			} else {
+				there += d.KV
+			}
+		}
+		if total := uint64(256 * e.Model().KVBytesPerToken); host && (there > 0 || here < total) ||
+			!host && there == 0 {
+			t.Errorf("NoKVOffload %v: %d bytes of %d are in the host's memory, %d on devices", host, here, total, there)
+		}
+	}
+}

@@ -3,9 +3,10 @@
 
     foreign.py --server NAME=PROGRAM … --model NAME=FILE=TOKENIZER … --venvs FOLDER [--out FOLDER] [--quick]
 
-Each load runs against each server in turn; the report of each tool stays in OUT/MODEL/ROUND/LOAD/SERVER. The figures are
-the tools' own: the time to the first token and between tokens in ms, and the output tokens per second, as each of them
-defines these. Needs the standard library alone; the tools are programs of their packages.
+Each load runs against each server in turn; the report of each tool stays in OUT/MODEL/ROUND/LOAD/SERVER. The table has
+the median and the smallest and largest value of all rounds in OUT. The figures are the tools' own: the time to the first
+token and between tokens in ms, and the output tokens per second, as each of them defines these. Needs the standard
+library alone; the tools are programs of their packages.
 """
 
 import argparse
@@ -46,8 +47,8 @@ class Server:
             command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", args.context, "-np",
                        args.parallel, "-kvu"]
         else:
-            command = [program, *common, "--socket", folder / "uma.sock", "--listen", f"127.0.0.1:{self.port}", "--config",
-                       "", "--ctx-size", args.context, "--parallel", args.parallel]
+            command = [program, *common, "--socket", folder / "uma.sock", "--listen", f"127.0.0.1:{self.port}",
+                       "--config", "", "--ctx-size", args.context, "--parallel", args.parallel]
         self.log = open(folder / "server.log", "wb")
         self.p = subprocess.Popen([str(a) for a in command], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
         limit = time.monotonic() + 180
@@ -108,7 +109,8 @@ class Tools:
         requests = requests or max(int(self.args.seconds * rate), 4)
         p = self.start("guidellm", "guidellm", "benchmark", "run", "--target", self.url, "--processor", self.tokenizer,
                        "--data", f"prompt_tokens={prompt},output_tokens={output}", "--rate-type", kind, "--rate", rate,
-                       "--max-requests", requests, "--max-seconds", 8 * self.args.seconds + 60, "--disable-progress", "--disable-console-outputs", "--random-seed", 1,
+                       "--max-requests", requests, "--max-seconds", 8 * self.args.seconds + 60, "--disable-progress",
+                       "--disable-console-outputs", "--random-seed", 1,
                        "--output-path", self.folder / "guidellm.json", GUIDELLM__MAX_WORKER_PROCESSES="1")
         self.finish(p, "guidellm")
         b = json.loads((self.folder / "guidellm.json").read_text())["benchmarks"][0]
@@ -175,7 +177,7 @@ def poisson(t):
 
 
 def streams(t):
-    return t.guidellm("concurrent", 16, 64, 128, 16 if t.args.quick else 64)
+    return t.guidellm("concurrent", 16, 64, 128, 16 if t.args.quick else t.args.streams)
 
 
 def shared(t):
@@ -208,6 +210,49 @@ LOADS = {"constant": (constant, "guidellm"), "poisson": (poisson, "guidellm"), "
          "shared": (shared, "inference-perf"), "storm": (storm, "inference-perf"), "agents": (agents, "aiperf")}
 
 
+def measure(args, load, name, program, model, file, tokenizer, round_):
+    """Runs a load against a server and writes its figures beside the tool's report; False if that failed."""
+    run, tool = LOADS[load]
+    if not (args.venvs / tool / "ready").exists():
+        print(f"{load}: {tool} is not installed", file=sys.stderr)
+        return True
+    folder = args.out / model / str(round_) / load / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with Server(args, name, pathlib.Path(program).resolve(), pathlib.Path(file).resolve(), folder) as s:
+        try:
+            f = run(Tools(args, s, pathlib.Path(tokenizer).resolve(), folder))
+            if f["done"] == 0:
+                raise ValueError("no request has ended")
+        except (OSError, KeyError, ValueError, StopIteration) as e:
+            print(f"{model}, {load}, {name}: {e!r}", file=sys.stderr, flush=True)
+            return False
+    f["load"] = os.getloadavg()[0]
+    (folder / "figures.json").write_text(json.dumps(f))
+    print(f"{model}, round {round_}, {load}, {name}: {f}", file=sys.stderr, flush=True)
+    return True
+
+
+def table(args, servers, models):
+    print("| model | load (tool) | server | TTFT p50, ms | TTFT p95, ms | ITL p50, ms | ITL p95, ms | output tokens/s | "
+          "rounds | requests, failed | load average |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for model, _, _ in models:
+        for load, (_, tool) in LOADS.items():
+            for name, _ in servers:
+                files = sorted((args.out / model).glob(f"*/{load}/{name}/figures.json"))
+                if not files:
+                    continue
+                rounds = [json.loads(f.read_text()) for f in files]
+                cells = [model, f"{load} ({tool})", name]
+                for key, digits in ("ttft50", 0), ("ttft95", 0), ("itl50", 1), ("itl95", 1), ("rate", 1):
+                    v = [r[key] for r in rounds]
+                    cells.append(f"{statistics.median(v):.{digits}f} ({min(v):.{digits}f} … {max(v):.{digits}f})")
+                loads = [r["load"] for r in rounds]
+                cells += [len(rounds), f"{sum(r['done'] for r in rounds)}, {sum(r['failed'] for r in rounds)}",
+                          f"{min(loads):.1f} … {max(loads):.1f}"]
+                print("| " + " | ".join(str(c) for c in cells) + " |")
+
+
 def pairs(values, n):
     out = [tuple(v.split("=", n - 1)) for v in values]
     if any(len(p) != n for p in out):
@@ -223,9 +268,11 @@ def main():
     parse.add_argument("--out", type=pathlib.Path, default="bench-out/foreign")
     parse.add_argument("--only", default="", help="loads, by commas: " + ", ".join(LOADS))
     parse.add_argument("--rounds", type=int, default=1)
+    parse.add_argument("--first", type=int, default=1, help="number of the first round, to add to those in OUT")
     parse.add_argument("--seconds", type=int, default=45, help="length of a load")
     parse.add_argument("--rate", type=float, default=1.0, help="requests per second")
     parse.add_argument("--storm", type=float, default=0.5, help="long prompts per second of the storm")
+    parse.add_argument("--streams", type=int, default=64, help="requests of the 16 streams")
     parse.add_argument("--sessions", type=int, default=12, help="sessions of agents")
     parse.add_argument("--threads", type=int, default=os.cpu_count())
     parse.add_argument("--parallel", type=int, default=16)
@@ -240,35 +287,14 @@ def main():
     unknown = [name for name in only if name not in LOADS]
     if unknown:
         sys.exit(f"--only: there is no load {unknown[0]!r}; the loads are {', '.join(LOADS)}")
-    print("| model | load (tool) | server | TTFT p50 / p95, ms | ITL p50 / p95, ms | output tokens/s | requests, failed |")
-    print("|---|---|---|---|---|---|---|", flush=True)
     bad = 0
-    for model, file, tokenizer in models:
-        for load in only:
-            run, tool = LOADS[load]
-            if not (args.venvs / tool / "ready").exists():
-                print(f"{load}: {tool} is not installed", file=sys.stderr)
-                continue
-            figures = {name: [] for name, _ in servers}
-            for round_ in range(args.rounds):
-                for name, program in servers if round_ % 2 == 0 else servers[::-1]:
-                    folder = args.out / model / str(round_ + 1) / load / name
-                    folder.mkdir(parents=True, exist_ok=True)
-                    with Server(args, name, pathlib.Path(program).resolve(), pathlib.Path(file).resolve(), folder) as s:
-                        try:
-                            f = run(Tools(args, s, pathlib.Path(tokenizer).resolve(), folder))
-                            if f["done"] == 0:
-                                raise ValueError("no request has ended")
-                            figures[name].append(f)
-                        except (OSError, KeyError, ValueError, StopIteration) as e:
-                            bad += 1
-                            print(f"{model}, {load}, {name}: {e!r}", file=sys.stderr, flush=True)
-            for name, list_ in figures.items():
-                if not list_:
-                    continue
-                f = {k: statistics.median(x[k] for x in list_) for k in list_[0]}
-                print(f"| {model} | {load} ({tool}) | {name} | {f['ttft50']:.0f} / {f['ttft95']:.0f} | {f['itl50']:.1f} / "
-                      f"{f['itl95']:.1f} | {f['rate']:.1f} | {f['done']:.0f}, {f['failed']:.0f} |", flush=True)
+    for round_ in range(args.first, args.first + args.rounds):
+        for model, file, tokenizer in models:
+            for load in only:
+                for name, program in servers if round_ % 2 == 1 else servers[::-1]:
+                    if not measure(args, load, name, program, model, file, tokenizer, round_):
+                        bad += 1
+    table(args, servers, models)
     sys.exit(1 if bad else 0)
 
 
