@@ -26,7 +26,7 @@ func essay(n int) string {
 	return strings.Repeat(first+" of the town are rivers, hills, roads and fields. ", 32)
 }
 
-// told is what a daemon told about one request.
+// told is a daemon's report about one request.
 type told struct {
 	text           string
 	prompt, cached int

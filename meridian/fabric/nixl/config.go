@@ -80,8 +80,8 @@ func ParseURL(raw string) (Config, error) {
 	}
 	switch {
 	case c.Key == nil:
-		return c, errors.New("option namespace_key_file is missing: agents recognize each other by it, and values are " +
-			"sealed with it; make one with: (umask 077; openssl rand -hex 32 > FILE)")
+		return c, errors.New("option namespace_key_file is missing: agents recognize each other by it, and values " +
+			"are sealed with it; make one with: (umask 077; openssl rand -hex 32 > FILE)")
 	case c.MaxBytes > c.PoolBytes/4:
 		return c, fmt.Errorf("option max is %d bytes; want at most a quarter of the pool, which has %d", c.MaxBytes,
 			c.PoolBytes)

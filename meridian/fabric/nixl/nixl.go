@@ -2,7 +2,7 @@
 // read values from each other's pools. There is no store: a daemon pushes to its agent's pool, and pulls from
 // there or from the pool of a peer that has the value.
 //
-// NIXL's library runs in the agent, a process of its own (package agent), so that neither a crash of the library nor a
+// NIXL's library runs in the agent, a separate process (package agent), so that neither a crash of the library nor a
 // call that does not return reaches a request. This package speaks to the agent over a Unix socket and needs no
 // library.
 //
@@ -44,7 +44,7 @@ func Open(url string) (*Fabric, error) {
 	}
 	if c.Socket == "" {
 		return nil, errors.New("option socket is missing: uma-serve starts an agent, and sets it, for the option " +
-			"--fabric of all models; a model with a fabric of its own needs it")
+			"--fabric of all models; another fabric for one model needs it in its URL")
 	}
 	return New(c), nil
 }

@@ -15,7 +15,7 @@ import (
 //	request   op 1, name 32, size 8 (little-endian), header of the sealed value 44
 //	answer    status 1, size 8: of the value that follows StatusOK of OpGet, of the text that follows StatusFailed
 
-// Op is what a daemon asks of its agent.
+// Op is a request's operation.
 type Op byte
 
 const (
@@ -25,7 +25,7 @@ const (
 	OpDelete Op = 'D' // on every peer
 )
 
-// Status is how an operation ended, or goes on.
+// Status is the state of an operation after a request.
 type Status byte
 
 const (

@@ -68,7 +68,7 @@ type library struct {
 
 	mu    sync.Mutex // an agent without thread_sync takes one call at a time
 	agent uintptr
-	// since is when the running call began, in ns since begun; 0 = none runs. The watchdog reads it.
+	// since is the start of the running call, in ns after begun; 0 = none runs. The watchdog reads it.
 	since atomic.Int64
 	begun time.Time
 }
@@ -172,7 +172,8 @@ func (l *library) Load(metadata []byte) (name string, err error) {
 	}
 	err = l.exclusive(func() error {
 		var text unsafe.Pointer
-		if err := statusError("load_remote_md", l.load(l.agent, &metadata[0], uintptr(len(metadata)), &text)); err != nil {
+		status := l.load(l.agent, &metadata[0], uintptr(len(metadata)), &text)
+		if err := statusError("load_remote_md", status); err != nil {
 			return err
 		}
 		name = unix.BytePtrToString((*byte)(text)) // not freed: some bytes for each connection

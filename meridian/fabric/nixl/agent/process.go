@@ -50,7 +50,7 @@ func Main(url string, stdin io.Reader, stdout io.Writer, log *slog.Logger) error
 	return Run(ctx, c, log, func() { fmt.Fprintln(stdout, readyLine) })
 }
 
-// Program is how an agent is started.
+// Program starts agents.
 type Program struct {
 	Path string
 	Args []string // before the URL
