@@ -36,8 +36,15 @@ type told struct {
 // tell asks for eight tokens after a prompt. sent, if not nil, is called once the request is sent.
 func tell(s *server, prompt string, sent func()) told {
 	s.t.Helper()
+	return tellWithin(s, prompt, waitfor.Limit, sent)
+}
+
+// tellWithin is tell with a limit on the wait for the answer.
+func tellWithin(s *server, prompt string, limit time.Duration, sent func()) told {
+	s.t.Helper()
 	c := s.dial()
 	defer c.Close()
+	c.SetDeadline(time.Now().Add(limit))
 	c.request(fmt.Sprintf(`{"id":"a","prompt":%q,"max_tokens":8,"temperature":0,"ignore_eos":true,"stream":true}`,
 		prompt))
 	if sent != nil {

@@ -30,7 +30,7 @@ var statusNames = map[int32]string{-1: "invalid parameter", -2: "the back end fa
 
 // capi are the functions that this package calls, by the names of libnixl_capi.so behind nixl_capi_.
 type capi struct {
-	createAgent  func(name string, agent *uintptr) int32
+	createAgent  func(name string, config *agentConfig, agent *uintptr) int32
 	pluginParams func(agent uintptr, plugin string, mems, params *uintptr) int32
 	backend      func(agent uintptr, plugin string, params uintptr, backend *uintptr) int32
 	regList      func(kind int32, list *uintptr) int32
@@ -51,13 +51,23 @@ type capi struct {
 
 func (c *capi) symbols() map[string]any {
 	return map[string]any{
-		"create_agent": &c.createAgent, "get_plugin_params": &c.pluginParams, "create_backend": &c.backend,
+		"create_configured_agent": &c.createAgent, "get_plugin_params": &c.pluginParams, "create_backend": &c.backend,
 		"create_reg_dlist": &c.regList, "reg_dlist_add_desc": &c.regAdd, "register_mem": &c.register,
 		"get_local_md": &c.metadata, "load_remote_md": &c.load, "invalidate_remote_md": &c.invalidate,
 		"create_xfer_dlist": &c.xferList, "xfer_dlist_add_desc": &c.xferAdd, "destroy_xfer_dlist": &c.freeXferList,
 		"create_xfer_req": &c.createXfer, "post_xfer_req": &c.post, "get_xfer_status": &c.status,
 		"release_xfer_req": &c.release, "destroy_xfer_req": &c.freeXfer,
 	}
+}
+
+// agentConfig is nixl_capi_agent_config_t.
+type agentConfig struct {
+	progressThread, listenThread bool
+	listenPort                   int32
+	threadSync                   int32
+	workers                      uint32
+	progressPause, listenPause   uint64 // µs
+	telemetry                    bool
 }
 
 // library is NIXL in this process: one agent with the back end UCX and one registered pool.
@@ -100,12 +110,14 @@ func openLibrary(path, name string, poolBytes int64) (transport, error) {
 }
 
 func (l *library) begin(name string) error {
+	// The thread makes progress for peers that read by TCP. Without a pause it takes a core while nothing happens.
+	config := agentConfig{progressThread: true, workers: 1, progressPause: 1000}
 	var mems, params, backend, list uintptr
 	for _, step := range []struct {
 		what string
 		call func() int32
 	}{
-		{"create_agent", func() int32 { return l.createAgent(name, &l.agent) }},
+		{"create_configured_agent", func() int32 { return l.createAgent(name, &config, &l.agent) }},
 		{"get_plugin_params UCX", func() int32 { return l.pluginParams(l.agent, "UCX", &mems, &params) }},
 		{"create_backend UCX", func() int32 { return l.backend(l.agent, "UCX", params, &backend) }},
 		{"create_reg_dlist", func() int32 { return l.regList(capiDRAM, &list) }},

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -114,12 +116,7 @@ func Start(ctx context.Context, p Program) (stopped <-chan struct{}, err error) 
 // once runs one agent.
 func (p *Program) once(ctx context.Context, c nixl.Config, ready func()) error {
 	cmd := exec.Command(p.Path, append(append([]string{}, p.Args...), p.URL)...)
-	cmd.Env = os.Environ()
-	if plugins := filepath.Join(filepath.Dir(c.Library), "plugins"); os.Getenv("NIXL_PLUGIN_DIR") == "" {
-		if _, err := os.Stat(plugins); err == nil {
-			cmd.Env = append(cmd.Env, "NIXL_PLUGIN_DIR="+plugins)
-		}
-	}
+	cmd.Env = environment(c, os.Environ())
 	var last tail
 	cmd.Stderr = &last
 	life, err := cmd.StdinPipe() // the agent ends when this process does
@@ -146,6 +143,26 @@ func (p *Program) once(ctx context.Context, c nixl.Config, ready func()) error {
 		return fmt.Errorf("%w: %s", err, last.text())
 	}
 	return errors.New("it ended")
+}
+
+// environment adds to an environment what NIXL and UCX need, unless it is set. NIXL finds its plugins beside the
+// library. UCX listens on every network interface by default; where peers are on this machine, the loopback interface
+// is enough.
+func environment(c nixl.Config, env []string) []string {
+	add := func(name, value string) {
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+			env = append(env, name+"="+value)
+		}
+	}
+	plugins := filepath.Join(filepath.Dir(c.Library), "plugins")
+	if _, err := os.Stat(plugins); err == nil {
+		add("NIXL_PLUGIN_DIR", plugins)
+	}
+	host, _, _ := net.SplitHostPort(c.Listen)
+	if ip := net.ParseIP(host); ip.IsLoopback() {
+		add("UCX_NET_DEVICES", "lo")
+	}
+	return env
 }
 
 // endLimit is the time that an agent has for its end.
