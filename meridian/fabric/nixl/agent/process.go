@@ -30,6 +30,8 @@ const (
 	// minRestart and maxRestart bound the pause before an agent that has ended is started again.
 	minRestart = 100 * time.Millisecond
 	maxRestart = 10 * time.Second
+	// goodLife is the age from which on an agent's end does not count as a failure to start.
+	goodLife = 2 * time.Second
 )
 
 // Main is the agent's program. It ends when stdin does: the process that started it has ended.
@@ -88,7 +90,7 @@ func Start(ctx context.Context, p Program) (stopped <-chan struct{}, err error) 
 				first <- err
 				return
 			}
-			if time.Since(up) > maxRestart {
+			if time.Since(up) > goodLife {
 				pause = minRestart
 			}
 			p.Log.Warn("the NIXL agent has ended; its values are lost, and another one starts", "error", err,
