@@ -35,10 +35,10 @@ if [ "${AGENTS:-}" = 1 ]; then
 elif [ "${PYTHON:-}" = 1 ]; then
 	kind=python packages=
 	mapfile -t clients < <(sed -n 's/^\([a-z_]*\) .*/\1/p' "$own/python/versions.txt")
-	serve=(-c 16384)
+	serve=(-c 16384 -s 1)
 else
 	kind=library packages=$own clients=(openai aisdk anthropic ollama langchain go)
-	serve=(-c 16384 --pooling mean)
+	serve=(-c 16384 -s 1 --pooling mean)
 fi
 [ $# -gt 0 ] && clients=("$@")
 

@@ -76,7 +76,7 @@ func TestScriptsThroughTheFront(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--pooling", "mean", "--max-tokens", "8", "--seed", "1", "-c", "4096"}
-	r := start(t, Options{}, nil, func(c *config.Config) { c.Model = path }, args...)
+	r := start(t, Options{}, nil, nil, append([]string{"-m", path}, args...)...)
 	waitfor.True(t, "the front's model is ready", func() bool {
 		yes := false
 		r.call(func() { yes = r.def.state == ready })
@@ -121,7 +121,7 @@ func TestScriptsThroughTheFront(t *testing.T) {
 						}
 					}
 					if answers["single"] != answers["front"] {
-						p.T.Errorf("%s %s %.200s\nsingle: %.600s\nfront:  %.600s", method, path, body,
+						p.T.Errorf("%s %s %.200s\nsingle: %.1600s\nfront:  %.1600s", method, path, body,
 							answers["single"], answers["front"])
 					}
 				})

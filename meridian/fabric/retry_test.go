@@ -220,7 +220,7 @@ func TestRenewals(t *testing.T) {
 		var missing []string
 		var failed error
 		note := func(m []string, err error) { missing, failed = m, err }
-		if !o.TryRenew([]string{"a", "b", "c", "d"}, note) || o.TryRenew([]string{"e", "f"}, note) {
+		if o.TryRenew([]string{"a", "b", "c", "d", "e", "f"}, note) || !o.TryRenew([]string{"a", "b", "c", "d"}, note) {
 			t.Error("the queue's bound is 5 keys")
 		}
 		synctest.Wait()

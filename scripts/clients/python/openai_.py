@@ -148,7 +148,7 @@ def _():
 def _():
     tool = openai.pydantic_function_tool(Weather)
     got = client.chat.completions.parse(model=MODEL, messages=ask, tools=[tool], tool_choice="required",
-                                        parallel_tool_calls=False, max_tokens=200)
+                                        parallel_tool_calls=False, max_tokens=400, temperature=0)
     assert isinstance(got.choices[0].message.tool_calls[0].function.parsed_arguments, Weather)
 
 
