@@ -60,14 +60,16 @@ func (c *capi) symbols() map[string]any {
 	}
 }
 
-// agentConfig is nixl_capi_agent_config_t.
+// agentConfig is nixl_capi_agent_config_t. The fields without a name stay 0.
 type agentConfig struct {
-	progressThread, listenThread bool
-	listenPort                   int32
-	threadSync                   int32
-	workers                      uint32
-	progressPause, listenPause   uint64 // µs
-	telemetry                    bool
+	progressThread bool
+	_              bool  // listen_thread
+	_              int32 // listen_port
+	_              int32 // thread_sync
+	workers        uint32
+	progressPause  uint64 // µs
+	_              uint64 // listen_pause
+	_              bool   // telemetry
 }
 
 // library is NIXL in this process: one agent with the back end UCX and one registered pool.
