@@ -48,7 +48,7 @@ func TestEchoWithLogprobs(t *testing.T) {
 		t.Errorf("the first token has a log-probability")
 	}
 	m := r.model.Load()
-	_, tokens, bad := m.Render(0, &wire.Request{Prompt: text})
+	_, tokens, bad := m.Render(0, &wire.Request{Prompt: text}, nil)
 	if bad != nil || len(tokens) != n {
 		t.Fatalf("%d tokens, %d log-probabilities, %v", len(tokens), n, bad)
 	}

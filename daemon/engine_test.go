@@ -251,7 +251,7 @@ func TestRealTexts(t *testing.T) {
 	for i := range 40 {
 		for _, chat := range []bool{false, true} {
 			s := long[:len(long)*i/40] + text(i, 30)
-			_, got, bad := m.Render(uint32(i%2), &wire.Request{Prompt: s, ParseSpecial: chat})
+			_, got, bad := m.Render(uint32(i%2), &wire.Request{Prompt: s, ParseSpecial: chat}, nil)
 			want, err := m.Vocab.Tokenize(nil, s, true, chat)
 			if bad != nil || err != nil || !slices.Equal(got, want) {
 				t.Fatalf("%d bytes: %d tokens, %v; want %d, %v", len(s), len(got), bad, len(want), err)

@@ -433,7 +433,7 @@ func TestNamespaces(t *testing.T) {
 			r.settled()
 			m := r.model.Load()
 			_, tokens, bad := m.Render(0, &wire.Request{Messages: []wire.Message{
-				{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}})
+				{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}}, nil)
 			if bad != nil {
 				t.Fatal(bad)
 			}

@@ -120,7 +120,7 @@ func TestNullableStringsOverEachAPI(t *testing.T) {
 		if p.Begin.Thinking {
 			answer = m.Tags.Markers().Close[0] + answer
 		}
-		prompt, _, bad := m.Render(0, &q)
+		prompt, _, bad := m.Render(0, &q, nil)
 		if bad != nil {
 			t.Fatal(name, bad)
 		}

@@ -234,7 +234,7 @@ func TestPublishedOutputs(t *testing.T) {
 					continue
 				}
 				list[i].inside = p.Begin.Thinking
-				text, _, bad := m.Render(0, &q)
+				text, _, bad := m.Render(0, &q, nil)
 				if bad != nil {
 					t.Errorf("%s: %s", name, bad.Message)
 					continue

@@ -16,7 +16,7 @@ import (
 //	waiting    the waitroom                                withdraws it and answers at once
 //	preparing  intake (submit)                             is seen by intake, between two texts or at the end
 //	compiling  the cache of grammars (package constrain)   withdraws it and answers at once
-//	viewing    a goroutine that encodes its images          is seen by it, between two images or at the end
+//	viewing    a goroutine that encodes its images          wakes it, or is seen by it between two parts
 //	queued     the mailbox, then the core                  goes to the core with the next step
 //	running    the core and the decode loop                likewise; a step mostly of its prompt is aborted
 //	ending     the decode loop, until the client has read  finds nothing left to do
@@ -104,7 +104,9 @@ const abortFrom = 64
 // cancel as it enters, and there is nothing to withdraw.
 func (s *Server) cancelIn(r *request, at stage) {
 	switch at {
-	case stageReading, stagePreparing, stageViewing, stageEnding:
+	case stageReading, stagePreparing, stageEnding:
+	case stageViewing:
+		s.viewing.cancel(r)
 	case stageWaiting:
 		if j, ok := s.room.withdraw(r); ok {
 			s.endUnstarted(j)

@@ -322,7 +322,8 @@ func TestChatTemplateOption(t *testing.T) {
 			"USER: hi\nASSISTANT:"},
 	} {
 		r := serve(t, c.cfg, c.args...)
-		got, _, bad := r.model.Load().Render(0, &wire.Request{Messages: []wire.Message{{Role: "user", Content: "hi"}}})
+		q := wire.Request{Messages: []wire.Message{{Role: "user", Content: "hi"}}}
+		got, _, bad := r.model.Load().Render(0, &q, nil)
 		if bad != nil || got != c.prompt {
 			t.Errorf("%s: %q, %v, want %q", c.source, got, bad, c.prompt)
 		}

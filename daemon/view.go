@@ -11,35 +11,75 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// viewing are the requests whose images are decoded and encoded, each on a goroutine of its request: one at a time, so
-// that the pixels of one picture at most are in memory. The others wait for the lock turn.
+// viewing are the requests whose images are decoded and encoded, each on a goroutine of its request: one picture at a
+// time, so that the pixels of one at most are in memory, and in turns of users (viewturns.go).
 type viewing struct {
-	turn sync.Mutex
+	turns viewTurns
 
-	mu    sync.Mutex
-	since map[*request]time.Time
-	jobs  map[*request]job
-	busy  *request // the one that has turn
+	mu   sync.Mutex
+	jobs map[*request]*viewed
+	busy *request // the one that has the turn
+}
+
+// viewed is a request whose images are encoded.
+type viewed struct {
+	job
+	since time.Time
+	stop  chan struct{} // closed by a cancel
+}
+
+// turn returns what a request of owner needs to be served in turns. It gives up when stop is closed or goOn says so.
+func (v *viewing) turn(owner uint32, stop <-chan struct{}, goOn func() bool) prepare.Turn {
+	return prepare.Turn{
+		Take: func() bool {
+			if !v.turns.take(owner, stop) {
+				return false
+			}
+			if !goOn() {
+				v.turns.give()
+				return false
+			}
+			return true
+		},
+		Give: v.turns.give,
+		GoOn: goOn,
+	}
+}
+
+// cancel wakes a request that waits for its turn.
+func (v *viewing) cancel(r *request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if j := v.jobs[r]; j != nil && j.stop != nil {
+		close(j.stop)
+		j.stop = nil
+	}
 }
 
 // view encodes the images of j beside the intake, which prepares others meanwhile, and queues j again with its views.
 func (s *Server) view(m *prepare.Model, j job) {
 	v := &s.viewing
+	stop := make(chan struct{})
 	v.mu.Lock()
-	if v.since == nil {
-		v.since, v.jobs = map[*request]time.Time{}, map[*request]job{}
+	if v.jobs == nil {
+		v.jobs = map[*request]*viewed{}
 	}
-	v.since[j.r], v.jobs[j.r] = time.Now(), j
+	v.jobs[j.r] = &viewed{job: j, since: time.Now(), stop: stop}
 	v.mu.Unlock()
 	j.r.life.enter(stageViewing)
 	go func() {
-		v.turn.Lock()
-		v.setBusy(j.r)
-		views, bad := m.View(j.w, func() bool { return !j.r.life.cancelled() && !s.draining.Load() })
-		v.setBusy(nil)
-		v.turn.Unlock()
+		turn := v.turn(j.r.Owner, stop, func() bool { return !j.r.life.cancelled() && !s.draining.Load() })
+		take, give := turn.Take, turn.Give
+		turn.Take = func() bool {
+			ok := take()
+			if ok {
+				v.setBusy(j.r)
+			}
+			return ok
+		}
+		turn.Give = func() { v.setBusy(nil); give() }
+		views, bad := m.View(j.r.Owner, j.w, turn)
 		v.mu.Lock()
-		delete(v.since, j.r)
 		delete(v.jobs, j.r)
 		v.mu.Unlock()
 		if bad == nil && s.draining.Load() {
@@ -71,19 +111,18 @@ func (s *Server) whyViewing(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32,
 	v := &s.viewing
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for r, since := range v.since {
+	for r, j := range v.jobs {
 		if r.Owner != uid && !s.cfg.Privileged(uid) || q.Request != "" && r.wireID != q.Request {
 			continue
 		}
-		text := "Its images wait to be encoded: one request's are encoded at a time."
+		text := "Its images wait to be encoded: one is encoded at a time, in turns of users."
 		if v.busy == r {
 			text = "Its images are being encoded, beside the steps of others."
 		}
-		j := v.jobs[r]
 		rep.Requests = slices.Insert(rep.Requests, 0, wire.WhyRequest{
 			Request: r.wireID, UID: r.Owner, Class: prepare.Class(j.w).String(), State: "viewing",
 			AgeMs: wire.Ms(now.Sub(r.arrived)),
-			Decisions: []wire.Decision{{AtMs: wire.Ms(since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)),
+			Decisions: []wire.Decision{{AtMs: wire.Ms(j.since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)),
 				Times: 1, Reason: "viewing", Text: text}},
 		})
 	}

@@ -138,9 +138,24 @@ func (s web) Await(ctx context.Context) error {
 }
 
 // Render returns the prompt of r.
-func (s web) Render(owner uint32, r *wire.Request) (*api.Prompt, error) {
+func (s web) Render(ctx context.Context, owner uint32, r *wire.Request) (*api.Prompt, error) {
 	s.withSystem(r)
-	text, tokens, e := s.model.Load().Render(owner, r)
+	m := s.model.Load()
+	var views []*runtime.View
+	if m.LookAt(r) {
+		var bad *wire.Error
+		goOn := func() bool { return ctx.Err() == nil && !s.draining.Load() }
+		views, bad = m.View(owner, r, s.viewing.turn(owner, ctx.Done(), goOn))
+		switch {
+		case bad != nil:
+			return nil, (*api.Error)(bad)
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !goOn():
+			return nil, (*api.Error)(shuttingDown())
+		}
+	}
+	text, tokens, e := m.Render(owner, r, views)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}

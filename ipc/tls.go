@@ -26,6 +26,8 @@ const (
 	// slow readers count from the time when the socket pair is full.
 	tlsStall = time.Minute
 	tlsChunk = 16 << 10 // bytes: the most of a TLS record
+	// tlsQuiet is the time without input after which an answered connection is closed; closeWithin is the most.
+	tlsQuiet = 500 * time.Millisecond
 )
 
 // TLS ends TLS for TCP listeners.
@@ -137,26 +139,38 @@ func (t *TLS) serve(client net.Conn, pipe *net.UnixConn) {
 	}
 	t.outcomes[HandshakeDone].Add(1)
 	cancel()
+	var until atomic.Int64 // when the connection is closed, in Unix nanoseconds; 0: not yet known
+	ended := make(chan struct{})
 	go func() {
-		if !toPlain(pipe, c) {
+		defer close(ended)
+		if !toPlain(pipe, c, &until) {
 			pipe.Close()
 		}
 	}()
-	if toClient(c, client, pipe) {
-		_ = c.CloseWrite() // fails when the client has left
+	if !toClient(c, client, pipe) {
+		return
 	}
+	_ = c.CloseWrite() // fails when the client has left
+	// Closing a socket with unread input discards what it has not sent yet, such as a refusal of an upload.
+	now := time.Now()
+	until.Store(now.Add(closeWithin).UnixNano())
+	_, _ = client.SetReadDeadline(now.Add(tlsQuiet)), pipe.SetWriteDeadline(now.Add(closeWithin))
+	<-ended
 }
 
-// toPlain copies what the client sends. It returns false if the client has left without saying so: nothing that is
-// computed for it is read.
-func toPlain(pipe *net.UnixConn, c *tls.Conn) bool {
+// toPlain copies what the client sends, and discards it once the Loop takes no more: its answer may still be on the
+// way. It returns false if the client has left without saying so: nothing that is computed for it is read.
+func toPlain(pipe *net.UnixConn, c *tls.Conn, until *atomic.Int64) bool {
 	buf := make([]byte, tlsChunk)
+	taken := true
 	for {
 		n, err := c.Read(buf)
-		if n > 0 {
-			if _, werr := pipe.Write(buf[:n]); werr != nil {
-				return false
-			}
+		if n > 0 && taken {
+			_, werr := pipe.Write(buf[:n])
+			taken = werr == nil
+		}
+		if by := until.Load(); by != 0 && n > 0 {
+			_ = c.SetReadDeadline(time.Unix(0, min(by, time.Now().Add(tlsQuiet).UnixNano())))
 		}
 		if errors.Is(err, io.EOF) {
 			_ = pipe.CloseWrite()
@@ -193,7 +207,7 @@ const notTLS = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=ut
 func (t *TLS) refuse(ctx context.Context, err error) {
 	if head, ok := errors.AsType[tls.RecordHeaderError](err); ok && head.Conn != nil {
 		t.outcomes[HandshakePlain].Add(1)
-		if first := string(head.RecordHeader[:]); strings.ContainsAny(first[:1], "GPDHOC") { // a method of HTTP
+		if first := string(head.RecordHeader[:]); strings.ContainsAny(first[:1], "GPDHOCT") { // a method of HTTP
 			_ = head.Conn.SetDeadline(time.Now().Add(time.Second))
 			_, _ = io.WriteString(head.Conn, notTLS)
 			if half, ok := head.Conn.(interface{ CloseWrite() error }); ok {

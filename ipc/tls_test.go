@@ -254,3 +254,38 @@ func TestTLSStop(t *testing.T) {
 	s.tls.Wait(waitfor.Limit)
 	s.gone(t)
 }
+
+// TestTLSAnswerBeforeTheBody: an answer that does not wait for the request's body reaches the client that is still
+// sending it.
+func TestTLSAnswerBeforeTheBody(t *testing.T) {
+	const answer = 1 << 20
+	s := serveTLS(t, Config{MaxSessions: 64}, 64, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		io.WriteString(w, strings.Repeat("x", answer))
+	})
+	for i := range 10 {
+		c := s.dial(t)
+		if err := c.NetConn().(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64<<20)
+			for piece := make([]byte, 1<<16); ; {
+				if _, err := c.Write(piece); err != nil {
+					return
+				}
+			}
+		}()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || len(b) != answer {
+			t.Fatalf("client %d: %d bytes, %v", i, len(b), err)
+		}
+		c.Close()
+	}
+	s.gone(t)
+}

@@ -83,10 +83,11 @@ type ImageCounts struct {
 type Viewer interface {
 	// Images returns the facts; nil: the model reads none.
 	Images() *Images
-	// View returns what stands for p. It encodes p unless it has done so lately, which may take seconds; it is safe
-	// from any goroutine, and pictures are encoded one at a time, at a low priority. Errors say what
-	// is wrong with the picture or with the model.
-	View(p *Picture) (*View, error)
+	// View returns what stands for p. It encodes p unless it has done so lately for the same namespace, which may take
+	// seconds; it is safe from any goroutine, and pictures are encoded one at a time, at a low priority. goOn is asked
+	// between two parts; after false the error is ErrAborted. Other errors say what is wrong with the picture or with
+	// the model.
+	View(p *Picture, ns uint32, goOn func() bool) (*View, error)
 	// Encoding reports whether a picture is being encoded. It is safe from any goroutine.
 	Encoding() bool
 	// WaitEncoded returns when no picture is being encoded any more, at the latest after d.

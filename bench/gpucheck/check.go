@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ type Config struct {
 	Prompts int      // whose answers are compared
 	Pasted  int      // prompts of a storm
 	Near    float64  // limit of the gap between two tokens of a near tie, in nats
+	Decode  Decoder  // makes the F32 weights that the processor computes with; nil = it uses the file's own
 	Limit   time.Duration
 	StepMax time.Duration // limit of a step; that of Build is Limit
 	Log     io.Writer
@@ -139,14 +141,8 @@ func (r *run) record(name, model, server string, begin time.Time, err error, fou
 
 // model examines one file: the processor's answers, then uma-serve's and llama-server's on the accelerator.
 func (r *run) model(file string) {
-	var cpu, gpu []answer
-	r.serve(file, "uma-serve, processor", r.umaStart, r.umaArgs(file, true), func(s *server, name string) {
-		r.step("answers of the processor", file, name, r.StepMax, func(ctx context.Context, v values) (err error) {
-			cpu, err = r.answers(ctx, s)
-			v["answers"] = len(cpu)
-			return err
-		})
-	})
+	var gpu []answer
+	cpu, own := r.reference(file)
 	store := filepath.Join(r.Scratch, "kv-"+filepath.Base(file))
 	args := append(r.umaArgs(file, false), "--cache-dir", filepath.Join(store, "cells"),
 		"--slot-save-path", filepath.Join(store, "slots"))
@@ -159,7 +155,7 @@ func (r *run) model(file string) {
 			if gpu, err = r.answers(ctx, s); err != nil {
 				return err
 			}
-			return r.judge(cpu, gpu, v)
+			return r.judge(cpu, gpu, own, v)
 		})
 		r.loads(file, name, s)
 		r.step("snapshot, save", file, name, r.StepMax, func(ctx context.Context, v values) (err error) {
@@ -184,11 +180,66 @@ func (r *run) model(file string) {
 				if err != nil {
 					return err
 				}
-				return r.judge(its, gpu, v)
+				return r.judge(its, gpu, nil, v)
 			})
 			r.loads(file, name, s)
 		})
 	}
+}
+
+// The processor's servers, as the report names them.
+const (
+	onProcessor = "uma-serve, processor"
+	inFloats    = onProcessor + ", F32"
+)
+
+// reference returns the answers that the accelerator's are compared with: the processor's with the model's weights in
+// F32. own is how far from them the processor's are with the file's own weights; nil where these are F32, or are to be
+// the reference.
+func (r *run) reference(file string) (truth []answer, own *Agreement) {
+	ask := func(file, title string, got func(v values, its []answer) error) {
+		r.serve(file, title, r.umaStart, r.umaArgs(file, true), func(s *server, name string) {
+			r.step("answers of the processor", file, name, r.StepMax, func(ctx context.Context, v values) error {
+				its, err := r.answers(ctx, s)
+				v["answers"] = len(its)
+				if err != nil {
+					return err
+				}
+				return got(v, its)
+			})
+		})
+	}
+	keep := func(_ values, its []answer) error {
+		truth = its
+		return nil
+	}
+	if r.Decode == nil {
+		ask(file, onProcessor, keep)
+		return truth, nil
+	}
+	floats, quantised := filepath.Join(r.Scratch, filepath.Base(file)), false
+	defer os.Remove(floats) // the next model may need the room
+	if !r.step("F32 weights", file, "", r.StepMax, func(ctx context.Context, v values) (err error) {
+		if quantised, err = hasRounded(file); err != nil || !quantised {
+			v["tensors"] = 0
+			return err
+		}
+		return writeFloats(ctx, file, floats, r.Decode, v)
+	}) {
+		return nil, nil
+	}
+	if !quantised {
+		ask(file, onProcessor, keep)
+		return truth, nil
+	}
+	ask(floats, inFloats, keep)
+	if len(truth) > 0 {
+		ask(file, onProcessor, func(v values, its []answer) (err error) {
+			own, err = r.compare(truth, its, v)
+			return err
+		})
+	}
+	return truth, own
 }
 
 // loads are the steps that both servers are measured by.
@@ -216,7 +267,16 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 	}) {
 		return
 	}
+	before := len(r.report.Steps)
 	fn(s, name)
+	for i := range r.report.Steps[before:] {
+		// The clients learn that an engine process has ended; the server's log has the reason.
+		if step := &r.report.Steps[before+i]; step.Error != "" && s.log != nil {
+			step.Values["log"] = s.log()
+			r.saved(r.report)
+			break
+		}
+	}
 	begin := time.Now()
 	if err := s.stop(); err != nil {
 		r.record("stop", file, name, begin, err, nil) // a step would not be run once the time is over

@@ -14,14 +14,17 @@ type Agreement struct {
 	Different int     `json:"different"`
 	WorstGap  float64 `json:"worst_gap"` // between the two tokens where answers parted, in nats
 	// Drift is the greatest difference between the two sides' log-probabilities of the chosen tokens, in nats, over the
-	// tokens that the answers have in common.
-	Drift float64 `json:"drift"`
+	// tokens that the answers have in common. MeanDrift is the mean of these differences.
+	Drift     float64 `json:"drift"`
+	MeanDrift float64 `json:"mean_drift"`
 }
 
 // agree compares answers to the same prompts. Where two part, the gap is the first side's log-probability of its token
 // less that of the other's; limit is the largest gap of a near tie, in nats. A token that is not among the first side's
 // candidates has an infinite gap.
 func agree(first, other []answer, limit float64) (out Agreement) {
+	var sum float64
+	common := 0
 	for i, a := range first {
 		out.Answers++
 		b := other[i]
@@ -32,6 +35,8 @@ func agree(first, other []answer, limit float64) (out Agreement) {
 			y, okY := logprob(b, part, a.tokens[part])
 			if okX && okY {
 				out.Drift = max(out.Drift, math.Abs(x-y))
+				sum += math.Abs(x - y)
+				common++
 			}
 			part++
 		}
@@ -50,6 +55,9 @@ func agree(first, other []answer, limit float64) (out Agreement) {
 		}
 		// JSON has no infinity.
 		out.WorstGap = max(out.WorstGap, min(gap, 1e3))
+	}
+	if common > 0 {
+		out.MeanDrift = sum / float64(common)
 	}
 	return out
 }

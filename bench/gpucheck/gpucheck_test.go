@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,20 +35,24 @@ func TestAgree(t *testing.T) {
 		first, other answer
 		want         Agreement
 	}{
-		"equal":        {first, other(1, 2, 3), Agreement{Answers: 1, Equal: 1, Drift: 0.1}},
-		"near tie":     {first, other(1, 5, 8), Agreement{Answers: 1, Near: 1, WorstGap: 0.1, Drift: 0.05}},
-		"beyond":       {first, other(1, 6, 8), Agreement{Answers: 1, Different: 1, WorstGap: 1.3, Drift: 0.05}},
-		"no candidate": {first, other(1, 77, 8), Agreement{Answers: 1, Different: 1, WorstGap: 1e3, Drift: 0.05}},
-		"shorter":      {first, answer{tokens: []int{1, 2}}, Agreement{Answers: 1, Different: 1, WorstGap: 1e3}},
+		"equal": {first, other(1, 2, 3), Agreement{Answers: 1, Equal: 1, Drift: 0.1, MeanDrift: 0.075}},
+		"near tie": {first, other(1, 5, 8), Agreement{Answers: 1, Near: 1, WorstGap: 0.1, Drift: 0.05,
+			MeanDrift: 0.05}},
+		"beyond": {first, other(1, 6, 8), Agreement{Answers: 1, Different: 1, WorstGap: 1.3, Drift: 0.05,
+			MeanDrift: 0.05}},
+		"no candidate": {first, other(1, 77, 8), Agreement{Answers: 1, Different: 1, WorstGap: 1e3, Drift: 0.05,
+			MeanDrift: 0.05}},
+		"shorter": {first, answer{tokens: []int{1, 2}}, Agreement{Answers: 1, Different: 1, WorstGap: 1e3}},
 		"without probs": {answer{tokens: []int{1}}, answer{tokens: []int{2}},
 			Agreement{Answers: 1, Different: 1, WorstGap: 1e3}},
 	} {
 		got := agree([]answer{c.first}, []answer{c.other}, 0.25)
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
-		if !near(got.WorstGap, c.want.WorstGap) || !near(got.Drift, c.want.Drift) {
+		if !near(got.WorstGap, c.want.WorstGap) || !near(got.Drift, c.want.Drift) ||
+			!near(got.MeanDrift, c.want.MeanDrift) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
-		got.WorstGap, got.Drift = c.want.WorstGap, c.want.Drift
+		got.WorstGap, got.Drift, got.MeanDrift = c.want.WorstGap, c.want.Drift, c.want.MeanDrift
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -176,10 +181,43 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request, prompt []int, n 
 // examine runs the steps of one model on fakes: the processor's, the accelerator's and llama-server.
 func examine(t *testing.T, limit time.Duration, cpu, gpu, llama *fake) *Report {
 	t.Helper()
+	r := newRun(t, limit, llama, func(_ string, processor bool) *fake {
+		if processor {
+			return cpu
+		}
+		return gpu
+	})
+	r.model("folder/model.gguf")
+	return r.report
+}
+
+// examineFloats runs the steps of the model at path without llama-server: floats answers for the processor with the
+// copy in F32, own with the model. It returns the folder of the copy.
+func examineFloats(t *testing.T, path string, decode Decoder, floats, own, gpu *fake) (*Report, string) {
+	t.Helper()
+	r := newRun(t, 5*time.Minute, nil, func(model string, processor bool) *fake {
+		switch {
+		case !processor:
+			return gpu
+		case model == path:
+			return own
+		}
+		if _, err := os.Stat(model); err != nil {
+			t.Error(err)
+		}
+		return floats
+	})
+	r.Decode, r.llamaStart = decode, nil
+	r.model(path)
+	return r.report, r.Scratch
+}
+
+// newRun is an examination whose servers are fakes, ended after limit.
+func newRun(t *testing.T, limit time.Duration, llama *fake, uma func(model string, processor bool) *fake) *run {
 	r := &run{Config: &Config{Backend: "cuda", Scratch: t.TempDir(), Tokens: 4, Prompts: 4, Pasted: 8, Near: 0.25,
 		Limit: limit, StepMax: limit, Log: t.Output()}, report: &Report{Backend: "cuda"}, saved: func(*Report) {}}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	t.Cleanup(cancel)
 	r.ctx = ctx
 	start := func(f *fake) (*server, error) {
 		if f == nil {
@@ -189,17 +227,14 @@ func examine(t *testing.T, limit time.Duration, cpu, gpu, llama *fake) *Report {
 			f.seen = map[string]bool{}
 		}
 		s := httptest.NewServer(f)
-		return &server{s.URL, s.Client(), func() error { s.Close(); return nil }}, nil
+		return &server{s.URL, s.Client(), func() error { s.Close(); return nil }, func() string { return "why" }}, nil
 	}
 	r.umaStart = func(args ...string) (*server, error) {
-		if i := slices.Index(args, "--gpu-layers"); args[i+1] == "0" {
-			return start(cpu)
-		}
-		return start(gpu)
+		after := func(name string) string { return args[slices.Index(args, name)+1] }
+		return start(uma(after("-m"), after("--gpu-layers") == "0"))
 	}
 	r.llamaStart = func(...string) (*server, error) { return start(llama) }
-	r.model("folder/model.gguf")
-	return r.report
+	return r
 }
 
 // TestRun: every step is run whatever became of those before it, and each says what is wrong.
@@ -230,11 +265,17 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			report := examine(t, 5*time.Minute, c.cpu, c.gpu, c.llama)
-			got := map[string]string{}
+			got, logs := map[string]string{}, map[string]int{}
 			for _, s := range report.Steps {
 				if s.Error != "" {
 					got[s.Name+", "+s.Server] = s.Error
 				}
+				if s.Values["log"] != nil {
+					logs[s.Server]++
+				}
+			}
+			if name == "neither answers" && (logs["uma-serve"] != 1 || logs["llama-server"] != 0) {
+				t.Errorf("logs of failed steps: %v, want one of uma-serve", logs)
 			}
 			for step, part := range c.want {
 				if !strings.Contains(got[step], part) {

@@ -23,6 +23,7 @@ type server struct {
 	base   string // "http://127.0.0.1:8080"
 	client *http.Client
 	stop   func() error
+	log    func() string // its end
 }
 
 // startUMA starts a uma-serve, with its engine process in the sandbox, and waits until it is ready.
@@ -35,8 +36,13 @@ func startUMA(bin string, limit time.Duration, args ...string) (*server, error) 
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", p.Socket)
 	}
-	return &server{"http://uma", &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}},
-		func() error { return p.Stop(10 * time.Second) }}, nil
+	return &server{base: "http://uma",
+		client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}},
+		stop:   func() error { return p.Stop(10 * time.Second) },
+		log: func() string {
+			log := p.Log()
+			return log[max(0, len(log)-8000):]
+		}}, nil
 }
 
 // startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready. It looks for
@@ -56,7 +62,7 @@ func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, 
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	s := &server{base: "http://127.0.0.1:" + port,
+	s := &server{base: "http://127.0.0.1:" + port, log: log.tail,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}}
 	s.stop = func() error {
 		cmd.Process.Signal(syscall.SIGTERM)

@@ -66,17 +66,36 @@ func (r *run) answers(ctx context.Context, s *server) ([]answer, error) {
 	})
 }
 
-// judge records how two sides agree.
-func (r *run) judge(first, other []answer, v values) error {
+// compare records how two sides agree.
+func (r *run) compare(first, other []answer, v values) (*Agreement, error) {
 	if len(first) == 0 || len(first) != len(other) {
-		return errors.New("there is nothing to compare with: the other side gave no answers")
+		return nil, errors.New("there is nothing to compare with: the other side gave no answers")
 	}
 	a := agree(first, other, r.Near)
 	v["answers"], v["equal"], v["near_ties"], v["different"] = a.Answers, a.Equal, a.Near, a.Different
-	v["worst_gap"], v["drift"] = a.WorstGap, a.Drift
-	if a.Different > 0 {
-		return fmt.Errorf("%d of %d answers part by more than %g nats: the worst gap is %.3f", a.Different, a.Answers,
-			r.Near, a.WorstGap)
+	v["worst_gap"], v["drift"], v["mean_drift"] = a.WorstGap, a.Drift, a.MeanDrift
+	return &a, nil
+}
+
+// worse is the largest ratio of a device's distance from the F32 answers to that of the processor with the same
+// quantised weights. A device that rounds activations as the processor does, such as CUDA's, leaves them elsewhere.
+const worse = 1.5
+
+// judge records how two sides agree, and fails where they part by more than a near tie. own is how the processor with
+// other's weights agrees with first, which excuses a device that is as near; nil excuses nothing.
+func (r *run) judge(first, other []answer, own *Agreement, v values) error {
+	a, err := r.compare(first, other, v)
+	if err != nil || a.Different == 0 {
+		return err
+	}
+	err = fmt.Errorf("%d of %d answers part by more than %g nats: the worst gap is %.3f", a.Different, a.Answers,
+		r.Near, a.WorstGap)
+	if own == nil {
+		return err
+	}
+	if float64(a.Different) > worse*float64(own.Different) || a.MeanDrift > worse*own.MeanDrift {
+		return fmt.Errorf("%w, the mean drift %.4f; the processor's with the same weights, of which %g times are "+
+			"allowed: %d answers, %.4f", err, a.MeanDrift, worse, own.Different, own.MeanDrift)
 	}
 	return nil
 }
@@ -139,7 +158,7 @@ func (r *run) prefix(ctx context.Context, s *server, v values) error {
 	if got[1].cached < length*9/10 {
 		return fmt.Errorf("%d of %d tokens were used again", got[1].cached, length)
 	}
-	return r.judge(got[:1], got[1:], v)
+	return r.judge(got[:1], got[1:], nil, v)
 }
 
 // conversation is an answer that a later process continues from its snapshot.
@@ -193,7 +212,7 @@ func (r *run) restore(ctx context.Context, s *server, c *conversation, v values)
 	if again.cached < len(c.prompt)*9/10 {
 		return fmt.Errorf("%d of %d tokens were used again", again.cached, len(c.prompt))
 	}
-	return r.judge([]answer{c.answer}, []answer{again}, v)
+	return r.judge([]answer{c.answer}, []answer{again}, nil, v)
 }
 
 // cancel has clients disconnect while they are answered. The server ends those answers and goes on.

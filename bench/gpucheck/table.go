@@ -13,12 +13,12 @@ func (r *Report) Markdown() string {
 	passed := len(r.Steps) - r.Failed()
 	fmt.Fprintf(&b, "# %s: %s\n\n%s, %s, %.0f s; %d of %d steps passed.\n\n", r.Backend,
 		cmp.Or(r.Device, "no device"), cmp.Or(r.Engine, "no engine"), r.Started, r.Seconds, passed, len(r.Steps))
-	b.WriteString("## Answers\n\n| model | compared | answers | equal | near ties | different | worst gap | drift |\n" +
-		"|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("## Answers\n\n| model | compared | answers | equal | near ties | different | worst gap | drift | " +
+		"mean drift |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range r.Steps {
 		if _, ok := s.Values["equal"]; ok {
 			fmt.Fprintf(&b, "| %s | %s, %s | %s |\n", s.Model, s.Server, s.Name,
-				cells(s, "answers", "equal", "near_ties", "different", "worst_gap", "drift"))
+				cells(s, "answers", "equal", "near_ties", "different", "worst_gap", "drift", "mean_drift"))
 		}
 	}
 	b.WriteString("\nGaps and drift are in nats.\n\n## Load\n\n| model | load | server | tokens/s | TTFT p50, ms | " +

@@ -16,11 +16,12 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/gpucheck"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
 func gpuCheckCommand() *cobra.Command {
 	cfg := gpucheck.Config{Log: os.Stderr, Pasted: 8, Near: 0.25}
-	var build string
+	var build, reference string
 	cmd := &cobra.Command{
 		Use:   "gpu-check OUT [MODEL.gguf…]",
 		Short: "an accelerator's answers, speed and snapshots, beside llama-server",
@@ -30,11 +31,21 @@ same load on llama-server. A step that fails is recorded and the next one is run
 and OUT/gpu-check.md; exits with 1 when a step failed. uma-serve lies beside this binary, and so does the
 library of the back end. scripts/gpu-check.sh builds that library and calls this command.
 
+The processor answers with the model's weights in F32, because its products with quantised ones round
+activations. For that a copy of 4 bytes a weight is made in TMPDIR, for the time of the model's first steps.
+
 Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 B (Q4_K_M).`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains([]string{"cuda", "vulkan", "cpu"}, cfg.Backend) {
 				return usageError{fmt.Errorf("--backend is %q; it must be cuda, vulkan or cpu", cfg.Backend)}
+			}
+			switch reference {
+			case "f32":
+				cfg.Decode = llama.Floats
+			case "own":
+			default:
+				return usageError{fmt.Errorf("--reference is %q; it must be f32 or own", reference)}
 			}
 			self, err := os.Executable()
 			if err != nil {
@@ -86,6 +97,8 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 	f.StringVar(&cfg.Backend, "backend", "cuda", "back `end`: cuda, vulkan, or cpu in an accelerator's place")
 	f.StringVar(&cfg.Llama, "llama-server", "", "`program` to compare with; without it the comparison is left out")
 	f.StringVar(&build, "build", "", "`command` that makes the library of the back end, run first and timed")
+	f.StringVar(&reference, "reference", "f32",
+		"`weights` that the processor answers with: f32, or own (the file's, rounded activations with them)")
 	f.IntVar(&cfg.Tokens, "tokens", 48, "`tokens` of an answer")
 	f.IntVar(&cfg.Prompts, "prompts", 24, "`prompts` whose answers are compared, at most 24")
 	f.DurationVar(&cfg.Limit, "limit", 8*time.Minute, "time limit of everything")

@@ -69,6 +69,13 @@ func Load(eng runtime.Engine, list []config.LoRA) (*Table, error) {
 
 func load(e runtime.Adapters, c config.LoRA) (Adapter, error) {
 	a := Adapter{LoRA: c}
+	st, err := os.Stat(c.File) // opening a named pipe waits for a writer, and a device has no end
+	if err != nil {
+		return a, err
+	}
+	if !st.Mode().IsRegular() {
+		return a, errors.New("it is not a file; name an adapter, a GGUF file")
+	}
 	f, err := os.Open(c.File)
 	if err != nil {
 		return a, err

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
@@ -128,7 +129,11 @@ func TestMixes(t *testing.T) {
 
 func TestAdapterThatCannotBeLoaded(t *testing.T) {
 	path := adapterFile(t, "no adapter")
-	for _, file := range []string{path, path + "x"} {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{path, path + "x", pipe, "/dev/zero", t.TempDir()} {
 		_, err := Load(fake.New(fake.Config{}), []config.LoRA{{Name: "a", File: file}})
 		if err == nil || !strings.Contains(err.Error(), "--lora "+file) {
 			t.Errorf("%v", err)

@@ -5,10 +5,7 @@ package batches
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,11 +16,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/files"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -32,15 +29,18 @@ const (
 	MaxLines      = 50_000   // requests of a batch, as OpenAI has it
 	MaxLine       = 16 << 20 // bytes of a request
 	MaxBytes      = 256 << 20
-	MaxRunning    = 32  // batches of a user that are not over
-	MaxKept       = 200 // batches of a user, those that are over included
-	Slots         = 4   // requests of all batches at a time
+	MaxRunning    = 32      // batches of a user that are not over
+	MaxKept       = 200     // batches of a user, those that are over included
+	MaxOwnerBytes = 1 << 30 // requests and answers of a user's batches
+	MaxAllBytes   = 8 << 30 // those of all users
+	Slots         = 4       // requests of all batches at a time
 	Window        = 24 * time.Hour
 	keptFor       = 29 * 24 * time.Hour // after the end; Anthropic keeps results so long
 	maxAnswer     = 32 << 20            // bytes of an answer
 	maxCustom     = 512                 // bytes of a custom_id
 	firstRetry    = time.Second
 	longestRetry  = 30 * time.Second
+	maxLost       = 3 // processes that end while they answer the same request
 	maxFailureLen = 2 << 10
 )
 
@@ -48,7 +48,7 @@ const (
 type Status string
 
 const (
-	Failed     Status = "failed" // its requests are no requests
+	Failed     Status = "failed" // its requests are no requests, or its results cannot be kept
 	InProgress Status = "in_progress"
 	Canceling  Status = "cancelling"
 	Canceled   Status = "cancelled"
@@ -75,6 +75,7 @@ type Batch struct {
 	Errors    string          `json:"errors,omitempty"`
 	Faults    []Fault         `json:"faults,omitempty"` // of a failed batch
 	Counts    Counts          `json:"counts"`
+	Bytes     int64           `json:"bytes,omitempty"` // of its requests and answers that are kept here
 }
 
 // Counts are requests of a batch.
@@ -110,6 +111,9 @@ type Result struct {
 	Outcome string          `json:"outcome,omitempty"` // cancelled or expired
 }
 
+// ErrLost is the error of an Ask whose model's process ended while it had the request.
+var ErrLost = errors.New("the model's process ended")
+
 // Ask answers a request of an owner to a path of an HTTP API. The caller closes the answer's body.
 type Ask func(ctx context.Context, owner uint32, path string, header http.Header, body []byte) (*http.Response, error)
 
@@ -133,6 +137,7 @@ type Runner struct {
 
 	mu      sync.Mutex
 	batches map[string]*running
+	begun   map[uint32]int    // batches by owner whose requests are being read
 	counts  map[string]uint64 // requests by outcome, since the start
 }
 
@@ -148,7 +153,7 @@ var idForm = regexp.MustCompile(`^(batch_|msgbatch_)[0-9a-f]{24}$`)
 // Open reads the folder and goes on with the batches that are not over, until Close.
 func Open(o Options) (*Runner, error) {
 	r := &Runner{Options: o, slots: make(chan struct{}, Slots), batches: map[string]*running{},
-		counts: map[string]uint64{}}
+		begun: map[uint32]int{}, counts: map[string]uint64{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
@@ -157,6 +162,7 @@ func Open(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	unread := map[string]bool{}
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
 		if !ok || !idForm.MatchString(id) {
@@ -168,18 +174,22 @@ func Open(o Options) (*Runner, error) {
 			err = json.Unmarshal(text, &b)
 		}
 		if err != nil || b.ID != id {
-			o.Log.Warn("a batch cannot be read", "file", e.Name(), "error", err)
+			o.Log.Warn("a batch cannot be read; its files stay", "file", e.Name(), "error", err)
+			unread[id] = true
 			continue
 		}
 		if b.Status.over() && b.Ended+int64(keptFor/time.Second) < o.Now().Unix() {
 			r.drop(id)
 			continue
 		}
+		if b.Status.over() {
+			r.tidy(&b)
+		}
 		r.batches[id] = &running{b: b}
 	}
 	for _, e := range entries { // of batches that were not finished when they were made
 		id, _, _ := strings.Cut(e.Name(), ".")
-		if r.batches[id] == nil {
+		if r.batches[id] == nil && !unread[id] {
 			_ = os.Remove(filepath.Join(o.Dir, e.Name()))
 		}
 	}
@@ -234,6 +244,7 @@ func refuse(code wire.Code, format string, args ...any) error {
 type Request struct {
 	ID   string
 	Body json.RawMessage
+	Line int // where it is, from 1
 }
 
 // Create begins a batch. next returns its requests until io.EOF; a Fault error ends it as a failed one.
@@ -241,9 +252,14 @@ func (r *Runner) Create(b Batch, next func() (Request, error)) (Batch, error) {
 	if err := r.room(b.Owner); err != nil {
 		return b, err
 	}
-	var id [12]byte
-	rand.Read(id[:])
-	b.ID = "batch_" + hex.EncodeToString(id[:])
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.begun[b.Owner]--; r.begun[b.Owner] == 0 {
+			delete(r.begun, b.Owner)
+		}
+	}()
+	b.ID = "batch_" + files.NewID(r.Now())
 	if b.Anthropic {
 		b.ID = "msg" + b.ID
 	}
@@ -252,7 +268,7 @@ func (r *Runner) Create(b Batch, next func() (Request, error)) (Batch, error) {
 	err := r.writeLines(&b, next)
 	var fault *FaultError
 	if errors.As(err, &fault) {
-		b.Status, b.Ended, b.Faults, err = Failed, b.Created, []Fault{fault.Fault}, nil
+		b.Status, b.Ended, b.Faults, b.Bytes, err = Failed, b.Created, []Fault{fault.Fault}, 0, nil
 		_ = os.Remove(r.path(b.ID, "lines"))
 	}
 	if err == nil {
@@ -272,24 +288,42 @@ func (r *Runner) Create(b Batch, next func() (Request, error)) (Batch, error) {
 	return b, nil
 }
 
-// room returns the error of an owner that has too many batches. The oldest ones that are over make place.
+// room counts a batch of an owner as begun, or returns the error of one that has too many. The oldest ones that are
+// over make place.
 func (r *Runner) room(owner uint32) error {
 	list := r.List(owner)
-	live := 0
+	live, size := 0, int64(0)
 	for i := range list {
-		if !list[i].Status.over() {
+		if size += list[i].Bytes; !list[i].Status.over() {
 			live++
 		}
 	}
-	if live >= MaxRunning {
-		return refuse(wire.QueueLimit, "this user has %d batches that are not over, which is the maximum", MaxRunning)
-	}
-	for i := len(list) - 1; i >= 0 && len(list) >= MaxKept; i-- {
+	for i := len(list) - 1; i >= 0 && (len(list) >= MaxKept || size > MaxOwnerBytes); i-- {
 		if list[i].Status.over() {
 			_ = r.Delete(owner, list[i].ID)
+			size -= list[i].Bytes
 			list = slices.Delete(list, i, i+1)
 		}
 	}
+	all := int64(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.batches {
+		b.mu.Lock()
+		all += b.b.Bytes
+		b.mu.Unlock()
+	}
+	switch {
+	case live+r.begun[owner] >= MaxRunning:
+		return refuse(wire.QueueLimit, "this user has %d batches that are not over, which is the maximum", MaxRunning)
+	case size > MaxOwnerBytes:
+		return refuse(wire.QueueLimit, "this user's batches that are not over have %d bytes of requests and answers; "+
+			"the maximum is %d", size, MaxOwnerBytes)
+	case all > MaxAllBytes:
+		return refuse(wire.QueueLimit, "the batches of all users have %d bytes of requests and answers; the maximum "+
+			"is %d", all, MaxAllBytes)
+	}
+	r.begun[owner]++
 	return nil
 }
 
@@ -314,7 +348,7 @@ func (r *Runner) writeLines(b *Batch, next func() (Request, error)) (err error) 
 			break
 		}
 		fault := func(code, format string, args ...any) error {
-			return &FaultError{Fault{n, code, fmt.Sprintf(format, args...)}}
+			return &FaultError{Fault{q.Line, code, fmt.Sprintf(format, args...)}}
 		}
 		switch {
 		case err != nil:
@@ -327,7 +361,7 @@ func (r *Runner) writeLines(b *Batch, next func() (Request, error)) (err error) 
 			return fault("duplicate_custom_id", "custom_id %.60q is that of another request", q.ID)
 		}
 		seen[q.ID] = true
-		text, err := json.Marshal(line(q))
+		text, err := marshal(line{q.ID, q.Body})
 		if err != nil {
 			return fault("invalid_json", "the body is no JSON: %v", err)
 		}
@@ -335,8 +369,7 @@ func (r *Runner) writeLines(b *Batch, next func() (Request, error)) (err error) 
 			return fault("too_large", "the requests of a batch have at most %d bytes", MaxBytes)
 		}
 		out.Write(text)
-		out.WriteByte('\n')
-		b.Counts.Total = n
+		b.Counts.Total, b.Bytes = n, int64(size)
 	}
 	if b.Counts.Total == 0 {
 		return &FaultError{Fault{1, "empty_batch", "there are no requests"}}
@@ -360,7 +393,7 @@ func (r *Runner) Get(owner uint32, id string) (Batch, bool) {
 	return run.b, run.b.Owner == owner
 }
 
-// List returns the batches of an owner, newest first.
+// List returns the batches of an owner, newest first: in the falling order of their ids.
 func (r *Runner) List(owner uint32) []Batch {
 	r.mu.Lock()
 	all := make([]*running, 0, len(r.batches))
@@ -376,12 +409,7 @@ func (r *Runner) List(owner uint32) []Batch {
 		}
 		run.mu.Unlock()
 	}
-	slices.SortFunc(out, func(a, b Batch) int {
-		if a.Created != b.Created {
-			return int(b.Created - a.Created)
-		}
-		return strings.Compare(b.ID, a.ID)
-	})
+	slices.SortFunc(out, func(a, b Batch) int { return strings.Compare(b.ID, a.ID) })
 	return out
 }
 
@@ -435,7 +463,11 @@ func (r *Runner) Results(owner uint32, id string) (io.ReadCloser, error) {
 	case !b.Status.over():
 		return nil, refuse(wire.BadRequest, "batch %s is not over; its results can be read when it is", id)
 	}
-	return os.Open(r.path(id, "results"))
+	f, err := os.Open(r.path(id, "results"))
+	if errors.Is(err, os.ErrNotExist) { // it has been deleted since
+		err = refuse(wire.ModelNotFound, "there is no batch %.60q", id)
+	}
+	return f, err
 }
 
 // Counted returns how many requests of batches had each outcome since the start, for metrics.
@@ -443,29 +475,4 @@ func (r *Runner) Counted(outcome string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts[outcome]
-}
-
-// lines reads a file of JSON lines; f returns whether to go on.
-func lines(path string, f func(text []byte) bool) error {
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	s := bufio.NewScanner(in)
-	s.Buffer(nil, 2*maxAnswer)
-	for s.Scan() {
-		if !f(bytes.TrimSpace(s.Bytes())) {
-			return nil
-		}
-	}
-	return s.Err()
-}
-
-func seconds(h http.Header) time.Duration {
-	n, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || n < 0 {
-		return 0
-	}
-	return min(time.Duration(n)*time.Second, longestRetry)
 }

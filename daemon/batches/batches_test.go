@@ -32,6 +32,7 @@ type world struct {
 	h     http.Handler
 	ask   Ask
 	asked atomic.Int64
+	full  error // why no results can be kept
 }
 
 // reply is an answer of the model.
@@ -74,7 +75,10 @@ func (w *world) open() {
 			return w.ask(ctx, owner, path, h, body)
 		},
 		Keep: func(owner uint32, name string, r io.Reader) (string, error) {
-			f, err := w.files.Create(owner, files.File{Name: name, Purpose: "batch_output"}, r)
+			if err := w.full; err != nil {
+				return "", err
+			}
+			f, err := w.files.Create(owner, files.File{Name: name, Purpose: files.Results}, r)
 			return f.ID, err
 		}})
 	if err != nil {
@@ -207,6 +211,8 @@ func TestMessages(t *testing.T) {
 			`{"requests":[{"custom_id":"a","params":5}]}`:                                "must be an object",
 			`{"requests":[{"custom_id":"a","params":{"stream":true}}]}`:                  "stream",
 			`{"requests":[{"custom_id":"a"`:                                              "no list",
+			`{"requests":[{"custom_id":"a","params":{}}`:                                 "whole",
+			`{"requests":[{"custom_id":"a","params":{}}]`:                                "whole",
 			`{"requests":[{"custom_id":"a","params":{}},{"custom_id":"a","params":{}}]}`: "another request"} {
 			status, got := w.do("POST", AnthropicPath, body)
 			if status != 400 || !strings.Contains(fmt.Sprint(got), want) {
@@ -351,7 +357,7 @@ func TestRestart(t *testing.T) {
 			strings.Count(out, "\n") != 3 {
 			t.Errorf("%v after %d requests: %s", b["status"], w.asked.Load(), out)
 		}
-		if left, _ := filepath.Glob(filepath.Join(w.dir, "batches", "*")); len(left) != 2 { // state and results
+		if left, _ := filepath.Glob(filepath.Join(w.dir, "batches", "*")); len(left) != 1 { // the state
 			t.Errorf("%q", left)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -120,7 +119,11 @@ func requestsOf(f io.Reader, endpoint string) func() (Request, error) {
 	return func() (Request, error) {
 		for s.Scan() {
 			n++
-			text := bytes.TrimSpace(s.Bytes())
+			text := s.Bytes()
+			if n == 1 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // some editors begin a file so
+			}
+			text = bytes.TrimSpace(text)
 			if len(text) == 0 {
 				continue
 			}
@@ -147,13 +150,13 @@ func requestsOf(f io.Reader, endpoint string) func() (Request, error) {
 			if err != nil {
 				return Request{}, fault("invalid_request", "field \"body\" %v", err)
 			}
-			return Request{q.ID, body}, nil
+			return Request{q.ID, body, n}, nil
 		}
 		if err := s.Err(); err != nil {
 			return Request{}, &FaultError{Fault{n + 1, "invalid_line",
 				fmt.Sprintf("%v; a line has at most %d bytes", err, MaxLine)}}
 		}
-		return Request{}, io.EOF
+		return Request{Line: n + 1}, io.EOF
 	}
 }
 
@@ -172,13 +175,17 @@ func withoutStream(body json.RawMessage) (json.RawMessage, error) {
 // createMessages begins a batch of Anthropic's.
 func (a *API) createMessages(w http.ResponseWriter, r *http.Request) {
 	dec := json.NewDecoder(io.LimitReader(r.Body, MaxBytes))
-	err := begin(dec)
+	err, n := begin(dec), 0
 	var b Batch
 	if err == nil {
 		b, err = a.Runner.Create(Batch{Owner: a.Owner(r), Anthropic: true, Endpoint: "/v1/messages"},
 			func() (Request, error) {
-				if !dec.More() {
-					return Request{}, io.EOF
+				n++
+				if !dec.More() { // nor is there more of a body that breaks off
+					if err := end(dec); err != nil {
+						return Request{}, err
+					}
+					return Request{Line: n}, io.EOF
 				}
 				var q struct {
 					ID     string          `json:"custom_id"`
@@ -191,7 +198,7 @@ func (a *API) createMessages(w http.ResponseWriter, r *http.Request) {
 				if err != nil {
 					return Request{}, refuse(wire.BadRequest, "field \"params\" of %.60q %v", q.ID, err)
 				}
-				return Request{q.ID, body}, nil
+				return Request{q.ID, body, n}, nil
 			})
 	}
 	if err == nil && b.Status == Failed { // here a wrong request is refused at once
@@ -228,6 +235,22 @@ func begin(dec *json.Decoder) error {
 		}
 	}
 	return wrong
+}
+
+// end reads a body from the end of "requests" on. It has other fields there, or none.
+func end(dec *json.Decoder) error {
+	for depth := 2; depth > 0; {
+		t, err := dec.Token()
+		switch {
+		case err != nil:
+			return refuse(wire.InvalidJSON, "the body did not come whole, or has more than %d bytes: %v", MaxBytes, err)
+		case t == json.Delim(']') || t == json.Delim('}'):
+			depth--
+		case t == json.Delim('[') || t == json.Delim('{'):
+			depth++
+		}
+	}
+	return nil
 }
 
 // isAnthropic reports whether a path is Anthropic's.
@@ -272,39 +295,20 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{"id": b.ID, "type": "message_batch_deleted"})
 }
 
-// listed is the number of batches of a page of a list, without "limit".
-const listed = 20
-
 func (a *API) list(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	limit := listed
-	if text := q.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 1000 {
-			a.fail(w, r, refuse(wire.BadRequest, "\"limit\" is %.40q; it must be 1…1000", text))
-			return
-		}
-		limit = n
-	}
-	after := q.Get("after") + q.Get("after_id")
-	data, more, seen := []any{}, false, after == ""
-	var first, last any
 	all := a.Runner.List(a.Owner(r))
-	for i := range all {
-		b := &all[i]
-		switch {
-		case b.Anthropic != isAnthropic(r):
-		case !seen:
-			seen = b.ID == after
-		case len(data) == limit:
-			more = true
-		default:
-			if first == nil {
-				first = b.ID
-			}
-			data, last = append(data, formOf(r, b)), b.ID
-		}
+	all = slices.DeleteFunc(all, func(b Batch) bool { return b.Anthropic != isAnthropic(r) })
+	id := func(b *Batch) string { return b.ID }
+	page, more, err := files.Page(r, all, id, files.Limits{Listed: 20, Most: 1000})
+	if err != nil {
+		a.fail(w, r, err)
+		return
 	}
+	data := []any{}
+	for i := range page {
+		data = append(data, formOf(r, &page[i]))
+	}
+	first, last := files.Ends(page, id)
 	out := map[string]any{"data": data, "has_more": more, "first_id": first, "last_id": last}
 	if !isAnthropic(r) {
 		out["object"] = "list"
@@ -395,10 +399,10 @@ func (a *API) results(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	in.Close() // it is there
+	defer in.Close()
 	w.Header().Set("Content-Type", "application/x-jsonl")
 	enc := json.NewEncoder(w)
-	_ = lines(a.Runner.path(b.ID, "results"), func(text []byte) bool { // fails when the batch has been deleted
+	_ = lines(in, func(text []byte) bool { // fails when the disk does; the answer ends early
 		var res Result
 		if json.Unmarshal(text, &res) != nil {
 			return true

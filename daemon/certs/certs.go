@@ -29,12 +29,14 @@ const (
 	maxFile    = 1 << 20     // bytes of a file
 	validFor   = 365 * 24 * time.Hour
 	renewFor   = 30 * 24 * time.Hour // a self-made certificate with less time left is made anew
-	soon       = 14 * 24 * time.Hour // a certificate with less time left is told at the start
+	soon       = 14 * 24 * time.Hour // a certificate with less time left is told, at the start and then once a day
+	warnEvery  = 24 * time.Hour
 )
 
 // Source has a certificate. It is safe for concurrent use.
 type Source struct {
 	cert, key string
+	names     []string // of a self-made certificate, which is made anew before its end; nil: the files are another's
 	log       *slog.Logger
 	now       func() time.Time
 
@@ -42,6 +44,8 @@ type Source struct {
 	current *tls.Certificate
 	read    [2]stamp
 	looked  time.Time
+	warned  time.Time // of the end of current
+	trouble string    // with the files, that was logged last; "": none since they were read
 }
 
 // stamp tells a file from what it was.
@@ -62,11 +66,24 @@ func Open(cert, key string, log *slog.Logger, now func() time.Time) (*Source, er
 		return nil, err
 	}
 	s.read, s.looked = st, now()
-	if left := s.current.Leaf.NotAfter.Sub(now()); left < soon {
-		log.Warn("the certificate of --listen expires soon; it is read again when its files change", "file", cert,
-			"expires", s.current.Leaf.NotAfter)
-	}
+	s.warn(s.looked)
 	return s, nil
+}
+
+// warn tells that the certificate expires soon, or has. s.mu is held, or s is new.
+func (s *Source) warn(now time.Time) {
+	end := s.current.Leaf.NotAfter
+	if end.Sub(now) >= soon || now.Sub(s.warned) < warnEvery && !now.Before(s.warned) {
+		return
+	}
+	s.warned = now
+	if now.After(end) {
+		s.log.Error("the certificate of --listen has expired, and clients refuse it: renew it; it is read again when "+
+			"its files change", "file", s.cert, "expired", end)
+		return
+	}
+	s.log.Warn("the certificate of --listen expires soon; it is read again when its files change", "file", s.cert,
+		"expires", end)
 }
 
 // Make returns a source with a self-made certificate for the names and addresses, which it keeps in a folder and makes
@@ -74,13 +91,25 @@ func Open(cert, key string, log *slog.Logger, now func() time.Time) (*Source, er
 func Make(dir string, names []string, log *slog.Logger, now func() time.Time) (*Source, error) {
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	if s, err := Open(cert, key, slog.New(slog.DiscardHandler), now); err == nil && s.serves(names) {
-		s.log = log
+		s.log, s.names = log, names
 		return s, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("--tls-cert self: %w", err)
+	if err := write(cert, key, names, now()); err != nil {
+		return nil, err
 	}
-	certText, keyText, err := selfMade(names, now())
+	s, err := Open(cert, key, log, now)
+	if err == nil {
+		s.names = names
+	}
+	return s, err
+}
+
+// write makes a certificate for the names and writes it and its key.
+func write(cert, key string, names []string, now time.Time) error {
+	if err := os.MkdirAll(filepath.Dir(cert), 0o700); err != nil {
+		return fmt.Errorf("--tls-cert self: %w", err)
+	}
+	certText, keyText, err := selfMade(names, now)
 	if err == nil {
 		err = replace(key, keyText)
 	}
@@ -88,9 +117,9 @@ func Make(dir string, names []string, log *slog.Logger, now func() time.Time) (*
 		err = replace(cert, certText)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert self: %w", err)
+		return fmt.Errorf("--tls-cert self: %w", err)
 	}
-	return Open(cert, key, log, now)
+	return nil
 }
 
 // serves reports whether the certificate is good for the names for some time.
@@ -128,18 +157,43 @@ func (s *Source) certificate() *tls.Certificate {
 	defer s.mu.Unlock()
 	if now := s.now(); now.Sub(s.looked) >= checkEvery || now.Before(s.looked) {
 		s.looked = now
-		if st, err := s.stamps(); err == nil && st != s.read {
-			s.read = st
-			if next, err := s.load(); err != nil {
-				s.log.Error("the certificate of --listen has changed and cannot be used; the old one stays", "error",
-					err)
-			} else {
-				s.current = next
-				s.log.Info("the certificate of --listen was read again", "file", s.cert, "expires", next.Leaf.NotAfter)
-			}
-		}
+		s.look()
+		s.warn(now)
 	}
 	return s.current
+}
+
+// look reads the files again if they have changed, after a self-made certificate near its end was made anew. s.mu is
+// held.
+func (s *Source) look() {
+	failed := func(err error) {
+		if text := err.Error(); text != s.trouble { // which comes again with each look
+			s.trouble = text
+			s.log.Error("the certificate of --listen cannot be read again; the old one stays", "error", err)
+		}
+	}
+	st, err := s.stamps()
+	if err == nil && st == s.read && s.names != nil && s.current.Leaf.NotAfter.Sub(s.now()) < renewFor {
+		if err = write(s.cert, s.key, s.names, s.now()); err == nil {
+			st, err = s.stamps()
+		}
+	}
+	if err != nil {
+		failed(err)
+		return
+	}
+	s.trouble = ""
+	if st == s.read {
+		return
+	}
+	s.read = st
+	next, err := s.load()
+	if err != nil {
+		failed(err)
+		return
+	}
+	s.current, s.warned = next, time.Time{}
+	s.log.Info("the certificate of --listen was read again", "file", s.cert, "expires", next.Leaf.NotAfter)
 }
 
 func (s *Source) stamps() (st [2]stamp, err error) {
@@ -248,8 +302,8 @@ func replace(path string, text []byte) (err error) {
 // addresses, and hosts.
 func Names(addresses []netip.AddrPort, hosts []string) []string {
 	names := []string{"localhost", "127.0.0.1", "::1"}
-	if h, err := os.Hostname(); err == nil && validName(h) {
-		names = append(names, strings.ToLower(h))
+	if h, err := os.Hostname(); err == nil {
+		hosts = append([]string{h}, hosts...)
 	}
 	any := false
 	for _, a := range addresses {
@@ -264,7 +318,9 @@ func Names(addresses []netip.AddrPort, hosts []string) []string {
 			}
 		}
 	}
-	names = append(names, hosts...)
+	for _, h := range hosts {
+		names = append(names, strings.ToLower(strings.TrimSuffix(strings.Trim(h, "[]"), ".")))
+	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return slices.DeleteFunc(names, func(n string) bool {
@@ -277,6 +333,11 @@ func Names(addresses []netip.AddrPort, hosts []string) []string {
 func validName(name string) bool {
 	if name == "" || len(name) > 253 {
 		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
 	}
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')

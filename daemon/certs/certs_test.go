@@ -152,6 +152,96 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// TestTroubleIsTold: files that cannot be used are told once, and a certificate near its end once a day.
+func TestTroubleIsTold(t *testing.T) {
+	start := time.Now()
+	now := start
+	cert, key := pair(t, t.TempDir(), now, "a.test")
+	var log bytes.Buffer
+	s, err := Open(cert, key, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(want string) {
+		t.Helper()
+		for range 3 {
+			now = now.Add(checkEvery)
+			s.certificate()
+		}
+		lines := strings.Count(log.String(), "\n")
+		if want == "" && lines != 0 || want != "" && (lines != 1 || !strings.Contains(log.String(), want)) {
+			t.Errorf("%q is not told once:\n%s", want, &log)
+		}
+		log.Reset()
+	}
+	told("")
+	if err := os.Chmod(key, 0o644); err != nil { // a renewal that writes the key for all to read
+		t.Fatal(err)
+	}
+	told("chmod 600")
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told("")
+	if err := os.Rename(cert, cert+".old"); err != nil {
+		t.Fatal(err)
+	}
+	told("no such file")
+	if err := os.Rename(cert+".old", cert); err != nil {
+		t.Fatal(err)
+	}
+	now = start.Add(validFor - soon + time.Minute)
+	told("expires soon")
+	now = now.Add(warnEvery)
+	told("expires soon")
+	now = start.Add(validFor + time.Minute)
+	told("has expired")
+}
+
+// TestSelfMadeIsRenewed: a process that runs for a year makes its certificate anew, once.
+func TestSelfMadeIsRenewed(t *testing.T) {
+	start := time.Now()
+	now := start
+	s, err := Make(t.TempDir(), []string{"localhost"}, slog.New(slog.DiscardHandler), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := s.Fingerprint()
+	now = start.Add(validFor - renewFor - time.Minute)
+	if s.Fingerprint() != first {
+		t.Error("it is made anew too early")
+	}
+	now = start.Add(validFor - renewFor + time.Minute)
+	second := s.Fingerprint()
+	if second == first || s.Expires().Sub(now) < validFor-time.Hour {
+		t.Errorf("it is valid until %v, at %v", s.Expires(), now)
+	}
+	if now = now.Add(checkEvery); s.Fingerprint() != second {
+		t.Error("it is made anew at each look")
+	}
+}
+
+// TestNamesAreValid: a certificate can have each of the names, so that it is not made anew at each start.
+func TestNamesAreValid(t *testing.T) {
+	names := Names([]netip.AddrPort{netip.MustParseAddrPort("[fe80::1%lo]:1")}, []string{"LLM.example.org.",
+		"[2001:db8::1]", ".example.org", "a..b", "-a.test", "a-.test", strings.Repeat("a", 64) + ".test", "*.test",
+		"é.test", "a_b.test"})
+	for _, want := range []string{"llm.example.org", "2001:db8::1"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%q is not among %q", want, names)
+		}
+	}
+	s, err := Make(t.TempDir(), names, slog.New(slog.DiscardHandler), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if err := s.certificate().Leaf.VerifyHostname(n); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	got := Names([]netip.AddrPort{netip.MustParseAddrPort("192.0.2.7:1"), netip.MustParseAddrPort("[::]:2")},
 		[]string{"llm.example.org", "bad name"})

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ type llamaArg struct {
 	flag  bool   // it has no value
 	to    string // our option, which takes the value
 	as    string // and this one, where it has none
+	off   string // and this one, where it is a flag with the value false
 	field string // the field of a request whose default it is
 	json  bool   // the value is JSON, or a number; otherwise text
 	left  string // why it is left out
@@ -58,24 +60,30 @@ var llamaArgs = merged(
 	llamaArg{to: "--tls-cert"}.names("--ssl-cert-file"), llamaArg{to: "--tls-key"}.names("--ssl-key-file"),
 	llamaArg{to: "--cors-origin"}.names("--cors-origins"), llamaArg{to: "--alias"}.names("-a"),
 	llamaArg{to: "--seed"}.names("-s"), llamaArg{to: "--lora"}.names("--lora-scaled"),
-	llamaArg{flag: true, as: "--context-shift=false"}.names("--no-context-shift"),
-	llamaArg{flag: true, as: "--no-prefix-cache"}.names("--no-cache-prompt"),
+	llamaArg{flag: true, as: "--context-shift=false", off: "--context-shift"}.names("--no-context-shift"),
+	llamaArg{flag: true, as: "--no-prefix-cache", off: "--no-prefix-cache=false"}.names("--no-cache-prompt"),
+	llamaArg{flag: true, as: "--no-prefix-cache=false", off: "--no-prefix-cache"}.names("--cache-prompt"),
+	llamaArg{flag: true, as: "--no-kv-offload=false", off: "--no-kv-offload"}.names("--kv-offload", "-kvo"),
+	llamaArg{flag: true, as: "--no-repack=false", off: "--no-repack"}.names("--repack"),
+	llamaArg{flag: true, as: "--mmproj=" + NoProjector}.names("--no-mmproj", "--no-mmproj-auto"),
+	llamaArg{flag: true, left: "it is so by itself", off: "--mmproj=" + NoProjector}.names("--mmproj-auto"),
 	llamaArg{flag: true, as: "--log-level=debug"}.names("-v", "--verbose", "--log-verbose"),
 	llamaArg{flag: true, as: "--log-level=error"}.names("--log-disable"),
 	llamaArg{flag: true, as: "--log-format=json"}.names("--log-jsonl"),
-	llamaArg{flag: true, as: "--serve-found=false"}.names("--no-models-autoload"),
+	llamaArg{flag: true, as: "--serve-found=false", off: "--serve-found"}.names("--no-models-autoload"),
+	llamaArg{flag: true, as: "--serve-found", off: "--serve-found=false"}.names("--models-autoload"),
 
 	// What is here by itself, or is the engine's.
-	leftFlag("it is so by itself").names("--jinja", "--metrics", "--slots", "--cont-batching", "-cb", "--cache-prompt",
+	leftFlag("it is so by itself").names("--jinja", "--metrics", "--slots", "--cont-batching", "-cb",
 		"--kv-unified", "-kvu", "--embedding", "--embeddings", "--rerank", "--reranking", "--warmup", "--ui", "--webui",
-		"--models-autoload", "--repack", "--kv-offload", "-kvo", "--mmproj-auto", "--mmproj-offload", "--escape", "-e",
+		"--mmproj-offload", "--escape", "-e",
 		"--no-log-jsonl", "--log-prefix", "--log-timestamps", "--swa-full", "--op-offload", "--perf",
 		"--prefill-assistant", "--cache-idle-slots", "--no-agent", "-no-ag", "--spec-default",
 		"--no-skip-chat-parsing"),
 	leftFlag("it has no counterpart here").names("--no-warmup", "--no-perf", "--no-slots", "--no-webui", "--no-ui",
 		"--props", "--no-cont-batching", "-nocb", "--no-kv-unified", "-no-kvu", "--reuse-port",
 		"--check-tensors", "--no-host", "--no-cache-idle-slots", "--log-colors", "--no-log-prefix",
-		"--no-log-timestamps", "--special", "-sp", "--no-op-offload", "--no-mmproj", "--no-mmproj-auto",
+		"--no-log-timestamps", "--special", "-sp", "--no-op-offload",
 		"--no-mmproj-offload", "--spm-infill", "--no-prefill-assistant", "--reasoning-preserve",
 		"--no-reasoning-preserve", "--no-jinja", "--lookup-cache-static", "--backend-sampling", "-bs"),
 	leftValue("the server does this by itself").names("--threads-http", "--prio", "--prio-batch", "--poll",
@@ -155,6 +163,19 @@ func (l *llamaLine) take(args []string) int {
 		}
 		value, words = args[1], 2
 	}
+	if a.flag && given {
+		switch on, ok := flagValue(value); {
+		case !ok:
+			why := fmt.Sprintf("it has no value, or on or off, and this is %.60q", value)
+			l.out = append(l.out, "--refused="+name+"\x00"+why)
+			return 1
+		case !on && a.off != "":
+			l.out = append(l.out, a.off)
+			return 1
+		case !on:
+			return 1
+		}
+	}
 	switch {
 	case name == "--host":
 		l.listen.host = value
@@ -180,6 +201,17 @@ func (l *llamaLine) take(args []string) int {
 		l.out = append(l.out, "--told="+name+"\x00"+a.left)
 	}
 	return words
+}
+
+// flagValue reads the value of a flag, as llama-server reads those of its presets.
+func flagValue(text string) (on, ok bool) {
+	switch strings.ToLower(text) {
+	case "", "on", "true", "1", "yes", "enabled":
+		return true, true
+	case "off", "false", "0", "no", "disabled":
+		return false, true
+	}
+	return false, false
 }
 
 // set sets the default of a field.

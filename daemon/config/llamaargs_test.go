@@ -67,6 +67,41 @@ func TestDefaultsAreMerged(t *testing.T) {
 	}
 }
 
+// TestFlagsOfLlamaServer: of a flag and its opposite the last counts, and a value says whether a flag is set.
+func TestFlagsOfLlamaServer(t *testing.T) {
+	for args, want := range map[string]string{
+		"--no-cache-prompt":                      "true false true  ",
+		"--no-cache-prompt --cache-prompt":       "false false true  ",
+		"--cache-prompt=false":                   "true false true  ",
+		"--no-cache-prompt=off":                  "false false true  ",
+		"-nkvo -kvo":                             "false false true  ",
+		"-kvo -nkvo":                             "false true true  ",
+		"--no-models-autoload --models-autoload": "false false true  ",
+		"--no-models-autoload":                   "false false false  ",
+		"--no-mmproj":                            "false false true off ",
+		"--no-mmproj --mmproj p.gguf":            "false false true p.gguf ",
+		"--ignore-eos=false":                     "false false true  ",
+		"--ignore-eos=1":                         `false false true  {"ignore_eos":true}`,
+		"--jinja=false --metrics=":               "false false true  ",
+	} {
+		c, err := load(t, append([]string{"-m", "x"}, strings.Fields(args)...), nil)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		got := fmt.Sprintf("%v %v %v %s %s", c.NoPrefixCache, c.NoKVOffload, c.ServeFound, c.MMProj, c.Defaults)
+		if got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+	for _, args := range []string{"--ignore-eos=maybe", "--no-cache-prompt=7", "--jinja=\xff"} {
+		_, err := load(t, []string{"-m", "x", args}, nil)
+		if err == nil || !strings.Contains(err.Error(), "it has no value") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
 // TestOptionsOfLlamaServerAreDocumented compares the table of docs/llama-server.md with llamaArgs and llamaNames.
 func TestOptionsOfLlamaServerAreDocumented(t *testing.T) {
 	const path, begin, end = "../../docs/llama-server.md", "<!-- options -->\n", "<!-- end of options -->\n"

@@ -57,8 +57,8 @@ func (c *Config) sections() []Section {
 		"GPU: longer contexts, slower answers (-nkvo)")
 	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
-	fs.BoolVar(&c.NoRepack, "no-repack", false, "do not repack the weights that --kernels leaves to ggml (Q2_K, "+
-		"experts): less memory, slower prompts (-nr)")
+	fs.BoolVar(&c.NoRepack, "no-repack", false, "where ggml's kernels compute, do not repack weights for them: "+
+		"less memory, slower prompts (-nr)")
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels`: auto (the fastest this processor has), amx, "+
 		"avx512, avxvnni, avx2, i8mm, neon, or ggml (llama.cpp's)")
 	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+

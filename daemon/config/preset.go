@@ -136,15 +136,23 @@ func (c *Config) presetModel(p preset) (m Model, told []string, err error) {
 			continue
 		}
 		for _, word := range presetArgs(key, value) {
-			name, text, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
-			why, _, _ := strings.Cut(text, "\x00")
+			name, text, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
+			_, why, foreign := strings.Cut(text, "\x00") // of llamaLine, not a key that is called so
 			switch f := c.layers.options.Lookup(name); {
-			case name == "refused":
-				errs = append(errs, fmt.Errorf("option %s is refused: %s", key, text[len(why)+1:]))
-			case name == "told", f != nil && !slices.Contains(modelOptions, name):
-				told = append(told, key+" is left out")
-			case f == nil:
+			case foreign && name == "refused":
+				errs = append(errs, fmt.Errorf("option %s is refused: %s", key, why))
+			case f == nil, !foreign && (name == "refused" || name == "told"):
 				errs = append(errs, fmt.Errorf("option %.60q is unknown", key))
+			case !slices.Contains(modelOptions, name):
+				told = append(told, key+" is left out")
+			case name == "defaults": // of several keys, each a field
+				all, err := MergeDefaults(m.Options[name], text)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("option %s: %w", key, err))
+				}
+				m.Options[name] = all
+			case !valued:
+				m.Options[name] = "true"
 			default:
 				m.Options[name] = text
 			}
@@ -168,10 +176,7 @@ func presetArgs(key, value string) []string {
 		key = "--" + key
 	}
 	if a, ok := llamaArgs[key]; ok && a.flag { // a value says whether the flag is set
-		if slices.Contains([]string{"false", "off", "0", "no"}, strings.ToLower(value)) {
-			return nil
-		}
-		return NormalizeArgs([]string{key})
+		return NormalizeArgs([]string{key + "=" + value})
 	}
 	if long, ok := map[string]string{"-c": "--ctx-size", "-b": "--batch-size", "-t": "--threads"}[key]; ok {
 		key = long

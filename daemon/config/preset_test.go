@@ -52,9 +52,48 @@ func TestModelsPreset(t *testing.T) {
 	}
 }
 
+// TestPresetOfFlagsAndFields: options that set fields of requests are taken together, flags without a value of ours are
+// values of a table, and false is the opposite.
+func TestPresetOfFlagsAndFields(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "models.ini")
+	text := "[*]\ntop-p = 0.9\n[a]\nmodel = x\ntemp = 0.3\ntop-k = 5\ndefaults = {\"seed\":4}\ncache-prompt = false\n" +
+		"kv-offload = off\nmmproj-auto = disabled\njinja = 0\n[b]\nmodel = y\nno-cache-prompt = 1\nrepack = on\n" +
+		"no-mmproj = true\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := load(t, []string{"--models-preset", path}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.ForModel(c.ModelNamed("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"seed":4,"temperature":0.3,"top_k":5,"top_p":0.9}`; a.Defaults != want || !a.NoPrefixCache ||
+		!a.NoKVOffload || a.MMProj != NoProjector {
+		t.Errorf("%s, want %s; %v %v %q", a.Defaults, want, a.NoPrefixCache, a.NoKVOffload, a.MMProj)
+	}
+	b, err := c.ForModel(c.ModelNamed("b"))
+	if err != nil || !b.NoPrefixCache || b.NoRepack || b.MMProj != NoProjector || b.Defaults != `{"top_p":0.9}` {
+		t.Errorf("%+v, %v", b, err)
+	}
+	for text, want := range map[string]string{"refused = x": "is unknown", "told = x": "is unknown",
+		"refused = ": "is unknown", "jinja = maybe": "is refused: it has no value"} {
+		if err := os.WriteFile(path, []byte("[a]\n"+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := load(t, []string{"--models-preset", path}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 func FuzzPresets(f *testing.F) {
 	f.Add("[*]\nc=1\n[a]\nmodel = x\n")
 	f.Add("[a]\n-ngl = 3\n=\n")
+	f.Add("[a]\nrefused = x\ntold = y\nhost = z\nlora-init-without-apply = 1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		list, err := parsePresets([]byte(text))
 		if err != nil && list != nil || len(list) > maxModelTables {

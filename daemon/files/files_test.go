@@ -236,6 +236,114 @@ func TestAPI(t *testing.T) {
 	}
 }
 
+// TestPurposeBehindFile: openai's JavaScript client sends the fields in the order in which its caller names them.
+func TestPurposeBehindFile(t *testing.T) {
+	h := handler(t)
+	part := func(name, content string) string {
+		return "--x\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + content + "\r\n"
+	}
+	file := part("file\"; filename=\"a.jsonl", "{}")
+	for body, want := range map[string]string{
+		file + part("purpose", "batch") + part("expires_after[seconds]", "3600") + "--x--\r\n": "purpose:batch",
+		file + "--x--\r\n": "field \"purpose\"",
+		file + part("purpose", "batch") + file + "--x--\r\n": "two fields",
+		file + part("purpose", "batch"):                      "whole",
+	} {
+		req := httptest.NewRequest(http.MethodPost, Path, strings.NewReader(body))
+		req.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+		_, got := sent(t, h, req, false)
+		if !strings.Contains(fmt.Sprint(got), want) || want == "purpose:batch" && got["expires_at"] == nil {
+			t.Errorf("%q: %v, want %q", body, got, want)
+		}
+	}
+	if _, got := sent(t, h, httptest.NewRequest(http.MethodGet, Path, nil), false); len(got["data"].([]any)) != 1 {
+		t.Errorf("what was refused is kept: %v", got)
+	}
+}
+
+// TestPages: pages are in the order of creation, in both directions, and go on after files that have been deleted.
+func TestPages(t *testing.T) {
+	h := handler(t)
+	for _, name := range []string{"0", "1", "2", "3", "4"} {
+		if status, got := uploaded(t, h, false, [][2]string{{"purpose", "x"}}, name, "x"); status != 200 {
+			t.Fatal(got)
+		}
+	}
+	ask := func(method, query string, anthropic bool) map[string]any {
+		_, got := sent(t, h, httptest.NewRequest(method, Path+query, nil), anthropic)
+		return got
+	}
+	names := func(page map[string]any) (s string) {
+		for _, f := range page["data"].([]any) {
+			s += f.(map[string]any)["filename"].(string)
+		}
+		return s
+	}
+	id := map[string]string{}
+	for _, f := range ask(http.MethodGet, "", false)["data"].([]any) {
+		id[f.(map[string]any)["filename"].(string)] = f.(map[string]any)["id"].(string)
+	}
+	for _, c := range []struct {
+		query, want string
+		more        bool
+	}{{"", "43210", false}, {"?order=asc&limit=2", "01", true}, {"?order=asc&limit=3&after=" + id["1"], "234", false},
+		{"?limit=2&after_id=" + id["3"], "21", true}, {"?limit=2&before_id=" + id["1"], "32", true},
+		{"?limit=2&before_id=" + id["3"], "4", false}, {"?after_id=" + id["4"] + "&before_id=" + id["1"], "32", false},
+		{"?limit=2&after=" + id["0"], "", false}} {
+		if got := ask(http.MethodGet, c.query, true); names(got) != c.want || got["has_more"] != c.more {
+			t.Errorf("%s: %v, want %s", c.query, got, c.want)
+		}
+	}
+	read, query := "", ""
+	for range 9 { // a client that deletes what it has read
+		page := ask(http.MethodGet, "?limit=2"+query, false)
+		read += names(page)
+		for _, f := range page["data"].([]any) {
+			ask(http.MethodDelete, "/"+f.(map[string]any)["id"].(string), false)
+		}
+		if page["has_more"] == false {
+			break
+		}
+		query = "&after=" + page["last_id"].(string)
+	}
+	if read != "43210" {
+		t.Errorf("%q was read", read)
+	}
+	for _, query := range []string{"?limit=0", "?limit=x", "?order=down"} {
+		if got := ask(http.MethodGet, query, false); got["error"] == nil {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+}
+
+// TestMostFiles: uploads that run count for the limit, and files of others that have expired do not.
+func TestMostFiles(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	s, err := Open(t.TempDir(), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := File{Name: "a", Purpose: "x", Expires: now.Unix() + 1}
+	if _, err := s.Create(9, old, strings.NewReader("old")); err != nil {
+		t.Fatal(err)
+	}
+	s.files[7] = map[string]File{}
+	for i := range MaxOwnerFiles - 1 {
+		s.files[7][fmt.Sprint(i)] = File{}
+	}
+	now = now.Add(time.Minute)
+	_, err = s.CreateThen(7, File{Name: "a", Purpose: "x"}, strings.NewReader("new"), func(*File) error {
+		_, err := s.Create(7, File{Name: "b", Purpose: "x"}, strings.NewReader(""))
+		if !errors.As(err, new(*wire.RequestError)) {
+			t.Errorf("one file too many: %v", err)
+		}
+		return nil
+	})
+	if err != nil || s.all != 3 || s.used[9] != 0 || len(s.begun) != 0 {
+		t.Errorf("%v, %d bytes, %d of the other user, %v", err, s.all, s.used[9], s.begun)
+	}
+}
+
 func FuzzUpload(f *testing.F) {
 	f.Add("--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\n" +
 		"Content-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\ntext\r\n--x--\r\n")

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -92,43 +93,52 @@ func (a *API) create(w http.ResponseWriter, r *http.Request) {
 		f.Purpose = "user_data" // its API has none
 	}
 	parts := multipart.NewReader(r.Body, params["boundary"])
-	made := false
-	for range 8 {
-		p, err := parts.NextPart()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			a.fail(w, r, bad("the form did not come whole: %v", err))
-			return
-		}
-		if p.FormName() != "file" {
-			if err := field(&f, p, a.Store.now()); err != nil {
-				a.fail(w, r, err)
-				return
-			}
-			continue
-		}
-		if f.Purpose == "" {
-			a.fail(w, r, bad("field \"purpose\" must come before the file, such as batch or user_data"))
-			return
-		}
+	p, err := a.fields(&f, parts)
+	if err == nil && p == nil {
+		err = bad("the form has no field \"file\" with a name")
+	}
+	if err == nil {
 		f.Name, f.MIME = p.FileName(), "application/octet-stream"
-		if kind, _, err := mime.ParseMediaType(p.Header.Get("Content-Type")); err == nil && len(kind) <= maxPurpose {
+		kind, _, kerr := mime.ParseMediaType(p.Header.Get("Content-Type"))
+		if kerr == nil && len(kind) <= maxPurpose {
 			f.MIME = kind
 		}
-		if f, err = a.Store.Create(a.Owner(r), f, p); err != nil {
-			a.fail(w, r, err)
-			return
-		}
-		made = true
-		break
+		f, err = a.Store.CreateThen(a.Owner(r), f, p, func(f *File) error { // some clients send the purpose last
+			p, err := a.fields(f, parts)
+			if err == nil && p != nil {
+				err = bad("the form has two fields \"file\"; send one file a request")
+			}
+			return err
+		})
 	}
-	if !made {
-		a.fail(w, r, bad("the form has no field \"file\" with a name"))
+	if err != nil {
+		a.fail(w, r, err)
 		return
 	}
 	answer(w, form(r, &f))
+}
+
+// maxFields bounds the fields before and behind the file.
+const maxFields = 8
+
+// fields reads the fields of a form up to a file, which it returns; nil: there is none.
+func (a *API) fields(f *File, parts *multipart.Reader) (*multipart.Part, error) {
+	for range maxFields {
+		p, err := parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, bad("the form did not come whole: %v", err)
+		}
+		if p.FormName() == "file" {
+			return p, nil
+		}
+		if err := field(f, p, a.Store.now()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, bad("the form has more than %d fields beside \"file\"", maxFields)
 }
 
 // field reads a field of the form.
@@ -139,7 +149,9 @@ func field(f *File, p *multipart.Part, now time.Time) error {
 	}
 	switch p.FormName() {
 	case "purpose":
-		f.Purpose = string(text)
+		if f.Purpose = string(text); f.Purpose == Results {
+			return bad("field \"purpose\" is %q, which is for the results of batches", Results)
+		}
 	case "expires_after[seconds]":
 		n, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil || n < 3600 || n > 2_592_000 {
@@ -154,56 +166,27 @@ func field(f *File, p *multipart.Part, now time.Time) error {
 	return nil
 }
 
-// listed is the number of files of a page of a list, without "limit".
-const listed = 1000
-
 func (a *API) list(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	limit := listed
-	if text := q.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 10_000 {
-			a.fail(w, r, bad("\"limit\" is %.40q; it must be 1…10000", text))
-			return
-		}
-		limit = n
-	}
-	after := q.Get("after") + q.Get("after_id")
-	data, more, seen := []any{}, false, after == ""
-	first, last := "", ""
 	list := a.Store.List(a.Owner(r))
-	for i := range list {
-		f := &list[i]
-		if q.Get("order") == "asc" {
-			f = &list[len(list)-1-i]
-		}
-		if purpose := q.Get("purpose"); purpose != "" && f.Purpose != purpose {
-			continue
-		}
-		switch {
-		case !seen:
-			seen = f.ID == after
-		case len(data) == limit:
-			more = true
-		default:
-			if first == "" {
-				first = f.ID
-			}
-			data, last = append(data, form(r, f)), f.ID
-		}
+	if purpose := r.URL.Query().Get("purpose"); purpose != "" {
+		list = slices.DeleteFunc(list, func(f File) bool { return f.Purpose != purpose })
 	}
-	out := map[string]any{"data": data, "has_more": more, "first_id": nullable(first), "last_id": nullable(last)}
+	id := func(f *File) string { return f.ID }
+	page, more, err := Page(r, list, id, Limits{Listed: 1000, Most: 10_000})
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	data := []any{}
+	for i := range page {
+		data = append(data, form(r, &page[i]))
+	}
+	first, last := Ends(page, id)
+	out := map[string]any{"data": data, "has_more": more, "first_id": first, "last_id": last}
 	if !Anthropic(r) {
 		out["object"] = "list"
 	}
 	answer(w, out)
-}
-
-func nullable(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
 }
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {

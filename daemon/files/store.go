@@ -34,6 +34,9 @@ const (
 	maxMeta       = 4 << 10 // bytes of a description on disk
 )
 
+// Results is the purpose of a file of a batch's results, which may be as large as all files of its owner.
+const Results = "batch_output"
+
 // File describes a file.
 type File struct {
 	ID      string `json:"id"`
@@ -52,6 +55,7 @@ type Store struct {
 
 	mu    sync.Mutex
 	files map[uint32]map[string]File // by owner and id
+	begun map[uint32]int             // files by owner that are being written
 	used  map[uint32]int64           // bytes by owner, of files that are being written too
 	all   int64
 }
@@ -61,12 +65,25 @@ var ErrNone = errors.New("there is no such file")
 
 var idForm = regexp.MustCompile(`^file-[0-9a-f]{24}$`)
 
+// NewID returns an id that compares above all earlier ones, so that a list can go on after an entry that has been
+// deleted: 7 bytes of the time in µs and 5 random ones, as 24 digits.
+func NewID(now time.Time) string {
+	var id [12]byte
+	rand.Read(id[7:])
+	us := uint64(now.UnixMicro())
+	for i := range 7 {
+		id[i] = byte(us >> (8 * (6 - i)))
+	}
+	return hex.EncodeToString(id[:])
+}
+
 // Open reads the folder, which is made if it is not there, and removes what was not finished or has expired.
 func Open(dir string, now func() time.Time) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, now: now, files: map[uint32]map[string]File{}, used: map[uint32]int64{}}
+	s := &Store{dir: dir, now: now, files: map[uint32]map[string]File{}, begun: map[uint32]int{},
+		used: map[uint32]int64{}}
 	owners, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -135,13 +152,14 @@ func (s *Store) add(owner uint32, f File) {
 
 func (s *Store) expired(f *File) bool { return f.Expires != 0 && f.Expires <= s.now().Unix() }
 
-// check returns the error of a description that a client gives.
-func check(f *File) error {
+// check returns the error of a description that a client gives. Its purpose may be missing as long as it is open.
+func check(f *File, open bool) error {
 	switch {
 	case f.Name == "" || len(f.Name) > maxName || !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, control):
-		return fmt.Errorf("the name of the file must have 1…%d bytes of text without control characters", maxName)
+		return bad("the name of the file must have 1…%d bytes of text without control characters", maxName)
+	case f.Purpose == "" && open:
 	case f.Purpose == "" || len(f.Purpose) > maxPurpose || strings.ContainsFunc(f.Purpose, control):
-		return fmt.Errorf("field \"purpose\" must have 1…%d bytes, such as batch or user_data", maxPurpose)
+		return bad("field \"purpose\" must have 1…%d bytes, such as batch or user_data", maxPurpose)
 	}
 	return nil
 }
@@ -151,50 +169,75 @@ func control(r rune) bool { return r < 0x20 || r == 0x7f }
 // Create keeps a file with the content of body. Its ID, Bytes and Created are set here. The error is a
 // *wire.RequestError where the client can do something about it.
 func (s *Store) Create(owner uint32, f File, body io.Reader) (File, error) {
-	if err := check(&f); err != nil {
-		return f, &wire.RequestError{Code: wire.BadRequest, Message: err.Error()}
+	return s.CreateThen(owner, f, body, nil)
+}
+
+// CreateThen is Create where then, if there is one, completes the description when the content has come.
+func (s *Store) CreateThen(owner uint32, f File, body io.Reader, then func(*File) error) (File, error) {
+	if err := check(&f, then != nil); err != nil {
+		return f, err
 	}
-	s.sweep(owner)
+	s.sweep()
 	s.mu.Lock()
-	many := len(s.files[owner]) >= MaxOwnerFiles
+	many := len(s.files[owner])+s.begun[owner] >= MaxOwnerFiles
+	if !many {
+		s.begun[owner]++
+	}
 	s.mu.Unlock()
 	if many {
 		return f, &wire.RequestError{Code: wire.QueueLimit, Message: fmt.Sprintf("this user has %d files, which is "+
 			"the maximum; delete some", MaxOwnerFiles)}
 	}
-	var id [12]byte
-	rand.Read(id[:])
-	f.ID, f.Created = "file-"+hex.EncodeToString(id[:]), s.now().Unix()
-	dir := s.folder(owner)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return f, err
-	}
-	out, err := os.OpenFile(filepath.Join(dir, f.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return f, err
-	}
-	n, err := s.write(owner, out, body)
-	if err == nil {
-		err = out.Sync()
-	}
-	if err = errors.Join(err, out.Close()); err == nil {
-		f.Bytes = n
-		err = s.describe(dir, &f)
-	}
+	f.ID, f.Created = "file-"+NewID(s.now()), s.now().Unix()
+	n, err := s.make(owner, &f, body, then)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.begun[owner]--; s.begun[owner] == 0 {
+		delete(s.begun, owner)
+	}
 	s.used[owner] -= n // add counts it again
 	s.all -= n
 	if err != nil {
-		_ = os.Remove(filepath.Join(dir, f.ID))
+		_ = os.Remove(filepath.Join(s.folder(owner), f.ID))
 		return f, err
 	}
 	s.add(owner, f)
 	return f, nil
 }
 
+// make writes the content and the description of a file. The caller takes back the n bytes that it counts.
+func (s *Store) make(owner uint32, f *File, body io.Reader, then func(*File) error) (n int64, err error) {
+	dir := s.folder(owner)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return 0, err
+	}
+	out, err := os.OpenFile(filepath.Join(dir, f.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	most := int64(MaxFile)
+	if f.Purpose == Results {
+		most = MaxOwnerBytes
+	}
+	n, err = s.write(owner, most, out, body)
+	if err == nil && then != nil {
+		err = then(f)
+	}
+	if err == nil {
+		err = check(f, false)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		f.Bytes = n
+		err = s.describe(dir, f)
+	}
+	return n, err
+}
+
 // write copies body to out and counts its bytes, which the caller takes back.
-func (s *Store) write(owner uint32, out io.Writer, body io.Reader) (n int64, err error) {
+func (s *Store) write(owner uint32, most int64, out io.Writer, body io.Reader) (n int64, err error) {
 	buf := make([]byte, 64<<10)
 	for {
 		k, rerr := body.Read(buf)
@@ -205,8 +248,8 @@ func (s *Store) write(owner uint32, out io.Writer, body io.Reader) (n int64, err
 			s.all += int64(k)
 			over := ""
 			switch {
-			case n > MaxFile:
-				over = fmt.Sprintf("a file has at most %d bytes", MaxFile)
+			case n > most:
+				over = fmt.Sprintf("a file has at most %d bytes", most)
 			case s.used[owner] > MaxOwnerBytes:
 				over = fmt.Sprintf("the files of a user have at most %d bytes together; delete some", MaxOwnerBytes)
 			case s.all > MaxBytes:
@@ -295,31 +338,28 @@ func (s *Store) remove(owner uint32, f File) {
 	_ = os.Remove(path)
 }
 
-// sweep removes what has expired.
-func (s *Store) sweep(owner uint32) {
+// sweep removes what has expired, of all owners: it counts for their limit together.
+func (s *Store) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.files[owner] {
-		if s.expired(&f) {
-			s.remove(owner, f)
+	for owner, files := range s.files {
+		for _, f := range files {
+			if s.expired(&f) {
+				s.remove(owner, f)
+			}
 		}
 	}
 }
 
-// List returns the files of an owner, newest first.
+// List returns the files of an owner, newest first: in the falling order of their ids.
 func (s *Store) List(owner uint32) []File {
-	s.sweep(owner)
+	s.sweep()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []File
 	for _, f := range s.files[owner] {
 		out = append(out, f)
 	}
-	slices.SortFunc(out, func(a, b File) int {
-		if a.Created != b.Created {
-			return int(b.Created - a.Created)
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	slices.SortFunc(out, func(a, b File) int { return strings.Compare(b.ID, a.ID) })
 	return out
 }

@@ -116,12 +116,12 @@ func (f *Front) askAs(ctx context.Context, peer ipc.Peer, path string, header ht
 	head.WriteString("\r\n")
 	if _, err := conn.Write(append(head.Bytes(), body...)); err != nil {
 		end()
-		return nil, fmt.Errorf("ask the model's process: %w", err)
+		return nil, fmt.Errorf("%w: %w", kept.ErrLost, err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		end()
-		return nil, fmt.Errorf("the model's process does not answer: %w", err)
+		return nil, fmt.Errorf("%w: %w", kept.ErrLost, err)
 	}
 	resp.Body = &lastBody{ReadCloser: resp.Body, end: end}
 	return resp, nil

@@ -31,7 +31,7 @@ type Daemon interface {
 	// Await waits for the model as requests do. It returns an *api.Error, or the cause of ctx's end.
 	Await(ctx context.Context) error
 	// Render and Tokenize return the prompt of a request of owner, and the tokens of a text. The model is loaded.
-	Render(owner uint32, r *wire.Request) (*api.Prompt, error)
+	Render(ctx context.Context, owner uint32, r *wire.Request) (*api.Prompt, error)
 	Tokenize(text string, special, markers bool) ([]int32, error)
 
 	// CancelNamed ends the requests of owner with this id, or with one of the ids of further answers (n > 1): id-1,
@@ -259,7 +259,7 @@ func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, erro
 	if err := b.Await(ctx); err != nil {
 		return nil, err
 	}
-	return b.Daemon.Render(b.Owner(ctx), r)
+	return b.Daemon.Render(ctx, b.Owner(ctx), r)
 }
 
 func (b backend) Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error) {

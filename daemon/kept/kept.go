@@ -4,6 +4,7 @@ package kept
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,11 +14,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/batches"
 	"github.com/uma-serve/uma-serve/daemon/files"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
+
+// ErrLost is the error of a function that answers requests of batches, when the model's process has ended meanwhile.
+var ErrLost = batches.ErrLost
 
 // Options are the parts of a Keeper.
 type Options struct {
@@ -32,14 +38,15 @@ type Options struct {
 // Keeper has the files and batches. It is safe for concurrent use.
 type Keeper struct {
 	Options
-	once sync.Once
-	made atomic.Pointer[store]
+	mu     sync.Mutex // held while the folder is read
+	closed bool
+	made   atomic.Pointer[store] // nil until the folder could be read
 }
 
 type store struct {
+	lock   *os.File
 	files  *files.Store
 	runner *batches.Runner
-	err    error // why there are none
 }
 
 // New returns a Keeper that has read nothing yet.
@@ -53,28 +60,79 @@ func (k *Keeper) folder() (string, error) {
 	return filepath.Join(dir, "uma-serve", "kept"), err
 }
 
-// open reads what is there, once.
-func (k *Keeper) open() *store {
-	k.once.Do(func() {
-		s := &store{}
-		defer k.made.Store(s)
-		dir, err := k.folder()
-		if err == nil {
-			s.files, err = files.Open(filepath.Join(dir, "files"), time.Now)
+// open reads what is there, once. After an error, the next request tries again.
+func (k *Keeper) open() (*store, error) {
+	if s := k.made.Load(); s != nil {
+		return s, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s := k.made.Load(); s != nil {
+		return s, nil
+	}
+	if k.closed {
+		return nil, errors.New("the server is ending")
+	}
+	s, err := k.read()
+	if err != nil {
+		k.Log.Error("files and batches of clients cannot be kept", "error", err)
+		return nil, err
+	}
+	k.made.Store(s)
+	return s, nil
+}
+
+func (k *Keeper) read() (*store, error) {
+	dir, err := k.folder()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &store{}
+	if s.lock, err = lock(filepath.Join(dir, "lock")); err != nil {
+		return nil, err
+	}
+	if s.files, err = files.Open(filepath.Join(dir, "files"), time.Now); err == nil {
+		s.runner, err = batches.Open(batches.Options{Dir: filepath.Join(dir, "batches"), Ask: k.Ask, Log: k.Log,
+			Now: time.Now, Keep: s.keep})
+	}
+	if err != nil {
+		s.lock.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// lock takes the folder for this process: two daemons would run the same batches, and remove the files that come to the
+// other one.
+func lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("another uma-serve of this user has %s; use that one, or give this one a different "+
+			"XDG_CACHE_HOME", filepath.Dir(path))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// keep makes a file of a batch's results, once: the process may have ended before the batch knew it.
+func (s *store) keep(owner uint32, name string, r io.Reader) (string, error) {
+	for _, f := range s.files.List(owner) {
+		if f.Name == name && f.Purpose == files.Results {
+			return f.ID, nil
 		}
-		if err == nil {
-			s.runner, err = batches.Open(batches.Options{Dir: filepath.Join(dir, "batches"), Ask: k.Ask, Log: k.Log,
-				Now: time.Now, Keep: func(owner uint32, name string, r io.Reader) (string, error) {
-					f, err := s.files.Create(owner, files.File{Name: name, Purpose: "batch_output",
-						MIME: "application/jsonl"}, r)
-					return f.ID, err
-				}})
-		}
-		if s.err = err; err != nil {
-			k.Log.Error("files and batches of clients cannot be kept", "error", err)
-		}
-	})
-	return k.made.Load()
+	}
+	f, err := s.files.Create(owner, files.File{Name: name, Purpose: files.Results, MIME: "application/jsonl"}, r)
+	return f.ID, err
 }
 
 // Resume goes on with batches that an earlier process has left.
@@ -84,21 +142,23 @@ func (k *Keeper) Resume() {
 		return
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "batches")); err == nil && len(left) > 0 {
-		k.open()
+		_, _ = k.open() // logs the error; the next request tries again
 	}
 }
 
 // Close stops the batches; the next process goes on with them.
 func (k *Keeper) Close() {
-	k.once.Do(func() { k.made.Store(&store{err: errors.New("the server is ending")}) })
-	if s := k.made.Load(); s.runner != nil {
-		s.runner.Close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed = true; k.made.Load() != nil {
+		k.made.Load().runner.Close()
+		k.made.Load().lock.Close()
 	}
 }
 
 // Counted returns how many requests of batches had an outcome since the start: succeeded, errored, cancelled, expired.
 func (k *Keeper) Counted(outcome string) uint64 {
-	if s := k.made.Load(); s != nil && s.runner != nil {
+	if s := k.made.Load(); s != nil {
 		return s.runner.Counted(outcome)
 	}
 	return 0
@@ -113,10 +173,10 @@ func (k *Keeper) Routes() (routes []api.Route) {
 	}
 	for i, r := range list(&store{}) {
 		r.Handle = func(w http.ResponseWriter, q *http.Request) {
-			s := k.open()
-			if s.err != nil {
+			s, err := k.open()
+			if err != nil {
 				k.Fail(w, q, &wire.Error{Code: wire.InternalFailure,
-					Message: "files and batches cannot be kept: " + s.err.Error()})
+					Message: "files and batches cannot be kept: " + err.Error()})
 				return
 			}
 			list(s)[i].Handle(w, q)

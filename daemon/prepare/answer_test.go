@@ -69,7 +69,7 @@ func TestAnswerOfAChat(t *testing.T) {
 	next := append(w.Messages, wire.Message{Role: "assistant", Content: "answer"},
 		wire.Message{Role: "user", Content: "more"})
 	history := m.History(&spec, wire.Message{Content: "answer"})
-	_, tokens, bad := m.Render(7, &wire.Request{Messages: next})
+	_, tokens, bad := m.Render(7, &wire.Request{Messages: next}, nil)
 	if bad != nil || len(history) <= spec.Prompt || len(tokens) <= len(history) ||
 		!slices.Equal(tokens[:len(history)], history) {
 		t.Errorf("the next turn begins with %d tokens, %v; its prompt has %d", len(history), bad, len(tokens))

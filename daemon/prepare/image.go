@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -53,19 +54,41 @@ func (m *Model) LookAt(w *wire.Request) bool {
 	return false
 }
 
-// View decodes and encodes the images of w, in order. It takes seconds for pictures that were not encoded lately. goOn
-// is asked between two of them; nil: always.
-func (m *Model) View(w *wire.Request, goOn func() bool) ([]*runtime.View, *wire.Error) {
+// Turn says when pictures may be decoded and encoded, each in a turn.
+type Turn struct {
+	Take func() bool // waits for one; false: the pictures are not needed any more
+	Give func()      // ends one
+	GoOn func() bool // is asked between two parts of a picture
+}
+
+// View decodes and encodes the images of owner's request w, in order. It takes seconds for pictures that were not
+// encoded lately. No views and no error: they are not needed any more.
+func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *wire.Error) {
+	ns := owner
+	if salt := saltOf(owner, w.CacheSalt, nil); salt != 0 {
+		ns = salt
+	}
 	var views []*runtime.View
+	rows := 0
 	for i := range w.Messages {
 		for k, im := range w.Messages[i].Images {
-			if goOn != nil && !goOn() {
+			if !t.Take() {
 				return nil, nil
 			}
-			v, err := m.view(im.Data)
-			if err != nil {
-				return nil, &wire.Error{Code: wire.BadRequest,
-					Message: fmt.Sprintf("messages[%d]: image %d (%s): %v", i, k+1, im.Kind, err)}
+			v, err := m.view(im.Data, ns, t.GoOn)
+			t.Give()
+			where := fmt.Sprintf("messages[%d]: image %d (%s)", i, k+1, im.Kind)
+			switch {
+			case errors.Is(err, runtime.ErrAborted):
+				return nil, nil
+			case err != nil:
+				return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", where, err)}
+			}
+			// Thousands of small pictures would be encoded for minutes before their prompt turns out too long.
+			if rows += len(v.Tokens); rows > m.Caps.ContextTokens {
+				return nil, &wire.Error{Code: wire.ContextLength, NPrompt: rows, NCtx: m.Caps.ContextTokens,
+					Message: fmt.Sprintf("context_length_exceeded: %s: the images up to it take %d tokens, and the "+
+						"context has %d: send fewer or smaller ones", where, rows, m.Caps.ContextTokens)}
 			}
 			views = append(views, v)
 		}
@@ -73,7 +96,7 @@ func (m *Model) View(w *wire.Request, goOn func() bool) ([]*runtime.View, *wire.
 	return views, nil
 }
 
-func (m *Model) view(text string) (*runtime.View, error) {
+func (m *Model) view(text string, ns uint32, goOn func() bool) (*runtime.View, error) {
 	data, err := picture.FromText(text)
 	if err != nil {
 		return nil, err
@@ -82,7 +105,7 @@ func (m *Model) view(text string) (*runtime.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.viewer.View(p)
+	return m.viewer.View(p, ns, goOn)
 }
 
 // placeImages replaces the marks of the n images that msg has by placeholders, which count on from first.

@@ -35,14 +35,14 @@ func TestQuotedTagsAreText(t *testing.T) {
 		} {
 			q := wire.Request{Messages: []wire.Message{{Role: "user", Content: "a"},
 				{Role: "assistant", Content: answer}, {Role: "user", Content: "b"}}}
-			text, _, bad := m.Render(0, &q)
+			text, _, bad := m.Render(0, &q, nil)
 			if bad != nil || !strings.Contains(text, "<|im_start|>assistant\n"+want+"<|im_end|>") {
 				t.Errorf("spelled %v: %q: %v\n%s", spelled, answer, bad, text)
 			}
 		}
 		q := wire.Request{Messages: []wire.Message{{Role: "user", Content: "a"},
 			{Role: "assistant", Content: "It is `</think>`, and"}}}
-		if text, _, bad := m.Render(0, &q); bad != nil || !strings.HasSuffix(text, "It is `</think>`, and") {
+		if text, _, bad := m.Render(0, &q, nil); bad != nil || !strings.HasSuffix(text, "It is `</think>`, and") {
 			t.Errorf("spelled %v: continued: %v\n%s", spelled, bad, text)
 		}
 	}
@@ -55,7 +55,7 @@ func TestRefusedMarkersAreText(t *testing.T) {
 		`[{{ m.role }}]{{ m.content }}{% endfor %}`})
 	q := wire.Request{Messages: []wire.Message{{Role: "user", Content: "a"},
 		{Role: "assistant", Content: "Messages have a <|channel|> each."}, {Role: "user", Content: "b"}}}
-	text, tokens, bad := m.Render(0, &q)
+	text, tokens, bad := m.Render(0, &q, nil)
 	if bad != nil || !strings.Contains(text, "[assistant]Messages have a <|channel|> each.[user]b") {
 		t.Errorf("%v\n%s", bad, text)
 	}

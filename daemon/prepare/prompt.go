@@ -60,13 +60,12 @@ func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View)
 	case len(p.tokens) == 0:
 		return p, &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
 	}
-	m.truncate(&p, w)
-	return p, nil
+	return p, m.truncate(&p, w)
 }
 
 // truncate cuts the beginning of a prompt as truncate_prompt_tokens asks. The answer to a prompt that was cut does not
 // go on as a conversation: its next turn has another prefix.
-func (m *Model) truncate(p *prompt, w *wire.Request) {
+func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 	keep := w.TruncatePrompt
 	if keep < 0 {
 		keep = max(m.Caps.ContextTokens-max(w.MaxTokens, 1), 1)
@@ -75,12 +74,18 @@ func (m *Model) truncate(p *prompt, w *wire.Request) {
 		}
 	}
 	cut := len(p.tokens) - keep
-	if keep == 0 || cut <= 0 {
-		return
+	switch {
+	case keep == 0 || cut <= 0:
+		return nil
+	case len(p.parts) > 0: // the cut could lie within one
+		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("truncate_prompt_tokens: the prompt has %d "+
+			"tokens and images, and prompts with images are not cut: leave out the field, or older messages",
+			len(p.tokens))}
 	}
 	p.tokens, p.cut = p.tokens[cut:], true
 	p.changes = append(p.changes, template.Change{Reason: "prompt_cut", Times: 1,
 		Text: fmt.Sprintf("the first %d tokens of the prompt were left out (truncate_prompt_tokens)", cut)})
+	return nil
 }
 
 // renderChat renders w's messages into p.
@@ -305,14 +310,9 @@ func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 }
 
 // Render returns the prompt of owner's request as text, with the placeholders of markers restored, and as tokens.
-// It encodes images that it has not seen lately.
-func (m *Model) Render(owner uint32, w *wire.Request) (text string, tokens []runtime.Token, bad *wire.Error) {
-	var views []*runtime.View
-	if m.LookAt(w) {
-		if views, bad = m.View(w, nil); bad != nil {
-			return "", nil, bad
-		}
-	}
+// views are those of its images.
+func (m *Model) Render(owner uint32, w *wire.Request, views []*runtime.View) (text string, tokens []runtime.Token,
+	bad *wire.Error) {
 	p, bad := m.readPrompt(owner, w, views)
 	if bad != nil {
 		return "", nil, bad

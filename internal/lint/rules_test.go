@@ -217,7 +217,7 @@ var rules = []rule{
 		"internal/testutil/daemonproc", "ipc/wire", "kvsnap/snapshot/format", "meridian", "model/gguf/gguffile",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 	{"bench/real", nil, "it compares servers by their sockets, and may share no code with what they answer"},
-	{"bench/gpucheck", []string{"internal/testutil/daemonproc"},
+	{"bench/gpucheck", []string{"internal/testutil/daemonproc", "model/gguf/gguffile"},
 		"it runs on a machine that has neither Go nor a checkout, and asks servers from outside"},
 	{"bench/soak", []string{"runtime", "runtime/fake", "sim", "sim/workload"},
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},

@@ -2,7 +2,6 @@ package gguf
 
 import (
 	"runtime"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/cpu"
@@ -16,7 +15,7 @@ type Processor struct {
 	AMX     bool `json:"amx"`     // ggml's products of bytes in tiles
 	DotProd bool `json:"dotprod"` // arm64
 	I8MM    bool `json:"i8mm"`    // arm64
-	// Kernels: our kernels multiply the matrices (runtime/llama's matmul.cpp); stacks of experts are ggml's.
+	// Kernels: our kernels multiply the matrices, in every format that ggml would repack (runtime/llama's matmul.cpp).
 	Kernels bool `json:"kernels"`
 }
 
@@ -32,13 +31,11 @@ func ThisProcessor() Processor {
 		Kernels: runtime.GOOS == "linux" && (cpu.X86.HasAVX2 && cpu.X86.HasFMA || cpu.ARM64.HasASIMDDP)}
 }
 
-// rows returns the number of interleaved rows for a matrix of type typ on p, or for a stack of them, 0 = not repacked:
+// rows returns the number of interleaved rows for a matrix of type typ on p, 0 = not repacked:
 // ggml_repack_get_optimal_repack_type of ggml's repack.cpp.
-func (p Processor) rows(typ string, stack bool) uint64 {
-	if p.Kernels && !stack && typ != "Q2_K" {
-		return 0
-	}
+func (p Processor) rows(typ string) uint64 {
 	switch {
+	case p.Kernels: // they take every format that ggml would rearrange
 	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2,
 		typ == "Q2_K" && p.AVX512:
 		return 8
@@ -55,14 +52,10 @@ var amx = map[string]struct{ align, block, more uint64 }{
 	"Q5_K": {256, 256, 4}, "Q6_K": {align: 256}, "IQ4_XS": {256, 256, 2},
 }
 
-// ours are the formats of our kernels (runtime/llama/kernels/matmul_formats.h).
-var ours = []string{"F16", "BF16", "Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}
-
 // tiles returns the bytes of the copy that ggml makes of matrix t for AMX; 0 = none. It has no tiles for stacks.
 func (p Processor) tiles(t *tensorInfo) uint64 {
 	f, known := amx[t.typ]
-	if !p.AMX || !known || t.shape[2] > 1 || t.shape[0]%f.align != 0 || t.shape[1]%32 != 0 ||
-		p.Kernels && slices.Contains(ours, t.typ) {
+	if !p.AMX || !known || t.shape[2] > 1 || t.shape[0]%f.align != 0 || t.shape[1]%32 != 0 || p.Kernels {
 		return 0
 	}
 	if f.block == 0 {
@@ -84,7 +77,7 @@ type Repacking struct {
 func (i Info) Repacked(p Processor) (r Repacking) {
 	for _, t := range i.matrices {
 		size := p.tiles(&t)
-		if n := p.rows(t.typ, t.shape[2] > 1); size == 0 && n > 0 && t.shape[1]%n == 0 {
+		if n := p.rows(t.typ); size == 0 && n > 0 && t.shape[1]%n == 0 {
 			size = t.bytes
 		}
 		if size == 0 {

@@ -66,17 +66,17 @@ func TestRepacked(t *testing.T) {
 	}
 }
 
-// Matrices that our kernels multiply are not repacked; stacks of experts, and what the kernels do not take, are.
+// Nothing that our kernels multiply is repacked, and they take every format that ggml would repack.
 func TestKernelsKeepWeights(t *testing.T) {
-	p := Processor{AVX2: true, AVX512: true, Kernels: true}
-	for _, typ := range []string{"Q4_0", "Q4_K", "IQ4_NL"} {
-		if p.rows(typ, false) != 0 || p.rows(typ, true) != 8 {
-			t.Errorf("%s: %d rows of a matrix, %d of a stack are interleaved, want 0 and 8", typ, p.rows(typ, false),
-				p.rows(typ, true))
+	p := Processor{AVX2: true, AVX512: true, AMX: true}
+	for _, typ := range []string{"Q4_0", "Q4_1", "Q4_K", "Q2_K", "IQ4_NL", "IQ4_XS", "Q8_0", "F16"} {
+		m := tensorInfo{typ: typ, shape: [4]uint64{256, 32, 1, 1}, bytes: 4096}
+		with := p
+		with.Kernels = true
+		if p.rows(typ) == 0 && p.tiles(&m) == 0 || with.rows(typ) != 0 || with.tiles(&m) != 0 {
+			t.Errorf("%s: without our kernels %d rows and %d bytes of tiles, with them %d and %d", typ, p.rows(typ),
+				p.tiles(&m), with.rows(typ), with.tiles(&m))
 		}
-	}
-	if p.rows("Q2_K", false) != 8 {
-		t.Error("Q2_K is not repacked, and no kernel of ours takes it")
 	}
 }
 

@@ -44,21 +44,22 @@ const formats = "PNG, JPEG, WebP and GIF are read"
 // FromText returns the bytes of a picture that a client sent as text: a data: URL, or base64 alone. Other URLs are
 // refused, for nothing is fetched.
 func FromText(text string) ([]byte, error) {
+	text = strings.TrimSpace(text)
 	scheme, _, found := strings.Cut(text[:min(len(text), 16)], ":")
 	switch {
 	case text == "":
 		return nil, refuse("it is empty")
-	case found && scheme != "data":
+	case found && !strings.EqualFold(scheme, "data"):
 		return nil, refuse("it is a URL (%s:), and this server fetches nothing: send the bytes as a data: URL, "+
 			"data:image/png;base64,…", scheme)
 	case found:
 		head, body, comma := strings.Cut(text, ",")
-		if !comma || !strings.HasSuffix(head, ";base64") {
+		if n := len(head) - len(";base64"); !comma || n < 0 || !strings.EqualFold(head[n:], ";base64") {
 			return nil, refuse("the data: URL has no ;base64, before its bytes")
 		}
 		text = body
 	}
-	text = strings.TrimRight(text, "=")
+	text = strings.TrimRight(text, "=\r\n ") // base64(1) ends its lines
 	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		if data, err := e.DecodeString(text); err == nil && len(data) > 0 {
 			return data, nil

@@ -213,7 +213,10 @@ func TestSlowFile(t *testing.T) {
 func TestFromText(t *testing.T) {
 	for text, want := range map[string]string{
 		"data:image/png;base64,aGk=": "hi", "data:;base64,aGk": "hi", "aGk=": "hi", "-_8=": "\xfb\xff",
+		"DATA:image/PNG;charset=x;BASE64,aGk=": "hi", " data:image/png;base64,aG\r\nk=\n": "hi", "aG\nk=\n\n": "hi",
 		"":                            "is empty",
+		" \n":                         "is empty",
+		"HTTPS://example.org/a.png":   "fetches nothing",
 		"http://example.org/a.png":    "fetches nothing",
 		"https://example.org/a.png":   "fetches nothing",
 		"file:///etc/passwd":          "fetches nothing",

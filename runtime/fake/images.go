@@ -20,7 +20,7 @@ type Images struct {
 
 	encode sync.Mutex // one picture at a time
 	mu     sync.Mutex
-	views  map[[32]byte]*runtime.View
+	views  map[fakeView]*runtime.View
 	counts runtime.ImageCounts
 }
 
@@ -37,13 +37,19 @@ func (e *Engine) Images() *runtime.Images {
 	return &runtime.Images{Projector: "fake", Together: e.cfg.Images.Together}
 }
 
+// fakeView names a view: the hash of its picture, and the namespace that has it.
+type fakeView struct {
+	hash [32]byte
+	ns   uint32
+}
+
 // View implements runtime.Viewer.
-func (e *Engine) View(p *runtime.Picture) (*runtime.View, error) {
+func (e *Engine) View(p *runtime.Picture, ns uint32, goOn func() bool) (*runtime.View, error) {
 	im := e.cfg.Images
 	im.encode.Lock()
 	defer im.encode.Unlock()
 	im.mu.Lock()
-	if v := im.views[p.Hash]; v != nil {
+	if v := im.views[fakeView{p.Hash, ns}]; v != nil {
 		im.counts.Cached++
 		im.mu.Unlock()
 		return v, nil
@@ -53,6 +59,9 @@ func (e *Engine) View(p *runtime.Picture) (*runtime.View, error) {
 		if err := im.Encode(p); err != nil {
 			return nil, err
 		}
+	}
+	if !goOn() {
+		return nil, runtime.ErrAborted
 	}
 	v := &runtime.View{Tokens: []runtime.Token{'<'}, Parts: []runtime.ViewPart{{At: 1, N: im.Rows,
 		Rows: make([]float32, imageValues*im.Rows)}}}
@@ -64,9 +73,9 @@ func (e *Engine) View(p *runtime.Picture) (*runtime.View, error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	if im.views == nil {
-		im.views = map[[32]byte]*runtime.View{}
+		im.views = map[fakeView]*runtime.View{}
 	}
-	im.views[p.Hash] = v
+	im.views[fakeView{p.Hash, ns}] = v
 	im.counts.Encoded++
 	im.counts.CacheSize += int64(4 * imageValues * im.Rows)
 	return v, nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -58,6 +59,9 @@ func (e *engine) LoadAdapter(f *os.File) (runtime.Adapter, runtime.AdapterInfo, 
 	}
 	st, err := f.Stat()
 	if err != nil {
+		return fail(err.Error())
+	}
+	if err := gguf.CheckAdapter(f, st.Size(), e.path); err != nil {
 		return fail(err.Error())
 	}
 	drainLogs(slog.LevelError)

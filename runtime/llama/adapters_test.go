@@ -3,8 +3,12 @@
 package llama
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,6 +38,54 @@ func TestAdapters(t *testing.T) {
 				return e
 			}, paths[0], paths[1])
 		})
+	}
+}
+
+// TestBrokenAdapters: an adapter that llama.cpp would take, and with which it could not compute, is refused.
+func TestBrokenAdapters(t *testing.T) {
+	cfg := ggufgen.Tiny()
+	path := filepath.Join(t.TempDir(), "adapter.gguf")
+	if err := ggufgen.WriteAdapter(path, cfg, ggufgen.Adapter{Rank: 4, Alpha: 8}); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := ggufgen.TinySWA()
+	other.Embedding *= 2
+	foreign := filepath.Join(t.TempDir(), "foreign.gguf")
+	if err := ggufgen.WriteAdapter(foreign, other, ggufgen.Adapter{Rank: 4}); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := os.ReadFile(foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Integers in place of the first tensor's numbers: behind its name are the number of dimensions, two of them, and
+	// its type.
+	integers := slices.Clone(whole)
+	name := bytes.Index(integers, []byte(".lora_a"))
+	binary.LittleEndian.PutUint32(integers[name+len(".lora_a")+4+2*8:], 26)
+	e := mustOpen(t, runtime.Options{ModelPath: model(t, cfg), ContextTokens: 256}).(*engine)
+	for name, text := range map[string][]byte{"empty": nil, "its beginning": whole[:len(whole)/2],
+		"a header": whole[:64], "integers": integers, "another model's": stranger} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err = e.LoadAdapter(f); !errors.Is(err, runtime.ErrAdapter) {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.Close()
+	}
+	e.batch.Reset()
+	e.batch.Add(100, 0, 0, true)
+	if err := e.Decode(); err != nil {
+		t.Error(err)
 	}
 }
 

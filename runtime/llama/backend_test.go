@@ -64,14 +64,43 @@ func TestBackendRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		DrainLogs()
-		var log bytes.Buffer
-		SetLogger(slog.New(slog.NewTextHandler(&log, nil)))
-		loadBackend(library)
-		DrainLogs()
-		SetLogger(nil)
-		if !strings.Contains(log.String(), c.want) {
-			t.Errorf("%s: no %q in\n%s", name, c.want, log.String())
+		if log := loadLog(library); !strings.Contains(log, c.want) {
+			t.Errorf("%s: no %q in\n%s", name, c.want, log)
 		}
+	}
+}
+
+// loadLog is the log while a library is loaded.
+func loadLog(library string) string {
+	DrainLogs()
+	var log bytes.Buffer
+	SetLogger(slog.New(slog.NewTextHandler(&log, nil)))
+	loadBackend(library)
+	DrainLogs()
+	SetLogger(nil)
+	return log.String()
+}
+
+// TestBackendThrows: an exception of a library, which has another unwinder than a static binary, is an error and does
+// not end the process. ggml-vulkan throws at a device that lacks what it needs.
+func TestBackendThrows(t *testing.T) {
+	cxx, err := exec.LookPath("c++")
+	if err != nil {
+		t.Skip("no C++ compiler makes the library: ", err)
+	}
+	library := filepath.Join(t.TempDir(), "libggml-test.so")
+	cmd := exec.CommandContext(t.Context(), cxx, "-shared", "-fPIC", "-x", "c++", "-o", library, "-")
+	cmd.Stdin = strings.NewReader(`#include <stdexcept>
+#include <string>
+extern "C" void * ggml_backend_init() {
+    std::string name("a variable to destroy on the way");
+    if (name.size() > 1) throw std::runtime_error("the device lacks 16-bit storage");
+    return nullptr;
+}`)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if log := loadLog(library); !strings.Contains(log, "the device lacks 16-bit storage") {
+		t.Errorf("the log has no reason:\n%s", log)
 	}
 }

@@ -138,6 +138,18 @@ auto asserting(F f) -> decltype(f()) {
     return f();
 }
 
+// A llama.cpp before 0.5 reads an adapter only by its name: the second function is chosen where the first one's call
+// does not exist. /dev/fd/N names the open file.
+template <typename M>
+auto adapter_from(M * model, FILE * f, int) -> decltype(llama_adapter_lora_init_from_file_ptr(model, f)) {
+    return llama_adapter_lora_init_from_file_ptr(model, f);
+}
+
+template <typename M>
+llama_adapter_lora * adapter_from(M * model, FILE * f, long) {
+    return llama_adapter_lora_init(model, ("/dev/fd/" + std::to_string(fileno(f))).c_str());
+}
+
 // Runs f; where it throws, the text goes to the log ring and the result is otherwise.
 template <typename R, typename F>
 R guarded(const char * what, R otherwise, F f) {
@@ -261,7 +273,18 @@ static bool on_abort(void * stop) {
     return __atomic_load_n(&s->abort, __ATOMIC_RELAXED) != 0 || s->late != 0 || (s->decide > 0 && s->all > 0 && too_late(s));
 }
 
+// Readies the unwinder. That of a static binary is not the library's, which is libgcc_s: an exception of the library
+// unwinds with libgcc_s, through functions here whose registers our copy sets. It knows the registers' sizes once it has
+// unwound an exception, and aborts before.
+static void ready_unwinder() {
+    try {
+        throw 0;
+    } catch (int) {
+    }
+}
+
 void uma_load_backend(const char * path) {
+    ready_unwinder();
     guarded("load a back end", 0, [&] {
         const auto refuse = [&](const char * why) {
             const std::string text = std::string("the back end ") + path + " is not used: " + why + "\n";
@@ -445,7 +468,7 @@ struct llama_adapter_lora * uma_adapter_load(struct llama_model * model, int32_t
             FILE * f;
             ~closer() { std::fclose(f); }
         } c{f};
-        return asserting([&] { return llama_adapter_lora_init_from_file_ptr(model, f); });
+        return asserting([&] { return adapter_from(model, f, 0); });
     });
 }
 

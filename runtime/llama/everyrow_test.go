@@ -19,7 +19,7 @@ import (
 
 // renamed is a small model of Llama's under another architecture's name, its tensors as edit makes them.
 func renamed(t *testing.T, cfg ggufgen.Config, arch string,
-	edit func([]gguffile.Tensor) []gguffile.Tensor) (path string) {
+	edit func([]gguffile.Tensor) []gguffile.Tensor, more ...gguffile.KV) (path string) {
 	t.Helper()
 	in, err := os.Open(model(t, cfg))
 	if err != nil {
@@ -46,7 +46,7 @@ func renamed(t *testing.T, cfg ggufgen.Config, arch string,
 		t.Fatal(err)
 	}
 	defer out.Close()
-	if err := gguffile.Write(out, kvs, edit(tensors)); err != nil {
+	if err := gguffile.Write(out, append(kvs, more...), edit(tensors)); err != nil {
 		t.Fatal(err)
 	}
 	return path

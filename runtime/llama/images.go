@@ -42,13 +42,20 @@ type images struct {
 	idle    chan struct{} // closed and replaced at the end of an encoding; under mu
 
 	mu     sync.Mutex
-	views  map[[32]byte]*list.Element // of *kept, the front is the newest
+	views  map[owned]*list.Element // of *kept, the front is the newest
 	order  list.List
 	counts runtime.ImageCounts
 }
 
+// owned names a view: the picture of a projector, and the namespace that has sent it. A picture that another user has
+// sent is encoded again: the time of an answer would tell that it was sent before.
+type owned struct {
+	hash [32]byte
+	ns   uint32
+}
+
 type kept struct {
-	hash  [32]byte
+	of    owned
 	view  *runtime.View
 	bytes int64
 }
@@ -103,7 +110,7 @@ func (e *engine) openImages(o runtime.Options) error {
 	e.images = &images{
 		im: im, mark: mark, width: int(C.llama_model_n_embd_inp(e.model)), idle: make(chan struct{}),
 		facts: &runtime.Images{Projector: o.Projector, Together: bool(facts.together), Bytes: size},
-		views: map[[32]byte]*list.Element{},
+		views: map[owned]*list.Element{},
 	}
 	why := error(nil)
 	switch {
@@ -189,7 +196,7 @@ func (e *engine) ImageCounts() runtime.ImageCounts {
 }
 
 // View implements runtime.Viewer.
-func (e *engine) View(p *runtime.Picture) (*runtime.View, error) {
+func (e *engine) View(p *runtime.Picture, ns uint32, goOn func() bool) (*runtime.View, error) {
 	im := e.images
 	if im == nil {
 		return nil, errors.New("this model reads no images: it has no projector")
@@ -198,7 +205,8 @@ func (e *engine) View(p *runtime.Picture) (*runtime.View, error) {
 		return nil, fmt.Errorf("%d × %d pixels in %d bytes", p.Width, p.Height, len(p.RGB))
 	}
 	hash := sha256.Sum256(append(im.mark[:], p.Hash[:]...))
-	if v := im.find(hash); v != nil {
+	of := owned{hash, ns}
+	if v := im.find(of); v != nil {
 		return v, nil
 	}
 	im.working.Add(1)
@@ -212,25 +220,25 @@ func (e *engine) View(p *runtime.Picture) (*runtime.View, error) {
 			im.mu.Unlock()
 		}
 	}()
-	if v := im.find(hash); v != nil { // another request has encoded it meanwhile
+	if v := im.find(of); v != nil { // another request has encoded it meanwhile
 		return v, nil
 	}
 	if im.im == nil {
 		return nil, errors.New("the engine is closed")
 	}
 	begin := time.Now()
-	v, err := im.view(p, hash, e.caps)
+	v, err := im.view(p, hash, e.caps, goOn)
 	if err != nil {
 		return nil, err
 	}
-	im.keep(hash, v, time.Since(begin))
+	im.keep(of, v, time.Since(begin))
 	return v, nil
 }
 
-func (im *images) find(hash [32]byte) *runtime.View {
+func (im *images) find(of owned) *runtime.View {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	el := im.views[hash]
+	el := im.views[of]
 	if el == nil {
 		return nil
 	}
@@ -239,8 +247,8 @@ func (im *images) find(hash [32]byte) *runtime.View {
 	return el.Value.(*kept).view
 }
 
-func (im *images) keep(hash [32]byte, v *runtime.View, took time.Duration) {
-	k := &kept{hash: hash, view: v}
+func (im *images) keep(of owned, v *runtime.View, took time.Duration) {
+	k := &kept{of: of, view: v}
 	for _, p := range v.Parts {
 		k.bytes += int64(len(p.Rows)) * 4
 	}
@@ -249,10 +257,10 @@ func (im *images) keep(hash [32]byte, v *runtime.View, took time.Duration) {
 	im.counts.Encoded += uint64(len(v.Parts))
 	im.counts.Seconds += took.Seconds()
 	im.counts.CacheSize += k.bytes
-	im.views[hash] = im.order.PushFront(k)
+	im.views[of] = im.order.PushFront(k)
 	for im.counts.CacheSize > viewBytes {
 		old := im.order.Remove(im.order.Back()).(*kept)
-		delete(im.views, old.hash)
+		delete(im.views, old.of)
 		im.counts.CacheSize -= old.bytes
 	}
 }
@@ -261,7 +269,8 @@ func (im *images) keep(hash [32]byte, v *runtime.View, took time.Duration) {
 const maxParts = 1024
 
 // view cuts and encodes a picture.
-func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilities) (*runtime.View, error) {
+func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilities, goOn func() bool) (
+	*runtime.View, error) {
 	drainLogs(slog.LevelError)
 	parts := C.uma_images_cut(im.im, (*C.uint8_t)(unsafe.SliceData(p.RGB)), C.int32_t(p.Width), C.int32_t(p.Height))
 	if parts == nil {
@@ -277,7 +286,7 @@ func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilit
 		n := int(C.uma_images_part(parts, C.int32_t(i), &text, &positions))
 		switch {
 		case n < 0:
-			return v, im.encodeParts(parts, v, encoded)
+			return v, im.encodeParts(parts, v, encoded, goOn)
 		case i == maxParts:
 			return nil, fmt.Errorf("it has more than %d parts", maxParts)
 		case n == 0:
@@ -301,11 +310,15 @@ func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilit
 	}
 }
 
-func (im *images) encodeParts(parts *C.struct_mtmd_input_chunks, v *runtime.View, encoded []int) error {
+func (im *images) encodeParts(parts *C.struct_mtmd_input_chunks, v *runtime.View, encoded []int,
+	goOn func() bool) error {
 	if len(v.Parts) == 0 {
 		return errors.New("the model's projector makes nothing of it")
 	}
 	for k, i := range encoded {
+		if !goOn() {
+			return runtime.ErrAborted
+		}
 		p := &v.Parts[k]
 		p.Rows = make([]float32, p.N*im.width)
 		if !C.uma_images_encode(im.im, parts, C.int32_t(i), (*C.float)(unsafe.SliceData(p.Rows)),

@@ -4,6 +4,7 @@ package llama_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -89,6 +90,8 @@ func answer(t *testing.T, e runtime.Engine, s runtime.Seq, v *runtime.View, chun
 	return slices.Clone(row)
 }
 
+func always() bool { return true }
+
 // TestImages: of each family of projectors, the answer to a picture does not depend on how its prompt is divided into
 // steps nor on a sequence beside it, it depends on the picture, and the picture is encoded once.
 func TestImages(t *testing.T) {
@@ -103,15 +106,15 @@ func TestImages(t *testing.T) {
 			if together != (kind == ggufgen.Gemma3Vision) {
 				t.Errorf("together is %v", together)
 			}
-			a, err := viewer.View(waves(90, 60, 0))
+			a, err := viewer.View(waves(90, 60, 0), 0, always)
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := viewer.View(waves(90, 60, 2))
+			other, err := viewer.View(waves(90, 60, 2), 0, always)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := viewer.View(waves(90, 60, 0))
+			again, err := viewer.View(waves(90, 60, 0), 0, always)
 			if err != nil || !slices.Equal(again.Tokens, a.Tokens) {
 				t.Fatal(err)
 			}
@@ -123,6 +126,23 @@ func TestImages(t *testing.T) {
 				in := slices.ContainsFunc(a.Parts, func(p runtime.ViewPart) bool { return i >= p.At && i < p.At+p.N })
 				if in != runtime.IsImage(tok) {
 					t.Fatalf("token %d of %v", i, a.Tokens)
+				}
+			}
+			// Another user's is encoded again, and is the same one: its time says nothing, its answer all.
+			if v, err := viewer.View(waves(90, 60, 0), 7, always); err != nil || !slices.Equal(v.Tokens, a.Tokens) {
+				t.Fatal(err)
+			}
+			if c := viewer.ImageCounts(); c.Encoded != parts+uint64(len(a.Parts)) || c.Cached != 1 {
+				t.Errorf("another user's: %+v", c)
+			}
+			left := 1
+			_, err = viewer.View(waves(90, 60, 3), 0, func() bool { left--; return left >= 0 })
+			if len(a.Parts) > 1 && !errors.Is(err, runtime.ErrAborted) {
+				t.Errorf("it was encoded to the end after a cancel: %v", err)
+			}
+			for _, size := range [][2]int{{1, 1}, {1, 2000}, {2000, 1}, {3, 4000}, {16384, 1}, {1, 16384}} {
+				if _, err := viewer.View(waves(size[0], size[1], 0), 0, always); err != nil {
+					t.Logf("%d × %d: %v", size[0], size[1], err) // refused, and the process lives
 				}
 			}
 			whole := answer(t, e, 0, a, 2000, true)
@@ -164,7 +184,7 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := e.(runtime.Viewer).View(waves(64, 64, 0))
+	v, err := e.(runtime.Viewer).View(waves(64, 64, 0), 0, always)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +199,7 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	if err := e.Decode(); err == nil {
 		t.Error("the token of an image was computed without its embedding")
 	}
-	if _, err := e.(runtime.Viewer).View(&runtime.Picture{Width: 2, Height: 2}); err == nil {
+	if _, err := e.(runtime.Viewer).View(&runtime.Picture{Width: 2, Height: 2}, 0, always); err == nil {
 		t.Error("a picture without pixels")
 	}
 	if row := answer(t, e, 0, v, 2000, true); len(row) == 0 {

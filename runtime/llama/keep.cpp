@@ -21,7 +21,7 @@ class declining : public ggml::cpu::extra_buffer_type {
     // Weights that lie in the buffer already have a size: what is repacked remains computable when the kernels change.
     bool supports_op(ggml_backend_dev_t dev, const ggml_tensor * op) override {
         const ggml_tensor * w = op->src[0];
-        if (op->op == GGML_OP_MUL_MAT && w->buffer && ggml_backend_buffer_get_size(w->buffer) == 0 && uma_matmul_takes(w->type)) {
+        if ((op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && w->buffer && ggml_backend_buffer_get_size(w->buffer) == 0 && uma_matmul_takes(w->type)) {
             return false;
         }
         return of->supports_op(dev, op);

@@ -43,6 +43,7 @@ const (
 type engine struct {
 	closed invariants.CloseChecker
 
+	path    string // of the model's file, the first of several
 	model   *C.struct_llama_model
 	ctx     *C.struct_llama_context
 	mem     C.llama_memory_t
@@ -131,7 +132,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.free(unsafe.Pointer(none))
 	defer C.uma_opening(none)
 
-	e := &engine{stop: new(C.uma_stop), positions: positions}
+	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: positions}
 	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
 	if err := e.load(o); err != nil {
 		e.free()

@@ -160,7 +160,7 @@ func TestEngineBuild(t *testing.T) {
 		}
 	}
 	version, commit := locked["llama_cpp"], locked["commit"]
-	if version == "" || len(commit) != 40 {
+	if version == "" || len(commit) < 9 { // make engine-bump may find no more than its first nine digits
 		t.Fatalf("engine.lock has version %q and commit %q", version, commit)
 	}
 	switch build := engineBuild(); {
@@ -343,19 +343,20 @@ func TestErrorText(t *testing.T) {
 // TestShiftOfOneKindOfLayers: where all layers have windows, llama.cpp says that positions can move, and fails an
 // assertion in the Decode after they have.
 func TestShiftOfOneKindOfLayers(t *testing.T) {
+	// Every so many layers one has no window. Some versions of llama.cpp read no array of all layers here.
 	const key = "gemma2.attention.sliding_window_pattern"
 	for name, c := range map[string]struct {
-		pattern []uint32 // of the four layers: whether each has a window
-		shifts  bool
+		period uint32
+		shifts bool
 	}{
-		"both":          {[]uint32{1, 0, 1, 0}, true},
-		"windows alone": {[]uint32{1, 1, 1, 1}, false},
+		"both":          {2, true},
+		"windows alone": {100, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !c.shifts && !builtPositions {
 				t.Skip("positions are left out: what llama.cpp says is all that is known")
 			}
-			e := mustOpen(t, runtime.Options{ModelPath: changed(t, ggufgen.TinySWA(), key, c.pattern),
+			e := mustOpen(t, runtime.Options{ModelPath: changed(t, ggufgen.TinySWA(), key, c.period),
 				ContextTokens: 256, Sequences: 2})
 			decode := func(from, n runtime.Pos) {
 				t.Helper()

@@ -148,32 +148,41 @@ class followers {
         const entry & e = of(w);
         return e.product == w ? e.first : uma_range{};
     }
+
+    // lost is for a product after which others come than the last time.
+    uma_range lost() {
+        newest = nullptr;
+        return {};
+    }
 };
 
 thread_local followers after;
 
 // first_weights is what a thread that begins a product with weights from at to end should find in its second-level cache: a part of
-// that. One row reads F16 and BF16 in AVX-512 as a single stream, which the processor follows by itself unless its beginning
+// that. One row reads F32, F16 and BF16 in AVX-512 as a single stream, which the processor follows by itself unless its beginning
 // is in the cache: BF16 took 1.13 of the time.
 uma_range first_weights(const uma_job & j, const char * at, const char * end) {
     constexpr int64_t MOST = 128 << 10;
-    if (at == end || (j.n == 1 && (j.type == GGML_TYPE_F16 || j.type == GGML_TYPE_BF16))) {
+    if (at == end || (j.n == 1 && (j.type == GGML_TYPE_F32 || j.type == GGML_TYPE_F16 || j.type == GGML_TYPE_BF16))) {
         return {};
     }
     return {at, end - at > MOST ? at + MOST : end};
 }
 
 // product does this thread's part of a node's product number nth. shared: the threads take pieces of all of the node's products by
-// the pool's counter, which has been set to their number.
-void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, int64_t nth, bool shared) {
-    j.rows  = rows.of(kernels->rows_bytes(j));
-    j.strip = strip.of(kernels->strip_bytes(j));
-    kernels->prepare(j);
+// the pool's counter, which has been set to their number. expert: the next step may have another product in its place.
+void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, int64_t nth, bool shared, bool expert) {
     const int64_t size = kernels->strip(j.type);
     const pieces  cut  = {(j.m + size - 1) / size, p->nth};
     const auto    at   = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
-    const auto    next = [&](int64_t from, int64_t to) { return after.next(j.w, first_weights(j, at(from), at(to))); };
+    const auto    next = [&](int64_t from, int64_t to) { return expert ? after.lost() : after.next(j.w, first_weights(j, at(from), at(to))); };
+    const auto    prepare = [&] {
+        j.rows  = rows.of(kernels->rows_bytes(j));
+        j.strip = strip.of(kernels->strip_bytes(j));
+        kernels->prepare(j);
+    };
     if (p->nth > 1 && !shared) {
+        prepare();
         const int64_t from = cut.strips * p->ith / p->nth, to = cut.strips * (p->ith + 1) / p->nth;
         uma_coming = next(from, to);
         kernels->compute(j, {from, to, uma_coming.at});
@@ -186,6 +195,7 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
     if (taken >= end) {
         return;
     }
+    prepare();
     uma_coming = next(cut.begin(taken - first), cut.begin(taken - first + 1));
     while (taken < end) {
         const int64_t i = taken - first;
@@ -206,7 +216,12 @@ std::atomic<bool> computed[GGML_TYPE_COUNT];
 
 // claimed reports whether the kernels compute a node of a graph: weights as the file has them, in the host's memory.
 bool claimed(const uma_kernels * kernels, const ggml_tensor * op) {
-    if (!kernels || op->op != GGML_OP_MUL_MAT || op->op_params[1] != 0) { // [1]: a hint that the matrix has a special form
+    const bool experts = op->op == GGML_OP_MUL_MAT_ID;
+    if (!kernels || !(experts || (op->op == GGML_OP_MUL_MAT && op->op_params[1] == 0))) { // [1]: a hint that the matrix has a special form
+        return false;
+    }
+    if (experts && (op->src[0]->ne[3] != 1 || op->src[1]->ne[3] != 1 || op->src[1]->nb[2] % op->src[1]->nb[1] != 0 ||
+                    op->nb[2] != op->ne[1] * op->nb[1])) {
         return false;
     }
     const ggml_tensor *w = op->src[0], *x = op->src[1];
@@ -214,6 +229,41 @@ bool claimed(const uma_kernels * kernels, const ggml_tensor * op) {
            (x->type == GGML_TYPE_F32 || (int) x->type == product_type(w->type)) && x->nb[0] == ggml_type_size(x->type) && op->type == GGML_TYPE_F32 &&
            op->nb[0] == sizeof(float);
 }
+
+// groups is the rows of a product with experts by expert: those of expert e are begin[e] … begin[e + 1] of x and c.
+class groups {
+  public:
+    std::vector<int32_t> x, c;
+    std::vector<int64_t> begin;
+
+    // by_expert groups the rows of all tokens. A token has slots rows of x, row_step rows apart from the next one's: one for all
+    // of its experts, or one for each.
+    const groups & by_expert(const ggml_tensor * ids, int64_t experts, int64_t slots, int64_t row_step) {
+        const int64_t used = ids->ne[0], tokens = ids->ne[1];
+        const auto    of   = [&](int64_t t, int64_t i) { return *(const int32_t *) ((const char *) ids->data + t * ids->nb[1] + i * ids->nb[0]); };
+        begin.assign(experts + 2, 0);
+        x.resize(used * tokens), c.resize(used * tokens);
+        for (int64_t t = 0; t < tokens; t++) {
+            for (int64_t i = 0; i < used; i++) {
+                GGML_ASSERT(of(t, i) >= 0 && of(t, i) < experts);
+                begin[of(t, i) + 2]++;
+            }
+        }
+        for (int64_t e = 2; e < experts + 2; e++) {
+            begin[e] += begin[e - 1];
+        }
+        for (int64_t t = 0; t < tokens; t++) {
+            for (int64_t i = 0; i < used; i++) {
+                const int64_t at = begin[of(t, i) + 1]++;
+                x[at]            = (int32_t) (t * row_step + i % slots);
+                c[at]            = (int32_t) (t * used + i);
+            }
+        }
+        return *this;
+    }
+};
+
+thread_local groups grouped;
 
 class products : public ggml::cpu::tensor_traits {
   public:
@@ -230,23 +280,41 @@ class products : public ggml::cpu::tensor_traits {
         const int64_t       k = w->ne[0], n = x->ne[1];
         const bool          round = x->type != type;
         const int64_t       row   = round ? ggml_row_size(type, k) : x->nb[1];
+        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID;
         if (round) {
             quantise(p, x, type, (char *) p->wdata);
-            if (p->nth > 1) {
-                if (p->ith == 0) {
-                    ggml_threadpool_chunk_set(p->threadpool, p->nth);
-                }
-                ggml_barrier(p->threadpool);
-            }
         }
-        for (int64_t i3 = 0; i3 < x->ne[3]; i3++) {
-            for (int64_t i2 = 0; i2 < x->ne[2]; i2++) {
-                const int64_t nth = i3 * x->ne[2] + i2;
-                const char *  of  = round ? (const char *) p->wdata + nth * n * row : (const char *) x->data + i2 * x->nb[2] + i3 * x->nb[3];
-                uma_job       j   = {w->type, w->ne[1], n, k,
-                                     (const char *) w->data + i2 / (x->ne[2] / w->ne[2]) * w->nb[2] + i3 / (x->ne[3] / w->ne[3]) * w->nb[3], (int64_t) w->nb[1], of, row,
-                                     (float *) ((char *) op->data + i2 * op->nb[2] + i3 * op->nb[3]), (int64_t) (op->nb[1] / sizeof(float)), nullptr, nullptr};
-                product(p, kernels, j, nth, round);
+        if (shared && p->nth > 1) {
+            if (p->ith == 0) {
+                ggml_threadpool_chunk_set(p->threadpool, p->nth);
+            }
+            ggml_barrier(p->threadpool);
+        }
+        const auto job = [&](const char * weights, const char * from, char * to) {
+            return uma_job{w->type, w->ne[1], n, k, weights, (int64_t) w->nb[1], from, row, (float *) to, (int64_t) (op->nb[1] / sizeof(float)), nullptr, nullptr, nullptr, nullptr};
+        };
+        if (op->op == GGML_OP_MUL_MAT_ID) {
+            // A row of x or of the output is numbered through all tokens.
+            const ggml_tensor * ids = op->src[2];
+            uma_job             j   = job((const char *) w->data, round ? (const char *) p->wdata : (const char *) x->data, (char *) op->data);
+            const groups &      g   = grouped.by_expert(ids, w->ne[2], n, round ? n : (int64_t) (x->nb[2] / x->nb[1]));
+            int64_t             nth = 0;
+            for (int64_t e = 0; e < w->ne[2]; e++) {
+                if (j.n = g.begin[e + 1] - g.begin[e]; j.n > 0) {
+                    j.w    = (const char *) w->data + e * w->nb[2];
+                    j.x_at = g.x.data() + g.begin[e], j.c_at = g.c.data() + g.begin[e];
+                    product(p, kernels, j, nth++, true, true);
+                }
+            }
+        } else {
+            for (int64_t i3 = 0; i3 < x->ne[3]; i3++) {
+                for (int64_t i2 = 0; i2 < x->ne[2]; i2++) {
+                    const int64_t nth = i3 * x->ne[2] + i2;
+                    uma_job       j   = job((const char *) w->data + i2 / (x->ne[2] / w->ne[2]) * w->nb[2] + i3 / (x->ne[3] / w->ne[3]) * w->nb[3],
+                                            round ? (const char *) p->wdata + nth * n * row : (const char *) x->data + i2 * x->nb[2] + i3 * x->nb[3],
+                                            (char *) op->data + i2 * op->nb[2] + i3 * op->nb[3]);
+                    product(p, kernels, j, nth, shared, false);
+                }
             }
         }
         if (!computed[w->type].load(std::memory_order_relaxed)) {

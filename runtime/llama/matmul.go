@@ -40,21 +40,39 @@ func Kernels() string { return C.GoString(C.uma_matmul_used()) }
 // kernelsTake reports whether the kernels in use compute products with weights of a type (ggml's number).
 func kernelsTake(typ int) bool { return bool(C.uma_matmul_takes(C.int(typ))) }
 
-// product is x [n][k] times the transpose of weights [m][k], quantised to a type (ggml's number), on the CPU backend:
-// for tests.
+// product is x [n][k] times the transpose of weights [m][k], rounded to a type (ggml's number), on the CPU backend.
 type product struct {
 	c *C.uma_product
 	n int // outputs
 }
 
+// newProduct makes one; weights may be nil: some constant.
 func newProduct(typ, m, n, k int, weights, x []float32) product {
+	return productOf(C.uma_shape{_type: C.int(typ), m: C.int64_t(m), n: C.int64_t(n), k: C.int64_t(k)}, n*m, weights, x,
+		nil)
+}
+
+// choice is the experts that multiply each of n rows: ids[n][used]. each: a row of activations for each of them.
+type choice struct {
+	experts, used int
+	ids           []int32
+	each          bool
+}
+
+// newExperts makes a product with experts: weights [experts][m][k], outputs [n][used][m].
+func newExperts(typ, m, n, k int, e choice, weights, x []float32) product {
+	return productOf(C.uma_shape{_type: C.int(typ), m: C.int64_t(m), n: C.int64_t(n), k: C.int64_t(k),
+		experts: C.int64_t(e.experts), used: C.int64_t(e.used), each: C.bool(e.each)}, n*e.used*m, weights, x, e.ids)
+}
+
+func productOf(s C.uma_shape, outputs int, weights, x []float32, ids []int32) product {
 	start()
-	c := C.uma_product_new(C.int(typ), C.int64_t(m), C.int64_t(n), C.int64_t(k), (*C.float)(unsafe.SliceData(weights)),
-		(*C.float)(unsafe.SliceData(x)))
+	c := C.uma_product_new(&s, (*C.float)(unsafe.SliceData(weights)), (*C.float)(unsafe.SliceData(x)),
+		(*C.int32_t)(unsafe.SliceData(ids)))
 	if c == nil {
 		panic("no memory for the graph")
 	}
-	return product{c, n * m}
+	return product{c, outputs}
 }
 
 func (p product) compute(threads int) { C.uma_product_compute(p.c, C.int(threads)) }
@@ -75,7 +93,7 @@ func (p product) free() { C.uma_product_free(p.c) }
 const builtProducts = true
 
 // tryProducts multiplies weights of each format that the kernels take with one row and with as many as ggml has other
-// functions for.
+// functions for, and a stack of experts.
 func tryProducts() (ours, missed []string) {
 	const outputs, values = 64, 256
 	for typ := range int(C.GGML_TYPE_COUNT) {
@@ -83,13 +101,17 @@ func tryProducts() (ours, missed []string) {
 			continue
 		}
 		taken := true
-		for _, rows := range []int{1, 3, 16} {
+		try := func(p product) {
 			C.uma_matmul_computed(C.int(typ))
-			p := newProduct(typ, outputs, rows, values, make([]float32, outputs*values), make([]float32, rows*values))
 			p.compute(2)
 			p.free()
 			taken = taken && bool(C.uma_matmul_computed(C.int(typ)))
 		}
+		for _, rows := range []int{1, 3, 16} {
+			try(newProduct(typ, outputs, rows, values, nil, make([]float32, rows*values)))
+		}
+		try(newExperts(typ, outputs, 1, values, choice{experts: 2, used: 1, ids: []int32{1}}, nil,
+			make([]float32, values)))
 		if name := C.GoString(C.ggml_type_name(C.enum_ggml_type(typ))); taken {
 			ours = append(ours, name)
 		} else {

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64) && llama_engine && !llama_no_products
 
-// One product as a graph of ggml, for tests and benchmarks.
+// One product as a graph of ggml: for tests and benchmarks, and to try the kernels at the start.
 
 #if __has_include("ggml.h")
 
@@ -20,17 +20,33 @@ struct uma_product {
     std::vector<uint8_t> work;
 };
 
-extern "C" uma_product * uma_product_new(int type, int64_t m, int64_t n, int64_t k, const float * weights, const float * x) {
-    const size_t   row = ggml_row_size((ggml_type) type, k);
-    ggml_context * ctx = ggml_init({m * row + n * k * 4 + n * m * 4 + (1 << 20), nullptr, false});
+extern "C" uma_product * uma_product_new(const uma_shape * s, const float * weights, const float * x, const int32_t * ids) {
+    const ggml_type type   = (ggml_type) s->type;
+    const int64_t   stacks = s->experts ? s->experts : 1, used = s->experts ? s->used : 1;
+    ggml_context *  ctx    = ggml_init({stacks * s->m * ggml_row_size(type, s->k) + s->n * used * (s->k + s->m) * 4 + (1 << 20), nullptr, false});
     if (!ctx) {
         return nullptr;
     }
-    ggml_tensor * w = ggml_new_tensor_2d(ctx, (ggml_type) type, k, m);
-    ggml_tensor * t = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, k, n);
-    ggml_quantize_chunk((ggml_type) type, weights, w->data, 0, m, k, nullptr);
+    ggml_tensor *            w = ggml_new_tensor_3d(ctx, type, s->k, s->m, stacks);
+    const std::vector<float> alike(s->k, 1.0f); // some formats must be told how much each column matters
+    if (weights) {
+        ggml_quantize_chunk(type, weights, w->data, 0, s->m * stacks, s->k, alike.data());
+    } else {
+        memset(w->data, 0x35, ggml_nbytes(w)); // ordinary numbers in every format
+    }
+    ggml_tensor * t;
+    ggml_tensor * out;
+    if (s->experts) {
+        t               = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, s->k, s->each ? used : 1, s->n);
+        ggml_tensor * i = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, used, s->n);
+        memcpy(i->data, ids, ggml_nbytes(i));
+        out = ggml_mul_mat_id(ctx, w, t, i);
+    } else {
+        t   = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, s->k, s->n);
+        out = ggml_mul_mat(ctx, w, t);
+    }
     memcpy(t->data, x, ggml_nbytes(t));
-    uma_product * p = new uma_product{ctx, ggml_mul_mat(ctx, w, t), ggml_new_graph(ctx), {}};
+    uma_product * p = new uma_product{ctx, out, ggml_new_graph(ctx), {}};
     ggml_build_forward_expand(p->graph, p->out);
     return p;
 }
@@ -46,33 +62,55 @@ extern "C" const float * uma_product_out(const uma_product * p) {
     return (const float *) p->out->data;
 }
 
+namespace {
+
+// rounded is row as ggml rounds it to the type that is multiplied with weights of type.
+std::vector<float> rounded(ggml_type type, const float * row, int64_t k) {
+    const ggml_type to = ggml_get_type_traits_cpu(type)->vec_dot_type;
+    if (to == GGML_TYPE_F32) {
+        return {row, row + k};
+    }
+    std::vector<char>  bytes(ggml_row_size(to, k));
+    std::vector<float> out(k);
+    ggml_get_type_traits_cpu(to)->from_float(row, bytes.data(), k);
+    if (to != GGML_TYPE_Q8_K && to != GGML_TYPE_Q8_1) {
+        ggml_get_type_traits(to)->to_float(bytes.data(), out.data(), k);
+        return out;
+    }
+    // Two have no function of ggml's: a scale, the numbers, and sums of them before or behind. Q8_1's scale has half precision.
+    const int64_t values = ggml_blck_size(to), size = ggml_type_size(to);
+    for (int64_t j = 0; j < k; j++) {
+        const char * block = bytes.data() + j / values * size;
+        float        scale;
+        ggml_fp16_t  h;
+        memcpy(&scale, block, sizeof(scale)), memcpy(&h, block, sizeof(h));
+        out[j] = (to == GGML_TYPE_Q8_K ? scale : ggml_fp16_to_fp32(h)) * (float) (int8_t) block[4 + j % values];
+    }
+    return out;
+}
+
+} // namespace
+
 extern "C" void uma_product_exact(const uma_product * p, double * want, double * size) {
-    const ggml_tensor *w = p->out->src[0], *x = p->out->src[1];
-    const int64_t      k = w->ne[0], m = w->ne[1], n = x->ne[1];
-    const ggml_type    rounded = ggml_get_type_traits_cpu(w->type)->vec_dot_type;
-    std::vector<float> a(m * k), b(n * k);
-    for (int64_t i = 0; i < m; i++) {
-        ggml_get_type_traits(w->type)->to_float((const char *) w->data + i * w->nb[1], a.data() + i * k, k);
-    }
-    std::vector<char> row(ggml_row_size(rounded, k));
-    for (int64_t i = 0; i < n; i++) {
-        ggml_get_type_traits_cpu(rounded)->from_float((const float *) x->data + i * k, row.data(), k);
-        if (rounded != GGML_TYPE_Q8_K) {
-            ggml_get_type_traits(rounded)->to_float(row.data(), b.data() + i * k, k);
-            continue;
-        }
-        for (int64_t j = 0; j < k; j++) { // a scale, 256 bytes, and their 16 sums
-            const char * block = row.data() + j / 256 * 292;
-            float        scale;
-            memcpy(&scale, block, sizeof(scale));
-            b[i * k + j] = scale * (float) (int8_t) block[4 + j % 256];
+    const ggml_tensor *w = p->out->src[0], *x = p->out->src[1], *ids = p->out->src[2];
+    const int64_t      k = w->ne[0], m = w->ne[1], used = ids ? ids->ne[0] : 1, n = ggml_nelements(p->out) / m;
+    std::vector<float> a(m * k * w->ne[2]);
+    for (int64_t i = 0; i < m * w->ne[2]; i++) {
+        const char * of = (const char *) w->data + i * w->nb[1];
+        if (w->type == GGML_TYPE_F32) {
+            memcpy(a.data() + i * k, of, k * sizeof(float));
+        } else {
+            ggml_get_type_traits(w->type)->to_float(of, a.data() + i * k, k);
         }
     }
     for (int64_t i = 0; i < n; i++) {
+        const int64_t            from = ids ? i / used * x->ne[1] + i % used % x->ne[1] : i;
+        const std::vector<float> b    = rounded(w->type, (const float *) x->data + from * k, k);
+        const float *            of   = a.data() + (ids ? ((const int32_t *) ids->data)[i] * m * k : 0);
         for (int64_t j = 0; j < m; j++) {
             double sum = 0, all = 0;
             for (int64_t l = 0; l < k; l++) {
-                const double term = (double) a[j * k + l] * b[i * k + l];
+                const double term = (double) of[j * k + l] * b[l];
                 sum += term, all += std::fabs(term);
             }
             want[i * m + j] = sum, size[i * m + j] = all;

@@ -7,10 +7,18 @@
 extern "C" {
 #endif
 
-// uma_product is one product as a graph of ggml, for tests and benchmarks: out[n][m] = x[n][k] · wᵀ, w[m][k] of the type made
-// of weights. NULL when there is no memory for it. k is a multiple of the type's block.
+// uma_shape is a product's: out[n][m] = x[n][k] · wᵀ, w[m][k]. k is a multiple of the type's block. With experts there is a
+// w for each, ids[n][used] has those of each row, and out is [n][used][m]; x is [n][used][k] if each is true.
+typedef struct {
+    int     type;
+    int64_t m, n, k, experts, used;
+    bool    each;
+} uma_shape;
+
+// uma_product is one product as a graph of ggml, with weights rounded to the type, or of some constant where they are NULL. NULL when there
+// is no memory for it.
 typedef struct uma_product uma_product;
-uma_product * uma_product_new(int type, int64_t m, int64_t n, int64_t k, const float * weights, const float * x);
+uma_product * uma_product_new(const uma_shape * s, const float * weights, const float * x, const int32_t * ids);
 void          uma_product_compute(uma_product * p, int threads);
 const float * uma_product_out(const uma_product * p);
 void          uma_product_free(uma_product * p);

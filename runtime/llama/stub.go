@@ -45,3 +45,6 @@ func Ours() []string { return nil }
 
 // LeftOut is nil: a build without cgo has nothing.
 func LeftOut() []string { return nil }
+
+// Floats returns runtime.ErrNotBuilt: a build without llama.cpp decodes no weights.
+func Floats(uint32, []byte, []float32) error { return runtime.ErrNotBuilt }

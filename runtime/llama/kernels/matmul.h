@@ -10,16 +10,18 @@ struct uma_attention_width;
 
 // uma_job is a product on one thread: c[n][m] = x[n][k] · wᵀ, w[m][k].
 struct uma_job {
-    int          type;    // of the weights, an enum ggml_type
-    int64_t      m, n, k; // k in values
-    const char * w;
-    int64_t      w_row; // bytes from one row to the next
-    const char * x;     // as ggml quantised it for this type: vec_dot_type
-    int64_t      x_row;
-    float *      c;
-    int64_t      c_row; // floats
-    char *       rows;  // room for what prepare makes of x
-    char *       strip; // room for a strip of unpacked weights
+    int             type;    // of the weights, an enum ggml_type
+    int64_t         m, n, k; // k in values
+    const char *    w;
+    int64_t         w_row; // bytes from one row to the next
+    const char *    x;     // as ggml quantised it for this type: vec_dot_type
+    int64_t         x_row;
+    float *         c;
+    int64_t         c_row; // floats
+    const int32_t * x_at;  // the n rows of x that are multiplied, and those of c that are written; null: the first n
+    const int32_t * c_at;
+    char *          rows;  // room for what prepare makes of x
+    char *          strip; // room for a strip of unpacked weights
 };
 
 // uma_piece is a thread's next part of a product: strips [from, to). then is the weights that it reads afterwards, null
@@ -69,8 +71,8 @@ void uma_matmul_register(void);
 // uma_matmul_computed reports whether the kernels computed a product with weights of the type since the last call.
 bool uma_matmul_computed(int type);
 
-// uma_keep_weights has ggml repack no matrix that the kernels take, in models that are loaded from now on. Stacks of experts
-// stay ggml's.
+// uma_keep_weights has ggml repack no matrix that the kernels take, nor a stack of them (experts), in models that are loaded
+// from now on.
 void uma_keep_weights(void);
 
 // uma_keeps reports whether ggml repacks no matrix of the type (enum ggml_type).

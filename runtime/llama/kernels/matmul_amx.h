@@ -116,18 +116,18 @@ template <class F> struct tiles {
         int64_t b = 0;
         for (; b + AT_ONCE <= blocks; b += AT_ONCE) {
             add<AT_ONCE>(t, u, x, b);
-            if constexpr (BLOCKS > 1) {
+            if constexpr (K<F>) {
                 if ((b + AT_ONCE) % BLOCKS == 0) {
                     t.close(u[b / BLOCKS].whole, x + b / BLOCKS * BLOCKS);
                 }
             }
         }
-        if constexpr (BLOCKS == 1) {
+        if constexpr (!K<F>) {
             for (; b < blocks; b++) {
                 add<1>(t, u, x, b);
             }
         }
-        t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
+        t.write(j, s, row, rows);
     }
 
     // add computes N blocks, those from b on.
@@ -153,7 +153,7 @@ template <class F> struct tiles {
                     dot[r] += splat(x[at].begin[i % F::HALVES][r]);
                 }
             }
-            t.weigh(dot, i % F::HALVES ? w.other : w.scale, x[at]);
+            t.weigh(dot, i % F::HALVES ? w.other : w.scale, w.other, x[at]);
         }
     }
 
@@ -184,7 +184,7 @@ template <int TYPE, int VALUES, int BYTES, int HEAD> struct trial {
     alignas(64) char rows[N * (K / 32) * ACTIVATIONS];
     char     w[M * (K / VALUES) * BYTES], x[N * X_ROW];
     float    c[2][N * M];
-    uma_job  job = {TYPE, M, N, K, w, sizeof(w) / M, x, X_ROW, nullptr, M, rows, strip};
+    uma_job  job = {TYPE, M, N, K, w, sizeof(w) / M, x, X_ROW, nullptr, M, nullptr, nullptr, rows, strip};
     uint32_t seed = 1;
 
     int byte() { return (int) ((seed = seed * 1664525 + 1013904223) >> 24); }

@@ -3,6 +3,7 @@
 #include "vectors_avx2.h"
 
 #include "matmul_formats.h"
+#include "matmul_grids.h"
 
 #include "matmul_float.h"
 

@@ -21,6 +21,7 @@
 #include "vectors_avx512.h"
 
 #include "matmul_formats.h"
+#include "matmul_grids.h"
 
 #include "matmul_float.h"
 
@@ -28,7 +29,7 @@ namespace {
 
 // bf16_pairs multiplies two numbers at once, and rounds once for both.
 struct bf16_pairs {
-    static constexpr int  STEP = 2 * LANES;
+    static constexpr int  STEP = 2 * LANES, BYTES = 2;
     static constexpr bool LONE = true;
     using vector               = __m512i;
     INLINE static __m512i load(const char * p) { return _mm512_loadu_si512(p); }

@@ -1,13 +1,33 @@
-// Products with weights in F16 and BF16, for any instruction set. Lanes run along the rows here, because the weights need no
+// Products with weights in F32, F16 and BF16, for any instruction set. Lanes run along the rows here, because the weights need no
 // unpacking: a sum has LANES parts, which are added at the end. Which rows share a step changes nothing in a part.
 
 namespace {
 
 constexpr int FLOAT_ROWS = 4; // of weights in a strip
 
-// LONE says that a row alone is multiplied as fast as memory brings it.
+INLINE const char * x_of(const uma_job & j, int64_t i) {
+    return j.x + (j.x_at ? j.x_at[i] : i) * j.x_row;
+}
+
+INLINE float * c_of(const uma_job & j, int64_t i) {
+    return j.c + (j.c_at ? j.c_at[i] : i) * j.c_row;
+}
+
+// BYTES is the size of a number, LONE says that a row alone is multiplied as fast as memory brings it.
+struct f32 {
+    static constexpr int  STEP = LANES, BYTES = 4;
+    static constexpr bool LONE = LANES == 16;
+    using vector               = vf;
+    INLINE static vf load(const char * p) {
+        vf v;
+        memcpy(&v, p, sizeof(v));
+        return v;
+    }
+    INLINE static vf add(vf w, vf x, vf sum) { return fma(w, x, sum); }
+};
+
 struct f16 {
-    static constexpr int  STEP = LANES;
+    static constexpr int  STEP = LANES, BYTES = 2;
     static constexpr bool LONE = LANES == 16;
     using vector               = vf;
     INLINE static vf load(const char * p) { return wide((const uint16_t *) p); }
@@ -15,7 +35,7 @@ struct f16 {
 };
 
 struct bf16 {
-    static constexpr int  STEP = LANES;
+    static constexpr int  STEP = LANES, BYTES = 2;
     static constexpr bool LONE = LANES == 16;
     using vector               = vf;
     INLINE static vf load(const char * p) { return widest((const uint16_t *) p); }
@@ -46,15 +66,15 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, c
     }
 #pragma GCC unroll 8
     for (int i = 0; i < N; i++) {
-        x[i] = j.x + (row + i) * j.x_row;
+        x[i] = x_of(j, row + i);
 #pragma GCC unroll 4
         for (int r = 0; r < FLOAT_ROWS; r++) {
             sum[i][r] = vf{};
         }
     }
-    for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
+    for (int64_t b = 0; b < F::BYTES * j.k; b += F::BYTES * F::STEP) {
         if (next) {
-            for (int i = 0; i < 2 * F::STEP * FLOAT_ROWS; i += 64) {
+            for (int i = 0; i < F::BYTES * F::STEP * FLOAT_ROWS; i += 64) {
                 __builtin_prefetch(next + b * FLOAT_ROWS + i, 0, 2);
             }
         }
@@ -76,7 +96,7 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row, c
     for (int i = 0; i < N; i++) {
         float four[FLOAT_ROWS];
         fold4(sum[i], four);
-        memcpy(j.c + (row + i) * j.c_row + s * FLOAT_ROWS, four, rows * sizeof(float));
+        memcpy(c_of(j, row + i) + s * FLOAT_ROWS, four, rows * sizeof(float));
     }
 }
 
@@ -88,21 +108,22 @@ constexpr int64_t LONE_AHEAD = 6 << 10;
 // lone multiplies a strip with one row, row after row of the strip, where that takes no longer than memory needs: the
 // processor follows a single stream of weights better than several. The sums are those of tile.
 template <class F> void lone(const uma_job & j, int64_t s) {
-    const int rows = j.m - s * FLOAT_ROWS < FLOAT_ROWS ? (int) (j.m - s * FLOAT_ROWS) : FLOAT_ROWS;
-    vf        sum[FLOAT_ROWS];
+    const int    rows = j.m - s * FLOAT_ROWS < FLOAT_ROWS ? (int) (j.m - s * FLOAT_ROWS) : FLOAT_ROWS;
+    const char * x    = x_of(j, 0);
+    vf           sum[FLOAT_ROWS];
     for (int r = 0; r < FLOAT_ROWS; r++) {
         const char * w = j.w + (s * FLOAT_ROWS + (r < rows ? r : rows - 1)) * j.w_row;
         sum[r]         = vf{};
-        for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
+        for (int64_t b = 0; b < F::BYTES * j.k; b += F::BYTES * F::STEP) {
             if (F::STEP == LANES && b % 64 == 0) {
                 __builtin_prefetch(w + b + LONE_AHEAD, 0, 2);
             }
-            sum[r] = F::add(F::load(w + b), F::load(j.x + b), sum[r]);
+            sum[r] = F::add(F::load(w + b), F::load(x + b), sum[r]);
         }
     }
     float four[FLOAT_ROWS];
     fold4(sum, four);
-    memcpy(j.c + s * FLOAT_ROWS, four, rows * sizeof(float));
+    memcpy(c_of(j, 0) + s * FLOAT_ROWS, four, rows * sizeof(float));
 }
 
 template <class F> void floats(const uma_job & j, const uma_piece & p) {

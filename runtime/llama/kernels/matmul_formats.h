@@ -4,8 +4,9 @@
 // unpack hands blocks of 32 values to sink(i, q, scale, other), in the order of i, of which block(i) is the number in the
 // row: q[l] has bytes 4l … 4l+3 of the block of each row, and a weight is scale · (byte - SHIFT). other is the scale of the
 // second half of the block where a half has one (HALVES = 2). Where eight blocks are a super-block (VALUES = 256), scale and
-// other are whole numbers and whole.scale is what they are multiplied by; with MIN, whole.min · (the minimum of the block)
-// is added to each weight, and whole.mins[l] has the minima of blocks 2l and 2l+1, 16 bits each.
+// other are whole numbers and whole.scale is what they are multiplied by; with MIN, whole.min · (the minimum of the block, or
+// of the half) is added to each weight, and whole.mins[l] has the minima of blocks 2l and 2l+1, or of the halves of block l, 16
+// bits each. With MIN and without super-blocks other is added to each weight.
 //
 // AGAIN is how many groups of rows, the first included, each unpack the weights before keeping them pays (measured, Zen 4).
 //
@@ -143,9 +144,10 @@ struct q5_0 {
     static int64_t block(int64_t i) { return i; }
 
     template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
-        vi       q[8];
-        const vi high = words(a + 2);
+        vi h[4], q[8];
+        load4(a, h); // the scale, and the upper bits
         load4(a + 6, q);
+        const vi high = h[0] >> 16 | h[1] << 16;
         for (int i = 0; i < 4; i++) {
             q[i + 4] = (q[i] >> 4) & NIBBLES;
             q[i] &= NIBBLES;
@@ -154,7 +156,105 @@ struct q5_0 {
         for (int i = 0; i < 8; i++) {
             q[i] |= fifth_bits(high, i);
         }
-        sink(0, q, heads(a), vf{});
+        sink(0, q, half(h[0] & 0xffff), vf{});
+    }
+};
+
+struct q4_1 {
+    static constexpr int VALUES = 32, BYTES = 20, HALVES = 1, SHIFT = 0, TOP = 15;
+    static constexpr int  AGAIN = 2;
+    static constexpr bool MIN = true;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
+        vi       q[8];
+        const vi h = words(a);
+        load4(a + 4, q);
+        for (int i = 0; i < 4; i++) {
+            q[i + 4] = (q[i] >> 4) & NIBBLES;
+            q[i] &= NIBBLES;
+        }
+        sink(0, q, half(h & 0xffff), half(h >> 16));
+    }
+};
+
+struct q5_1 {
+    static constexpr int VALUES = 32, BYTES = 24, HALVES = 1, SHIFT = 0, TOP = 31;
+    static constexpr int  AGAIN = 1;
+    static constexpr bool MIN = true;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
+        vi h[4], q[8];
+        load4(a, h); // the scale and the minimum, and the upper bits
+        load4(a + 8, q);
+        for (int i = 0; i < 4; i++) {
+            q[i + 4] = (q[i] >> 4) & NIBBLES;
+            q[i] &= NIBBLES;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            q[i] |= fifth_bits(h[1], i);
+        }
+        sink(0, q, half(h[0] & 0xffff), half(h[0] >> 16));
+    }
+};
+
+// Twelve more than twice the sixteen values of a four-bit float (E2M1): kvalues_mxfp4 of ggml-common.h.
+alignas(16) constexpr int8_t e2m1[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+struct mxfp4 {
+    static constexpr int VALUES = 32, BYTES = 17, HALVES = 1, SHIFT = 12, TOP = 24;
+    static constexpr int  AGAIN = 2;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
+        vi       q[8];
+        const vi e = words(a) & 0xff; // 2^(e - 128): an exponent, and for the two smallest a denormal number
+        load4(a + 1, q);
+        for (int i = 0; i < 4; i++) {
+            q[i + 4] = lookup(e2m1, (q[i] >> 4) & NIBBLES);
+            q[i]     = lookup(e2m1, q[i] & NIBBLES);
+        }
+        const vi small = 0x00200000u << (e & 1), scale = e < 2 ? small : (e - 1) << 23;
+        sink(0, q, (vf) scale, vf{});
+    }
+};
+
+struct nvfp4 {
+    static constexpr int VALUES = 64, BYTES = 36, HALVES = 2, SHIFT = 12, TOP = 24;
+    static constexpr int  AGAIN = 2;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    // scale is byte j of v, four bits of exponent and three of mantissa, halved.
+    INLINE static vf scale(vi v, int j) {
+        v              = (v >> (8 * j)) & 0xff;
+        const vi e     = (v >> 3) & 15;
+        const vf small = float_of(v & 7) * 0x1p-10f;
+        const vi large = ((e + (127 - 8)) << 23) | (v & 7) << 20, none = 0u * v;
+        return (vf) (v == 0x7f ? none : e == 0 ? (vi) small : large);
+    }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole &, Sink && sink) {
+        const vi d = words(a);
+#pragma GCC unroll 2
+        for (int b = 0; b < 2; b++) {
+            vi t[4], q[8];
+            load4(a + 4 + 16 * b, t);
+            // The lower bits of eight bytes are the first eight values of half a block, the upper ones the others.
+            for (int i = 0; i < 4; i++) {
+                const int at = i / 2 * 4 + i % 2;
+                q[at]        = lookup(e2m1, t[i] & NIBBLES);
+                q[at + 2]    = lookup(e2m1, (t[i] >> 4) & NIBBLES);
+            }
+            sink(b, q, scale(d, 2 * b), scale(d, 2 * b + 1));
+        }
     }
 };
 
@@ -277,6 +377,72 @@ struct q5_k {
     }
 };
 
+constexpr uint32_t PAIRS_OF_BITS = 0x03030303;
+
+struct q2_k {
+    static constexpr int VALUES = 256, BYTES = 84, HALVES = 2, SHIFT = 0, TOP = 3;
+    static constexpr int  AGAIN = 2;
+    static constexpr bool MIN = true;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        const vi h  = words(a + 80);
+        whole.scale = half(h & 0xffff);
+        whole.min   = -half(h >> 16);
+        vi s[4];
+        load4(a, s); // of each half of a block: its scale, and in the upper bits its minimum
+        for (int b = 0; b < 8; b++) {
+            whole.mins[b] = pair_of((s[b / 2] >> 4) & NIBBLES, b % 2 * 2);
+        }
+#pragma GCC unroll 2
+        for (int l = 0; l < 2; l++) {
+            vi t[8], q[8];
+            load8(a + 16 + 32 * l, t);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                const int b     = 4 * l + i;
+                const vi  scale = s[b / 2] & NIBBLES;
+                for (int e = 0; e < 8; e++) {
+                    q[e] = (t[e] >> (2 * i)) & PAIRS_OF_BITS;
+                }
+                sink(b, q, byte(scale, b % 2 * 2), byte(scale, b % 2 * 2 + 1));
+            }
+        }
+    }
+};
+
+struct q3_k {
+    static constexpr int VALUES = 256, BYTES = 110, HALVES = 2, SHIFT = 4, TOP = 7;
+    static constexpr int  AGAIN = 2;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        whole.scale    = heads(a + 108);
+        const vi low[] = {words(a + 96), words(a + 100)}, upper = words(a + 104);
+        vi       s[4], high[8];
+        for (int i = 0; i < 4; i++) {
+            s[i] = ((low[i % 2] >> (i / 2 * 4)) & NIBBLES) | (((upper >> (2 * i)) & PAIRS_OF_BITS) << 4);
+        }
+        load8(a, high);
+#pragma GCC unroll 2
+        for (int l = 0; l < 2; l++) {
+            vi t[8], q[8];
+            load8(a + 32 + 32 * l, t);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                const int b = 4 * l + i;
+                for (int e = 0; e < 8; e++) {
+                    q[e] = ((t[e] >> (2 * i)) & PAIRS_OF_BITS) | (((high[e] >> b) & 0x01010101) << 2);
+                }
+                sink(b, q, byte(s[b / 2], b % 2 * 2) - 32, byte(s[b / 2], b % 2 * 2 + 1) - 32);
+            }
+        }
+    }
+};
+
 struct q6_k {
     static constexpr int VALUES = 256, BYTES = 210, HALVES = 2, SHIFT = 32, TOP = 63;
     static constexpr int  AGAIN = 2;
@@ -310,6 +476,66 @@ struct q6_k {
                 }
                 sink(4 * h + 2 * l + 1, q, signed_byte(s1, 2 * l), signed_byte(s1, 2 * l + 1));
             }
+        }
+    }
+};
+
+struct tq2_0 {
+    static constexpr int VALUES = 256, BYTES = 66, HALVES = 1, SHIFT = 1, TOP = 2;
+    static constexpr int  AGAIN = 2;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        whole.scale = heads(a + 64);
+#pragma GCC unroll 2
+        for (int l = 0; l < 2; l++) {
+            vi t[8], q[8];
+            load8(a + 32 * l, t);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                for (int e = 0; e < 8; e++) {
+                    q[e] = (t[e] >> (2 * i)) & PAIRS_OF_BITS;
+                }
+                sink(4 * l + i, q, splat(1.0f), vf{});
+            }
+        }
+    }
+};
+
+struct tq1_0 {
+    static constexpr int VALUES = 256, BYTES = 54, HALVES = 1, SHIFT = 1, TOP = 2;
+    static constexpr int  AGAIN = 1;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    // digit is the nth digit of each byte, which is a fraction of 256 in base 3.
+    INLINE static vi digit(vi v, int n) {
+        constexpr uint32_t power[] = {1, 3, 9, 27, 81}, BYTES_OF_WORDS = 0x00ff00ff;
+        const vi           even = ((v & BYTES_OF_WORDS) * power[n] & BYTES_OF_WORDS) * 3, odd = ((v >> 8 & BYTES_OF_WORDS) * power[n] & BYTES_OF_WORDS) * 3;
+        return (even >> 8 & BYTES_OF_WORDS) | (odd & 0xff00ff00);
+    }
+
+    template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
+        whole.scale = heads(a + 52);
+        vi t[8], q[8];
+        load8(a, t); // five blocks, a digit of each byte
+        for (int n = 0; n < 5; n++) {
+            for (int e = 0; e < 8; e++) {
+                q[e] = digit(t[e], n);
+            }
+            sink(n, q, splat(1.0f), vf{});
+        }
+        load4(a + 32, t); // five halves of blocks
+        const vi last = words(a + 48); // and four fours
+        for (int b = 5; b < 8; b++) {
+            for (int e = 0; e < 4; e++) {
+                q[e]     = digit(t[e], 2 * (b - 5));
+                q[e + 4] = b < 7 ? digit(t[e], 2 * (b - 5) + 1) : digit(last, e);
+            }
+            sink(b, q, splat(1.0f), vf{});
         }
     }
 };

@@ -1,7 +1,8 @@
 // Products with quantised weights, for any instruction set: the vectors are those that the including file defines.
 //
 // A strip is LANES rows of weights, one to each lane. Each output is Σ over blocks of 32 values, in the format's order, of
-// (integer sum) · (weights' scale · activations' scale). In formats with super-blocks of 256 values the scales of the blocks
+// (integer sum) · (weights' scale · activations' scale), for some formats plus minimum · (sum of the activations, a whole
+// number · their scale). In formats with super-blocks of 256 values the scales of the blocks
 // are whole numbers: Σ over super-blocks of (Σ over blocks of (integer sum) · (block's scale)) · (weights' scale · activations'
 // scale), plus for some formats (Σ of minima · sums of the activations, integers) · (their scale · activations' scale).
 // Nothing in it depends on the number of rows of activations, nor on the instruction set.
@@ -10,8 +11,9 @@ namespace {
 
 // activations are a block of N rows; where the instruction takes two at a time (PAIRS) they alternate every eight bytes, but
 // for an odd last one. begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
-// block where a half has no scale; sums, which formats with minima use, is Σ q of an even block and of the next one, 16 bits
-// each.
+// block where a half has no scale. sums is for formats with minima: where eight blocks are a super-block it is Σ q of an even
+// block and of the next one, 16 bits each, or where halves have minima those of the halves of each block; elsewhere the float
+// Σ q · scale.
 template <int N> struct activations {
     int8_t  q[N][32];
     float   scale[N];
@@ -21,8 +23,13 @@ template <int N> struct activations {
 
 constexpr int ACTIVATIONS = sizeof(activations<1>); // of a row
 
-// What ggml quantises activations to: blocks of 32 beside weights in blocks of 32 (Q8_0), else of 256 (Q8_K).
-constexpr int Q8_0_BYTES = 34, Q8_K_BYTES = 292;
+// What ggml quantises activations to: blocks of 256 beside super-blocks (Q8_K), else of 32, with their sum beside weights that
+// have a minimum (Q8_1), else without (Q8_0).
+constexpr int Q8_0_BYTES = 34, Q8_1_BYTES = 36, Q8_K_BYTES = 292;
+
+// K says that a format has super-blocks, OTHER that its blocks have a second number beside their scale.
+template <class F> constexpr bool K = F::VALUES == 256;
+template <class F> constexpr bool OTHER = F::HALVES == 2 || (F::MIN && !K<F>);
 
 // unpacked is a block of a strip.
 struct unpacked {
@@ -30,10 +37,10 @@ struct unpacked {
     vf scale, other;
 };
 
-// super is what the blocks of a super-block share.
+// super is what the blocks of a super-block share, with room for the minima of all halves.
 struct super {
     vf scale, min;
-    vi mins[4];
+    vi mins[8];
 };
 
 // tally is the sums of N rows of activations with a strip.
@@ -48,14 +55,16 @@ template <class F, int N> struct tally {
     }
 
     INLINE void add(const vi * q, vf scale, vf other, const activations<N> & x) {
-        part_of<0>(q, scale, x);
         if constexpr (F::HALVES == 2) {
-            part_of<1>(q, other, x);
+            part_of<0>(q, scale, other, x);
+            part_of<1>(q, other, other, x);
+        } else {
+            part_of<0>(q, scale, other, x);
         }
     }
 
     // part_of adds half H of a block, or the whole one where a half has no scale.
-    template <int H> INLINE void part_of(const vi * q, vf scale, const activations<N> & x) {
+    template <int H> INLINE void part_of(const vi * q, vf scale, vf min, const activations<N> & x) {
         constexpr int COUNT = 8 / F::HALVES;
         vs            dot[N];
 #pragma GCC unroll 8
@@ -63,18 +72,23 @@ template <class F, int N> struct tally {
             dot[i] = F::SHIFT ? splat(x.begin[H][i]) : vs{};
         }
         dots<F::TOP, N, H * COUNT, COUNT>(dot, q, x.q);
-        weigh(dot, scale, x);
+        weigh(dot, scale, min, x);
     }
 
-    // weigh adds the sums of a block, or of half a block that has its own scale.
-    INLINE void weigh(const vs * dot, vf scale, const activations<N> & x) {
+    // weigh adds the sums of a block, or of half a block that has its own scale. min is read where blocks of 32 have one.
+    INLINE void weigh(const vs * dot, vf scale, vf min, const activations<N> & x) {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             const vf d = __builtin_convertvector(dot[i], vf);
-            if constexpr (F::VALUES == 32) {
-                sum[i] = fma(d, scale * splat(x.scale[i]), sum[i]);
-            } else {
+            if constexpr (K<F>) {
                 part[i] = fma(d, scale, part[i]);
+                continue;
+            }
+            sum[i] = fma(d, scale * splat(x.scale[i]), sum[i]);
+            if constexpr (F::MIN && !K<F>) {
+                float of;
+                memcpy(&of, x.sums + i, sizeof(of));
+                sum[i] = fma(min, splat(of), sum[i]);
             }
         }
     }
@@ -87,11 +101,11 @@ template <class F, int N> struct tally {
             for (int i = 0; i < N; i++) {
                 mins[i] = vs{};
             }
-#pragma GCC unroll 4
-            for (int l = 0; l < 4; l++) {
+#pragma GCC unroll 8
+            for (int l = 0; l < 4 * F::HALVES; l++) {
 #pragma GCC unroll 8
                 for (int i = 0; i < N; i++) {
-                    mins[i] = add_pairs(w.mins[l], x[2 * l].sums + i, mins[i]);
+                    mins[i] = add_pairs(w.mins[l], x[F::HALVES == 2 ? l : 2 * l].sums + i, mins[i]);
                 }
             }
         }
@@ -106,11 +120,12 @@ template <class F, int N> struct tally {
         }
     }
 
-    INLINE void write(float * c, int64_t row, int rows) const {
+    // write writes the results of strip s, whose rows of weights are rows, for the rows of activations from row on.
+    INLINE void write(const uma_job & j, int64_t s, int64_t row, int rows) const {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             const vf v = sum[i]; // whose address is taken, so that the sums can stay in registers
-            memcpy(c + i * row, &v, rows == LANES ? sizeof(vf) : rows * sizeof(float));
+            memcpy(c_of(j, row + i) + s * LANES, &v, rows == LANES ? sizeof(vf) : rows * sizeof(float));
         }
     }
 };
@@ -126,29 +141,31 @@ template <class F> INLINE void fetch(const char * next, int64_t b) {
 }
 
 // kept is a strip's super-block, or block where a format has no super-blocks, unpacked.
-template <class F, bool SUPER = F::VALUES == 256> struct kept {
+template <class F, bool SUPER = K<F>> struct kept {
     unpacked block[F::VALUES / 32];
     super    whole;
 };
 
 template <class F> struct kept<F, false> {
-    unpacked block[1];
+    unpacked block[F::VALUES / 32];
 };
 
 // set writes only what the format has: writing is dear.
 template <class F> INLINE void set(unpacked & u, const vi * q, vf scale, vf other) {
     memcpy(u.q, q, sizeof(u.q));
     u.scale = scale;
-    if constexpr (F::HALVES == 2) {
+    if constexpr (OTHER<F>) {
         u.other = other;
     }
 }
 
 template <class F> INLINE void set_whole(kept<F> & u, const super & whole) {
-    if constexpr (F::MIN) {
-        u.whole = whole;
-    } else if constexpr (F::VALUES == 256) {
+    if constexpr (K<F>) {
         u.whole.scale = whole.scale;
+        if constexpr (F::MIN) {
+            u.whole.min = whole.min;
+            memcpy(u.whole.mins, whole.mins, 4 * F::HALVES * sizeof(vi));
+        }
     }
 }
 
@@ -172,14 +189,14 @@ template <class F, int N, bool KEEP> void few(const uma_job & j, int64_t s, int6
             }
             t.add(q, scale, other, x[i]);
         });
-        if constexpr (BLOCKS > 1) {
+        if constexpr (K<F>) {
             t.close(whole, x);
         }
         if constexpr (KEEP) {
             set_whole<F>(keep[b], whole);
         }
     }
-    t.write(j.c + s * LANES + row * j.c_row, j.c_row, LANES);
+    t.write(j, s, row, LANES);
 }
 
 // keep_rest unpacks a strip that is not whole.
@@ -204,13 +221,13 @@ template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int6
     for (int64_t b = 0; b < j.k / F::VALUES; b++, u++, x += BLOCKS) {
 #pragma GCC unroll 1
         for (int i = 0; i < BLOCKS; i++) {
-            t.add(u->block[i].q, u->block[i].scale, F::HALVES == 2 ? u->block[i].other : vf{}, x[i]);
+            t.add(u->block[i].q, u->block[i].scale, OTHER<F> ? u->block[i].other : vf{}, x[i]);
         }
-        if constexpr (BLOCKS > 1) {
+        if constexpr (K<F>) {
             t.close(u->whole, x);
         }
     }
-    t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
+    t.write(j, s, row, rows);
 }
 
 // lanes multiplies a whole group of rows as a smaller one is multiplied.
@@ -266,31 +283,41 @@ template <class F, class Whole> void quantised(const uma_job & j, const uma_piec
 
 // prepare brings x into groups of ROWS rows (the last one smaller), block by block.
 template <class F> void prepare_rows(const uma_job & j) {
-    constexpr bool K      = F::VALUES == 256;
-    const int64_t  blocks = j.k / 32;
+    constexpr int SUMMED = F::MIN ? Q8_1_BYTES : Q8_0_BYTES, HEAD = SUMMED - 32;
+    const int64_t blocks = j.k / 32;
     for (int64_t i = 0; i < j.n; i++) {
         const int64_t first = i / ROWS * ROWS, n = j.n - first < ROWS ? j.n - first : ROWS, r = i - first;
         char *        to    = j.rows + first * blocks * ACTIVATIONS;
         for (int64_t b = 0; b < blocks; b++, to += n * ACTIVATIONS) {
             const int64_t from = F::block(b);
-            const char *  p    = j.x + i * j.x_row + (K ? from / 8 * Q8_K_BYTES : from * Q8_0_BYTES);
-            const char *  q    = K ? p + 4 + from % 8 * 32 : p + 2;
-            float        scale;
-            int32_t      sum[2] = {0, 0}, sums = 0;
-            if constexpr (K) {
+            const char *  p    = x_of(j, i) + (K<F> ? from / 8 * Q8_K_BYTES : from * SUMMED);
+            const char *  q    = K<F> ? p + 4 + from % 8 * 32 : p + HEAD;
+            float         scale;
+            int32_t       sum[2] = {0, 0}, sums = 0;
+            if constexpr (K<F>) {
                 int16_t part[4]; // ggml's sums of 16
                 memcpy(&scale, p, sizeof(scale));
                 memcpy(part, p + 4 + 256 + from % 8 * 4, from % 2 ? 4 : 8);
                 sum[0] = part[0], sum[1] = part[1];
-                if (from % 2 == 0) {
+                if (F::HALVES == 2) {
+                    memcpy(&sums, part, sizeof(sums));
+                } else if (from % 2 == 0) {
                     const int16_t pair[2] = {(int16_t) (part[0] + part[1]), (int16_t) (part[2] + part[3])};
                     memcpy(&sums, pair, sizeof(sums));
                 }
             } else {
                 uint16_t h;
                 memcpy(&h, p, sizeof(h));
-                scale  = wide1(h);
-                sum[0] = total((const int8_t *) q);
+                scale = wide1(h);
+                if (F::HALVES == 2) {
+                    sum[0] = total16((const int8_t *) q), sum[1] = total16((const int8_t *) q + 16);
+                } else {
+                    sum[0] = total((const int8_t *) q);
+                }
+                if (F::MIN) {
+                    const float of = scale * (float) sum[0];
+                    memcpy(&sums, &of, sizeof(sums));
+                }
             }
             int32_t begin[2] = {-F::SHIFT * sum[0], -F::SHIFT * sum[1]};
             if (F::HALVES == 1) {
@@ -341,6 +368,34 @@ template <template <class> class Whole> format of(int type) {
         return quantised_format<iq4_nl, Whole>;
     case GGML_TYPE_IQ4_XS:
         return quantised_format<iq4_xs, Whole>;
+    case GGML_TYPE_Q4_1:
+        return quantised_format<q4_1, Whole>;
+    case GGML_TYPE_Q5_1:
+        return quantised_format<q5_1, Whole>;
+    case GGML_TYPE_Q2_K:
+        return quantised_format<q2_k, Whole>;
+    case GGML_TYPE_Q3_K:
+        return quantised_format<q3_k, Whole>;
+    case GGML_TYPE_MXFP4:
+        return quantised_format<mxfp4, Whole>;
+    case GGML_TYPE_NVFP4:
+        return quantised_format<nvfp4, Whole>;
+    case GGML_TYPE_TQ1_0:
+        return quantised_format<tq1_0, Whole>;
+    case GGML_TYPE_TQ2_0:
+        return quantised_format<tq2_0, Whole>;
+    case GGML_TYPE_IQ2_XXS:
+        return quantised_format<iq2_xxs, Whole>;
+    case GGML_TYPE_IQ2_XS:
+        return quantised_format<iq2_xs, Whole>;
+    case GGML_TYPE_IQ2_S:
+        return quantised_format<iq2_s, Whole>;
+    case GGML_TYPE_IQ3_XXS:
+        return quantised_format<iq3_xxs, Whole>;
+    case GGML_TYPE_IQ3_S:
+        return quantised_format<iq3_s, Whole>;
+    case GGML_TYPE_F32:
+        return {FLOAT_ROWS, prepare_nothing, floats<f32>};
     case GGML_TYPE_F16:
         return {FLOAT_ROWS, prepare_nothing, floats<f16>};
     case GGML_TYPE_BF16:
@@ -354,7 +409,7 @@ int strip(int type) {
 }
 
 bool wide_type(int type) {
-    return type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+    return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
 }
 
 size_t rows_bytes(const uma_job & j) {

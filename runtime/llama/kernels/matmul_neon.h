@@ -2,6 +2,7 @@
 #include "vectors_neon.h"
 
 #include "matmul_formats.h"
+#include "matmul_grids.h"
 
 #include "matmul_float.h"
 

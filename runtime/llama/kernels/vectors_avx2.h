@@ -56,6 +56,19 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *) table)), (__m256i) at);
 }
 
+// gather is an entry of a table for each lane.
+INLINE vi gather(const uint32_t * table, vi at) {
+    return (vi) _mm256_i32gather_epi32((const int *) table, (__m256i) at, 4);
+}
+
+// gather2 is an entry of eight bytes for each lane: its first four and its last.
+INLINE void gather2(const uint64_t * table, vi at, vi * q) {
+    const __m256 a = (__m256) _mm256_i32gather_epi64((const long long *) table, _mm256_castsi256_si128((__m256i) at), 8);
+    const __m256 b = (__m256) _mm256_i32gather_epi64((const long long *) table, _mm256_extracti128_si256((__m256i) at, 1), 8);
+    q[0]           = (vi) _mm256_permute4x64_epi64((__m256i) _mm256_shuffle_ps(a, b, 0x88), 0xd8);
+    q[1]           = (vi) _mm256_permute4x64_epi64((__m256i) _mm256_shuffle_ps(a, b, 0xdd), 0xd8);
+}
+
 // fifth_bits is bits 4i … 4i+3 of each lane, each as bit 4 of a byte.
 INLINE vi fifth_bits(vi bits, int i) {
     const __m256i bytes = _mm256_shuffle_epi8((__m256i) bits, _mm256_add_epi32(_mm256_set1_epi32(i / 2 * 0x01010101),
@@ -81,6 +94,13 @@ INLINE int32_t total(const int8_t * q) {
     const __m256i v = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256((const __m256i *) q)), _mm256_set1_epi16(1));
     __m128i       s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     s               = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// total16 is the sum of 16 numbers.
+INLINE int32_t total16(const int8_t * q) {
+    __m128i s = _mm_madd_epi16(_mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128((const __m128i *) q)), _mm_set1_epi16(1));
+    s         = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
@@ -124,7 +144,7 @@ template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], c
 #else
     // DEPTH pairs of products of at most TOP · 127 fit in 16 bits. Signed weights (TOP = 0) hand their sign to the activations.
     constexpr int ROOM  = TOP ? 32767 / (2 * 127 * TOP) : 1;
-    constexpr int DEPTH = ROOM < COUNT ? ROOM : COUNT;
+    constexpr int DEPTH = ROOM >= COUNT ? COUNT : ROOM >= 4 ? 4 : ROOM >= 2 ? 2 : 1;
 #pragma GCC unroll 8
     for (int first = FIRST; first < FIRST + COUNT; first += DEPTH) {
         __m256i pairs[N];

@@ -54,6 +54,20 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) table)), (__m512i) at);
 }
 
+// gather is an entry of a table for each lane.
+INLINE vi gather(const uint32_t * table, vi at) {
+    return (vi) _mm512_i32gather_epi32((__m512i) at, table, 4);
+}
+
+// gather2 is an entry of eight bytes for each lane: its first four and its last.
+INLINE void gather2(const uint64_t * table, vi at, vi * q) {
+    const __m512i a    = _mm512_i32gather_epi64(_mm512_castsi512_si256((__m512i) at), table, 8);
+    const __m512i b    = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64((__m512i) at, 1), table, 8);
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    q[0]               = (vi) _mm512_permutex2var_epi32(a, even, b);
+    q[1]               = (vi) _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+}
+
 // fifth_bits is bits 4i … 4i+3 of each lane, each as bit 4 of a byte.
 INLINE vi fifth_bits(vi bits, int i) {
     const __m512i of = _mm512_setr_epi32(0, 0x10, 0x1000, 0x1010, 0x100000, 0x100010, 0x101000, 0x101010, 0x10000000, 0x10000010, 0x10001000, 0x10001010, 0x10100000,
@@ -76,6 +90,13 @@ INLINE int32_t total(const int8_t * q) {
     const __m256i v = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), _mm256_loadu_si256((const __m256i *) q));
     __m128i       s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     s               = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// total16 is the sum of 16 numbers.
+INLINE int32_t total16(const int8_t * q) {
+    __m128i s = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), _mm_loadu_si128((const __m128i *) q));
+    s         = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 

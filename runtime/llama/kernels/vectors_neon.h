@@ -55,6 +55,19 @@ INLINE vi lookup(const int8_t * table, vi at) {
     return (vi) vqtbl1q_s8(vld1q_s8(table), (uint8x16_t) at);
 }
 
+// gather is an entry of a table for each lane.
+INLINE vi gather(const uint32_t * table, vi at) {
+    return vi{table[at[0]], table[at[1]], table[at[2]], table[at[3]]};
+}
+
+// gather2 is an entry of eight bytes for each lane: its first four and its last.
+INLINE void gather2(const uint64_t * table, vi at, vi * q) {
+    const uint32x4_t a = (uint32x4_t) vcombine_u64(vcreate_u64(table[at[0]]), vcreate_u64(table[at[1]]));
+    const uint32x4_t b = (uint32x4_t) vcombine_u64(vcreate_u64(table[at[2]]), vcreate_u64(table[at[3]]));
+    q[0]               = (vi) vuzp1q_u32(a, b);
+    q[1]               = (vi) vuzp2q_u32(a, b);
+}
+
 // fifth_bits is bits 4i … 4i+3 of each lane, each as bit 4 of a byte: the multiplication moves copies of them 7 apart.
 INLINE vi fifth_bits(vi bits, int i) {
     return ((((bits >> (4 * i)) & 15) * 0x00204081) & 0x01010101) << 4;
@@ -73,6 +86,11 @@ INLINE float largest(vf v) {
 // total is the sum of 32 numbers.
 INLINE int32_t total(const int8_t * q) {
     return vaddlvq_s8(vld1q_s8(q)) + vaddlvq_s8(vld1q_s8(q + 16));
+}
+
+// total16 is the sum of 16 numbers.
+INLINE int32_t total16(const int8_t * q) {
+    return vaddlvq_s8(vld1q_s8(q));
 }
 
 // load4 reads 16 bytes of each row: t[i] has the i-th four.

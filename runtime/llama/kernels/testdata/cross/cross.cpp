@@ -42,7 +42,11 @@ constexpr type types[] = {
     {GGML_TYPE_Q4_0, 32, 18, {0, -1}},    {GGML_TYPE_Q5_0, 32, 22, {0, -1}},    {GGML_TYPE_Q8_0, 32, 34, {0, -1}},
     {GGML_TYPE_Q4_K, 256, 144, {0, 2}},   {GGML_TYPE_Q5_K, 256, 176, {0, 2}},   {GGML_TYPE_Q6_K, 256, 210, {208, -1}},
     {GGML_TYPE_IQ4_NL, 32, 18, {0, -1}},  {GGML_TYPE_IQ4_XS, 256, 136, {0, -1}}, {GGML_TYPE_F16, 1, 2, {0, -1}},
-    {GGML_TYPE_BF16, 1, 2, {0, -1}},
+    {GGML_TYPE_BF16, 1, 2, {0, -1}},      {GGML_TYPE_F32, 1, 4, {2, -1}},       {GGML_TYPE_Q4_1, 32, 20, {0, 2}},      {GGML_TYPE_Q5_1, 32, 24, {0, 2}},
+    {GGML_TYPE_MXFP4, 32, 17, {-1, -1}},  {GGML_TYPE_NVFP4, 64, 36, {-1, -1}},   {GGML_TYPE_Q2_K, 256, 84, {80, 82}},
+    {GGML_TYPE_Q3_K, 256, 110, {108, -1}}, {GGML_TYPE_TQ1_0, 256, 54, {52, -1}}, {GGML_TYPE_TQ2_0, 256, 66, {64, -1}},
+    {GGML_TYPE_IQ2_XXS, 256, 66, {0, -1}}, {GGML_TYPE_IQ2_XS, 256, 74, {0, -1}}, {GGML_TYPE_IQ2_S, 256, 82, {0, -1}},
+    {GGML_TYPE_IQ3_XXS, 256, 98, {0, -1}}, {GGML_TYPE_IQ3_S, 256, 110, {0, -1}},
 };
 
 char * aligned(size_t bytes) {
@@ -51,9 +55,10 @@ char * aligned(size_t bytes) {
 
 void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t k) {
     const int64_t        blocks = k / t.values;
-    const uint8_t        upper  = t.number == GGML_TYPE_BF16 ? 0x3e : t.values == 1 ? 0x30 : 0x20;
-    const uint8_t        loose  = t.number == GGML_TYPE_BF16 ? 0x81 : 0x8b;
-    std::vector<uint8_t> w(m * blocks * t.bytes), x(n * k * 2);
+    const bool           brain  = t.number == GGML_TYPE_BF16 || t.number == GGML_TYPE_F32; // eight bits of exponent
+    const uint8_t        upper  = brain ? 0x3e : t.values == 1 ? 0x30 : 0x20;
+    const uint8_t        loose  = brain ? 0x81 : 0x8b;
+    std::vector<uint8_t> w(m * blocks * t.bytes), x(n * k * 4);
     for (uint8_t & b : w) {
         b = random_bits();
     }
@@ -63,18 +68,27 @@ void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t 
                 set(&w[i * t.bytes + h], upper, loose);
             }
         }
+        if (t.number == GGML_TYPE_MXFP4) { // an exponent
+            w[i * t.bytes] = 120 + random_bits() % 8;
+        }
+        for (int g = 0; t.number == GGML_TYPE_NVFP4 && g < 4; g++) { // a scale of 16 values: four bits of exponent, three of fraction
+            w[i * t.bytes + g] &= 0x4f;
+        }
     }
-    int64_t row = 2 * k;
+    int64_t row = t.bytes * k;
     for (int64_t i = 0; t.values == 1 && i < n * k; i++) {
-        x[2 * i] = random_bits();
-        set(&x[2 * i], upper, loose);
+        for (int b = 0; b < t.bytes; b++) {
+            x[t.bytes * i + b] = random_bits();
+        }
+        set(&x[t.bytes * i + t.bytes - 2], upper, loose);
     }
-    if (t.values == 32) { // Q8_0
-        row = k / 32 * 34;
+    if (t.values == 32 || t.values == 64) { // Q8_0, or with a minimum Q8_1, whose sum the kernels do not read
+        const int head = t.halves[1] >= 0 ? 4 : 2;
+        row            = k / 32 * (head + 32);
         for (int64_t i = 0; i < n * k / 32; i++) {
-            set(&x[i * 34], upper, loose);
+            set(&x[i * (head + 32)], upper, loose);
             for (int l = 0; l < 32; l++) {
-                x[i * 34 + 2 + l] = random_byte();
+                x[i * (head + 32) + head + l] = random_byte();
             }
         }
     }
@@ -96,7 +110,7 @@ void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t 
         }
     }
     std::vector<float> c(n * m, NAN);
-    uma_job            j = {t.number, m, n, k, (const char *) w.data(), blocks * t.bytes, (const char *) x.data(), row, c.data(), m, nullptr, nullptr};
+    uma_job            j = {t.number, m, n, k, (const char *) w.data(), blocks * t.bytes, (const char *) x.data(), row, c.data(), m, nullptr, nullptr, nullptr, nullptr};
     j.rows               = aligned(kernels.rows_bytes(j));
     j.strip              = aligned(kernels.strip_bytes(j));
     kernels.prepare(j);
@@ -176,7 +190,7 @@ int main(int argc, char ** argv) {
             }
         }
         for (int k : {32, 96, 544, 608}) {
-            product(kernels, t, 33, 45, t.values == 256 ? k / 32 * 256 : k);
+            product(kernels, t, 33, 45, t.values > 32 ? k / 32 * t.values : k);
         }
     }
     for (int width : {32, 64, 80, 96, 128, 256}) {

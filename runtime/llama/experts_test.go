@@ -1,0 +1,97 @@
+//go:build cgo && (llama_engine || llama_system)
+
+package llama
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+)
+
+// mixture is a small model whose feed-forward parts are 4 experts, of which each row takes 2. The experts of one matrix
+// are the same numbers beginning at other rows.
+func mixture(t *testing.T, typ ggufgen.Type) string {
+	const experts = 4
+	rng := rand.New(rand.NewPCG(3, 4))
+	cfg := ggufgen.TinyWide()
+	cfg.Type = typ
+	return renamed(t, cfg, "llama", func(tensors []gguffile.Tensor) (list []gguffile.Tensor) {
+		for _, x := range tensors {
+			block, what, _ := strings.Cut(strings.TrimPrefix(x.Name, "blk."), ".")
+			if !strings.HasPrefix(what, "ffn_") || what == "ffn_norm.weight" {
+				list = append(list, x)
+				continue
+			}
+			if what == "ffn_gate.weight" {
+				var gate bytes.Buffer
+				for range cfg.Embedding * experts {
+					binary.Write(&gate, binary.LittleEndian, float32(rng.NormFloat64()))
+				}
+				list = append(list, gguffile.Tensor{Name: "blk." + block + ".ffn_gate_inp.weight",
+					Shape: []uint64{uint64(cfg.Embedding), experts}, Data: &gate})
+			}
+			var one, all bytes.Buffer
+			if _, err := x.Data.WriteTo(&one); err != nil {
+				t.Fatal(err)
+			}
+			for e := range experts {
+				at := one.Len() / int(x.Shape[1]) * e
+				all.Write(one.Bytes()[at:])
+				all.Write(one.Bytes()[:at])
+			}
+			list = append(list, gguffile.Tensor{Name: strings.TrimSuffix(x.Name, ".weight") + "_exps.weight",
+				Type: x.Type, Shape: append(slices.Clone(x.Shape), experts), Data: &all})
+		}
+		return list
+	}, gguffile.KV{Key: "llama.expert_count", Value: uint32(experts)},
+		gguffile.KV{Key: "llama.expert_used_count", Value: uint32(2)})
+}
+
+func TestExperts(t *testing.T) { contract(t, mixture(t, ggufgen.Q8_0)) }
+
+// The experts of a model are multiplied by our kernels, from the file, and a row's logits are the same to the bit
+// whatever rows are computed beside it, which choose the same experts or others.
+func TestExpertsOfARow(t *testing.T) {
+	if !Exact() {
+		t.Skip("none of our kernels run on this processor")
+	}
+	for _, typ := range []ggufgen.Type{ggufgen.Q8_0, ggufgen.Q4_K_M, ggufgen.IQ4_NL, ggufgen.Q5_0} {
+		t.Run(string(typ), func(t *testing.T) {
+			e := mustOpen(t, runtime.Options{ModelPath: mixture(t, typ), ContextTokens: 64})
+			if got := e.Model().RepackedBytes; got != 0 {
+				t.Errorf("%d bytes are repacked", got)
+			}
+			ours := rows(t, e, 24)
+			for i, want := range ours {
+				if got := rows(t, e, i+1)[i]; !slices.Equal(got, want) {
+					t.Fatalf("row %d of 24 differs from row %d of %d", i, i, i+1)
+				}
+			}
+			e.SeqRemove(0, 0, -1)
+			for i, want := range ours {
+				b := e.Batch()
+				b.Reset()
+				b.Add(runtime.Token(100+7*i%300), runtime.Pos(i), 0, true)
+				if err := e.Decode(); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(e.Logits(0), want) {
+					t.Fatalf("row %d of 24 differs when it is computed alone", i)
+				}
+			}
+			defer ownAttention(ownAttention(false))
+			ours = rows(t, e, 8)
+			defer withKernels(t, "ggml")()
+			if d := distance(ours, rows(t, e, 8)); d == 0 || d > 0.05 {
+				t.Errorf("the logits are %g apart with our kernels and without: want a few last bits", d)
+			}
+		})
+	}
+}
