@@ -24,6 +24,15 @@ func (c *Core) worthRestoring(r *Request, tier Tier, from, here, n int) bool {
 	return p.Way != sched.WayCompute
 }
 
+// Weigh compares restoring a prompt of n tokens from a tier with computing it; ok is false while either is unknown.
+func (c *Core) Weigh(tier Tier, n int) (p sched.Price, ok bool) {
+	if !c.cfg.ByPrice {
+		return p, false
+	}
+	p = c.prices.Weigh(storeOf(tier), n, c.sched.ComputeTime(0, n))
+	return p, p.Restore > 0 && p.Compute > 0
+}
+
 // worthCopying decides whether the cells that an eviction takes are copied to memory.
 func (c *Core) worthCopying(v *kvsnap.Victim) bool {
 	n := v.To - v.From

@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
+	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
@@ -66,6 +67,7 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 		p.Network = true
 		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki",
 			"/usr/share/ca-certificates")
+		p.Read = append(p.Read, fabric.Files(c.Fabric)...)
 	}
 	if c.GPULayers != 0 && len(c.Backends.Devices) > 0 {
 		files := Drivers().Files(c.Backends.Names)

@@ -42,6 +42,13 @@ func TestSandboxPolicy(t *testing.T) {
 	if !slices.Contains(p.Read, "/draft") || !p.Network {
 		t.Errorf("%+v", p)
 	}
+	keys := []string{"/etc/uma/namespace.key", "/etc/uma/ca.pem", "/etc/uma/password"}
+	for i, url := range []string{"mooncake://host?metadata=http://host:1/m&namespace_key_file=" + keys[0],
+		"valkeys://host?ca=" + keys[1], "valkey://host?password_file=" + keys[2]} {
+		if p := SandboxPolicy(&config.Config{Model: "/m", Fabric: url}); !slices.Contains(p.Read, keys[i]) {
+			t.Errorf("%s: %s is not among the files to read: %v", url, keys[i], p.Read)
+		}
+	}
 	if SandboxPolicy(&config.Config{Model: "/m"}).Network {
 		t.Error("the process may use the network, which nothing needs")
 	}

@@ -107,6 +107,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 			n.N)
 	case core.Restored:
 		l.m.Restored(tiers.Metric[n.Tier], n.Took)
+		l.showPrices()
 	case core.ReadAhead:
 		l.m.ReadAheads.Inc()
 	case core.Priced:

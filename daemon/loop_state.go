@@ -111,4 +111,5 @@ type loopState struct {
 	// engine sequences with cells that the prefix tree does not list; counted when the loop idles
 	resident atomic.Int64
 	requests atomic.Int64 // live requests, queued ones included
+	prices   atomic.Pointer[[]wire.InfoPrice]
 }

@@ -41,6 +41,11 @@ func TestPricesAreToldAndCounted(t *testing.T) {
 	if n := r.counter("kv_priced_total.host/copy"); n == 0 {
 		t.Error("no copy was counted")
 	}
+	// The pool of 600 cells is the longest prompt that info tells of.
+	if got := r.info().Prices; len(got) != 1 || got[0].Tier != wire.TierHost || got[0].Tokens != 600 ||
+		!got[0].Used || got[0].RestoreMs <= 0 || got[0].ComputeMs <= got[0].RestoreMs {
+		t.Errorf("info says %+v", got)
+	}
 	rep, err := r.dial().Why(context.Background(), wire.WhyQuestion{Last: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func look(m *metrics.Metrics, during bool) {
 			return
 		}
 		id := [2]string{s.Key, s.Label}
-		if slices.Contains([]string{"nixl-synth", "mooncake", "valkey"}, s.Label) {
+		if slices.Contains([]string{"memory", "mooncake", "valkey"}, s.Label) {
 			id[1] = "" // one series, whose label names the fabric of a daemon
 		}
 		if !seen.series[id] {

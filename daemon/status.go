@@ -64,6 +64,9 @@ func (s *Server) info() wire.Info {
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells
 		in.Live.Resident = l.state.resident.Load()
+		if p := l.state.prices.Load(); p != nil {
+			in.Prices = *p
+		}
 		if l.device != nil {
 			in.Lease = l.device.info(s.metrics)
 		}

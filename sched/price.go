@@ -81,13 +81,21 @@ func (p *Prices) Predict(store, n int) time.Duration {
 	return max(1, time.Duration(s.first+mul(s.token, float64(n))))
 }
 
+// Weigh compares a restore of n tokens from a store with computing them, which takes compute; 0 = unknown. It decides
+// as [Prices.Restore] does, trials apart, and counts nothing.
+func (p *Prices) Weigh(store, n int, compute time.Duration) Price {
+	d := Price{WayRestore, p.Predict(store, n), compute}
+	if tooSlow(d.Restore, compute) {
+		d.Way = WayCompute
+	}
+	return d
+}
+
 // Restore decides how n tokens that a store has get into the pool, when computing them takes compute; 0 = unknown.
 func (p *Prices) Restore(store, n int, compute time.Duration) Price {
-	d := Price{WayRestore, p.Predict(store, n), compute}
-	if p.refuses(store, d.Restore, compute) {
-		if d.Way = WayCompute; p.stores[store].refused == 0 {
-			d.Way = WayTrial
-		}
+	d := p.Weigh(store, n, compute)
+	if p.refuses(store, d.Restore, compute) && p.stores[store].refused == 0 {
+		d.Way = WayTrial
 	}
 	return d
 }
@@ -103,10 +111,15 @@ func (p *Prices) Copy(store, n int, copying, compute time.Duration) Price {
 	return d
 }
 
+// tooSlow reports whether restoring takes so much longer than computing that cells are computed; 0 = unknown.
+func tooSlow(restore, compute time.Duration) bool {
+	return restore > 0 && compute > 0 && restore > priceMargin*compute
+}
+
 // refuses reports whether restoring is too slow, and counts the decision: after a round of priceTrial of them the count
 // is 0.
 func (p *Prices) refuses(store int, restore, compute time.Duration) bool {
-	if restore == 0 || compute == 0 || restore <= priceMargin*compute {
+	if !tooSlow(restore, compute) {
 		return false
 	}
 	p.stores[store].refused = (p.stores[store].refused + 1) % priceTrial

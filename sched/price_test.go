@@ -13,6 +13,14 @@ func TestPrices(t *testing.T) {
 	var p Prices
 	want := func(when string, way Way, restore time.Duration) {
 		t.Helper()
+		weighed := way
+		if way == WayTrial {
+			weighed = WayCompute
+		}
+		before := p
+		if d := p.Weigh(store, tokens, compute); d.Way != weighed || d.Restore != restore || p != before {
+			t.Errorf("%s: weighed %+v, want %v, %v, and no count", when, d, weighed, restore)
+		}
 		if d := p.Restore(store, tokens, compute); d.Way != way || d.Restore != restore || d.Compute != compute {
 			t.Errorf("%s: %v, predicted %v; want %v, %v", when, d.Way, d.Restore, way, restore)
 		}

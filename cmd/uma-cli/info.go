@@ -229,6 +229,14 @@ func infoTable(in *wire.Info) *ui.Table {
 				"each token that looks at them", cost(m.A), cost(m.B), cost(m.C), cost(1000*m.E), cost(1000*m.D))
 			t.Row("", "learned from %s steps, off by %.1f %% on average", ui.Count(m.Samples), 100*m.Error)
 		}
+		for _, p := range in.Prices {
+			use := ""
+			if !p.Used {
+				use = ": computed, not restored"
+			}
+			t.Row(clean(p.Tier.String())+" cells", "%s tokens in %s, computing them takes %s%s", ui.Count(p.Tokens),
+				cost(p.RestoreMs), cost(p.ComputeMs), use)
+		}
 		t.Gap()
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(max(n, 0))) }

@@ -26,6 +26,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/meridian/fabric/nixl/agent"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
@@ -79,6 +80,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == toolbox.BridgeArg {
 		os.Exit(runBridge())
+	}
+	if len(os.Args) > 1 && os.Args[1] == agent.Arg {
+		os.Exit(runNIXL(os.Args[2:]))
 	}
 	root := newRoot()
 	root.SetArgs(config.NormalizeArgs(os.Args[1:]))
@@ -139,6 +143,14 @@ func newRoot() *cobra.Command {
 			}
 			llama.SetLogger(log)
 			cfg.Puller = downloads{log}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			wait, err := startNIXL(ctx, cfg, log)
+			if err != nil {
+				cancel()
+				return err
+			}
+			defer wait()
+			defer cancel()
 			if cfg.Front() {
 				return front.Run(cmd.Context(), cfg, log)
 			}

@@ -68,7 +68,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "cache-ram", "cache-disk", "memory":
 		return "11MiB", "12MiB", nil
 	case "fabric":
-		return "nixl-synth", "redis://h:1/2", nil
+		return "memory", "redis://h:1/2", nil
 	case "chat-template":
 		return "gemma", "llama3", nil
 	case "listen":

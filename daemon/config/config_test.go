@@ -217,7 +217,7 @@ rpdi_form = "indicator"
 [meridian.kv_memory]
 think_evict = "offload"
 [meridian.disagg]
-fabric = "nixl-synth"
+fabric = "memory"
 offload_threshold_blocks = 9
 `)
 	c, err := load(t, []string{"--config", file, "--meridian", "ema_alpha=0.3,eat-warmup-probes=99",
@@ -235,7 +235,7 @@ offload_threshold_blocks = 9
 	if !reflect.DeepEqual(c.Meridian, m) {
 		t.Errorf("got %+v\nwant %+v", c.Meridian, m)
 	}
-	if c.ThinkEvict != "drop" || c.Fabric != "nixl-synth" ||
+	if c.ThinkEvict != "drop" || c.Fabric != "memory" ||
 		c.OffloadThresholdBlocks != 9 || c.Trace != "/tmp/t" || c.Parallel != 4 {
 		t.Errorf("%+v", c)
 	}

@@ -154,8 +154,9 @@ func (c *Config) sections() []Section {
 		"llama-server's API. A file holds the tokens of a slot; its KV cells go to --cache-ram and --cache-dir "+
 		"(default: none)")
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, "+
-		"redis://host, mooncake://master?namespace_key_file=PATH; for tests nixl-synth. Put a URL with a password "+
-		"into UMA_FABRIC, because ps shows the command line")
+		"redis://host, mooncake://master?namespace_key_file=PATH; nixl://address?peers=HOST,…&namespace_key_file=PATH "+
+		"without a store; for tests memory. Put a URL with a password into UMA_FABRIC, because ps shows the command "+
+		"line")
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4,
 		"KV blocks to collect before a write to the fabric")
 	fs.StringVar(&c.KVEvents, "kv-events", "", "publish which KV blocks are stored and removed, for routers such as "+

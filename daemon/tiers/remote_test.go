@@ -50,7 +50,7 @@ func TestSealLimit(t *testing.T) {
 
 // TestLargeSealsStay: a seal beyond the limit is neither pushed nor taken.
 func TestLargeSealsStay(t *testing.T) {
-	f, err := fabric.Open("nixl-synth?cap=1048576")
+	f, err := fabric.Open("memory?cap=1048576")
 	if err != nil {
 		t.Fatal(err)
 	}

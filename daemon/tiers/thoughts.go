@@ -22,7 +22,7 @@ func (s *Stores) openThoughts(capBytes int64) error {
 		s.Thoughts = s.Remote
 		return nil
 	}
-	f, err := fabric.Open(fmt.Sprintf("nixl-synth?cap=%d", capBytes)) // a map in this process
+	f, err := fabric.Open(fmt.Sprintf("memory?cap=%d", capBytes)) // a map in this process
 	if err != nil {
 		return err
 	}

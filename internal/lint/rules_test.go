@@ -43,6 +43,8 @@ var rules = []rule{
 		"the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
 	{"meridian/mrdn", nil, "a wire format"},
 	{"meridian/fabric", []string{"meridian/mrdn"}, "stores of bytes; what the bytes mean is the daemon's"},
+	{"meridian/fabric/nixl/agent", []string{"meridian/fabric/internal/seal", "meridian/fabric/nixl"},
+		"a process with NVIDIA's library: the daemon starts it, and has neither the library nor purego inside"},
 	{"kvsnap", []string{"internal/invariants", "meridian/blocks", "runtime"},
 		"the prefix tree asks for copies and makes none; the block manager counts its cells and decides what it " +
 			"evicts, and the engine which tokens are an image's"},
@@ -253,6 +255,7 @@ var rules = []rule{
 	{"internal/testutil/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/testutil/mooncaketest", []string{"internal/testutil/waitfor"},
 		"tests of any package start a real store with it"},
+	{"internal/testutil/nixltest", nil, "tests of any package describe real agents with it"},
 	{"internal/testutil/race", nil, "a constant for tests of any package"},
 	{"internal/testutil/redistest", []string{"internal/testutil/waitfor"},
 		"tests of any package start a real server with it"},
@@ -266,7 +269,8 @@ var rules = []rule{
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "daemon/config", "daemon/documents", "daemon/front", "daemon/toolbox",
 		"models/download", "models/pull", "models/store", "runtime/llama", "internal/cli", "internal/cli/buildinfo",
-		"internal/cli/clierr", "internal/host/hostmem", "internal/logq", "ipc/tcpaddr", "mcp"},
+		"internal/cli/clierr", "internal/host/hostmem", "internal/logq", "ipc/tcpaddr", "mcp",
+		"meridian/fabric/nixl", "meridian/fabric/nixl/agent"},
 		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"client", "internal/cli", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/cli/configfile", "internal/cli/ui", "internal/host/hostmem", "internal/portproxy",

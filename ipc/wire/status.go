@@ -66,6 +66,8 @@ type Info struct {
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
 	Bandwidth    *InfoBandwidth        `json:"bandwidth,omitempty"`
+	// of prompts in stores, as far as restores from there were measured
+	Prices []InfoPrice `json:"prices,omitempty"`
 	// nil while the model loads, and where the number of threads never changes
 	Threads *InfoThreads `json:"threads,omitempty"`
 	Power   *InfoPower   `json:"power,omitempty"` // nil while the model loads
@@ -114,6 +116,15 @@ type InfoPower struct {
 	OnBattery      bool     `json:"on_battery"`
 	Joules         *float64 `json:"joules"`           // of the processor packages since the start; nil = no meter
 	JoulesPerToken *float64 `json:"joules_per_token"` // nil = not known
+}
+
+// InfoPrice compares restoring a prompt from a store with computing it, as predicted now.
+type InfoPrice struct {
+	Tier      CacheTier `json:"tier"`
+	Tokens    int       `json:"tokens"`
+	RestoreMs float64   `json:"restore_ms"`
+	ComputeMs float64   `json:"compute_ms"`
+	Used      bool      `json:"used"` // false: such a prompt is computed, although the store has it
 }
 
 // InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time, as

@@ -11,7 +11,7 @@ import (
 
 // The way of a span of KV cells from one machine to another.
 func Example() {
-	f, err := fabric.Open("nixl-synth") // or "valkeys://user:password@cache.example:6380"
+	f, err := fabric.Open("memory") // or "valkeys://user:password@cache.example:6380"
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -64,6 +64,6 @@ func Example() {
 	// open: think_complete <nil>
 	// matches: <nil>
 	// restore: what Engine.Snapshot wrote
-	// miss: nixl-synth: pull: not found
+	// miss: memory: pull: not found
 	// mrdn: made for something else: namespace is "uid:1000", want "uid:1001"
 }

@@ -3,8 +3,9 @@
 // A [Fabric] holds opaque payloads under keys. uma-serve's payloads are MRDN frames (package mrdn) under
 // [mrdn.Prologue.Key]; a fabric does not interpret them. [Open] makes one from a URL:
 //
-//	nixl-synth               a map in this process with a size cap: for tests without a server
+//	memory                   a map in this process with a size cap: for tests without a server
 //	mooncake://MASTER        Mooncake Store: a master and nodes that hold values in memory
+//	nixl://ADDRESS           agents that read each other's memory by NVIDIA's NIXL, without a store
 //	redis://, valkey://      a Valkey or Redis server or cluster (rediss:// and valkeys:// with TLS)
 //
 // A fabric may be slow, down, or wrong. Three layers protect requests from that:
@@ -22,12 +23,14 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
+	"github.com/uma-serve/uma-serve/meridian/fabric/memory"
 	"github.com/uma-serve/uma-serve/meridian/fabric/mooncake"
-	"github.com/uma-serve/uma-serve/meridian/fabric/synth"
+	"github.com/uma-serve/uma-serve/meridian/fabric/nixl"
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"
 )
 
@@ -83,33 +86,32 @@ const MaxKeyBytes = fault.MaxKeyBytes
 func Open(rawURL string) (Fabric, error) {
 	scheme, _, hasHost := strings.Cut(rawURL, "://")
 	if hasHost {
-		if scheme == mooncake.Scheme {
-			f, err := mooncake.Open(rawURL)
-			if err != nil {
-				return nil, fmt.Errorf("fabric URL: %w", err)
-			}
-			return f, nil
+		var f Fabric
+		var err error
+		switch {
+		case scheme == mooncake.Scheme:
+			f, err = mooncake.Open(rawURL)
+		case scheme == nixl.Scheme:
+			f, err = nixl.Open(rawURL)
+		case slices.Contains(valkey.Schemes, scheme):
+			f, err = valkey.Open(rawURL)
+		default:
+			err = fmt.Errorf("scheme %q is unknown; %s", scheme, known)
 		}
-		for _, s := range valkey.Schemes {
-			if scheme == s {
-				f, err := valkey.Open(rawURL)
-				if err != nil {
-					return nil, fmt.Errorf("fabric URL: %w", err)
-				}
-				return f, nil
-			}
+		if err != nil {
+			return nil, fmt.Errorf("fabric URL: %w", err)
 		}
-		return nil, fmt.Errorf("fabric URL: scheme %q is unknown; %s", scheme, known)
+		return f, nil
 	}
 	name, query, _ := strings.Cut(rawURL, "?")
 	options, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("fabric URL: options after %q: %w", name+"?", err)
 	}
-	if name != synth.Label {
+	if name != memory.Label {
 		return nil, fmt.Errorf("fabric URL: %q is not a fabric; %s", name, known)
 	}
-	capBytes := int64(synth.DefaultCapBytes)
+	capBytes := int64(memory.DefaultCapBytes)
 	for option, values := range options {
 		if option != "cap" {
 			return nil, fmt.Errorf("fabric URL: option %q is unknown; %s takes cap=BYTES", option, name)
@@ -118,12 +120,12 @@ func Open(rawURL string) (Fabric, error) {
 			return nil, fmt.Errorf("fabric URL: option cap: %w", err)
 		}
 	}
-	f, err := synth.New(capBytes)
+	f, err := memory.New(capBytes)
 	if err != nil {
 		return nil, fmt.Errorf("fabric URL: option cap: %w", err)
 	}
 	return f, nil
 }
 
-const known = `want nixl-synth[?cap=256MiB], redis://HOST[:PORT], valkey://HOST[:PORT], rediss://, valkeys:// or ` +
-	`mooncake://MASTER[:PORT]`
+const known = `want memory[?cap=256MiB], redis://HOST[:PORT], valkey://HOST[:PORT], rediss://, valkeys://, ` +
+	`mooncake://MASTER[:PORT] or nixl://ADDRESS[:PORT]`

@@ -13,9 +13,9 @@ import (
 func TestOpen(t *testing.T) {
 	m := miniredis.RunT(t)
 	for url, label := range map[string]string{
-		"nixl-synth":                               "nixl-synth",
-		"nixl-synth?cap=1MiB":                      "nixl-synth",
-		"redis://" + m.Addr() + "/1":               "valkey",
+		"memory":                     "memory",
+		"memory?cap=1MiB":            "memory",
+		"redis://" + m.Addr() + "/1": "valkey",
 		"valkey://" + m.Addr() + "?ttl=1h&conns=2": "valkey",
 	} {
 		f, err := fabric.Open(url)
@@ -34,7 +34,7 @@ func TestOpen(t *testing.T) {
 
 func TestOpenRefused(t *testing.T) {
 	for url, says := range map[string]string{
-		"":                               `"" is not a fabric; want nixl-synth`,
+		"":                               `"" is not a fabric; want memory`,
 		"nixl":                           `"nixl" is not a fabric`,
 		"mooncake":                       `"mooncake" is not a fabric`,
 		"localhost:6379":                 `"localhost:6379" is not a fabric`,
@@ -47,14 +47,26 @@ func TestOpenRefused(t *testing.T) {
 		"mooncake://h?connect_timeout=x": "option connect_timeout",
 		"mooncake://h?x=1":               "option x: is unknown",
 		"mooncake://h?max=4KiB&max=8KiB": "option max is given 2 times",
+		"nixl://":                        "address is missing",
+		"nixl://h":                       "option namespace_key_file is missing",
+		"nixl://u@h":                     "have no users or passwords",
+		"nixl://h/1":                     `path "/1"`,
+		"nixl://h?x=1":                   "option x: is unknown",
+		"nixl://h?pool=1":                "option pool: 1 is outside of",
+		"nixl://h?max=1":                 "option max: 1 is outside of",
+		"nixl://h?socket=x":              `option socket: "x", want an absolute path`,
+		"nixl://h?peers=a,b:0":           `option peers: "b:0"`,
+		"nixl://h?peers=a,,b":            `option peers: ":7447"`,
+		"nixl://h?library=":              "option library: is empty",
+		"nixl://h?pool=2MiB&pool=3MiB":   "option pool is given 2 times",
 		"http://h":                       `scheme "http" is unknown`,
-		"nixl-synth+redis://h":           `scheme "nixl-synth+redis"`,
-		"nixl-synth?cap=0":               "option cap: nixl-synth: the cap is 0 bytes",
-		"nixl-synth?cap=-1":              `option cap: "-1" is not a size`,
-		"nixl-synth?cap=many":            `option cap: "many" is not a size`,
-		"nixl-synth?cap=9999999999GiB":   "option cap",
-		"nixl-synth?size=1":              `option "size" is unknown; nixl-synth takes cap`,
-		"nixl-synth?%zz":                 "invalid URL escape",
+		"memory+redis://h":               `scheme "memory+redis"`,
+		"memory?cap=0":                   "option cap: memory: the cap is 0 bytes",
+		"memory?cap=-1":                  `option cap: "-1" is not a size`,
+		"memory?cap=many":                `option cap: "many" is not a size`,
+		"memory?cap=9999999999GiB":       "option cap",
+		"memory?size=1":                  `option "size" is unknown; memory takes cap`,
+		"memory?%zz":                     "invalid URL escape",
 		"redis://":                       "host is missing",
 		"redis://u:secret@h:port":        "invalid port",
 		"redis://h?ttl=soon":             "option ttl",

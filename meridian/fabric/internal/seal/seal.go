@@ -19,6 +19,7 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/binary"
@@ -45,6 +46,7 @@ type Key struct {
 	names *blake3.Hasher // of names on the store; Clone before use
 	salts *blake3.Hasher
 	seed  []byte // the keys of values are derived from it
+	peers []byte // the identity is derived from it
 }
 
 // ReadKey reads a namespace key from a file that holds 64 hexadecimal digits and that only its owner may read.
@@ -83,8 +85,11 @@ func NewKey(raw []byte) (*Key, error) {
 		}
 		return h
 	}
-	return &Key{keyed("names"), keyed("salts"), derive(raw, "values")}, nil
+	return &Key{keyed("names"), keyed("salts"), derive(raw, "values"), derive(raw, "peers")}, nil
 }
+
+// Identity returns the key pair by which processes that have this namespace key recognize each other.
+func (k *Key) Identity() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.peers) }
 
 // derive returns 32 bytes for a purpose.
 func derive(secret []byte, purpose string) []byte {

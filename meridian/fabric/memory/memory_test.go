@@ -1,4 +1,4 @@
-package synth_test
+package memory_test
 
 import (
 	"testing"
@@ -10,11 +10,11 @@ import (
 
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
-	"github.com/uma-serve/uma-serve/meridian/fabric/synth"
+	"github.com/uma-serve/uma-serve/meridian/fabric/memory"
 )
 
 func open(t testing.TB) fabric.Fabric {
-	f, err := synth.New(4 * fabrictest.LargeBytes)
+	f, err := memory.New(4 * fabrictest.LargeBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +26,12 @@ func BenchmarkFabric(b *testing.B) { fabrictest.Bench(b, open) }
 
 // TestCap compares with a naive list: least recently used first, never above the cap, nothing else forgotten.
 func TestCap(t *testing.T) {
-	if _, err := synth.New(0); err == nil {
+	if _, err := memory.New(0); err == nil {
 		t.Error("a cap of 0 was taken")
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		const capBytes, entry = 2000, 160
-		f, _ := synth.New(capBytes)
+		f, _ := memory.New(capBytes)
 		type item struct {
 			key  string
 			size int
@@ -89,7 +89,7 @@ func TestCap(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := synth.Check(f); err != nil {
+			if err := memory.Check(f); err != nil {
 				t.Fatal(err)
 			}
 			if f.Len() != len(model) {
@@ -105,7 +105,7 @@ func TestCap(t *testing.T) {
 
 // TestResize: a smaller cap forgets the oldest values, and refuses what is larger than it.
 func TestResize(t *testing.T) {
-	f, _ := synth.New(4000)
+	f, _ := memory.New(4000)
 	ctx := context.Background()
 	for _, key := range []string{"a", "b", "c"} {
 		if err := f.Push(ctx, key, make([]byte, 1000)); err != nil {

@@ -1,7 +1,7 @@
-// Package synth is the fabric "nixl-synth": a map in this process in the place of an agent of NVIDIA's NIXL. It tests
-// the whole path, including frames, on a machine without a fabric. It says nothing about a real fabric's speed, hence
-// the label.
-package synth
+// Package memory is the fabric "memory": a map in this process. Thoughts are stored in it where there is no other
+// fabric, and it tests the whole path, including frames, without a server. It says nothing about the speed of a store
+// on another machine, hence the label.
+package memory
 
 import (
 	"container/list"
@@ -15,7 +15,7 @@ import (
 
 const (
 	// Label is the fabric's name in metrics.
-	Label = "nixl-synth"
+	Label = "memory"
 	// DefaultCapBytes is the default cap of Open in package fabric.
 	DefaultCapBytes = 256 << 20
 	// entryBytes is the approximate cost of a value besides its bytes and its key.
@@ -48,7 +48,7 @@ func New(capBytes int64) (*Fabric, error) {
 	return &Fabric{capBytes: capBytes, values: map[string]*list.Element{}, order: list.New()}, nil
 }
 
-// Label returns "nixl-synth".
+// Label returns "memory".
 func (f *Fabric) Label() string { return Label }
 
 // begin checks key and context and locks f; on nil the caller must unlock.

@@ -1,4 +1,4 @@
-package synth
+package memory
 
 // Check verifies the invariants.
 func Check(f *Fabric) error { return f.check() }
