@@ -29,13 +29,13 @@
 //
 // # What is left to ggml
 //
-// Caches of other types than F32, F16, BF16, Q8_0 and Q4_0, ALiBi, soft-capped scores, attention sinks, values of another
-// width than the keys, unusual head sizes: see ours().
+// Caches of other types than F32, F16, BF16, Q8_0 and Q4_0, heads wider than 576: see ours().
 
 #if __has_include("ggml.h")
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -72,18 +72,19 @@ extern "C" bool uma_attention_computed(void) {
     return computed.exchange(false, std::memory_order_relaxed);
 }
 
-extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_t rows, int64_t cells, int64_t heads, int64_t kv_heads, float scale, const float * q,
-                                    const void * k, const void * v, const uint16_t * mask, const int32_t * positions, float * out) {
-    const ggml_type type   = (ggml_type) kind;
-    const int64_t   padded = GGML_PAD(rows, 64);
-    const size_t    room   = (size_t) (2 * rows * heads * width * 4 + 2 * cells * kv_heads * width * 4 + padded * cells * 2 + threads * width * 64 + (1 << 20));
+extern "C" bool uma_attention_graph(const uma_attention_shape * s, const float * q, const void * k, const void * v, const uint16_t * mask, const float * sinks,
+                                    const int32_t * positions, float * out) {
+    const ggml_type type  = (ggml_type) s->kind;
+    const int64_t   width = s->width, rows = s->rows, cells = s->cells, heads = s->heads, kv_heads = s->kv_heads, padded = GGML_PAD(rows, 64);
+    const int64_t   wider = std::max(width, s->v_width);
+    const size_t    room  = (size_t) (2 * rows * heads * wider * 4 + 2 * cells * kv_heads * wider * 4 + padded * cells * 2 + s->threads * wider * 64 + (1 << 20));
     ggml_context *  ctx    = ggml_init({room, nullptr, false});
     if (!ctx) {
         return false;
     }
     ggml_tensor * tq = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, width, heads, rows);
     ggml_tensor * tk = ggml_new_tensor_3d(ctx, type, width, kv_heads, cells);
-    ggml_tensor * tv = ggml_new_tensor_3d(ctx, type, width, kv_heads, cells);
+    ggml_tensor * tv = ggml_new_tensor_3d(ctx, type, s->v_width, kv_heads, cells);
     ggml_tensor * tm = nullptr;
     memcpy(tq->data, q, ggml_nbytes(tq));
     memcpy(tk->data, k, ggml_nbytes(tk));
@@ -98,10 +99,15 @@ extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_
         known.assign(positions, positions + cells);
         uma_positions_add(ctx, tk->data, ggml_nbytes(tk), &known);
     }
-    ggml_tensor * o     = ggml_flash_attn_ext(ctx, ggml_permute(ctx, tq, 0, 2, 1, 3), ggml_permute(ctx, tk, 0, 2, 1, 3), ggml_permute(ctx, tv, 0, 2, 1, 3), tm, scale, 0, 0);
+    ggml_tensor * o     = ggml_flash_attn_ext(ctx, ggml_permute(ctx, tq, 0, 2, 1, 3), ggml_permute(ctx, tk, 0, 2, 1, 3), ggml_permute(ctx, tv, 0, 2, 1, 3), tm, s->scale, s->max_bias, s->softcap);
+    if (sinks) {
+        ggml_tensor * t = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, heads);
+        memcpy(t->data, sinks, ggml_nbytes(t));
+        ggml_flash_attn_ext_add_sinks(o, t);
+    }
     ggml_cgraph * graph = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, o);
-    ggml_graph_compute_with_ctx(ctx, graph, threads);
+    ggml_graph_compute_with_ctx(ctx, graph, s->threads);
     memcpy(out, o->data, ggml_nbytes(o));
     uma_positions_remove(ctx);
     ggml_free(ctx);
@@ -227,12 +233,16 @@ bool shorten(const uint16_t * mask, const uint16_t * next, int64_t n, const uma_
 struct node {
     const ggml_tensor *q, *k, *v, *mask;
     ggml_tensor *      dst;
-    float              scale;
+    const float *      sinks; // of the heads, or null
+    float              scale, max_bias, softcap;
     int64_t            rows, heads, kv_heads, cells, shared; // shared: query heads to a K/V head
     const int32_t *    positions; // of the cells, or null
 
     explicit node(ggml_tensor * d) : q(d->src[0]), k(d->src[1]), v(d->src[2]), mask(d->src[3]), dst(d) {
+        sinks = d->src[4] ? (const float *) d->src[4]->data : nullptr;
         memcpy(&scale, d->op_params, sizeof(scale));
+        memcpy(&max_bias, d->op_params + 1, sizeof(max_bias));
+        memcpy(&softcap, d->op_params + 2, sizeof(softcap));
         rows = q->ne[1], heads = q->ne[2], kv_heads = k->ne[2], cells = k->ne[1], shared = heads / kv_heads;
         const std::vector<int32_t> * p = uma_positions(k->data);
         positions                      = p && (int64_t) p->size() >= cells && k->ne[3] == 1 ? p->data() : nullptr;
@@ -253,6 +263,7 @@ struct room {
     std::vector<int32_t> at;
     std::vector<float>   bias;
     std::vector<char>    states;
+    std::vector<float>   slopes;
     std::vector<float>   parts; // of all threads, in that of the first one
 };
 
@@ -322,14 +333,27 @@ bool cached(const ggml_tensor * t) {
     }
 }
 
+uma_attention_width kernel_of(const ggml_tensor * k, const ggml_tensor * v) {
+    return uma_attention_kernels((int) std::max(k->ne[0], v->ne[0]));
+}
+
+// slope is what ALiBi multiplies a head's distances by: a geometric sequence (Press et al. 2022, arXiv:2108.12409), continued as
+// ggml does where the number of heads is no power of two.
+float slope(int64_t head, int64_t heads, float max_bias) {
+    int64_t two = 1;
+    while (2 * two <= heads) {
+        two *= 2;
+    }
+    return head < two ? powf(powf(2, -max_bias / (float) two), (float) (head + 1))
+                      : powf(powf(2, -max_bias / 2 / (float) two), (float) (2 * (head - two) + 1));
+}
+
 // ours reports whether our kernels compute the node.
 bool ours(const ggml_tensor * dst) {
-    const ggml_tensor *q = dst->src[0], *k = dst->src[1], *v = dst->src[2], *mask = dst->src[3];
-    float              max_bias, softcap;
-    memcpy(&max_bias, dst->op_params + 1, sizeof(max_bias));
-    memcpy(&softcap, dst->op_params + 2, sizeof(softcap));
-    return enabled.load(std::memory_order_relaxed) && !dst->src[4] && max_bias == 0 && softcap == 0 && q->type == GGML_TYPE_F32 && q->nb[0] == sizeof(float) &&
-           dst->type == GGML_TYPE_F32 && cached(k) && cached(v) && q->ne[0] == k->ne[0] && q->ne[0] == v->ne[0] && uma_attention_kernels((int) k->ne[0]).group &&
+    const ggml_tensor *q = dst->src[0], *k = dst->src[1], *v = dst->src[2], *mask = dst->src[3], *sinks = dst->src[4];
+    return enabled.load(std::memory_order_relaxed) && (!sinks || (sinks->type == GGML_TYPE_F32 && sinks->nb[0] == sizeof(float) && sinks->ne[0] == q->ne[2])) &&
+           q->type == GGML_TYPE_F32 && q->nb[0] == sizeof(float) && dst->type == GGML_TYPE_F32 && cached(k) && cached(v) && q->ne[0] == k->ne[0] &&
+           kernel_of(k, v).group &&
            q->ne[2] % k->ne[2] == 0 && q->ne[2] / k->ne[2] <= QUERIES && k->ne[2] == v->ne[2] && q->ne[3] % k->ne[3] == 0 && q->ne[3] % v->ne[3] == 0 &&
            (!mask || (mask->type == GGML_TYPE_F16 && mask->nb[0] == sizeof(uint16_t) && mask->ne[2] == 1 && k->ne[1] % 4 == 0 && mask->ne[1] >= q->ne[1]));
 }
@@ -337,8 +361,7 @@ bool ours(const ggml_tensor * dst) {
 // group computes rows [from, to), after look, of the query heads of one K/V head: parts [first, last) of all, into parts where
 // there is room for them, else to the end.
 void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t stream, int64_t first, int64_t last, int64_t all, float * parts) {
-    const int                 width = (int) n.q->ne[0];
-    const uma_attention_width work  = uma_attention_kernels((int) n.k->ne[0]);
+    const uma_attention_width work = kernel_of(n.k, n.v);
     const int64_t             rows = to - from, head = kv * n.shared;
     const size_t              bytes = work.room(rows * n.shared) + 64;
     if (mine.states.size() < bytes) {
@@ -349,12 +372,22 @@ void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t stream,
     j.k      = at(n.k, 0, kv, stream / (n.q->ne[3] / n.k->ne[3]));
     j.v      = at(n.v, 0, kv, stream / (n.q->ne[3] / n.v->ne[3]));
     j.k_cell = n.k->nb[1], j.v_cell = n.v->nb[1];
-    j.k_bytes = (int) ggml_row_size(n.k->type, width), j.v_bytes = (int) ggml_row_size(n.v->type, width);
+    j.k_width = (int) n.k->ne[0], j.v_width = (int) n.v->ne[0];
+    j.k_bytes = (int) ggml_row_size(n.k->type, j.k_width), j.v_bytes = (int) ggml_row_size(n.v->type, j.v_width);
     j.rows = rows, j.heads = n.shared;
     j.seen  = mine.seen;
     j.q     = (const float *) at(n.q, from, head, stream);
     j.q_row = n.q->nb[1] / sizeof(float), j.q_head = n.q->nb[2] / sizeof(float);
-    j.scale = n.scale;
+    j.scale = n.scale, j.softcap = n.softcap;
+    j.slopes = nullptr;
+    if (n.max_bias > 0) {
+        mine.slopes.resize(n.shared);
+        for (int64_t h = 0; h < n.shared; h++) {
+            mine.slopes[h] = slope(head + h, n.heads, n.max_bias);
+        }
+        j.slopes = mine.slopes.data();
+    }
+    j.sinks = n.sinks ? n.sinks + head : nullptr;
     j.first = first, j.last = last, j.all = all;
     j.parts   = parts;
     j.out     = (float *) ((char *) n.dst->data + ((stream * n.rows + from) * n.heads + head) * n.dst->nb[1]);
@@ -374,7 +407,7 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
         computed.store(true, std::memory_order_relaxed);
     }
     const node    n(dst);
-    const int64_t width = n.q->ne[0], streams = n.q->ne[3], wanted = 4 * params->nth;
+    const int64_t width = kernel_of(n.k, n.v).width, streams = n.q->ne[3], wanted = 4 * params->nth;
 
     // Large groups share conversions, many of them share the work evenly.
     const int64_t most = std::max<int64_t>(1, QUERIES / n.shared);
@@ -458,7 +491,8 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
         for (int64_t p = 0; p < all; p++) {
             uma_attention_merge(sum.data(), results + (i * all + p) * record, (int) width);
         }
-        uma_attention_result(sum.data(), (float *) ((char *) n.dst->data + ((stream * n.rows + row) * n.heads + head) * n.dst->nb[1]), (int) width);
+        uma_attention_result(sum.data(), n.sinks ? n.sinks + head : nullptr,
+                             (float *) ((char *) n.dst->data + ((stream * n.rows + row) * n.heads + head) * n.dst->nb[1]), (int) n.v->ne[0]);
     }
 }
 

@@ -16,39 +16,48 @@ import "unsafe"
 // previous setting.
 func ownAttention(on bool) bool { return bool(C.uma_attention_enable(C.bool(on))) }
 
-// attentionCase is one attention operation: q [rows][heads][width] float32, k and v [cells][kvHeads][width] encoded as
-// kind (ggml's number of the type), mask [rows][cells] as float16 bits.
+// attentionCase is one attention operation: q [rows][heads][width] float32, k [cells][kvHeads][width] and
+// v [cells][kvHeads][vWidth] encoded as kind (ggml's number of the type), mask [rows][cells] as float16 bits.
 type attentionCase struct {
-	width, rows, cells, heads, kvHeads int
-	kind                               int
-	scale                              float32
-	q                                  []float32
-	k, v                               []byte
-	mask                               []uint16 // nil: every row sees every cell
-	positions                          []int32  // of the cells; nil: not known
+	width, vWidth, rows, cells, heads, kvHeads int
+	kind                                       int
+	scale                                      float32
+	maxBias                                    float32   // ALiBi's; 0: the mask is added as it is
+	softcap                                    float32   // 0: none
+	sinks                                      []float32 // a score of each head; nil: none
+	q                                          []float32
+	k, v                                       []byte
+	mask                                       []uint16 // nil: every row sees every cell
+	positions                                  []int32  // of the cells; nil: not known
 }
 
-// attention computes c on the CPU backend with as many threads: [rows][heads][width].
+// attention computes c on the CPU backend with as many threads: [rows][heads][vWidth].
 func attention(c *attentionCase, threads int) []float32 {
-	out := make([]float32, c.rows*c.heads*c.width)
-	if !C.uma_attention_graph(C.int(threads), C.int(c.kind), C.int64_t(c.width), C.int64_t(c.rows), C.int64_t(c.cells),
-		C.int64_t(c.heads), C.int64_t(c.kvHeads), C.float(c.scale),
-		(*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)), unsafe.Pointer(unsafe.SliceData(c.v)),
-		(*C.uint16_t)(unsafe.SliceData(c.mask)),
-		(*C.int32_t)(unsafe.SliceData(c.positions)), (*C.float)(unsafe.SliceData(out))) {
+	out := make([]float32, c.rows*c.heads*c.vWidth)
+	shape := C.uma_attention_shape{threads: C.int(threads), kind: C.int(c.kind), width: C.int64_t(c.width),
+		v_width: C.int64_t(c.vWidth), rows: C.int64_t(c.rows), cells: C.int64_t(c.cells), heads: C.int64_t(c.heads),
+		kv_heads: C.int64_t(c.kvHeads), scale: C.float(c.scale), max_bias: C.float(c.maxBias),
+		softcap: C.float(c.softcap)}
+	if !C.uma_attention_graph(&shape, (*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)),
+		unsafe.Pointer(unsafe.SliceData(c.v)), (*C.uint16_t)(unsafe.SliceData(c.mask)),
+		(*C.float)(unsafe.SliceData(c.sinks)), (*C.int32_t)(unsafe.SliceData(c.positions)),
+		(*C.float)(unsafe.SliceData(out))) {
 		panic("no memory for the graph")
 	}
 	return out
 }
 
+// attentionComputed reports whether our kernels computed attention since the last call.
+func attentionComputed() bool { return bool(C.uma_attention_computed()) }
+
 // tryAttention computes one row over a few cells of float16 keys and values.
 func tryAttention() (ours, missed []string) {
 	const width, cells = 64, 8
-	C.uma_attention_computed()
+	attentionComputed()
 	start()
-	attention(&attentionCase{width: width, rows: 1, cells: cells, heads: 1, kvHeads: 1, kind: C.GGML_TYPE_F16, scale: 1,
-		q: make([]float32, width), k: make([]byte, 2*width*cells), v: make([]byte, 2*width*cells)}, 2)
-	if !C.uma_attention_computed() {
+	attention(&attentionCase{width: width, vWidth: width, rows: 1, cells: cells, heads: 1, kvHeads: 1,
+		kind: C.GGML_TYPE_F16, scale: 1, q: make([]float32, width), k: make([]byte, 2*width*cells), v: make([]byte, 2*width*cells)}, 2)
+	if !attentionComputed() {
 		missed = []string{"f16"}
 	}
 	return nil, missed

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -96,12 +97,30 @@ type drawn struct {
 }
 
 func draw(rng *rand.Rand, kind, width, rows, cells, heads, kvHeads int) *drawn {
-	d := &drawn{attentionCase: attentionCase{width: width, rows: rows, cells: cells, heads: heads, kvHeads: kvHeads,
+	return drawValues(rng, kind, width, width, rows, cells, heads, kvHeads)
+}
+
+// drawValues has values of another width than the keys.
+func drawValues(rng *rand.Rand, kind, width, vWidth, rows, cells, heads, kvHeads int) *drawn {
+	d := &drawn{attentionCase: attentionCase{width: width, vWidth: vWidth, rows: rows, cells: cells, heads: heads, kvHeads: kvHeads,
 		kind: kind, scale: float32(1 / math.Sqrt(float64(width)))}}
 	d.q = normal(rng, rows*heads*width, 2)
 	d.k, d.keys = pack(kind, normal(rng, cells*kvHeads*width, 1.5))
-	d.v, d.values = pack(kind, normal(rng, cells*kvHeads*width, 1))
+	d.v, d.values = pack(kind, normal(rng, cells*kvHeads*vWidth, 1))
 	return d
+}
+
+// slope is ALiBi's of head h (Press et al. 2022): for n heads, a power of two, the geometric sequence that begins with
+// its ratio 2^(-maxBias/n); the heads beyond the largest such n have every other one of the sequence for 2n.
+func (d *drawn) slope(h int) float64 {
+	if d.maxBias == 0 {
+		return 1
+	}
+	n := 1 << (bits.Len(uint(d.heads)) - 1)
+	if h < n {
+		return math.Exp2(-float64(d.maxBias) * float64(h+1) / float64(n))
+	}
+	return math.Exp2(-float64(d.maxBias) * float64(2*(h-n)+1) / float64(2*n))
 }
 
 // see sets the mask: row r sees the cells for which sees is true.
@@ -118,7 +137,7 @@ func (d *drawn) see(sees func(row, cell int) bool) {
 
 // reference is the definition in float64.
 func (d *drawn) reference() []float64 {
-	out := make([]float64, d.rows*d.heads*d.width)
+	out := make([]float64, d.rows*d.heads*d.vWidth)
 	for r := range d.rows {
 		for h := range d.heads {
 			q := d.q[(r*d.heads+h)*d.width:][:d.width]
@@ -130,8 +149,11 @@ func (d *drawn) reference() []float64 {
 					scores[c] += float64(q[i]) * x
 				}
 				scores[c] *= float64(d.scale)
+				if d.softcap != 0 {
+					scores[c] = float64(d.softcap) * math.Tanh(scores[c]/float64(d.softcap))
+				}
 				if d.mask != nil {
-					scores[c] += float64(float16.Frombits(d.mask[r*d.cells+c]).Float32())
+					scores[c] += d.slope(h) * float64(float16.Frombits(d.mask[r*d.cells+c]).Float32())
 				}
 				top = max(top, scores[c])
 			}
@@ -139,11 +161,15 @@ func (d *drawn) reference() []float64 {
 				continue
 			}
 			var total float64
-			o := out[(r*d.heads+h)*d.width:][:d.width]
+			if d.sinks != nil {
+				top = max(top, float64(d.sinks[h]))
+				total = math.Exp(float64(d.sinks[h]) - top)
+			}
+			o := out[(r*d.heads+h)*d.vWidth:][:d.vWidth]
 			for c, s := range scores {
 				p := math.Exp(s - top)
 				total += p
-				for i, x := range d.values[(c*d.kvHeads+kv)*d.width:][:d.width] {
+				for i, x := range d.values[(c*d.kvHeads+kv)*d.vWidth:][:d.vWidth] {
 					o[i] += p * x
 				}
 			}
@@ -195,29 +221,39 @@ func TestAttention(t *testing.T) {
 }
 
 func testAttention(t *testing.T) {
-	for i, c := range []struct{ kind, width, rows, cells, heads, kvHeads int }{
-		{typeF16, 64, 1, 256, 9, 3}, {typeF16, 64, 6, 640, 9, 3}, {typeF16, 128, 3, 256, 16, 4},
-		{typeF16, 32, 40, 256, 6, 2},
-		{typeF16, 80, 5, 256, 4, 4}, {typeF16, 96, 5, 256, 6, 1}, {typeF16, 256, 3, 256, 8, 1},
-		{typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2}, {typeF32, 64, 1, 1344, 9, 3},
-		{typeF16, 64, 70, 256, 3, 1},
-		{typeF16, 64, 1, 2560, 9, 3}, {typeF16, 128, 2, 1344, 8, 2}, {typeF16, 64, 40, 1344, 3, 1}, // several parts
-		{typeF16, 64, 5, 2560, 9, 3}, {typeQ8_0, 64, 20, 2560, 6, 2}, // a few rows together
-		{typeQ8_0, 64, 3, 640, 9, 3}, {typeQ4_0, 64, 3, 640, 9, 3}, {typeQ8_0, 128, 1, 1344, 8, 2},
-		{typeQ4_0, 96, 20, 256, 4, 2},
-		{typeF16, 48, 3, 256, 4, 4}, // left to ggml
+	for i, c := range []struct{ kind, width, rows, cells, heads, kvHeads, vWidth int }{
+		{typeF16, 64, 1, 256, 9, 3, 0}, {typeF16, 64, 6, 640, 9, 3, 0}, {typeF16, 128, 3, 256, 16, 4, 0},
+		{typeF16, 32, 40, 256, 6, 2, 0},
+		{typeF16, 80, 5, 256, 4, 4, 0}, {typeF16, 96, 5, 256, 6, 1, 0}, {typeF16, 256, 3, 256, 8, 1, 0},
+		{typeBF16, 64, 7, 256, 8, 2, 0}, {typeF32, 64, 7, 256, 8, 2, 0}, {typeF32, 64, 1, 1344, 9, 3, 0},
+		{typeF16, 64, 70, 256, 3, 1, 0},
+		{typeF16, 64, 1, 2560, 9, 3, 0}, {typeF16, 128, 2, 1344, 8, 2, 0}, {typeF16, 64, 40, 1344, 3, 1, 0}, // several parts
+		{typeF16, 64, 5, 2560, 9, 3, 0}, {typeQ8_0, 64, 20, 2560, 6, 2, 0}, // a few rows together
+		{typeQ8_0, 64, 3, 640, 9, 3, 0}, {typeQ4_0, 64, 3, 640, 9, 3, 0}, {typeQ8_0, 128, 1, 1344, 8, 2, 0},
+		{typeQ4_0, 96, 20, 256, 4, 2, 0},
+		{typeF16, 48, 3, 256, 4, 4, 0}, {typeBF16, 40, 5, 256, 4, 2, 0}, {typeF32, 72, 20, 640, 4, 4, 0},
+		{typeF16, 512, 3, 256, 8, 2, 0}, {typeQ8_0, 160, 3, 256, 4, 2, 0},
+		{typeF16, 576, 6, 640, 12, 1, 512}, {typeF16, 192, 3, 1344, 6, 6, 128}, // latent attention, and its prompts
+		{typeF16, 64, 3, 256, 4, 4, 100},
 	} {
+		if c.vWidth == 0 {
+			c.vWidth = c.width
+		}
 		for _, threads := range []int{1, 3} {
 			if testing.Short() && (threads == 1) != (i%2 == 0) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%+v/%d", c, threads), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(c.cells), uint64(c.width)))
-				d := draw(rng, c.kind, c.width, c.rows, c.cells, c.heads, c.kvHeads)
+				d := drawValues(rng, c.kind, c.width, c.vWidth, c.rows, c.cells, c.heads, c.kvHeads)
 				check := func(what string) {
 					t.Helper()
 					want := d.reference()
+					attentionComputed()
 					got := far(attention(&d.attentionCase, threads), want)
+					if !attentionComputed() {
+						t.Errorf("%s: ggml computed it", what)
+					}
 					ownAttention(false)
 					theirs := far(attention(&d.attentionCase, threads), want)
 					ownAttention(true)
@@ -242,6 +278,15 @@ func testAttention(t *testing.T) {
 					d.mask[i] = float16.Fromfloat32(float32(rng.IntN(5)) / 4).Bits()
 				}
 				check("biases")
+				d.sinks = normal(rand.New(rand.NewPCG(uint64(c.heads), 5)), d.heads, 3)
+				check("sinks")
+				d.softcap = 4
+				check("a soft cap and sinks")
+				d.sinks, d.maxBias = nil, 8
+				check("a soft cap and slopes")
+				d.softcap = 0
+				check("slopes")
+				d.maxBias = 0
 				d.q = normal(rng, len(d.q), 60)
 				check("scores that differ by hundreds")
 				// As models have them: a column far from zero in every cell, beside which the others are small.
@@ -313,12 +358,20 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 func testAttentionOfARowIsItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		shapes := [][3]int{{64, 9, 3}, {128, 8, 8}, {32, 6, 2}}
+		shapes := [][3]int{{64, 9, 3}, {128, 8, 8}, {32, 6, 2}, {72, 4, 2}}
 		s := shapes[rapid.IntRange(0, len(shapes)-1).Draw(t, "shape")]
 		width, heads, kvHeads := s[0], s[1], s[2]
 		kind := rapid.SampledFrom([]int{typeF16, typeF16, typeBF16, typeQ8_0, typeQ4_0}).Draw(t, "kind")
 		rows, cells := rapid.IntRange(1, 40).Draw(t, "rows"), 64*rapid.IntRange(1, 48).Draw(t, "cells/64")
+		if width%32 != 0 && (kind == typeQ8_0 || kind == typeQ4_0) {
+			kind = typeF32
+		}
 		d := draw(rng, kind, width, rows, cells, heads, kvHeads)
+		d.softcap = rapid.SampledFrom([]float32{0, 0, 20}).Draw(t, "soft cap")
+		d.maxBias = rapid.SampledFrom([]float32{0, 0, 8}).Draw(t, "bias")
+		if rapid.Bool().Draw(t, "sinks") {
+			d.sinks = normal(rng, heads, 2)
+		}
 		owners := rapid.IntRange(1, 4).Draw(t, "sequences")
 		owner, row := make([]int, cells), make([]int, rows)
 		for i := range owner {
@@ -333,6 +386,7 @@ func testAttentionOfARowIsItsOwn(t *testing.T) {
 		r := rapid.IntRange(0, rows-1).Draw(t, "row")
 		alone := draw(rng, kind, width, 1, cells, heads, kvHeads)
 		copy(alone.q, d.q[r*heads*width:][:heads*width])
+		alone.softcap, alone.maxBias, alone.sinks = d.softcap, d.maxBias, d.sinks
 		alone.see(func(_, c int) bool { return false })
 		places := make([]int, cells)
 		for i := range places {

@@ -381,7 +381,7 @@ extern "C" bool uma_matmul_takes(int type) {
 
 uma_attention_width uma_attention_kernels(int width) {
     const uma_kernels * k = in_use.load(std::memory_order_relaxed);
-    return k ? k->attention(width) : uma_attention_width{nullptr, nullptr};
+    return k ? k->attention(width) : uma_attention_width{0, nullptr, nullptr};
 }
 
 extern "C" bool uma_matmul_computed(int type) {

@@ -22,11 +22,15 @@ struct uma_attention_job {
     const char *      k, *v;
     int64_t           k_cell, v_cell;   // bytes from one cell to the next
     int               k_bytes, v_bytes; // of a cell
+    int               k_width, v_width; // values of a cell; a query has k_width, a result v_width
     int64_t           rows, heads;
     const uma_cells * seen; // of each row
     const float *     q;
     int64_t           q_row, q_head; // floats
     float             scale;
+    float             softcap; // scores become softcap · tanh(score / softcap); 0: they stay
+    const float *     slopes;  // what each head multiplies a cell's bias by; null: 1
+    const float *     sinks;   // a score of each head that takes its weight along and nothing else; null: there is none
     int64_t           first, last; // parts of PART cells of the rows' lists
     int64_t           all;         // parts that there are
     float *           parts;       // records of the parts, [rows][heads][all], where others compute some of them; else null
@@ -36,25 +40,28 @@ struct uma_attention_job {
 };
 
 // A record of a part is the base, a score that the weights are relative to, the sum of the weights and the weighted values:
-// width + 2 floats. The base is -infinity where no cell is in the part.
+// the kernel's width + 2 floats. The base is -infinity where no cell is in the part.
 constexpr int64_t PART = 512;
 
 // uma_attention_merge adds a part to the record of those before it.
 void uma_attention_merge(float * record, const float * part, int width);
 
-// uma_attention_result is what a record of all parts comes to; zeros where there was no cell.
-void uma_attention_result(const float * record, float * out, int width);
+// uma_attention_result is what a record of all parts comes to, width values; zeros where there was no cell. sink may be null.
+void uma_attention_result(const float * record, const float * sink, float * out, int width);
 
 // uma_attention_exp is e^x by libm: one function for all instruction sets.
 float uma_attention_exp(float x);
 
-// uma_attention_width is the kernel for heads of one width. group needs room(queries) bytes, aligned to 64.
+// uma_attention_width is the kernel for heads of at most so many values, which are multiplied as if zeros followed them. group
+// needs room(queries) bytes, aligned to 64.
 struct uma_attention_width {
+    int width;
     void (*group)(const uma_attention_job &);
     size_t (*room)(int64_t queries);
 };
 
-// uma_attention_kernels are those of the instruction set that uma_matmul_use chose; group is null where there is none.
+// uma_attention_kernels are those of the instruction set that uma_matmul_use chose, for heads of a width; group is null where
+// there are none.
 uma_attention_width uma_attention_kernels(int width);
 
 extern "C" {
@@ -68,10 +75,17 @@ bool uma_attention_enable(bool on);
 bool uma_attention_computed(void);
 
 // uma_attention_graph computes the operation through a graph of ggml, as llama.cpp lays its tensors out, with ggml's threads:
-// q[rows][heads][width], k and v[cells][kv_heads][width] of type kind (enum ggml_type), mask[rows][cells] halves, or NULL,
-// positions[cells], or NULL, out[rows][heads][width]. For tests. False when there is no memory for the graph.
-bool uma_attention_graph(int threads, int kind, int64_t width, int64_t rows, int64_t cells, int64_t heads, int64_t kv_heads, float scale, const float * q,
-                         const void * k, const void * v, const uint16_t * mask, const int32_t * positions, float * out);
+// q[rows][heads][width], k[cells][kv_heads][width] and v[cells][kv_heads][v_width] of type kind (enum ggml_type), mask[rows][cells] halves, or NULL,
+// sinks[heads], or NULL, positions[cells], or NULL, out[rows][heads][v_width]. For tests. False when there is no memory for the
+// graph.
+typedef struct {
+    int         threads, kind;
+    int64_t     width, v_width, rows, cells, heads, kv_heads;
+    float       scale, max_bias, softcap;
+} uma_attention_shape;
+
+bool uma_attention_graph(const uma_attention_shape * shape, const float * q, const void * k, const void * v, const uint16_t * mask, const float * sinks,
+                         const int32_t * positions, float * out);
 
 #ifdef __cplusplus
 }

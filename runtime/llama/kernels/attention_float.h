@@ -61,20 +61,21 @@ template <int D> struct alignas(64) float_keys {
     struct alignas(64) query {
         float q[D];
 
-        void ask(const float * from, float scale) {
+        // ask takes n values.
+        void ask(const float * from, float scale, int n) {
             for (int i = 0; i < D; i++) {
-                q[i] = from[i] * scale;
+                q[i] = i < n ? from[i] * scale : 0;
             }
         }
     };
 
     static constexpr bool rounded = false;
 
-    void fill(int type, const char * const * cell, bool, fetching ahead) {
+    void fill(int type, int width, const char * const * cell, bool, fetching ahead) {
         alignas(64) float row[BLOCK][D];
         for (int c = 0; c < BLOCK; c++) {
             ahead();
-            wide_row(type, cell[c], row[c], D);
+            head_row<D>(type, cell[c], row[c], width);
         }
         for (int g = 0; g < BLOCK; g += LANES) {
             for (int i = 0; i < D; i += 4) {

@@ -21,7 +21,9 @@ template <int D> void group(const job & j) {
     float * results = record + D + 2; // of the queries, where all parts are computed here
     for (int64_t r = 0; r < j.rows; r++) {
         for (int64_t h = 0; h < j.heads; h++) {
-            states[r * j.heads + h].q.ask(j.q + r * j.q_row + h * j.q_head, j.scale);
+            S & state = states[r * j.heads + h];
+            state.q.ask(j.q + r * j.q_row + h * j.q_head, j.softcap == 0 ? j.scale : j.scale / j.softcap, j.k_width);
+            state.slope = j.slopes ? j.slopes[h] : 1;
             if (!j.parts) {
                 results[(r * j.heads + h) * (D + 2)] = NONE;
             }
@@ -90,16 +92,16 @@ template <int D> void group(const job & j) {
                     S * batch[4] = {states + i, states + i + 1, states + i + 2, states + i + 3};
                     switch (end - i) {
                     default:
-                        S::template attend<4>(batch, t, bias, here);
+                        S::template attend<4>(batch, t, bias, here, j.softcap);
                         break;
                     case 3:
-                        S::template attend<3>(batch, t, bias, here);
+                        S::template attend<3>(batch, t, bias, here, j.softcap);
                         break;
                     case 2:
-                        S::template attend<2>(batch, t, bias, here);
+                        S::template attend<2>(batch, t, bias, here, j.softcap);
                         break;
                     case 1:
-                        S::template attend<1>(batch, t, bias, here);
+                        S::template attend<1>(batch, t, bias, here, j.softcap);
                         break;
                     }
                     if (to_fetch > 0) {
@@ -127,7 +129,8 @@ template <int D> void group(const job & j) {
     if (!j.parts) {
         for (int64_t r = 0; r < j.rows; r++) {
             for (int64_t h = 0; h < j.heads; h++) {
-                uma_attention_result(results + (r * j.heads + h) * (D + 2), j.out + r * j.out_row + h * j.out_head, D);
+                uma_attention_result(results + (r * j.heads + h) * (D + 2), j.sinks ? j.sinks + h : nullptr, j.out + r * j.out_row + h * j.out_head,
+                                     j.v_width);
             }
         }
     }
@@ -138,22 +141,18 @@ template <int D> size_t room(int64_t queries) {
     return queries * (sizeof(state<D>) + (D + 2) * sizeof(float)) + sizeof(tile<D>) + (D + 2) * sizeof(float);
 }
 
+template <int D> constexpr uma_attention_width width_of = {D, group<D>, room<D>};
+
+// width is the narrowest kernel for heads of d values.
 uma_attention_width width(int d) {
-    switch (d) {
-    case 32:
-        return {group<32>, room<32>};
-    case 64:
-        return {group<64>, room<64>};
-    case 80:
-        return {group<80>, room<80>};
-    case 96:
-        return {group<96>, room<96>};
-    case 128:
-        return {group<128>, room<128>};
-    case 256:
-        return {group<256>, room<256>};
+    static constexpr uma_attention_width all[] = {width_of<32>,  width_of<64>,  width_of<80>,  width_of<96>, width_of<128>,
+                                                  width_of<192>, width_of<256>, width_of<512>, width_of<576>};
+    for (const uma_attention_width & w : all) {
+        if (d <= w.width) {
+            return w;
+        }
     }
-    return {nullptr, nullptr};
+    return {0, nullptr, nullptr};
 }
 
 } // namespace

@@ -25,9 +25,10 @@ __attribute__((noinline)) void uma_attention_merge(float * record, const float *
     }
 }
 
-void uma_attention_result(const float * record, float * out, int width) {
-    const bool  none    = record[0] == -std::numeric_limits<float>::infinity() || record[1] == 0;
-    const float inverse = none ? 0 : 1 / record[1];
+void uma_attention_result(const float * record, const float * sink, float * out, int width) {
+    const bool  none = record[0] == -std::numeric_limits<float>::infinity() || record[1] == 0;
+    const float most = sink ? std::max(record[0], *sink) : record[0], part = none ? 0 : sink ? expf(record[0] - most) : 1;
+    const float mass = sink ? record[1] * part + expf(*sink - most) : record[1], inverse = none ? 0 : part / mass;
     for (int i = 0; i < width; i++) {
         out[i] = none ? 0 : record[2 + i] * inverse;
     }

@@ -43,6 +43,23 @@ INLINE void wide_row(int type, const char * from, float * to, int n) {
     }
 }
 
+// head_row makes float32 of a head's n values, with zeros behind them where a row has more.
+template <int D> INLINE void head_row(int type, const char * from, float * to, int n) {
+    if (__builtin_expect(n == D, 1)) {
+        wide_row(type, from, to, D);
+        return;
+    }
+    const int whole = n - n % 16;
+    wide_row(type, from, to, whole);
+    memset(to + whole, 0, (D - whole) * sizeof(float));
+    if (n > whole) { // of numbers: blocks are whole
+        const int size     = type == GGML_TYPE_F32 ? 4 : 2;
+        char      rest[64] = {};
+        memcpy(rest, from + whole * size, (n - whole) * size);
+        wide_row(type, rest, to + whole, 16);
+    }
+}
+
 INLINE float sum_of(vf v) {
     float s = 0;
     for (int i = 0; i < LANES; i++) {
@@ -75,6 +92,30 @@ template <int N> INLINE void exp_of(vf * x) {
 #pragma GCC unroll 16
     for (int i = 0; i < N; i++) {
         x[i] = (vf) ((vs) p[i] + ((vs) n[i] << 23));
+    }
+}
+
+// cap makes softcap · tanh(x) of each x. Near 0 tanh(x) is x + x³ · P(x²), P with the least relative error of its degree for
+// |x| ≤ 0.625, 4.4e-9 before rounding (found as in exp_of); else 1 - 2 / (e^2|x| + 1), with the sign of x.
+template <int N> INLINE void cap(vf * x, float softcap) {
+    constexpr float NEAR = 0.625f, FAR = 10; // tanh(10) is 1
+    constexpr float terms[] = {2.06390861e-2f, -5.37397154e-2f, 1.33314416e-1f, -3.33332807e-1f};
+    vf              e[N];
+#pragma GCC unroll 16
+    for (int i = 0; i < N; i++) {
+        e[i] = -2 * larger(-(vf) ((vi) x[i] & 0x7fffffffu), splat(-FAR));
+    }
+    exp_of<N>(e);
+#pragma GCC unroll 16
+    for (int i = 0; i < N; i++) {
+        const vf z = x[i] * x[i];
+        vf       p = splat(-5.7049864e-3f);
+        for (const float t : terms) {
+            p = fma(p, z, splat(t));
+        }
+        const vf size = (vf) ((vi) x[i] & 0x7fffffffu), near = fma(x[i] * z, p, x[i]);
+        const vf far  = (vf) ((vi) (1 - 2 / (e[i] + 1)) | ((vi) x[i] & 0x80000000u));
+        x[i]          = (size < NEAR ? near : far) * softcap;
     }
 }
 

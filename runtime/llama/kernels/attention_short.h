@@ -31,10 +31,10 @@ template <int D> struct alignas(64) short_keys {
         float                         unit;
         typename float_keys<D>::query exact;
 
-        void ask(const float * from, float scale) {
-            exact.ask(from, scale);
-            vf q[VECTORS], most = splat(TINY);
-            memcpy(q, from, sizeof(q));
+        void ask(const float * from, float scale, int n) {
+            exact.ask(from, scale, n);
+            vf q[VECTORS] = {}, most = splat(TINY);
+            memcpy(q, from, n * sizeof(float));
             for (int x = 0; x < VECTORS; x++) {
                 most = larger(most, size(q[x]));
             }
@@ -44,10 +44,10 @@ template <int D> struct alignas(64) short_keys {
         }
     };
 
-    void fill(int type, const char * const * cell, bool whole, fetching ahead) {
+    void fill(int type, int width, const char * const * cell, bool whole, fetching ahead) {
         rounded = whole && type != GGML_TYPE_F32;
         if (!rounded) {
-            exact.fill(type, cell, whole, ahead);
+            exact.fill(type, width, cell, whole, ahead);
             return;
         }
         alignas(64) char row[BLOCK][D * 2];
@@ -56,7 +56,7 @@ template <int D> struct alignas(64) short_keys {
             vf key[4][VECTORS], most[4];
             for (int l = 0; l < 4; l++) {
                 ahead();
-                wide_row(type, cell[c + l], (float *) key[l], D);
+                head_row<D>(type, cell[c + l], (float *) key[l], width);
                 most[l] = splat(TINY);
 #pragma GCC unroll 16
                 for (int x = 0; x < VECTORS; x++) {
@@ -72,9 +72,9 @@ template <int D> struct alignas(64) short_keys {
                 shorts(key[l], up[l], row[c + l]);
             }
         }
-        rounded = largest(high) * (BLOCK * D) < OUTLYING * sum_of(total);
+        rounded = largest(high) * (float) (BLOCK * width) < OUTLYING * sum_of(total);
         if (!rounded) {
-            exact.fill(type, cell, whole, ahead);
+            exact.fill(type, width, cell, whole, ahead);
             return;
         }
         for (int g = 0; g < WIDE; g++) {

@@ -14,9 +14,9 @@ template <int D> struct alignas(64) tile {
         for (int c = 0; c < BLOCK; c++) {
             cell[c] = j.k + at[c < n ? c : n - 1] * j.k_cell;
         }
-        keys.fill(j.k_type, cell, n == BLOCK, {j, ahead, ahead + fetched});
+        keys.fill(j.k_type, j.k_width, cell, n == BLOCK, {j, ahead, ahead + fetched});
         for (int c = 0; c < n; c++) {
-            wide_row(j.v_type, j.v + at[c] * j.v_cell, v[c], D);
+            head_row<D>(j.v_type, j.v + at[c] * j.v_cell, v[c], j.v_width);
         }
     }
 };
@@ -28,7 +28,7 @@ template <int D> struct alignas(64) state {
     query q;
     float out[D];
     vf    mass; // Σ e^(score - base), by lanes
-    float base;
+    float base, slope;
 
     void begin() {
         memset(out, 0, sizeof(out));
@@ -49,8 +49,8 @@ template <int D> struct alignas(64) state {
         memcpy(record + 2, out, sizeof(out));
     }
 
-    // attend has N queries see n cells in a tile. bias has a whole block: OUT behind the cells.
-    template <int N> static void attend(state ** qs, const tile<D> & t, const float * bias, int n) {
+    // attend has N queries see n cells in a tile. bias has a whole block: OUT behind the cells. softcap as in the job.
+    template <int N> static void attend(state ** qs, const tile<D> & t, const float * bias, int n, float softcap) {
         vf            s[N * WIDE];
         const query * q[N];
 #pragma GCC unroll 4
@@ -58,6 +58,9 @@ template <int D> struct alignas(64) state {
             q[i] = &qs[i]->q;
         }
         t.keys.template scores<N>(q, s);
+        if (__builtin_expect(softcap != 0, 0)) {
+            cap<N * WIDE>(s, softcap);
+        }
         vf above[N * WIDE], top = splat(NONE); // how far the scores lie above the bases; what is no number hides no other
 #pragma GCC unroll 4
         for (int p = 0; p < WIDE; p++) {
@@ -65,7 +68,7 @@ template <int D> struct alignas(64) state {
             memcpy(&b, bias + p * LANES, sizeof(b));
 #pragma GCC unroll 4
             for (int i = 0; i < N; i++) {
-                s[i * WIDE + p] += b;
+                s[i * WIDE + p] = fma(b, splat(qs[i]->slope), s[i * WIDE + p]);
                 above[i * WIDE + p] = s[i * WIDE + p] - qs[i]->base;
                 top                 = larger(above[i * WIDE + p], top);
             }

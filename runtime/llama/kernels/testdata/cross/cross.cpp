@@ -126,7 +126,7 @@ void product(const uma_kernels & kernels, const type & t, int m, int n, int64_t 
     free(j.strip);
 }
 
-void attention(const uma_kernels & kernels, int width, int type, int bytes) {
+void attention(const uma_kernels & kernels, int width, int type, int bytes, bool all) {
     constexpr int              rows = 5, heads = 3, cells = 1100, padded = cells + 64;
     const uma_attention_width  kernel = kernels.attention(width);
     std::vector<uint8_t>       k(cells * bytes), v(cells * bytes);
@@ -147,6 +147,9 @@ void attention(const uma_kernels & kernels, int width, int type, int bytes) {
     for (float & u : q) {
         u = ((int) (random_bits() % 2001) - 1000) / 500.f;
     }
+    for (float & u : bias) {
+        u = all ? -(float) (random_bits() % 64) / 8 : 0;
+    }
     std::vector<int32_t> at(rows * padded);
     uma_cells            seen[rows];
     for (int r = 0; r < rows; r++) {
@@ -159,8 +162,10 @@ void attention(const uma_kernels & kernels, int width, int type, int bytes) {
     }
     const int         parts = (cells + PART - 1) / PART;
     char *            room  = aligned(kernel.room(rows * heads));
-    uma_attention_job j     = {type, type, (const char *) k.data(), (const char *) v.data(), bytes, bytes, bytes, bytes, rows, heads, seen, q.data(), heads * width, width,
-                               1 / sqrtf(width), 0, parts, parts, nullptr, out.data(), heads * width, width, room};
+    const float       slopes[heads] = {.5f, .25f, .125f}, sinks[heads] = {-1, 0, 3};
+    uma_attention_job j     = {type, type, (const char *) k.data(), (const char *) v.data(), bytes, bytes, bytes, bytes, width, width, rows, heads, seen, q.data(),
+                               heads * width, width, 1 / sqrtf(width), all ? 2.f : 0, all ? slopes : nullptr, all ? sinks : nullptr, 0, parts, parts, nullptr,
+                               out.data(), heads * width, width, room};
     kernel.group(j);
     for (float u : out) {
         printf("attention %d %d %.5f\n", width, type, u);
@@ -193,12 +198,14 @@ int main(int argc, char ** argv) {
             product(kernels, t, 33, 45, t.values > 32 ? k / 32 * t.values : k);
         }
     }
-    for (int width : {32, 64, 80, 96, 128, 256}) {
-        attention(kernels, width, GGML_TYPE_F16, 2 * width);
-        attention(kernels, width, GGML_TYPE_F32, 4 * width);
-        if (width % 32 == 0) {
-            attention(kernels, width, GGML_TYPE_Q8_0, width / 32 * 34);
-            attention(kernels, width, GGML_TYPE_Q4_0, width / 32 * 18);
+    for (int width : {32, 48, 64, 72, 80, 96, 112, 128, 192, 256, 512, 576}) {
+        for (bool all : {false, true}) {
+            attention(kernels, width, GGML_TYPE_F32, 4 * width, all);
+            attention(kernels, width, GGML_TYPE_F16, 2 * width, all);
+            if (width % 32 == 0) {
+                attention(kernels, width, GGML_TYPE_Q8_0, width / 32 * 34, all);
+                attention(kernels, width, GGML_TYPE_Q4_0, width / 32 * 18, all);
+            }
         }
     }
 }
