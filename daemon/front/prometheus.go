@@ -5,24 +5,18 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
+	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models/download"
 )
-
-// modelLabel is the label that the metrics of engine processes get.
-const modelLabel = "model"
 
 // resultLabel is the label of the result of a download.
 const resultLabel = "result"
@@ -30,55 +24,26 @@ const resultLabel = "result"
 // writePrometheus writes the front's own metrics, those about its models, and the engine processes' with the label
 // model.
 func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
-	families := map[string]*dto.MetricFamily{}
-	if err := addFamilies(families, bytes.NewReader(f.scrape()), ""); err != nil {
+	families := scrapes.Families{}
+	if err := families.Add(bytes.NewReader(f.scrape()), ""); err != nil {
 		return fmt.Errorf("the front's own metrics: %w", err)
 	}
 	for _, a := range f.overHTTP(scrape(r), nil) {
-		if err := addFamilies(families, bytes.NewReader(a.body), a.m.name); err != nil {
+		if err := families.Add(bytes.NewReader(a.body), a.m.name); err != nil {
 			f.log.Warn("an engine process's metrics cannot be read", "model", a.m.name, "error", err)
 		}
 	}
-	foldLlama(families)
+	families.FoldLlama()
 	for _, mf := range f.ownFamilies() {
 		families[mf.GetName()] = mf
 	}
-	for _, name := range slices.Sorted(maps.Keys(families)) {
-		if _, err := expfmt.MetricFamilyToText(w, families[name]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return families.Write(w)
 }
 
 func scrape(of *http.Request) *http.Request {
 	r := of.Clone(of.Context())
 	r.Method, r.URL = http.MethodGet, &url.URL{Path: "/metrics"}
 	return r
-}
-
-// addFamilies merges a scrape into families; name "" leaves the label out.
-func addFamilies(families map[string]*dto.MetricFamily, text io.Reader, name string) error {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	found, err := parser.TextToMetricFamilies(text)
-	if err != nil {
-		return err
-	}
-	for key, mf := range found {
-		if name != "" {
-			label := modelLabel
-			for _, m := range mf.Metric {
-				m.Label = slices.DeleteFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == modelLabel })
-				m.Label = append(m.Label, &dto.LabelPair{Name: &label, Value: &name})
-			}
-		}
-		if into := families[key]; into == nil {
-			families[key] = mf
-		} else if into.GetType() == mf.GetType() {
-			into.Metric = append(into.Metric, mf.Metric...)
-		}
-	}
-	return nil
 }
 
 // ownFamilies are the metrics about models.
@@ -122,7 +87,7 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 					break
 				}
 				for _, m := range f.models {
-					value(m.metric(d.Name), modelLabel, m.name)
+					value(m.metric(d.Name), scrapes.ModelLabel, m.name)
 				}
 			}
 			if len(mf.Metric) > 0 { // else no MCP server is configured

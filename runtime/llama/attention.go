@@ -56,7 +56,8 @@ func tryAttention() (ours, missed []string) {
 	attentionComputed()
 	start()
 	attention(&attentionCase{width: width, vWidth: width, rows: 1, cells: cells, heads: 1, kvHeads: 1,
-		kind: C.GGML_TYPE_F16, scale: 1, q: make([]float32, width), k: make([]byte, 2*width*cells), v: make([]byte, 2*width*cells)}, 2)
+		kind: C.GGML_TYPE_F16, scale: 1, q: make([]float32, width), k: make([]byte, 2*width*cells),
+		v: make([]byte, 2*width*cells)}, 2)
 	if !attentionComputed() {
 		missed = []string{"f16"}
 	}

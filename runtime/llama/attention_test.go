@@ -102,8 +102,8 @@ func draw(rng *rand.Rand, kind, width, rows, cells, heads, kvHeads int) *drawn {
 
 // drawValues has values of another width than the keys.
 func drawValues(rng *rand.Rand, kind, width, vWidth, rows, cells, heads, kvHeads int) *drawn {
-	d := &drawn{attentionCase: attentionCase{width: width, vWidth: vWidth, rows: rows, cells: cells, heads: heads, kvHeads: kvHeads,
-		kind: kind, scale: float32(1 / math.Sqrt(float64(width)))}}
+	d := &drawn{attentionCase: attentionCase{width: width, vWidth: vWidth, rows: rows, cells: cells, heads: heads,
+		kvHeads: kvHeads, kind: kind, scale: float32(1 / math.Sqrt(float64(width)))}}
 	d.q = normal(rng, rows*heads*width, 2)
 	d.k, d.keys = pack(kind, normal(rng, cells*kvHeads*width, 1.5))
 	d.v, d.values = pack(kind, normal(rng, cells*kvHeads*vWidth, 1))
@@ -227,7 +227,8 @@ func testAttention(t *testing.T) {
 		{typeF16, 80, 5, 256, 4, 4, 0}, {typeF16, 96, 5, 256, 6, 1, 0}, {typeF16, 256, 3, 256, 8, 1, 0},
 		{typeBF16, 64, 7, 256, 8, 2, 0}, {typeF32, 64, 7, 256, 8, 2, 0}, {typeF32, 64, 1, 1344, 9, 3, 0},
 		{typeF16, 64, 70, 256, 3, 1, 0},
-		{typeF16, 64, 1, 2560, 9, 3, 0}, {typeF16, 128, 2, 1344, 8, 2, 0}, {typeF16, 64, 40, 1344, 3, 1, 0}, // several parts
+		{typeF16, 64, 1, 2560, 9, 3, 0}, {typeF16, 128, 2, 1344, 8, 2, 0}, // several parts
+		{typeF16, 64, 40, 1344, 3, 1, 0},
 		{typeF16, 64, 5, 2560, 9, 3, 0}, {typeQ8_0, 64, 20, 2560, 6, 2, 0}, // a few rows together
 		{typeQ8_0, 64, 3, 640, 9, 3, 0}, {typeQ4_0, 64, 3, 640, 9, 3, 0}, {typeQ8_0, 128, 1, 1344, 8, 2, 0},
 		{typeQ4_0, 96, 20, 256, 4, 2, 0},

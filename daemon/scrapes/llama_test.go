@@ -1,15 +1,13 @@
-package front
+package scrapes
 
 import (
 	"strings"
 	"testing"
-
-	dto "github.com/prometheus/client_model/go"
 )
 
 // TestLlamaMetrics: llama-server's metrics of two models and the front are one series each, without a label.
 func TestLlamaMetrics(t *testing.T) {
-	families := map[string]*dto.MetricFamily{}
+	families := Families{}
 	scrape := func(model, tokens, seconds, steps, busy, rate string) {
 		text := "# TYPE llamacpp:tokens_predicted_total counter\nllamacpp:tokens_predicted_total " + tokens +
 			"\n# TYPE llamacpp:tokens_predicted_seconds_total counter\n" +
@@ -20,14 +18,14 @@ func TestLlamaMetrics(t *testing.T) {
 			"\n# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max " + steps +
 			"\n# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2" +
 			"\n# TYPE uma_steps_total counter\numa_steps_total 1\n"
-		if err := addFamilies(families, strings.NewReader(text), model); err != nil {
+		if err := families.Add(strings.NewReader(text), model); err != nil {
 			t.Fatal(err)
 		}
 	}
 	scrape("", "0", "0", "0", "0", "0")
 	scrape("a", "30", "2", "10", "3", "15")
 	scrape("b", "10", "3", "30", "1", "3.3")
-	foldLlama(families)
+	families.FoldLlama()
 	for name, want := range map[string]float64{
 		"tokens_predicted_total": 40, "n_decode_total": 40, "n_busy_slots_per_decode": 1.5, "requests_processing": 6,
 		"n_tokens_max":             30,

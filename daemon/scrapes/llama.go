@@ -1,4 +1,4 @@
-package front
+package scrapes
 
 import (
 	"slices"
@@ -21,9 +21,9 @@ var llamaRates = map[string][2]string{
 // llamaMost is the one of llama-server's metrics that is a maximum.
 const llamaMost = llamaPrefix + "n_tokens_max"
 
-// foldLlama gives llama-server's metrics one series, over all models: a server of one model has no label for it there,
+// FoldLlama gives llama-server's metrics one series, over all models: a server of one model has no label for it there,
 // and dashboards that were made for it ask for none.
-func foldLlama(families map[string]*dto.MetricFamily) {
+func (families Families) FoldLlama() {
 	rates := map[*dto.Metric]bool{}
 	for name, mf := range families {
 		parts, isRate := llamaRates[strings.TrimPrefix(name, llamaPrefix)]
