@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -129,9 +130,9 @@ func TestImageWaitsAndIsCancelled(t *testing.T) {
 
 // TestImagesAboveTheContext: no image is encoded behind the one with which the context is full, and images are not cut.
 func TestImagesAboveTheContext(t *testing.T) {
-	encoded := 0
+	var encoded atomic.Int32
 	r := serve(t, fake.Config{Images: &fake.Images{Rows: rowsOfImage, Encode: func(*runtime.Picture) error {
-		encoded++
+		encoded.Add(1)
 		return nil
 	}}}, "--ctx-size", "256")
 	c := r.as(7)
@@ -143,8 +144,8 @@ func TestImagesAboveTheContext(t *testing.T) {
 				Data: pngText(t, uint8(k+1))})
 		}
 	})
-	if ev := c.end("many"); ev.Error.Code != wire.ContextLength || encoded > 11 {
-		t.Errorf("%+v after %d images", ev.Error, encoded)
+	if ev := c.end("many"); ev.Error.Code != wire.ContextLength || encoded.Load() > 11 {
+		t.Errorf("%+v after %d images", ev.Error, encoded.Load())
 	}
 	web := r.web()
 	body := strings.Replace(imageBodies(pngText(t, 7))["/v1/chat/completions"][0], `"max_tokens"`,

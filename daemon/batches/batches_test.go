@@ -32,7 +32,7 @@ type world struct {
 	h     http.Handler
 	ask   Ask
 	asked atomic.Int64
-	full  error // why no results can be kept
+	full  atomic.Pointer[wire.RequestError] // why no results can be kept
 }
 
 // reply is an answer of the model.
@@ -75,7 +75,7 @@ func (w *world) open() {
 			return w.ask(ctx, owner, path, h, body)
 		},
 		Keep: func(owner uint32, name string, r io.Reader) (string, error) {
-			if err := w.full; err != nil {
+			if err := w.full.Load(); err != nil {
 				return "", err
 			}
 			f, err := w.files.Create(owner, files.File{Name: name, Purpose: files.Results}, r)

@@ -58,20 +58,20 @@ func TestNoRoomForResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, echo)
 		defer w.r.Close()
-		w.full = &wire.RequestError{Code: wire.QueueLimit, Message: "delete some"}
+		w.full.Store(&wire.RequestError{Code: wire.QueueLimit, Message: "delete some"})
 		b := w.batch(`{"x":1}`, `{"bad":1}`)
 		path := Path + "/" + b["id"].(string)
 		time.Sleep(time.Minute)
 		if _, b = w.do("GET", path, ""); b["status"] != "in_progress" {
 			t.Fatalf("%v", b)
 		}
-		w.full = nil
+		w.full.Store(nil)
 		time.Sleep(10 * time.Minute)
 		if _, b = w.do("GET", path, ""); b["status"] != "completed" || w.asked.Load() != 2 ||
 			len(w.files.List(1)) != 3 {
 			t.Errorf("%v after %d requests, %d files", b, w.asked.Load(), len(w.files.List(1)))
 		}
-		w.full = &wire.RequestError{Code: wire.QueueLimit, Message: "delete some"}
+		w.full.Store(&wire.RequestError{Code: wire.QueueLimit, Message: "delete some"})
 		b = w.batch(`{"x":1}`)
 		time.Sleep(Window + time.Hour)
 		if _, b = w.do("GET", Path+"/"+b["id"].(string), ""); b["status"] != "failed" || b["failed_at"] == nil ||
