@@ -24,8 +24,8 @@ const Header = "X-Uma-Documents"
 var marks = [][]byte{[]byte(`"file_id"`), []byte(`"application/pdf`), []byte(`"application\/pdf`),
 	[]byte(`"data:application/pdf`), []byte(`"data:application\/pdf`), []byte(`"JVBERi0`)}
 
-// Asks reports whether a request has, or may have, documents that the front reads. It holds for every part of a body
-// that it holds for a beginning of.
+// Asks reports whether a request has, or may have, documents that the front reads. What is true of the beginning of a
+// body is true of the whole.
 func Asks(r *http.Request, body []byte) bool {
 	if r.Method != http.MethodPost || r.Header.Get(Header) != "" || !reads(r.URL.Path) {
 		return false
@@ -308,7 +308,7 @@ func (w *walk) inline(data, field string) (string, error) {
 	case !pdf.Is(b):
 		return "", api.Refuse(fmt.Sprintf("field %q is no PDF: it begins with %q", field, b[:min(len(b), 8)]))
 	}
-	text, err := w.d.text(w.ctx, b)
+	text, err := w.d.text(w.ctx, w.owner, b)
 	return text, in(field, err)
 }
 

@@ -42,15 +42,21 @@ type Options struct {
 	Read func(ctx context.Context, data []byte) (string, error)
 }
 
-// Reader reads documents. It is safe for concurrent use. Texts are kept by the hash of the file: a client sends its
-// history again with every request.
+// Reader reads documents. It is safe for concurrent use. Texts are kept for the user who sent the file, by its hash: a
+// client sends its history again with every request. Another user's time to an answer must not tell who sent it before.
 type Reader struct {
 	Options
 
 	mu    sync.Mutex
-	texts map[[sha256.Size]byte]*kept
-	order [][sha256.Size]byte // of the texts, oldest first
+	texts map[sent]*kept
+	order []sent // of the texts, oldest first
 	bytes int
+}
+
+// sent is a file that a user has sent: its hash.
+type sent struct {
+	owner uint32
+	hash  [sha256.Size]byte
 }
 
 // kept is the text of a PDF, or the reason why it has none.
@@ -60,11 +66,11 @@ type kept struct {
 }
 
 // New returns a Reader.
-func New(o Options) *Reader { return &Reader{Options: o, texts: map[[sha256.Size]byte]*kept{}} }
+func New(o Options) *Reader { return &Reader{Options: o, texts: map[sent]*kept{}} }
 
-// text returns the text of a PDF.
-func (d *Reader) text(ctx context.Context, data []byte) (string, error) {
-	key := sha256.Sum256(data)
+// text returns the text of a user's PDF.
+func (d *Reader) text(ctx context.Context, owner uint32, data []byte) (string, error) {
+	key := sent{owner, sha256.Sum256(data)}
 	d.mu.Lock()
 	k := d.texts[key]
 	d.mu.Unlock()
@@ -90,7 +96,7 @@ func (d *Reader) text(ctx context.Context, data []byte) (string, error) {
 // overhead is the memory of a kept text beside the text, in bytes.
 const overhead = 512
 
-func (d *Reader) keep(key [sha256.Size]byte, k *kept) {
+func (d *Reader) keep(key sent, k *kept) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.texts[key] != nil {
@@ -136,7 +142,7 @@ func (d *Reader) file(ctx context.Context, owner uint32, id string, w want) (*co
 			return nil, api.Refuse(fmt.Sprintf("file %.60q is a PDF, and an image is expected here: name it in a "+
 				"document", id))
 		}
-		c.text, err = d.text(ctx, f.Data)
+		c.text, err = d.text(ctx, owner, f.Data)
 		return c, err
 	case strings.HasPrefix(kind, "image/"):
 		if w == document {

@@ -196,16 +196,17 @@ func TestTextsAreKept(t *testing.T) {
 	})
 	for range 2 {
 		for _, data := range []string{"good", "bad", "later"} {
-			_, _ = d.text(t.Context(), []byte(data))
+			_, _ = d.text(t.Context(), 7, []byte(data))
 		}
 	}
-	if want := []string{"good", "bad", "later", "later"}; !slices.Equal(asked, want) {
+	_, _ = d.text(t.Context(), 8, []byte("good")) // another user's is read anew
+	if want := []string{"good", "bad", "later", "later", "good"}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, want %q", asked, want)
 	}
 	big := strings.Repeat("x", maxKept/2)
 	d.Read = func(context.Context, []byte) (string, error) { return big, nil }
 	for _, data := range []string{"1", "2", "3"} {
-		if _, err := d.text(t.Context(), []byte(data)); err != nil {
+		if _, err := d.text(t.Context(), 7, []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,14 +26,14 @@ const maxProcesses = 2
 // Program starts the processes that read PDF files.
 type Program struct {
 	Path  string
-	Args  []string      // before which nothing stands: Arg is among them
-	Limit time.Duration // 0 = MaxTime
+	Args  []string      // the arguments, Arg first
+	Limit time.Duration // of one PDF
 	Log   *slog.Logger
 
 	slots chan struct{}
 }
 
-// NewProgram returns a Program.
+// NewProgram returns a Program whose Limit is MaxTime.
 func NewProgram(path string, args []string, log *slog.Logger) *Program {
 	return &Program{Path: path, Args: args, Limit: MaxTime, Log: log, slots: make(chan struct{}, maxProcesses)}
 }

@@ -267,7 +267,7 @@ func TestLies(t *testing.T) {
 		}, fabric.ErrNotFound},
 		"hangs up":      {func(_ []byte, c net.Conn) { c.Close() }, fabric.ErrNotFound},
 		"long metadata": {func(_ []byte, c net.Conn) { c.Write([]byte{255, 255, 255, 255}) }, fabric.ErrNotFound},
-		"metadata of nobody": {func(_ []byte, c net.Conn) {
+		"metadata of an unknown agent": {func(_ []byte, c net.Conn) {
 			c.Write(append(binary.LittleEndian.AppendUint32(nil, 6), "agentX"...))
 		}, fabric.ErrNotFound},
 	} {
