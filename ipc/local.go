@@ -25,6 +25,7 @@ type Local struct {
 
 	queue    *wire.Events // sent and not taken. Invariant: its size is at most as that of Conn.tx.
 	full     bool         // Send has returned Full: Handler.Writable is due when the reader takes the queue
+	handing  int          // requests that the Handler is taking: their answers are queued even after the end
 	inFlight map[string]struct{}
 	closed   bool // nothing more is sent; the queue can still be read
 
@@ -103,6 +104,7 @@ func (c *Local) admit(id string, err error) bool {
 				c.inFlight = make(map[string]struct{}, 1)
 			}
 			c.inFlight[id] = struct{}{}
+			c.handing++
 			c.loop.stats.InFlight.Add(1)
 			c.mu.Unlock()
 			return true
@@ -119,6 +121,7 @@ func (c *Local) admit(id string, err error) bool {
 // recheck cancels the request id if c has ended while the Handler took it: Closed may have come before.
 func (c *Local) recheck(id string) {
 	c.mu.Lock()
+	c.handing--
 	_, runs := c.inFlight[id]
 	late := c.closed && runs
 	c.mu.Unlock()
@@ -159,7 +162,7 @@ func (c *Local) Flush() {
 // closed when its answers have filled the queue's bound a second time.
 func (c *Local) ReplyEvent(ev *wire.Event) {
 	c.mu.Lock()
-	if c.closed {
+	if c.closed && c.handing == 0 {
 		c.mu.Unlock()
 		return
 	}

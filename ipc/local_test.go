@@ -204,6 +204,31 @@ func TestLocalEndsWithTheLoop(t *testing.T) {
 	}
 }
 
+// TestAnswerToARequestTakenAtTheEnd: a request that the Handler takes while the Loop ends is told why it is refused.
+func TestAnswerToARequestTakenAtTheEnd(t *testing.T) {
+	h := new(within)
+	l := serve(t, Config{}, h)
+	c, err := l.Open(Peer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.onReq = func(_ Client, r *wire.Request) {
+		l.endLocals()
+		c.ReplyEvent(wire.ErrorEvent(&wire.Error{ID: r.ID, Code: wire.InternalFailure, Message: "it cannot be loaded"}))
+	}
+	c.Request(prompt("a"))
+	if ev := take(t, c); ev.Kind != wire.EventError || ev.Error.Message != "it cannot be loaded" {
+		t.Errorf("%+v", ev)
+	}
+	if c.Take() != nil || c.Err() != ErrEnded {
+		t.Errorf("at the end: %v", c.Err())
+	}
+	c.ReplyEvent(wire.ErrorEvent(&wire.Error{}))
+	if c.Ready() {
+		t.Error("an answer after the end")
+	}
+}
+
 // TestCloseBesideRequest: whichever comes first, a request of a client that has gone is cancelled.
 func TestCloseBesideRequest(t *testing.T) {
 	h := new(within)
