@@ -131,6 +131,12 @@ INLINE __m256i four(const int8_t * x) {
     return _mm256_set1_epi32(v);
 }
 
+// in_turn has v computed here: gcc would form many products first and keep them in memory, until it adds them up in another
+// order.
+template <class V> INLINE void in_turn(V & v) {
+    asm("" : "+x"(v));
+}
+
 // dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
 template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
 #if VNNI
@@ -156,11 +162,13 @@ template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], c
                 const __m256i y = TOP ? four(x[i] + 4 * j) : _mm256_sign_epi8(four(x[i] + 4 * j), (__m256i) q[j]);
                 const __m256i p = _mm256_maddubs_epi16(w, y);
                 pairs[i]        = j == first ? p : _mm256_add_epi16(pairs[i], p);
+                in_turn(pairs[i]);
             }
         }
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             sum[i] += (vs) _mm256_madd_epi16(pairs[i], _mm256_set1_epi16(1));
+            in_turn(sum[i]);
         }
     }
 #endif
