@@ -10,7 +10,7 @@
 namespace {
 
 // activations are a block of N rows; where the instruction takes two at a time (PAIRS) they alternate every eight bytes, but
-// for an odd last one. begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
+// for an odd last one. begin is what the sums of the block's halves begin with, FROM - SHIFT · Σ q, or of the whole
 // block where a half has no scale. sums is for formats with minima: where eight blocks are a super-block it is Σ q of an even
 // block and of the next one, 16 bits each, or where halves have minima those of the halves of each block; elsewhere the float
 // Σ q · scale.
@@ -31,6 +31,14 @@ constexpr int Q8_0_BYTES = 34, Q8_1_BYTES = 36, Q8_K_BYTES = 292;
 template <class F> constexpr bool K = F::VALUES == 256;
 template <class F> constexpr bool OTHER = F::HALVES == 2 || (F::MIN && !K<F>);
 
+// ONES says that the blocks of a super-block have no scales of their own.
+template <class F> constexpr bool ONES        = false;
+template <> constexpr bool        ONES<tq1_0> = true;
+template <> constexpr bool        ONES<tq2_0> = true;
+
+// FROM is what the sums of a block begin with where no SHIFT is taken off: of ONES whole numbers are added up.
+template <class F> constexpr int32_t FROM = ONES<F> ? 0 : ORIGIN;
+
 // unpacked is a block of a strip.
 struct unpacked {
     vi q[8];
@@ -46,7 +54,7 @@ struct super {
 // tally is the sums of N rows of activations with a strip.
 template <class F, int N> struct tally {
     vf sum[N];
-    vf part[N]; // of the blocks of one super-block, before its scale
+    vf part[N]; // of the blocks of one super-block, before its scale; with ONES whole numbers
 
     INLINE void clear() {
         for (int i = 0; i < N; i++) {
@@ -69,17 +77,21 @@ template <class F, int N> struct tally {
         vs            dot[N];
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            dot[i] = F::SHIFT ? splat(x.begin[H][i]) : vs{};
+            dot[i] = splat(F::SHIFT ? x.begin[H][i] : FROM<F>);
         }
         dots<F::TOP, N, H * COUNT, COUNT>(dot, q, x.q);
         weigh(dot, scale, min, x);
     }
 
-    // weigh adds the sums of a block, or of half a block that has its own scale. min is read where blocks of 32 have one.
+    // weigh adds the sums of a block, or of half a block that has its own scale; they began with FROM. min is read where blocks of 32 have one.
     INLINE void weigh(const vs * dot, vf scale, vf min, const activations<N> & x) {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            const vf d = __builtin_convertvector(dot[i], vf);
+            if constexpr (ONES<F>) {
+                part[i] = (vf) ((vs) part[i] + dot[i]);
+                continue;
+            }
+            const vf d = number(dot[i]);
             if constexpr (K<F>) {
                 part[i] = fma(d, scale, part[i]);
                 continue;
@@ -112,7 +124,8 @@ template <class F, int N> struct tally {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             const vf scale = splat(x->scale[i]);
-            sum[i]         = fma(part[i], w.scale * scale, sum[i]);
+            const vf of    = ONES<F> ? __builtin_convertvector((vs) part[i], vf) : part[i];
+            sum[i]         = fma(of, w.scale * scale, sum[i]);
             part[i]        = vf{};
             if constexpr (F::MIN) {
                 sum[i] = fma(__builtin_convertvector(mins[i], vf), w.min * scale, sum[i]);
@@ -323,6 +336,7 @@ template <class F> void prepare_rows(const uma_job & j) {
             if (F::HALVES == 1) {
                 begin[0] += begin[1];
             }
+            begin[0] += FROM<F>, begin[1] += FROM<F>;
             if (PAIRS && (r | 1) < n) { // eight bytes of this row, eight of the other one
                 for (int e = 0; e < 4; e++) {
                     memcpy(to + (r & ~1) * 32 + e * 16 + (r & 1) * 8, q + e * 8, 8);
