@@ -311,7 +311,7 @@ class products : public ggml::cpu::tensor_traits {
             int64_t             nth = 0;
             for (int64_t e = 0; e < w->ne[2]; e++) {
                 if (j.n = g.begin[e + 1] - g.begin[e]; j.n > 0) {
-                    j.w    = (const char *) w->data + e * w->nb[2];
+                    j.w = (const char *) w->data + e * w->nb[2], j.rows = nullptr;
                     j.x_at = g.x.data() + g.begin[e], j.c_at = g.c.data() + g.begin[e];
                     product(p, kernels, j, nth++, true, true);
                 }
