@@ -9,10 +9,10 @@ import (
 	"math/rand/v2"
 	runtimego "runtime"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/uma-serve/uma-serve/runtime"
@@ -270,12 +270,11 @@ func TestUseKernels(t *testing.T) {
 // threadTime is the processor time of this thread.
 func threadTime(b *testing.B) time.Duration {
 	b.Helper()
-	const thread = 1 // RUSAGE_THREAD
-	var u syscall.Rusage
-	if err := syscall.Getrusage(thread, &u); err != nil {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(t.Nano())
 }
 
 // go test -bench Matmul ./runtime/llama: ours and ggml's on one thread, without repacking. Weights larger than the
