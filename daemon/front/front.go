@@ -462,9 +462,8 @@ func (f *Front) configured(name string) *served {
 	if f.def.titled(name) {
 		return f.def
 	}
-	bare, tag, tagged := strings.Cut(name, ":")
-	if tagged && tag == "latest" { // ollama's clients add it
-		return f.names[strings.ToLower(bare)]
+	if bare, tagged := strings.CutSuffix(strings.ToLower(name), ":"+store.Latest); tagged { // as ollama's lists have it
+		return f.names[bare]
 	}
 	return nil
 }
