@@ -158,7 +158,7 @@ if [ "${SOURCE:-}" = 1 ]; then
 	served newcomer /home/newcomer/.local
 	as newcomer "/home/newcomer/.local/bin/uma-cli upgrade" 2>&1 | head -3 || true
 	as newcomer "/home/newcomer/.local/bin/uma-cli uninstall --purge --yes" || fail "uninstall"
-	as newcomer "rm -rf .cache/go-build; rmdir .cache 2>/dev/null; rm -rf .config/go go" || true
+	as newcomer "rm -rf .cache/go-build .config/go go; rmdir .config" || true # what Go makes
 	same "$before"
 fi
 echo "install-check: installed, answered, upgraded, went back, uninstalled"
