@@ -67,6 +67,7 @@ type backlog struct {
 	paused   bool        // the client does not read and its send ring is full
 	pausedAt time.Time   // valid while paused
 	pending  wire.Events // that wait for room on conn, in order
+	unsent   int         // outputs that wait for the next submitted batch (overlap.go)
 }
 
 // said is the answer so far.

@@ -143,6 +143,7 @@ func filled() *Metrics {
 	m.BindImages(func() Images { return Images{Encoded: 17, Cached: 4, Seconds: 2.5, CacheBytes: 4096} })
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceGraphs.Add(9)
+	m.Overlapped.Observe(40 * time.Microsecond)
 	m.DeviceYields.Add(6)
 	m.BindTelemetry(func() Telemetry {
 		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
