@@ -43,6 +43,14 @@ type output struct {
 	stopText string
 }
 
+// atEnd has what the core knew of a request at its end: the next plan releases its cells and its guesses.
+type atEnd struct {
+	known    bool
+	computed int
+	usage    wire.Usage
+	drafts   *wire.WhyDrafts
+}
+
 type outputKind uint8
 
 const (
@@ -90,6 +98,7 @@ func (l *loop) endLater(r *request, reason wire.Reason, stopText string, now tim
 		l.endRequest(r, reason, stopText, now)
 		return
 	}
+	r.atEnd = atEnd{known: true, computed: r.Computed(), usage: r.usage(), drafts: l.whyGuesses(r)}
 	r.unsent++
 	l.overlap.outputs = append(l.overlap.outputs,
 		output{kind: outEnd, r: r, at: now, reason: reason, stopText: stopText})
