@@ -25,7 +25,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// overlaps has the engines of all tests compute beside the host (overlap.go). The Makefile runs the tests both ways.
+// overlaps has the engines of all tests compute beside the host (overlap.go). scripts/test-all.sh runs the tests both
+// ways.
 var overlaps = flag.Bool("overlap", false, "the fake engine computes beside the host")
 
 // running is a Server on the fake engine, over a real socket.
