@@ -13,21 +13,22 @@ import (
 // is computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's
 // books differ from the cells that are there.
 type machine struct {
-	c      *Core
-	cfg    Config
-	now    Instant
-	cells  map[Seq]map[int]cell // by position
-	refs   map[int]int          // sequences that hold a cell
-	lastID int
-	store  *shelf
-	batch  runtime.Batch
-	step   *Step
-	result Result
-	eng    runtime.Engine     // nil, or an engine that carries out everything too
-	want   map[ID]*Request    // live, by what the machine was told
-	ended  map[ID]int         // how often each was said to have ended
-	forced func(*Request) int // tokens that follow a drawn one without a row; nil: none
-	says   map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
+	c       *Core
+	cfg     Config
+	now     Instant
+	cells   map[Seq]map[int]cell // by position
+	refs    map[int]int          // sequences that hold a cell
+	lastID  int
+	store   *shelf
+	batch   runtime.Batch
+	step    *Step
+	result  Result
+	eng     runtime.Engine     // nil, or an engine that carries out everything too
+	decodes int                // calls of decode
+	want    map[ID]*Request    // live, by what the machine was told
+	ended   map[ID]int         // how often each was said to have ended
+	forced  func(*Request) int // tokens that follow a drawn one without a row; nil: none
+	says    map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
 
 	// the draft model: tokens by sequence, its batch, what it guesses behind tokens, and whether it fails now
 	drafts     map[Seq][]Token
@@ -387,9 +388,7 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 		}
 		if m.eng != nil && outcome == sched.StepOK {
 			m.c.FillBatch(m.eng.Batch())
-			if err := m.eng.Decode(); err != nil {
-				panic("decode: " + err.Error())
-			}
+			m.decode()
 		}
 		if outcome != sched.StepKVFull {
 			for i, t := range m.batch.Token {
@@ -423,6 +422,22 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 				next = m.token(r, row, a)
 			}
 		}
+	}
+}
+
+// decode computes the engine's batch. One that computes beside the host does so every second time; the core is not
+// asked meanwhile, so that the recording is the same.
+func (m *machine) decode() {
+	compute := m.eng.Decode
+	sub, _ := m.eng.(runtime.Submitter)
+	if m.decodes++; m.decodes%2 == 0 && sub != nil && sub.Beside() {
+		if err := sub.Submit(); err != nil {
+			panic("submit: " + err.Error())
+		}
+		compute = sub.Wait
+	}
+	if err := compute(); err != nil {
+		panic("decode: " + err.Error())
 	}
 }
 

@@ -432,7 +432,9 @@ func TestFoundLives(t *testing.T) {
 func TestRandomOperationsOnEngines(t *testing.T) {
 	f := fake.Config{Seed: 7}
 	f.ContextTokens, f.Batch, f.Sequences = 240, 32, 24
-	eng, alone := fake.New(f), fake.New(f)
+	alone := fake.New(f)
+	f.Begin = func(time.Duration) {}
+	eng := fake.New(f)
 	for seed := range uint64(20) {
 		onEngine(t, seed, 400, shapeOf(eng), eng, alone)
 	}

@@ -102,19 +102,27 @@ func would(s *meridian.Signals) string {
 	return why.String()
 }
 
-// account adds a step's counts to the metrics.
+// account makes the report of a step.
 func (l *loop) account(plan *sched.Plan, outcome sched.Outcome, took time.Duration, done time.Time) {
+	rep := &l.reportOf
+	rep.due, rep.done = true, done
 	l.recordStep(plan, took, done)
 	prefill, decode := plan.PrefillTokens, plan.DecodeTokens
 	if outcome != sched.StepOK { // they are computed again
 		prefill, decode = 0, 0
 	}
-	l.m.Step(metrics.Step{
+	rep.step = metrics.Step{
 		Took: took, Tokens: plan.Tokens, Prefill: prefill, Decode: decode, Think: min(l.tick.thinkRows, decode),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
 		Probed: l.tick.probed, ProbeTime: l.tick.probeTime,
 		Traffic: traffic(plan, l.result.CopyTokens, &l.info, &l.caps),
-	})
+	}
+}
+
+// publishStep adds the newest step's counts to the metrics.
+func (l *loop) publishStep() {
+	l.reportOf.due = false
+	l.m.Step(l.reportOf.step)
 	l.m.TokensGenerated.Add(uint64(l.tick.tokens))
 	for _, g := range l.tick.gaps {
 		l.m.InterToken.Observe(g.thinking, g.took)

@@ -36,6 +36,9 @@ func (l *loop) beginTurn(now time.Time) time.Time {
 	if d == nil || l.stop || l.state.requests.Load() == 0 && l.core.Quiet() {
 		return now
 	}
+	if d.lease.Busy() {
+		l.settle() // no token waits for the step of another model
+	}
 	l.aside.Unlock()
 	wait := d.lease.Acquire()
 	l.aside.Lock()

@@ -83,6 +83,17 @@ func (s *Server) hiddenDevice(caps *runtime.Capabilities) error {
 	return nil
 }
 
+// onDevices returns what the model has in the memory of discrete devices, in bytes, by the engine's figures.
+func (s *Server) onDevices() (n int64) {
+	list := s.devices()
+	for i := range list {
+		if d := &list[i]; d.Kind == runtime.DeviceGPU {
+			n += int64(d.Weights + d.KV + d.Compute)
+		}
+	}
+	return n
+}
+
 // devices returns the info report's part about devices: those that there are, and what the model has on each. The
 // processor is among them where a model is on several.
 func (s *Server) devices() (list []wire.InfoDevice) {

@@ -69,6 +69,7 @@ func (l *loop) sendTokenEvent(r *request, t *wire.Token) {
 
 // endRequest finalises r with an eos.
 func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
+	l.settleFor(r)
 	switch {
 	case reason == wire.Stop && r.cutCall:
 		reason = wire.Length // the model ended within a call: the answer is not complete
@@ -96,6 +97,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 
 // failRequest finalises r with an error event.
 func (l *loop) failRequest(r *request, e wire.Error) {
+	l.settleFor(r)
 	l.m.Rejected(string(e.Code))
 	now := time.Now()
 	if r.Phases != nil {
@@ -131,6 +133,7 @@ func (l *loop) forget(r *request) {
 
 // send passes an event to r's client, or keeps it and pauses r when the client has no room for it.
 func (l *loop) send(r *request, ev *wire.Event) {
+	l.settleFor(r)
 	if r.pending.Len() == 0 {
 		switch r.conn.SendEvent(ev) {
 		case ipc.Sent:
@@ -146,7 +149,7 @@ func (l *loop) send(r *request, ev *wire.Event) {
 		}
 		if !r.paused && !r.life.over() {
 			r.paused = true
-			l.handle(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
+			l.tell(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
 		}
 	}
 	r.pending.Add(ev)

@@ -325,7 +325,7 @@ func (e *engine) loading(fraction float32) {
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
-		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box}
+		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Devices: s.onDevices(), Sandbox: e.box}
 	e.tell(st)
 	limit := stallAfter
 	if s.cfg.StepTimeout > 0 {

@@ -79,10 +79,13 @@ type EngineStatus struct {
 	// Stalled is the time of the last progress while requests are live and no step ends; zero otherwise.
 	Stalled time.Time `json:"stalled,omitzero"`
 
-	Name    string            `json:"name,omitempty"` // as the file has it
-	GPU     bool              `json:"gpu,omitempty"`  // layers are on a graphics processor
-	Context int               `json:"context,omitempty"`
-	Memory  wire.InfoMemory   `json:"memory,omitzero"`
+	Name    string          `json:"name,omitempty"` // as the file has it
+	GPU     bool            `json:"gpu,omitempty"`  // layers are on a graphics processor
+	Context int             `json:"context,omitempty"`
+	Memory  wire.InfoMemory `json:"memory,omitzero"`
+	// Devices is what the engine has in the memory of discrete devices, in bytes, by its own figures; 0 = nothing, or it
+	// is not known.
+	Devices int64             `json:"devices,omitempty"`
 	Sandbox *wire.InfoSandbox `json:"sandbox,omitempty"`
 }
 

@@ -52,6 +52,8 @@ type loop struct {
 
 	chores
 
+	overlap overlap
+
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
@@ -80,6 +82,9 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
 	l.hidden, _ = eng.(runtime.Embedder)
+	if l.caps.Beside {
+		l.overlap.sub, _ = eng.(runtime.Submitter)
+	}
 	l.embedder, l.encoder, l.maxParts = md.Embedder, md.Info.Encoder, cfg.Parallel
 	if !l.encoder {
 		l.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
@@ -113,6 +118,9 @@ func (l *loop) run() {
 		l.logPlan(&step.Plan)
 		l.carryOut(step.Ops)
 		l.report(step, now)
+		if l.stop || len(step.Plan.Batch) == 0 {
+			l.settle()
+		}
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
 			l.endTurn(now)
 			l.shutdown(now)
@@ -170,6 +178,7 @@ func (l *loop) takeCommands(now time.Time) {
 			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
 		case cmdOffer: // the loop offers it when it idles
 		case cmdAsk, cmdFit:
+			l.settle() // so that the answer tells of all tokens
 			c.ask(l, now)
 		case cmdWritable:
 			l.resume(c.conn)

@@ -21,11 +21,7 @@ func (l *loop) report(step *core.Step, now time.Time) {
 		l.endedByCore(&step.Ends[i], now)
 	}
 	for _, r := range step.Histories {
-		select {
-		case l.histories <- requestOf(r):
-		default: // intake is behind: without its tokens the core keeps the whole conversation
-			l.handle(core.Input{Kind: core.History, Req: r.ID}, now)
-		}
+		l.historyLater(requestOf(r), now)
 	}
 }
 

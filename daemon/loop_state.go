@@ -50,6 +50,7 @@ type reused struct {
 	event    wire.Event // the newest; send copies it
 	stats    runtime.RowStats
 	tick     tickCounts
+	reportOf stepReport // of the newest step
 	top      []wire.TokenLogprob
 	thought  []byte // text of the current token
 	answer   []byte

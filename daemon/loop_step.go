@@ -20,14 +20,23 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.core.FillBatch(l.eng.Batch())
 	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
+	beside := l.beside()
+	if !beside {
+		l.settle()
+	}
 	lone := l.beginSlices(plan, now)
-	l.flushAll()
-	outcome, took, done := l.decode(plan, lone)
+	if !beside {
+		l.flushAll()
+	}
+	outcome, took, done := l.decode(plan, lone, beside)
 	l.result.Outcome, l.result.Took = outcome, took
 	l.core.Done(l.instant(done), &l.result)
+	l.toldLate(done)
 	l.endSlices(plan, outcome, done)
 	l.reportQueued(done)
-	l.flushAll()
+	if l.overlap.sub == nil {
+		l.flushAll()
+	}
 	if outcome == sched.StepOK {
 		l.endTurn(done)
 	} else {
@@ -35,10 +44,22 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	}
 	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
 	l.account(plan, outcome, took, done)
+	if l.overlap.sub == nil {
+		l.reportStep()
+	}
 	if outcome == sched.StepLate {
 		took = max(took, plan.Bound.Limit) // it would have taken longer
 	}
 	l.cpu.Stepped(plan.Predicted, took, done)
+}
+
+// reportStep reports the newest step to metrics, live views and KV events, if that has not been done.
+func (l *loop) reportStep() {
+	if !l.reportOf.due {
+		return
+	}
+	done := l.reportOf.done
+	l.publishStep()
 	l.scanEvents(done, false)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
@@ -76,21 +97,25 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 }
 
 // decode runs the engine on the batch. took is the duration of the decode, done its end.
-func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, took time.Duration, done time.Time) {
-	l.masks.Begin()
+func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sched.Outcome, took time.Duration,
+	done time.Time) {
 	begin := time.Now()
 	var err error
-	if lone != nil && lone.client().life.cancelled() {
+	switch {
+	case lone != nil && lone.client().life.cancelled():
 		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
-	} else {
+	case beside:
+		begin, done, err = l.submit()
+	default:
+		l.masks.Begin()
 		l.aside.Unlock()
 		l.giveWay(plan)
 		begin = time.Now()
 		err = l.eng.Decode()
 		done = time.Now()
 		l.aside.Lock()
+		l.masks.End()
 	}
-	l.masks.End()
 	l.state.lastStep.Store(done.UnixNano())
 	switch {
 	case err == nil:
@@ -170,7 +195,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	if r.Fill {
 		r.first, r.last = now, now
 		l.core.NoToken(&r.Request, sched.ReasonLength)
-		l.endRequest(r, wire.Length, "", now)
+		l.endLater(r, wire.Length, "", now)
 		return
 	}
 	at := l.instant(now)
@@ -215,15 +240,15 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (m
 	bad := r.follow(tok, &said)
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)
-	l.emit(r, choice, &said)
+	l.emitLater(r, choice, &said, now)
 	switch said.End {
 	case core.Stopped:
 		if said.StopText == r.SpelledEnd {
 			said.StopText = ""
 		}
-		l.endRequest(r, wire.Stop, said.StopText, now)
+		l.endLater(r, wire.Stop, said.StopText, now)
 	case core.Length:
-		l.endRequest(r, wire.Length, "", now)
+		l.endLater(r, wire.Length, "", now)
 	default:
 		l.logMissingSignals(r)
 		if bad == nil {

@@ -50,6 +50,7 @@ type request struct {
 	found
 
 	backlog
+	atEnd         atEnd
 	trace         *telemetry.Request // nil: it is not traced
 	missingLogged bool               // the missing-signals message was logged
 }
@@ -67,6 +68,7 @@ type backlog struct {
 	paused   bool        // the client does not read and its send ring is full
 	pausedAt time.Time   // valid while paused
 	pending  wire.Events // that wait for room on conn, in order
+	unsent   int         // outputs that wait for the next submitted batch (overlap.go)
 }
 
 // said is the answer so far.
@@ -105,8 +107,19 @@ func (r *request) Generated() int {
 	return r.Request.Generated()
 }
 
+// Computed returns the number of its tokens whose cells are computed; of one that has ended, those of then.
+func (r *request) Computed() int {
+	if r.atEnd.known {
+		return r.atEnd.computed
+	}
+	return r.Request.Computed()
+}
+
 // usage returns the token counts so far.
 func (r *request) usage() wire.Usage {
+	if r.atEnd.known {
+		return r.atEnd.usage
+	}
 	u := wire.Usage{
 		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -23,6 +24,10 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
+
+// overlaps has the engines of all tests compute beside the host (overlap.go). scripts/test-all.sh runs the tests both
+// ways.
+var overlaps = flag.Bool("overlap", false, "the fake engine computes beside the host")
 
 // running is a Server on the fake engine, over a real socket.
 type running struct {
@@ -49,12 +54,21 @@ func (f *faulty) failStep(n int, err error) {
 }
 
 func (f *faulty) Decode() error {
+	f.begin()
+	return f.Engine.Decode()
+}
+
+func (f *faulty) Submit() error {
+	f.begin()
+	return f.Engine.Submit()
+}
+
+func (f *faulty) begin() {
 	look(f.m, true)
 	f.begun = time.Now()
 	if f.after.Load() > 0 && f.after.Add(-1) == 0 {
 		f.FailDecode(1, f.err)
 	}
-	return f.Engine.Decode()
 }
 
 // serve starts a daemon with these flags on an engine of that configuration, whose options the flags override.
@@ -101,6 +115,9 @@ func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p part
 			}
 			defer close(opened)
 			cfg.Options = o
+			if *overlaps && cfg.Begin == nil {
+				cfg.Begin = func(time.Duration) {}
+			}
 			r.engine = &faulty{Engine: fake.New(cfg), m: s.metrics}
 			return r.engine, nil
 		})

@@ -25,6 +25,9 @@ func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
 	if r.Speculate == 0 || r.embed != nil {
 		return nil
 	}
+	if r.atEnd.known {
+		return r.atEnd.drafts
+	}
 	newest, _ := l.core.Scheduler().Guessing(r.ID)
 	return report.Guesses(r.Speculate, newest, l.instant(r.arrived), r.Guesses())
 }

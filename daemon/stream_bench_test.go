@@ -62,6 +62,14 @@ func processorTime() time.Duration {
 
 // benchServer returns the socket of a daemon with the fake engine.
 func benchServer(b *testing.B, cost fake.Cost) (socket string) {
+	_, socket = startBench(b, func(o runtime.Options) runtime.Engine {
+		return fake.New(fake.Config{Options: o, Cost: cost, Advance: spin})
+	})
+	return socket
+}
+
+// startBench starts a daemon, which the end of the benchmark stops.
+func startBench(b *testing.B, open func(runtime.Options) runtime.Engine) (s *Server, socket string) {
 	fs, c, _ := config.NewFlagSet()
 	socket = filepath.Join(b.TempDir(), "s")
 	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "-c", "16384"}); err != nil {
@@ -77,9 +85,7 @@ func benchServer(b *testing.B, cost fake.Cost) (socket string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
-			return fake.New(fake.Config{Options: o, Cost: cost, Advance: spin}), nil
-		})
+		done <- s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) { return open(o), nil })
 	}()
 	b.Cleanup(func() {
 		cancel()
@@ -87,7 +93,7 @@ func benchServer(b *testing.B, cost fake.Cost) (socket string) {
 			b.Error(err)
 		}
 	})
-	return socket
+	return s, socket
 }
 
 // framedTokens reads an answer of n tokens.

@@ -27,6 +27,8 @@ func (m *Metrics) declareDevice(step, scrape string) {
 	const turn = "decode loop, before each decode"
 	m.counter("device_graphs_total", "uma_device_graphs_total", "graphs", "Graphs of which a part was computed on a "+
 		"device besides the processor, one for each --ubatch-size tokens of a step", step, &m.DeviceGraphs)
+	m.short("step_overlap_us", "uma_step_overlap_seconds", "Work on a step that was done while the next one was "+
+		"computed: output, metrics, reports; only where the engine computes beside the host", step, &m.Overlapped)
 	m.total("device_leases_total", "uma_device_leases_total", "steps", "Steps that took the lease of their devices, "+
 		"which engine processes hold in turn", scrape, func() float64 { return float64(m.turnsNow().Grants) })
 	m.total("device_leases_contended_total", "uma_device_leases_contended_total", "steps", "Of device_leases_total: "+

@@ -143,6 +143,7 @@ func filled() *Metrics {
 	m.BindImages(func() Images { return Images{Encoded: 17, Cached: 4, Seconds: 2.5, CacheBytes: 4096} })
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceGraphs.Add(9)
+	m.Overlapped.Observe(40 * time.Microsecond)
 	m.DeviceYields.Add(6)
 	m.BindTelemetry(func() Telemetry {
 		return Telemetry{Exported: 12, Failed: 3, Dropped: 2, MetricExports: 4, MetricFailures: 1}
@@ -331,8 +332,9 @@ func TestSnapshot(t *testing.T) {
 			"eat_entropy_mnats": {"512", 300, "1048576"}, "eat_mean_mnats": {"256", 250, "1048576"},
 			"eat_variance_unats2": {"512", 470, "1048576"}, "rpdi_index_milli": {"2048", 1500, "1048576"},
 			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"},
-			"schedule_us": {"16", 12, "1048576"},
-			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
+			"schedule_us":     {"16", 12, "1048576"},
+			"step_overlap_us": {"64", 40, "1048576"},
+			"batch_think":     {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
 			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
 			"prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
 			"device_wait_ms": {"8", 7, "1024"},

@@ -7,7 +7,7 @@
 //
 //  1. One goroutine at a time calls an Engine's methods (the decode loop). Only Abort, Vocab and the methods
 //     documented as immutable facts (Capabilities, Model) may be called from anywhere, at any time.
-//  2. Fill the engine's own Batch (Batch().Reset, then Add), then call Decode.
+//  2. Fill the engine's own Batch (Batch().Reset, then Add), then call Decode, or a Submitter's Submit and Wait.
 //  3. Read Logits(i) for each row added with logits=true before the next Decode: the slice is a view of the
 //     engine's memory and is overwritten by it.
 //  4. On ErrKVFull the engine's state is unchanged: free cells and try again.
@@ -73,8 +73,10 @@ type Capabilities struct {
 	// whole only. Else any range of it can.
 	Seals bool `json:"seals"`
 	// SnapshotTokens is the most positions of one Snapshot, where a longer one would lose some; 0 = any number.
-	SnapshotTokens  int  `json:"snapshot_tokens,omitempty"`
-	CanAbort        bool `json:"can_abort"`        // Abort takes effect inside a Decode
+	SnapshotTokens int  `json:"snapshot_tokens,omitempty"`
+	CanAbort       bool `json:"can_abort"` // Abort takes effect inside a Decode
+	// Beside: steps of answers are computed beside the host, which is free meanwhile; see Submitter.
+	Beside          bool `json:"beside_host"`
 	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
 	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)

@@ -62,6 +62,7 @@ wait "$one" || failed=1
 # Invariants allocate, and a cluster with them is slow.
 tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
 tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
+tests -short "$daemon" -args -overlap || failed=1 # on an engine that computes beside the host
 [ -z "$failed" ]
 unset CGO_ENABLED
 

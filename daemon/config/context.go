@@ -73,13 +73,10 @@ func own(info *gguf.Info) int64 {
 	return info.Limited(n)
 }
 
-// onDevice reports whether cells and weights may be in the memory of a device.
-func (c *Config) onDevice() bool { return c.GPULayers != 0 && len(c.Backends.Devices) > 0 }
-
 // largest returns the largest context that auto may choose.
 func (c *Config) largest(info *gguf.Info) int64 {
 	n := own(info)
-	if c.onDevice() {
+	if c.onDevice() && c.DeviceRoom() == 0 {
 		n = min(n, gguf.DefaultContext)
 	}
 	if c.MaxContext > 0 {
@@ -96,6 +93,7 @@ type Demand struct {
 	States int64
 	// For each token of context: its KV cells, and what a pass over the device needs.
 	CellBytes, PassBytes int64
+	Device               DeviceDemand
 	// Mapped are the weights that lie in pages of files, by the file's path. Processes share them.
 	Mapped map[string]int64
 	// Most and Least are the context in tokens: both are the same where it is not chosen by memory.
@@ -211,6 +209,7 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
 	d.Fixed += c.loraBytes()
+	d.Device = c.deviceDemand(info, &d)
 	if n := c.draftNeed(p); n.Total() > 0 {
 		draft, err := gguf.Inspect(c.DraftModel)
 		if err == nil {
@@ -220,6 +219,9 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 			return Demand{}, err
 		}
 		d.Fixed += int64(n.KV)
+		if d.Device.Fixed > 0 {
+			d.Device.Fixed += int64(min(n.Weights+n.KV, absurd)) + c.computeBytes(&draft)
+		}
 	}
 	return d, nil
 }
@@ -255,16 +257,27 @@ func (c *Config) fitContext(info *gguf.Info, most int, available int64, p gguf.P
 	switch {
 	case int64(most) == own(info):
 		note = "auto: the model's own"
-	case c.onDevice():
+	case c.onDevice() && c.DeviceRoom() == 0:
 		return most, fmt.Sprintf("auto: little, as a device may be used; the model's own is %d", own(info))
 	default:
 		note = fmt.Sprintf("auto: as --memory allows; the model's own is %d", own(info))
 	}
 	d, err := c.demand(info, p)
-	if err != nil || available <= 0 || c.onDevice() {
+	if err != nil || available <= 0 && c.DeviceRoom() == 0 {
 		return most, note // the engine reports the error
 	}
 	d.Most = most
+	if room := c.DeviceRoom(); room > 0 {
+		n := d.FitDevice(room)
+		if n == 0 { // the engine says what is missing
+			n = min(d.Least, most)
+		}
+		if n < most {
+			note = fmt.Sprintf("auto: what fits into %s of the device's memory; the model's own is %d",
+				ui.Bytes(uint64(room)), own(info))
+		}
+		return n, note
+	}
 	room := available
 	if limit, used, limited := hostmem.AddressSpace(); limited {
 		room = min(room, int64(min(limit-min(limit, used), math.MaxInt64))-d.Weights()-addressMargin)

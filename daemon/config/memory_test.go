@@ -230,6 +230,57 @@ func TestAutomaticContextOnADevice(t *testing.T) {
 	}
 }
 
+// TestContextFitsTheDevice: where the memory of a device is known, an automatic context is the largest one with which
+// weights, cells and buffers fit into it: with 256 tokens more they would not. With few layers there, or without the
+// cells, it is larger; integrated devices have the host's memory.
+func TestContextFitsTheDevice(t *testing.T) {
+	long := ggufgen.Tiny()
+	long.Context = 65536
+	path := ggufgen.Cached(t, long)
+	fit := func(free uint64, kind runtime.DeviceKind, args ...string) (tokens int, d Demand, note string) {
+		t.Helper()
+		c, err := load(t, append([]string{"-m", path}, args...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Backends.Devices = []runtime.Device{{Name: "CUDA0", Kind: kind, Free: free, Total: free}}
+		if d, err = c.Demand(); err != nil {
+			t.Fatal(err)
+		}
+		note = c.FitContext(path)
+		return c.CtxSize, d, note
+	}
+	if n, _, note := fit(64<<30, runtime.DeviceGPU); n != 65536 || !strings.HasSuffix(note, "the model's own") {
+		t.Errorf("a large device: %d tokens, %q", n, note)
+	}
+	_, d, _ := fit(64<<30, runtime.DeviceGPU)
+	free := uint64(float64(d.Device.Bytes(20000))/autoUse) + 1
+	room := int64(autoUse * float64(free))
+	n, d, note := fit(free, runtime.DeviceGPU)
+	if n != 19968 || d.Device.Bytes(n) > room || d.Device.Bytes(n+contextStep) <= room ||
+		!strings.Contains(note, "the device's memory") {
+		t.Errorf("%d tokens of %d in %d bytes, %q", n, d.Device.Bytes(n), room, note)
+	}
+	if d.Device.Fixed < int64(DriverBytes+d.Weights()) {
+		t.Errorf("%d bytes besides cells, and the weights have %d", d.Device.Fixed, d.Weights())
+	}
+	if less, _, _ := fit(free, runtime.DeviceGPU, "--gpu-layers", "1"); less <= n {
+		t.Errorf("with one layer on the device %d tokens, with all %d", less, n)
+	}
+	if off, _, _ := fit(free, runtime.DeviceGPU, "--no-kv-offload"); off <= n {
+		t.Errorf("with the cells in the host's memory %d tokens, else %d", off, n)
+	}
+	if tiny, d, _ := fit(1<<20, runtime.DeviceGPU); tiny != d.Least {
+		t.Errorf("a device that is too small: %d tokens, want the least, %d", tiny, d.Least)
+	}
+	if n, d, _ := fit(free, runtime.DeviceIGPU); n != gguf.DefaultContext || d.Device != (DeviceDemand{}) {
+		t.Errorf("an integrated device: %d tokens, %+v", n, d.Device)
+	}
+	if given, _, note := fit(free, runtime.DeviceGPU, "--ctx-size", "30000"); given != 30000 || note != "" {
+		t.Errorf("--ctx-size 30000: %d, %q", given, note)
+	}
+}
+
 // TestStatesAreCounted: a recurrent model takes a state for each sequence, whatever its context is; those for cached
 // prefixes follow --memory.
 func TestStatesAreCounted(t *testing.T) {

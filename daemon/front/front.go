@@ -112,7 +112,8 @@ type Front struct {
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
 
-	devices func() runtime.Backends // waits where they are being looked at
+	devices     func() runtime.Backends // waits where they are being looked at
+	deviceLimit int64                   // of discrete devices' memory, in bytes; 0: there are none, or it is not known
 
 	headers *store.Store // the headers of models' files
 

@@ -18,6 +18,8 @@ import (
 // tiers share what is left (hosttier.go). Models that wait for memory are served in the order in which they were asked,
 // so that a large one is not passed over for ever.
 //
+// Models on discrete devices have a second ledger, of these devices' memory. A model has room where both have it.
+//
 // The context of a model is part of this where it is automatic: it gets what is free, and other models are unloaded for
 // it only if that is less than config.EnoughContext. So a small model beside a large one costs the large one nothing
 // while both have enough.
@@ -127,10 +129,38 @@ func (f *Front) fit(m *served, stays func(*served) bool) int {
 		return 0
 	}
 	room := f.limit - f.takes(func(o *served) bool { return o != m && stays(o) }, m)
-	if n := m.demand.Fit(room - min(f.hostMost, max(room-m.demand.Fixed, 0)/hostReserve)); n > 0 {
-		return n
+	n := m.demand.Fit(room - min(f.hostMost, max(room-m.demand.Fixed, 0)/hostReserve))
+	if n == 0 {
+		n = m.demand.Fit(room)
 	}
-	return m.demand.Fit(room)
+	return min(n, f.fitDevice(m, stays))
+}
+
+// fitDevice is fit of the devices' memory, beside which that of the host counts.
+func (f *Front) fitDevice(m *served, stays func(*served) bool) int {
+	if f.deviceLimit == 0 || m.demand.Device == (config.DeviceDemand{}) {
+		return m.demand.Most
+	}
+	return m.demand.FitDevice(f.deviceLimit - f.onDevices(func(o *served) bool { return o != m && stays(o) }))
+}
+
+// onDevices returns the memory of the devices that the models take for which counts returns true, in bytes.
+func (f *Front) onDevices(counts func(*served) bool) (total int64) {
+	for _, m := range f.models {
+		if m.demand != nil && counts(m) {
+			total += m.onDevice()
+		}
+	}
+	return total
+}
+
+// onDevice returns the memory of the devices that m takes, in bytes: by the engine's figures once it is loaded. A
+// process that is unloaded has all of it until it has ended.
+func (m *served) onDevice() int64 {
+	if m.status.Devices > 0 {
+		return min(m.status.Devices, m.f.deviceLimit) + config.DriverBytes // the process is not trusted
+	}
+	return m.demand.Device.Bytes(m.tokens)
 }
 
 // full reports whether --models-max leaves no place for m beside the models for which stays returns true.
@@ -163,10 +193,20 @@ func (f *Front) tooLarge(m *served) error {
 		return &wire.RequestError{Code: wire.ModelTooLarge, Message: fmt.Sprintf("model %s cannot be loaded: "+
 			"--models-max is %d, and as many models are pinned", m.name, f.cfg.ModelsMax)}
 	}
+	pinnedElse := func(o *served) bool { return o != m && o.pinned }
+	if f.fitDevice(m, pinnedElse) == 0 {
+		text := fmt.Sprintf("model %s needs %s of the device's memory (weights, KV cells, buffers), and %s were free on "+
+			"it at the start", m.name, bytesText(m.demand.Device.Bytes(m.demand.Least)), bytesText(f.deviceLimit))
+		if pinned := f.onDevices(pinnedElse); pinned > 0 {
+			text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
+		}
+		return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + "; use fewer --gpu-layers, " +
+			"--no-kv-offload, a smaller --ctx-size, or a smaller model"}
+	}
 	least := m.demand.Private(m.demand.Least) + m.demand.Weights()
 	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, buffers), and --memory is %s", m.name,
 		bytesText(least), bytesText(f.limit))
-	if pinned := f.takes(func(o *served) bool { return o != m && o.pinned }, nil); pinned > 0 {
+	if pinned := f.takes(pinnedElse, nil); pinned > 0 {
 		text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
 	}
 	advice := "; raise --memory, or use a smaller model"

@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // TestFiftyModelsInRoomForFour asks 50 models in turn where memory has room for four.
@@ -168,6 +170,81 @@ func TestIdleModelIsUnloaded(t *testing.T) {
 	if status, text := h.post("/v1/chat/completions", chat("two", "")); status != 200 {
 		t.Errorf("%d %s", status, text)
 	}
+}
+
+// TestModelsShareADevice changes 200 times between two models that do not fit together on a device of a stated size:
+// their processes never have more of it than there is, and each has the largest context that fits.
+func TestModelsShareADevice(t *testing.T) {
+	const free, cell, fixed = 100_000, 2, 40_000
+	devices := func(context.Context) (runtime.Backends, error) {
+		return runtime.Backends{Devices: []runtime.Device{{Name: "CUDA0", Kind: runtime.DeviceGPU, Free: free,
+			Total: 2 * free}}}, nil
+	}
+	r := start(t, Options{Devices: devices, Demand: func(*config.Config) (config.Demand, error) {
+		return config.Demand{Fixed: 1, Most: 60_000, Least: 1024,
+			Device: config.DeviceDemand{Fixed: fixed, PerToken: cell}}, nil
+	}}, []string{"one", "two"}, nil, "--sandbox=false", "--ctx-size", "60000")
+	const room = free * 95 / 100
+	clients := [2]*client.Client{r.dial(), r.dial()}
+	changes := 200
+	if testing.Short() {
+		changes = 40
+	}
+	for i := range changes {
+		name := [...]string{"one", "two"}[i%2]
+		if got, err := wholeOf(clients[i%2], name); err != nil || got != "I am "+name {
+			t.Fatalf("change %d: %q, %v", i, got, err)
+		}
+		r.call(func() {
+			n := r.onDevices((*served).takesMemory)
+			if m := r.find(name); r.deviceLimit != room || n > room || m.tokens != (room-fixed)/cell/256*256 {
+				t.Errorf("change %d: %d bytes of %d are in use, with a context of %d", i, n, r.deviceLimit, m.tokens)
+			}
+		})
+	}
+	r.call(func() {
+		for _, m := range r.models {
+			if m.loads < changes/2 || m.crashed > 0 {
+				t.Errorf("%s was loaded %d times, and has crashed %d times", m.name, m.loads, m.crashed)
+			}
+		}
+	})
+}
+
+// TestModelLargerThanDevice: what does not fit on the device is refused, with what would help. The engine's own figures
+// replace the estimate once a model is loaded.
+func TestModelLargerThanDevice(t *testing.T) {
+	devices := func(context.Context) (runtime.Backends, error) {
+		return runtime.Backends{Devices: []runtime.Device{{Name: "CUDA0", Kind: runtime.DeviceGPU, Free: 1000}}}, nil
+	}
+	r := start(t, Options{Devices: devices, Demand: func(c *config.Config) (config.Demand, error) {
+		d := takes(1)
+		if d.Device.Fixed = 300; strings.HasSuffix(c.Model, "big") {
+			d.Device.Fixed = 951
+		}
+		return d, nil
+	}}, []string{"one", "big"}, nil, "--sandbox=false")
+	if got, err := wholeOf(r.dial(), "one"); err != nil || got != "I am one" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	_, err := wholeOf(r.dial(), "big")
+	if code(err) != wire.ModelTooLarge || !strings.Contains(err.Error(), "--gpu-layers") {
+		t.Errorf("%v", err)
+	}
+	r.call(func() {
+		m := r.find("one")
+		if n := m.onDevice(); n != 300 {
+			t.Errorf("%d bytes by the estimate", n)
+		}
+		m.status.Devices = 200
+		if n := m.onDevice(); n != 200+config.DriverBytes {
+			t.Errorf("%d bytes by the engine's figures", n)
+		}
+		m.status.Devices = 1 << 40
+		if n := m.onDevice(); n != 950+config.DriverBytes {
+			t.Errorf("%d bytes by figures that no device has", n)
+		}
+	})
 }
 
 // TestContextFollowsTheMemory: a model with an automatic context takes what is free, as long as that is enough for an

@@ -169,6 +169,7 @@ func (f *Front) want(m *served) {
 				return
 			}
 			m.located, m.demand, m.tokens = cfg, &demand, demand.Most
+			f.deviceLimit = max(f.deviceLimit, cfg.DeviceRoom())
 			if m == f.def && f.cfg.Memory.Auto {
 				// Its weights are mapped and can be paged. If it does not fit, its process refuses it, as without a
 				// front.

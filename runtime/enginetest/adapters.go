@@ -15,7 +15,7 @@ import (
 func Adapters(t *testing.T, open Open, a, b string) {
 	e := open(t, runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8})
 	defer e.Close()
-	s := &subject{t, e, runtime.Options{}}
+	s := &subject{T: t, Engine: e}
 	engine, ok := e.(runtime.Adapters)
 	if !ok {
 		t.Fatal("it takes no adapters")
@@ -64,8 +64,8 @@ func Adapters(t *testing.T, open Open, a, b string) {
 	}
 	s.same("the model itself, with adapters loaded", s.alone(0), base)
 
-	t.Run("together", func(t *testing.T) { (&subject{t, e, s.o}).together(want) })
-	t.Run("two halves", func(t *testing.T) { (&subject{t, e, s.o}).halves() })
+	t.Run("together", func(t *testing.T) { (&subject{T: t, Engine: e, o: s.o}).together(want) })
+	t.Run("two halves", func(t *testing.T) { (&subject{T: t, Engine: e, o: s.o}).halves() })
 
 	engine.SetMix(3, nil)
 	s.same("a mix of nothing", s.alone(3), base)

@@ -25,7 +25,7 @@ func RunEncoder(t *testing.T, open func(t *testing.T, o runtime.Options) runtime
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, small)
 			defer e.Close()
-			c.run(t, &subject{t, e, small})
+			c.run(t, &subject{T: t, Engine: e, o: small})
 		})
 	}
 }

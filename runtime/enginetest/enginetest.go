@@ -62,14 +62,14 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, small)
 			defer e.Close()
-			c.run(t, &subject{t, e, small})
+			c.run(t, &subject{T: t, Engine: e, o: small})
 		})
 	}
 	t.Run("TwoEngines", func(t *testing.T) {
 		a, b := open(t, small), open(t, small)
 		defer b.Close()
 		defer a.Close()
-		twoEngines(t, &subject{t, a, small}, &subject{t, b, small})
+		twoEngines(t, &subject{T: t, Engine: a, o: small}, &subject{T: t, Engine: b, o: small})
 	})
 	t.Run("Close", func(t *testing.T) {
 		e := open(t, small)

@@ -14,7 +14,6 @@ package fake
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -66,6 +65,9 @@ type Config struct {
 
 	Cost    Cost
 	Advance func(time.Duration) // receives the cost of each Decode before it returns; may be nil
+	// Begin makes the engine one that computes beside the host (runtime.Submitter): it receives the cost of each batch
+	// when it is submitted, and Advance when it is waited for.
+	Begin func(time.Duration)
 }
 
 // cell is one cell of the pool.
@@ -117,6 +119,7 @@ type Engine struct {
 	aborted atomic.Bool
 	shifted bool // by a SeqAdd since the last Decode
 	inside  atomic.Bool
+	flight  flight
 	threads atomic.Int32
 	dead    bool
 	calls   int // counts calls of enter
@@ -177,6 +180,7 @@ func New(cfg Config) *Engine {
 		ContextTokens: ctx,
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none",
 		Devices: cmp.Or(cfg.Devices, 1), EngineBuild: cmp.Or(cfg.Build, "fake"),
+		Beside: cfg.Begin != nil && !cfg.Encoder,
 	}
 	e.SetThreads(e.caps.Threads)
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch
@@ -251,6 +255,9 @@ func (e *Engine) enter() {
 	if e.dead {
 		panic("fake: used after Close")
 	}
+	if e.flight.on {
+		panic("fake: used while a submitted batch is computed")
+	}
 }
 
 func (e *Engine) leave() {
@@ -260,54 +267,6 @@ func (e *Engine) leave() {
 		}
 	}
 	e.inside.Store(false)
-}
-
-func (e *Engine) Decode() error {
-	e.enter()
-	defer e.leave()
-	e.decodes++
-	e.rows, e.want = e.rows[:0], e.want[:0]
-	e.took = 0
-	e.aborted.Store(false)
-	if err := errors.Join(e.checkBatch(), e.checkImages()); err != nil {
-		return err
-	}
-	injected := e.injected()
-	if errors.Is(injected, runtime.ErrKVFull) || e.batch.Len() > len(e.free) && !e.cfg.Encoder {
-		return runtime.ErrKVFull
-	}
-	e.took = e.cost()
-	stops := !e.shifted // as in llama.cpp
-	e.shifted = false
-	late := stops && e.batch.Bound.Decide > 0 && e.took > e.batch.Bound.Limit
-	if late {
-		e.took = e.batch.Bound.Decide
-	}
-	if e.cfg.Advance != nil {
-		e.cfg.Advance(e.took)
-	}
-	n := e.batch.Len()
-	err := injected
-	if err == nil && stops && e.aborted.Load() {
-		err = runtime.ErrAborted
-	}
-	if err == nil && late {
-		err = runtime.ErrLate
-	}
-	if err != nil {
-		n /= 2
-	}
-	if e.cfg.Encoder {
-		e.encode(n)
-	} else {
-		for i := range n {
-			e.compute(i)
-		}
-	}
-	if err != nil {
-		e.rows, e.want = e.rows[:0], e.want[:0]
-	}
-	return err
 }
 
 func (e *Engine) injected() error {
@@ -424,6 +383,9 @@ const (
 )
 
 func (e *Engine) Logits(i int) []float32 {
+	if e.flight.on {
+		panic("fake: logits read while a submitted batch is computed")
+	}
 	if !e.has(i, runtime.RowLogits) {
 		return nil
 	}

@@ -19,10 +19,12 @@ func TestContract(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		noRanges bool
-	}{{"ranges", false}, {"no ranges", true}} {
+		begin    func(time.Duration)
+	}{{"ranges", false, nil}, {"no ranges", true, nil}, {"beside", false, func(time.Duration) {}}} {
 		t.Run(c.name, func(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
 				return fake.New(fake.Config{Options: o, Seed: 1, NoRanges: c.noRanges, Cost: fake.Cost{BaseMs: 1},
+					Begin: c.begin,
 					Advance: func(time.Duration) {
 						goruntime.Gosched() // gives an Abort from elsewhere the time a real decode would
 					}})

@@ -453,6 +453,21 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
     });
 }
 
+int32_t uma_submit(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop) {
+    return guarded("decode", (int32_t) UMA_THREW, [&] {
+        b->n_tokens = n;
+        stop->late = stop->nodes = 0;
+        return llama_decode(ctx, *b);
+    });
+}
+
+int32_t uma_wait(struct llama_context * ctx) {
+    return guarded("decode", (int32_t) UMA_THREW, [&] {
+        llama_synchronize(ctx);
+        return 0;
+    });
+}
+
 struct llama_adapter_lora * uma_adapter_load(struct llama_model * model, int32_t fd) {
     return guarded("load adapter", (llama_adapter_lora *) nullptr, [&] {
         const int mine = dup(fd);

@@ -89,6 +89,10 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll, co
 // expected and never of stop before.
 int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n, bool encode, uma_stop * stop);
 
+// uma_decode without the wait: a device may still compute. uma_wait follows where it returned 0.
+int32_t uma_submit(struct llama_context * ctx, struct llama_batch * b, int32_t n, uma_stop * stop);
+int32_t uma_wait(struct llama_context * ctx);
+
 // The adapter in the file of a descriptor, which stays open. NULL on failure; the reason is in the log ring.
 struct llama_adapter_lora * uma_adapter_load(struct llama_model * model, int32_t fd);
 // llama_set_adapters_lora.

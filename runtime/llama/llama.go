@@ -57,6 +57,7 @@ type engine struct {
 	rows int
 	has  []int8
 	took time.Duration
+	flight
 
 	// stop is read by llama.cpp's compute threads; its abort (aborted) is written from any goroutine. Pinned while ctx
 	// lives. It is Go memory, so that an Abort after Close writes to valid memory.
@@ -300,68 +301,6 @@ func (e *engine) Model() runtime.ModelInfo           { return e.info }
 func (e *engine) Vocab() runtime.Vocab               { return e.vocab }
 func (e *engine) Batch() *runtime.Batch              { return &e.batch }
 func (e *engine) LastDecode() time.Duration          { return e.took }
-
-func (e *engine) Decode() error {
-	e.closed.AssertOpen()
-	e.rows, e.mixed = 0, false
-	e.aborted.Store(0)
-	n := len(e.batch.Token)
-	if err := e.checkBatch(); err != nil {
-		return err
-	}
-	rows := n
-	if e.encoder {
-		if err := e.checkTexts(); err != nil {
-			return err
-		}
-		rows = e.fill(n)
-	}
-	b := &e.batch.Bound
-	e.stop.decide, e.stop.limit, e.stop.expected = C.int64_t(b.Decide), C.int64_t(b.Limit), C.int64_t(b.Expected)
-	if !e.caps.CanAbort || e.oneSequence { // with one graph for each sequence, no share of nodes is known
-		e.stop.decide = 0
-	}
-	e.stop.never = C.bool(e.shifted)
-	copy(e.has, e.batch.Logits)
-	if e.everyRow {
-		for i := range e.batch.Logits {
-			e.batch.Logits[i] |= runtime.RowLogits
-		}
-	}
-	begin := time.Now()
-	var rc C.int32_t
-	if len(e.batch.Images) == 0 {
-		rc = e.compute(rows)
-	} else if code, err := e.decodeImages(); err != nil {
-		return err
-	} else if rc = code; rc == 1 {
-		e.dropBatch()
-	}
-	e.took = time.Since(begin)
-	copy(e.batch.Logits, e.has)
-	e.shifted = e.shifted && rc < 0
-	switch {
-	case rc == 0:
-		e.rows = n
-		e.hide()
-		e.guardBatch()
-		return nil
-	case rc == 1:
-		drainLogs(slog.LevelDebug)
-		return runtime.ErrKVFull
-	case rc == 2:
-		drainLogs(slog.LevelDebug)
-		if e.stop.late != 0 {
-			return runtime.ErrLate
-		}
-		return runtime.ErrAborted
-	}
-	why := drainLogs(slog.LevelError)
-	if rc == C.UMA_THREW {
-		return fmt.Errorf("%w: %s", runtime.ErrDecode, why)
-	}
-	return fmt.Errorf("%w: llama_decode returned %d: %s", runtime.ErrDecode, int(rc), why)
-}
 
 // checkBatch refuses a batch on which llama.cpp would abort the process, or that it would misread.
 func (e *engine) checkBatch() error {

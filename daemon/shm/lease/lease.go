@@ -129,6 +129,16 @@ func (l *Lease) Acquire() (w Wait) {
 	return w
 }
 
+// Busy reports whether Acquire would wait now.
+func (l *Lease) Busy() bool {
+	for rest := l.devices &^ l.held; rest != 0; rest &= rest - 1 {
+		if holder(l.t.devices[bits.TrailingZeros32(rest)].word.Load()).Slot >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // took notes that the lease of device d is held, by this word.
 func (l *Lease) took(d int, word uint64) {
 	l.words[d] = word
