@@ -23,6 +23,7 @@
 //	process.go   environment and supervision of engine processes
 //	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
+//	adapter_changes.go  adapters that a request loads or unloads
 //	downloads.go models that a request downloads; remove.go: or deletes
 //	kv_events.go what the caches of all models hold, for routers
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
@@ -406,7 +407,8 @@ func (f *Front) findModels(ctx context.Context) error {
 		if cfg.CacheDir != "" && len(f.cfg.Models) > 0 { // a process locks the folder, and opens nothing else
 			cfg.CacheDir = filepath.Join(cfg.CacheDir, fileName(name))
 		}
-		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, configured: true, pinned: pinned, idle: idle}
+		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, configured: true, pinned: pinned, idle: idle,
+			lora: newAdapters(cfg)}
 		for _, n := range append([]string{name}, aliases...) {
 			f.names[strings.ToLower(n)] = m
 		}

@@ -55,6 +55,7 @@ type served struct {
 	proc    *process
 	waiting []*ipc.Conn // in the order in which they came
 	record
+	lora adapterSet
 	seat *lease.Seat // of its process in the table of leases; nil: it takes no lease
 }
 
@@ -102,6 +103,7 @@ func (s state) served() string {
 // process is an engine process.
 type process struct {
 	cmd        *exec.Cmd
+	cfg        *config.Config // which it was started with
 	link       *ipc.Link
 	table      *connstate.Table
 	dead       bool // its link is down
@@ -189,9 +191,9 @@ func (f *Front) start(m *served, tokens int) {
 	m.host = hostTier{weight: m.host.weight}
 	f.divideHosts()
 	m.seat = f.takeSeat(m)
-	names := m.allNames()
+	cfg, names, added := m.traced(), m.allNames(), slices.Clone(m.lora.added)
 	f.beside.Go(func() {
-		p, fd, err := f.spawn(m, names)
+		p, fd, err := f.spawn(m, cfg, names, added)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
 			unix.Close(fd) // the process sees its link end
 		}
@@ -199,17 +201,16 @@ func (f *Front) start(m *served, tokens int) {
 }
 
 // spawn starts an engine process and writes its first message.
-func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error) {
+func (f *Front) spawn(m *served, cfg *config.Config, names, added []string) (p *process, fd int, err error) {
 	fail := func(err error) (*process, int, error) {
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
-	cfg := m.traced()
 	start, err := f.startOf(cfg)
 	if err != nil {
 		return fail(err)
 	}
 	start.Seat = m.seat
-	start.Model, start.Names, start.Default = m.name, names, m == f.def
+	start.Model, start.Names, start.Default, start.Added = m.name, names, m == f.def, added
 	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && m == f.def && len(f.cfg.Alias) == 0
 	body, err := json.Marshal(&start)
 	if err != nil {
@@ -245,7 +246,7 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 		table.Close()
 		return fail(err)
 	}
-	p = &process{cmd: cmd, table: table}
+	p = &process{cmd: cmd, table: table, cfg: cfg}
 	if err := ipc.WriteLinkMessage(ours, daemon.LinkStart, body); err != nil {
 		p.kill()
 		_ = cmd.Wait()
@@ -260,6 +261,9 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 // one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
 func (m *served) traced() *config.Config {
 	cfg := m.located.WithMemory(m.host.cap, m.tokens)
+	if m.configured {
+		cfg.LoRA = m.lora.option()
+	}
 	if cfg.Trace == "" {
 		return cfg
 	}
@@ -367,6 +371,10 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	}
 	if msg.Kind == daemon.LinkKVEvents && m.proc == p {
 		f.hearEvents(m, p, msg.Body)
+		return
+	}
+	if msg.Kind == daemon.LinkAdapter && m.proc == p {
+		m.hearAdapter(msg.Body)
 		return
 	}
 	if msg.Kind != daemon.LinkStatus || m.proc != p {
