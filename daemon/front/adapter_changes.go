@@ -155,7 +155,8 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 		return list, e
 	}
 	answer := <-done // linkDown answers for a process that has ended
-	if answer.Error != "" {
+	leftOut := c.Unload && answer.Code == wire.ModelNotFound // the process could not load it again
+	if answer.Error != "" && !leftOut {
 		return nil, &wire.Error{Code: answer.Code, Message: answer.Error}
 	}
 	_, e = f.do(ctx, model, func(m *served) *wire.Error {
