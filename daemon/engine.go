@@ -208,8 +208,12 @@ func (e *engine) exit(status int) {
 
 // hear handles a message of the front, on the poller's goroutine.
 func (e *engine) hear(s *Server, m ipc.LinkMessage) {
+	if m.Kind == LinkAdapter {
+		e.hearAdapter(s, m)
+		return
+	}
 	if m.FD >= 0 {
-		syscall.Close(m.FD) // a front sends none
+		syscall.Close(m.FD) // a front sends no others
 	}
 	switch m.Kind {
 	case LinkStop:

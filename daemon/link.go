@@ -35,6 +35,9 @@ const (
 	LinkKeep
 	// LinkKVEvents is sent by an engine process: a kvevents.Message.
 	LinkKVEvents
+	// LinkAdapter asks an engine process to load or unload an adapter: an AdapterChange, with the file of one that is
+	// loaded. Its answer has the same kind: an AdapterChanged.
+	LinkAdapter
 )
 
 // The descriptors that an engine process inherits.
@@ -56,9 +59,11 @@ type EngineStart struct {
 	Config  json.RawMessage   `json:"config"`
 	Sources map[string]string `json:"sources"` // of the options, by name
 	Model   string            `json:"model"`   // the name in logs and metrics
-	Names   []string          `json:"names"`   // by which requests may select the model
-	Default bool              `json:"default"` // requests that name no model are for this one
-	Any     bool              `json:"any"`     // every name is this model's
+	// Added are the names of adapters that requests have added: the model is loaded without one that cannot be.
+	Added   []string `json:"added,omitempty"`
+	Names   []string `json:"names"`   // by which requests may select the model
+	Default bool     `json:"default"` // requests that name no model are for this one
+	Any     bool     `json:"any"`     // every name is this model's
 	// FileName: answers have the name that the model's file has, as without a front.
 	FileName bool `json:"file_name"`
 
@@ -69,6 +74,21 @@ type EngineStart struct {
 	Sandbox   bool                `json:"sandbox"`
 	Turns     bool                `json:"turns"`          // the front answers requests for tools of MCP servers
 	Seat      *lease.Seat         `json:"seat,omitempty"` // in the table of leases; nil: the process takes no lease
+}
+
+// AdapterChange asks for an adapter to be loaded, or with Unload for that of its name to be unloaded.
+type AdapterChange struct {
+	Ticket uint64           `json:"ticket"` // of the answer
+	Load   wire.LoadAdapter `json:"load"`
+	Unload bool             `json:"unload,omitempty"`
+}
+
+// AdapterChanged answers an AdapterChange.
+type AdapterChanged struct {
+	Ticket uint64             `json:"ticket"`
+	Code   wire.Code          `json:"code,omitempty"` // of an error
+	Error  string             `json:"error,omitempty"`
+	List   []wire.InfoAdapter `json:"list,omitempty"`
 }
 
 // EngineStatus is a status report from an engine process to its front.

@@ -75,7 +75,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
 			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
-			mixes: adapters.NewMixes(md.Adapters, eng)},
+			mixes: adapters.NewMixes(eng)},
 		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
 			m: m, tracked: meridian.NewRegistry()},
 		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
@@ -110,6 +110,9 @@ func (l *loop) run() {
 	now := time.Now()
 	for {
 		l.takeCommands(now)
+		if l.mixes.Leaving() {
+			l.freeAdapters()
+		}
 		now = l.beginTurn(now)
 		l.feed(now)
 		begin := time.Now()
@@ -137,7 +140,7 @@ func (l *loop) run() {
 		l.endTurn(now)
 		l.saved.save(l.core.Scheduler().Cost, now, false)
 		l.core.Done(l.instant(time.Now()), &l.result)
-		if !step.Idle {
+		if !step.Idle || l.mixes.Settles() {
 			now = time.Now()
 			if !l.canAdvance() {
 				l.noteProgress(now)
@@ -205,8 +208,10 @@ func (l *loop) arrive(r *request, now time.Time) {
 		return
 	}
 	l.requests[r.ID] = r
-	full := false
-	if r.Mix, full = l.mixOf(r); full {
+	refused := false
+	if a := l.mixes.Arrives(r.Adapters, r.Salt); a != nil {
+		r.failure, refused = unloaded(a), true
+	} else if r.Mix, refused = l.mixOf(r); refused {
 		r.failure = tooManyMixes()
 	}
 	r.trace = l.tel.Begin(r.parent)
@@ -222,7 +227,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
-	if r.life.cancelled() || full {
+	if r.life.cancelled() || refused {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {

@@ -3,27 +3,48 @@ package daemon
 import (
 	"fmt"
 
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // mixOf returns the mix of the adapters of a request that arrives; full: as many others as the engine has are in use.
 func (l *loop) mixOf(r *request) (mix uint8, full bool) {
-	mix, ok := l.mixes.Take(r.Adapters, func(mix uint8) bool {
-		for _, other := range l.requests {
-			if other != r && other.Mix == mix {
-				return true
-			}
-		}
-		return false
-	})
+	mix, ok := l.mixes.Take(r.Adapters, func(mix uint8) bool { return l.usesMix(mix, r) })
 	if len(r.Adapters) > 0 {
 		l.m.AdapterRequests.Inc()
 	}
 	return mix, !ok
 }
 
+// usesMix reports whether a live request, other than but, has a mix.
+func (l *loop) usesMix(mix uint8, but *request) bool {
+	for _, r := range l.requests {
+		if r != but && r.Mix == mix {
+			return true
+		}
+	}
+	return false
+}
+
+// freeAdapters frees the adapters that were unloaded, as soon as no request has them, and the cells of their prefixes.
+func (l *loop) freeAdapters() {
+	l.mixes.Free(func(mix uint8) bool { return l.usesMix(mix, nil) }, func(namespace uint32) {
+		for _, e := range l.core.Tree().Entries(nil) {
+			if e.NS == namespace && !e.Running {
+				_ = l.core.Drop(e.ID) // fails where a request has begun to use it; then it is evicted as others are
+			}
+		}
+	})
+}
+
 func tooManyMixes() *wire.Error {
 	return &wire.Error{Code: wire.QueueLimit, Message: fmt.Sprintf("requests with %d combinations of adapters and "+
 		"scales run or wait; another one must wait for their end", runtime.MaxMixes)}
+}
+
+// unloaded is the error of a request whose adapter was unloaded before it could begin.
+func unloaded(a *adapters.Adapter) *wire.Error {
+	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("the adapter %s was unloaded before the request "+
+		"began", a.Name)}
 }

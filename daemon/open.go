@@ -137,7 +137,11 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 
 // startLoop creates the decode loop on an open engine.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
-	m, err := prepare.New(s.cfg, eng)
+	var added []string
+	if e := s.parts.engine; e != nil {
+		added = e.start.Added
+	}
+	m, err := prepare.New(s.cfg, eng, added, func(err error) { s.log.Error("an adapter is left out", "error", err) })
 	if err != nil {
 		return nil, err
 	}

@@ -177,6 +177,7 @@ type Metrics struct {
 	TrackedRequests Gauge   // in the phase router
 
 	AdapterRequests Counter // with LoRA adapters
+	AdapterChanges  Counter // adapters that requests have loaded and unloaded
 	AdapterPasses   Counter // over the weights beyond the first of a step, because its rows had several adapters
 
 	DeviceWait   Durations // for the lease of the device

@@ -106,6 +106,7 @@ func filled() *Metrics {
 	m.VocabFallbacks.Inc()
 	m.AdapterRequests.Add(6)
 	m.AdapterPasses.Add(7)
+	m.AdapterChanges.Add(8)
 	m.Reaped.Inc()
 	m.TrackedRequests.Set(4)
 	m.TTOT.Observe(20 * time.Millisecond)
@@ -271,6 +272,7 @@ func TestSnapshot(t *testing.T) {
 				"draft_model": 18.0, "draft_catch_up": 19.0, "draft_behind": 20.0, "draft_model_trial": 21.0,
 				"draft_state": 22.0},
 			"adapter_requests_total": 6.0, "adapter_passes_total": 7.0,
+			"adapter_changes_total":       8.0,
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),

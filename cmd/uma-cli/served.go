@@ -85,23 +85,34 @@ func servedModels(ctx context.Context, address string) ([]wire.ServedModel, erro
 
 func newLoad(address *string) *cobra.Command {
 	var noWait bool
+	var lora adapterFlags
 	cmd := &cobra.Command{
 		Use:   "load NAME",
-		Short: "Load a model in the daemon",
+		Short: "Load a model in the daemon, or an adapter",
 		Long: `Load a model in the running daemon, and wait until it answers. NAME is one that uma-cli models lists; the
 first request for a model loads it as well. The daemon unloads other models when memory is short, and a model that is
 not used after --idle-unload.
 
+With --lora FILE, NAME is a LoRA adapter, loaded beside its model until it is unloaded or the daemon ends.
+
 Only root and the daemon's user may load models, or everyone with uma-serve --allow-model-changes.`,
 		Example: `  uma-cli load qwen3:8b
-  uma-cli load --no-wait qwen3:8b && uma-cli ps`,
+  uma-cli load --no-wait qwen3:8b && uma-cli ps
+  uma-cli load sql --lora adapters/sql.gguf      # for requests whose model is sql`,
 	}
 	open := modelsDir(cmd)
 	cmd.ValidArgsFunction = completeNames(open)
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the daemon has begun to load the model")
+	lora.ofLoad(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return usagef("name one model: uma-cli load NAME")
+		}
+		if err := lora.check(cmd); err != nil {
+			return err
+		}
+		if lora.file != "" {
+			return lora.load(cmd.Context(), *address, args[0])
 		}
 		ctx, began := cmd.Context(), time.Now()
 		out := ui.Open(os.Stdout)
@@ -140,17 +151,19 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func newUnload(address *string) *cobra.Command {
+	var lora adapterFlags
 	cmd := &cobra.Command{
 		Use:     "unload NAME",
 		Aliases: []string{"stop"},
-		Short:   "Unload a model from the daemon's memory, or cancel its download",
+		Short:   "Unload a model or an adapter from the daemon's memory, or cancel a download",
 		Long: `Unload a model from the memory of the running daemon, when its running answers have ended; the next
 request for it loads it again. The name of a download that the daemon runs cancels that; what has arrived is kept for
 the next one.
 
 Only root and the daemon's user may unload models, or everyone with uma-serve --allow-model-changes.`,
-		Example: "  uma-cli unload qwen3:8b",
+		Example: "  uma-cli unload qwen3:8b\n  uma-cli unload --lora sql",
 	}
+	lora.ofUnload(cmd)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) (names []string,
 		_ cobra.ShellCompDirective) {
 		ctx, cancel := withTimeout(cmd.Context(), askTimeout)
@@ -166,6 +179,12 @@ Only root and the daemon's user may unload models, or everyone with uma-serve --
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return usagef("name one model: uma-cli unload NAME")
+		}
+		if err := lora.check(cmd); err != nil {
+			return err
+		}
+		if lora.unload {
+			return lora.remove(cmd.Context(), *address, args[0])
 		}
 		if err := askHTTP(cmd.Context(), *address, http.MethodPost, "/models/unload",
 			map[string]string{"model": args[0]}, nil); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -59,6 +60,17 @@ func modelDaemon(t *testing.T) (socket string, unloaded *atomic.Value) {
 		unloaded.Store(string(body[:n]))
 		answer(w, 200, `{"success":true,"status":{"value":"unloaded"}}`)
 	})
+	for _, path := range []string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if strings.Contains(string(body), "/bad.gguf") {
+				answer(w, 400, `{"error":{"message":"the adapter sql is not loaded: it is no GGUF file"}}`)
+				return
+			}
+			unloaded.Store(path + string(body))
+			answer(w, 200, "Success")
+		})
+	}
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(ln) }()
 	t.Cleanup(func() { server.Close() })
@@ -102,6 +114,40 @@ func TestModelVerbs(t *testing.T) {
 	out, err := program(t, "/nonexistent/uma.sock", "ps").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "start it with uma-serve") {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestAdapterVerbs: load and unload with --lora are vLLM's requests.
+func TestAdapterVerbs(t *testing.T) {
+	socket, asked := modelDaemon(t)
+	for _, c := range []struct {
+		args         []string
+		status       int
+		want, asking string
+	}{
+		{[]string{"load", "sql", "--lora", "/a/sql.gguf"}, 0, "loaded the adapter sql",
+			`/v1/load_lora_adapter{"load_inplace":false,"lora_name":"sql","lora_path":"/a/sql.gguf","scale":1}`},
+		{[]string{"load", "sql", "--lora", "/a/sql.gguf", "--scale", "0.5", "--model", "big", "--replace"}, 0, "loaded",
+			`/v1/load_lora_adapter{"load_inplace":true,"lora_name":"sql","lora_path":"/a/sql.gguf","model":"big",` +
+				`"scale":0.5}`},
+		{[]string{"unload", "--lora", "sql"}, 0, "unloaded the adapter sql",
+			`/v1/unload_lora_adapter{"lora_name":"sql"}`},
+		{[]string{"unload", "--lora", "sql", "--model", "big"}, 0, "unloaded the adapter sql",
+			`/v1/unload_lora_adapter{"lora_name":"sql","model":"big"}`},
+		{[]string{"load", "sql", "--lora", "/a/bad.gguf"}, 1, "it is no GGUF file", ""},
+		{[]string{"load", "big", "--scale", "2"}, 2, "--scale is for an adapter: give --lora as well", ""},
+		{[]string{"unload", "big", "--model", "x"}, 2, "--model is for an adapter: give --lora as well", ""},
+		{[]string{"load", "--lora", "/a/sql.gguf"}, 2, "name one", ""},
+	} {
+		asked.Store("")
+		cmd := program(t, socket, c.args...)
+		out, err := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != c.status || !strings.Contains(string(out), c.want) {
+			t.Errorf("%q: status %d, %v: %s", c.args, got, err, out)
+		}
+		if got := asked.Load(); got != c.asking {
+			t.Errorf("%q asks %q, want %q", c.args, got, c.asking)
+		}
 	}
 }
 

@@ -27,27 +27,36 @@ func loaded(t *testing.T, eng runtime.Engine) *Table {
 	t.Helper()
 	table, err := Load(eng, []config.LoRA{{Name: "sql", File: adapterFile(t, "GGUF 1"), Scale: 1},
 		{Name: "poet", File: adapterFile(t, "GGUF 2"), Scale: 0.5},
-		{Name: "all", File: adapterFile(t, "GGUF 3"), Scale: 2, Always: true}})
+		{Name: "all", File: adapterFile(t, "GGUF 3"), Scale: 2, Always: true}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return table
 }
 
+// choice returns the choice of pairs of an adapter's id and a scale.
+func (t *Table) choice(parts ...float32) (c Choice) {
+	for i := 0; i < len(parts); i += 2 {
+		c = append(c, Part{t.now().list[int(parts[i])], parts[i+1]})
+	}
+	return c
+}
+
 func TestChoose(t *testing.T) {
 	table := loaded(t, fake.New(fake.Config{}))
+	of := table.choice
 	for _, c := range []struct {
 		w    wire.Request
 		want Choice
 	}{
-		{wire.Request{}, Choice{{2, 2}}},
-		{wire.Request{Model: "any"}, Choice{{2, 2}}},
-		{wire.Request{Model: "SQL"}, Choice{{0, 1}}},
-		{wire.Request{Model: "qwen:0.5b:poet"}, Choice{{1, 0.5}}},
+		{wire.Request{}, of(2, 2)},
+		{wire.Request{Model: "any"}, of(2, 2)},
+		{wire.Request{Model: "SQL"}, of(0, 1)},
+		{wire.Request{Model: "qwen:0.5b:poet"}, of(1, 0.5)},
 		{wire.Request{Model: "sql", LoRA: []wire.LoRA{}}, nil},
 		{wire.Request{LoRA: []wire.LoRA{{ID: 2, Scale: 0}, {ID: 1, Scale: -1}, {ID: 0, Scale: 3}}},
-			Choice{{0, 3}, {1, -1}}},
-		{wire.Request{LoRA: []wire.LoRA{{Name: "model:poet"}}}, Choice{{1, 0.5}}},
+			of(0, 3, 1, -1)},
+		{wire.Request{LoRA: []wire.LoRA{{Name: "model:poet"}}}, of(1, 0.5)},
 	} {
 		if got, err := table.Choose(&c.w); err != nil || len(got) != len(c.want) ||
 			len(got) > 0 && !reflect.DeepEqual(got, c.want) {
@@ -62,10 +71,10 @@ func TestChoose(t *testing.T) {
 			t.Errorf("without adapters: %v", err)
 		}
 	}
-	if got := table.Text(Choice{{0, 1}, {1, 0.5}}); got != "sql poet:0.5" {
+	if got := of(0, 1, 1, 0.5).String(); got != "sql poet:0.5" {
 		t.Error(got)
 	}
-	if a, b := table.Key(Choice{{0, 1}}), table.Key(Choice{{0, 2}}); string(a) == string(b) || table.Key(nil) != nil {
+	if a, b := of(0, 1).Key(), of(0, 2).Key(); string(a) == string(b) || Choice(nil).Key() != nil {
 		t.Error("keys do not tell scales apart")
 	}
 }
@@ -73,7 +82,8 @@ func TestChoose(t *testing.T) {
 // TestBegins: an activated adapter applies from the last text that activates it on.
 func TestBegins(t *testing.T) {
 	table := loaded(t, fake.New(fake.Config{}))
-	table.list[1].Invocation = []runtime.Token{7, 8}
+	of := table.choice
+	table.now().list[1].Invocation = []runtime.Token{7, 8}
 	for _, c := range []struct {
 		choice Choice
 		prompt []runtime.Token
@@ -81,17 +91,17 @@ func TestBegins(t *testing.T) {
 		ok     bool
 	}{
 		{nil, []runtime.Token{1}, 0, true},
-		{Choice{{0, 1}}, []runtime.Token{7, 8}, 0, true},
-		{Choice{{1, 1}}, []runtime.Token{1, 7, 8, 2, 7, 8, 3}, 4, true},
-		{Choice{{1, 1}}, []runtime.Token{7, 8}, 0, true},
-		{Choice{{1, 1}}, []runtime.Token{8, 7}, 0, false},
-		{Choice{{1, 1}}, []runtime.Token{7}, 0, false},
+		{of(0, 1), []runtime.Token{7, 8}, 0, true},
+		{of(1, 1), []runtime.Token{1, 7, 8, 2, 7, 8, 3}, 4, true},
+		{of(1, 1), []runtime.Token{7, 8}, 0, true},
+		{of(1, 1), []runtime.Token{8, 7}, 0, false},
+		{of(1, 1), []runtime.Token{7}, 0, false},
 	} {
-		if from, ok, err := table.Begins(c.choice, c.prompt); from != c.from || ok != c.ok || err != nil {
+		if from, ok, err := c.choice.Begins(c.prompt); from != c.from || ok != c.ok || err != nil {
 			t.Errorf("%v in %v: %d %v %v", c.choice, c.prompt, from, ok, err)
 		}
 	}
-	if _, _, err := table.Begins(Choice{{0, 1}, {1, 1}}, nil); err == nil || !strings.Contains(err.Error(), "poet") {
+	if _, _, err := of(0, 1, 1, 1).Begins(nil); err == nil || !strings.Contains(err.Error(), "poet") {
 		t.Errorf("an activated adapter beside another: %v", err)
 	}
 }
@@ -99,11 +109,12 @@ func TestBegins(t *testing.T) {
 // TestMixes: a mix is used again, and goes to another choice when no request has it.
 func TestMixes(t *testing.T) {
 	eng := fake.New(fake.Config{})
-	m := NewMixes(loaded(t, eng), eng)
+	table := loaded(t, eng)
+	m := NewMixes(eng)
 	if mix, ok := m.Take(nil, nil); mix != 0 || !ok {
 		t.Errorf("%d %v", mix, ok)
 	}
-	choice := func(i int) Choice { return Choice{{0, float32(i + 1)}} }
+	choice := func(i int) Choice { return table.choice(0, float32(i+1)) }
 	for range 2 {
 		for i := range runtime.MaxMixes {
 			if mix, ok := m.Take(choice(i), nil); int(mix) != i+1 || !ok {
@@ -134,7 +145,7 @@ func TestAdapterThatCannotBeLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{path, path + "x", pipe, "/dev/zero", t.TempDir()} {
-		_, err := Load(fake.New(fake.Config{}), []config.LoRA{{Name: "a", File: file}})
+		_, err := Load(fake.New(fake.Config{}), []config.LoRA{{Name: "a", File: file}}, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "--lora "+file) {
 			t.Errorf("%v", err)
 		}

@@ -6,21 +6,90 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Mixes gives the choices of requests numbers of the engine's mixes. The decode loop owns it.
+// Mixes gives the choices of requests numbers of the engine's mixes, and frees adapters that were unloaded. The decode
+// loop owns it.
 type Mixes struct {
-	table *Table
-	eng   runtime.Adapters
-	made  []Choice // of mix 1, 2, …
-	parts []runtime.Scaled
+	eng     runtime.Adapters
+	made    []Choice // of mix 1, 2, …; nil: free
+	parts   []runtime.Scaled
+	leaving []*Adapter // unloaded, and not freed yet
 }
 
-// NewMixes returns the mixes of an engine with the table's adapters.
-func NewMixes(t *Table, eng runtime.Engine) *Mixes {
-	m := &Mixes{table: t}
-	if t != nil {
-		m.eng = eng.(runtime.Adapters) // Load has asked
-	}
+// ofLoop is the decode loop's part of an Adapter.
+type ofLoop struct {
+	spaces map[uint32]struct{} // the namespaces of prefixes that may be the adapter's
+	quiet  bool                // no request had it when Free looked
+	freed  bool
+}
+
+// NewMixes returns the mixes of an engine.
+func NewMixes(eng runtime.Engine) *Mixes {
+	m := &Mixes{}
+	m.eng, _ = eng.(runtime.Adapters) // nil: no request has adapters
 	return m
+}
+
+// Arrives notes that a request with a choice computes prefixes of a namespace. It returns an adapter of the choice that
+// was unloaded and freed before the request came, or nil.
+func (m *Mixes) Arrives(c Choice, namespace uint32) *Adapter {
+	for _, p := range c {
+		a := p.Adapter
+		if a.freed {
+			return a
+		}
+		a.quiet = false
+		if a.spaces == nil {
+			a.spaces = map[uint32]struct{}{}
+		}
+		a.spaces[namespace] = struct{}{}
+	}
+	return nil
+}
+
+// Leave frees an adapter, which Table.Remove or Add has returned, when its requests have ended.
+func (m *Mixes) Leave(a *Adapter) {
+	if a != nil {
+		m.leaving = append(m.leaving, a)
+	}
+}
+
+// Leaving reports whether Free has work.
+func (m *Mixes) Leaving() bool { return len(m.leaving) > 0 }
+
+// Settles reports whether Free will free an adapter at its next call.
+func (m *Mixes) Settles() bool {
+	return slices.ContainsFunc(m.leaving, func(a *Adapter) bool { return a.quiet })
+}
+
+// Free frees the adapters that were unloaded and that no live request has. used reports whether one has a mix; drop
+// drops the idle prefixes of a namespace. The requests of an adapter have ended by one call and their cells are
+// prefixes by the next one, so it takes two.
+func (m *Mixes) Free(used func(mix uint8) bool, drop func(namespace uint32)) {
+	m.leaving = slices.DeleteFunc(m.leaving, func(a *Adapter) bool {
+		has := func(c Choice) bool { return slices.ContainsFunc(c, func(p Part) bool { return p.Adapter == a }) }
+		for i, c := range m.made {
+			if has(c) && used(uint8(i+1)) {
+				a.quiet = false
+				return false
+			}
+		}
+		if !a.quiet {
+			a.quiet = true
+			return false
+		}
+		for i, c := range m.made {
+			if has(c) {
+				m.made[i] = nil
+				m.eng.SetMix(uint8(i+1), nil)
+			}
+		}
+		for ns := range a.spaces {
+			drop(ns)
+		}
+		a.spaces, a.freed = nil, true
+		m.eng.UnloadAdapter(a.id)
+		return true
+	})
 }
 
 // Take returns the mix of a choice. used reports whether a live request has a mix: others may be given to another
@@ -34,7 +103,9 @@ func (m *Mixes) Take(c Choice, used func(mix uint8) bool) (mix uint8, ok bool) {
 			return uint8(i + 1), true
 		}
 	}
-	if len(m.made) < runtime.MaxMixes {
+	if i := slices.IndexFunc(m.made, func(c Choice) bool { return c == nil }); i >= 0 {
+		mix = uint8(i + 1)
+	} else if len(m.made) < runtime.MaxMixes {
 		m.made = append(m.made, nil)
 		mix = uint8(len(m.made))
 	} else {
@@ -51,7 +122,7 @@ func (m *Mixes) Take(c Choice, used func(mix uint8) bool) (mix uint8, ok bool) {
 	m.made[mix-1] = slices.Clone(c)
 	m.parts = m.parts[:0]
 	for _, p := range c {
-		m.parts = append(m.parts, runtime.Scaled{Adapter: m.table.list[p.Adapter].id, Scale: p.Scale})
+		m.parts = append(m.parts, runtime.Scaled{Adapter: p.Adapter.id, Scale: p.Scale})
 	}
 	m.eng.SetMix(mix, m.parts)
 	return mix, true

@@ -50,6 +50,9 @@ type Backend interface {
 	// list leaves out are 0.
 	Adapters() []wire.InfoAdapter
 	SetScales(list []wire.LoRA) error
+	// LoadAdapter and UnloadAdapter are those of package changes.
+	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]wire.InfoAdapter, error)
+	UnloadAdapter(ctx context.Context, model, name string) ([]wire.InfoAdapter, error)
 	// Administers reports whether the client of r may change what every request gets.
 	Administers(r *http.Request) bool
 	Info() wire.Info

@@ -52,6 +52,27 @@ func (c *Config) LoRAs() ([]LoRA, error) {
 	return out, errors.Join(errs...)
 }
 
+// Check checks the values of an adapter that is loaded by request. The error names the field of it.
+func (a LoRA) Check() error {
+	switch {
+	case !loraName.MatchString(a.Name):
+		return fmt.Errorf("field \"lora_name\" is %.100q; it must have 1…64 letters, digits, dots, dashes and "+
+			"underscores", a.Name)
+	case !(a.Scale >= -MaxLoRAScale && a.Scale <= MaxLoRAScale):
+		return fmt.Errorf("field \"scale\" is %g; it must be %d…%d", a.Scale, -MaxLoRAScale, MaxLoRAScale)
+	}
+	return nil
+}
+
+// String returns the adapter as --lora has it.
+func (a LoRA) String() string {
+	text := fmt.Sprintf("%s:%v", a.File, a.Scale)
+	if !a.Always {
+		text = a.Name + "=" + text
+	}
+	return text
+}
+
 func parseLoRA(text string) (LoRA, error) {
 	a := LoRA{File: text, Scale: 1}
 	if name, file, found := strings.Cut(text, "="); found && !strings.Contains(name, "/") {
@@ -104,10 +125,8 @@ func (c *Config) absoluteLoRA() error {
 		if err != nil {
 			return err
 		}
-		texts[i] = fmt.Sprintf("%s:%v", file, a.Scale)
-		if !a.Always {
-			texts[i] = a.Name + "=" + texts[i]
-		}
+		a.File = file
+		texts[i] = a.String()
 	}
 	c.LoRA = texts
 	return nil

@@ -10,8 +10,7 @@ import (
 
 // nameAdapters adds the names of a configured model's adapters. A model's own name goes before that of an adapter.
 func (f *Front) nameAdapters(m *served) {
-	list, _ := m.cfg.LoRAs() // validated
-	for _, a := range list {
+	for _, a := range m.lora.list {
 		for _, of := range append([]string{""}, m.names()...) {
 			name := a.Name
 			if of != "" {
@@ -29,9 +28,8 @@ func (l *listing) adapters() (out []wire.ServedModel) {
 	if l.details != nil { // found on disk: l.cfg is the daemon's
 		return nil
 	}
-	list, _ := l.cfg.LoRAs()
 	model := l.model()
-	for _, a := range list {
+	for _, a := range l.lora {
 		out = append(out, model.Adapter(a.Name))
 	}
 	return out
@@ -42,8 +40,7 @@ func (m *served) adaptersOf() (out []wire.InfoAdapter) {
 	if !m.configured {
 		return nil
 	}
-	list, _ := m.cfg.LoRAs()
-	for i, a := range list {
+	for i, a := range m.lora.list {
 		info := wire.InfoAdapter{ID: i, Name: a.Name, Path: a.File}
 		if a.Always {
 			info.Scale = a.Scale

@@ -39,6 +39,7 @@ func (f *Front) ended(m *served, p *process, werr error) {
 		return
 	}
 	m.proc, m.keep = nil, keep{}
+	m.abandonChanges()
 	f.endEvents(m)
 	m.host = hostTier{weight: m.host.weight}
 	f.leaveSeat(m)

@@ -23,6 +23,7 @@
 //	process.go   environment and supervision of engine processes
 //	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
+//	adapter_changes.go  adapters that a request loads or unloads
 //	downloads.go models that a request downloads; remove.go: or deletes
 //	kv_events.go what the caches of all models hold, for routers
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded

@@ -15,6 +15,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/changes"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
 	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
@@ -75,6 +76,7 @@ func (f *Front) routes() http.Handler {
 	apis := f.in.Web.Apart()
 	routes = append(routes, ollama.ChangeRoutes(apis, f)...)
 	routes = append(routes, lmstudio.Routes(apis, f)...)
+	routes = append(routes, changes.AdapterRoutes(adapterHost{f})...)
 	routes = append(routes, f.kept.Routes()...)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)

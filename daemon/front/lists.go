@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type listing struct {
 	cfg     *config.Config
 	digest  string // if the file's location names it
 	facts   *api.Facts
+	lora    []config.LoRA // of a configured model
 	details *store.Model  // of a model that was found
 	header  *store.Header // of the file; nil where it cannot be read
 
@@ -57,7 +59,8 @@ func (f *Front) list(ctx context.Context) []*listing {
 		for _, m := range f.inOrder() {
 			by[m.file+"\x00"+m.recipe] = m
 			if m.configured {
-				l := &listing{name: m.label(), aliases: m.aliases, path: f.fileOf(m), cfg: m.cfg, created: f.began}
+				l := &listing{name: m.label(), aliases: m.aliases, path: f.fileOf(m), cfg: m.cfg, created: f.began,
+					lora: slices.Clone(m.lora.list)}
 				l.of(m)
 				out = append(out, l)
 			}

@@ -56,6 +56,7 @@ type served struct {
 	proc    *process
 	waiting []*ipc.Conn // in the order in which they came
 	record
+	lora adapterSet
 	seat *lease.Seat // of its process in the table of leases; nil: it takes no lease
 }
 
@@ -103,6 +104,7 @@ func (s state) served() string {
 // process is an engine process.
 type process struct {
 	cmd        *exec.Cmd
+	cfg        *config.Config // which it was started with
 	link       *ipc.Link
 	table      *connstate.Table
 	dead       bool // its link is down
@@ -191,10 +193,10 @@ func (f *Front) start(m *served, tokens int) {
 	m.host = hostTier{weight: m.host.weight}
 	f.divideHosts()
 	m.seat = f.takeSeat(m)
-	names := m.allNames()
 	def := m == f.def
+	cfg, names, added := m.traced(def), m.allNames(), slices.Clone(m.lora.added)
 	f.beside.Go(func() {
-		p, fd, err := f.spawn(m, names, def)
+		p, fd, err := f.spawn(m, cfg, names, added, def)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
 			unix.Close(fd) // the process sees its link end
 		}
@@ -202,17 +204,17 @@ func (f *Front) start(m *served, tokens int) {
 }
 
 // spawn starts an engine process and writes its first message. def: the model is the default one.
-func (f *Front) spawn(m *served, names []string, def bool) (p *process, fd int, err error) {
+func (f *Front) spawn(m *served, cfg *config.Config, names, added []string, def bool) (p *process, fd int,
+	err error) {
 	fail := func(err error) (*process, int, error) {
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
-	cfg := m.traced(def)
 	start, err := f.startOf(cfg)
 	if err != nil {
 		return fail(err)
 	}
 	start.Seat = m.seat
-	start.Model, start.Names, start.Default = m.name, names, def
+	start.Model, start.Names, start.Default, start.Added = m.name, names, def, added
 	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && def && len(f.cfg.Alias) == 0
 	body, err := json.Marshal(&start)
 	if err != nil {
@@ -248,7 +250,7 @@ func (f *Front) spawn(m *served, names []string, def bool) (p *process, fd int, 
 		table.Close()
 		return fail(err)
 	}
-	p = &process{cmd: cmd, table: table}
+	p = &process{cmd: cmd, table: table, cfg: cfg}
 	if err := ipc.WriteLinkMessage(ours, daemon.LinkStart, body); err != nil {
 		p.kill()
 		_ = cmd.Wait()
@@ -263,6 +265,9 @@ func (f *Front) spawn(m *served, names []string, def bool) (p *process, fd int, 
 // one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
 func (m *served) traced(def bool) *config.Config {
 	cfg := m.located.WithMemory(m.host.cap, m.tokens)
+	if m.configured {
+		cfg.LoRA = m.lora.option()
+	}
 	if cfg.Trace == "" {
 		return cfg
 	}
@@ -370,6 +375,10 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	}
 	if msg.Kind == daemon.LinkKVEvents && m.proc == p {
 		f.hearEvents(m, p, msg.Body)
+		return
+	}
+	if msg.Kind == daemon.LinkAdapter && m.proc == p {
+		m.hearAdapter(msg.Body)
 		return
 	}
 	if msg.Kind != daemon.LinkStatus || m.proc != p {

@@ -42,7 +42,7 @@ func driverEnvironment() []string {
 
 // supervise answers the kernel's questions about a confined process, and logs the calls that are refused.
 func (f *Front) supervise(m *served, p *process, fd int) {
-	policy, pid := daemon.SandboxPolicy(m.located), p.pid()
+	policy, pid := daemon.SandboxPolicy(p.cfg), p.pid()
 	policy.Read = append(policy.Read, procOf(pid))
 	go func() {
 		logged := map[sandbox.Denial]bool{}

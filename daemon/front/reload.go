@@ -19,6 +19,9 @@ import (
 
 // add makes a configured model known by its names.
 func (f *Front) add(m *served) {
+	if m.lora.bytes == nil { // new, and not kept over a reload
+		m.lora = newAdapters(m.cfg)
+	}
 	for _, n := range append([]string{m.name}, m.aliases...) {
 		f.names[strings.ToLower(n)] = m
 	}

@@ -95,8 +95,16 @@ func (s sleeping) Models() []wire.ServedModel {
 		Meta: s.Asleep.Facts.Meta()}}
 }
 
-func (s sleeping) Adapters() []wire.InfoAdapter   { return s.Asleep.Adapters }
-func (s sleeping) SetScales([]wire.LoRA) error    { return asleep() }
+func (s sleeping) Adapters() []wire.InfoAdapter { return s.Asleep.Adapters }
+func (s sleeping) SetScales([]wire.LoRA) error  { return asleep() }
+func (s sleeping) LoadAdapter(context.Context, *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+	return nil, asleep()
+}
+
+func (s sleeping) UnloadAdapter(context.Context, string, string) ([]wire.InfoAdapter, error) {
+	return nil, asleep()
+}
+
 func (s sleeping) Administers(*http.Request) bool { return false }
 
 func (s sleeping) Info() wire.Info     { return wire.Info{} }

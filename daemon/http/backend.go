@@ -39,8 +39,10 @@ type Daemon interface {
 	CancelNamed(owner uint32, id string) bool
 	EndThinkNamed(owner uint32, id string) bool
 
-	// Adapters and SetScales are those of api.Backend.
+	// Adapters, SetScales, LoadAdapter and UnloadAdapter are those of api.Backend.
 	Adapters() []wire.InfoAdapter
+	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]wire.InfoAdapter, error)
+	UnloadAdapter(ctx context.Context, model, name string) ([]wire.InfoAdapter, error)
 	SetScales(list []wire.LoRA) error
 
 	// Open opens a client within the process, in the name of an HTTP request's.

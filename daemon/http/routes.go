@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/changes"
 	"github.com/uma-serve/uma-serve/daemon/api/control"
 	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
@@ -34,7 +35,7 @@ func apiRoutes(apis *api.Server) []api.Route {
 	streams := resume.New(apis)
 	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
 		llamaserver.Routes(apis), ollama.Routes(apis), worker.Routes(apis), gemini.Routes(apis),
-		streams.Routes())
+		changes.AdapterRoutes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
 		r.Handle = apis.Telling(apis.Defaulting(r.Handle))

@@ -7,7 +7,7 @@ import (
 
 // setAdapters gives the request its adapters. The prompt must be there.
 func (m *Model) setAdapters(out *Prepared, choice adapters.Choice) *wire.Error {
-	from, ok, err := m.Adapters.Begins(choice, out.Tokens)
+	from, ok, err := choice.Begins(out.Tokens)
 	switch {
 	case err != nil:
 		return badRequest(err)

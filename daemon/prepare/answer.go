@@ -84,7 +84,7 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	if err != nil {
 		return badRequest(err)
 	}
-	out.Salt = saltOf(out.Owner, w.CacheSalt, m.Adapters.Key(choice))
+	out.Salt = saltOf(out.Owner, w.CacheSalt, choice.Key())
 	p, bad := m.readPrompt(out.Owner, w, out.Views)
 	if bad != nil {
 		return bad

@@ -46,8 +46,9 @@ type Model struct {
 	breaks       func() sampler.Breakers // DRY's default breakers, computed on first use
 }
 
-// New finds what eng's model can do, with the options. The error names an option.
-func New(cfg *config.Config, eng runtime.Engine) (*Model, error) {
+// New finds what eng's model can do, with the options. The error names an option. added are the names of adapters that
+// requests have added: of one that cannot be loaded failed hears.
+func New(cfg *config.Config, eng runtime.Engine, added []string, failed func(error)) (*Model, error) {
 	list, err := cfg.LoRAs()
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func New(cfg *config.Config, eng runtime.Engine) (*Model, error) {
 		return t, t != runtime.NoToken
 	})
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
-	if m.Adapters, err = adapters.Load(eng, list); err != nil {
+	if m.Adapters, err = adapters.Load(eng, list, added, failed); err != nil {
 		return nil, err
 	}
 	if m.Embedder, err = newEmbedder(cfg, eng); err != nil {

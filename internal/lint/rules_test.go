@@ -106,7 +106,7 @@ var rules = []rule{
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/predict", []string{"daemon/api", "daemon/api/openai", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/worker", []string{"daemon/api", "daemon/api/openai", "daemon/kvevents"}, "one API, beside the others"},
-	{"daemon/api/changes", []string{"ipc/wire", "models/download", "models/store"},
+	{"daemon/api/changes", []string{"daemon/api", "ipc/wire", "models/download", "models/store"},
 		"the front as an interface, for the APIs that change models"},
 	{"daemon/api/ollama", []string{"daemon/api", "daemon/api/changes", "ipc/wire", "models/download", "models/store"},
 		"one API, beside the others"},

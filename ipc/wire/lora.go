@@ -21,6 +21,15 @@ type LoRA struct {
 	Scale float32 // without a Name
 }
 
+// LoadAdapter asks for an adapter to be loaded.
+type LoadAdapter struct {
+	Model   string  `json:"model,omitempty"` // "" = the default one
+	Name    string  `json:"name"`
+	File    string  `json:"file"` // absolute
+	Scale   float32 `json:"scale"`
+	Replace bool    `json:"replace,omitempty"` // an adapter of this name gives way
+}
+
 // readLoRA takes llama-server's list of {"id": 0, "scale": 0.5}. Adapters that it leaves out do not apply.
 func readLoRA(d *decoder, name string, v *fastjson.Value) error {
 	list, err := v.Array()

@@ -258,6 +258,16 @@ func (b *Backend) Adapters() []wire.InfoAdapter {
 	return list
 }
 
+// LoadAdapter refuses.
+func (b *Backend) LoadAdapter(context.Context, *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+	return nil, api.Refuse("no adapters are loaded here")
+}
+
+// UnloadAdapter refuses.
+func (b *Backend) UnloadAdapter(context.Context, string, string) ([]wire.InfoAdapter, error) {
+	return nil, api.Refuse("no adapters are loaded here")
+}
+
 // Administers reports whether the request has the header X-Administers.
 func (b *Backend) Administers(r *http.Request) bool { return r.Header.Get("X-Administers") != "" }
 

@@ -1,0 +1,157 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Adapters that requests load and unload. The file is opened by the front, which passes the descriptor: a confined
+// engine process cannot open it. The decode loop gives it to the engine between two steps, which reads its weights.
+
+// changeAdapter carries out a change. f is the file of an adapter that is loaded, and stays the caller's.
+func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]wire.InfoAdapter, *wire.Error) {
+	l, m := s.loop.Load(), s.model.Load()
+	if l == nil || m == nil {
+		return nil, s.stillLoading()
+	}
+	a := config.LoRA{Name: c.Load.Name, File: c.Load.File, Scale: c.Load.Scale}
+	var do func(l *loop) *wire.Error
+	if c.Unload {
+		do = func(l *loop) *wire.Error {
+			gone := m.Adapters.Remove(a.Name)
+			if gone == nil {
+				return noAdapter(a.Name)
+			}
+			l.mixes.Leave(gone)
+			return nil
+		}
+	} else {
+		if m.Adapters == nil {
+			return nil, &wire.Error{Code: wire.NotSupported, Message: "this engine takes no adapters"}
+		}
+		read, err := adapters.Read(a, f)
+		if err != nil {
+			return nil, cannotLoad(a, err)
+		}
+		do = func(l *loop) *wire.Error {
+			old, err := m.Adapters.Add(l.eng, read, c.Load.Replace)
+			if err != nil {
+				return cannotLoad(a, err)
+			}
+			l.mixes.Leave(old)
+			return nil
+		}
+	}
+	var e *wire.Error
+	done := make(chan struct{})
+	if !l.mail.put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
+		if e = shuttingDown(); !l.stop && !l.over {
+			e = do(l)
+		}
+		close(done)
+	}}) {
+		return nil, shuttingDown()
+	}
+	<-done
+	if e != nil {
+		return nil, e
+	}
+	s.metrics.AdapterChanges.Inc()
+	verb := "an adapter was loaded"
+	if c.Unload {
+		verb = "an adapter was unloaded"
+	}
+	s.log.Info(verb, "adapter", a.Name, "file", a.File)
+	return m.Adapters.Info(), nil
+}
+
+// cannotLoad is the error of an adapter that cannot be loaded.
+func cannotLoad(a config.LoRA, err error) *wire.Error {
+	if errors.Is(err, adapters.ErrTaken) {
+		return AdapterTaken(a.Name)
+	}
+	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the adapter %s is not loaded: %s: %v", a.Name,
+		a.File, err)}
+}
+
+// AdapterTaken refuses to load an adapter because another one has its name.
+func AdapterTaken(name string) *wire.Error {
+	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("an adapter %s is loaded already: unload it first, "+
+		`or set "load_inplace" to true`, name)}
+}
+
+func noAdapter(name string) *wire.Error {
+	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("no adapter %.100q is loaded; GET "+
+		"/lora-adapters lists them", name)}
+}
+
+// OpenAdapter checks the values of an adapter that a request names, and opens its file.
+func OpenAdapter(q *wire.LoadAdapter) (*os.File, *wire.Error) {
+	a := config.LoRA{Name: q.Name, File: q.File, Scale: q.Scale}
+	if err := a.Check(); err != nil {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: err.Error()}
+	}
+	f, err := adapters.Open(q.File)
+	if err != nil {
+		return nil, cannotLoad(a, err)
+	}
+	return f, nil
+}
+
+// LoadAdapter loads an adapter.
+func (s web) LoadAdapter(_ context.Context, q *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+	f, e := OpenAdapter(q)
+	if e != nil {
+		return nil, (*api.Error)(e)
+	}
+	defer f.Close()
+	return changed(s.changeAdapter(&AdapterChange{Load: *q}, f))
+}
+
+// UnloadAdapter unloads an adapter.
+func (s web) UnloadAdapter(_ context.Context, _, name string) ([]wire.InfoAdapter, error) {
+	return changed(s.changeAdapter(&AdapterChange{Load: wire.LoadAdapter{Name: name}, Unload: true}, nil))
+}
+
+func changed(list []wire.InfoAdapter, e *wire.Error) ([]wire.InfoAdapter, error) {
+	if e != nil {
+		return nil, (*api.Error)(e)
+	}
+	return list, nil
+}
+
+// hearAdapter carries out a change that the front asks for, and answers it.
+func (e *engine) hearAdapter(s *Server, m ipc.LinkMessage) {
+	var c AdapterChange
+	if err := json.Unmarshal(m.Body, &c); err != nil || !c.Unload && m.FD < 0 {
+		s.log.Error("an adapter of the front", "error", err)
+		if m.FD >= 0 {
+			syscall.Close(m.FD)
+		}
+		return
+	}
+	go func() {
+		var f *os.File
+		if m.FD >= 0 {
+			f = os.NewFile(uintptr(m.FD), c.Load.File)
+			defer f.Close()
+		}
+		out := AdapterChanged{Ticket: c.Ticket}
+		list, bad := s.changeAdapter(&c, f)
+		if out.List = list; bad != nil {
+			out.Code, out.Error = bad.Code, bad.Message
+		}
+		_ = e.link.Send(LinkAdapter, 0, -1, mustJSON(out)) // fails when the front has ended
+	}()
+}
