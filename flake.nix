@@ -1,7 +1,7 @@
 # nix build · nix run .#uma-cli · nix develop
 #
 # llama.cpp is the source distribution that engine.lock names, with its sum: a new engine.lock changes nothing here. When
-# go.sum changes, nix build names the new vendorHash. docs/packages.md
+# go.mod or go.sum change, go test ./scripts -run TestVendorHash names the new vendorHash. docs/packages.md
 {
   description = "uma-serve: a local LLM serving daemon on llama.cpp";
   inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
@@ -36,7 +36,7 @@
           pname = "uma-serve";
           version = self.shortRev or "dev";
           src = self;
-          vendorHash = "sha256-9G7Z7icYUaRnO55WwHdZTS/i0kFeLvREu6cRediPc8w=";
+          vendorHash = "sha256-uLeovqaBLtVoK7jwR4UkUKLE7hgBh33rrm9S009poFM=";
           nativeBuildInputs = tools pkgs;
           dontUseCmakeConfigure = true;
           postPatch = "patchShebangs scripts";

@@ -45,7 +45,8 @@ type engine struct {
 	why   atomic.Pointer[string]   // of LinkUnload; nil before
 
 	table    *connstate.Table // shared with the front
-	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes
+	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes; 0 before
+	resizing sync.Mutex       // held while the host tier's cap is set
 	keepMu   sync.Mutex
 	kept     int64 // of the newest LinkKeep, under keepMu
 

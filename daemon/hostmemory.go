@@ -22,8 +22,8 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 		return
 	}
 	e := s.parts.engine
-	if e != nil && e.hostTier.Load() > 0 { // sent while the model was read
-		l.stores.Resize(e.hostTier.Load())
+	if e != nil {
+		e.resizeHostTier(l) // the cap may have been sent while the model was read
 	}
 	most := l.stores.Cap()
 	now := most
@@ -62,6 +62,15 @@ func (e *engine) hearHostTier(s *Server, body []byte) {
 	}
 	e.hostTier.Store(n)
 	if l := s.loop.Load(); l != nil {
-		go l.stores.Resize(e.hostTier.Load()) // unmapping takes time; of two at once both set the newest
+		go e.resizeHostTier(l) // unmapping takes time
+	}
+}
+
+// resizeHostTier sets the cap that the front has sent last, if it has sent one: whichever of several calls comes last.
+func (e *engine) resizeHostTier(l *loop) {
+	e.resizing.Lock()
+	defer e.resizing.Unlock()
+	if n := e.hostTier.Load(); n > 0 {
+		l.stores.Resize(n)
 	}
 }

@@ -61,3 +61,27 @@ func TestHostTierGivesMemoryBack(t *testing.T) {
 		r.stop()
 	}
 }
+
+// TestHostTierTakesTheNewestCap: of caps that the front sends one after the other, the last stays, whichever goroutine
+// sets its own last.
+func TestHostTierTakesTheNewestCap(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "8192", "--cache-ram", "64MiB")
+	waitfor.True(t, "the loop runs", func() bool { return r.loop.Load() != nil })
+	l := r.loop.Load()
+	e := &engine{}
+	for round := range 50 {
+		var last int64
+		for i := range int64(8) {
+			last = 1<<20*(i+1) + int64(round)
+			e.hearHostTier(r.Server, HostTierMessage(last))
+		}
+		waitfor.True(t, "the newest cap is set", func() bool {
+			e.resizing.Lock() // those that wait come later, and set the same
+			defer e.resizing.Unlock()
+			return l.stores.Cap() == last
+		})
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+}

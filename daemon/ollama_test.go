@@ -145,7 +145,7 @@ func TestOllamaTools(t *testing.T) {
 func TestOllamaModels(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolRank})
 	web := r.web()
-	name := r.model.Load().Info.Name
+	name := r.model.Load().Info.Name + ":latest" // as ollama's lists have it; requests may leave the tag out
 	for _, path := range []string{"/api/tags", "/api/ps"} {
 		_, body := get(t, web, path)
 		models := decode[map[string][]struct {

@@ -145,20 +145,20 @@ if [ "${SOURCE:-}" = 1 ]; then
 		mounts+=("$root/${pair#* }")
 	done
 	git clone -q "$repo" "$root/repo/uma-serve"
+	chroot "$root" chown -R newcomer:newcomer /repo # git reads no other user's repository
 	before=$(listing)
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}/uma-serve/engine
 	mkdir -p "$root/home/newcomer/.cache/uma-serve"
 	[ ! -d "$cache" ] || cp -a "$cache" "$root/home/newcomer/.cache/uma-serve/"
 	chroot "$root" chown -R newcomer:newcomer /home/newcomer/.cache
-	as newcomer "git config --global --add safe.directory /repo/uma-serve
-		curl -fsSL $url/get.sh | sh -s -- --git /repo/uma-serve" PATH=/usr/local/go/bin:/usr/bin:/bin GOMODCACHE=/mod \
+	as newcomer "curl -fsSL $url/get.sh | sh -s -- --git /repo/uma-serve" PATH=/usr/local/go/bin:/usr/bin:/bin GOMODCACHE=/mod \
 		GOPROXY=off GOFLAGS=-mod=mod GONOSUMDB='*' >"$work/log" 2>&1 ||
 		{ tail -20 "$work/log" >&2; fail "get.sh --git"; }
 	tail -5 "$work/log"
 	served newcomer /home/newcomer/.local
 	as newcomer "/home/newcomer/.local/bin/uma-cli upgrade" 2>&1 | head -3 || true
 	as newcomer "/home/newcomer/.local/bin/uma-cli uninstall --purge --yes" || fail "uninstall"
-	as newcomer "rm -rf .gitconfig .cache/go-build; rmdir .cache 2>/dev/null; rm -rf .config/go go" || true
+	as newcomer "rm -rf .cache/go-build .config/go go; rmdir .config" || true # what Go makes
 	same "$before"
 fi
 echo "install-check: installed, answered, upgraded, went back, uninstalled"

@@ -111,14 +111,22 @@ func TestContrib(t *testing.T) {
 			t.Errorf("%s is no option: %v\n%.300s", env, err, out)
 		}
 	}
-	ruby, err := exec.LookPath("ruby")
-	if err != nil {
-		t.Log("the Homebrew formula is not checked: ruby is missing")
-		return
+	module := regexp.MustCompile(`(?m)^module (\S+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
+	formula := read(t, "../contrib/homebrew/uma-serve.rb")
+	for _, want := range []string{`head "https://` + module + `.git"`, `homepage "https://` + module + `"`} {
+		if !strings.Contains(formula, want) {
+			t.Errorf("the formula lacks %s", want)
+		}
 	}
-	if out, err := exec.CommandContext(t.Context(), ruby, "-c", "../contrib/homebrew/uma-serve.rb").
-		CombinedOutput(); err != nil {
-		t.Errorf("%v %s", err, out)
+	for program, args := range map[string][]string{"ruby": {"-c", "../contrib/homebrew/uma-serve.rb"},
+		"nix-instantiate": {"--parse", "../flake.nix"}} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Logf("%s is not checked: %s is missing", args[1], program)
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
+			t.Errorf("%v %s", err, out)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/testutil/fifo"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -167,14 +168,21 @@ func inside(f *wire.Frame) string {
 	return string(b)
 }
 
+// TestInspectAPipe: a named pipe is refused, not waited for.
+func TestInspectAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	fifo.Make(t, pipe)
+	cmd := program(t, "/nonexistent/uma.sock", "model", "inspect", pipe)
+	out, err := cmd.CombinedOutput()
+	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "it is a named pipe") {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
 func TestProgram(t *testing.T) {
 	server := (&clienttest.Server{Answer: answers, Question: inside, Embed: embeds}).Start(t)
 	file := filepath.Join(t.TempDir(), "part.txt")
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const none = "/nonexistent/uma.sock"
@@ -304,7 +312,6 @@ func TestProgram(t *testing.T) {
 		"model":          {"model|inspect|/nonexistent.gguf", "", "", 1, "$", "no such file"},
 		"model, a folder": {"model|inspect|" + filepath.Dir(file), "", "", 1, "$",
 			"it is a directory; name a .gguf file in it"},
-		"model, a pipe":   {"model|inspect|" + pipe, "", "", 1, "$", "it is a named pipe"},
 		"model, a device": {"model|inspect|/dev/zero", "", "", 1, "$", "it is a device"},
 		"model, no folder": {"model|inspect|/nonexistent/x.gguf", "", "", 1, "$",
 			"uma-cli: /nonexistent/x.gguf: there is no directory /nonexistent"},

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/testutil/fifo"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
 
@@ -170,9 +171,7 @@ func TestOpenErrors(t *testing.T) {
 func TestOpenStartsTheBrowser(t *testing.T) {
 	dir := t.TempDir()
 	told := filepath.Join(dir, "told")
-	if err := syscall.Mkfifo(told, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fifo.Make(t, told)
 	browser := filepath.Join(dir, "browser")
 	if err := os.WriteFile(browser, []byte("#!/bin/sh\necho \"$1\" >"+told+"\n"), 0o700); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // The verbs that change which models the daemon has loaded: load, unload and ps.
@@ -254,7 +255,7 @@ func runningModels(ctx context.Context, address string, all bool) ([]running, er
 			r.Bytes, r.Done = r.Bytes+f.Total, r.Done+f.Done
 		}
 		for _, l := range loaded.Models {
-			if l.Name != m.ID {
+			if l.Name != m.ID && l.Name != m.ID+":"+store.Latest { // ollama's API has every name with a tag
 				continue
 			}
 			r.Bytes, r.Context = l.Size, l.Context

@@ -38,7 +38,7 @@ func modelDaemon(t *testing.T) (socket string, unloaded *atomic.Value) {
 			`{"id":"new","status":{"value":"downloading","progress":{"a.gguf":{"done":1048576,"total":4194304}}}}]}`)
 	})
 	mux.HandleFunc("GET /api/ps", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 200, `{"models":[{"name":"big","size":2097152,"context_length":8192,`+
+		answer(w, 200, `{"models":[{"name":"big:latest","size":2097152,"context_length":8192,`+
 			`"expires_at":"2126-01-01T00:00:00Z"}]}`)
 	})
 	mux.HandleFunc("POST /models/load", func(w http.ResponseWriter, r *http.Request) {

@@ -30,6 +30,10 @@ type Model struct {
 	IdleUnload time.Duration
 	// Options are the texts of options, by name, that hold for this model: some of modelOptions.
 	Options map[string]string
+
+	Preset bool // it is of the file of --models-preset, not of the configuration file
+	// Doubled: a file that has a name of its own is listed under that, too, as llama-server lists those of presets.
+	Doubled bool
 }
 
 // modelOptions are the options that a [models.NAME] table may set: those that its engine is opened with. The other ones
@@ -285,12 +289,17 @@ func (c *Config) ForModel(m *Model) (*Config, error) {
 	return out, errors.Join(errs...)
 }
 
+// DefaultModel returns the table of the model that requests without a model's name get; nil where that has none.
+func (c *Config) DefaultModel() *Model {
+	if c.Model == "" && len(c.Models) > 0 {
+		return &c.Models[0]
+	}
+	return c.ModelNamed(c.Model)
+}
+
 // isDefault reports whether m is the model that requests without a model's name get.
 func (c *Config) isDefault(m *Model) bool {
-	d := c.ModelNamed(c.Model)
-	if c.Model == "" && len(c.Models) > 0 {
-		d = &c.Models[0]
-	}
+	d := c.DefaultModel()
 	return d != nil && d.Name == m.Name
 }
 

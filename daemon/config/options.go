@@ -202,7 +202,9 @@ var llamaNames = map[string]string{
 	"--scheduling-policy": "--policy",
 
 	"-mm": "--mmproj", "-md": "--draft-model", "--model-draft": "--draft-model", "--spec-draft-model": "--draft-model",
-	"-cd": "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
+	"--spec-draft-hf": "--draft-model", "-hfd": "--draft-model", "-hfrd": "--draft-model",
+	"--hf-repo-draft": "--draft-model",
+	"-cd":             "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
 	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 

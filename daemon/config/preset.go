@@ -67,6 +67,24 @@ func (c *Config) loadPreset(path string) error {
 	return errors.Join(errs...)
 }
 
+// Reread returns c with the models that the file of --models-preset has now, and with the warnings about them alone. c
+// stays as it is.
+func (c *Config) Reread() (*Config, error) {
+	out := *c
+	out.Models = slices.DeleteFunc(slices.Clone(c.Models), func(m Model) bool { return m.Preset })
+	out.Warnings = nil
+	if err := out.loadPreset(c.ModelsPreset); err != nil {
+		return nil, err
+	}
+	switch had := c.DefaultModel(); {
+	case had != nil && out.DefaultModel() == nil && c.Model != "":
+		return nil, fmt.Errorf("--models-preset %s: --model names section [%s], which is gone", c.ModelsPreset, had.Name)
+	case had != nil && out.DefaultModel() == nil:
+		return nil, fmt.Errorf("--models-preset %s: it has no section; at least one model must stay", c.ModelsPreset)
+	}
+	return &out, out.checkModels()
+}
+
 // parsePresets reads the sections in their order; those of [*] are merged into each.
 func parsePresets(text []byte) ([]preset, error) {
 	var list []preset
@@ -115,7 +133,7 @@ func parsePresets(text []byte) ([]preset, error) {
 
 // presetModel returns the table of a section, and what of it is left out.
 func (c *Config) presetModel(p preset) (m Model, told []string, err error) {
-	m = Model{Name: p.name, Model: p.name, IdleUnload: -1, Options: map[string]string{}}
+	m = Model{Name: p.name, Model: p.name, IdleUnload: -1, Options: map[string]string{}, Preset: true, Doubled: true}
 	if _, err := store.ParseName(p.name); err != nil {
 		return m, nil, err
 	}
@@ -131,7 +149,14 @@ func (c *Config) presetModel(p preset) (m Model, told []string, err error) {
 				m.Aliases = append(m.Aliases, strings.TrimSpace(name))
 			}
 			continue
-		case "load-on-startup", "stop-timeout", "dedup-cache-models", "tags":
+		case "dedup-cache-models":
+			once, ok := flagValue(value)
+			if !ok {
+				errs = append(errs, fmt.Errorf("option %s is %.60q; it must be 1 or 0", key, value))
+			}
+			m.Doubled = !once
+			continue
+		case "load-on-startup", "stop-timeout", "tags":
 			told = append(told, key+" is left out")
 			continue
 		}

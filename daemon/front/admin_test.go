@@ -87,7 +87,7 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 	if text := get("/kv"); !strings.Contains(text, `"models":{`) {
 		t.Errorf("%s", text)
 	}
-	for path, want := range map[string]string{"/api/tags": `"name":"three"`, "/api/ps": `"name":"two"`,
+	for path, want := range map[string]string{"/api/tags": `"name":"three:latest"`, "/api/ps": `"name":"two:latest"`,
 		"/v1/models/two": `"id":"two"`, "/api/version": "uma_version"} {
 		if text := get(path); !strings.Contains(text, want) {
 			t.Errorf("%s: %s", path, text)

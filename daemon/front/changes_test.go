@@ -85,18 +85,25 @@ func TestModelsChangedByOthers(t *testing.T) {
 				}
 			}
 		})
-		for _, path := range []string{"/models/load", "/models/unload"} {
-			req, err := http.NewRequest("POST", url+path, strings.NewReader(`{"model":"one"}`))
+		ask := func(method, path, body string) (resp *http.Response, text []byte) {
+			req, err := http.NewRequest(method, url+path, strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
 			req.Header.Set("Authorization", "Bearer key-of-alice-0123456789")
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
+			if resp, err = http.DefaultClient.Do(req); err != nil {
 				t.Fatal(err)
 			}
-			text, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
+			defer resp.Body.Close()
+			text, _ = io.ReadAll(resp.Body)
+			return resp, text
+		}
+		resp, text := ask("GET", "/models?reload=1", "")
+		if told := resp.Header.Get("X-Uma-Ignored") == "reload"; resp.StatusCode != 200 || told != (x.status == 403) {
+			t.Errorf("%v, reload: %d %v %s", x.args, resp.StatusCode, resp.Header, text)
+		}
+		for _, path := range []string{"/models/load", "/models/unload"} {
+			resp, text := ask("POST", path, `{"model":"one"}`)
 			if resp.StatusCode != x.status || !strings.Contains(string(text), x.want) {
 				t.Errorf("%v, %s: %d %s", x.args, path, resp.StatusCode, text)
 			}

@@ -74,7 +74,7 @@ func TestQuestionsLoadNothing(t *testing.T) {
 			}
 			digests[m.Digest] = true
 			d := m.Details
-			if m.Name != names[i] || m.Model != m.Name || len(m.Digest) < 12 || m.Size != st.Size() ||
+			if m.Name != names[i]+":latest" || m.Model != m.Name || len(m.Digest) < 12 || m.Size != st.Size() ||
 				m.Modified_at != st.ModTime().UTC().Format("2006-01-02T15:04:05Z07:00") || d.Format != "gguf" ||
 				d.Family != "llama" || len(d.Families) != 1 || d.Parameter_size != "4.99M" ||
 				d.Quantization_level != "Q8_0" {
@@ -90,7 +90,8 @@ func TestQuestionsLoadNothing(t *testing.T) {
 			}
 		}
 		if err := json.Unmarshal([]byte(get("/api/ps")), &ps); err != nil || len(ps.Models) != 1 ||
-			ps.Models[0].Name != "slow" || len(ps.Models[0].Digest) < 12 || ps.Models[0].Details.Family != "llama" ||
+			ps.Models[0].Name != "slow:latest" || len(ps.Models[0].Digest) < 12 ||
+			ps.Models[0].Details.Family != "llama" ||
 			ps.Models[0].Size == 0 || ps.Models[0].Context_length == 0 || ps.Models[0].Expires_at == "" {
 			t.Errorf("/api/ps: %+v, %v", ps, err)
 		}

@@ -166,6 +166,23 @@ func (f *Front) fileOf(m *served) string {
 	return m.file
 }
 
+// ownFiles returns the files that lists show as those of a configured model alone.
+func (f *Front) ownFiles(m *served) []string {
+	switch {
+	case m.table == nil || !m.table.Preset:
+		return []string{f.fileOf(m)}
+	case m.table.Doubled:
+		return nil
+	}
+	files := []string{f.fileOf(m)} // dedup-cache-models is for the draft model as well
+	if draft := m.cfg.DraftModel; draft != "" && f.found.catalog != nil {
+		if of, err := f.found.catalog.Resolve(draft); err == nil {
+			files = append(files, of.Path())
+		}
+	}
+	return files
+}
+
 // scan scans the folders, unless a scan is under way; the connections that wait for its result go on then.
 func (f *Front) scan() {
 	if f.found.store == nil || f.found.looking {
@@ -235,10 +252,16 @@ func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 		return nil
 	}
 	var files []string
+	named := map[string]bool{} // models whose name is a configured one's
 	f.call(func() {
 		for _, m := range f.models {
 			if m.configured {
-				files = append(files, f.fileOf(m))
+				files = append(files, f.ownFiles(m)...)
+			}
+		}
+		for i := range c.Models {
+			if id := c.Models[i].ID(); f.configured(id) != nil {
+				named[id] = true
 			}
 		}
 	})
@@ -252,7 +275,7 @@ func (f *Front) listed(c *store.Catalog) (out []*store.Model) {
 	for i := range c.Models {
 		of := &c.Models[i]
 		fold := strings.ToLower(of.ID())
-		if of.Incomplete != "" || seen[fold] || f.configured(of.ID()) != nil {
+		if of.Incomplete != "" || seen[fold] || named[of.ID()] {
 			continue
 		}
 		seen[fold] = true

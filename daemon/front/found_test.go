@@ -52,7 +52,8 @@ func TestModelsOfTheMachineAreServedByName(t *testing.T) {
 	}
 	h := r.http()
 	for path, want := range map[string][]string{"/v1/models": {`"id":"one"`, `"id":"mine"`, `"id":"three"`},
-		"/api/tags": {`"name":"one"`, `"name":"mine"`, `"name":"three"`}, "/v1/models/three": {`"id":"three"`},
+		"/api/tags":        {`"name":"one:latest"`, `"name":"mine:latest"`, `"name":"three:latest"`},
+		"/v1/models/three": {`"id":"three"`},
 		"/v1/models/table": {`"id":"mine"`}} {
 		status, text := h.do("GET", path, "")
 		for _, w := range want {

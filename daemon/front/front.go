@@ -35,9 +35,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -139,7 +139,8 @@ type clientData struct {
 type collection struct {
 	downloads *download.Manager
 	removed   removals
-	removing  sync.Mutex // held while a model is deleted
+	removing  sync.Mutex   // held while a model is deleted, or the presets are read again
+	reloads   atomic.Int64 // how often they were read
 }
 
 // pollerState is owned by the poller's goroutine.
@@ -402,44 +403,27 @@ func (f *Front) tick() {
 
 // findModels makes the table of names: the [models.NAME] tables, and --model where it names none of them.
 func (f *Front) findModels(ctx context.Context) error {
-	add := func(name string, aliases []string, cfg *config.Config, pinned bool, idle time.Duration) *served {
-		if cfg.CacheDir != "" && len(f.cfg.Models) > 0 { // a process locks the folder, and opens nothing else
-			cfg.CacheDir = filepath.Join(cfg.CacheDir, fileName(name))
-		}
-		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, configured: true, pinned: pinned, idle: idle}
-		for _, n := range append([]string{name}, aliases...) {
-			f.names[strings.ToLower(n)] = m
-		}
-		f.nameAdapters(m)
-		f.models = append(f.models, m)
-		return m
-	}
 	for i := range f.cfg.Models {
-		t := &f.cfg.Models[i]
-		cfg, err := f.cfg.ForModel(t)
+		m, err := f.ofTable(f.cfg, &f.cfg.Models[i])
 		if err != nil {
 			return err
 		}
-		m := add(t.Name, t.Aliases, cfg, t.Pinned, t.IdleUnload)
-		if f.def == nil && f.cfg.Model == "" || f.cfg.ModelNamed(f.cfg.Model) == t {
+		f.add(m)
+		if m.table == f.cfg.DefaultModel() {
 			f.def = m
 		}
 	}
 	if f.def == nil {
 		f.any = len(f.models) == 0
 		alone := f.cfg.Alone()
-		f.def = add(f.cfg.ModelLabel(), f.cfg.MoreNames(), alone, false, -1)
+		if len(f.cfg.Models) > 0 {
+			ownCache(alone, f.cfg.ModelLabel())
+		}
+		f.def = &served{f: f, name: f.cfg.ModelLabel(), aliases: f.cfg.MoreNames(), cfg: alone, configured: true,
+			idle: f.idleOf(-1, true)}
+		f.add(f.def)
 		if err := alone.Locate(ctx, f.log); err != nil {
 			return err
-		}
-	}
-	for _, m := range f.models {
-		switch {
-		case m.idle >= 0:
-		case m == f.def && !f.cfg.Given("idle-unload"):
-			m.idle = 0 // a server of one model keeps it, and its prefixes
-		default:
-			m.idle = f.cfg.IdleUnload
 		}
 	}
 	f.named = f.any || f.cfg.Model != "" || f.cfg.HFRepo != ""
@@ -462,9 +446,8 @@ func (f *Front) configured(name string) *served {
 	if f.def.titled(name) {
 		return f.def
 	}
-	bare, tag, tagged := strings.Cut(name, ":")
-	if tagged && tag == "latest" { // ollama's clients add it
-		return f.names[strings.ToLower(bare)]
+	if bare, tagged := strings.CutSuffix(strings.ToLower(name), ":"+store.Latest); tagged { // as ollama's lists have it
+		return f.names[bare]
 	}
 	return nil
 }

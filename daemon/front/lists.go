@@ -139,6 +139,14 @@ func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
 }
 
 func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("reload") != "" {
+		if !f.privileged(r) {
+			w.Header().Set(api.HeaderIgnored, "reload") // the list is every client's, models are not
+		} else if e := f.reload(r.Context()); e != nil {
+			f.answerError(w, r, e)
+			return
+		}
+	}
 	list := f.fittingModels(r.Context())
 	for _, d := range f.downloads.List() {
 		if d.Status.Runs() {

@@ -33,6 +33,7 @@ type served struct {
 	name       string
 	aliases    []string
 	cfg        *config.Config
+	table      *config.Model  // of the configuration; nil for others
 	located    *config.Config // as its engine process gets it; nil until demand is known
 	configured bool           // by a table, or as the default model
 	pinned     bool
@@ -191,27 +192,28 @@ func (f *Front) start(m *served, tokens int) {
 	f.divideHosts()
 	m.seat = f.takeSeat(m)
 	names := m.allNames()
+	def := m == f.def
 	f.beside.Go(func() {
-		p, fd, err := f.spawn(m, names)
+		p, fd, err := f.spawn(m, names, def)
 		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
 			unix.Close(fd) // the process sees its link end
 		}
 	})
 }
 
-// spawn starts an engine process and writes its first message.
-func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error) {
+// spawn starts an engine process and writes its first message. def: the model is the default one.
+func (f *Front) spawn(m *served, names []string, def bool) (p *process, fd int, err error) {
 	fail := func(err error) (*process, int, error) {
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
-	cfg := m.traced()
+	cfg := m.traced(def)
 	start, err := f.startOf(cfg)
 	if err != nil {
 		return fail(err)
 	}
 	start.Seat = m.seat
-	start.Model, start.Names, start.Default = m.name, names, m == f.def
-	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && m == f.def && len(f.cfg.Alias) == 0
+	start.Model, start.Names, start.Default = m.name, names, def
+	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && def && len(f.cfg.Alias) == 0
 	body, err := json.Marshal(&start)
 	if err != nil {
 		return fail(err)
@@ -259,14 +261,14 @@ func (f *Front) spawn(m *served, names []string) (p *process, fd int, err error)
 
 // traced returns the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first
 // one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
-func (m *served) traced() *config.Config {
+func (m *served) traced(def bool) *config.Config {
 	cfg := m.located.WithMemory(m.host.cap, m.tokens)
 	if cfg.Trace == "" {
 		return cfg
 	}
 	ext := filepath.Ext(cfg.Trace)
 	base := strings.TrimSuffix(cfg.Trace, ext)
-	if m != m.f.def {
+	if !def {
 		base += "-" + fileName(m.name)
 	}
 	if m.loads > 0 {

@@ -44,7 +44,7 @@ func TestOllamaChanges(t *testing.T) {
 	ok("POST", "/api/create", `{"model":"mario","from":"mine","system":"You are Mario.","license":"free",`+
 		`"parameters":{"temperature":0.25,"num_ctx":640,"stop":["###"],"num_predict":7,"num_keep":3}}`,
 		`"status":"writing manifest"`, `"status":"success"`)
-	ok("GET", "/api/tags", "", `"name":"mario"`, `"name":"mine"`)
+	ok("GET", "/api/tags", "", `"name":"mario:latest"`, `"name":"mine:latest"`)
 	ok("GET", "/v1/models", "", `"id":"mario"`)
 	ok("POST", "/api/show", `{"model":"mario"}`, `"system":"You are Mario."`, `"license":"free"`, "temperature 0.25",
 		"PARAMETER temperature 0.25", "SYSTEM")

@@ -213,28 +213,41 @@ func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e 
 // leave unloads every model that is served from the files of of, and keeps requests from loading it again.
 func (f *Front) leave(ctx context.Context, of *store.Model) *wire.Error {
 	refused := &wire.Error{Code: wire.ModelNotFound, Message: "model " + of.ID() + " is being deleted"}
+	left, alive := f.retireAll(ctx, func() []*served { return f.servedFrom(of) }, refused)
+	switch {
+	case !alive:
+		return shuttingDown()
+	case left > 0:
+		return &wire.Error{Code: wire.ModelUnready, RetryAfter: 10 * time.Second, Message: fmt.Sprintf(
+			"model %s still answers requests; delete it when they have ended", of.ID())}
+	}
+	return nil
+}
+
+// retireAll ends the processes of the models that list returns on the poller's goroutine, and refuses their requests.
+// It returns how many run still when ctx ends; false: the front has ended.
+func (f *Front) retireAll(ctx context.Context, list func() []*served, refused *wire.Error) (left int, alive bool) {
 	t := time.NewTicker(removeLook)
 	defer t.Stop()
 	for {
-		left := 0
+		left = 0
 		if !f.call(func() {
-			for _, m := range f.servedFrom(of) {
+			for _, m := range list() {
 				m.down, m.retryAt = refused, time.Time{}
 				if f.retire(m) {
 					left++
 				}
 			}
 		}) {
-			return shuttingDown()
+			return left, false
 		}
 		if left == 0 {
-			return nil
+			return 0, true
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return &wire.Error{Code: wire.ModelUnready, RetryAfter: 10 * time.Second, Message: fmt.Sprintf(
-				"model %s still answers requests; delete it when they have ended", of.ID())}
+			return left, true
 		}
 	}
 }
@@ -266,7 +279,7 @@ func (f *Front) retire(m *served) (runs bool) {
 		m.state = unloading
 		m.proc.kill()
 	case ready:
-		f.unload(m, "a request to delete it")
+		f.unload(m, m.down.Message)
 	}
 	return m.state != down || m.proc != nil
 }

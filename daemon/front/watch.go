@@ -76,6 +76,7 @@ func (f *Front) serveModelEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	told, downloads := f.watched(), modelnews.Downloads{}
 	_, removed := f.removed.since(0)
+	reloads := f.reloads.Load()
 	begin := downloads.News([]byte(": the models' states follow\n\n"), downloads.Running(f.downloads.List()))
 	if !send(begin) {
 		return
@@ -98,6 +99,10 @@ func (f *Front) serveModelEvents(w http.ResponseWriter, r *http.Request) {
 		var gone []string
 		for gone, removed = f.removed.since(removed); len(gone) > 0; gone = gone[1:] {
 			text = modelnews.Event{Model: gone[0], Event: "model_remove"}.Append(text)
+		}
+		if n := f.reloads.Load(); n != reloads {
+			reloads = n
+			text = modelnews.Event{Model: "*", Event: "models_reload"}.Append(text)
 		}
 		if len(text) == 0 && time.Since(last) > watchQuiet {
 			text = []byte(":\n\n")

@@ -255,6 +255,7 @@ var rules = []rule{
 	{"internal/testutil/crosscheck", nil, "a tool of the tests"},
 	{"internal/testutil/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/testutil/enginetree", nil, "it finds a folder, for tests and measurements"},
+	{"internal/testutil/fifo", nil, "tests of any package make pipes with it"},
 	{"internal/testutil/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/testutil/mooncaketest", []string{"internal/testutil/waitfor"},
 		"tests of any package start a real store with it"},

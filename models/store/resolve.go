@@ -71,6 +71,11 @@ func (c *Catalog) lookup(text string, prefix bool) (*Model, error) {
 	if found := c.among(func(m *Model) bool { return strings.EqualFold(m.ID(), target) }); len(found) > 0 {
 		return found[0], nil
 	}
+	if target == text && bare != text { // as ollama's lists have it
+		if found := c.among(func(m *Model) bool { return strings.EqualFold(m.ID(), bare) }); len(found) > 0 {
+			return found[0], nil
+		}
+	}
 	if target != text && filepath.IsAbs(target) {
 		return &Model{Name: Name{Path: text}, id: text, Place: Own, Files: []string{target}}, nil
 	}

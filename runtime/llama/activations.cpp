@@ -1,9 +1,9 @@
 //go:build linux && amd64 && llama_engine && !llama_no_products
 
-// Activations in blocks of 256 bytes (ggml's Q8_K). ggml rounds them one by one on x86, which took a tenth of a
-// product with Q4_K weights. The linker puts this function in the place of ggml's (--wrap, see matmul.go). The numbers are
-// ggml's, but for their sign where a block's largest element is positive: ggml's scale is negative there, and so are its
-// bytes. No product differs in a bit.
+// Activations in blocks of 256 bytes (ggml's Q8_K) and of 32 (Q8_0, Q8_1). ggml rounds the former one by one on x86, which took
+// a tenth of a product with Q4_K weights, and finds scale and sum of each of the latter by itself, a fourteenth with Q4_1. The
+// linker puts these functions in the place of ggml's (--wrap, see matmul.go). The numbers are ggml's, but for their sign where a
+// Q8_K block's largest element is positive: ggml's scale is negative there, and so are its bytes. No product differs in a bit.
 
 #if __has_include("ggml.h")
 
@@ -16,11 +16,15 @@
 extern "C" {
 void __real_quantize_row_q8_K(const float * x, void * y, int64_t k);
 void __wrap_quantize_row_q8_K(const float * x, void * y, int64_t k);
+void __real_quantize_row_q8_0(const float * x, void * y, int64_t k);
+void __wrap_quantize_row_q8_0(const float * x, void * y, int64_t k);
+void __real_quantize_row_q8_1(const float * x, void * y, int64_t k);
+void __wrap_quantize_row_q8_1(const float * x, void * y, int64_t k);
 }
 
 #include <immintrin.h>
 
-#define AVX2 __attribute__((target("avx2,fma")))
+#define AVX2 __attribute__((target("avx2,fma,f16c")))
 
 namespace {
 
@@ -71,6 +75,59 @@ AVX2 void quantise(const float * x, block * y, int64_t blocks) {
     }
 }
 
+#define BOTH(a, b) (SUM ? _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b))) : _mm256_max_ps(a, b))
+
+// of_four puts the sums of whole numbers, or else the largest element, of four vectors side by side.
+template <bool SUM> AVX2 inline __m128 of_four(const __m256 * v) {
+    const __m256 a = BOTH(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1])), b = BOTH(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
+    const __m256 c = BOTH(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    return _mm256_castps256_ps128(BOTH(c, _mm256_permute2f128_ps(c, c, 1)));
+}
+
+// quantise_fours rounds four blocks of 32, which lie size bytes apart: a scale in half precision, with SUM also the sum times
+// the scale, and the numbers.
+template <bool SUM> AVX2 void quantise_fours(const float * x, char * y, int64_t fours) {
+    constexpr int HEAD = SUM ? 4 : 2, SIZE = HEAD + 32;
+    const __m256  sign = _mm256_set1_ps(-0.f);
+    for (; fours > 0; fours--, x += 128, y += 4 * SIZE) {
+        __m256 m[4];
+        for (int b = 0; b < 4; b++) {
+            m[b] = _mm256_andnot_ps(sign, _mm256_loadu_ps(x + 32 * b));
+            for (int l = 1; l < 4; l++) {
+                m[b] = _mm256_max_ps(m[b], _mm256_andnot_ps(sign, _mm256_loadu_ps(x + 32 * b + 8 * l)));
+            }
+        }
+        const __m128 top   = of_four<false>(m);
+        const __m128 scale = _mm_div_ps(top, _mm_set1_ps(127.f));
+        const __m128 by    = _mm_and_ps(_mm_div_ps(_mm_set1_ps(127.f), top), _mm_cmpneq_ps(top, _mm_setzero_ps()));
+        float        each[4];
+        _mm_storeu_ps(each, by);
+        for (int b = 0; b < 4; b++) {
+            const __m256 times = _mm256_set1_ps(each[b]);
+            __m256i      v[4];
+            for (int l = 0; l < 4; l++) {
+                v[l] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 32 * b + 8 * l), times));
+            }
+            const __m256i q = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3])),
+                                                          _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+            _mm256_storeu_si256((__m256i *) (y + b * SIZE + HEAD), q);
+            m[b] = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_add_epi32(v[0], v[1]), _mm256_add_epi32(v[2], v[3])));
+        }
+        uint16_t half[8];
+        _mm_storel_epi64((__m128i *) half, _mm_cvtps_ph(scale, 0));
+        if (SUM) {
+            const __m128 sum = of_four<true>(m);
+            _mm_storel_epi64((__m128i *) (half + 4), _mm_cvtps_ph(_mm_mul_ps(scale, _mm_cvtepi32_ps(_mm_castps_si128(sum))), 0));
+        }
+        for (int b = 0; b < 4; b++) {
+            memcpy(y + b * SIZE, half + b, 2);
+            if (SUM) {
+                memcpy(y + b * SIZE + 2, half + 4 + b, 2);
+            }
+        }
+    }
+}
+
 } // namespace
 
 #include "../src/ggml-cpu/quants.h"
@@ -86,6 +143,28 @@ extern "C" void __wrap_quantize_row_q8_K(const float * x, void * y, int64_t k) {
     } else {
         __real_quantize_row_q8_K(x, y, k);
     }
+}
+
+// ours rounds fours of blocks, and returns how many values that are.
+template <bool SUM> static int64_t ours(const float * x, void * y, int64_t k) {
+    if (!uma_matmul_takes(GGML_TYPE_Q8_0)) {
+        return 0;
+    }
+    quantise_fours<SUM>(x, (char *) y, k / 128);
+    return k / 128 * 128;
+}
+
+static_assert(sizeof(block_q8_0) == 34 && offsetof(block_q8_0, qs) == 2, "block_q8_0");
+static_assert(sizeof(block_q8_1) == 36 && offsetof(block_q8_1, qs) == 4, "block_q8_1");
+
+extern "C" void __wrap_quantize_row_q8_0(const float * x, void * y, int64_t k) {
+    const int64_t done = ours<false>(x, y, k);
+    __real_quantize_row_q8_0(x + done, (block_q8_0 *) y + done / 32, k - done);
+}
+
+extern "C" void __wrap_quantize_row_q8_1(const float * x, void * y, int64_t k) {
+    const int64_t done = ours<true>(x, y, k);
+    __real_quantize_row_q8_1(x + done, (block_q8_1 *) y + done / 32, k - done);
 }
 
 #endif

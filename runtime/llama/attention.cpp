@@ -195,16 +195,29 @@ bool sort(uma_cells & c, const int32_t * position, std::vector<piece> & pieces, 
     return distinct;
 }
 
+// MASK_CHUNK cells of the mask are compared at once.
+constexpr int64_t MASK_CHUNK = 64;
+
+// same compares a chunk of two rows of the mask, without a call: a prompt's rows have thousands of them in each layer.
+inline bool same(const uint16_t * a, const uint16_t * b) {
+    uint64_t x[MASK_CHUNK / 4], y[MASK_CHUNK / 4], differ = 0;
+    memcpy(x, a, sizeof(x)), memcpy(y, b, sizeof(y));
+    for (int64_t i = 0; i < MASK_CHUNK / 4; i++) {
+        differ |= x[i] ^ y[i];
+    }
+    return differ == 0;
+}
+
 // shorten makes c the list of a row of the mask that sees what the next row sees, but for the last cells of the list of that
 // one: so it is in a prompt. False when it is not so. The two lists share their memory.
 bool shorten(const uint16_t * mask, const uint16_t * next, int64_t n, const uma_cells & of_next, uma_cells & c) {
     constexpr uint16_t hidden = 0xFC00;
-    constexpr int64_t  CHUNK = 64, MOST = 4;
+    constexpr int64_t  MOST = 4;
     int32_t            lost[MOST];
     int64_t            many = 0;
-    for (int64_t i = 0; i < n; i += CHUNK) {
-        const int64_t end = std::min(i + CHUNK, n);
-        if (memcmp(mask + i, next + i, (end - i) * sizeof(*mask)) == 0) {
+    for (int64_t i = 0; i < n; i += MASK_CHUNK) {
+        const int64_t end = std::min(i + MASK_CHUNK, n);
+        if (end == i + MASK_CHUNK && same(mask + i, next + i)) {
             continue;
         }
         for (int64_t j = i; j < end; j++) {

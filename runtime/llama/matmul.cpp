@@ -169,7 +169,7 @@ uma_range first_weights(const uma_job & j, const char * at, const char * end) {
     return {at, end - at > MOST ? at + MOST : end};
 }
 
-// product does this thread's part of a node's product number nth. shared: the threads take pieces of all of the node's products by
+// product does this thread's part of a node's product number nth. j.rows is null where each thread prepares them. shared: the threads take pieces of all of the node's products by
 // the pool's counter, which has been set to their number. expert: the next step may have another product in its place.
 void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, int64_t nth, bool shared, bool expert) {
     const int64_t size = kernels->strip(j.type);
@@ -177,9 +177,11 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
     const auto    at   = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
     const auto    next = [&](int64_t from, int64_t to) { return expert ? after.lost() : after.next(j.w, first_weights(j, at(from), at(to))); };
     const auto    prepare = [&] {
-        j.rows  = rows.of(kernels->rows_bytes(j));
         j.strip = strip.of(kernels->strip_bytes(j));
-        kernels->prepare(j);
+        if (!j.rows) {
+            j.rows = rows.of(kernels->rows_bytes(j));
+            kernels->prepare(j);
+        }
     };
     if (p->nth > 1 && !shared) {
         prepare();
@@ -268,8 +270,14 @@ thread_local groups grouped;
 class products : public ggml::cpu::tensor_traits {
   public:
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        const ggml_type type = (ggml_type) product_type(op->src[0]->type);
-        size                 = op->src[1]->type == type ? 0 : ggml_row_size(type, ggml_nelements(op->src[1]));
+        const uma_kernels * kernels = in_use.load(std::memory_order_relaxed);
+        const ggml_type     type    = (ggml_type) product_type(op->src[0]->type);
+        size                        = op->src[1]->type == type ? 0 : ggml_row_size(type, ggml_nelements(op->src[1]));
+        if (kernels && together(op, type)) {
+            uma_job j = {};
+            j.type = op->src[0]->type, j.n = op->src[1]->ne[1], j.k = op->src[0]->ne[0];
+            size   = std::max(size, kernels->rows_bytes(j));
+        }
         return true;
     }
 
@@ -280,8 +288,10 @@ class products : public ggml::cpu::tensor_traits {
         const int64_t       k = w->ne[0], n = x->ne[1];
         const bool          round = x->type != type;
         const int64_t       row   = round ? ggml_row_size(type, k) : x->nb[1];
-        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID;
-        if (round) {
+        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type);
+        if (prepared) {
+            quantise_prepared(p, kernels, op, type);
+        } else if (round) {
             quantise(p, x, type, (char *) p->wdata);
         }
         if (shared && p->nth > 1) {
@@ -301,7 +311,7 @@ class products : public ggml::cpu::tensor_traits {
             int64_t             nth = 0;
             for (int64_t e = 0; e < w->ne[2]; e++) {
                 if (j.n = g.begin[e + 1] - g.begin[e]; j.n > 0) {
-                    j.w    = (const char *) w->data + e * w->nb[2];
+                    j.w = (const char *) w->data + e * w->nb[2], j.rows = nullptr;
                     j.x_at = g.x.data() + g.begin[e], j.c_at = g.c.data() + g.begin[e];
                     product(p, kernels, j, nth++, true, true);
                 }
@@ -313,6 +323,7 @@ class products : public ggml::cpu::tensor_traits {
                     uma_job       j   = job((const char *) w->data + i2 / (x->ne[2] / w->ne[2]) * w->nb[2] + i3 / (x->ne[3] / w->ne[3]) * w->nb[3],
                                             round ? (const char *) p->wdata + nth * n * row : (const char *) x->data + i2 * x->nb[2] + i3 * x->nb[3],
                                             (char *) op->data + i2 * op->nb[2] + i3 * op->nb[3]);
+                    j.rows              = prepared ? (char *) p->wdata : nullptr;
                     product(p, kernels, j, nth, shared, false);
                 }
             }
@@ -324,6 +335,28 @@ class products : public ggml::cpu::tensor_traits {
     }
 
   private:
+    // together reports whether the threads prepare the rows of a node's only product together, while they round them.
+    static bool together(const ggml_tensor * op, ggml_type type) {
+        const ggml_tensor * x = op->src[1];
+        return op->op == GGML_OP_MUL_MAT && x->type != type && ggml_is_quantized(type) && x->ne[2] == 1 && x->ne[3] == 1;
+    }
+
+    // quantise_prepared does this thread's part of the activations, as quantise does, straight into the kernels' order.
+    static void quantise_prepared(const ggml_compute_params * p, const uma_kernels * kernels, const ggml_tensor * op, ggml_type type) {
+        const ggml_tensor *     x          = op->src[1];
+        const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;
+        uma_job                 j          = {};
+        j.type = op->src[0]->type, j.n = x->ne[1], j.k = x->ne[0], j.rows = (char *) p->wdata;
+        constexpr int64_t VALUES = 256; // of which a thread rounds some in turn
+        const int64_t     parts = (j.k + VALUES - 1) / VALUES, all = parts * j.n, end = all * (p->ith + 1) / p->nth;
+        alignas(64) char  rounded[VALUES * 2];
+        for (int64_t b = all * p->ith / p->nth; b < end; b++) {
+            const int64_t r = b / parts, from = b % parts * VALUES, to = std::min(from + VALUES, j.k);
+            from_float((const float *) ((const char *) x->data + r * x->nb[1]) + from, rounded, to - from);
+            kernels->prepare_part(j, r, from, to, rounded);
+        }
+    }
+
     // quantise does this thread's part of the activations: blocks, whatever rows they are of.
     static void quantise(const ggml_compute_params * p, const ggml_tensor * x, ggml_type type, char * to) {
         const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;

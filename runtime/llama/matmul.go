@@ -2,9 +2,9 @@
 
 package llama
 
-// The linker resolves ggml's calls of quantize_row_q8_K to activations.cpp.
+// The linker resolves ggml's calls of quantize_row_q8_K, _q8_0 and _q8_1 to activations.cpp.
 
-// #cgo amd64 LDFLAGS: -Wl,--wrap=quantize_row_q8_K
+// #cgo amd64 LDFLAGS: -Wl,--wrap=quantize_row_q8_K -Wl,--wrap=quantize_row_q8_0 -Wl,--wrap=quantize_row_q8_1
 // #include <stdlib.h>
 // #include "ggml.h"
 // #include "kernels/matmul.h"

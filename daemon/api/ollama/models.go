@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // details are the properties of a model in lists.
@@ -52,7 +53,7 @@ func digest(f *api.Facts) string {
 
 // Served is a model of a list.
 type Served struct {
-	Name  string
+	Name  string // as other APIs have it
 	Facts *api.Facts
 	Since time.Time // start of the daemon: the model's time if that of its file is unknown
 	// Of a loaded model.
@@ -73,6 +74,14 @@ func (s *Served) modified() string {
 	return s.Since.UTC().Format(time.RFC3339)
 }
 
+// name returns the model's name as ollama's lists have it, with a tag: clients split it at the colon.
+func (s *Served) name() string {
+	if strings.Contains(s.Name[strings.LastIndexByte(s.Name, '/')+1:], ":") {
+		return s.Name
+	}
+	return s.Name + ":" + store.Latest
+}
+
 // listed is a model of GET /api/tags.
 type listed struct {
 	Name     string  `json:"name"`
@@ -88,7 +97,7 @@ func Tags(list []Served) any {
 	models := []listed{}
 	for i := range list {
 		s := &list[i]
-		models = append(models, listed{s.Name, s.Name, s.modified(), s.size(), digest(s.Facts), detailsOf(s.Facts)})
+		models = append(models, listed{s.name(), s.name(), s.modified(), s.size(), digest(s.Facts), detailsOf(s.Facts)})
 	}
 	return struct {
 		Models []listed `json:"models"`
@@ -133,7 +142,7 @@ func Running(list []Served, now time.Time) any {
 		if s.Expires.IsZero() {
 			s.Expires = now.AddDate(never, 0, 0)
 		}
-		r := running{Name: s.Name, Model: s.Name, Size: facts.Model.Bytes +
+		r := running{Name: s.name(), Model: s.name(), Size: facts.Model.Bytes +
 			uint64(facts.Model.KVBytesPerToken)*uint64(facts.Context), Digest: digest(facts),
 			Details: detailsOf(facts), Expires: s.Expires.UTC().Format(time.RFC3339), Context: facts.Context}
 		if facts.GPU {

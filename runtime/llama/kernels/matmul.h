@@ -39,6 +39,7 @@ struct uma_kernels {
     size_t (*rows_bytes)(const uma_job &);                      // what prepare needs
     size_t (*strip_bytes)(const uma_job &);                     // what compute needs
     void (*prepare)(const uma_job &);                           // x → rows
+    void (*prepare_part)(const uma_job &, int64_t row, int64_t from, int64_t to, const char * x); // values [from, to) of a row, which are at x → rows
     void (*compute)(const uma_job &, const uma_piece &);
     uma_attention_width (*attention)(int width);                // see attention.h
     bool (*faster)(void);                                       // tries it against the next ones; null: they are

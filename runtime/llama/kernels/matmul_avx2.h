@@ -17,7 +17,7 @@ format bf16_format();
 namespace {
 
 format bf16_format() {
-    return {FLOAT_ROWS, prepare_nothing, floats<bf16>};
+    return {FLOAT_ROWS, nullptr, floats<bf16>};
 }
 
 } // namespace

@@ -55,7 +55,7 @@ namespace {
 
 format bf16_format() {
     static const bool pairs = __builtin_cpu_supports("avx512bf16");
-    return {FLOAT_ROWS, prepare_nothing, pairs ? bf16_products : floats<bf16>};
+    return {FLOAT_ROWS, nullptr, pairs ? bf16_products : floats<bf16>};
 }
 
 bool here() {
@@ -73,7 +73,7 @@ bool fast_amx() {
 
 } // namespace
 
-const uma_kernels uma_kernels_avx512 = {"avx512", here, strip, rows_bytes, strip_bytes, prepare, compute<lanes>, uma_attention_avx512};
-const uma_kernels uma_kernels_amx    = {"amx", here_amx, strip, rows_bytes, strip_bytes, prepare, compute<tiles>, uma_attention_avx512, fast_amx};
+const uma_kernels uma_kernels_avx512 = {"avx512", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, compute<lanes>, uma_attention_avx512};
+const uma_kernels uma_kernels_amx    = {"amx", here_amx, strip, rows_bytes, strip_bytes, prepare, prepare_part, compute<tiles>, uma_attention_avx512, fast_amx};
 
 #endif

@@ -511,29 +511,40 @@ struct tq1_0 {
 
     static int64_t block(int64_t i) { return i; }
 
-    // digit is the nth digit of each byte, which is a fraction of 256 in base 3.
-    INLINE static vi digit(vi v, int n) {
-        constexpr uint32_t power[] = {1, 3, 9, 27, 81}, BYTES_OF_WORDS = 0x00ff00ff;
-        const vi           even = ((v & BYTES_OF_WORDS) * power[n] & BYTES_OF_WORDS) * 3, odd = ((v >> 8 & BYTES_OF_WORDS) * power[n] & BYTES_OF_WORDS) * 3;
-        return (even >> 8 & BYTES_OF_WORDS) | (odd & 0xff00ff00);
+    // A byte is a fraction of 256 in base 3. They are kept less 128, as signed ones: times three they remain so.
+    typedef int8_t bytes __attribute__((vector_size(sizeof(vi))));
+
+    // digit is the first digit of each byte of v, of which the next ones remain.
+    INLINE static vi digit(vi & v) {
+        const bytes b = (bytes) v, less = (b > -43) + (b > 42);
+        v             = (vi) (b + b + b);
+        return (vi) -less;
     }
 
     template <class At, class Whole, class Sink> INLINE static void unpack(At a, Whole & whole, Sink && sink) {
         whole.scale = heads(a + 52);
         vi t[8], q[8];
         load8(a, t); // five blocks, a digit of each byte
+        for (int e = 0; e < 8; e++) {
+            t[e] ^= 0x80808080;
+        }
         for (int n = 0; n < 5; n++) {
             for (int e = 0; e < 8; e++) {
-                q[e] = digit(t[e], n);
+                q[e] = digit(t[e]);
             }
             sink(n, q, splat(1.0f), vf{});
         }
         load4(a + 32, t); // five halves of blocks
-        const vi last = words(a + 48); // and four fours
+        vi last = words(a + 48) ^ 0x80808080; // and four fours
+        for (int e = 0; e < 4; e++) {
+            t[e] ^= 0x80808080;
+        }
         for (int b = 5; b < 8; b++) {
             for (int e = 0; e < 4; e++) {
-                q[e]     = digit(t[e], 2 * (b - 5));
-                q[e + 4] = b < 7 ? digit(t[e], 2 * (b - 5) + 1) : digit(last, e);
+                q[e] = digit(t[e]);
+            }
+            for (int e = 0; e < 4; e++) {
+                q[e + 4] = digit(b < 7 ? t[e] : last);
             }
             sink(b, q, splat(1.0f), vf{});
         }

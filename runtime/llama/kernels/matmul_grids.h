@@ -9,25 +9,30 @@ namespace {
 
 // signed_four is four magnitudes of each row added to SHIFT, or subtracted from it where bit 4i … 4i+3 of signs is set.
 template <int SHIFT> INLINE vi signed_four(vi magnitudes, vi signs, int i) {
-    constexpr uint32_t SHIFTS = SHIFT * 0x01010101u;
-    const vi           ones = fifth_bits(signs, i) >> 4, minus = (ones << 8) - ones;
-    return ((SHIFTS + magnitudes) & ~minus) | ((SHIFTS - magnitudes) & minus);
+    typedef int8_t bytes __attribute__((vector_size(sizeof(vi))));
+    const bytes    minus = (bytes) all_bits(signs, i);
+    return (vi) (((bytes) magnitudes ^ minus) + ((int8_t) SHIFT - minus));
 }
 
-// signs_of_seven is eight signs of seven bits: the last one makes their number even.
-INLINE vi signs_of_seven(vi v) {
-    v &= 127;
-    vi odd = v ^ v >> 4;
-    odd ^= odd >> 2;
-    odd ^= odd >> 1;
-    return v | (odd & 1) << 7;
+// Bit 7 where the number of a half byte's bits is odd.
+alignas(16) constexpr int8_t odd_bits[16] = {0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0};
+
+// evened is bytes of seven signs with an eighth that makes their number even.
+INLINE vi evened(vi v) {
+    return v | lookup(odd_bits, (v ^ v >> 4) & NIBBLES);
 }
 
-// eight is the entries of a table of eights, with signs: quads 2l and 2l+1 of a block.
-template <int SHIFT> INLINE void eight(const uint64_t * table, vi index, vi signs, vi * q) {
-    gather2(table, index, q);
-    q[0] = signed_four<SHIFT>(q[0], signs, 0);
-    q[1] = signed_four<SHIFT>(q[1], signs, 1);
+// signs_of_sevens is the signs of a block, of which each word has four times seven bits.
+INLINE vi signs_of_sevens(vi v) {
+    v = (v & 0x3fff) | (v << 2 & 0x3fff0000);
+    return evened((v & 0x007f007f) | (v << 1 & 0x7f007f00));
+}
+
+// eight is the entries of a table of eights, with the lth eight of signs: quads 2l and 2l+1 of a block.
+template <int SHIFT> INLINE void eight(const uint64_t * table, vi index, vi signs, int l, vi * q) {
+    gather2(table, index, q + 2 * l);
+    q[2 * l]     = signed_four<SHIFT>(q[2 * l], signs, 2 * l);
+    q[2 * l + 1] = signed_four<SHIFT>(q[2 * l + 1], signs, 2 * l + 1);
 }
 
 // odd is the scale 2v + 1.
@@ -48,11 +53,11 @@ struct iq2_xxs {
             vi t[8], q[8]; // of each block four numbers of entries; seven bits of signs for each, and the scale
             load8(a + 2 + 8 * b, t);
             for (int i = 0; i < 4; i++) {
-                const vi at = t[2 * i], signs = t[2 * i + 1];
+                const vi at = t[2 * i], signs = signs_of_sevens(t[2 * i + 1]);
                 for (int l = 0; l < 4; l++) {
-                    eight<SHIFT>(iq2xxs_grid, at >> (8 * l) & 0xff, signs_of_seven(signs >> (7 * l)), q + 2 * l);
+                    eight<SHIFT>(iq2xxs_grid, at >> (8 * l) & 0xff, signs, l, q);
                 }
-                sink(b + i, q, odd(signs >> 28), vf{});
+                sink(b + i, q, odd(t[2 * i + 1] >> 28), vf{});
             }
         }
     }
@@ -72,9 +77,9 @@ struct iq2_xs {
             vi t[8], q[8]; // nine bits are an entry's number, seven its signs
             load8(a + 2 + 8 * b, t);
             for (int i = 0; i < 4; i++) {
+                const vi signs = evened((t[2 * i] >> 9 & 0x7f) | (t[2 * i] >> 17 & 0x7f00) | (t[2 * i + 1] << 7 & 0x7f0000) | (t[2 * i + 1] >> 1 & 0x7f000000));
                 for (int l = 0; l < 4; l++) {
-                    const vi v = t[2 * i + l / 2] >> (16 * (l % 2));
-                    eight<SHIFT>(iq2xs_grid, v & 511, signs_of_seven(v >> 9), q + 2 * l);
+                    eight<SHIFT>(iq2xs_grid, t[2 * i + l / 2] >> (16 * (l % 2)) & 511, signs, l, q);
                 }
                 const vi s = scale[b / 4] >> (8 * i);
                 sink(b + i, q, odd(s & 15), odd(s >> 4 & 15));
@@ -100,7 +105,7 @@ struct iq2_s {
         for (int b = 0; b < 8; b++) {
             const vi high = upper[b / 4] >> (8 * (b % 4)), s = scale[b / 4] >> (8 * (b % 4));
             for (int l = 0; l < 4; l++) {
-                eight<SHIFT>(iq2s_grid, (at[b] >> (8 * l) & 0xff) | (high >> (2 * l) & 3) << 8, signs[b] >> (8 * l), q + 2 * l);
+                eight<SHIFT>(iq2s_grid, (at[b] >> (8 * l) & 0xff) | (high >> (2 * l) & 3) << 8, signs[b], l, q);
             }
             sink(b, q, odd(s & 15), odd(s >> 4 & 15));
         }
@@ -123,8 +128,9 @@ struct iq3_xxs {
             load8(a + 2 + 8 * b, t);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
+                const vi sign = signs_of_sevens(signs[b + i]);
                 for (int l = 0; l < 8; l++) {
-                    q[l] = signed_four<SHIFT>(gather(iq3xxs_grid, t[2 * i + l / 4] >> (8 * (l % 4)) & 0xff), signs_of_seven(signs[b + i] >> (7 * (l / 2))), l % 2);
+                    q[l] = signed_four<SHIFT>(gather(iq3xxs_grid, t[2 * i + l / 4] >> (8 * (l % 4)) & 0xff), sign, l);
                 }
                 sink(b + i, q, odd(signs[b + i] >> 28), vf{});
             }

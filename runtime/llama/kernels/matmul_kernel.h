@@ -10,7 +10,7 @@
 namespace {
 
 // activations are a block of N rows; where the instruction takes two at a time (PAIRS) they alternate every eight bytes, but
-// for an odd last one. begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
+// for an odd last one. begin is what the sums of the block's halves begin with, FROM - SHIFT · Σ q, or of the whole
 // block where a half has no scale. sums is for formats with minima: where eight blocks are a super-block it is Σ q of an even
 // block and of the next one, 16 bits each, or where halves have minima those of the halves of each block; elsewhere the float
 // Σ q · scale.
@@ -31,6 +31,14 @@ constexpr int Q8_0_BYTES = 34, Q8_1_BYTES = 36, Q8_K_BYTES = 292;
 template <class F> constexpr bool K = F::VALUES == 256;
 template <class F> constexpr bool OTHER = F::HALVES == 2 || (F::MIN && !K<F>);
 
+// ONES says that the blocks of a super-block have no scales of their own.
+template <class F> constexpr bool ONES        = false;
+template <> constexpr bool        ONES<tq1_0> = true;
+template <> constexpr bool        ONES<tq2_0> = true;
+
+// FROM is what the sums of a block begin with where no SHIFT is taken off: of ONES whole numbers are added up.
+template <class F> constexpr int32_t FROM = ONES<F> ? 0 : ORIGIN;
+
 // unpacked is a block of a strip.
 struct unpacked {
     vi q[8];
@@ -46,7 +54,7 @@ struct super {
 // tally is the sums of N rows of activations with a strip.
 template <class F, int N> struct tally {
     vf sum[N];
-    vf part[N]; // of the blocks of one super-block, before its scale
+    vf part[N]; // of the blocks of one super-block, before its scale; with ONES whole numbers
 
     INLINE void clear() {
         for (int i = 0; i < N; i++) {
@@ -69,17 +77,21 @@ template <class F, int N> struct tally {
         vs            dot[N];
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            dot[i] = F::SHIFT ? splat(x.begin[H][i]) : vs{};
+            dot[i] = splat(F::SHIFT ? x.begin[H][i] : FROM<F>);
         }
         dots<F::TOP, N, H * COUNT, COUNT>(dot, q, x.q);
         weigh(dot, scale, min, x);
     }
 
-    // weigh adds the sums of a block, or of half a block that has its own scale. min is read where blocks of 32 have one.
+    // weigh adds the sums of a block, or of half a block that has its own scale; they began with FROM. min is read where blocks of 32 have one.
     INLINE void weigh(const vs * dot, vf scale, vf min, const activations<N> & x) {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            const vf d = __builtin_convertvector(dot[i], vf);
+            if constexpr (ONES<F>) {
+                part[i] = (vf) ((vs) part[i] + dot[i]);
+                continue;
+            }
+            const vf d = number(dot[i]);
             if constexpr (K<F>) {
                 part[i] = fma(d, scale, part[i]);
                 continue;
@@ -112,7 +124,8 @@ template <class F, int N> struct tally {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             const vf scale = splat(x->scale[i]);
-            sum[i]         = fma(part[i], w.scale * scale, sum[i]);
+            const vf of    = ONES<F> ? __builtin_convertvector((vs) part[i], vf) : part[i];
+            sum[i]         = fma(of, w.scale * scale, sum[i]);
             part[i]        = vf{};
             if constexpr (F::MIN) {
                 sum[i] = fma(__builtin_convertvector(mins[i], vf), w.min * scale, sum[i]);
@@ -124,8 +137,13 @@ template <class F, int N> struct tally {
     INLINE void write(const uma_job & j, int64_t s, int64_t row, int rows) const {
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
-            const vf v = sum[i]; // whose address is taken, so that the sums can stay in registers
-            memcpy(c_of(j, row + i) + s * LANES, &v, rows == LANES ? sizeof(vf) : rows * sizeof(float));
+            const vf v  = sum[i]; // whose address is taken, so that the sums can stay in registers
+            float *  to = c_of(j, row + i) + s * LANES;
+            if (rows == LANES) {
+                memcpy(to, &v, sizeof(vf));
+            } else {
+                memcpy(to, &v, rows * sizeof(float));
+            }
         }
     }
 };
@@ -281,73 +299,69 @@ template <class F, class Whole> void quantised(const uma_job & j, const uma_piec
     }
 }
 
-// prepare brings x into groups of ROWS rows (the last one smaller), block by block.
-template <class F> void prepare_rows(const uma_job & j) {
+// prepare_blocks brings blocks at … end-1 of row i, which are at x as ggml rounded them, into groups of ROWS rows (the last
+// one smaller), block by block. Super-blocks are whole.
+template <class F> void prepare_blocks(const uma_job & j, int64_t i, int64_t at, int64_t end, const char * x) {
     constexpr int SUMMED = F::MIN ? Q8_1_BYTES : Q8_0_BYTES, HEAD = SUMMED - 32;
-    const int64_t blocks = j.k / 32;
-    for (int64_t i = 0; i < j.n; i++) {
-        const int64_t first = i / ROWS * ROWS, n = j.n - first < ROWS ? j.n - first : ROWS, r = i - first;
-        char *        to    = j.rows + first * blocks * ACTIVATIONS;
-        for (int64_t b = 0; b < blocks; b++, to += n * ACTIVATIONS) {
-            const int64_t from = F::block(b);
-            const char *  p    = x_of(j, i) + (K<F> ? from / 8 * Q8_K_BYTES : from * SUMMED);
-            const char *  q    = K<F> ? p + 4 + from % 8 * 32 : p + HEAD;
-            float         scale;
-            int32_t       sum[2] = {0, 0}, sums = 0;
-            if constexpr (K<F>) {
-                int16_t part[4]; // ggml's sums of 16
-                memcpy(&scale, p, sizeof(scale));
-                memcpy(part, p + 4 + 256 + from % 8 * 4, from % 2 ? 4 : 8);
-                sum[0] = part[0], sum[1] = part[1];
-                if (F::HALVES == 2) {
-                    memcpy(&sums, part, sizeof(sums));
-                } else if (from % 2 == 0) {
-                    const int16_t pair[2] = {(int16_t) (part[0] + part[1]), (int16_t) (part[2] + part[3])};
-                    memcpy(&sums, pair, sizeof(sums));
-                }
+    const int64_t first = i / ROWS * ROWS, n = j.n - first < ROWS ? j.n - first : ROWS, r = i - first;
+    char *        to    = j.rows + (first * (j.k / 32) + n * at) * ACTIVATIONS;
+    for (int64_t b = at; b < end; b++, to += n * ACTIVATIONS) {
+        const int64_t from = F::block(b) - at;
+        const char *  p    = x + (K<F> ? from / 8 * Q8_K_BYTES : from * SUMMED);
+        const char *  q    = K<F> ? p + 4 + from % 8 * 32 : p + HEAD;
+        float         scale;
+        int32_t       sum[2] = {0, 0}, sums = 0;
+        if constexpr (K<F>) {
+            int16_t part[4]; // ggml's sums of 16
+            memcpy(&scale, p, sizeof(scale));
+            memcpy(part, p + 4 + 256 + from % 8 * 4, from % 2 ? 4 : 8);
+            sum[0] = part[0], sum[1] = part[1];
+            if (F::HALVES == 2) {
+                memcpy(&sums, part, sizeof(sums));
+            } else if (from % 2 == 0) {
+                const int16_t pair[2] = {(int16_t) (part[0] + part[1]), (int16_t) (part[2] + part[3])};
+                memcpy(&sums, pair, sizeof(sums));
+            }
+        } else {
+            uint16_t h;
+            memcpy(&h, p, sizeof(h));
+            scale = wide1(h);
+            if (F::HALVES == 2) {
+                sum[0] = total16((const int8_t *) q), sum[1] = total16((const int8_t *) q + 16);
             } else {
-                uint16_t h;
-                memcpy(&h, p, sizeof(h));
-                scale = wide1(h);
-                if (F::HALVES == 2) {
-                    sum[0] = total16((const int8_t *) q), sum[1] = total16((const int8_t *) q + 16);
-                } else {
-                    sum[0] = total((const int8_t *) q);
-                }
-                if (F::MIN) {
-                    const float of = scale * (float) sum[0];
-                    memcpy(&sums, &of, sizeof(sums));
-                }
+                sum[0] = total((const int8_t *) q);
             }
-            int32_t begin[2] = {-F::SHIFT * sum[0], -F::SHIFT * sum[1]};
-            if (F::HALVES == 1) {
-                begin[0] += begin[1];
+            if (F::MIN) {
+                const float of = scale * (float) sum[0];
+                memcpy(&sums, &of, sizeof(sums));
             }
-            if (PAIRS && (r | 1) < n) { // eight bytes of this row, eight of the other one
-                for (int e = 0; e < 4; e++) {
-                    memcpy(to + (r & ~1) * 32 + e * 16 + (r & 1) * 8, q + e * 8, 8);
-                }
-            } else {
-                memcpy(to + r * 32, q, 32);
-            }
-            memcpy(to + n * 32 + r * 4, &scale, 4);
-            memcpy(to + n * 36 + r * 4, begin, 4);
-            memcpy(to + n * 40 + r * 4, begin + 1, 4);
-            memcpy(to + n * 44 + r * 4, &sums, 4);
         }
+        int32_t begin[2] = {-F::SHIFT * sum[0], -F::SHIFT * sum[1]};
+        if (F::HALVES == 1) {
+            begin[0] += begin[1];
+        }
+        begin[0] += FROM<F>, begin[1] += FROM<F>;
+        if (PAIRS && (r | 1) < n) { // eight bytes of this row, eight of the other one
+            for (int e = 0; e < 4; e++) {
+                memcpy(to + (r & ~1) * 32 + e * 16 + (r & 1) * 8, q + e * 8, 8);
+            }
+        } else {
+            memcpy(to + r * 32, q, 32);
+        }
+        memcpy(to + n * 32 + r * 4, &scale, 4);
+        memcpy(to + n * 36 + r * 4, begin, 4);
+        memcpy(to + n * 40 + r * 4, begin + 1, 4);
+        memcpy(to + n * 44 + r * 4, &sums, 4);
     }
 }
 
 struct format {
     int strip; // rows of weights
-    void (*prepare)(const uma_job &);
+    void (*prepare)(const uma_job &, int64_t row, int64_t from, int64_t to, const char * x); // null: x is read as it is
     void (*compute)(const uma_job &, const uma_piece &);
 };
 
-template <class F, template <class> class Whole> constexpr format quantised_format = {LANES, prepare_rows<F>, quantised<F, Whole<F>>};
-
-void prepare_nothing(const uma_job &) {
-}
+template <class F, template <class> class Whole> constexpr format quantised_format = {LANES, prepare_blocks<F>, quantised<F, Whole<F>>};
 
 // of is how weights of a type are multiplied; strip is 0 where they are not.
 template <template <class> class Whole> format of(int type) {
@@ -395,9 +409,9 @@ template <template <class> class Whole> format of(int type) {
     case GGML_TYPE_IQ3_S:
         return quantised_format<iq3_s, Whole>;
     case GGML_TYPE_F32:
-        return {FLOAT_ROWS, prepare_nothing, floats<f32>};
+        return {FLOAT_ROWS, nullptr, floats<f32>};
     case GGML_TYPE_F16:
-        return {FLOAT_ROWS, prepare_nothing, floats<f16>};
+        return {FLOAT_ROWS, nullptr, floats<f16>};
     case GGML_TYPE_BF16:
         return bf16_format();
     }
@@ -420,8 +434,14 @@ size_t strip_bytes(const uma_job & j) {
     return wide_type(j.type) ? 0 : (size_t) (j.k / 32) * sizeof(unpacked) + (size_t) (j.k / 256) * sizeof(super);
 }
 
+void prepare_part(const uma_job & j, int64_t row, int64_t from, int64_t to, const char * x) {
+    of<lanes>(j.type).prepare(j, row, from / 32, to / 32, x);
+}
+
 void prepare(const uma_job & j) {
-    of<lanes>(j.type).prepare(j);
+    for (int64_t i = 0; i < j.n && !wide_type(j.type); i++) {
+        prepare_part(j, i, 0, j.k, x_of(j, i));
+    }
 }
 
 template <template <class> class Whole> void compute(const uma_job & j, const uma_piece & p) {

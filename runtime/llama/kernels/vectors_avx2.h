@@ -63,10 +63,11 @@ INLINE vi gather(const uint32_t * table, vi at) {
 
 // gather2 is an entry of eight bytes for each lane: its first four and its last.
 INLINE void gather2(const uint64_t * table, vi at, vi * q) {
-    const __m256 a = (__m256) _mm256_i32gather_epi64((const long long *) table, _mm256_castsi256_si128((__m256i) at), 8);
-    const __m256 b = (__m256) _mm256_i32gather_epi64((const long long *) table, _mm256_extracti128_si256((__m256i) at, 1), 8);
-    q[0]           = (vi) _mm256_permute4x64_epi64((__m256i) _mm256_shuffle_ps(a, b, 0x88), 0xd8);
-    q[1]           = (vi) _mm256_permute4x64_epi64((__m256i) _mm256_shuffle_ps(a, b, 0xdd), 0xd8);
+    const __m256i order = _mm256_permute4x64_epi64((__m256i) at, 0xd8); // lanes 0, 1, 4, 5; then the others
+    const __m256  a     = (__m256) _mm256_i32gather_epi64((const long long *) table, _mm256_castsi256_si128(order), 8);
+    const __m256  b     = (__m256) _mm256_i32gather_epi64((const long long *) table, _mm256_extracti128_si256(order, 1), 8);
+    q[0]                = (vi) _mm256_shuffle_ps(a, b, 0x88);
+    q[1]                = (vi) _mm256_shuffle_ps(a, b, 0xdd);
 }
 
 // fifth_bits is bits 4i … 4i+3 of each lane, each as bit 4 of a byte.
@@ -75,6 +76,14 @@ INLINE vi fifth_bits(vi bits, int i) {
                                               _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
     const __m256i one = _mm256_and_si256(bytes, _mm256_set1_epi32((int) (0x08040201u << (i % 2 * 4))));
     return (vi) _mm256_andnot_si256(_mm256_cmpeq_epi8(one, _mm256_setzero_si256()), _mm256_set1_epi8(0x10));
+}
+
+// all_bits is bits 4i … 4i+3 of each lane, each as all bits of a byte.
+INLINE vi all_bits(vi bits, int i) {
+    const __m256i bytes = _mm256_shuffle_epi8((__m256i) bits, _mm256_add_epi32(_mm256_set1_epi32(i / 2 * 0x01010101),
+                                              _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
+    const __m256i of    = _mm256_set1_epi32((int) (0x08040201u << (i % 2 * 4)));
+    return (vi) _mm256_cmpeq_epi8(_mm256_and_si256(bytes, of), of);
 }
 
 // larger is the larger in each lane; b where a is no number.
@@ -131,6 +140,28 @@ INLINE __m256i four(const int8_t * x) {
     return _mm256_set1_epi32(v);
 }
 
+// number is what a sum has added to ORIGIN. Without VNNI products and conversions wait for each other, on Intel's processors:
+// the float whose bits are ORIGIN + n is 3 · 2^22 + n, for any sum of a block.
+#if VNNI
+constexpr int32_t ORIGIN = 0;
+
+INLINE vf number(vs sum) {
+    return __builtin_convertvector(sum, vf);
+}
+#else
+constexpr int32_t ORIGIN = 0x4b400000;
+
+INLINE vf number(vs sum) {
+    return (vf) sum - 0x3p22f;
+}
+#endif
+
+// in_turn has v computed here: gcc would form many products first and keep them in memory, until it adds them up in another
+// order.
+template <class V> INLINE void in_turn(V & v) {
+    asm("" : "+x"(v));
+}
+
 // dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
 template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
 #if VNNI
@@ -156,11 +187,13 @@ template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], c
                 const __m256i y = TOP ? four(x[i] + 4 * j) : _mm256_sign_epi8(four(x[i] + 4 * j), (__m256i) q[j]);
                 const __m256i p = _mm256_maddubs_epi16(w, y);
                 pairs[i]        = j == first ? p : _mm256_add_epi16(pairs[i], p);
+                in_turn(pairs[i]);
             }
         }
 #pragma GCC unroll 8
         for (int i = 0; i < N; i++) {
             sum[i] += (vs) _mm256_madd_epi16(pairs[i], _mm256_set1_epi16(1));
+            in_turn(sum[i]);
         }
     }
 #endif

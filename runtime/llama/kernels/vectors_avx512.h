@@ -75,6 +75,12 @@ INLINE vi fifth_bits(vi bits, int i) {
     return (vi) _mm512_permutexvar_epi32((__m512i) (bits >> (4 * i)), of);
 }
 
+// all_bits is bits 4i … 4i+3 of each lane, each as all bits of a byte.
+INLINE vi all_bits(vi bits, int i) {
+    const __m512i v = (__m512i) fifth_bits(bits, i);
+    return (vi) _mm512_movm_epi8(_mm512_test_epi8_mask(v, v));
+}
+
 // larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
     return (vf) _mm512_max_ps((__m512) a, (__m512) b);
@@ -146,6 +152,13 @@ template <class At> INLINE void load8(At a, vi * t) {
         t[i]     = (vi) _mm512_shuffle_i32x4(v[0][i], v[1][i], 0x88);
         t[4 + i] = (vi) _mm512_shuffle_i32x4(v[0][i], v[1][i], 0xdd);
     }
+}
+
+constexpr int32_t ORIGIN = 0;
+
+// number is what a sum has added to ORIGIN.
+INLINE vf number(vs sum) {
+    return __builtin_convertvector(sum, vf);
 }
 
 // dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.

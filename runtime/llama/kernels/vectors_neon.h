@@ -73,6 +73,12 @@ INLINE vi fifth_bits(vi bits, int i) {
     return ((((bits >> (4 * i)) & 15) * 0x00204081) & 0x01010101) << 4;
 }
 
+// all_bits is bits 4i … 4i+3 of each lane, each as all bits of a byte.
+INLINE vi all_bits(vi bits, int i) {
+    const vi ones = fifth_bits(bits, i) >> 4;
+    return (ones << 8) - ones;
+}
+
 // larger is the larger in each lane; b where a is no number.
 INLINE vf larger(vf a, vf b) {
     return (vf) vmaxnmq_f32((float32x4_t) a, (float32x4_t) b);
@@ -114,6 +120,13 @@ INLINE int32x4_t dot16(int32x4_t s, const vi * q, int8x16_t y) {
     s = vdotq_laneq_s32(s, (int8x16_t) q[1], y, 1);
     s = vdotq_laneq_s32(s, (int8x16_t) q[2], y, 2);
     return vdotq_laneq_s32(s, (int8x16_t) q[3], y, 3);
+}
+
+constexpr int32_t ORIGIN = 0;
+
+// number is what a sum has added to ORIGIN.
+INLINE vf number(vs sum) {
+    return __builtin_convertvector(sum, vf);
 }
 
 // dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.

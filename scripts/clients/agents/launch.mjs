@@ -60,6 +60,12 @@ const programs = {
     command: prompt => ['agent', '--local', '--agent', 'main', '--message', prompt],
     settings: '.openclaw/openclaw.json', before: '{"messages":{"responsePrefix":"mine"}}\n',
   },
+  goose: {
+    package: '@aaif/goose-binary-linux-x64', tool: 'shell', arguments: command => ({ command }),
+    command: prompt => ['run', '--with-builtin', 'developer', '--text', prompt],
+    settings: '.config/goose/config.yaml', before: 'GOOSE_MODE: auto\nGOOSE_MODEL: mine\n',
+    env: { GOOSE_DISABLE_KEYRING: '1', GOOSE_TELEMETRY_ENABLED: 'false' },
+  },
   gptme: {
     pip: 'gptme', tool: 'shell', arguments: command => ({ command }),
     command: prompt => ['--non-interactive', '--tool-format', 'tool', '--tools', 'shell', prompt],

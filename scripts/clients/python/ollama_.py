@@ -14,7 +14,7 @@ greedy = {"temperature": 0, "num_predict": 400}
 @case("list, ps, show")
 def _():
     listed = client.list().models
-    assert listed[0].model.startswith(MODEL) and listed[0].digest and listed[0].details.format == "gguf"
+    assert listed[0].model == MODEL + ":latest" and listed[0].digest and listed[0].details.format == "gguf"
     assert client.ps().models[0].digest
     assert client.show(MODEL).modelinfo
 

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/testutil/fifo"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -95,11 +95,9 @@ func TestLoadHostile(t *testing.T) {
 	if _, _, err := Load(huge); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB") {
 		t.Errorf("huge: %v", err)
 	}
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := Load(fifo); err == nil || !strings.Contains(err.Error(), "it is a named pipe, not a file") {
+	pipe := filepath.Join(t.TempDir(), "fifo")
+	fifo.Make(t, pipe)
+	if _, _, err := Load(pipe); err == nil || !strings.Contains(err.Error(), "it is a named pipe, not a file") {
 		t.Errorf("fifo: %v", err)
 	}
 }
