@@ -38,7 +38,8 @@
 //	account.go        metrics of a step; recorder/ writes --trace
 //	device.go         the turn of this engine process among others
 //	processors/       compute threads beside other processes; power.go has --power
-//	calibration.go    the saved cost model
+//	calibration/      the saved cost model
+//	overlap.go        what of a step is done while the next one is computed
 //
 // Cells outside the pool:
 //

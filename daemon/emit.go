@@ -283,7 +283,7 @@ func (l *loop) shutdown(now time.Time) {
 	}
 	l.stores.Close(stopBy)
 	l.closeTelemetry(stopBy)
-	l.saved.save(l.core.Scheduler().Cost, now, true)
+	l.saved.Save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)
 	}

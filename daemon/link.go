@@ -103,8 +103,8 @@ type EngineStatus struct {
 	GPU     bool            `json:"gpu,omitempty"`  // layers are on a graphics processor
 	Context int             `json:"context,omitempty"`
 	Memory  wire.InfoMemory `json:"memory,omitzero"`
-	// Devices is what the engine has in the memory of discrete devices, in bytes, by its own figures; 0 = nothing, or it
-	// is not known.
+	// Devices is the memory of discrete devices that the engine has, in bytes, by its own figures; 0 = none, or it is
+	// not known.
 	Devices int64             `json:"devices,omitempty"`
 	Sandbox *wire.InfoSandbox `json:"sandbox,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/calibration"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
@@ -39,7 +40,7 @@ type loop struct {
 	core *core.Core
 	journal
 	mail   *mailbox
-	saved  *calibration
+	saved  *calibration.Saved
 	cpu    processors.Processors
 	prefer func() error // asks for the loop's thread to run before others
 	masks  *constrain.Masks
@@ -138,7 +139,7 @@ func (l *loop) run() {
 		}
 		l.flushAll()
 		l.endTurn(now)
-		l.saved.save(l.core.Scheduler().Cost, now, false)
+		l.saved.Save(l.core.Scheduler().Cost, now, false)
 		l.core.Done(l.instant(time.Now()), &l.result)
 		if !step.Idle || l.mixes.Settles() {
 			now = time.Now()

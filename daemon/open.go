@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/calibration"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
@@ -150,7 +151,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	} else if e == nil && len(s.cfg.Alias) > 0 {
 		m.Info.Name = s.cfg.Alias[0]
 	}
-	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
+	saved := calibration.Open(s.cfg, modelFiles(s.modelPath), m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
@@ -166,10 +167,10 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.info, Log: s.log,
-		Metrics: s.metrics, Origin: saved.origin, Loop: tiersLoop{l}}); err != nil {
+		Metrics: s.metrics, Origin: saved.Origin, Loop: tiersLoop{l}}); err != nil {
 		return nil, err
 	}
-	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.cost)
+	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.Cost)
 	// The steps of a fake engine take no time.
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price

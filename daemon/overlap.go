@@ -43,7 +43,7 @@ type output struct {
 	stopText string
 }
 
-// atEnd has what the core knew of a request at its end: the next plan releases its cells and its guesses.
+// atEnd holds the core's numbers of a request at its end: the next plan releases its cells and its guesses.
 type atEnd struct {
 	known    bool
 	computed int
@@ -59,7 +59,7 @@ const (
 	outHistory
 )
 
-// stepReport is what is reported of a step behind its tokens.
+// stepReport holds the numbers of a step that are published behind its tokens.
 type stepReport struct {
 	due  bool
 	step metrics.Step

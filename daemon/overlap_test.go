@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// testDevice is the time of an engine that computes beside the host, on a clock that the test moves or on the machine's.
+// testDevice is the time of an engine that computes beside the host, on the test's clock or the machine's.
 type testDevice struct {
 	now   func() time.Duration
 	until func(time.Duration) // waits
@@ -128,7 +128,7 @@ func BenchmarkOverlap(b *testing.B) {
 	}
 }
 
-// heard is what a client hears of an answer.
+// heard is an answer as its client gets it.
 type heard struct {
 	Text, Think, Calls string
 	Tokens             []int32

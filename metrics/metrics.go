@@ -184,11 +184,10 @@ type Metrics struct {
 	DeviceGraphs Counter   // computed on a device besides the processor
 	Overlapped   Micros    // work on a step while the next one was computed
 	DeviceYields Counter   // steps whose prompts made way for answers of other models
-
-	CacheMisses  Labels  // Declare before use; prompts that were not entirely cached, by reason
-	Recomputed   Counter // preempted requests whose cells were freed, to be computed again
-	ParkedTotal  Counter // preempted requests whose cells were put away
-	ContextShift Counter // times the oldest part of a full context was removed
+	CacheMisses  Labels    // Declare before use; prompts that were not entirely cached, by reason
+	Recomputed   Counter   // preempted requests whose cells were freed, to be computed again
+	ParkedTotal  Counter   // preempted requests whose cells were put away
+	ContextShift Counter   // times the oldest part of a full context was removed
 
 	drafted, accepted           [2 * 3]Counter // by phase and source
 	drafts                      Counter        // guesses of one request in a step

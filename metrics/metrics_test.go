@@ -336,8 +336,9 @@ func TestSnapshot(t *testing.T) {
 			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"},
 			"schedule_us":     {"16", 12, "1048576"},
 			"step_overlap_us": {"64", 40, "1048576"},
-			"batch_think":     {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
-			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
+			"batch_think":     {"4", 3, "256"}, "batch_output": {"1", 1, "256"},
+			"think_tokens": {"512", 312, "1048576"},
+			"batch_size":   {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
 			"prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
 			"device_wait_ms": {"8", 7, "1024"},
 		} {

@@ -34,7 +34,7 @@ func (d *Demand) FitDevice(room int64) int {
 // onDevice reports whether cells and weights may be in the memory of a device.
 func (c *Config) onDevice() bool { return c.GPULayers != 0 && len(c.Backends.Devices) > 0 }
 
-// DriverBytes is what a driver keeps of a device's memory for each process: its context, kernels and pools.
+// DriverBytes is the memory of a device that a driver takes for each process, in bytes: its context, kernels and pools.
 const DriverBytes = 512 << 20
 
 // DeviceRoom returns the memory of discrete devices that models may take, in bytes: what was free when the devices were
@@ -63,8 +63,8 @@ func (c *Config) deviceDemand(info *gguf.Info, d *Demand) DeviceDemand {
 	if c.GPULayers > 0 {
 		on = min(int64(c.GPULayers), all)
 	}
-	out := DeviceDemand{Fixed: DriverBytes + part(int64(min(info.TensorBytes, absurd)), on, all) + c.computeBytes(info) +
-		part(d.States, on, all), PerToken: d.PassBytes}
+	out := DeviceDemand{PerToken: d.PassBytes, Fixed: DriverBytes + c.computeBytes(info) +
+		part(int64(min(info.TensorBytes, absurd)), on, all) + part(d.States, on, all)}
 	if !c.NoKVOffload {
 		out.PerToken += part(d.CellBytes, min(on, all-1), all-1)
 	}

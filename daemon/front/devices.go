@@ -22,6 +22,12 @@ const (
 	maxDevices = 1 << 20
 )
 
+// deviceMemory is the devices of this machine and their memory.
+type deviceMemory struct {
+	look  func() runtime.Backends // waits where they are being looked at
+	limit int64                   // of discrete devices' memory, in bytes; 0: there are none, or it is not known
+}
+
 // lookAtDevices returns the back ends of the engine and their devices, as a process tells that is not confined: the
 // front itself loads no drivers.
 func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {

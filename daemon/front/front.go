@@ -113,8 +113,7 @@ type Front struct {
 	lenient bool
 	named   bool // the default model is --model, --hf-repo, or the built-in one
 
-	devices     func() runtime.Backends // waits where they are being looked at
-	deviceLimit int64                   // of discrete devices' memory, in bytes; 0: there are none, or it is not known
+	devices deviceMemory
 
 	headers *store.Store // the headers of models' files
 
@@ -195,7 +194,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 			f.opts.Program = ownProgram
 		}
 	}
-	f.devices = sync.OnceValue(func() runtime.Backends { return f.lookAtDevices(ctx) })
+	f.devices.look = sync.OnceValue(func() runtime.Backends { return f.lookAtDevices(ctx) })
 	if err := f.findModels(ctx); err != nil {
 		return nil, err
 	}
@@ -261,7 +260,7 @@ func (f *Front) Serve(ctx context.Context) error {
 	f.log.Debug("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket",
 		f.in.Addresses().Socket)
 	if f.cfg.GPULayers != 0 {
-		f.beside.Go(func() { f.devices() }) // while the first model's file is read
+		f.beside.Go(func() { f.devices.look() }) // while the first model's file is read
 	}
 	pollEnded := f.in.Start(f.routes(), nil)
 	f.beside.Go(f.kept.Resume)

@@ -138,10 +138,10 @@ func (f *Front) fit(m *served, stays func(*served) bool) int {
 
 // fitDevice is fit of the devices' memory, beside which that of the host counts.
 func (f *Front) fitDevice(m *served, stays func(*served) bool) int {
-	if f.deviceLimit == 0 || m.demand.Device == (config.DeviceDemand{}) {
+	if f.devices.limit == 0 || m.demand.Device == (config.DeviceDemand{}) {
 		return m.demand.Most
 	}
-	return m.demand.FitDevice(f.deviceLimit - f.onDevices(func(o *served) bool { return o != m && stays(o) }))
+	return m.demand.FitDevice(f.devices.limit - f.onDevices(func(o *served) bool { return o != m && stays(o) }))
 }
 
 // onDevices returns the memory of the devices that the models take for which counts returns true, in bytes.
@@ -158,7 +158,7 @@ func (f *Front) onDevices(counts func(*served) bool) (total int64) {
 // process that is unloaded has all of it until it has ended.
 func (m *served) onDevice() int64 {
 	if m.status.Devices > 0 {
-		return min(m.status.Devices, m.f.deviceLimit) + config.DriverBytes // the process is not trusted
+		return min(m.status.Devices, m.f.devices.limit) + config.DriverBytes // the process is not trusted
 	}
 	return m.demand.Device.Bytes(m.tokens)
 }
@@ -195,8 +195,8 @@ func (f *Front) tooLarge(m *served) error {
 	}
 	pinnedElse := func(o *served) bool { return o != m && o.pinned }
 	if f.fitDevice(m, pinnedElse) == 0 {
-		text := fmt.Sprintf("model %s needs %s of the device's memory (weights, KV cells, buffers), and %s were free on "+
-			"it at the start", m.name, bytesText(m.demand.Device.Bytes(m.demand.Least)), bytesText(f.deviceLimit))
+		text := fmt.Sprintf("model %s needs %s of the device's memory (weights, KV cells, buffers), and %s were free "+
+			"on it at the start", m.name, bytesText(m.demand.Device.Bytes(m.demand.Least)), bytesText(f.devices.limit))
 		if pinned := f.onDevices(pinnedElse); pinned > 0 {
 			text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
 		}

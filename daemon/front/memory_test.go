@@ -197,8 +197,8 @@ func TestModelsShareADevice(t *testing.T) {
 		}
 		r.call(func() {
 			n := r.onDevices((*served).takesMemory)
-			if m := r.find(name); r.deviceLimit != room || n > room || m.tokens != (room-fixed)/cell/256*256 {
-				t.Errorf("change %d: %d bytes of %d are in use, with a context of %d", i, n, r.deviceLimit, m.tokens)
+			if m := r.find(name); r.devices.limit != room || n > room || m.tokens != (room-fixed)/cell/256*256 {
+				t.Errorf("change %d: %d bytes of %d are in use, with a context of %d", i, n, r.devices.limit, m.tokens)
 			}
 		})
 	}

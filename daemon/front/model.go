@@ -156,7 +156,7 @@ func (f *Front) want(m *served) {
 		cfg, err := m.cfg.ForEngine(f.ctx, f.log)
 		var demand config.Demand
 		if err == nil && cfg.GPULayers != 0 {
-			cfg.Backends = f.devices()
+			cfg.Backends = f.devices.look()
 			err = daemon.CheckDevices(cfg, f.log)
 		}
 		if err == nil {
@@ -171,7 +171,7 @@ func (f *Front) want(m *served) {
 				return
 			}
 			m.located, m.demand, m.tokens = cfg, &demand, demand.Most
-			f.deviceLimit = max(f.deviceLimit, cfg.DeviceRoom())
+			f.devices.limit = max(f.devices.limit, cfg.DeviceRoom())
 			if m == f.def && f.cfg.Memory.Auto {
 				// Its weights are mapped and can be paged. If it does not fit, its process refuses it, as without a
 				// front.

@@ -182,6 +182,8 @@ var rules = []rule{
 		"internal/cli/ui", "ipc/wire", "kvsnap", "kvsnap/snapshot", "meridian", "meridian/blocks", "meridian/fabric",
 		"model/gguf", "model/template", "model/toolcall", "models/store", "runtime", "sched", "spec"},
 		"values become documents: it asks neither the loop nor a store of cells"},
+	{"daemon/calibration", []string{"daemon/config", "daemon/prepare", "kvsnap/snapshot", "kvsnap/snapshot/format",
+		"runtime", "sched"}, "a file of the cost model: who learns it and when it is written, the loop knows"},
 	{"daemon/certs", nil, "a certificate from files: what it is for is its caller's"},
 	{"daemon/entry", []string{"daemon/access", "daemon/access/apikeys", "daemon/certs", "daemon/config", "daemon/http",
 		"internal/cli/buildinfo", "internal/host/hostmem", "internal/logq", "ipc", "ipc/wire", "metrics"},

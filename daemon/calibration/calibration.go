@@ -1,4 +1,5 @@
-package daemon
+// Package calibration saves the fitted cost model of a GGUF model on this machine, so that a restart is calibrated.
+package calibration
 
 import (
 	"encoding/hex"
@@ -21,29 +22,30 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// calibration saves the fitted cost model of a GGUF model on this machine, so that a restart is calibrated. It is a
-// file per model in the user's cache directory. A file that cannot be read or written costs some seconds of learning.
-type calibration struct {
-	log    *slog.Logger
-	path   string // "" = not saved
-	cost   sched.CostState
-	origin format.Origin
-	saved  time.Time
+// Saved is a file per model in the user's cache directory. One that cannot be read or written costs some seconds of
+// learning.
+type Saved struct {
+	Cost   sched.CostState // of an earlier run
+	Origin format.Origin   // of the model's cells
+
+	log   *slog.Logger
+	path  string // "" = not saved
+	saved time.Time
 }
 
 // saveEvery is the minimum time between two writes of the cost model. The loop writes it while it idles.
 const saveEvery = time.Minute
 
-// openCalibration reads the cost model that an earlier run saved.
-func openCalibration(cfg *config.Config, modelPath string, m *prepare.Model, log *slog.Logger) *calibration {
-	c := &calibration{log: log, saved: time.Now()}
-	c.origin = format.Origin{EngineBuild: m.Caps.EngineBuild, KVTypeK: m.Info.KVTypeK, KVTypeV: m.Info.KVTypeV}
-	sum, err := snapshot.Fingerprint(modelFiles(modelPath), "flash_attn="+cfg.FlashAttn)
+// Open reads the cost model that an earlier run saved for the model in files.
+func Open(cfg *config.Config, files []string, m *prepare.Model, log *slog.Logger) *Saved {
+	c := &Saved{log: log, saved: time.Now()}
+	c.Origin = format.Origin{EngineBuild: m.Caps.EngineBuild, KVTypeK: m.Info.KVTypeK, KVTypeV: m.Info.KVTypeV}
+	sum, err := snapshot.Fingerprint(files, "flash_attn="+cfg.FlashAttn)
 	if err != nil {
 		// The model is not a file (in tests, or deleted): identify it by its metadata.
 		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.Info)), nil
 	}
-	c.origin.Fingerprint = sum
+	c.Origin.Fingerprint = sum
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return c
@@ -56,17 +58,17 @@ func openCalibration(cfg *config.Config, modelPath string, m *prepare.Model, log
 	}
 	b, err := os.ReadFile(c.path)
 	if err == nil {
-		err = json.Unmarshal(b, &c.cost)
+		err = json.Unmarshal(b, &c.Cost)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("the saved cost model is not used", "file", c.path, "error", err)
-		c.cost = sched.CostState{}
+		c.Cost = sched.CostState{}
 	}
 	return c
 }
 
-// save writes the state if saveEvery has passed, or atOnce.
-func (c *calibration) save(state func() sched.CostState, now time.Time, atOnce bool) {
+// Save writes the state if saveEvery has passed, or atOnce.
+func (c *Saved) Save(state func() sched.CostState, now time.Time, atOnce bool) {
 	if c.path == "" || !atOnce && now.Sub(c.saved) < saveEvery {
 		return
 	}
