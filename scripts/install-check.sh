@@ -151,8 +151,9 @@ if [ "${SOURCE:-}" = 1 ]; then
 	mkdir -p "$root/home/newcomer/.cache/uma-serve"
 	[ ! -d "$cache" ] || cp -a "$cache" "$root/home/newcomer/.cache/uma-serve/"
 	chroot "$root" chown -R newcomer:newcomer /home/newcomer/.cache
-	as newcomer "curl -fsSL $url/get.sh | sh -s -- --git /repo/uma-serve" PATH=/usr/local/go/bin:/usr/bin:/bin GOMODCACHE=/mod \
-		GOPROXY=off GOFLAGS=-mod=mod GONOSUMDB='*' >"$work/log" 2>&1 ||
+	as newcomer "curl -fsSL $url/get.sh | sh -s -- --git /repo/uma-serve" \
+		PATH=/usr/local/go/bin:/usr/bin:/bin GOMODCACHE=/mod GOPROXY=off \
+		GOFLAGS=-mod=mod GONOSUMDB='*' >"$work/log" 2>&1 ||
 		{ tail -20 "$work/log" >&2; fail "get.sh --git"; }
 	tail -5 "$work/log"
 	served newcomer /home/newcomer/.local

@@ -17,7 +17,7 @@ type Mixes struct {
 
 // ofLoop is the decode loop's part of an Adapter.
 type ofLoop struct {
-	spaces map[uint32]struct{} // the namespaces of prefixes that may be the adapter's
+	spaces map[uint64]struct{} // the namespaces of prefixes that may be the adapter's
 	quiet  bool                // no request had it when Free looked
 	freed  bool
 }
@@ -31,7 +31,7 @@ func NewMixes(eng runtime.Engine) *Mixes {
 
 // Arrives notes that a request with a choice computes prefixes of a namespace. It returns an adapter of the choice that
 // was unloaded and freed before the request came, or nil.
-func (m *Mixes) Arrives(c Choice, namespace uint32) *Adapter {
+func (m *Mixes) Arrives(c Choice, namespace uint64) *Adapter {
 	for _, p := range c {
 		a := p.Adapter
 		if a.freed {
@@ -39,7 +39,7 @@ func (m *Mixes) Arrives(c Choice, namespace uint32) *Adapter {
 		}
 		a.quiet = false
 		if a.spaces == nil {
-			a.spaces = map[uint32]struct{}{}
+			a.spaces = map[uint64]struct{}{}
 		}
 		a.spaces[namespace] = struct{}{}
 	}
@@ -64,7 +64,7 @@ func (m *Mixes) Settles() bool {
 // Free frees the adapters that were unloaded and that no live request has. used reports whether one has a mix; drop
 // drops the idle prefixes of a namespace. The requests of an adapter have ended by one call and their cells are
 // prefixes by the next one, so it takes two.
-func (m *Mixes) Free(used func(mix uint8) bool, drop func(namespace uint32)) {
+func (m *Mixes) Free(used func(mix uint8) bool, drop func(namespace uint64)) {
 	m.leaving = slices.DeleteFunc(m.leaving, func(a *Adapter) bool {
 		has := func(c Choice) bool { return slices.ContainsFunc(c, func(p Part) bool { return p.Adapter == a }) }
 		for i, c := range m.made {

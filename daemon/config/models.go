@@ -32,7 +32,8 @@ type Model struct {
 	Options map[string]string
 
 	Preset bool // it is of the file of --models-preset, not of the configuration file
-	// Doubled: a file that has a name of its own is listed under that, too, as llama-server lists those of presets.
+	// Doubled: its file, if that has a name without the table, is listed under that name, too, as llama-server lists
+	// those of presets.
 	Doubled bool
 }
 

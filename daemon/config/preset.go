@@ -78,7 +78,8 @@ func (c *Config) Reread() (*Config, error) {
 	}
 	switch had := c.DefaultModel(); {
 	case had != nil && out.DefaultModel() == nil && c.Model != "":
-		return nil, fmt.Errorf("--models-preset %s: --model names section [%s], which is gone", c.ModelsPreset, had.Name)
+		return nil, fmt.Errorf("--models-preset %s: --model names section [%s], which is gone", c.ModelsPreset,
+			had.Name)
 	case had != nil && out.DefaultModel() == nil:
 		return nil, fmt.Errorf("--models-preset %s: it has no section; at least one model must stay", c.ModelsPreset)
 	}

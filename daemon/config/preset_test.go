@@ -41,7 +41,8 @@ func TestModelsPreset(t *testing.T) {
 		"[a]\nmodel = x\n[A]\nmodel = y": "taken", "[a\n": "line 1 must be a section", "[a]\nword\n": "line 2 must be",
 		"[a]\nrope-scale = 2": "is refused", "[a]\nnonsense = 2": "is unknown", "[a]\nctx-size = many": "ctx-size",
 		"[a]\ndedup-cache-models = maybe": "must be 1 or 0",
-		"[a]\nalias = ..":                 "alias", "[ ]": "line 1", strings.Repeat("[a]\n", maxModelTables+1): "more than",
+		"[a]\nalias = ..":                 "alias", "[ ]": "line 1",
+		strings.Repeat("[a]\n", maxModelTables+1): "more than",
 	} {
 		if _, err := load(t, []string{"--models-preset", write(text)}, nil); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -40,7 +40,7 @@ func (f *Front) ofTable(c *config.Config, t *config.Model) (*served, error) {
 		idle: f.idleOf(t.IdleUnload, t == c.DefaultModel())}, nil
 }
 
-// ownCache gives a model of several a cache folder of its own: a process locks the folder, and opens nothing else.
+// ownCache gives a model of several a separate cache folder: a process locks the folder, and opens nothing else.
 func ownCache(cfg *config.Config, name string) {
 	if cfg.CacheDir != "" {
 		cfg.CacheDir = filepath.Join(cfg.CacheDir, fileName(name))
@@ -89,16 +89,16 @@ func (f *Front) reload(ctx context.Context) *wire.Error {
 			gone = append(gone, m)
 		}
 	}
-	refused := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the presets are read again, and " +
-		"the model's has changed"}
+	refused := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
+		Message: "the presets are read again, and the model's has changed"}
 	left, alive := f.retireAll(ctx, func() []*served { return gone }, refused)
 	switch {
 	case !alive:
 		return shuttingDown()
 	case left > 0:
 		f.call(func() { reinstate(gone) })
-		return &wire.Error{Code: wire.ModelUnready, RetryAfter: 10 * time.Second, Message: fmt.Sprintf("%d models whose "+
-			"presets have changed still answer requests; reload when they have ended", left)}
+		return &wire.Error{Code: wire.ModelUnready, RetryAfter: 10 * time.Second, Message: fmt.Sprintf(
+			"%d models whose presets have changed still answer requests; reload when they have ended", left)}
 	}
 	if !f.call(func() { f.replace(list, tables, gone) }) {
 		return shuttingDown()
@@ -108,8 +108,8 @@ func (f *Front) reload(ctx context.Context) *wire.Error {
 	return nil
 }
 
-// reread returns the models of the configuration as it is now, the default one first, and their tables. Those of is that
-// have not changed are among them.
+// reread returns the models of the configuration as it is now, the default one first, and their tables. Those of is
+// that have not changed are among them.
 func (f *Front) reread(is []*served, def *served) (list []*served, tables map[*served]*config.Model, err error) {
 	c, err := f.cfg.Reread()
 	if err != nil {
