@@ -13,21 +13,22 @@ import (
 // is computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's
 // books differ from the cells that are there.
 type machine struct {
-	c      *Core
-	cfg    Config
-	now    Instant
-	cells  map[Seq]map[int]cell // by position
-	refs   map[int]int          // sequences that hold a cell
-	lastID int
-	store  *shelf
-	batch  runtime.Batch
-	step   *Step
-	result Result
-	eng    runtime.Engine     // nil, or an engine that carries out everything too
-	want   map[ID]*Request    // live, by what the machine was told
-	ended  map[ID]int         // how often each was said to have ended
-	forced func(*Request) int // tokens that follow a drawn one without a row; nil: none
-	says   map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
+	c                  *Core
+	cfg                Config
+	now                Instant
+	cells              map[Seq]map[int]cell // by position
+	refs               map[int]int          // sequences that hold a cell
+	lastID             int
+	store              *shelf
+	batch              runtime.Batch
+	step               *Step
+	result             Result
+	stepTime, copyTook time.Duration      // of a step, and of copying a token
+	eng                runtime.Engine     // nil, or an engine that carries out everything too
+	want               map[ID]*Request    // live, by what the machine was told
+	ended              map[ID]int         // how often each was said to have ended
+	forced             func(*Request) int // tokens that follow a drawn one without a row; nil: none
+	says               map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
 
 	// the draft model: tokens by sequence, its batch, what it guesses behind tokens, and whether it fails now
 	drafts     map[Seq][]Token
@@ -42,12 +43,15 @@ type cell struct {
 	tok Token
 }
 
-// steps that a machine carries out take so long.
-const stepTime = 10 * time.Millisecond
+// A machine's steps take so long, and copies of a token.
+const (
+	stepTime = 10 * time.Millisecond
+	copyTook = 10 * time.Microsecond
+)
 
 func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
-		ended: map[ID]int{}, says: map[ID][]Token{}}
+		ended: map[ID]int{}, says: map[ID][]Token{}, stepTime: stepTime, copyTook: copyTook}
 	if cfg.PartTokens > 0 {
 		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
 			thoughts: map[ID]bool{},
@@ -264,7 +268,7 @@ func (m *machine) next() *Step {
 			panic(fmt.Sprintf("op kind %d", op.Kind))
 		}
 	}
-	m.result.CopyTook = time.Duration(m.result.CopyTokens) * 10 * time.Microsecond
+	m.result.CopyTook = time.Duration(m.result.CopyTokens) * m.copyTook
 	for i := range m.step.Ends {
 		m.endOf(m.step.Ends[i].Request.ID)
 	}
@@ -403,8 +407,8 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 			}
 		}
 	}
-	m.now = m.now.Add(stepTime)
-	m.result.Outcome, m.result.Took = outcome, stepTime
+	m.now = m.now.Add(m.stepTime)
+	m.result.Outcome, m.result.Took = outcome, m.stepTime
 	m.c.Done(m.now, &m.result)
 	if outcome != sched.StepOK {
 		return
