@@ -107,7 +107,7 @@ func (c *Core) evictTime(v *kvsnap.Victim) time.Duration {
 
 // copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least
 // one, and reports whether some are left. gone is the tier of cells that the tree has taken from seq already.
-func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
+func (c *Core) copyOut(ns uint64, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
 	if c.cfg.Stores == nil || limit <= 0 {
 		return false
 	}

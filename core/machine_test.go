@@ -91,7 +91,7 @@ type shelf struct {
 }
 
 type fetched struct {
-	ns     uint32
+	ns     uint64
 	tokens []Token
 	next   int // position of the next part
 	req    ID  // whose thought it is, 0 = a prefix
@@ -99,7 +99,7 @@ type fetched struct {
 	broken bool
 }
 
-func shelfKey(ns uint32, tokens []Token, p0 int) string { return fmt.Sprint(ns, p0, tokens) }
+func shelfKey(ns uint64, tokens []Token, p0 int) string { return fmt.Sprint(ns, p0, tokens) }
 
 func (s *shelf) end(p0, n int) int { return min(p0/s.part*s.part+s.part, n) }
 
@@ -119,12 +119,12 @@ func (s *shelf) endOf(f *fetched) int {
 	return min(f.next+s.part, len(f.tokens))
 }
 
-func (s *shelf) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
+func (s *shelf) Find(ns uint64, tokens []Token, least int) (int, Tier, bool) {
 	n := s.Missing(ns, tokens)
 	return n, Host, n >= least && n > 0
 }
 
-func (s *shelf) Missing(ns uint32, tokens []Token) int {
+func (s *shelf) Missing(ns uint64, tokens []Token) int {
 	p0 := 0
 	for p0 < len(tokens) {
 		p1 := s.end(p0, len(tokens))

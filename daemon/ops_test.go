@@ -69,7 +69,7 @@ func (b *books) room(n int) bool {
 	return b.tree.Cells().Free >= n
 }
 
-func (b *books) start(tokens []runtime.Token, ns uint32) *run {
+func (b *books) start(tokens []runtime.Token, ns uint64) *run {
 	b.lastID++
 	got, err := b.tree.Acquire(b.now, &kvsnap.Prompt{Req: b.lastID, NS: ns, Tokens: tokens, NoWait: true})
 	if err != nil {

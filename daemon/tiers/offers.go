@@ -33,7 +33,7 @@ type Offers struct {
 
 // offer is a prefix of which the fabric lacks values.
 type offer struct {
-	ns      uint32
+	ns      uint64
 	tokens  []runtime.Token
 	missing []int // first positions of the missing pieces, ascending
 
@@ -122,13 +122,13 @@ func (f *Offers) close() {
 }
 
 // Use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
-func (s *Stores) Use(ns uint32, tokens []runtime.Token) {
+func (s *Stores) Use(ns uint64, tokens []runtime.Token) {
 	if s.Remote != nil {
 		s.Remote.use(ns, tokens)
 	}
 }
 
-func (m *Remote) use(ns uint32, tokens []runtime.Token) {
+func (m *Remote) use(ns uint64, tokens []runtime.Token) {
 	whole := m.whole(len(tokens))
 	if whole == 0 {
 		return
@@ -303,7 +303,7 @@ func (s *Stores) offerStored() {
 	var all []*offer
 	s.Cache.Sequences(func(snapshot.Namespace, snapshot.Key) bool { return true },
 		func(ns snapshot.Namespace, tokens []runtime.Token) {
-			all = append(all, &offer{ns: uint32(ns), tokens: tokens[:m.whole(len(tokens))]})
+			all = append(all, &offer{ns: uint64(ns), tokens: tokens[:m.whole(len(tokens))]})
 		})
 	for pause := time.Second; len(all) > 0; {
 		done := make(chan error, 1)
