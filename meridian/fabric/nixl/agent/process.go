@@ -149,8 +149,8 @@ func (p *Program) once(ctx context.Context, c nixl.Config, ready func()) error {
 
 // environment adds to an environment what NIXL and UCX need, unless it is set. NIXL finds its plugins beside the
 // library. UCX listens on every network interface by default; where peers are on this machine, the loopback interface
-// is enough. LD_LIBRARY_PATH begins with the library's folder and loses the folders that have a libibverbs, as Mooncake
-// needs: NIXL has a libibverbs built in, and crashes at its end with another one. It is the agent's only.
+// is enough. LD_LIBRARY_PATH begins with the library's folder and loses the folders that have a libibverbs: with
+// Debian's, which Mooncake Store needs, NIXL crashes.
 func environment(c nixl.Config, env []string) []string {
 	add := func(name, value string) {
 		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
