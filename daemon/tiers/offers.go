@@ -1,6 +1,7 @@
 package tiers
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,11 @@ type offer struct {
 	// that they have in common with the prefix.
 	stored  *snapshot.Restore
 	matched int
-	done    func(error) // called once at its end; nil = nothing to call
+	// begun are the parts of stored in which the first missing piece lies and does not end, and begins at is the
+	// first position of theirs.
+	begun  [][]byte
+	begins int
+	done   func(error) // called once at its end; nil = nothing to call
 }
 
 // maxOffers bounds the queue. When it overflows, everything in the pool is offered later instead.
@@ -277,21 +282,34 @@ func (s *Stores) pushStored(o *offer) (over, waiting bool) {
 		return true, false
 	case part.P1 <= o.missing[0]:
 		return false, false
-	case tree.Cells().Free < part.P1-part.P0:
+	}
+	if len(o.begun) == 0 {
+		o.begins = part.P0
+	}
+	if tree.Cells().Free < part.P1-o.begins {
 		return true, false
 	}
 	seq := tree.ScratchSeq(1) // number 0 is for snapshots
 	defer s.o.Engine.SeqRemove(seq, 0, -1)
-	if err := s.o.Engine.Restore(part.Bytes, seq, tree.ScratchSeq(0)); err != nil {
-		s.o.Log.Debug("fabric", "error", err)
-		return true, false
-	}
-	for end := min(part.P1, o.matched); len(o.missing) > 0 && o.missing[0]+m.piece <= end; {
-		if p0 := o.missing[0]; p0 < part.P0 { // it begins in the part before
-			o.missing = o.missing[1:]
-		} else if err := s.pushPiece(o, seq, p0, blocks.Prefix); err != nil {
+	for _, bytes := range append(o.begun, part.Bytes) {
+		if err := s.o.Engine.Restore(bytes, seq, tree.ScratchSeq(0)); err != nil {
+			s.o.Log.Debug("fabric", "error", err)
 			return true, false
 		}
+	}
+	for end := min(part.P1, o.matched); len(o.missing) > 0 && o.missing[0]+m.piece <= end; {
+		if err := s.pushPiece(o, seq, o.missing[0], blocks.Prefix); err != nil {
+			return true, false
+		}
+	}
+	// A turn's part ends where the turn does, within a piece.
+	switch {
+	case len(o.missing) == 0 || o.missing[0] >= part.P1:
+		o.begun = nil
+	case o.missing[0] >= part.P0:
+		o.begun, o.begins = [][]byte{slices.Clone(part.Bytes)}, part.P0
+	default:
+		o.begun = append(o.begun, slices.Clone(part.Bytes))
 	}
 	return len(o.missing) == 0 || o.missing[0]+m.piece > o.matched, false
 }

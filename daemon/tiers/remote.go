@@ -87,9 +87,10 @@ func (m *Remote) prologue(ns uint64, tokens []runtime.Token, p0 int) mrdn.Prolog
 	}
 }
 
-// push queues copies of the whole pieces within the part [p0, p1) of seq, whose cells have this tier.
+// push queues copies of the whole pieces that end within the part [p0, p1) of seq, whose cells have this tier. One may
+// begin before it: parts end where a turn does.
 func (m *Remote) push(ns uint64, tokens []runtime.Token, seq runtime.Seq, p0, p1 int, tier mrdn.Tier) {
-	for p0 = (p0 + m.piece - 1) / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
+	for p0 = p0 / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
 		if err := m.pushPiece(ns, tokens[:p0+m.piece], seq, p0, tier); err != nil {
 			m.o.Log.Debug("fabric", "error", err)
 			return
