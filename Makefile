@@ -82,7 +82,7 @@ lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities wh
 	@scripts/lint.sh
 	@scripts/vuln.sh
 
-.PHONY: mooncake nixl
+.PHONY: mooncake nixl fabrics
 mooncake: ## the fabric on a real Mooncake Store, installed below build/; UMA_KILLS=100 kills its node as often
 	@env $$(scripts/mooncake.sh build/mooncake) CGO_ENABLED=0 go test -vet=off ./meridian/fabric/mooncake
 	@env $$(scripts/mooncake.sh build/mooncake) go test -vet=off ./smoke -run TestMooncake
@@ -90,6 +90,9 @@ mooncake: ## the fabric on a real Mooncake Store, installed below build/; UMA_KI
 nixl: ## the fabric on NVIDIA's NIXL, installed below build/; UMA_KILLS=100 kills agents as often
 	@env $$(scripts/nixl.sh build/nixl) go test -vet=off ./meridian/fabric/nixl/...
 	@env $$(scripts/nixl.sh build/nixl) go test -vet=off ./smoke -run TestNIXL
+
+fabrics: ## TTFT of prompts from memory, disk, Valkey, Mooncake and NIXL beside computing them; ARGS="smollm2-135m …"
+	@scripts/fabrics.sh $(ARGS)
 
 cluster: uma-serve ## two daemons behind vllm-router, smg, sglang-router and litellm; ARGS="--only vllm-kv_aware …"
 	@scripts/cluster.sh $(ARGS)

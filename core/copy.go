@@ -12,6 +12,7 @@ import (
 const (
 	copyTime     = 2 * time.Millisecond
 	copyIdleTime = 5 * time.Millisecond
+	evictShare   = 4 // of computing evicted cells, see evictTime
 )
 
 // move plans the copies of the next Step: thoughts to copy out, restores, and, when nothing runs, prefixes that are to
@@ -68,8 +69,8 @@ func (c *Core) copyCached() {
 	}
 }
 
-// offload copies the cells that cached prefixes lose, from the head on, as far as the time before the next decode
-// allows. The rest will be computed again: an eviction must not delay the running answers.
+// offload copies the cells that cached prefixes lose, from the head on, as far as evictTime allows. The rest will be
+// computed again.
 //
 // A seal is stored as a whole, also where others still hold its cells: without its state they are of no use to a prompt
 // that ends there. One to which no request has returned is not worth that.
@@ -79,22 +80,34 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 		switch {
 		case c.cfg.Seals:
 			if v.From == 0 && (v.Offload || v.Req != 0) && c.worthCopying(v) {
-				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
+				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.evictTime(v))
 			}
 		case v.Freed == 0:
 		case v.Whole < v.To:
 			c.offloadTail(v)
 		default:
 			if c.worthCopying(v) {
-				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
+				c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.evictTime(v))
 			}
 		}
 	}
 }
 
+// evictTime returns the time that may go to copying what v loses. An eviction must not delay the running answers. While
+// no answer runs it may take a quarter of the time of computing the lost cells: a prefix loses its end first and is
+// copied from its head on, so that with less time the parts that it loses in one step after the other are lost before
+// the copies reach them.
+func (c *Core) evictTime(v *kvsnap.Victim) time.Duration {
+	limit := c.left + copyTime
+	if c.sched.Stats().Decoding == 0 {
+		limit = max(limit, c.sched.ComputeTime(v.From, v.To-v.From)/evictShare)
+	}
+	return limit
+}
+
 // copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least
 // one, and reports whether some are left. gone is the tier of cells that the tree has taken from seq already.
-func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
+func (c *Core) copyOut(ns uint64, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
 	if c.cfg.Stores == nil || limit <= 0 {
 		return false
 	}

@@ -13,22 +13,23 @@ import (
 // is computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's
 // books differ from the cells that are there.
 type machine struct {
-	c       *Core
-	cfg     Config
-	now     Instant
-	cells   map[Seq]map[int]cell // by position
-	refs    map[int]int          // sequences that hold a cell
-	lastID  int
-	store   *shelf
-	batch   runtime.Batch
-	step    *Step
-	result  Result
-	eng     runtime.Engine     // nil, or an engine that carries out everything too
-	decodes int                // calls of decode
-	want    map[ID]*Request    // live, by what the machine was told
-	ended   map[ID]int         // how often each was said to have ended
-	forced  func(*Request) int // tokens that follow a drawn one without a row; nil: none
-	says    map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
+	c                  *Core
+	cfg                Config
+	now                Instant
+	cells              map[Seq]map[int]cell // by position
+	refs               map[int]int          // sequences that hold a cell
+	lastID             int
+	store              *shelf
+	batch              runtime.Batch
+	step               *Step
+	result             Result
+	stepTime, copyTook time.Duration      // of a step, and of copying a token
+	eng                runtime.Engine     // nil, or an engine that carries out everything too
+	decodes            int                // calls of decode
+	want               map[ID]*Request    // live, by what the machine was told
+	ended              map[ID]int         // how often each was said to have ended
+	forced             func(*Request) int // tokens that follow a drawn one without a row; nil: none
+	says               map[ID][]Token     // of a script: what a request's model says; then tokens that never repeat
 
 	// the draft model: tokens by sequence, its batch, what it guesses behind tokens, and whether it fails now
 	drafts     map[Seq][]Token
@@ -43,12 +44,15 @@ type cell struct {
 	tok Token
 }
 
-// steps that a machine carries out take so long.
-const stepTime = 10 * time.Millisecond
+// A machine's steps take so long, and copies of a token.
+const (
+	stepTime = 10 * time.Millisecond
+	copyTook = 10 * time.Microsecond
+)
 
 func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
-		ended: map[ID]int{}, says: map[ID][]Token{}}
+		ended: map[ID]int{}, says: map[ID][]Token{}, stepTime: stepTime, copyTook: copyTook}
 	if cfg.PartTokens > 0 {
 		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
 			thoughts: map[ID]bool{},
@@ -88,7 +92,7 @@ type shelf struct {
 }
 
 type fetched struct {
-	ns     uint32
+	ns     uint64
 	tokens []Token
 	next   int // position of the next part
 	req    ID  // whose thought it is, 0 = a prefix
@@ -96,7 +100,7 @@ type fetched struct {
 	broken bool
 }
 
-func shelfKey(ns uint32, tokens []Token, p0 int) string { return fmt.Sprint(ns, p0, tokens) }
+func shelfKey(ns uint64, tokens []Token, p0 int) string { return fmt.Sprint(ns, p0, tokens) }
 
 func (s *shelf) end(p0, n int) int { return min(p0/s.part*s.part+s.part, n) }
 
@@ -116,12 +120,12 @@ func (s *shelf) endOf(f *fetched) int {
 	return min(f.next+s.part, len(f.tokens))
 }
 
-func (s *shelf) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
+func (s *shelf) Find(ns uint64, tokens []Token, least int) (int, Tier, bool) {
 	n := s.Missing(ns, tokens)
 	return n, Host, n >= least && n > 0
 }
 
-func (s *shelf) Missing(ns uint32, tokens []Token) int {
+func (s *shelf) Missing(ns uint64, tokens []Token) int {
 	p0 := 0
 	for p0 < len(tokens) {
 		p1 := s.end(p0, len(tokens))
@@ -265,7 +269,7 @@ func (m *machine) next() *Step {
 			panic(fmt.Sprintf("op kind %d", op.Kind))
 		}
 	}
-	m.result.CopyTook = time.Duration(m.result.CopyTokens) * 10 * time.Microsecond
+	m.result.CopyTook = time.Duration(m.result.CopyTokens) * m.copyTook
 	for i := range m.step.Ends {
 		m.endOf(m.step.Ends[i].Request.ID)
 	}
@@ -402,8 +406,8 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 			}
 		}
 	}
-	m.now = m.now.Add(stepTime)
-	m.result.Outcome, m.result.Took = outcome, stepTime
+	m.now = m.now.Add(m.stepTime)
+	m.result.Outcome, m.result.Took = outcome, m.stepTime
 	m.c.Done(m.now, &m.result)
 	if outcome != sched.StepOK {
 		return

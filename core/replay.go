@@ -86,12 +86,12 @@ func (p *player) answer(what string) []int64 {
 	return a[0]
 }
 
-func (p *player) Find(uint32, []Token, int) (int, Tier, bool) {
+func (p *player) Find(uint64, []Token, int) (int, Tier, bool) {
 	a := p.answer("find")
 	return int(a[0]), Tier(a[1]), a[2] != 0
 }
 
-func (p *player) Missing(uint32, []Token) int { return int(p.answer("missing")[0]) }
+func (p *player) Missing(uint64, []Token) int { return int(p.answer("missing")[0]) }
 
 // numbersOf are the numbers behind a line's first word.
 func numbersOf(words []string, least int) ([]int64, error) {

@@ -244,7 +244,7 @@ type Op struct {
 	Restore  RestoreID
 	Tier     Tier        // Fetch: where the parts are, the slowest of them
 	Use      blocks.Tier // CopyOut, OffloadBlock: of the part's last cell
-	NS       uint32
+	NS       uint64
 	// Fetch: how long each token is worth waiting for, that is as long as computing it takes; 0 = unknown.
 	Patience time.Duration
 	Tokens   []Token // valid until the Done after
@@ -381,7 +381,7 @@ type Result struct {
 type Stores interface {
 	// Find returns the nearest tier that has at least least leading tokens of tokens for ns, and their number. The
 	// contents of a fabric are not known before it is asked: Find may then return all.
-	Find(ns uint32, tokens []Token, least int) (n int, tier Tier, ok bool)
+	Find(ns uint64, tokens []Token, least int) (n int, tier Tier, ok bool)
 	// Missing returns the position from which on the local tiers lack cells of tokens; len(tokens) when they have all.
-	Missing(ns uint32, tokens []Token) int
+	Missing(ns uint64, tokens []Token) int
 }

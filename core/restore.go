@@ -30,7 +30,7 @@ const (
 type restore struct {
 	id      RestoreID
 	waiting []*Request // empty once all of them have ended
-	ns      uint32
+	ns      uint64
 	tokens  []Token // what is to be restored, from position 0
 	state   restoreState
 	over    bool // the source has no further part

@@ -12,7 +12,7 @@ type Spec struct {
 	Shareable int  `json:"shareable,omitempty"` // leading tokens that are the system prompt: see kvsnap.Prompt
 	// Salt divides the prefixes of the owner: requests share cells with those of the same owner and the same salt. 0 =
 	// the owner's own.
-	Salt uint32 `json:"salt,omitempty"`
+	Salt uint64 `json:"salt,omitempty"`
 	// Seals are the ends of the prompt's messages, in tokens, ascending: see kvsnap.Prompt.
 	Seals []int `json:"seals,omitempty"`
 	Keep  int   `json:"keep,omitempty"` // leading tokens that a context shift leaves alone
@@ -27,11 +27,11 @@ type Spec struct {
 }
 
 // Space returns the namespace of the request's cells: its owner, or what preparation made of owner and salt.
-func (s *Spec) Space() uint32 {
+func (s *Spec) Space() uint64 {
 	if s.Salt != 0 {
 		return s.Salt
 	}
-	return s.Owner
+	return uint64(s.Owner)
 }
 
 // Kind says what a request computes.

@@ -96,7 +96,7 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 // place names cells that can be evicted.
 type place struct {
 	req   uint64
-	ns    uint32
+	ns    uint64
 	tier  blocks.Tier
 	alone bool // a thought that was copied out and can go before the answer behind it
 }

@@ -203,13 +203,13 @@ type tracedStores struct {
 	t *Trace
 }
 
-func (s tracedStores) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
+func (s tracedStores) Find(ns uint64, tokens []Token, least int) (int, Tier, bool) {
 	n, tier, ok := s.Stores.Find(ns, tokens, least)
 	s.t.numbers("find", int64(n), int64(tier), bit(ok))
 	return n, tier, ok
 }
 
-func (s tracedStores) Missing(ns uint32, tokens []Token) int {
+func (s tracedStores) Missing(ns uint64, tokens []Token) int {
 	n := s.Stores.Missing(ns, tokens)
 	s.t.numbers("missing", int64(n))
 	return n

@@ -84,7 +84,7 @@ func (r *running) namespaces() map[uint32]int {
 	out := map[uint32]int{}
 	r.inLoop(func(l *loop) {
 		for _, e := range l.core.Tree().Entries(nil) {
-			out[e.NS]++
+			out[uint32(e.NS)]++
 		}
 	})
 	return out

@@ -101,7 +101,7 @@ func clusterTest(t *testing.T, host, netns string, cut func(*redistest.Server) (
 	const tokens, pieces = 100, 3
 	keys := func(seed int) (names []string) {
 		one.inLoop(func(l *loop) {
-			names = l.stores.Remote.Keys(nil, uint32(os.Getuid()), l.vocabTokens(text(seed, tokens)), 0)
+			names = l.stores.Remote.Keys(nil, uint64(os.Getuid()), l.vocabTokens(text(seed, tokens)), 0)
 		})
 		for i, key := range names {
 			names[i] = "uma:{" + key + "}" // as package valkey writes it

@@ -323,7 +323,7 @@ func TestRealRandomLife(t *testing.T) {
 		if err := l.core.Tree().Check(); err != nil {
 			t.Error(err)
 		}
-		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()) + 1,
+		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint64(os.Getuid()) + 1,
 			Tokens: []kvsnap.Token{1, 2, 3}}); m.Len != 0 {
 			t.Errorf("%+v", m)
 		}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -144,7 +145,9 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 			if kv.Op == wire.KVShow {
 				rep := l.kvReport(kv.Tree, uid, now)
 				for i := range rep.Entries {
-					rep.Entries[i].Owner = s.in.Access.OwnerName(rep.Entries[i].UID)
+					if uid := rep.Entries[i].UID; uid <= math.MaxUint32 {
+						rep.Entries[i].Owner = s.in.Access.OwnerName(uint32(uid))
+					}
 				}
 				return wire.KVEvent(id, rep)
 			}

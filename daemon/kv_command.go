@@ -52,7 +52,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32) (done *wire.KVDone, drop *tie
 // kvTargets returns the idle prefixes in the pool that target names, of uid or, for an operator, of all users.
 func (l *loop) kvTargets(target string, uid uint32, operator bool) (targets []kvsnap.Entry) {
 	for _, e := range l.core.Tree().Entries(nil) {
-		if e.Running || e.NS != uid && !operator {
+		if e.Running || e.NS != uint64(uid) && !operator {
 			continue
 		}
 		if target == "all" || len(target) >= tiers.MinHash && strings.HasPrefix(e.Hash, target) ||

@@ -53,7 +53,7 @@ func (l *loop) scanEvents(now time.Time, sleeps bool) {
 	if l.events == nil || !l.events.Due(now, l.core.Tree().Generation(), sleeps) {
 		return
 	}
-	l.events.Scan(func(sequence func(slot, owner uint64, ns uint32, tokens []int32)) {
+	l.events.Scan(func(sequence func(slot, owner uint64, ns uint64, tokens []int32)) {
 		l.core.Tree().EachResident(func(r kvsnap.Resident) { sequence(uint64(r.Seq), r.Made, r.NS, r.Tokens) })
 	})
 }

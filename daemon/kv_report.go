@@ -19,7 +19,7 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	}
 	all := l.cfg.Privileged(uid)
 	for _, e := range l.core.Tree().Entries(nil) {
-		if e.NS != uid && !all {
+		if e.NS != uint64(uid) && !all {
 			continue
 		}
 		w := pool.Prefix(&e, kvsnap.Instant(l.instant(now)))

@@ -212,7 +212,7 @@ func BenchmarkLiveShot(b *testing.B) {
 		for j := range tokens {
 			tokens[j] = kvsnap.Token(i*j%97 + j)
 		}
-		a, err := tree.Acquire(kvsnap.Instant(i), &kvsnap.Prompt{Req: uint64(i + 1), NS: uint32(i % 5), Tokens: tokens,
+		a, err := tree.Acquire(kvsnap.Instant(i), &kvsnap.Prompt{Req: uint64(i + 1), NS: uint64(i % 5), Tokens: tokens,
 			NoWait: true})
 		if err != nil {
 			b.Fatal(err)

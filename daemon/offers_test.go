@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -112,12 +113,28 @@ func TestRestartOffersWhatItHas(t *testing.T) {
 	disk := []string{"--cache-ram", "64MiB", "--cache-dir", dir}
 	first := serve(t, fake.Config{}, disk...)
 	shared := text(0, 300)
-	var asks [3]func(*wire.Request)
-	for i := range asks {
+	var asks [4]func(*wire.Request)
+	for i := range asks[:3] {
 		asks[i] = raw(shared+unlike(i, 200+50*i), 20)
 		if a := first.ask(first.dial(), asks[i]); a.err != nil {
 			t.Fatal(a.err)
 		}
+	}
+	first.settled()
+	// The first turn's last part ends within a piece, which the second turn goes on with.
+	if a := first.ask(first.dial(), raw(unlike(7, 213), 1)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	eventually(t, "the first turn is stored", func() (ok bool) {
+		first.inLoop(func(l *loop) {
+			found, _ := l.stores.Cache.Peek(snapshot.Namespace(os.Getuid()), l.vocabTokens(unlike(7, 213)))
+			ok = found.Held%32 != 0 && found.Held == found.Tokens && found.Held > 200
+		})
+		return ok
+	})
+	asks[len(asks)-1] = raw(unlike(7, 213)+unlike(8, 385), 20)
+	if a := first.ask(first.dial(), asks[len(asks)-1]); a.err != nil || a.eos.Usage.CachedTokens < 200 {
+		t.Fatalf("the second turn: %+v", a)
 	}
 	first.settled()
 	if err := first.stop(); err != nil {
@@ -130,7 +147,7 @@ func TestRestartOffersWhatItHas(t *testing.T) {
 		for i := range asks {
 			q := wire.DefaultRequest()
 			asks[i](&q)
-			for _, k := range l.stores.Remote.Keys(nil, uint32(os.Getuid()), l.vocabTokens(q.Prompt), 0) {
+			for _, k := range l.stores.Remote.Keys(nil, uint64(os.Getuid()), l.vocabTokens(q.Prompt), 0) {
 				pieces[k] = true
 			}
 		}
@@ -150,7 +167,7 @@ func TestRestartOffersWhatItHas(t *testing.T) {
 	for i := range asks {
 		want := solo(t, asks[i])
 		if a := other.ask(other.dial(), asks[i]); a.err != nil || a.text != want.text ||
-			a.eos.Usage.CachedTokens < (499+50*i)/32*32 {
+			a.eos.Usage.CachedTokens < (a.eos.Usage.PromptTokens-1)/32*32 {
 			t.Errorf("prompt %d elsewhere: %+v, computed %q", i, a, want.text)
 		}
 	}
@@ -197,7 +214,7 @@ func TestEverythingLostIsOffered(t *testing.T) {
 	mr.FlushAll()
 	r.inLoop(func(l *loop) { // as if all of them had been given up
 		m := l.stores.Remote
-		m.Pieces.Forget(m.Pieces.Keys(func(uint32) bool { return true })...)
+		m.Pieces.Forget(m.Pieces.Keys(func(uint64) bool { return true })...)
 		m.Offers.Lose()
 	})
 	if a := r.ask(r.dial(), raw(text(9, 100), 5)); a.err != nil { // its pushes succeed
@@ -225,7 +242,7 @@ func TestUnequalBuildsShareNothing(t *testing.T) {
 	one.pushed()
 	keys := func(r *running) (out []string) {
 		r.inLoop(func(l *loop) {
-			out = l.stores.Remote.Keys(nil, uint32(os.Getuid()), l.vocabTokens(text(0, 700)), 0)
+			out = l.stores.Remote.Keys(nil, uint64(os.Getuid()), l.vocabTokens(text(0, 700)), 0)
 		})
 		return out
 	}
@@ -288,7 +305,7 @@ func TestDropTakesOtherModelsAndThoughts(t *testing.T) {
 	r.inLoop(func(l *loop) {
 		m := l.stores.Thoughts
 		store = m.Guard
-		thoughts = m.Pieces.Keys(func(uint32) bool { return true })
+		thoughts = m.Pieces.Keys(func(uint64) bool { return true })
 	})
 	if len(thoughts) == 0 {
 		t.Fatal("no thought was copied out")

@@ -69,7 +69,7 @@ func (b *books) room(n int) bool {
 	return b.tree.Cells().Free >= n
 }
 
-func (b *books) start(tokens []runtime.Token, ns uint32) *run {
+func (b *books) start(tokens []runtime.Token, ns uint64) *run {
 	b.lastID++
 	got, err := b.tree.Acquire(b.now, &kvsnap.Prompt{Req: b.lastID, NS: ns, Tokens: tokens, NoWait: true})
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *books) operation() string {
 	scratch := b.tree.ScratchSeq(0)
 	switch k := b.IntN(20); {
 	case k < 4 || r == nil:
-		b.start(b.history(2+b.IntN(120)), uint32(b.IntN(2)))
+		b.start(b.history(2+b.IntN(120)), uint64(b.IntN(2)))
 		return "start"
 	case k < 10:
 		if n := min(1+b.IntN(30), len(r.tokens)-r.computed); n > 0 && b.room(n) {

@@ -79,7 +79,7 @@ func TestEvictedPrefixComesBackFromHost(t *testing.T) {
 	}
 	r.settled()
 	r.inLoop(func(l *loop) {
-		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()),
+		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint64(os.Getuid()),
 			Tokens: append(l.vocabTokens(text(0, 300)), 9)}); m.Len > 100 {
 			t.Errorf("%d tokens are still in the pool: the test shows nothing", m.Len)
 		}
@@ -122,13 +122,13 @@ func TestFetchAfterEviction(t *testing.T) {
 	r.evictAll()
 	r.inLoop(func(l *loop) {
 		tokens := l.vocabTokens(text(0, 200) + unlike(1, 200))
-		found, ok := l.stores.Cache.Peek(snapshot.Namespace(uint32(os.Getuid())), tokens)
+		found, ok := l.stores.Cache.Peek(snapshot.Namespace(uint64(os.Getuid())), tokens)
 		if !ok || found.Tokens < 150 || found.Tokens > 210 {
 			t.Fatalf("the store has %+v", found)
 		}
 		const id = 1 << 20 // unknown to the core
 		seq := l.core.Tree().ScratchSeq(1)
-		l.stores.CarryOut(&core.Op{Kind: core.Fetch, Restore: id, NS: uint32(os.Getuid()), Tokens: tokens,
+		l.stores.CarryOut(&core.Op{Kind: core.Fetch, Restore: id, NS: uint64(os.Getuid()), Tokens: tokens,
 			Tier: core.Host})
 		l.result.Copies = l.result.Copies[:0]
 		l.stores.CarryOut(&core.Op{Kind: core.CopyIn, Restore: id, Dst: seq, To: len(tokens), Limit: len(tokens)})

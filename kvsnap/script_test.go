@@ -160,7 +160,7 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 			args = args[1:]
 		}
 		o, text := options(t, args, "nowait", "apart")
-		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"],
+		pr := Prompt{Req: uint64(id), NS: uint64(o["uid"]), Tokens: parse(t, text), Shareable: o["system"],
 			NoWait: o["nowait"] == 1,
 			Apart:  o["apart"] == 1}
 		if verb == "lookup" {

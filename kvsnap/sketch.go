@@ -75,7 +75,7 @@ func mum(a, b uint64) uint64 {
 }
 
 // hashStart is the hash of the empty prefix in a namespace.
-func hashStart(ns uint32) uint64 { return mum(uint64(ns)+1, mulKeys[7]) }
+func hashStart(ns uint64) uint64 { return mum(uint64(ns)+1, mulKeys[7]) }
 
 // hashBlock extends h, the hash of the preceding tokens, by one block. Its eight products are independent, so the CPU
 // computes them in parallel.
@@ -88,7 +88,7 @@ func hashBlock(h uint64, b *[blockTokens]Token) uint64 {
 }
 
 // hashBlocks completes hashes, which holds the prefix hash at the end of each whole block of tokens.
-func hashBlocks(hashes []uint64, ns uint32, tokens []Token) []uint64 {
+func hashBlocks(hashes []uint64, ns uint64, tokens []Token) []uint64 {
 	h := hashStart(ns)
 	if n := len(hashes); n > 0 {
 		h = hashes[n-1]
@@ -101,7 +101,7 @@ func hashBlocks(hashes []uint64, ns uint32, tokens []Token) []uint64 {
 }
 
 // hashTail returns the hash of all tokens, given the hashes of their whole blocks.
-func hashTail(hashes []uint64, ns uint32, tokens []Token) uint64 {
+func hashTail(hashes []uint64, ns uint64, tokens []Token) uint64 {
 	h := hashStart(ns)
 	n := len(tokens) / blockTokens
 	if n > 0 {

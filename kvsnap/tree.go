@@ -128,7 +128,7 @@ func (r Reason) String() string {
 // Prompt is a request for cells.
 type Prompt struct {
 	Req    uint64  // the request's id; never reused by the caller
-	NS     uint32  // namespace: the peer uid, set by the server
+	NS     uint64  // namespace: the peer uid, set by the server
 	Tokens []Token // ≥ 1; see Tree for how long the tree reads it
 	// Shareable is the length of the system prompt, in tokens. Config.ShareSystem makes it visible to every namespace.
 	Shareable int
@@ -187,7 +187,7 @@ type Released struct {
 // Victim is a cached prefix that eviction shortened or removed.
 type Victim struct {
 	Entry    uint64
-	NS       uint32
+	NS       uint64
 	Seq      Seq
 	Tokens   []Token     // the prefix before the eviction; the caller may keep the slice
 	From, To int         // the evicted positions [From, To); From 0 = the whole entry

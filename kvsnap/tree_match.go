@@ -18,7 +18,7 @@ func CommonPrefix(a, b []Token) int {
 }
 
 // visible returns the number of leading tokens of s that the namespace may share.
-func (t *Tree) visible(s Seq, ns uint32) int {
+func (t *Tree) visible(s Seq, ns uint64) int {
 	q := &t.seqs[s]
 	switch {
 	case q.ns == ns:
@@ -122,7 +122,7 @@ func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 
 // endsHere reports whether a sequence ends in node i that has no tokens left to compute, or none that the namespace may
 // see.
-func (t *Tree) endsHere(i int32, ns uint32) bool {
+func (t *Tree) endsHere(i int32, ns uint64) bool {
 	if t.nodes[i].tips == 0 {
 		return false
 	}
@@ -166,7 +166,7 @@ const beyondCheck = 32
 // all are tried, and the one with the most tokens behind text wins. Beyond returns nil and NoSeq if there is none. The
 // tokens need not have cells any more. They are valid until the next call of a method that changes the tree, and must
 // not be changed.
-func (t *Tree) Beyond(self Seq, ns uint32, text []Token, near Seq) (rest []Token, from Seq) {
+func (t *Tree) Beyond(self Seq, ns uint64, text []Token, near Seq) (rest []Token, from Seq) {
 	n := len(text)
 	fits := func(s Seq) bool {
 		q := &t.seqs[s]

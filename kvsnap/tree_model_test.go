@@ -757,7 +757,7 @@ func TestModel(t *testing.T) {
 			texts = append(texts, text)
 			p.nextID++
 			_, err := p.start(Prompt{
-				Req: p.nextID, NS: uint32(rapid.IntRange(0, 2).Draw(t, "uid")), Tokens: text,
+				Req: p.nextID, NS: uint64(rapid.IntRange(0, 2).Draw(t, "uid")), Tokens: text,
 				Shareable: rapid.IntRange(0, len(text)+3).Draw(t, "shareable"),
 				NoWait:    rapid.IntRange(0, 3).Draw(t, "alone") == 0,
 				Apart:     rapid.IntRange(0, 7).Draw(t, "apart") == 7,

@@ -6,7 +6,7 @@ type Resident struct {
 	// Made changes when other tokens take the place of the sequence's. As long as it is the same, the sequence only
 	// gets longer or shorter.
 	Made   uint64
-	NS     uint32
+	NS     uint64
 	Tokens []Token // computed and in the pool; valid until the next change of the tree
 }
 

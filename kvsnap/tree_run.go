@@ -29,7 +29,7 @@ type sequence struct {
 	tokens []Token // running: the caller's slice, computed or not; cached: a copy of exactly the tokens it holds
 	made   uint64  // Tree.generation when its tokens became these
 	limit  int     // cells from here on saw tokens that Cut removed; they cannot be shared or retained
-	ns     uint32
+	ns     uint64
 
 	shareable int
 	req       uint64

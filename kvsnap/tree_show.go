@@ -13,7 +13,7 @@ import (
 type Entry struct {
 	ID       uint64  `json:"id"`            // of the cached prefix; 0 for a running request
 	Req      uint64  `json:"req,omitempty"` // the running request, or the one that left it
-	NS       uint32  `json:"uid"`
+	NS       uint64  `json:"uid"`
 	Seq      Seq     `json:"seq"`
 	Running  bool    `json:"running"`
 	Pinned   bool    `json:"pinned"`

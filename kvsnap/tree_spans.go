@@ -4,7 +4,7 @@ import "github.com/uma-serve/uma-serve/meridian/blocks"
 
 // Span is a run of cells that the same sequences hold and that have one tier.
 type Span struct {
-	NS      uint32 // namespace of one holder
+	NS      uint64 // namespace of one holder
 	Req     uint64 // the running request that this holder is, or the one that left it
 	Running bool   // the holder is a running request
 	End     bool   // no cells are behind it: eviction begins here

@@ -87,7 +87,7 @@ type Viewer interface {
 	// seconds; it is safe from any goroutine, and pictures are encoded one at a time, at a low priority. goOn is asked
 	// between two parts; after false the error is ErrAborted. Other errors say what is wrong with the picture or with
 	// the model.
-	View(p *Picture, ns uint32, goOn func() bool) (*View, error)
+	View(p *Picture, ns uint64, goOn func() bool) (*View, error)
 	// Encoding reports whether a picture is being encoded. It is safe from any goroutine.
 	Encoding() bool
 	// WaitEncoded returns when no picture is being encoded any more, at the latest after d.

@@ -74,7 +74,7 @@ func newStores(cfg *Config) *stores {
 }
 
 // Find implements core.Stores.
-func (t *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
+func (t *stores) Find(ns uint64, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
 	node, matched := t.index.Lookup(format.Namespace(ns), tokens, false)
 	if node == nil || matched < least {
 		return 0, 0, false
@@ -112,7 +112,7 @@ func (t *stores) write(tier int, n int64) int64 {
 }
 
 // Missing implements core.Stores.
-func (t *stores) Missing(ns uint32, tokens []core.Token) int {
+func (t *stores) Missing(ns uint64, tokens []core.Token) int {
 	m, matched := t.index.Lookup(format.Namespace(ns), tokens, false)
 	switch {
 	case m == nil:
@@ -145,11 +145,10 @@ func (t *stores) passed() int64 {
 }
 
 // put stores the part of tokens from p0 on. It returns false when an earlier part is gone or there is no room.
-func (t *stores) put(ns uint32, tokens []kvsnap.Token, p0 int) bool {
+func (t *stores) put(ns uint64, tokens []kvsnap.Token, p0 int) bool {
 	before, after := format.PrefixHashes(tokens, p0)
 	key := after
-	binary.LittleEndian.PutUint32(key[:], binary.LittleEndian.Uint32(key[:])^ns)
-	binary.LittleEndian.PutUint32(key[4:], binary.LittleEndian.Uint32(key[4:])^uint32(p0))
+	binary.LittleEndian.PutUint64(key[:], binary.LittleEndian.Uint64(key[:])^ns^uint64(p0)<<32)
 	n := t.index.Get(key)
 	if n == nil {
 		var prefix *index.Node

@@ -49,7 +49,7 @@ func AppendMessage(dst []byte, m *Message) []byte {
 		if e.Removed {
 			continue
 		}
-		dst = le.AppendUint32(dst, e.NS)
+		dst = le.AppendUint64(dst, e.NS)
 		dst = le.AppendUint32(dst, uint32(e.First))
 		dst = le.AppendUint64(dst, e.Parent)
 		for _, t := range e.Tokens {
@@ -98,7 +98,7 @@ func ParseMessage(b []byte) (m Message, err error) {
 			e.Hashes[i] = r.u64()
 		}
 		if !e.Removed {
-			e.NS, e.First, e.Parent = r.u32(), int(r.u32()), r.u64()
+			e.NS, e.First, e.Parent = r.u64(), int(r.u32()), r.u64()
 			if 4*BlockTokens*blocks > len(r.b) || e.First > 1<<24 {
 				return m, fmt.Errorf("%w: tokens are missing", errMessage)
 			}

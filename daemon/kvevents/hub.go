@@ -27,7 +27,7 @@ func (b *Batch) seqBytes() []byte { return binary.BigEndian.AppendUint64(nil, b.
 
 // held is a block of a model, in one tier or more.
 type held struct {
-	ns     uint32
+	ns     uint64
 	index  int
 	parent uint64
 	tokens [BlockTokens]int32

@@ -297,7 +297,7 @@ func TestReporter(t *testing.T) {
 		go r.Run(done)
 		pool := run(0, 40)
 		scan := func() {
-			r.Scan(func(sequence func(slot, owner uint64, ns uint32, tokens []int32)) { sequence(1, 1, 7, pool) })
+			r.Scan(func(sequence func(slot, owner uint64, ns uint64, tokens []int32)) { sequence(1, 1, 7, pool) })
 			synctest.Wait()
 		}
 		if !r.Due(time.Now(), 1, false) || r.Due(time.Now(), 2, false) || !r.Due(time.Now(), 2, true) {

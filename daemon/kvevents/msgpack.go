@@ -47,7 +47,7 @@ func appendHashes(dst []byte, hashes []uint64) []byte {
 // stored is a chain of stored blocks. tokens has those of each block.
 type stored struct {
 	tier   Tier
-	ns     uint32
+	ns     uint64
 	first  int
 	parent uint64
 	hashes []uint64

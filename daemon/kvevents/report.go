@@ -17,7 +17,7 @@ const (
 // Part is a part of a sequence in host memory or on disk. A part can be restored behind the one that it continues.
 type Part struct {
 	Key    uint64
-	NS     uint32
+	NS     uint64
 	Tokens []int32
 	Before int // index of the part that it continues; -1 = none
 	Host   bool
@@ -64,7 +64,7 @@ func (r *Reporter) Due(now time.Time, generation uint64, sleeps bool) bool {
 }
 
 // Scan compares the pool with what it held; each calls its argument for every sequence. It never waits.
-func (r *Reporter) Scan(each func(sequence func(slot, owner uint64, ns uint32, tokens []int32))) {
+func (r *Reporter) Scan(each func(sequence func(slot, owner uint64, ns uint64, tokens []int32))) {
 	r.mu.Lock()
 	redo := r.redo
 	r.redo = false

@@ -31,7 +31,7 @@ type Event struct {
 	Hashes  []uint64
 	// Of stored blocks: NS is the user whose blocks they are, First the index of the first one in its sequence, Parent
 	// the hash of the block before it (none if First is 0), and Tokens those of all blocks.
-	NS     uint32
+	NS     uint64
 	First  int
 	Parent uint64
 	Tokens []int32
@@ -39,12 +39,12 @@ type Event struct {
 
 // blockHash returns the hash of a block behind the one with hash parent. Users have different hashes for the same
 // tokens, because they do not share cells. The hash depends on its input alone, so that it is the same after a restart.
-func blockHash(parent uint64, ns uint32, tokens []int32) uint64 {
-	var b [12 + 4*BlockTokens]byte
+func blockHash(parent uint64, ns uint64, tokens []int32) uint64 {
+	var b [16 + 4*BlockTokens]byte
 	binary.LittleEndian.PutUint64(b[:], parent)
-	binary.LittleEndian.PutUint32(b[8:], ns)
+	binary.LittleEndian.PutUint64(b[8:], ns)
 	for i, t := range tokens[:BlockTokens] {
-		binary.LittleEndian.PutUint32(b[12+4*i:], uint32(t))
+		binary.LittleEndian.PutUint32(b[16+4*i:], uint32(t))
 	}
 	sum := blake3.Sum256(b[:])
 	return binary.LittleEndian.Uint64(sum[:])
@@ -53,7 +53,7 @@ func blockHash(parent uint64, ns uint32, tokens []int32) uint64 {
 // chain is a sequence that was seen: its whole blocks.
 type chain struct {
 	owner  uint64
-	ns     uint32
+	ns     uint64
 	hashes []uint64
 	seen   uint64 // number of the newest scan that had it
 }
@@ -81,7 +81,7 @@ func (t *Tracker) Begin() { t.scan, t.events, t.gone = t.scan+1, nil, t.gone[:0]
 // Sequence reports a sequence that the tier holds. slot names its place among those of one scan; owner changes when
 // other tokens take the place. As long as owner is the same, tokens begin as they did in the scan before, or are a
 // prefix of what they were. They are read during the call only.
-func (t *Tracker) Sequence(slot, owner uint64, ns uint32, tokens []int32) {
+func (t *Tracker) Sequence(slot, owner uint64, ns uint64, tokens []int32) {
 	c := t.chains[slot]
 	if c == nil {
 		c = &chain{ns: ns}
@@ -169,7 +169,7 @@ func (t *Tracker) End() []Event {
 func (t *Tracker) Has(slot uint64) bool { return t.chains[slot] != nil }
 
 // Stored is Sequence for a sequence that never changes: tokens are needed only where Has is false.
-func (t *Tracker) Stored(slot uint64, ns uint32, tokens []int32) {
+func (t *Tracker) Stored(slot uint64, ns uint64, tokens []int32) {
 	if c := t.chains[slot]; c != nil {
 		c.seen = t.scan
 		return

@@ -96,7 +96,7 @@ func TestShortStepsMerge(t *testing.T) {
 // TestLiveNamespaces: a user sees its own requests and cells by name, and of others their numbers alone; the operator
 // sees all.
 func TestLiveNamespaces(t *testing.T) {
-	span := func(ns uint32, req uint64, cells, holders, runs int) kvsnap.Span {
+	span := func(ns uint64, req uint64, cells, holders, runs int) kvsnap.Span {
 		state := blocks.Cached
 		switch {
 		case runs > 0 && holders == 1:
@@ -239,7 +239,7 @@ func BenchmarkLiveSample(b *testing.B) {
 			State: "output", Gaps: Gaps{N: 9, Sum: 1e9, Max: 1e8}})
 	}
 	for i := range 300 {
-		shot.Spans = append(shot.Spans, kvsnap.Span{NS: uint32(i % 7), Req: uint64(i % 64), Running: true, Cells: 400,
+		shot.Spans = append(shot.Spans, kvsnap.Span{NS: uint64(i % 7), Req: uint64(i % 64), Running: true, Cells: 400,
 			Tier: blocks.Tier(i % 4), Holders: blocks.Holders{All: 1, Running: 1}})
 	}
 	sm := sampler{ring: ring, shot: shot}

@@ -227,8 +227,8 @@ func (sm *sampler) addParts(pool *wire.LivePool, who viewer) {
 	for i := range sm.shot.Spans {
 		span := &sm.shot.Spans[i]
 		k := key{uid: -1, tier: span.Tier, state: span.State}
-		if who.operator || span.NS == who.uid {
-			k.uid = int64(span.NS)
+		if who.operator || span.NS == uint64(who.uid) {
+			k.uid = int64(span.NS & wire.ShownUID)
 			if span.Running {
 				k.request = span.Req
 			}

@@ -64,7 +64,7 @@ type Turn struct {
 // View decodes and encodes the images of owner's request w, in order. It takes seconds for pictures that were not
 // encoded lately. No views and no error: they are not needed any more.
 func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *wire.Error) {
-	ns := owner
+	ns := uint64(owner)
 	if salt := saltOf(owner, w.CacheSalt, nil); salt != 0 {
 		ns = salt
 	}
@@ -96,7 +96,7 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 	return views, nil
 }
 
-func (m *Model) view(text string, ns uint32, goOn func() bool) (*runtime.View, error) {
+func (m *Model) view(text string, ns uint64, goOn func() bool) (*runtime.View, error) {
 	data, err := picture.FromText(text)
 	if err != nil {
 		return nil, err

@@ -6,11 +6,15 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// saltOf returns the namespace of an owner's requests with a salt and adapters (adapters.Table.Key); 0 without both.
-// Namespaces are numbers of 32 bits: it has the highest bit set, which no user id has, and differs from that of another
-// pair but once in two thousand million. Wrong cells of a namespace are shared only where the tokens are equal, so that
-// a coincidence of salts tells a client that a prompt was computed before, and nothing else.
-func saltOf(owner uint32, salt string, lora []byte) uint32 {
+// saltBit is set in the namespace of every salt. Those without a salt are user ids, which have 32 bits.
+const saltBit = 1 << 63
+
+// saltOf returns the namespace of an owner's requests with a salt and adapters (adapters.Table.Key); 0 without both. It
+// is the same in every process, so that cells on disk and on a fabric are found again. Requests share cells by this
+// number alone: two pairs of one number would read each other's cells, and with adapters wrong ones. So it has 63 bits
+// of a hash: a pair of a certain number takes 2^62 attempts, and among a million pairs the chance of two equal ones is
+// 1 in 18 million.
+func saltOf(owner uint32, salt string, lora []byte) uint64 {
 	if salt == "" && len(lora) == 0 {
 		return 0
 	}
@@ -19,5 +23,5 @@ func saltOf(owner uint32, salt string, lora []byte) uint32 {
 		text = append(append(text, 0), lora...)
 	}
 	sum := blake3.Sum256(text)
-	return min(binary.LittleEndian.Uint32(sum[:])|1<<31, 1<<32-2)
+	return binary.LittleEndian.Uint64(sum[:]) | saltBit
 }

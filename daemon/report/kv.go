@@ -49,7 +49,7 @@ func (p *Pool) Prefix(e *kvsnap.Entry, now kvsnap.Instant) wire.KVEntry {
 	age := func(t kvsnap.Instant) float64 { return wire.Ms(time.Duration(now) - time.Duration(t)) }
 	w := wire.KVEntry{
 		Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: blocks.Prefix.String(), Number: e.Req,
-		UID: e.NS, Seq: int(e.Seq), Tokens: e.Tokens, OwnTok: e.OwnCells,
+		UID: e.NS & wire.ShownUID, Seq: int(e.Seq), Tokens: e.Tokens, OwnTok: e.OwnCells,
 		Bytes: int64(e.Tokens) * int64(p.CellBytes), OwnBytes: e.OwnBytes, AgeMs: age(e.Created),
 		IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash, Why: e.Why,
 	}
@@ -70,7 +70,7 @@ func Stored(i *snapshot.Info, now time.Time) wire.KVEntry {
 	}
 	hash := StoredName(i)
 	return wire.KVEntry{
-		Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint32(i.Namespace), Seq: -1,
+		Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint64(i.Namespace) & wire.ShownUID, Seq: -1,
 		From: i.P0, Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes,
 		AgeMs: wire.Ms(now.Sub(i.Created)), IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned,
 		Hash: hash, Why: "copied out of the pool",

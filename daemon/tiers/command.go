@@ -26,7 +26,7 @@ func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *wire.KV
 	}
 	var found []snapshot.Info
 	for _, i := range s.Cache.List() {
-		if (operator || uint32(i.Namespace) == uid) && strings.HasPrefix(report.StoredName(&i), q.Target) {
+		if (operator || i.Namespace == snapshot.Namespace(uid)) && strings.HasPrefix(report.StoredName(&i), q.Target) {
 			found = append(found, i)
 		}
 	}
@@ -43,7 +43,7 @@ func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *wire.KV
 		drop, what = s.NewDrop(uid, false, operator), "dropped, with the parts that continue it"
 		drop.part, drop.partP0 = &part.Key, part.P0
 		if s.Remote != nil {
-			s.Remote.Offers.end(func(o *offer) bool { return o.ns == uint32(part.Namespace) })
+			s.Remote.Offers.end(func(o *offer) bool { return o.ns == uint64(part.Namespace) })
 			s.Remote.Offers.Lose() // the values that remain are offered from the pool
 		}
 	case wire.KVPin:

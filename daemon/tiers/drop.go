@@ -55,7 +55,7 @@ func (s *Stores) NewDrop(uid uint32, all, operator bool) *Drop {
 
 // DropPrefix adds the copies of a prefix that has just left the pool, except the parts that it shares with another
 // prefix.
-func (s *Stores) DropPrefix(d *Drop, ns uint32, tokens []runtime.Token) {
+func (s *Stores) DropPrefix(d *Drop, ns uint64, tokens []runtime.Token) {
 	if d == nil {
 		return
 	}
@@ -123,9 +123,9 @@ func (s *Stores) Drop(d *Drop, done *wire.KVDone) error {
 }
 
 // mine reports whether d may drop the copies of a namespace.
-func (d *Drop) mine(ns snapshot.Namespace) bool { return d.may(uint32(ns)) }
+func (d *Drop) mine(ns snapshot.Namespace) bool { return d.may(uint64(ns)) }
 
-func (d *Drop) may(ns uint32) bool { return d.operator || ns == d.uid }
+func (d *Drop) may(ns uint64) bool { return d.operator || ns == uint64(d.uid) }
 
 // fabricKeys returns d's keys on the fabric, sorted. The stored parts name those that an earlier process pushed.
 func (s *Stores) fabricKeys(d *Drop) []string {
@@ -137,7 +137,7 @@ func (s *Stores) fabricKeys(d *Drop) []string {
 		s.Cache.Sequences(func(ns snapshot.Namespace, part snapshot.Key) bool {
 			return d.mine(ns) && (d.part == nil || part == *d.part)
 		}, func(ns snapshot.Namespace, tokens []runtime.Token) {
-			for _, k := range s.Remote.Keys(nil, uint32(ns), tokens, d.partP0) {
+			for _, k := range s.Remote.Keys(nil, uint64(ns), tokens, d.partP0) {
 				keys[k] = struct{}{}
 			}
 		})

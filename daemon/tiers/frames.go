@@ -13,7 +13,7 @@ import (
 
 // frame takes a snapshot of the cells [p0, len(tokens)) of seq as an MRDN frame that is not sealed yet. The KV bytes
 // begin at index at.
-func (m *Remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) (
+func (m *Remote) frame(ns uint64, tokens []runtime.Token, seq runtime.Seq, p0 int) (
 	p mrdn.Prologue, frame []byte, at int, err error,
 ) {
 	p = m.prologue(ns, tokens, p0)

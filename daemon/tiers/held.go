@@ -23,7 +23,7 @@ func (s *Stores) HeldParts() func(all bool) ([]kvevents.Part, bool) {
 		parts := make([]kvevents.Part, len(held))
 		for i := range held {
 			h := &held[i]
-			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint32(h.Namespace),
+			parts[i] = kvevents.Part{Key: binary.LittleEndian.Uint64(h.Key[:]), NS: uint64(h.Namespace),
 				Tokens: h.Tokens, Before: h.Before, Host: h.Host}
 		}
 		return parts, true

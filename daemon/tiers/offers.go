@@ -1,6 +1,7 @@
 package tiers
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ type Offers struct {
 
 // offer is a prefix of which the fabric lacks values.
 type offer struct {
-	ns      uint32
+	ns      uint64
 	tokens  []runtime.Token
 	missing []int // first positions of the missing pieces, ascending
 
@@ -41,7 +42,11 @@ type offer struct {
 	// that they have in common with the prefix.
 	stored  *snapshot.Restore
 	matched int
-	done    func(error) // called once at its end; nil = nothing to call
+	// begun are the parts of stored in which the first missing piece lies and does not end, and begins at is the
+	// first position of theirs.
+	begun  [][]byte
+	begins int
+	done   func(error) // called once at its end; nil = nothing to call
 }
 
 // maxOffers bounds the queue. When it overflows, everything in the pool is offered later instead.
@@ -122,13 +127,13 @@ func (f *Offers) close() {
 }
 
 // Use renews the values of a prefix that a request uses, and queues those that the fabric lacks.
-func (s *Stores) Use(ns uint32, tokens []runtime.Token) {
+func (s *Stores) Use(ns uint64, tokens []runtime.Token) {
 	if s.Remote != nil {
 		s.Remote.use(ns, tokens)
 	}
 }
 
-func (m *Remote) use(ns uint32, tokens []runtime.Token) {
+func (m *Remote) use(ns uint64, tokens []runtime.Token) {
 	whole := m.whole(len(tokens))
 	if whole == 0 {
 		return
@@ -277,21 +282,34 @@ func (s *Stores) pushStored(o *offer) (over, waiting bool) {
 		return true, false
 	case part.P1 <= o.missing[0]:
 		return false, false
-	case tree.Cells().Free < part.P1-part.P0:
+	}
+	if len(o.begun) == 0 {
+		o.begins = part.P0
+	}
+	if tree.Cells().Free < part.P1-o.begins {
 		return true, false
 	}
 	seq := tree.ScratchSeq(1) // number 0 is for snapshots
 	defer s.o.Engine.SeqRemove(seq, 0, -1)
-	if err := s.o.Engine.Restore(part.Bytes, seq, tree.ScratchSeq(0)); err != nil {
-		s.o.Log.Debug("fabric", "error", err)
-		return true, false
-	}
-	for end := min(part.P1, o.matched); len(o.missing) > 0 && o.missing[0]+m.piece <= end; {
-		if p0 := o.missing[0]; p0 < part.P0 { // it begins in the part before
-			o.missing = o.missing[1:]
-		} else if err := s.pushPiece(o, seq, p0, blocks.Prefix); err != nil {
+	for _, bytes := range append(o.begun, part.Bytes) {
+		if err := s.o.Engine.Restore(bytes, seq, tree.ScratchSeq(0)); err != nil {
+			s.o.Log.Debug("fabric", "error", err)
 			return true, false
 		}
+	}
+	for end := min(part.P1, o.matched); len(o.missing) > 0 && o.missing[0]+m.piece <= end; {
+		if err := s.pushPiece(o, seq, o.missing[0], blocks.Prefix); err != nil {
+			return true, false
+		}
+	}
+	// A turn's part ends where the turn does, within a piece.
+	switch {
+	case len(o.missing) == 0 || o.missing[0] >= part.P1:
+		o.begun = nil
+	case o.missing[0] >= part.P0:
+		o.begun, o.begins = [][]byte{slices.Clone(part.Bytes)}, part.P0
+	default:
+		o.begun = append(o.begun, slices.Clone(part.Bytes))
 	}
 	return len(o.missing) == 0 || o.missing[0]+m.piece > o.matched, false
 }
@@ -303,7 +321,7 @@ func (s *Stores) offerStored() {
 	var all []*offer
 	s.Cache.Sequences(func(snapshot.Namespace, snapshot.Key) bool { return true },
 		func(ns snapshot.Namespace, tokens []runtime.Token) {
-			all = append(all, &offer{ns: uint32(ns), tokens: tokens[:m.whole(len(tokens))]})
+			all = append(all, &offer{ns: uint64(ns), tokens: tokens[:m.whole(len(tokens))]})
 		})
 	for pause := time.Second; len(all) > 0; {
 		done := make(chan error, 1)

@@ -16,7 +16,7 @@ type Pieces struct {
 
 // pieceState is one value. Its key is in pieces.known while its push is queued or running, and after.
 type pieceState struct {
-	ns     uint32
+	ns     uint64
 	stored time.Time // last confirmation by the fabric; zero while its push or renewal is under way
 	queued bool      // its push is queued or running
 	pulled bool      // it was pulled since, and its remaining time to live is unknown
@@ -49,7 +49,7 @@ func (p *Pieces) put(key string, v pieceState) {
 }
 
 // queued records that the push of a value is queued.
-func (p *Pieces) queued(key string, ns uint32) {
+func (p *Pieces) queued(key string, ns uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.put(key, pieceState{ns: ns, queued: true})
@@ -68,7 +68,7 @@ func (p *Pieces) stored(keys ...string) {
 }
 
 // pulled records a value that the fabric has given. It need not be pushed, and is renewed when its prefix is used.
-func (p *Pieces) pulled(key string, ns uint32) {
+func (p *Pieces) pulled(key string, ns uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if v, ok := p.known[key]; !ok || !v.queued {
@@ -114,7 +114,7 @@ func (p *Pieces) settled(key string) bool {
 }
 
 // ask returns those of keys that are to be renewed, and counts them as ns's.
-func (p *Pieces) ask(keys []string, ns uint32) (stale []string) {
+func (p *Pieces) ask(keys []string, ns uint64) (stale []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range keys {
@@ -133,7 +133,7 @@ func (p *Pieces) ask(keys []string, ns uint32) (stale []string) {
 }
 
 // Keys returns the keys of the values of the namespaces that mine accepts.
-func (p *Pieces) Keys(mine func(ns uint32) bool) (keys []string) {
+func (p *Pieces) Keys(mine func(ns uint64) bool) (keys []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, v := range p.known {

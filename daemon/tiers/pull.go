@@ -18,7 +18,7 @@ import (
 // pulls several ahead.
 type pull struct {
 	m      *Remote
-	ns     uint32
+	ns     uint64
 	tokens []runtime.Token // to restore, from position 0
 	notify func()
 	step   int // tokens of a piece
@@ -48,13 +48,13 @@ type asked struct {
 }
 
 // fetch starts a pull of the pieces of tokens from p0 on; a piece begins at p0.
-func (m *Remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
+func (m *Remote) fetch(ns uint64, tokens []runtime.Token, p0 int, notify func()) *pull {
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: m.piece, p0: p0}
 }
 
 // fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the
 // end of tokens. The thought ends at position cut, and with it a frame.
-func (m *Remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
+func (m *Remote) fetchThought(ns uint64, tokens []runtime.Token, p0, cut int, notify func()) *pull {
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, cut: cut, p0: p0,
 		step: core.PartTokensOf(m.o.Info.KVBytesPerToken, m.o.caps.SnapshotTokens)}
 }

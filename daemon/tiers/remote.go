@@ -78,7 +78,7 @@ func (m *Remote) whole(n int) int {
 }
 
 // prologue names the piece [p0, len(tokens)), or the seal of tokens, for which p0 is 0.
-func (m *Remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prologue {
+func (m *Remote) prologue(ns uint64, tokens []runtime.Token, p0 int) mrdn.Prologue {
 	return mrdn.Prologue{
 		Model: m.o.Origin.Fingerprint, Tokens: mrdn.HashTokens(tokens),
 		Kind: m.kind, First: int32(p0), End: int32(len(tokens)),
@@ -87,9 +87,10 @@ func (m *Remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prolog
 	}
 }
 
-// push queues copies of the whole pieces within the part [p0, p1) of seq, whose cells have this tier.
-func (m *Remote) push(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int, tier mrdn.Tier) {
-	for p0 = (p0 + m.piece - 1) / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
+// push queues copies of the whole pieces that end within the part [p0, p1) of seq, whose cells have this tier. One may
+// begin before it: parts end where a turn does.
+func (m *Remote) push(ns uint64, tokens []runtime.Token, seq runtime.Seq, p0, p1 int, tier mrdn.Tier) {
+	for p0 = p0 / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
 		if err := m.pushPiece(ns, tokens[:p0+m.piece], seq, p0, tier); err != nil {
 			m.o.Log.Debug("fabric", "error", err)
 			return
@@ -97,7 +98,7 @@ func (m *Remote) push(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1
 	}
 }
 
-func (m *Remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int, tier mrdn.Tier) error {
+func (m *Remote) pushPiece(ns uint64, tokens []runtime.Token, seq runtime.Seq, p0 int, tier mrdn.Tier) error {
 	want := m.prologue(ns, tokens, p0)
 	key := want.Key()
 	if m.Pieces.has(key) {
@@ -113,7 +114,7 @@ func (m *Remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p
 
 // tryPush queues a push of ns's, and reports whether the queue had room. A value that does not get to the fabric is
 // offered again when the fabric stores others.
-func (m *Remote) tryPush(j fabric.PushJob, ns uint32) bool {
+func (m *Remote) tryPush(j fabric.PushJob, ns uint64) bool {
 	m.Pieces.queued(j.Key, ns)
 	if !m.Out.TryPush(j) {
 		m.Pieces.Forget(j.Key)
@@ -160,7 +161,7 @@ func (m *Remote) answered() {
 func (m *Remote) paused() bool { return m.Guard.Stats().Breaker == fabric.BreakerOpen }
 
 // Keys appends the keys of the pieces of tokens that reach beyond position p0, or of its seal.
-func (m *Remote) Keys(dst []string, ns uint32, tokens []runtime.Token, p0 int) []string {
+func (m *Remote) Keys(dst []string, ns uint64, tokens []runtime.Token, p0 int) []string {
 	if m.seals() {
 		if p0 < len(tokens) {
 			p := m.prologue(ns, tokens, 0)

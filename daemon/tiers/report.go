@@ -35,7 +35,7 @@ func (s *Stores) Entries(uid uint32, all bool, now time.Time) (out []wire.KVEntr
 		return nil
 	}
 	for _, i := range s.Cache.List() {
-		if uint32(i.Namespace) == uid || all {
+		if uint64(i.Namespace) == uint64(uid) || all {
 			out = append(out, report.Stored(&i, now))
 		}
 	}

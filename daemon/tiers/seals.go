@@ -52,7 +52,7 @@ func (m *Remote) lastPiece(whole int) int {
 
 // pushSeal queues the push of the seal of tokens, whose bytes are in buf. It keeps a reference to buf while the push is
 // queued, and copies the bytes on the offloader's goroutine only.
-func (m *Remote) pushSeal(ns uint32, tokens []runtime.Token, buf *snapshot.Buffer, tier mrdn.Tier) {
+func (m *Remote) pushSeal(ns uint64, tokens []runtime.Token, buf *snapshot.Buffer, tier mrdn.Tier) {
 	p := m.prologue(ns, tokens, 0)
 	key := p.Key()
 	size := len(buf.Bytes())
@@ -137,7 +137,7 @@ func (s *Stores) pushSealAgain(o *offer) (over, waiting bool) {
 // sealPull is the source of a restore of a seal: its one part is the longest seal of a prompt that the fabric has.
 type sealPull struct {
 	m        *Remote
-	ns       uint32
+	ns       uint64
 	notify   func()
 	from     int           // the pool has the tokens before it
 	patience time.Duration // as in pull

@@ -55,7 +55,7 @@ type partSource interface {
 
 // Find implements core.Stores. The fabric's content is unknown until it is asked: Find assumes that it has every whole
 // piece, or a seal at the end.
-func (s *Stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
+func (s *Stores) Find(ns uint64, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
 	if found, ok := s.Cache.Lookup(snapshot.Namespace(ns), tokens); ok {
 		if found.Tokens >= least {
 			if found.Tier == snapshot.Disk {
@@ -73,7 +73,7 @@ func (s *Stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier co
 }
 
 // Missing implements core.Stores.
-func (s *Stores) Missing(ns uint32, tokens []core.Token) int {
+func (s *Stores) Missing(ns uint64, tokens []core.Token) int {
 	m, ok := s.Cache.Peek(snapshot.Namespace(ns), tokens)
 	switch {
 	case !ok:

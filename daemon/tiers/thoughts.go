@@ -56,7 +56,7 @@ type thoughtBatch struct {
 	req    core.ID
 	jobs   []fabric.PushJob
 	failed bool
-	ns     uint32
+	ns     uint64
 }
 
 // offloadBlock adds cells to the batch of a thought, and sends it with the last of them. What cannot be sent stays in

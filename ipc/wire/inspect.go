@@ -195,6 +195,9 @@ type KVTier struct {
 	Paused    bool      `json:"paused,omitempty"`     // it failed too often and is left alone for a while
 }
 
+// ShownUID are the bits of a namespace that reports show: all that a number in JavaScript holds. User ids have 32.
+const ShownUID = 1<<53 - 1
+
 // KVEntry is a running sequence or a cached prefix.
 type KVEntry struct {
 	Name     string    `json:"name"` // argument of drop, pin, unpin and save
@@ -203,10 +206,10 @@ type KVEntry struct {
 	Class    string    `json:"class"`             // think_complete, think_active, output_critical, prefix
 	Request  string    `json:"request,omitempty"` // the client's id of a running request
 	Number   uint64    `json:"number,omitempty"`  // the server's number of the request that runs or left the prefix
-	UID      uint32    `json:"uid"`
-	Owner    string    `json:"owner,omitempty"` // of an API key, where UID is its number
-	Seq      int       `json:"seq"`             // -1: not on the device
-	From     int       `json:"from,omitempty"`  // position of its first token, where it is a part of a prefix
+	UID      uint64    `json:"uid"`               // the user, or the ShownUID bits of a namespace of his prompts
+	Owner    string    `json:"owner,omitempty"`   // of an API key, where UID is its number
+	Seq      int       `json:"seq"`               // -1: not on the device
+	From     int       `json:"from,omitempty"`    // position of its first token, where it is a part of a prefix
 	Tokens   int       `json:"tokens"`
 	OwnTok   int       `json:"own_tokens"` // not shared with another entry
 	Bytes    int64     `json:"bytes"`

@@ -40,11 +40,11 @@ func (e *Engine) Images() *runtime.Images {
 // fakeView names a view: the hash of its picture, and the namespace that has it.
 type fakeView struct {
 	hash [32]byte
-	ns   uint32
+	ns   uint64
 }
 
 // View implements runtime.Viewer.
-func (e *Engine) View(p *runtime.Picture, ns uint32, goOn func() bool) (*runtime.View, error) {
+func (e *Engine) View(p *runtime.Picture, ns uint64, goOn func() bool) (*runtime.View, error) {
 	im := e.cfg.Images
 	im.encode.Lock()
 	defer im.encode.Unlock()

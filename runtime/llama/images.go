@@ -51,7 +51,7 @@ type images struct {
 // sent is encoded again: the time of an answer would tell that it was sent before.
 type owned struct {
 	hash [32]byte
-	ns   uint32
+	ns   uint64
 }
 
 type kept struct {
@@ -196,7 +196,7 @@ func (e *engine) ImageCounts() runtime.ImageCounts {
 }
 
 // View implements runtime.Viewer.
-func (e *engine) View(p *runtime.Picture, ns uint32, goOn func() bool) (*runtime.View, error) {
+func (e *engine) View(p *runtime.Picture, ns uint64, goOn func() bool) (*runtime.View, error) {
 	im := e.images
 	if im == nil {
 		return nil, errors.New("this model reads no images: it has no projector")

@@ -25,8 +25,9 @@ type Hash [32]byte
 // Token is an id in the model's vocabulary.
 type Token = int32
 
-// Namespace says who may see a part: the user id of the conversation's peer. The server sets it.
-type Namespace uint32
+// Namespace says who may see a part: the user id of the conversation's peer, or a number above 32 bits for some of
+// that user's prompts. The server sets it.
+type Namespace uint64
 
 // System is the namespace that every user may read, for prompts that the operator declared shared. It is (uid_t)-1,
 // which is not a user's id.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -127,7 +128,7 @@ func TestDocument(t *testing.T) {
 		for f, want := range map[string]uint64{
 			"version": 1, "flags": uint64(s.h.Flags), "stored bytes": uint64(s.h.Stored), "raw bytes": uint64(s.h.Raw),
 			"namespace":      uint64(s.h.Namespace),
-			"first position": uint64(s.h.P0), "end position": uint64(s.h.P1), "reserved": 0,
+			"first position": uint64(s.h.P0), "end position": uint64(s.h.P1), "high half": uint64(s.h.Namespace) >> 32,
 			"created":       uint64(s.h.Created),
 			"header length": uint64(s.h.Size()),
 		} {
@@ -244,7 +245,6 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"positions [4, 4)", func(b []byte) { b[36] = 4 }},
 		{"positions [0, 4294967295)", func(b []byte) { le.PutUint32(b[40:], 0xffff_ffff) }},
 		{"bytes of tokens", func(b []byte) { b[40] = 5 }},
-		{"reserved", func(b []byte) { b[44] = 1 }},
 		{"prefix hash", func(b []byte) { b[88]++ }},
 		{"through the end", func(b []byte) { b[120]++ }},
 		{"runs past the header's end", func(b []byte) { b[152] = 255 }},
@@ -318,4 +318,27 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("what was read cannot be written again: %v", err)
 		}
 	})
+}
+
+// Both halves of a namespace count, and those of 32 bits keep their keys.
+func TestWideNamespaces(t *testing.T) {
+	var keys []Hash
+	for _, ns := range []Namespace{7, 7 | 1<<63, 7 | 1<<62} {
+		h := samples()["begin"].h
+		h.Namespace = ns
+		b, err := h.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(b, make([]byte, h.Stored)...)
+		sum := blake3.Sum256(b)
+		got, _, err := Open(append(b, sum[:]...))
+		if err != nil || got.Namespace != ns || got.Key() != h.Key() {
+			t.Errorf("%x: read back %x, %v", ns, got.Namespace, err)
+		}
+		if slices.Contains(keys, h.Key()) {
+			t.Errorf("%x: the key is that of another namespace", ns)
+		}
+		keys = append(keys, h.Key())
+	}
 }

@@ -63,8 +63,13 @@ type Header struct {
 func (h *Header) Key() Hash {
 	d := blake3.New()
 	b := make([]byte, 0, 256)
-	b = append(b, "uma-serve KV part 1\n"...)
-	b = binary.LittleEndian.AppendUint32(b, uint32(h.Namespace))
+	if h.Namespace <= math.MaxUint32 {
+		b = append(b, "uma-serve KV part 1\n"...)
+		b = binary.LittleEndian.AppendUint32(b, uint32(h.Namespace))
+	} else {
+		b = append(b, "uma-serve KV part 2\n"...)
+		b = binary.LittleEndian.AppendUint64(b, uint64(h.Namespace))
+	}
 	b = append(b, h.Fingerprint[:]...)
 	for _, s := range []string{h.EngineBuild, h.KVTypeK, h.KVTypeV} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(s)))
@@ -153,7 +158,7 @@ func (h *Header) Append(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(h.Namespace))
 	dst = le.AppendUint32(dst, uint32(h.P0))
 	dst = le.AppendUint32(dst, uint32(h.P1))
-	dst = le.AppendUint32(dst, 0)
+	dst = le.AppendUint32(dst, uint32(h.Namespace>>32))
 	dst = le.AppendUint64(dst, uint64(h.Created))
 	dst = append(dst, h.Fingerprint[:]...)
 	dst = append(dst, h.Prefix[:]...)
@@ -235,12 +240,10 @@ func Parse(b []byte, fileSize int64) (Header, error) {
 		return h, fmt.Errorf("%w: positions [%d, %d): need 0 ≤ first < end ≤ %d, at most %d of them", ErrFormat, p0, p1,
 			math.MaxInt32, MaxPartTokens)
 	}
-	if r := le.Uint32(b[44:]); r != 0 {
-		return h, fmt.Errorf("%w: reserved field is %d, must be 0", ErrFormat, r)
-	}
 	h = Header{
-		Flags: le.Uint16(b[10:]), Namespace: Namespace(le.Uint32(b[32:])), P0: int(p0), P1: int(p1),
-		Created: int64(le.Uint64(b[48:])), Stored: int64(stored), Raw: int64(raw),
+		Flags: le.Uint16(b[10:]), P0: int(p0), P1: int(p1),
+		Namespace: Namespace(le.Uint32(b[32:])) | Namespace(le.Uint32(b[44:]))<<32,
+		Created:   int64(le.Uint64(b[48:])), Stored: int64(stored), Raw: int64(raw),
 	}
 	copy(h.Fingerprint[:], b[56:])
 	copy(h.Prefix[:], b[88:])

@@ -285,7 +285,7 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 }
 
 // whose names an owner: a user by number, the owner of an API key by name.
-func whose(prefix string, uid uint32, owner string) string {
+func whose[N uint32 | uint64](prefix string, uid N, owner string) string {
 	if owner != "" {
 		return ui.Sanitize(owner)
 	}

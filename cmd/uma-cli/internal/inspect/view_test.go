@@ -111,7 +111,7 @@ func TestKVFitsTheWindow(t *testing.T) {
 		r.Entries = append(r.Entries, wire.KVEntry{Name: fmt.Sprintf("%016x", 0xfedcba9876543210-uint64(i)<<40),
 			Kind: "request", Request: "a client's own name, 世界世界世界 " + strings.Repeat("long ", 20),
 			Tier:  wire.TierDevice,
-			Class: "output_critical", UID: uint32(1_000_000 + i), Tokens: 123_456, OwnTok: 123_456, Bytes: 16 << 30,
+			Class: "output_critical", UID: uint64(1_000_000 + i), Tokens: 123_456, OwnTok: 123_456, Bytes: 16 << 30,
 			AgeMs: 1e8, IdleMs: 1e7, Hits: 123_456, Why: "conversation of 1,234 turns"})
 	}
 	tree := "1048576 cells: …\n"

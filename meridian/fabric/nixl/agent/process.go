@@ -149,7 +149,8 @@ func (p *Program) once(ctx context.Context, c nixl.Config, ready func()) error {
 
 // environment adds to an environment what NIXL and UCX need, unless it is set. NIXL finds its plugins beside the
 // library. UCX listens on every network interface by default; where peers are on this machine, the loopback interface
-// is enough.
+// is enough. LD_LIBRARY_PATH begins with the library's folder and loses the folders that have a libibverbs: with
+// Debian's, which Mooncake Store needs, NIXL crashes.
 func environment(c nixl.Config, env []string) []string {
 	add := func(name, value string) {
 		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
@@ -160,11 +161,30 @@ func environment(c nixl.Config, env []string) []string {
 	if _, err := os.Stat(plugins); err == nil {
 		add("NIXL_PLUGIN_DIR", plugins)
 	}
+	if filepath.IsAbs(c.Library) {
+		env = withLibraries(filepath.Dir(c.Library), env)
+	}
 	host, _, _ := net.SplitHostPort(c.Listen)
 	if ip := net.ParseIP(host); ip.IsLoopback() {
 		add("UCX_NET_DEVICES", "lo")
 	}
 	return env
+}
+
+// withLibraries returns env with folder as the first of LD_LIBRARY_PATH, and without those that have a libibverbs.
+func withLibraries(folder string, env []string) []string {
+	const name = "LD_LIBRARY_PATH="
+	path := []string{folder}
+	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
+		list, ok := strings.CutPrefix(e, name)
+		for _, dir := range filepath.SplitList(list) {
+			if found, _ := filepath.Glob(filepath.Join(dir, "libibverbs.so*")); ok && len(found) == 0 && dir != "" {
+				path = append(path, dir)
+			}
+		}
+		return ok
+	})
+	return append(env, name+strings.Join(path, string(filepath.ListSeparator)))
 }
 
 // endLimit is the time that an agent has for its end.
