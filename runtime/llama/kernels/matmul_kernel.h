@@ -31,7 +31,7 @@ constexpr int Q8_0_BYTES = 34, Q8_1_BYTES = 36, Q8_K_BYTES = 292;
 template <class F> constexpr bool K = F::VALUES == 256;
 template <class F> constexpr bool OTHER = F::HALVES == 2 || (F::MIN && !K<F>);
 
-// ONES says that the blocks of a super-block have no scales of their own.
+// ONES says that the blocks of a super-block have no scales: they are all one.
 template <class F> constexpr bool ONES        = false;
 template <> constexpr bool        ONES<tq1_0> = true;
 template <> constexpr bool        ONES<tq2_0> = true;
