@@ -108,15 +108,15 @@ func TestExpertsOfARow(t *testing.T) {
 			if distance(ours, its) == 0 {
 				t.Error("the logits are equal with our kernels and without: ggml's have computed both")
 			}
-			// Last bits can take another eighth bit of an activation, or at a near tie another expert. That moves some
-			// rows by percents, on any engine; most keep all but their last bits.
+			// A difference in last bits can round an activation to another eighth bit, or at a near tie take another
+			// expert: such a row is far off. Most rows meet neither, and differ by 1e-7 to 1e-6.
 			var apart []float64
 			for i := range ours {
 				apart = append(apart, distance(ours[i:i+1], its[i:i+1]))
 			}
 			slices.Sort(apart)
-			if d := apart[len(apart)/2]; d > 1e-4 {
-				t.Errorf("half of the rows are %g apart or more with our kernels and without: want a few last bits", d)
+			if d := apart[len(apart)/2-1]; d > 1e-5 {
+				t.Errorf("more than half of the rows are over %g apart with our kernels and without: want a few last bits", d)
 			}
 		})
 	}
