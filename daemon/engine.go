@@ -324,16 +324,24 @@ func (e *engine) loading(fraction float32) {
 	}
 }
 
-// ready tells the front that requests are answered, and when no step ends, which after Config.StepTimeout ends the
-// process.
+// stepTimeout is how long a step may take. A device's driver compiles a kernel in the step that first needs it, such as
+// the first one with more rows than any before: on llvmpipe a minute was too short.
+func stepTimeout(limit time.Duration, device runtime.DeviceKind) time.Duration {
+	if device == runtime.DeviceCPU || device == runtime.DeviceFake {
+		return limit
+	}
+	return 5 * limit
+}
+
+// ready tells the front that requests are answered, and when no step ends, which after stepTimeout ends the process.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
 		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Devices: s.onDevices(), Sandbox: e.box}
 	e.tell(st)
-	limit := stallAfter
-	if s.cfg.StepTimeout > 0 {
-		limit = min(limit, s.cfg.StepTimeout/2) // so that health says it before the process ends
+	limit, timeout := stallAfter, stepTimeout(s.cfg.StepTimeout, m.Caps.Device)
+	if timeout > 0 {
+		limit = min(limit, timeout/2) // so that health says it before the process ends
 	}
 	t := time.NewTicker(max(limit/4, time.Millisecond))
 	done := make(chan struct{})
@@ -349,9 +357,9 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 					st.Stalled = since
 					e.tell(st)
 				}
-				if stalled && s.cfg.StepTimeout > 0 && now.Sub(since) > s.cfg.StepTimeout {
+				if stalled && timeout > 0 && now.Sub(since) > timeout {
 					s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
-						"since", since.UTC().Format(time.RFC3339), "step_timeout", s.cfg.StepTimeout)
+						"since", since.UTC().Format(time.RFC3339), "step_timeout", timeout)
 					e.exit(exitStalled)
 				}
 			case <-done:

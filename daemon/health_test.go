@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -91,6 +93,20 @@ func TestStalledState(t *testing.T) {
 		since, ok := st.stalled(now, stallAfter)
 		if ok != c.want || ok && since.UnixNano() != max(c.busy, c.last) {
 			t.Errorf("%s: %v since %v", c.what, ok, since)
+		}
+	}
+}
+
+// A step in which a device's driver compiles kernels is not taken for one that never ends.
+func TestStepTimeout(t *testing.T) {
+	for device, want := range map[runtime.DeviceKind]time.Duration{runtime.DeviceCPU: time.Minute,
+		runtime.DeviceFake: time.Minute, runtime.DeviceGPU: 5 * time.Minute, runtime.DeviceIGPU: 5 * time.Minute,
+		runtime.DeviceMetal: 5 * time.Minute} {
+		if got := stepTimeout(config.DefaultTuning().StepTimeout, device); got != want {
+			t.Errorf("%s: %v, want %v", device, got, want)
+		}
+		if got := stepTimeout(0, device); got != 0 {
+			t.Errorf("%s: %v of no limit", device, got)
 		}
 	}
 }

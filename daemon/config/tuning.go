@@ -35,7 +35,8 @@ type Tuning struct {
 	// StallTimeout ends connections whose client reads nothing for so long; 0 = never. A terminal that a person has
 	// stopped with ^S is read again within it, mostly.
 	StallTimeout time.Duration
-	// StepTimeout ends an engine process whose step takes longer; 0 = never. Steps are planned to take at most 1.5 s.
+	// StepTimeout ends an engine process whose step takes longer, on a device five times as long; 0 = never. Steps are
+	// planned to take at most 1.5 s.
 	StepTimeout time.Duration
 
 	// TelemetryInterval is the time between two exports of metrics, that of Prometheus's scrapes in contrib.
@@ -64,7 +65,7 @@ var gone = map[string]string{
 	"header-timeout":     "it is always 10s",
 	"body-timeout":       "it is always 30s",
 	"stall-timeout":      "it is always 2m",
-	"step-timeout":       "it is always 1m",
+	"step-timeout":       "it is always 1m, on a device 5m",
 	"telemetry-interval": "it is always 10s",
 	"telemetry-sample":   "all requests are traced; drop traces in the collector",
 	"threads-batch":      "prompts have as many compute threads as answers; --threads limits both",

@@ -79,7 +79,7 @@ func TestExpertsOfARow(t *testing.T) {
 	}
 	for _, typ := range []ggufgen.Type{ggufgen.Q8_0, ggufgen.Q4_K_M, ggufgen.IQ4_NL, ggufgen.Q5_0} {
 		t.Run(string(typ), func(t *testing.T) {
-			e := mustOpen(t, runtime.Options{ModelPath: mixture(t, typ), ContextTokens: 64})
+			e := mustOpen(t, runtime.Options{ModelPath: mixture(t, typ), ContextTokens: 64, Sequences: 24})
 			if got := e.Model().RepackedBytes; got != 0 {
 				t.Errorf("%d bytes are repacked", got)
 			}
@@ -102,11 +102,41 @@ func TestExpertsOfARow(t *testing.T) {
 				}
 			}
 			defer ownAttention(ownAttention(false))
-			ours = rows(t, e, 8)
+			ours = beginnings(t, e, 24)
 			defer withKernels(t, "ggml")()
-			if d := distance(ours, rows(t, e, 8)); d == 0 || d > 0.05 {
-				t.Errorf("the logits are %g apart with our kernels and without: want a few last bits", d)
+			its := beginnings(t, e, 24)
+			if distance(ours, its) == 0 {
+				t.Error("the logits are equal with our kernels and without: ggml's have computed both")
+			}
+			// A difference in last bits can round an activation to another eighth bit, or at a near tie take another
+			// expert: such a row is far off. Most rows meet neither, and differ by 1e-7 to 1e-6.
+			var apart []float64
+			for i := range ours {
+				apart = append(apart, distance(ours[i:i+1], its[i:i+1]))
+			}
+			slices.Sort(apart)
+			if d := apart[len(apart)/2-1]; d > 1e-5 {
+				t.Errorf("half of the rows are at least %g apart from ggml's: want a few last bits", d)
 			}
 		})
 	}
+}
+
+// beginnings returns the logits of n sequences of one token each: no row reads another's, so that what rounds apart in
+// one does not spread.
+func beginnings(t *testing.T, e runtime.Engine, n int) (out [][]float32) {
+	t.Helper()
+	b := e.Batch()
+	b.Reset()
+	for i := range n {
+		e.SeqRemove(runtime.Seq(i), 0, -1)
+		b.Add(runtime.Token(100+7*i), 0, runtime.Seq(i), true)
+	}
+	if err := e.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		out = append(out, slices.Clone(e.Logits(i)))
+	}
+	return out
 }
