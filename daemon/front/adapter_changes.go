@@ -119,8 +119,8 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 		i := m.lora.index(c.Load.Name)
 		switch {
 		case c.Unload && i < 0:
-			return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("model %s has no adapter %.100q%s", m.name,
-				c.Load.Name, m.haveAdapters())}
+			return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("model %s has no adapter %.100q%s",
+				m.name, c.Load.Name, m.haveAdapters())}
 		case !c.Unload && i >= 0 && !c.Load.Replace:
 			return daemon.AdapterTaken(c.Load.Name)
 		case !c.Unload && !m.configured:
@@ -154,7 +154,7 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 	if _, e = f.do(ctx, model, ask); e != nil || !asked {
 		return list, e
 	}
-	answer := <-done // linkDown answers for a process that has ended
+	answer := <-done                                         // linkDown answers for a process that has ended
 	leftOut := c.Unload && answer.Code == wire.ModelNotFound // the process could not load it again
 	if answer.Error != "" && !leftOut {
 		return nil, &wire.Error{Code: answer.Code, Message: answer.Error}

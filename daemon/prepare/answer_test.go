@@ -34,7 +34,7 @@ func TestAnswerLimits(t *testing.T) {
 		{what: "too much to fill", prompt: ctx + 1, fill: true, refused: wire.ContextLength},
 		{what: "a context that shifts", cfg: config.Config{ContextShift: true}, prompt: 10, want: maxShifted},
 	} {
-		m, err := New(&c.cfg, fake.New(fake.Config{Options: runtime.Options{ContextTokens: ctx}}))
+		m, err := New(&c.cfg, fake.New(fake.Config{Options: runtime.Options{ContextTokens: ctx}}), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

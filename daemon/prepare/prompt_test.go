@@ -13,7 +13,7 @@ import (
 // modelOf is the model of a fake engine, without options.
 func modelOf(t *testing.T, cfg fake.Config) *Model {
 	t.Helper()
-	m, err := New(&config.Config{}, fake.New(cfg))
+	m, err := New(&config.Config{}, fake.New(cfg), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
