@@ -176,7 +176,7 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
-	AdapterRequests, AdapterChanges Counter // with LoRA adapters; adapters that requests have loaded or unloaded
+	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads of adapters by request
 	AdapterPasses                   Counter // over the weights beyond the first of a step, because its rows had several adapters
 
 	DeviceWait   Durations // for the lease of the device
