@@ -177,7 +177,7 @@ type Metrics struct {
 	TrackedRequests Gauge   // in the phase router
 
 	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads of adapters by request
-	AdapterPasses                   Counter // over the weights beyond the first of a step, because its rows had several adapters
+	AdapterPasses                   Counter // over the weights beyond the first of a step, with rows of several adapters
 
 	DeviceWait   Durations // for the lease of the device
 	DeviceGraphs Counter   // computed on a device besides the processor
