@@ -176,8 +176,8 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
-	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads of adapters by request
-	AdapterPasses                   Counter // over the weights beyond the first of a step, with rows of several adapters
+	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads by request
+	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
 
 	DeviceWait   Durations // for the lease of the device
 	DeviceGraphs Counter   // computed on a device besides the processor
