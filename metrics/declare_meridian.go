@@ -149,8 +149,8 @@ func (m *Metrics) declareKV(sched, scrape string) {
 		})
 	m.counter("adapter_requests_total", "uma_adapter_requests_total", "requests", "Requests with LoRA adapters",
 		"at arrival", &m.AdapterRequests)
-	m.counter("adapter_changes_total", "uma_adapter_changes_total", "changes", "LoRA adapters that requests have loaded "+
-		"and unloaded", "after the change", &m.AdapterChanges)
+	m.counter("adapter_changes_total", "uma_adapter_changes_total", "changes", "LoRA adapters that requests have "+
+		"loaded and unloaded", "after the change", &m.AdapterChanges)
 	m.counter("adapter_passes_total", "uma_adapter_passes_total", "passes", "Passes over the weights beyond the first "+
 		"of a step, because its requests had different LoRA adapters", sched, &m.AdapterPasses)
 	m.labelled("kv_misses_total", "uma_kv_misses_total", "reason", "requests", "Prompts not fully cached, by reason",

@@ -176,9 +176,8 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
-	AdapterRequests Counter // with LoRA adapters
-	AdapterChanges  Counter // adapters that requests have loaded and unloaded
-	AdapterPasses   Counter // over the weights beyond the first of a step, because its rows had several adapters
+	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads by request
+	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
 
 	DeviceWait   Durations // for the lease of the device
 	DeviceGraphs Counter   // computed on a device besides the processor

@@ -37,7 +37,7 @@ func (a *adapterFlags) ofUnload(cmd *cobra.Command) {
 }
 
 func (a *adapterFlags) ofBoth(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.model, "model", "", "with --lora: the model `MODEL` that the adapter is for (default: the "+
+	cmd.Flags().StringVar(&a.model, "model", "", "with --lora: the `MODEL` that the adapter is for (default: the "+
 		"daemon's)")
 }
 
@@ -64,7 +64,8 @@ func (a *adapterFlags) load(ctx context.Context, address, name string) error {
 	if err := askHTTP(ctx, address, http.MethodPost, "/v1/load_lora_adapter", body, nil); err != nil {
 		return err
 	}
-	return ui.Open(os.Stdout).Print(fmt.Sprintf("loaded the adapter %s: requests name it as their model\n", clean(name)))
+	text := fmt.Sprintf("loaded the adapter %s: requests name it as their model\n", clean(name))
+	return ui.Open(os.Stdout).Print(text)
 }
 
 // remove unloads the adapter.

@@ -119,8 +119,8 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 		i := m.lora.index(c.Load.Name)
 		switch {
 		case c.Unload && i < 0:
-			return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("model %s has no adapter %.100q%s", m.name,
-				c.Load.Name, m.haveAdapters())}
+			return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("model %s has no adapter %.100q%s",
+				m.name, c.Load.Name, m.haveAdapters())}
 		case !c.Unload && i >= 0 && !c.Load.Replace:
 			return daemon.AdapterTaken(c.Load.Name)
 		case !c.Unload && !m.configured:

@@ -62,7 +62,7 @@ func AdapterRoutes(h AdapterHost) (routes []api.Route) {
 	return routes
 }
 
-// outcome is what an answer says.
+// outcome is the content of an answer.
 type outcome struct {
 	status     int
 	text       string // of an error too
