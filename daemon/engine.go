@@ -324,8 +324,8 @@ func (e *engine) loading(fraction float32) {
 	}
 }
 
-// stepTimeout is how long a step may take. A device's driver compiles a kernel in the step that first needs it, such as
-// the first one with more rows than any before: on llvmpipe a minute was too short.
+// stepTimeout returns the longest time of a step, limit on the processor. A device's driver compiles a kernel in the
+// step that first needs it, such as the first one with more rows than any before: on llvmpipe a minute was too short.
 func stepTimeout(limit time.Duration, device runtime.DeviceKind) time.Duration {
 	if device == runtime.DeviceCPU || device == runtime.DeviceFake {
 		return limit

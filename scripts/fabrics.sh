@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/fabrics.sh [MODEL…]: TTFT of prompts that memory, disk, Valkey, Mooncake Store and NIXL have, against computing
-# them, and what each fabric moves a second: the tables of docs/cluster.md. MODEL is of models.lock; ROUNDS=5 takes more
-# rounds than 3. Installs the stores below build/; wants redis-server or valkey-server on the PATH.
+# scripts/fabrics.sh [MODEL…]: TTFT of prompts that memory, disk, Valkey, Mooncake Store and NIXL have, against
+# computing them, and what each fabric moves a second. MODEL is of models.lock; ROUNDS=5 takes more rounds than 3.
+# Installs the stores below build/; wants redis-server or valkey-server on the PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- smollm2-135m

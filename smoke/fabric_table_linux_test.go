@@ -61,7 +61,8 @@ func newFabricTable(t *testing.T, model string) *fabricTable {
 		first string
 		times int // of a sentence of 12 to 13 tokens
 	}{{"North", 80}, {"South", 620}, {"West", 620}} {
-		f.prompts = append(f.prompts, strings.Repeat(p.first+" of the town are rivers, hills, roads and fields. ", p.times))
+		f.prompts = append(f.prompts,
+			strings.Repeat(p.first+" of the town are rivers, hills, roads and fields. ", p.times))
 	}
 	for _, store := range tableStores {
 		f.took[store], f.cached[store] = make([][]time.Duration, len(f.prompts)), make([]int, len(f.prompts))
@@ -71,7 +72,8 @@ func newFabricTable(t *testing.T, model string) *fabricTable {
 
 // serve starts a daemon whose pool has room for one long prompt and not for two.
 func (f *fabricTable) serve(t *testing.T, dir string, args ...string) *server {
-	return startModelBare(t, f.path, append([]string{"-c", "8448", "--cache-ram", "2GiB", "--cache-dir", dir}, args...)...)
+	return startModelBare(t, f.path,
+		append([]string{"-c", "8448", "--cache-ram", "2GiB", "--cache-dir", dir}, args...)...)
 }
 
 // ask asks for a prompt and compares the answer with the first one.

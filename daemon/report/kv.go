@@ -70,7 +70,8 @@ func Stored(i *snapshot.Info, now time.Time) wire.KVEntry {
 	}
 	hash := StoredName(i)
 	return wire.KVEntry{
-		Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint64(i.Namespace) & wire.ShownUID, Seq: -1,
+		Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(),
+		UID: uint64(i.Namespace) & wire.ShownUID, Seq: -1,
 		From: i.P0, Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes,
 		AgeMs: wire.Ms(now.Sub(i.Created)), IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned,
 		Hash: hash, Why: "copied out of the pool",
