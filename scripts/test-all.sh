@@ -53,16 +53,20 @@ tests -run "$slow" "$daemon" &
 one=$!
 tests -run '^TestCrashesUnderLoad$' ./daemon/front >"$report.front" &
 two=$!
+# On an engine that computes beside the host. What it allocates is measured at the end.
+tests -short -skip '^TestServingAllocatesNothingPerToken$' "$daemon" -args -overlap >"$report.overlap" &
+three=$!
 tests -p "$many" $(longest 'jsonschema|scripts|jinja|uma-cli|template|grammar' \
 	"$(grep -vxF "$checked" <<<"$here")") || failed=1
 tests -p "$many" -tags invariants $(longest 'synthetic|replay' "$checked") || failed=1
 wait "$two" || failed=1
 cat "$report.front"
+wait "$three" || failed=1
+cat "$report.overlap"
 wait "$one" || failed=1
 # Invariants allocate, and a cluster with them is slow.
 tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
 tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
-tests -short "$daemon" -args -overlap || failed=1 # on an engine that computes beside the host
 [ -z "$failed" ]
 unset CGO_ENABLED
 
