@@ -114,6 +114,7 @@ func TestAdaptersByRequest(t *testing.T) {
 			return ok
 		})
 		answers("two", "I am two")
+		r.awaitReady("two") // until the front hears that it is loaded, it tells of what it asked for
 		if _, text := h.do("GET", "/lora-adapters?model=two", ""); !strings.Contains(text, x.want) {
 			t.Errorf("a next process, with %q: %s", x.text, text)
 		}

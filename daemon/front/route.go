@@ -119,8 +119,11 @@ func (f *Front) refusal(name string) *wire.Error {
 	return nil
 }
 
-// barred reports whether a model is not loaded and requests must not load it.
-func (f *Front) barred(m *served) bool { return !f.cfg.Autoload && m.state == unloaded }
+// barred reports whether a model is not loaded and requests must not load it. The default model's first load begins by
+// itself, perhaps a moment after the first request.
+func (f *Front) barred(m *served) bool {
+	return !f.cfg.Autoload && m.state == unloaded && (m != f.def || m.loads > 0)
+}
 
 func shuttingDown() *wire.Error {
 	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
