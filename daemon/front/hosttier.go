@@ -13,7 +13,8 @@ import (
 
 // hostTier holds a model's cap and use of host memory, as the front knows them.
 type hostTier struct {
-	cap     int64   // that its process was told
+	cap     int64   // that its process was told, or is told when it is there
+	first   int64   // that its process was begun with
 	held    int64   // bytes
 	evicted uint64  // parts, by the table
 	more    bool    // it has evicted since the last look
@@ -77,10 +78,15 @@ func (f *Front) divideHosts() {
 			if n < was == shrink && (hosttier.Changed(was, n) || shrink && told > f.hostBudget) {
 				m.host.cap = n
 				if m.proc != nil {
-					// fails when it has ended
-					_ = m.proc.link.Send(daemon.LinkHostTier, 0, -1, daemon.HostTierMessage(n))
+					m.tellHostTier()
 				}
 			}
 		}
 	}
+}
+
+// tellHostTier tells the process of m its cap.
+func (m *served) tellHostTier() {
+	// fails when it has ended
+	_ = m.proc.link.Send(daemon.LinkHostTier, 0, -1, daemon.HostTierMessage(m.host.cap))
 }

@@ -192,6 +192,7 @@ func (f *Front) start(m *served, tokens int) {
 	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
 	m.host = hostTier{weight: m.host.weight}
 	f.divideHosts()
+	m.host.first = m.host.cap
 	m.seat = f.takeSeat(m)
 	def := m == f.def
 	cfg, names, added := m.traced(def), m.allNames(), slices.Clone(m.lora.added)
@@ -319,6 +320,9 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	m.touch()
 	if len(m.called) > 0 { // since its process was begun, perhaps
 		m.tellNames()
+	}
+	if m.host.cap != m.host.first {
+		m.tellHostTier()
 	}
 	f.log.Debug("loading", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.tokens)
 	go func() {
