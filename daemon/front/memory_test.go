@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -187,7 +188,7 @@ func TestModelsShareADevice(t *testing.T) {
 	const room = free * 95 / 100
 	clients := [2]*client.Client{r.dial(), r.dial()}
 	changes := 200
-	if testing.Short() {
+	if testing.Short() || race.Enabled { // a change takes a second
 		changes = 40
 	}
 	for i := range changes {
