@@ -19,7 +19,7 @@ import (
 type overlap struct {
 	sub      runtime.Submitter // nil: the engine computes on the host
 	flying   bool              // a submitted batch is computed
-	settling bool
+	settling bool              // settle is at work: what it sends waits for no batch
 	outputs  []output
 	text     []byte                 // of outputs
 	top      []sampler.TokenLogprob // of outputs

@@ -154,8 +154,9 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 	if _, e = f.do(ctx, model, ask); e != nil || !asked {
 		return list, e
 	}
-	answer := <-done                                         // linkDown answers for a process that has ended
-	leftOut := c.Unload && answer.Code == wire.ModelNotFound // the process could not load it again
+	answer := <-done // linkDown answers for a process that has ended
+	// An adapter that the process left out when it began is to be forgotten all the same.
+	leftOut := c.Unload && answer.Code == wire.ModelNotFound
 	if answer.Error != "" && !leftOut {
 		return nil, &wire.Error{Code: answer.Code, Message: answer.Error}
 	}
