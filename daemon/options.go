@@ -70,7 +70,7 @@ func engineOptions(c *config.Config, path string) runtime.Options {
 	return runtime.Options{
 		ModelPath: path, ContextTokens: c.ContextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
 		Sequences: sequences, SealBytes: sealBytes,
-		Threads: c.Threads, GPULayers: c.GPULayers,
+		Threads: c.Threads, GPULayers: c.GPULayers, CPUMoE: c.CPUMoE,
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 		Projector: c.Projector(), ProjectorFound: c.MMProjFound,

@@ -24,14 +24,14 @@ func load(t *testing.T, args, environ []string) (*config.Config, error) {
 
 // TestEngineOptions: the engine is opened with what the options say.
 func TestEngineOptions(t *testing.T) {
-	c, err := load(t, strings.Fields("-m x.gguf -c 512 -np 4 -b 128 -ub 64 -t 3 -ngl 7 -fa on "+
+	c, err := load(t, strings.Fields("-m x.gguf -c 512 -np 4 -b 128 -ub 64 -t 3 -ngl 7 -ncmoe 5 -fa on "+
 		"-ctk q8_0 -ctv bf16 -nkvo --mlock --no-mmap -nr --kernels ggml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sequences, _ := c.Sequences("x.gguf")
 	want := runtime.Options{ModelPath: "x.gguf", ContextTokens: 512, Batch: 128, MicroBatch: 64,
-		Sequences: sequences, Threads: 3, GPULayers: 7, FlashAttn: "on", KVTypeK: "q8_0",
+		Sequences: sequences, Threads: 3, GPULayers: 7, CPUMoE: 5, FlashAttn: "on", KVTypeK: "q8_0",
 		KVTypeV: "bf16", NoKVOffload: true, MLock: true, NoMMap: true, NoRepack: true, Kernels: "ggml"}
 	if got := engineOptions(c, "x.gguf"); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -368,6 +368,7 @@ type Options struct {
 	Threads      int    // 0 = physical cores
 	ThreadsBatch int    // for prompts; 0 = Threads
 	GPULayers    int    // layers to offload; -1 = all
+	CPUMoE       int    // the first layers, whose experts stay in host memory; -1 = all layers
 	FlashAttn    string // "auto", "on", "off"
 	KVTypeK      string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
 	KVTypeV      string

@@ -32,6 +32,7 @@ type Config struct {
 	Threads      int
 	Power        string // PowerAuto, PowerFast or PowerQuiet
 	GPULayers    int
+	CPUMoE       int // the first layers, whose experts stay in host memory; -1 = all
 	FlashAttn    string
 	CacheTypeK   string
 	CacheTypeV   string

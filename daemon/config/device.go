@@ -63,8 +63,11 @@ func (c *Config) deviceDemand(info *gguf.Info, d *Demand) DeviceDemand {
 	if c.GPULayers > 0 {
 		on = min(int64(c.GPULayers), all)
 	}
+	weights := part(int64(min(info.TensorBytes, absurd)), on, all)
+	first := all - on
+	experts := info.ExpertBytesOf(first, first+int64(runtime.HostExperts(int(all-1), int(on), c.CPUMoE)))
 	out := DeviceDemand{PerToken: d.PassBytes, Fixed: DriverBytes + c.computeBytes(info) +
-		part(int64(min(info.TensorBytes, absurd)), on, all) + part(d.States, on, all)}
+		max(weights-int64(min(experts, absurd)), 0) + part(d.States, on, all)}
 	if !c.NoKVOffload {
 		out.PerToken += part(d.CellBytes, min(on, all-1), all-1)
 	}

@@ -65,6 +65,7 @@ var llamaArgs = merged(
 	llamaArg{flag: true, as: "--no-prefix-cache", off: "--no-prefix-cache=false"}.names("--no-cache-prompt"),
 	llamaArg{flag: true, as: "--no-prefix-cache=false", off: "--no-prefix-cache"}.names("--cache-prompt"),
 	llamaArg{flag: true, as: "--no-kv-offload=false", off: "--no-kv-offload"}.names("--kv-offload", "-kvo"),
+	llamaArg{flag: true, as: "--n-cpu-moe=-1", off: "--n-cpu-moe=0"}.names("--cpu-moe", "-cmoe"),
 	llamaArg{flag: true, as: "--no-repack=false", off: "--no-repack"}.names("--repack"),
 	llamaArg{flag: true, as: "--mmproj=" + NoProjector}.names("--no-mmproj", "--no-mmproj-auto"),
 	llamaArg{flag: true, left: "it is so by itself", off: "--mmproj=" + NoProjector}.names("--mmproj-auto"),
@@ -110,7 +111,7 @@ var llamaArgs = merged(
 		"--control-vector-layer-range"),
 	refusedArg("--gpu-layers N says how much of a model is on a device; CUDA_VISIBLE_DEVICES or "+
 		"GGML_VK_VISIBLE_DEVICES say which devices there are").names("--device", "-dev", "--tensor-split", "-ts",
-		"--split-mode", "-sm", "--main-gpu", "-mg", "--override-tensor", "-ot", "--n-cpu-moe", "-ncmoe"),
+		"--split-mode", "-sm", "--main-gpu", "-mg", "--override-tensor", "-ot"),
 	refusedArg("write a file of lines KEY OWNER, mode 0600, and name it with --api-keys").names("--api-key",
 		"--api-key-file"),
 	refusedArg("download the file and name it with --model").names("--model-url", "-mu"),

@@ -270,6 +270,9 @@ func TestContextFitsTheDevice(t *testing.T) {
 	if off, _, _ := fit(free, runtime.DeviceGPU, "--no-kv-offload"); off <= n {
 		t.Errorf("with the cells in the host's memory %d tokens, else %d", off, n)
 	}
+	if plain, _, _ := fit(free, runtime.DeviceGPU, "--cpu-moe"); plain != n {
+		t.Errorf("%d tokens with --cpu-moe, which a model without experts does not heed, else %d", plain, n)
+	}
 	if tiny, d, _ := fit(1<<20, runtime.DeviceGPU); tiny != d.Least {
 		t.Errorf("a device that is too small: %d tokens, want the least, %d", tiny, d.Least)
 	}

@@ -49,6 +49,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
 	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
+	fs.IntVar(&c.CPUMoE, "n-cpu-moe", 0, "layers, from the first, whose experts stay in host memory beside layers on "+
+		"the GPU: a mixture fits a smaller one; -1 = all (-ncmoe; --cpu-moe)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
@@ -193,7 +195,7 @@ func (c *Config) sections() []Section {
 // would parse as several one-letter flags, and names that other servers use.
 var llamaNames = map[string]string{
 	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
-	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
+	"--n-gpu-layers": "--gpu-layers", "-ncmoe": "--n-cpu-moe", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
 	"-ub": "--ubatch-size", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--uds":          "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",

@@ -111,6 +111,8 @@ type Info struct {
 	templateTexts   string       // the template and what it renders
 	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
 	matrices        []tensorInfo // that Repacked looks at
+
+	expertBytes map[int64]uint64 // by layer, see ExpertBytesOf
 }
 
 // header is a decoded header.
@@ -284,7 +286,7 @@ func (h *header) info() (Info, error) {
 		info.Parameters += t.elements
 		info.TensorBytes += t.bytes
 		if strings.Contains(t.name, "_exps.") {
-			info.ExpertBytes += t.bytes
+			info.addExperts(t.name, t.bytes)
 		}
 		if t.name == "position_embd.weight" {
 			info.Positions = int64(t.shape[1])

@@ -42,8 +42,9 @@ const char * uma_processor_lacks(void);
 // Loads the library of a device back end. One that is built from another llama.cpp is refused; the log says why.
 void uma_load_backend(const char * path);
 
-// NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, uintptr_t progress);
+// NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none. in_host is a regular expression of the
+// names of tensors that stay in the host's memory, whatever layer they are of; NULL: none.
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, const char * in_host, uintptr_t progress);
 
 typedef struct {
     uint32_t n_ctx, n_batch, n_ubatch, n_seq_max;

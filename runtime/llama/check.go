@@ -72,6 +72,7 @@ func checkOptions(o runtime.Options) error {
 		{"threads", o.Threads, 0, maxThreads},
 		{"threads for prompts", o.ThreadsBatch, 0, maxThreads},
 		{"GPU layers", o.GPULayers, -1, 1 << 30},
+		{"layers with experts in host memory", o.CPUMoE, -1, 1 << 30},
 	} {
 		if f.v < f.lo || f.v > f.hi {
 			return fmt.Errorf("%s is %d, want %d … %d", f.name, f.v, f.lo, f.hi)

@@ -136,9 +136,18 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 	if o.GPULayers == 0 || len(names) == 0 {
 		return runtime.DeviceCPU, cpu, processor
 	}
-	if total := e.info.Layers + 1; o.GPULayers > 0 && o.GPULayers < total {
-		return kind, fmt.Sprintf("%s (%d of %d layers)", strings.Join(names, ", "), o.GPULayers, total),
-			used | processor
+	var parts []string
+	total := e.info.Layers + 1
+	on := total
+	if o.GPULayers > 0 && o.GPULayers < total {
+		on = o.GPULayers
+		parts = append(parts, fmt.Sprintf("%d of %d layers", on, total))
+	}
+	if n := runtime.HostExperts(e.info.Layers, on, o.CPUMoE); n > 0 && e.info.Experts > 0 {
+		parts = append(parts, fmt.Sprintf("experts of %d of them in host memory", n))
+	}
+	if len(parts) > 0 {
+		return kind, fmt.Sprintf("%s (%s)", strings.Join(names, ", "), strings.Join(parts, ", ")), used | processor
 	}
 	return kind, strings.Join(names, ", "), used
 }

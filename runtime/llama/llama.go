@@ -189,8 +189,13 @@ func (e *engine) load(o runtime.Options) error {
 	if layers < 0 {
 		layers = allLayers
 	}
+	var inHost *C.char
+	if text := expertsPattern(o.CPUMoE); text != "" && layers > 0 {
+		inHost = C.CString(text)
+		defer C.free(unsafe.Pointer(inHost))
+	}
 	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack),
-		C.uintptr_t(handle))
+		inHost, C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
