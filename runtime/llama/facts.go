@@ -143,8 +143,9 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 		on = o.GPULayers
 		parts = append(parts, fmt.Sprintf("%d of %d layers", on, total))
 	}
-	if n := runtime.HostExperts(e.info.Layers, on, o.CPUMoE); n > 0 && e.info.Experts > 0 {
-		parts = append(parts, fmt.Sprintf("experts of %d of them in host memory", n))
+	experts := e.meta(e.info.Architecture + ".expert_count")
+	if n := runtime.HostExperts(e.info.Layers, on, o.CPUMoE); n > 0 && experts != "" && experts != "0" {
+		parts = append(parts, fmt.Sprintf("experts of %d of %d layers in host memory", n, e.info.Layers))
 	}
 	if len(parts) > 0 {
 		return kind, fmt.Sprintf("%s (%s)", strings.Join(names, ", "), strings.Join(parts, ", ")), used | processor
