@@ -2,7 +2,8 @@ package runtime
 
 import "testing"
 
-// TestHostExperts counts by llama.cpp's rule: layer i of n is on a device from i = n+1-on on, and layer n is the output.
+// TestHostExperts counts by llama.cpp's rule: layer i of n is on a device from i = n+1-on on, and layer n is the
+// output.
 func TestHostExperts(t *testing.T) {
 	for layers := range 6 {
 		for on := range layers + 3 {

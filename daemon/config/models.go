@@ -41,8 +41,8 @@ type Model struct {
 // belong to the daemon.
 var modelOptions = []string{
 	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads",
-	"power", "gpu-layers", "n-cpu-moe", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock", "no-mmap",
-	"no-repack", "seed", "max-tokens", "mmproj",
+	"power", "gpu-layers", "n-cpu-moe", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock",
+	"no-mmap", "no-repack", "seed", "max-tokens", "mmproj",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-target-tokens",
 	"speculate", "draft-model", "lora", "defaults", "think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",

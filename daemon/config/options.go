@@ -195,8 +195,8 @@ func (c *Config) sections() []Section {
 // would parse as several one-letter flags, and names that other servers use.
 var llamaNames = map[string]string{
 	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers",
-	"--n-gpu-layers": "--gpu-layers", "-ncmoe": "--n-cpu-moe", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
-	"-ub": "--ubatch-size", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
+	"--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack", "-nkvo": "--no-kv-offload",
+	"-ncmoe": "--n-cpu-moe", "-ub": "--ubatch-size", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--uds":          "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
 	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template",
