@@ -35,8 +35,8 @@ status=0
 for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
 	echo "== the engine's contract, --gpu-layers $layers"
 	UMA_TEST_GPU_LAYERS=$layers CGO_ENABLED=1 go test -count=1 -timeout 20m \
-		-run '^(TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestCPUMoE)$' ./runtime/llama 2>&1 | tee "$log" ||
-		status=1
+		-run '^(TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestCPUMoE)$' ./runtime/llama 2>&1 |
+		tee "$log" || status=1
 	if grep -qF '[no test' "$log"; then # also of a package without test files
 		echo "scripts/device-check.sh: the tests were built without the engine" >&2
 		status=1

@@ -96,7 +96,8 @@ func TestFlagsOfLlamaServer(t *testing.T) {
 	}
 	for args, want := range map[string]int{"": 0, "-ncmoe 3": 3, "--n-cpu-moe 3": 3, "--cpu-moe": -1, "-cmoe": -1,
 		"--cpu-moe -ncmoe 2": 2, "-ncmoe 2 --cpu-moe": -1, "-ncmoe 2 --cpu-moe=off": 0} {
-		if c, err := load(t, append([]string{"-m", "x"}, strings.Fields(args)...), nil); err != nil || c.CPUMoE != want {
+		c, err := load(t, append([]string{"-m", "x"}, strings.Fields(args)...), nil)
+		if err != nil || c.CPUMoE != want {
 			t.Errorf("%s: experts of %d layers stay in host memory, want %d (%v)", args, c.CPUMoE, want, err)
 		}
 	}
