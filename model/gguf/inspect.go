@@ -26,6 +26,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
@@ -76,20 +77,24 @@ type Info struct {
 	License      string         `json:"license"`
 	Split        int64          `json:"split"` // number of files the model is split over, 0 or 1 = one
 
-	TrainContext  int64   `json:"n_ctx_train"`         // tokens
-	Positions     int64   `json:"positions,omitempty"` // rows of the table of learned positions, 0 = it has none
-	Embedding     int64   `json:"embedding"`
-	Layers        int64   `json:"layers"`
-	Heads         []int64 `json:"heads"`    // one entry, or one per layer
-	KVHeads       []int64 `json:"kv_heads"` // one entry, or one per layer; 0 = a layer without attention
-	KeyLength     int64   `json:"key_length"`
-	ValueLength   int64   `json:"value_length"`
-	FeedForward   []int64 `json:"feed_forward"`
-	Experts       int64   `json:"experts"`
-	ExpertsUsed   int64   `json:"experts_used"`
-	ExpertBytes   uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
-	SlidingWindow int64   `json:"sliding_window"`         // tokens, 0 = none
-	Recurrent     bool    `json:"recurrent"`              // some layers keep a state instead of KV cells
+	TrainContext int64   `json:"n_ctx_train"`         // tokens
+	Positions    int64   `json:"positions,omitempty"` // rows of the table of learned positions, 0 = it has none
+	Embedding    int64   `json:"embedding"`
+	Layers       int64   `json:"layers"`
+	Heads        []int64 `json:"heads"`    // one entry, or one per layer
+	KVHeads      []int64 `json:"kv_heads"` // one entry, or one per layer; 0 = a layer without attention
+	KeyLength    int64   `json:"key_length"`
+	ValueLength  int64   `json:"value_length"`
+	FeedForward  []int64 `json:"feed_forward"`
+	Experts      int64   `json:"experts"`
+	ExpertsUsed  int64   `json:"experts_used"`
+	ExpertBytes  uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
+	// HeadLayers are the layers that guess tokens (multi-token prediction), of Layers. HeadBytes are their tensors and
+	// the output matrix, which they share with the model.
+	HeadLayers    int64  `json:"head_layers,omitempty"`
+	HeadBytes     uint64 `json:"head_bytes,omitempty"`
+	SlidingWindow int64  `json:"sliding_window"` // tokens, 0 = none
+	Recurrent     bool   `json:"recurrent"`      // some layers keep a state instead of KV cells
 	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
 	StateBytes int64   `json:"state_bytes,omitempty"`
 	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
@@ -323,6 +328,7 @@ func (h *header) info() (Info, error) {
 	info.FeedForward = h.ints(arch + "feed_forward_length")
 	info.Experts, info.ExpertsUsed = h.int(arch+"expert_count"), h.int(arch+"expert_used_count")
 	info.SlidingWindow = h.int(arch + "attention.sliding_window")
+	info.HeadLayers, info.HeadBytes = h.head(h.int(arch+"nextn_predict_layers"), info.Layers)
 	info.RopeBase, _ = h.kv[arch+"rope.freq_base"].(float64)
 	for key := range h.kv {
 		if strings.HasPrefix(key, arch+"ssm.") || strings.HasPrefix(key, arch+"wkv.") {
@@ -433,6 +439,39 @@ func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
 		}
 	}
 	return total, nil
+}
+
+// head returns the number of layers that guess tokens, the last n of so many, and what Info.HeadBytes has of them.
+func (h *header) head(n, layers int64) (int64, uint64) {
+	if n <= 0 || n >= layers {
+		return 0, 0
+	}
+	var own, output, embedding uint64
+	shared := true // the output matrix
+	for i := range h.tensors {
+		t := &h.tensors[i]
+		switch rest, ok := strings.CutPrefix(t.name, "blk."); {
+		case ok:
+			number, part, _ := strings.Cut(rest, ".")
+			if at, err := strconv.ParseInt(number, 10, 64); err == nil && at >= layers-n {
+				own += t.bytes
+				shared = shared && part != "nextn.shared_head_head.weight"
+			}
+		case t.name == "output.weight":
+			output = t.bytes
+		case t.name == "token_embd.weight":
+			embedding = t.bytes
+		}
+	}
+	switch {
+	case own == 0:
+		return 0, 0 // the file was converted without it
+	case !shared:
+		return n, own
+	case output == 0:
+		output = embedding
+	}
+	return n, own + output
 }
 
 // poolings are the names of pooling_type's numbers (llama.cpp's enum llama_pooling_type).

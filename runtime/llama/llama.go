@@ -94,6 +94,11 @@ type engine struct {
 	ranking   *runtime.Ranking
 	noRanking error
 
+	// see heads.go: the model's head is loaded, its weights in bytes, and the rows of a Decode keep their states
+	headLoaded  bool
+	headBytes   uint64
+	keepsStates bool
+
 	imageState
 }
 
@@ -134,7 +139,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.uma_opening(none)
 
 	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: int(file.Positions)}
-	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
+	e.aborted = abortedOf(e.stop)
+	e.headLoaded, e.headBytes = o.Head && builtHeads && file.HeadLayers > 0, file.HeadBytes
 	if err := e.load(o); err != nil {
 		e.free()
 		return nil, err
@@ -157,6 +163,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	drainLogs(slog.LevelError)
 	return e, nil
 }
+
+func abortedOf(s *C.uma_stop) *atomic.Int32 { return (*atomic.Int32)(unsafe.Pointer(&s.abort)) }
 
 // ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
@@ -190,7 +198,7 @@ func (e *engine) load(o runtime.Options) error {
 		layers = allLayers
 	}
 	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack),
-		C.uintptr_t(handle))
+		C.bool(e.headLoaded), C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
