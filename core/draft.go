@@ -151,11 +151,11 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 }
 
 // headBegins returns the first token of r's history that the head can compute, and whether it can compute all from there
-// on. What it has of the history before a gap is removed.
+// on: not with images, whose rows have no tokens, nor with adapters, which it does not have. What it has of the history before a gap is removed.
 func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 	k := &r.guess.states
 	begin = k.from + 1
-	if len(r.Parts) > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {
+	if len(r.Parts) > 0 || r.Mix > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {
 		return 0, false
 	}
 	if sl := c.slot(r); sl != nil && sl.n < begin {
@@ -169,7 +169,7 @@ func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 }
 
 // KeepsStates reports whether the caller keeps the states of all rows of the newest Step's batch: it decodes answers,
-// or the end of a prompt, for which a head may guess.
+// or the end of a prompt, for which a head may guess. Of a batch with several mixes of adapters the engine has not all.
 func (c *Core) KeepsStates() bool { return c.drafts.keeps }
 
 // wantStates decides KeepsStates.
@@ -179,12 +179,20 @@ func (c *Core) wantStates() {
 	if c.cfg.Draft.States == 0 || d.off {
 		return
 	}
+	mixes := [2]uint8{0: 255} // the least and the largest
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
-		if r := c.requests[s.Req]; s.Kind != sched.SliceProbe && s.Row >= 0 && r.guess.most > 0 {
-			d.keeps = true
+		r := c.requests[s.Req]
+		for _, at := range [...]int{s.Start, s.Start + s.N - 1} {
+			mix := r.Mix
+			if at < r.MixFrom {
+				mix = 0
+			}
+			mixes = [...]uint8{min(mixes[0], mix), max(mixes[1], mix)}
 		}
+		d.keeps = d.keeps || s.Kind != sched.SliceProbe && s.Row >= 0 && r.guess.most > 0
 	}
+	d.keeps = d.keeps && mixes[0] == mixes[1]
 }
 
 // stated notes which states of r the slice s has left.

@@ -15,7 +15,7 @@ import (
 
 // The draft model (--draft-model): a second engine in the process that guesses the next tokens of answers. In each
 // step, package sched decides which guesses it computes, and package core keeps its sequences; here it is opened,
-// checked and run.
+// checked and run. The head of the model's file is one too, see head.go.
 
 // draftModel is an open draft model. The decode loop owns it once it runs, except for the fields that info reads.
 type draftModel struct {
@@ -28,6 +28,7 @@ type draftModel struct {
 	cost   float64
 	tokens []core.Token // scratch
 	failed atomic.Bool
+	headOf
 }
 
 // openDraft opens the draft model, nil without one or where it is of no use.
@@ -64,11 +65,17 @@ func (d *draftModel) fit(eng runtime.Engine, path string) error {
 		return fmt.Errorf("--draft-model: %s cannot draft tokens for %s, as their vocabularies differ: %w", d.path,
 			path, err)
 	}
-	d.shared, d.cost = n, 0.25
-	if of := eng.Model().Bytes; of > 0 {
-		d.cost = min(max(float64(d.eng.Model().Bytes)/float64(of), 1e-3), 10)
-	}
+	d.shared, d.cost = n, relativeCost(d.eng, eng)
 	return nil
+}
+
+// relativeCost returns the assumed cost of a step of draft relative to one of eng: that of the weights which it reads.
+func relativeCost(draft, eng runtime.Engine) float64 {
+	of := eng.Model().Bytes
+	if of == 0 {
+		return 0.25
+	}
+	return min(max(float64(draft.Model().Bytes)/float64(of), 1e-3), 10)
 }
 
 // core returns the core's configuration of the draft model.
@@ -78,20 +85,23 @@ func (d *draftModel) core() core.DraftConfig {
 	}
 	c := d.eng.Capabilities()
 	return core.DraftConfig{Sequences: c.MaxSequences, Cells: c.ContextTokens, Batch: c.MaxBatch, Tokens: d.shared,
-		Cost: d.cost}
+		Cost: d.cost, States: d.states}
 }
 
 // guess carries out the draft model's part of the newest step.
-func (d *draftModel) guess(c *core.Core) {
+func (l *loop) guess() {
+	d, c := l.draft, l.core
 	if d == nil {
 		return
 	}
 	for c.FillDraft(d.eng.Batch()) {
 		begin := time.Now()
+		l.follow()
 		if err := d.eng.Decode(); err != nil {
 			c.DraftFailed()
 			d.failed.Store(true)
-			d.log.Error("the draft model failed and is not used any more", "file", d.path, "error", err)
+			d.log.Error("the draft model failed and is not used any more", "file", d.path, "head", d.head != nil,
+				"error", err)
 			return
 		}
 		d.tokens = d.tokens[:0]
@@ -133,7 +143,11 @@ func (d *draftModel) bytes() int64 {
 		return 0
 	}
 	m := d.eng.Model()
-	return int64(m.Bytes+m.RepackedBytes) + int64(m.KVBytesPerToken)*int64(d.eng.Capabilities().ContextTokens)
+	cells := int64(m.KVBytesPerToken) * int64(d.eng.Capabilities().ContextTokens)
+	if d.head != nil {
+		return cells // its weights are the model's
+	}
+	return int64(m.Bytes+m.RepackedBytes) + cells
 }
 
 // info returns the draft model's part of the info report; nil without one.
@@ -142,13 +156,22 @@ func (d *draftModel) info() *wire.InfoDraft {
 		return nil
 	}
 	m, c := d.eng.Model(), d.eng.Capabilities()
-	return &wire.InfoDraft{Name: m.Name, Path: m.Path, Description: m.Description, ContextTokens: c.ContextTokens,
+	kind := "model"
+	if d.head != nil {
+		kind = "head"
+	}
+	return &wire.InfoDraft{Kind: kind, Name: m.Name, Path: m.Path, Description: m.Description, ContextTokens: c.ContextTokens,
 		Sequences: c.MaxSequences, Bytes: d.bytes(), Failed: d.failed.Load()}
 }
 
 // logDraft logs the draft model, and why it makes no guesses if it does not.
 func (s *Server) logDraft(m *prepare.Model) {
 	if s.draft == nil {
+		return
+	}
+	if s.draft.head != nil {
+		s.log.Info("the head of the model's file drafts", "n_ctx", s.draft.eng.Capabilities().ContextTokens, "weights",
+			fmt.Sprintf("%.2f of the model's", s.draft.cost))
 		return
 	}
 	if why := m.NoSpeculation(); why != "" {

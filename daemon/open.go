@@ -77,8 +77,8 @@ wait:
 
 // close closes the model's engine and that of the draft model.
 func (s *Server) close(eng runtime.Engine) {
+	s.draft.close() // first: it may be the head of eng
 	eng.Close()
-	s.draft.close()
 }
 
 // openModel loads the configured model and reports the progress. It stops when quit is set.
@@ -131,6 +131,9 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 			draft.close()
 			return nil, err
 		}
+	}
+	if head := s.openHead(eng); draft == nil {
+		draft = head
 	}
 	s.draft = draft
 	return eng, nil

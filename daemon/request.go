@@ -53,6 +53,7 @@ type request struct {
 	atEnd         atEnd
 	trace         *telemetry.Request // nil: it is not traced
 	missingLogged bool               // the missing-signals message was logged
+	states        []float32          // of its newest rows, for the head (head.go); nil: none were kept
 }
 
 // wishes say which events the client gets.

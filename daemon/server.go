@@ -64,6 +64,7 @@ type Server struct {
 	// contextNote says what limits an automatic context; set by openModel.
 	contextNote string
 	draft       *draftModel // likewise; nil: there is none
+	noHead      string      // why a head of the model's file makes no drafts; "": it does, or there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening

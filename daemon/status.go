@@ -54,7 +54,7 @@ func (s *Server) info() wire.Info {
 		m := s.model.Load()
 		in.Model = m.Describe()
 		in.Draft = l.draft.info()
-		in.Config.Speculate = s.cfg.SpeculationLimit()
+		in.Config.Speculate, in.Config.NoHead = s.cfg.SpeculationLimit(), s.noHead
 		if in.Config.NoSpeculation = m.NoSpeculation(); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
 		}
