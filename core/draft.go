@@ -78,8 +78,8 @@ type drafts struct {
 	off    bool // it has failed: nothing is asked of it any more
 }
 
-// Behind says which state a row of the head follows: that of Request's row at position At or, where Request is nil, that
-// of row At of the batch before.
+// Behind says which state a row of the head follows: that of Request's row at position At or, where Request is nil,
+// that of row At of the batch before.
 type Behind struct {
 	Request *Request
 	At      int
@@ -150,8 +150,9 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 	}
 }
 
-// headBegins returns the first token of r's history that the head can compute, and whether it can compute all from there
-// on: not with images, whose rows have no tokens, nor with adapters, which it does not have. What it has of the history before a gap is removed.
+// headBegins returns the first token of r's history that the head can compute, and whether it can compute all from
+// there on: not with images, whose rows have no tokens, nor with adapters, which it does not have. What it has of the
+// history before a gap is removed.
 func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 	k := &r.guess.states
 	begin = k.from + 1
@@ -334,7 +335,8 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 		case d.round == 0 && sl.feed > 0:
 			for p := sl.n; p < sl.n+sl.feed; p++ {
 				c.follow(Behind{r, p - 1})
-				sl.row = b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), Seq(i), sl.guesses > 0 && p == len(r.Tokens)-1)
+				sl.row = b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), Seq(i),
+					sl.guesses > 0 && p == len(r.Tokens)-1)
 			}
 		case d.round > 0 && d.round < sl.guesses:
 			c.follow(Behind{At: sl.row})

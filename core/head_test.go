@@ -19,8 +19,8 @@ func headOf(t *testing.T, eng runtime.Engine) runtime.Head {
 	return h
 }
 
-// TestHeads: answers with a head are those without, and a head that knows the model is right as long as each of its rows
-// follows the state of the row before.
+// TestHeads: answers with a head are those without, and a head that knows the model is right as long as each of its
+// rows follows the state of the row before.
 func TestHeads(t *testing.T) {
 	for name, states := range map[string]bool{"cells": false, "states": true} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,8 @@ const (
 
 func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
-		ended: map[ID]int{}, says: map[ID][]Token{}, states: map[*Request]map[int][]float32{}, stepTime: stepTime, copyTook: copyTook}
+		ended: map[ID]int{}, says: map[ID][]Token{}, states: map[*Request]map[int][]float32{},
+		stepTime: stepTime, copyTook: copyTook}
 	if cfg.PartTokens > 0 {
 		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
 			thoughts: map[ID]bool{},

@@ -27,16 +27,14 @@ func serveHead(t *testing.T, cfg fake.Config, args ...string) *running {
 	t.Helper()
 	r := serve(t, pacedBy(5, cfg), args...)
 	t.Cleanup(func() { // before the daemon ends
-		if r.Server.draft != nil {
-			r.nothingLeft()
-			r.inLoop(func(l *loop) {
-				for s := range runtime.Seq(l.draft.eng.Capabilities().MaxSequences) {
-					if _, last := l.draft.eng.SeqRange(s); last >= 0 {
-						t.Errorf("sequence %d of the head holds cells", s)
-					}
+		r.nothingLeft()
+		r.inLoop(func(*loop) {
+			for s := range runtime.Seq(r.engine.head.Capabilities().MaxSequences) {
+				if _, last := r.engine.head.SeqRange(s); last >= 0 {
+					t.Errorf("sequence %d of the head holds cells", s)
 				}
-			})
-		}
+			}
+		})
 	})
 	return r
 }
@@ -50,8 +48,8 @@ func (r *running) heads() (drafted, accepted float64) {
 	return drafted, accepted
 }
 
-// TestHeadChangesNothing: answers have the same events to the bit with and without a head, whether it knows the model or
-// has other weights, of which few guesses come true.
+// TestHeadChangesNothing: answers have the same events to the bit with and without a head, whether it knows the model
+// or has other weights, of which few guesses come true.
 func TestHeadChangesNothing(t *testing.T) {
 	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false) })
 	t.Run("states", func(t *testing.T) { headChangesNothing(t, true) })
@@ -193,8 +191,8 @@ func TestHeadFailsWhileItRuns(t *testing.T) {
 	if n, _ := r.heads(); n == 0 {
 		t.Error("nothing was guessed")
 	}
-	r.inLoop(func(l *loop) {
-		l.draft.eng.(interface{ FailDecode(int, error) }).FailDecode(3, runtime.ErrDecode)
+	r.inLoop(func(*loop) {
+		r.engine.head.(interface{ FailDecode(n int, err error) }).FailDecode(3, runtime.ErrDecode)
 	})
 	if got, _, _, _ := r.events(random); !slices.Equal(got, want) {
 		t.Error("another answer with the head that fails")

@@ -16,7 +16,7 @@ import (
 
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
-	l.guess()
+	l.draft.Guess(l.core, l.statesOf)
 	l.core.FillBatch(l.eng.Batch())
 	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
@@ -28,7 +28,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	if !beside {
 		l.flushAll()
 	}
-	l.draft.wantStates(l.core)
+	l.draft.WantStates(l.core)
 	outcome, took, done := l.decode(plan, lone, beside)
 	if outcome == sched.StepOK {
 		l.keepStates(plan)

@@ -77,7 +77,7 @@ wait:
 
 // close closes the model's engine and that of the draft model.
 func (s *Server) close(eng runtime.Engine) {
-	s.draft.close() // first: it may be the head of eng
+	s.draft.Close() // first: it may be the head of eng
 	eng.Close()
 }
 
@@ -116,19 +116,19 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	eng, err := open(o)
 	if err != nil {
-		draft.close()
+		draft.Close()
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
 	caps := eng.Capabilities()
 	if err := s.hiddenDevice(&caps); err != nil {
 		eng.Close()
-		draft.close()
+		draft.Close()
 		return nil, err
 	}
 	if draft != nil {
-		if err := draft.fit(eng, path); err != nil {
+		if err := draft.Fit(eng, path); err != nil {
 			eng.Close()
-			draft.close()
+			draft.Close()
 			return nil, err
 		}
 	}
@@ -162,7 +162,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		l.prefer = cpus.Prefer
 	}
 	l.cpu.Open(processors.Options{Engine: eng, Caps: l.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
-		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.setThreads,
+		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.SetThreads,
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
@@ -178,7 +178,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
 	}
-	cfg.Draft = l.draft.core()
+	cfg.Draft = l.draft.Core()
 	if cfg.Durable = l.stores.Durable(); l.stores.Cache != nil {
 		cfg.Stores = l.stores
 	}
@@ -206,7 +206,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	l.saved = saved
 	m.Log(s.log)
-	s.logDraft(m)
+	s.draft.Log(m.NoSpeculation())
 	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
 		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
 			"running", most)

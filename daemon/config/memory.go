@@ -175,8 +175,8 @@ func (c *Config) checkAddressSpace(info *gguf.Info) error {
 		copied = info.Repacked(c.processor()).Copy
 	}
 	draft := c.draftNeed(c.processor())
-	need := used + draft.Total() + uint64(c.loraBytes()+c.headBytes(info)) + uint64(info.FileBytes) + copied + uint64(cells*per) +
-		addressMargin
+	need := used + draft.Total() + uint64(c.loraBytes()+c.headBytes(info)) + uint64(info.FileBytes) + copied +
+		uint64(cells*per) + addressMargin
 	if need <= limit {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Head is what the fake model's head is like.
+// Head is the configuration of a fake model's head.
 type Head struct {
 	// Seed of its guesses: with the model's they are what the model says, if each row follows the right state. Texts of
 	// scripts are not guessed.

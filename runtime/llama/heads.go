@@ -21,7 +21,7 @@ const builtHeads = true
 // and a test compares their guesses with the model. Others with such layers compute the model's own graph, and abort.
 var headed = map[string]bool{"glm4moe": true, "qwen35": true, "qwen35moe": true, "qwen3next": true, "deepseek2": true}
 
-// head is a runtime.Head. Its engine is a context of its own on the model's weights and compute threads.
+// head is a runtime.Head. Its engine is a second context on the model's weights and compute threads.
 type head struct {
 	*engine
 	states []float32 // of the batch's rows

@@ -12,8 +12,8 @@ import (
 // withHead opens a model with its head, as it is opened for answers.
 func withHead(t *testing.T, path string) (*engine, runtime.Head) {
 	t.Helper()
-	e := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 512, Batch: 128, Sequences: 4, Threads: testThreads,
-		Head: true}).(*engine)
+	e := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 512, Batch: 128, Sequences: 4,
+		Threads: testThreads, Head: true}).(*engine)
 	h, err := e.OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 64, Sequences: 2})
 	if err != nil || h == nil {
 		t.Fatalf("the head: %v, %v", h, err)

@@ -90,16 +90,22 @@ type engine struct {
 	encoder bool          // mem is nil: every text is computed whole
 	longest int           // of an encoder: tokens of a text
 	next    []runtime.Pos // of an encoder: by sequence, scratch of checkTexts
-	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
+	headState
+	rankState
+	imageState
+}
+
+// headState is what is known of the model's head, see heads.go.
+type headState struct {
+	headLoaded  bool
+	headBytes   uint64 // of its weights
+	keepsStates bool   // the rows of a Decode do
+}
+
+// rankState has the template and the classifier of a model that ranks; nil: noRanking is the reason.
+type rankState struct {
 	ranking   *runtime.Ranking
 	noRanking error
-
-	// see heads.go: the model's head is loaded, its weights in bytes, and the rows of a Decode keep their states
-	headLoaded  bool
-	headBytes   uint64
-	keepsStates bool
-
-	imageState
 }
 
 var (
