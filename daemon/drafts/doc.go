@@ -3,5 +3,5 @@
 // guesses it computes, and package core keeps its sequences; here it is opened, checked and run.
 //
 //	model.go  opening a draft model, its vocabulary, its part of a step, its part of info
-//	head.go   the head, whose rows also read states: of the model's rows, which are kept here, and of its own
+//	head.go   the head, whose rows also read states: the model's, which are kept here, and the head's
 package drafts

@@ -18,8 +18,8 @@ type headOf struct {
 // States are the states of a request's newest rows, a ring by position. The zero value has none.
 type States struct{ rows []float32 }
 
-// OpenHead opens the head of eng's model and keeps the states of so many newest rows of each request; nil where the file
-// has none. The error says why it cannot be used.
+// OpenHead opens the head of eng's model and keeps the states of so many newest rows of each request; nil where the
+// file has none. The error says why it cannot be used.
 func OpenHead(eng runtime.Engine, o runtime.HeadOptions, states int, log *slog.Logger) (*Model, error) {
 	of, ok := eng.(runtime.Headed)
 	if !ok || eng.Model().Encoder {

@@ -95,7 +95,7 @@ type engine struct {
 	imageState
 }
 
-// headState is what is known of the model's head, see heads.go.
+// headState is the state of the model's head, see heads.go.
 type headState struct {
 	headLoaded  bool
 	headBytes   uint64 // of its weights
