@@ -16,7 +16,7 @@ import (
 
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
-	l.draft.Guess(l.core, l.statesOf)
+	l.draft.Guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
 	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)

@@ -158,6 +158,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
+	l.draft.StatesOf(l.statesOf)
 	if l.prefer = s.parts.prefer; l.prefer == nil {
 		l.prefer = cpus.Prefer
 	}

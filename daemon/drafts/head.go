@@ -13,6 +13,7 @@ type headOf struct {
 	model  runtime.Headed // the engine whose head it is
 	states int            // newest rows of a request whose states are kept
 	free   [][]float32    // of States that were dropped
+	of     func(core.ID) *States
 }
 
 // States are the states of a request's newest rows, a ring by position. The zero value has none.
@@ -33,6 +34,13 @@ func OpenHead(eng runtime.Engine, o runtime.HeadOptions, states int, log *slog.L
 	m.shared, m.cost = eng.Model().VocabSize, relativeCost(head, eng)
 	m.headOf = headOf{head: head, model: of, states: states}
 	return m, nil
+}
+
+// StatesOf sets the function that returns the kept states of a live request.
+func (m *Model) StatesOf(of func(core.ID) *States) {
+	if m != nil {
+		m.of = of
+	}
 }
 
 // WantStates has the engine keep the states of the batch that it decodes next, if the core wants them.
@@ -76,7 +84,7 @@ func (m *Model) Drop(s *States) {
 }
 
 // follow gives the rows of the head's batch the states that they follow.
-func (m *Model) follow(c *core.Core, states func(core.ID) *States) {
+func (m *Model) follow(c *core.Core) {
 	if m.head == nil {
 		return
 	}
@@ -84,7 +92,7 @@ func (m *Model) follow(c *core.Core, states func(core.ID) *States) {
 		if b.Request == nil {
 			m.head.Follow(i, m.head.State(b.At))
 		} else {
-			m.head.Follow(i, m.at(states(b.Request.ID), b.At))
+			m.head.Follow(i, m.at(m.of(b.Request.ID), b.At))
 		}
 	}
 }

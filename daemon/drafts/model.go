@@ -78,14 +78,14 @@ func (m *Model) Core() core.DraftConfig {
 		Cost: m.cost, States: m.states}
 }
 
-// Guess carries out the draft model's part of the newest step. states returns the kept states of a live request.
-func (m *Model) Guess(c *core.Core, states func(core.ID) *States) {
+// Guess carries out the draft model's part of the newest step.
+func (m *Model) Guess(c *core.Core) {
 	if m == nil {
 		return
 	}
 	for c.FillDraft(m.eng.Batch()) {
 		begin := time.Now()
-		m.follow(c, states)
+		m.follow(c)
 		if err := m.eng.Decode(); err != nil {
 			c.DraftFailed()
 			m.failed.Store(true)
