@@ -41,5 +41,6 @@ func (m *Metrics) declareSpeculation(step, sched string) {
 			"measure their cost), draft_model (the draft model's or the head's were computed), draft_catch_up (it "+
 			"computed text that it lacked), draft_behind (it lacks text, and to compute it does not pay yet), "+
 			"draft_model_trial (a few of its drafts, to learn how often they are accepted), draft_state (the model "+
-			"keeps a state, and others are in the step or accepted tokens are computed again)", sched, guessReasons[:], per(m.guessing[:]))
+			"keeps a state, and others are in the step or accepted tokens are computed again)", sched,
+		guessReasons[:], per(m.guessing[:]))
 }

@@ -93,7 +93,7 @@ func (c *Config) HeadContextTokens() int {
 
 // headBytes returns the memory that the head of a model takes beside its weights: cells, and the states of requests.
 func (c *Config) headBytes(info *gguf.Info) int64 {
-	if info.HeadLayers == 0 || info.Layers == 0 || c.NoHead() != "" {
+	if info.HeadLayers == 0 || c.NoHead() != "" {
 		return 0
 	}
 	per, err := info.KVBytesPerToken("f16", "f16")
@@ -101,6 +101,6 @@ func (c *Config) headBytes(info *gguf.Info) int64 {
 		return 0 // an error of the model's own cells
 	}
 	const widest = 1 << 20 // of a state, whatever a header claims
-	return per/info.Layers*info.HeadLayers*int64(c.HeadContextTokens()) +
+	return per/(info.Layers-info.HeadLayers)*info.HeadLayers*int64(c.HeadContextTokens()) +
 		int64(c.Parallel)*HeadStates*4*min(info.Embedding, widest)
 }

@@ -340,6 +340,9 @@ func (h *header) info() (Info, error) {
 		info.Pooling = poolings[n]
 	}
 	info.attentionLayers = info.Layers - h.int(arch+"attention.shared_kv_layers")
+	if n := h.int(arch + "nextn_predict_layers"); n > 0 && n < info.attentionLayers {
+		info.attentionLayers -= n // they have cells of another memory, if any
+	}
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true

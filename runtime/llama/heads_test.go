@@ -105,7 +105,7 @@ func TestHeadsThatAreNotUsed(t *testing.T) {
 	}
 }
 
-// withLayer writes the model of a file with its layer of again as a head: with the state and the token joined before it.
+// withLayer writes the model of a file with one of its layers again as a head, before which state and token are joined.
 func withLayer(t *testing.T, path, arch string, again int) string {
 	t.Helper()
 	in, err := os.Open(path)
