@@ -36,6 +36,20 @@ func (f *Front) openTurns() {
 		}}
 }
 
+// serveToolServers answers with the MCP servers that the client may use.
+func (f *Front) serveToolServers(w http.ResponseWriter, r *http.Request) {
+	var names []string
+	if f.turns != nil {
+		_, privileged := f.turns.Owner(r)
+		for i := range f.cfg.MCP {
+			if s := &f.cfg.MCP[i]; s.Everyone || privileged {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	httpd.AnswerToolServers(w, names)
+}
+
 // bridge are the arguments of a bridge process.
 func (o *Options) bridge() []string {
 	if o.BridgeArgs != nil {
