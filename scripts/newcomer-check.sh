@@ -22,7 +22,8 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 cp scripts/page-check.json "$dir/package.json"
-npm install --prefix "$dir" --no-audit --no-fund --ignore-scripts --loglevel=error || skip "npm's registry does not answer"
+npm install --prefix "$dir" --no-audit --no-fund --ignore-scripts --loglevel=error ||
+	skip "npm's registry does not answer"
 if [ "${WARM:-}" != 1 ]; then
 	mkdir "$dir/home"
 	export HOME=$dir/home
@@ -36,7 +37,7 @@ END
 chmod +x "$dir/browser"
 began=$SECONDS
 git clone -q "$repo" "$dir/uma-serve"
-# A job in a group of its own gets the Ctrl-C that ends make open.
+# A job in a separate process group gets the Ctrl-C that ends make open.
 set -m
 (cd "$dir/uma-serve" && unset CDPATH && BROWSER=$dir/browser exec make open) </dev/null >"$dir/log" 2>&1 &
 pid=$!

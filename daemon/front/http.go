@@ -38,7 +38,7 @@ func (f *Front) routes() http.Handler {
 		f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindInfo})
 	})
 	get("/metrics", f.serveMetrics)
-	get(httpd.ToolServersPath, f.serveToolServers)
+	get(httpd.ToolServersPath, func(w http.ResponseWriter, r *http.Request) { f.turns.ServeList(w, r) })
 	get("/why", f.serveWhy)
 	get("/kv", func(w http.ResponseWriter, r *http.Request) {
 		tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))

@@ -29,25 +29,11 @@ func (f *Front) openTurns() {
 		return
 	}
 	f.box = toolbox.New(f.cfg.MCP, toolbox.Options{Program: f.opts.Program, Args: f.opts.bridge(), Log: f.log})
-	f.turns = &toolturns.Server{Box: f.box, Log: f.log, Ask: f.askModel, Fail: f.answerError,
+	f.turns = &toolturns.Server{Box: f.box, Known: f.cfg.MCP, Log: f.log, Ask: f.askModel, Fail: f.answerError,
 		Owner: func(r *http.Request) (uint32, bool) {
 			peer, _ := ipc.PeerOf(r.Context())
 			return peer.UID, f.cfg.Privileged(f.in.Access.OwnerOf(r, peer))
 		}}
-}
-
-// serveToolServers answers with the MCP servers that the client may use.
-func (f *Front) serveToolServers(w http.ResponseWriter, r *http.Request) {
-	var names []string
-	if f.turns != nil {
-		_, privileged := f.turns.Owner(r)
-		for i := range f.cfg.MCP {
-			if s := &f.cfg.MCP[i]; s.Everyone || privileged {
-				names = append(names, s.Name)
-			}
-		}
-	}
-	httpd.AnswerToolServers(w, names)
 }
 
 // bridge are the arguments of a bridge process.

@@ -132,7 +132,7 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 			prometheus.ServeHTTP(w, r)
 		}},
 		{Method: http.MethodGet, Path: ToolServersPath, Handle: func(w http.ResponseWriter, _ *http.Request) {
-			AnswerToolServers(w, nil) // a front has them
+			answerJSON(w, http.StatusOK, []byte(`{"servers":[]}`)) // a front has them
 		}},
 		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},
 		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
@@ -142,18 +142,6 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 
 // ToolServersPath is the path of the list of MCP servers that a client may use.
 const ToolServersPath = "/mcp/servers"
-
-// AnswerToolServers answers GET of ToolServersPath.
-func AnswerToolServers(w http.ResponseWriter, names []string) {
-	type server struct {
-		Name string `json:"name"`
-	}
-	list := make([]server, len(names))
-	for i, n := range names {
-		list[i].Name = n
-	}
-	answerJSON(w, http.StatusOK, mustJSON(map[string]any{"servers": list}))
-}
 
 // AnswerHealth answers GET /health: to a client that is not known with the status alone.
 func AnswerHealth(w http.ResponseWriter, r *http.Request, h wire.Health) {
