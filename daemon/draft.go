@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -31,7 +32,7 @@ type draftModel struct {
 }
 
 // openDraft opens the draft model, nil without one or where it is of no use.
-func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*draftModel, error) {
+func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (*draftModel, error) {
 	path := s.cfg.DraftModel
 	if path == "" {
 		return nil, nil
@@ -40,7 +41,7 @@ func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*draftModel, error) 
 		s.log.Warn("the draft model is not loaded", "file", path, "reason", why)
 		return nil, nil
 	}
-	o := draftOptions(s.cfg)
+	o := draftOptions(cfg)
 	o.Progress = func(float32) bool { return !quit.Load() }
 	eng, err := open(o)
 	if err != nil {

@@ -367,7 +367,7 @@ type Options struct {
 	SealBytes    int64
 	Threads      int    // 0 = physical cores
 	ThreadsBatch int    // for prompts; 0 = Threads
-	GPULayers    int    // layers to offload; -1 = all
+	GPULayers    int    // layers to offload, the output counted; -1 = all
 	FlashAttn    string // "auto", "on", "off"
 	KVTypeK      string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
 	KVTypeV      string
@@ -378,6 +378,9 @@ type Options struct {
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
 	Kernels string
+	// Placed are the GPULayers by device: the first ones on the first device. nil: the engine divides them. The
+	// projector is on the first device.
+	Placed []DeviceLayers
 	// Projector is the file (mmproj) that makes embeddings of images; "" = none.
 	Projector string
 	// ProjectorFound: it was not named by an option, so that the engine opens without it where it does not fit.

@@ -3,7 +3,8 @@
 # of gpu-check (build/device-check). Where there is no card, Mesa's llvmpipe computes in its place, on the processor.
 #
 # The engine's contract is run with all layers on the device, a part of them and none, then scripts/gpu-check.sh, with
-# the sandbox on. BIN is the folder of the programs and of the library of the back end, which is built if it is missing.
+# the sandbox on; on llvmpipe with a lighter load (ARGS). BIN is the folder of the programs and of the library of the
+# back end, which is built if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/device-check}
@@ -14,6 +15,7 @@ if [ -z "${GGML_VK_VISIBLE_DEVICES:-}" ] && ! compgen -G '/dev/dri/renderD*' >/d
 	# What llvmpipe lacks, or computes otherwise than ggml expects.
 	export GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_F16=1 GGML_VK_DISABLE_INTEGER_DOT_PRODUCT=1 \
 		GGML_VK_DISABLE_FUSION=1
+	export ARGS=${ARGS---light --prompts 8 --tokens 16}
 fi
 devices=$("$bin/uma-serve" engine-devices)
 case $devices in
@@ -35,7 +37,8 @@ status=0
 for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
 	echo "== the engine's contract, --gpu-layers $layers"
 	UMA_TEST_GPU_LAYERS=$layers CGO_ENABLED=1 go test -count=1 -timeout 20m \
-		-run '^(TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload)$' ./runtime/llama 2>&1 | tee "$log" ||
+		-run '^(TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestPlaced|TestProjectorOnADevice)$' \
+		./runtime/llama 2>&1 | tee "$log" ||
 		status=1
 	if grep -qF '[no test' "$log"; then # also of a package without test files
 		echo "scripts/device-check.sh: the tests were built without the engine" >&2

@@ -125,6 +125,11 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 			continue
 		}
 		gpu <<= 1
+		if len(o.Placed) > 0 && !slices.ContainsFunc(o.Placed, func(on runtime.DeviceLayers) bool {
+			return on.Device == C.GoString(C.ggml_backend_dev_name(d))
+		}) {
+			continue
+		}
 		switch {
 		case k == runtime.DeviceIGPU && len(names) > 0 && kind != runtime.DeviceIGPU:
 			continue // not used beside others

@@ -4,8 +4,10 @@ package llama
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -72,6 +74,43 @@ func TestNoKVOffload(t *testing.T) {
 		if total := uint64(256 * e.Model().KVBytesPerToken); host && (there > 0 || here < total) ||
 			!host && there == 0 {
 			t.Errorf("NoKVOffload %v: %d bytes of %d are in the host's memory, %d on devices", host, here, total, there)
+		}
+	}
+}
+
+// TestPlaced: layers are on the device that is named, with the bytes that the header tells of them; a device that does
+// not exist is an error.
+func TestPlaced(t *testing.T) {
+	path := model(t, ggufgen.TinyWide())
+	o := runtime.Options{ModelPath: path, Threads: testThreads, ContextTokens: 256, Sequences: 2, GPULayers: 1,
+		Placed: []runtime.DeviceLayers{{Device: "CUDA99", Layers: 1}}}
+	if _, err := Open(o); err == nil || !strings.Contains(err.Error(), `there is no device "CUDA99"`) {
+		t.Errorf("%v", err)
+	}
+	if testLayers(t) == 0 {
+		t.Skip("UMA_TEST_GPU_LAYERS is not set: no device is to be used")
+	}
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := info.Placed()
+	device := Backends().Devices[0].Name
+	for n := 1; n <= len(header.Layers)+1; n++ {
+		want := header.Output
+		for _, bytes := range header.Layers[len(header.Layers)-n+1:] {
+			want += bytes
+		}
+		o.GPULayers, o.Placed = n, []runtime.DeviceLayers{{Device: device, Layers: n}}
+		e := mustOpen(t, o)
+		var got runtime.DeviceMemory
+		for _, d := range e.Capabilities().Placed {
+			if d.Device == device {
+				got = d
+			}
+		}
+		if apart := int64(got.Weights) - int64(want); max(apart, -apart) > int64(want)/50 {
+			t.Errorf("%d layers: %d bytes of weights on %s, %d by the header", n, got.Weights, device, want)
 		}
 	}
 }
