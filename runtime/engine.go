@@ -77,7 +77,7 @@ type Capabilities struct {
 	CanAbort       bool `json:"can_abort"` // Abort takes effect inside a Decode
 	// Beside: steps of answers are computed beside the host, which is free meanwhile; see Submitter.
 	Beside          bool `json:"beside_host"`
-	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
+	PersistentGraph bool `json:"persistent_graph"` // a second step of the same shape reused the graph of the first
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
 	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
 	MaxSequences    int  `json:"max_sequences"`    // n_seq_max
@@ -307,6 +307,12 @@ type RowScanner interface {
 	// Argmax returns the token with the largest logit of batch row i, and that logit. Of equal logits the lowest id
 	// wins; NaN never does. It returns NoToken when row i has no logits or none above -Inf. It allocates nothing.
 	Argmax(i int) (Token, float32)
+}
+
+// GraphReuser is an optional interface of an Engine that keeps the graph of a pass while shapes stay equal.
+type GraphReuser interface {
+	// GraphsReused returns the number of passes so far that needed no new graph. Between two Decodes only.
+	GraphsReused() uint64
 }
 
 // ThreadSetter is an optional interface of an Engine that computes on threads of the CPU.

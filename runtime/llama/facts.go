@@ -73,7 +73,6 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		Beside:           devices != 0 && devices&1 == 0 && !e.encoder && !e.oneSequence,
-		PersistentGraph:  true,
 		MaxBatch:         e.batchRows(),
 		MaxMicroBatch:    int(C.llama_n_ubatch(e.ctx)),
 		MaxSequences:     e.sequences(),
@@ -177,6 +176,7 @@ func (e *engine) warmUp() error {
 		}
 		e.info.KVBytesPerToken = d - meta
 	}
+	e.caps.PersistentGraph = e.GraphsReused() > 0
 	C.llama_memory_clear(e.mem, false) // with the data it would touch the memory of all cells
 	if e.caps.Device == runtime.DeviceCPU {
 		C.uma_give_back_rows(e.ctx)
