@@ -305,7 +305,8 @@ func TestRun(t *testing.T) {
 func TestLight(t *testing.T) {
 	steps := map[string]Step{}
 	for _, light := range []bool{false, true} {
-		r := newRun(t, 5*time.Minute, nil, func(string, bool) *fake { return &fake{} })
+		one := &fake{}
+		r := newRun(t, 5*time.Minute, nil, func(string, bool) *fake { return one })
 		r.Light, r.llamaStart = light, nil
 		r.model("/m/model.gguf")
 		if n := r.report.Failed(); n > 0 {

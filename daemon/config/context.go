@@ -201,7 +201,8 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	if d.CellBytes = per; per > 0 { // an encoder has no cells
 		d.PassBytes = c.passBytes(info)
 	}
-	d.HostTier = !c.NoPrefixCache && !info.Encoder && (c.CacheRAM.Auto || c.CacheRAM.Share > 0 || c.CacheRAM.Bytes > 0)
+	d.HostTier = !c.NoPrefixCache && !info.Encoder && !c.NoHostTier() &&
+		(c.CacheRAM.Auto || c.CacheRAM.Share > 0 || c.CacheRAM.Bytes > 0)
 	if d.perToken() > absurd/maxContext || d.Fixed > absurd {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}

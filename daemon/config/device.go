@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -145,6 +146,14 @@ func (c *Config) hostMemory() (bytes uint64, ok bool) {
 		}
 	}
 	return bytes, true
+}
+
+// NoHostTier reports whether the KV cells of a device lie in the host's memory, where a tier of the host's memory would
+// be a second copy beside them. --cache-ram with a size, --cache-dir, to which parts go through it, and thoughts that
+// are to be kept there, have one all the same.
+func (c *Config) NoHostTier() bool {
+	_, host := c.hostMemory()
+	return host && c.CacheRAM.Auto && c.CacheDir == "" && !c.NoKVOffload && c.ThinkEvict != core.OffloadThoughts
 }
 
 // deviceDemand returns what a model with this header takes of the devices, of whose demand d has the rest; fixed and

@@ -201,6 +201,35 @@ func TestDemandOnDevices(t *testing.T) {
 	}
 }
 
+// TestNoHostTier: the memory of an integrated device is the host's, so that a host tier would be a second copy of the
+// cells; a discrete device has one, and so has what is asked for.
+func TestNoHostTier(t *testing.T) {
+	for _, x := range []struct {
+		kind runtime.DeviceKind
+		args []string
+		none bool
+	}{
+		{runtime.DeviceIGPU, nil, true},
+		{runtime.DeviceMetal, nil, true},
+		{runtime.DeviceGPU, nil, false},
+		{runtime.DeviceIGPU, []string{"--gpu-layers", "0"}, false},
+		{runtime.DeviceIGPU, []string{"--no-kv-offload"}, false},
+		{runtime.DeviceIGPU, []string{"--cache-ram", "1GiB"}, false},
+		{runtime.DeviceIGPU, []string{"--cache-dir", "/nonexistent"}, false},
+		{runtime.DeviceIGPU, []string{"--think-evict", "offload"}, false},
+	} {
+		c, err := load(t, append([]string{"-m", ggufgen.Cached(t, ggufgen.Tiny())}, x.args...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Backends.Devices = []runtime.Device{{Name: "X0", Kind: x.kind, Free: 8 << 30}}
+		d, err := c.Demand()
+		if err != nil || c.NoHostTier() != x.none || d.HostTier == x.none {
+			t.Errorf("%s %q: no host tier %v, %v; %v", x.kind, x.args, c.NoHostTier(), d.HostTier, err)
+		}
+	}
+}
+
 // TestLayersFlag: the values of --gpu-layers, llama-server's among them.
 func TestLayersFlag(t *testing.T) {
 	for text, want := range map[string]int{"auto": AutoLayers, "-1": AutoLayers, "All": AllLayers, "-2": AllLayers,
