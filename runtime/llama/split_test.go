@@ -95,22 +95,41 @@ func TestPlaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := info.Placed()
-	device := Backends().Devices[0].Name
+	weights := func(n int) (bytes uint64) { // of the last n layers, the output counted
+		if bytes = header.Output; n == 0 {
+			return 0
+		}
+		for _, layer := range header.Layers[len(header.Layers)-n+1:] {
+			bytes += layer
+		}
+		return bytes
+	}
+	devices := Backends().Devices
 	for n := 1; n <= len(header.Layers)+1; n++ {
-		want := header.Output
-		for _, bytes := range header.Layers[len(header.Layers)-n+1:] {
-			want += bytes
-		}
-		o.GPULayers, o.Placed = n, []runtime.DeviceLayers{{Device: device, Layers: n}}
-		e := mustOpen(t, o)
-		var got runtime.DeviceMemory
-		for _, d := range e.Capabilities().Placed {
-			if d.Device == device {
-				got = d
+		for first := n; first >= max(n-1, 1); first-- { // all on a device, or the last on a second one
+			on := []runtime.DeviceLayers{{Device: devices[0].Name, Layers: first}}
+			if first < n {
+				if len(devices) < 2 {
+					continue // GGML_VK_VISIBLE_DEVICES=0,0 makes two devices of one
+				}
+				on = append(on, runtime.DeviceLayers{Device: devices[1].Name, Layers: n - first})
 			}
-		}
-		if apart := int64(got.Weights) - int64(want); max(apart, -apart) > int64(want)/50 {
-			t.Errorf("%d layers: %d bytes of weights on %s, %d by the header", n, got.Weights, device, want)
+			o.GPULayers, o.Placed = n, on
+			e := mustOpen(t, o)
+			left := n
+			for _, d := range on {
+				want := weights(left) - weights(left-d.Layers)
+				left -= d.Layers
+				var got uint64
+				for _, p := range e.Capabilities().Placed {
+					if p.Device == d.Device {
+						got = p.Weights
+					}
+				}
+				if apart := int64(got) - int64(want); max(apart, -apart) > int64(want)/50 {
+					t.Errorf("%+v: %d bytes of weights on %s, %d by the header", on, got, d.Device, want)
+				}
+			}
 		}
 	}
 }
