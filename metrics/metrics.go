@@ -180,6 +180,8 @@ type Metrics struct {
 	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
 
 	DeviceWait   Durations // for the lease of the device
+	Graphs       Counter   // computed
+	GraphsReused Counter   // of Graphs: that of the pass before, not built again
 	DeviceGraphs Counter   // computed on a device besides the processor
 	Overlapped   Micros    // work on a step while the next one was computed
 	DeviceYields Counter   // steps whose prompts made way for answers of other models

@@ -151,8 +151,10 @@ type Config struct {
 
 	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.
 	MaxContext int
+	// Place is where the model is, as the front or FitMemory has chosen; nil: as the engine chooses, by GPULayers.
+	Place *Place
 
-	contextNote string // what FitContext returned
+	contextNote string // what FitMemory returned
 
 	layers layers
 }

@@ -48,7 +48,9 @@ func (c *Config) sections() []Section {
 		"CPU quota of the cgroup")
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
-	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
+	c.GPULayers = AutoLayers
+	fs.Var(layersFlag{&c.GPULayers}, "gpu-layers", "`layers` on devices (graphics processors), the output counted: "+
+		"auto = as many as fit into their memory, all, or a number; 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+

@@ -326,7 +326,7 @@ void uma_load_backend(const char * path) {
     });
 }
 
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, bool head, uintptr_t progress) {
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, ggml_backend_dev_t * devices, const float * split, bool use_mmap, bool use_mlock, bool repack, bool head, uintptr_t progress) {
     return guarded("load model", (llama_model *) nullptr, [&] {
         ggml_backend_dev_t none[1] = {nullptr};
         llama_model_params p       = llama_model_default_params();
@@ -336,6 +336,9 @@ struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool 
         set_load_head(p, head, 0);
         if (gpu_layers == 0) {
             p.devices = none; // otherwise large batches would still run on a GPU
+        } else if (devices != nullptr) {
+            p.devices      = devices;
+            p.tensor_split = split;
         }
         if (progress != 0) {
             p.progress_callback           = on_progress;

@@ -203,8 +203,13 @@ func (e *engine) load(o runtime.Options) error {
 	if layers < 0 {
 		layers = allLayers
 	}
-	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack),
-		C.bool(e.headLoaded), C.uintptr_t(handle))
+	devices, split, err := placedOn(o.Placed)
+	if err != nil {
+		return modelError(o.ModelPath, err.Error())
+	}
+	e.model = C.uma_model_load(path, C.int32_t(layers), unsafe.SliceData(devices), unsafe.SliceData(split),
+		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.bool(e.headLoaded),
+		C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
