@@ -64,10 +64,14 @@ var rules = []rule{
 	{"model/template", []string{"model/template/jinja", "model/tags", "model/toolcall"},
 		"templates come with models: they are rendered where nothing else can be reached"},
 	{"model/template/jinja", nil, "a language, of which chat templates are one use"},
+	{"model/template/jinja/syntax", []string{"model/template/jinja/letters"},
+		"a template's text becomes a tree: what the tree does is the interpreter's"},
+	{"model/template/jinja/letters", nil, "characters as Python sees them"},
 	{"model/pdf", nil, "files of clients become text; the process that bounds its time and memory is its caller's"},
 	{"model/pdf/pdffile", nil, "it writes files for tests"},
 	{"model/picture", []string{"runtime"}, "files of clients become pixels, which an engine reads"},
 	{"model/tags", nil, "a table that router, simulator, templates and files share"},
+	{"model/toolcall/stream", []string{"model/tags"}, "values of a text in pieces: which of them is a call, toolcall decides"},
 	{"model/toolcall", []string{"model/tags"},
 		"what a model writes, in and out as values: daemon and simulator read calls with it"},
 
@@ -310,7 +314,8 @@ var rules = []rule{
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
-	"grammar/toolcalls", "model/toolcall", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
+	"grammar/toolcalls", "model/toolcall",
+	"model/toolcall/stream", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
 	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
@@ -347,6 +352,8 @@ var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln
 // confined are folders that process untrusted input, or only render something: they reach nothing outside.
 var confined = map[string]string{
 	"model/template/jinja":             "a template of a downloaded model must have nothing to reach for",
+	"model/template/jinja/syntax":      "a template of a downloaded model must have nothing to reach for",
+	"model/template/jinja/letters":     "a template of a downloaded model must have nothing to reach for",
 	"model/template":                   "a template of a downloaded model must have nothing to reach for",
 	"cmd/uma-cli/internal/inspect":     "a view: bytes in, text out",
 	"cmd/uma-cli/internal/metricsview": "a view: bytes in, text out",
