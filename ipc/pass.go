@@ -309,7 +309,7 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 		return
 	}
 	c.mu.Lock()
-	quiet := len(c.inFlight) == 0 && c.tx.n == 0
+	quiet := len(c.inFlight) == 0 && c.tx.Len() == 0
 	if !quiet {
 		c.held = true
 		if err := c.watch(c.interest &^ poll.WantRead); err != nil {

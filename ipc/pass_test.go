@@ -17,6 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -192,7 +193,7 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	nc, err := netConn(own)
+	nc, err := sys.NetConn(own)
 	unix.Close(own)
 	if err != nil {
 		t.Fatal(err)
