@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // fixed is a Router that passes every request to one Link, and keeps questions.
@@ -29,7 +30,7 @@ type fixed struct {
 }
 
 func (f *fixed) Route(_ *Conn, p wire.Protocol, message []byte, _ bool) (Verdict, *Link) {
-	if _, found, _ := wire.Member(message, "type"); found || p != wire.Framed {
+	if _, found, _ := jsontext.Member(message, "type"); found || p != wire.Framed {
 		return Serve, nil
 	}
 	f.mu.Lock()

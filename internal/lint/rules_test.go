@@ -53,6 +53,7 @@ var rules = []rule{
 	{"kvsnap/snapshot/format", nil, "a file format"},
 	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"},
 		"what is found and evicted, without a file or a clock"},
+	{"ipc/wire/jsontext", nil, "values and their text: what they mean is the message's"},
 	{"ipc/wire", []string{"runtime", "sampler", "sched/slo"},
 		"frames and their fields; sampler has the ranges of its parameters, sched/slo the targets, runtime the value " +
 			"types of info"},
@@ -171,7 +172,7 @@ var rules = []rule{
 		"daemon/api/gemini", "daemon/api/predict",
 		"daemon/api/llamaserver", "daemon/api/ollama", "daemon/api/openai", "daemon/api/resume", "daemon/api/worker",
 		"daemon/config", "daemon/live", "daemon/page", "daemon/shm/connstate", "internal/cli/buildinfo", "ipc",
-		"ipc/wire", "metrics"},
+		"ipc/wire", "ipc/wire/jsontext", "metrics"},
 		"HTTP alone: the rest of the daemon is behind an interface, and a front has the same server"},
 	{"daemon/files", []string{"daemon/api", "ipc/wire"}, "files of clients: what is in them is theirs"},
 	{"daemon/batches", []string{"daemon/api", "daemon/files", "ipc/wire"},
@@ -217,7 +218,7 @@ var rules = []rule{
 		"daemon/kept", "daemon/documents",
 		"daemon/hosttier", "daemon/kvevents", "daemon/scrapes", "daemon/shm/connstate", "daemon/toolbox",
 		"daemon/toolbox/setup", "daemon/toolturns", "runtime",
-		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
+		"daemon/shm/lease", "ipc", "ipc/wire", "ipc/wire/jsontext", "metrics",
 		"daemon/api/changes", "daemon/api/lmstudio", "models/download", "models/pull",
 		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
 		"internal/host/sandbox"},
@@ -320,7 +321,7 @@ var rules = []rule{
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
 	"grammar/toolcalls", "model/toolcall",
 	"model/toolcall/stream", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
-	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+	"ipc/wire", "ipc/wire/jsontext", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
