@@ -540,7 +540,7 @@ func (m *machine) draft() {
 		for i, tok := range b.Token {
 			seq := b.Seq[i]
 			if heads && len(m.drafts[seq]) == 0 { // it begins anywhere
-				m.drafts[seq] = make([]Token, b.Pos[i])
+				m.drafts[seq] = slices.Clone(m.c.Behind()[i].Request.Tokens[:b.Pos[i]])
 			}
 			if int(b.Pos[i]) != len(m.drafts[seq]) {
 				panic(fmt.Sprintf("the draft model computes position %d of sequence %d, which has %d tokens", b.Pos[i],
