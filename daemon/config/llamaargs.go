@@ -69,6 +69,8 @@ var llamaArgs = merged(
 	llamaArg{flag: true, as: "--mmproj=" + NoProjector}.names("--no-mmproj", "--no-mmproj-auto"),
 	llamaArg{flag: true, left: "it is so by itself", off: "--mmproj=" + NoProjector}.names("--mmproj-auto"),
 	llamaArg{flag: true, as: "--log-level=debug", field: "verbose"}.names("-v", "--verbose", "--log-verbose"),
+	llamaArg{flag: true, as: "--no-page", off: "--no-page=false"}.names("--no-ui", "--no-webui"),
+	llamaArg{flag: true, left: "it is so by itself", off: "--no-page"}.names("--ui", "--webui"),
 	llamaArg{flag: true, as: "--log-level=error"}.names("--log-disable"),
 	llamaArg{flag: true, as: "--log-format=json"}.names("--log-jsonl"),
 	llamaArg{flag: true, as: "--autoload=false", off: "--autoload"}.names("--no-models-autoload"),
@@ -76,12 +78,12 @@ var llamaArgs = merged(
 
 	// What is here by itself, or is the engine's.
 	leftFlag("it is so by itself").names("--jinja", "--metrics", "--slots", "--cont-batching", "-cb",
-		"--kv-unified", "-kvu", "--embedding", "--embeddings", "--rerank", "--reranking", "--warmup", "--ui", "--webui",
+		"--kv-unified", "-kvu", "--embedding", "--embeddings", "--rerank", "--reranking", "--warmup",
 		"--mmproj-offload", "--escape", "-e",
 		"--no-log-jsonl", "--log-prefix", "--log-timestamps", "--swa-full", "--op-offload", "--perf",
 		"--prefill-assistant", "--cache-idle-slots", "--no-agent", "-no-ag", "--spec-default",
 		"--no-skip-chat-parsing"),
-	leftFlag("it has no counterpart here").names("--no-warmup", "--no-perf", "--no-slots", "--no-webui", "--no-ui",
+	leftFlag("it has no counterpart here").names("--no-warmup", "--no-perf", "--no-slots",
 		"--props", "--no-cont-batching", "-nocb", "--no-kv-unified", "-no-kvu", "--reuse-port",
 		"--check-tensors", "--no-host", "--no-cache-idle-slots", "--log-colors", "--no-log-prefix",
 		"--no-log-timestamps", "--special", "-sp", "--no-op-offload",

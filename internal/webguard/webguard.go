@@ -80,6 +80,9 @@ func (g *Guard) all(origin string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && a.Unmap().IsLoopback()
 }
 
+// methods are those that a page of an allowed origin may use, as llama-server lists them.
+const methods = "GET, POST, DELETE, OPTIONS"
+
 // preflightSeconds is the time, in seconds, for which a browser may cache the answer to a preflight request.
 const preflightSeconds = 600
 
@@ -178,6 +181,9 @@ func (g *Guard) CORS(w http.ResponseWriter, r *http.Request) (done bool, err err
 	}
 	if g.shared != nil && (preflight || r.Header.Get("Origin") != "") {
 		g.shared.HandlerFunc(w, r)
+		if head := w.Header(); head.Get("Access-Control-Allow-Methods") != "" {
+			head.Set("Access-Control-Allow-Methods", methods)
+		}
 	} else if g.shared != nil {
 		w.Header().Add("Vary", "Origin")
 	}
