@@ -7,7 +7,8 @@
 #   scripts/dropin.sh                        all but tools, MCP, the proxy and pictures
 #   scripts/dropin.sh completion router      only these files of unit/: test_completion.py, test_router.py
 #
-# GEMMA names a GGUF file of a Gemma 3 for the tests that need it; without it these are skipped. KEEP=1 keeps the folder with the logs.
+# GEMMA names a GGUF file of a Gemma 3 for the tests that need it; without it these are skipped. KEEP=1 keeps the folder
+# with the logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -60,12 +60,13 @@ def rewrite(path, leave, change):
 
 def fifteen(writer, tensors):
     """As stories, with a whole word that fills contexts: the original has 32,000 tokens."""
-    stories(writer, tensors, pieces="▁H ▁He ▁Hel ▁Hell ▁Hello".split() + PIECES[5:])
+    word = "▁H ▁He ▁Hel ▁Hell ▁Hello".split()
+    stories(writer, tensors, pieces=(word + [p for p in PIECES if p not in word])[:len(PIECES)])
 
 
 def infill(writer, tensors):
     """As stories, with the markers of a gap in the text."""
-    stories(writer, tensors, "<PRE>", "<SUF>", "<MID>")
+    stories(writer, tensors, "<fim_prefix>", "<fim_suffix>", "<fim_middle>")
     for key, place in (("pre", 509), ("suf", 510), ("mid", 511)):
         writer.add_uint32("tokenizer.ggml.fim_%s_token_id" % key, place)
 
