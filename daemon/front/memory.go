@@ -19,8 +19,8 @@ import (
 // tiers share what is left (hosttier.go). Models that wait for memory are served in the order in which they were asked,
 // so that a large one is not passed over for ever.
 //
-// Each discrete device has a ledger of its own memory. A model has room where the host has it and the devices on which
-// its layers are put (config.Place).
+// Each discrete device has a ledger. A model has room where the host has it and the devices on which its layers are
+// put (config.Place).
 //
 // The context of a model is part of this where it is automatic: it gets what is free, and other models are unloaded for
 // it only if that is less than config.EnoughContext. So a small model beside a large one costs the large one nothing

@@ -78,8 +78,8 @@ func Backends() runtime.Backends {
 	return b
 }
 
-// placedOn returns the devices of a model, ended by a nil, and the layers on each, as llama.cpp wants them; nil where it
-// chooses.
+// placedOn returns the devices of a model, ended by a nil, and the layers on each, as llama.cpp wants them; nil where
+// it chooses.
 func placedOn(list []runtime.DeviceLayers) (devices []C.ggml_backend_dev_t, split []C.float, err error) {
 	if len(list) == 0 {
 		return nil, nil, nil

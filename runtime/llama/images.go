@@ -135,17 +135,6 @@ func (e *engine) openImages(o runtime.Options) error {
 	return nil
 }
 
-// placeProjector adds what the projector takes of a device to what the model has there.
-func (e *engine) placeProjector(device string, bytes uint64) {
-	for i := range e.caps.Placed {
-		if e.caps.Placed[i].Device == device {
-			e.caps.Placed[i].Projector = bytes
-			return
-		}
-	}
-	e.caps.Placed = append(e.caps.Placed, runtime.DeviceMemory{Device: device, Projector: bytes})
-}
-
 // fileMark names a projector by its size and its beginning, which has all of its metadata and the first weights.
 func fileMark(path string) (mark [32]byte, size int64, err error) {
 	f, err := os.Open(path)
