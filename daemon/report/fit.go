@@ -3,13 +3,14 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// FitFacts are what is known of a model's place in the memory that models may have.
+// FitFacts is a model's need of memory, and what there is for it.
 type FitFacts struct {
 	Demand *config.Demand
 	Loaded bool
@@ -41,7 +42,6 @@ func Fit(q *FitFacts) *wire.ServedFit {
 	if !fits {
 		fit.DeviceBytes = d.LeastOnDevices()
 	}
-	size := func(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
 	needs := "needs at least " + size(fit.Bytes)
 	of := needs + " of " + size(fit.Room)
 	switch {
@@ -59,9 +59,9 @@ func Fit(q *FitFacts) *wire.ServedFit {
 	case q.Loaded:
 		fit.Fits, fit.Text = true, "it is loaded; it "+needs
 	case !fits && len(q.Rooms) > 0 && d.Place(plenty, q.Rooms).Tokens == 0:
-		fit.Text = fmt.Sprintf("it needs at least %s of the memory of devices (weights, KV cells, buffers), and %s are "+
-			"left for it; use fewer --gpu-layers (auto takes what fits), or a smaller model", size(fit.DeviceBytes),
-			size(fit.DeviceRoom))
+		fit.Text = fmt.Sprintf("it needs at least %s of the memory of devices (weights, KV cells, buffers), and %s "+
+			"are left for it; use fewer --gpu-layers (auto takes what fits), or a smaller model",
+			size(fit.DeviceBytes), size(fit.DeviceRoom))
 	case !fits:
 		fit.Text = fmt.Sprintf("it needs at least %s of memory (weights, KV cells, buffers), and %s are left for it; "+
 			"raise --memory, or use a smaller model", size(fit.Bytes), size(fit.Room))
@@ -71,4 +71,24 @@ func Fit(q *FitFacts) *wire.ServedFit {
 		fit.Text = "it " + of
 	}
 	return fit
+}
+
+func size(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
+
+// TooLargeForDevices says that a model needs at least so many bytes of devices: rooms is what models may take of them,
+// left what pinned models leave.
+func TooLargeForDevices(model string, least int64, rooms, left []config.Room) string {
+	var all, free int64
+	names := make([]string, len(rooms))
+	for i, r := range rooms {
+		names[i] = r.Device
+		all, free = all+r.Bytes, free+left[i].Bytes
+	}
+	text := fmt.Sprintf("model %s needs %s of the memory of devices (weights, KV cells, buffers), and %s were free on "+
+		"%s at the start", model, size(least), size(all), strings.Join(names, " and "))
+	if free < all {
+		text += fmt.Sprintf(", of which pinned models have %s", size(all-free))
+	}
+	return text + "; use fewer --gpu-layers (auto takes what fits), --no-kv-offload, a smaller --ctx-size, or a " +
+		"smaller model"
 }

@@ -96,6 +96,14 @@ func placedOn(list []runtime.DeviceLayers) (devices []C.ggml_backend_dev_t, spli
 	return append(devices, nil), split, nil
 }
 
+// firstOf returns the first device of a model, nil where llama.cpp chooses.
+func firstOf(list []runtime.DeviceLayers) C.ggml_backend_dev_t {
+	if len(list) == 0 {
+		return nil
+	}
+	return deviceNamed(list[0].Device)
+}
+
 // deviceNamed returns a device by its name in ggml, nil if there is none.
 func deviceNamed(name string) C.ggml_backend_dev_t {
 	for i := range C.ggml_backend_dev_count() {

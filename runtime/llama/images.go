@@ -102,11 +102,7 @@ func (e *engine) openImages(o runtime.Options) error {
 	defer C.uma_opening(none)
 	drainLogs(slog.LevelError)
 	var facts C.uma_images_facts
-	var device C.ggml_backend_dev_t
-	if len(o.Placed) > 0 {
-		device = deviceNamed(o.Placed[0].Device)
-	}
-	im := C.uma_images_open(path, e.model, C.bool(e.caps.Device != runtime.DeviceCPU), device,
+	im := C.uma_images_open(path, e.model, C.bool(e.caps.Device != runtime.DeviceCPU), firstOf(o.Placed),
 		C.int32_t(e.caps.Threads), C.int32_t(flash), &facts)
 	if im == nil {
 		return refuse(drainLogs(slog.LevelError))
