@@ -3,62 +3,13 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/internal/host/drivers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 )
-
-// Drivers returns the machine as the drivers of this process and of engine processes see it.
-func Drivers() drivers.System {
-	s := drivers.System{Getenv: os.Getenv}
-	if dir, err := os.UserCacheDir(); err == nil {
-		s.Cache = filepath.Join(dir, "uma-serve", "shaders")
-	}
-	return s
-}
-
-// CheckDevices tells the log why no device is used though there is a back end for one. It is an error where
-// --gpu-layers asks for one.
-func CheckDevices(c *config.Config, log *slog.Logger) error {
-	why := noDevice(&c.Backends, Drivers())
-	switch {
-	case c.GPULayers == 0 || len(c.Backends.Devices) > 0:
-		return nil
-	case c.WantsDevice():
-		if why == "" {
-			why = c.Backends.Said // the drivers could not be asked
-		}
-		if why == "" {
-			why = "this uma-serve has no back end for one (make backend-cuda or make backend-vulkan, docs/engines.md)"
-		}
-		return fmt.Errorf("--gpu-layers is %s, and no device can be used: %s; --gpu-layers 0 computes on the processor",
-			c.GPULayersText(), why)
-	case why != "":
-		log.Warn("no device is used: the processor computes (--gpu-layers 0 says that it should)", "why", why)
-	}
-	return nil
-}
-
-// noDevice returns why there is no device, a reason for each back end; "" where there is no back end.
-func noDevice(b *runtime.Backends, sys drivers.System) string {
-	var why []string
-	for _, name := range b.Names {
-		why = append(why, name+": "+sys.Missing(name, b.Said))
-	}
-	for _, r := range b.Refused {
-		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(r.Path), "libggml-"), ".so")
-		why = append(why, name+": "+sys.Missing(name, r.Why))
-	}
-	return strings.Join(why, "; ")
-}
 
 // errHidden is of an engine process that does not find the devices that are there without the sandbox.
 var errHidden = errors.New("the sandbox of the engine process hides the device")
@@ -113,7 +64,7 @@ func (s *Server) onDevices() map[string]int64 {
 	return out
 }
 
-// discrete reports whether there is a device of this name with memory of its own.
+// discrete reports whether a discrete device has this name.
 func (s *Server) discrete(name string) bool {
 	return slices.ContainsFunc(s.cfg.Backends.Devices, func(d runtime.Device) bool {
 		return d.Name == name && d.Kind == runtime.DeviceGPU

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
@@ -70,7 +71,7 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 		p.Read = append(p.Read, fabric.Files(c.Fabric)...)
 	}
 	if c.OnDevice() {
-		files := Drivers().Files(c.Backends.Names)
+		files := devices.System().Files(c.Backends.Names)
 		p.Read = append(append(p.Read, files.Read...), config.BackendDir())
 		p.Devices = files.Devices
 		for _, dir := range files.Folders {

@@ -4,7 +4,7 @@
 #
 # The engine's contract is run with all layers on the device, a part of them and none, then scripts/gpu-check.sh, with
 # the sandbox on; on llvmpipe with a lighter load (ARGS). BIN is the folder of the programs and of the library of the
-# back end, which is built if it is missing. With IF_POSSIBLE=1 a machine that lacks what this needs is told, and passes.
+# back end, which is built if it is missing. With IF_POSSIBLE=1 a machine that lacks what this needs is no error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # lacks WHY: this machine cannot be examined.

@@ -152,7 +152,7 @@ type Config struct {
 
 	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.
 	MaxContext int
-	// Place is where the model is, as the front or FitMemory has chosen; nil: as the engine chooses, by GPULayers.
+	// Place is the place that the front or FitMemory has chosen for the model; nil: the engine chooses, by GPULayers.
 	Place *Place
 
 	contextNote string // what FitMemory returned

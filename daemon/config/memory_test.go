@@ -273,7 +273,8 @@ func TestContextFitsTheDevice(t *testing.T) {
 	if off, _, _ := fit(free, runtime.DeviceGPU, "--no-kv-offload"); off.CtxSize <= n {
 		t.Errorf("with the cells in the host's memory %d tokens, else %d", off.CtxSize, n)
 	}
-	if tiny, d, _ := fit(1<<20, runtime.DeviceGPU, "--gpu-layers", "all"); tiny.CtxSize != d.Least || tiny.Place != nil {
+	if tiny, d, _ := fit(1<<20, runtime.DeviceGPU, "--gpu-layers", "all"); tiny.CtxSize != d.Least ||
+		tiny.Place != nil {
 		t.Errorf("a device that is too small: %d tokens, want the least, %d", tiny.CtxSize, d.Least)
 	}
 	tiny, _, _ := fit(1<<20, runtime.DeviceGPU)

@@ -8,9 +8,9 @@ import (
 )
 
 // Where a model is put: on one device where that costs no context, because models on different devices compute at the
-// same time and a step on one device passes nothing between two; else on several, in their order, each filled before the
-// next. Where the number of layers is automatic, all of them are on devices as long as the context is enough, then as
-// many as leave room for a context of gguf.DefaultContext tokens; the processor computes the rest.
+// same time and a step on one device passes nothing between two; else on several, in their order, each filled before
+// the next. Where the number of layers is automatic, all of them are on devices as long as the context is enough, then
+// as many as leave room for a context of gguf.DefaultContext tokens; the processor computes the rest.
 
 // Place says where a model is: its context, and its layers on discrete devices.
 type Place struct {

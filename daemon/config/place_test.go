@@ -239,8 +239,8 @@ func TestLayersFlag(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	for text, want := range map[string]string{"some": "a whole number, auto or all", "-3": "0…65536", "65537": "0…65536",
-		"99999999999999999999": "out of range"} {
+	for text, want := range map[string]string{"some": "a whole number, auto or all", "-3": "0…65536",
+		"65537": "0…65536", "99999999999999999999": "out of range"} {
 		n := 5
 		if err := (layersFlag{&n}).Set(text); err == nil || !strings.Contains(err.Error(), want) || n != 5 {
 			t.Errorf("%q: %d, %v", text, n, err)

@@ -5,11 +5,11 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -19,8 +19,8 @@ import (
 // tiers share what is left (hosttier.go). Models that wait for memory are served in the order in which they were asked,
 // so that a large one is not passed over for ever.
 //
-// Each discrete device has a ledger of its own memory. A model has room where the host has it and the devices on which
-// its layers are put (config.Place).
+// Each discrete device has a ledger. A model has room where the host has it and the devices on which its layers are
+// put (config.Place).
 //
 // The context of a model is part of this where it is automatic: it gets what is free, and other models are unloaded for
 // it only if that is less than config.EnoughContext. So a small model beside a large one costs the large one nothing
@@ -218,9 +218,11 @@ func (f *Front) tooLarge(m *served) error {
 	}
 	pinnedElse := func(o *served) bool { return o != m && o.pinned }
 	if least := m.demand.LeastOnDevices(); least > 0 && len(f.devices.rooms) > 0 {
+		left := f.roomsBeside(pinnedElse)
 		plenty := func(*config.Demand) int64 { return math.MaxInt64 }
-		if p := m.demand.Place(plenty, f.roomsBeside(pinnedElse)); p.Tokens == 0 {
-			return f.deviceTooSmall(m, least, pinnedElse)
+		if p := m.demand.Place(plenty, left); p.Tokens == 0 {
+			return &wire.RequestError{Code: wire.ModelTooLarge, Message: report.TooLargeForDevices(m.name, least,
+				f.devices.rooms, left)}
 		}
 	}
 	on := m.demand.Placed(m.demand.Device.Most)
@@ -235,32 +237,6 @@ func (f *Front) tooLarge(m *served) error {
 		advice = "; raise --memory, or use a smaller --ctx-size (auto takes what fits)"
 	}
 	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + advice}
-}
-
-// deviceTooSmall is the error of a model that needs at least so many bytes of devices, on which the pinned ones stay.
-func (f *Front) deviceTooSmall(m *served, least int64, pinned func(*served) bool) error {
-	var room, left int64
-	for _, r := range f.devices.rooms {
-		room += r.Bytes
-	}
-	for _, r := range f.roomsBeside(pinned) {
-		left += r.Bytes
-	}
-	text := fmt.Sprintf("model %s needs %s of the memory of devices (weights, KV cells, buffers), and %s were free on "+
-		"%s at the start", m.name, bytesText(least), bytesText(room), deviceNames(f.devices.rooms))
-	if left < room {
-		text += fmt.Sprintf(", of which pinned models have %s", bytesText(room-left))
-	}
-	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + "; use fewer --gpu-layers (auto takes what " +
-		"fits), --no-kv-offload, a smaller --ctx-size, or a smaller model"}
-}
-
-func deviceNames(rooms []config.Room) string {
-	names := make([]string, len(rooms))
-	for i := range rooms {
-		names[i] = rooms[i].Device
-	}
-	return strings.Join(names, " and ")
 }
 
 func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }

@@ -239,7 +239,7 @@ func (r *running) onCards() []int64 {
 	return out
 }
 
-// TestModelsOnSeveralDevices: each device is a ledger of its own. Two models are on one each, a third one takes the
+// TestModelsOnSeveralDevices: each device has a ledger. Two models are on one each, a third one takes the
 // place of the one that was asked longest ago, and a large one is divided over both. /metrics has every sum, and the
 // list of models what fits and why.
 func TestModelsOnSeveralDevices(t *testing.T) {

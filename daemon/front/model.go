@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -158,7 +159,7 @@ func (f *Front) want(m *served) {
 		var demand config.Demand
 		if err == nil && cfg.GPULayers != 0 {
 			cfg.Backends = f.devices.look()
-			err = daemon.CheckDevices(cfg, f.log)
+			err = devices.Check(cfg, f.log)
 		}
 		if err == nil {
 			demand, err = f.opts.Demand(cfg)

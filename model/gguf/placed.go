@@ -10,8 +10,8 @@ import (
 type Placed struct {
 	Layers []uint64
 	Output uint64
-	// Copied is the part of Output that the processor keeps as well: the table of embeddings, in a model that has no
-	// matrix of its own for the output.
+	// Copied is the part of Output that the processor keeps as well: the table of embeddings, in a model without a
+	// matrix for the output.
 	Copied uint64
 }
 

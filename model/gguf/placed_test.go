@@ -8,7 +8,7 @@ import (
 )
 
 // TestPlaced: each byte of the weights is a layer's, the output's or a table's, and the table of embeddings counts for
-// the output too where it has no matrix of its own; the cells of all layers are those of a token.
+// the output too where the model has no other matrix; the cells of all layers are those of a token.
 func TestPlaced(t *testing.T) {
 	copied := 0
 	for name, cfg := range map[string]ggufgen.Config{"tiny": ggufgen.Tiny(), "wide": ggufgen.TinyWide(),

@@ -78,8 +78,8 @@ func Backends() runtime.Backends {
 	return b
 }
 
-// placedOn returns the devices of a model, ended by a nil, and the layers on each, as llama.cpp wants them; nil where it
-// chooses.
+// placedOn returns the devices of a model, ended by a nil, and the layers on each, as llama.cpp wants them; nil where
+// it chooses.
 func placedOn(list []runtime.DeviceLayers) (devices []C.ggml_backend_dev_t, split []C.float, err error) {
 	if len(list) == 0 {
 		return nil, nil, nil
@@ -94,6 +94,14 @@ func placedOn(list []runtime.DeviceLayers) (devices []C.ggml_backend_dev_t, spli
 		devices, split[i] = append(devices, d), C.float(on.Layers)
 	}
 	return append(devices, nil), split, nil
+}
+
+// firstOf returns the first device of a model, nil where llama.cpp chooses.
+func firstOf(list []runtime.DeviceLayers) C.ggml_backend_dev_t {
+	if len(list) == 0 {
+		return nil
+	}
+	return deviceNamed(list[0].Device)
 }
 
 // deviceNamed returns a device by its name in ggml, nil if there is none.
