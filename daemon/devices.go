@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/host/drivers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -30,15 +32,15 @@ func CheckDevices(c *config.Config, log *slog.Logger) error {
 	switch {
 	case c.GPULayers == 0 || len(c.Backends.Devices) > 0:
 		return nil
-	case c.GPULayers > 0:
+	case c.WantsDevice():
 		if why == "" {
 			why = c.Backends.Said // the drivers could not be asked
 		}
 		if why == "" {
 			why = "this uma-serve has no back end for one (make backend-cuda or make backend-vulkan, docs/engines.md)"
 		}
-		return fmt.Errorf("--gpu-layers is %d, and no device can be used: %s; --gpu-layers 0 computes on the processor",
-			c.GPULayers, why)
+		return fmt.Errorf("--gpu-layers is %s, and no device can be used: %s; --gpu-layers 0 computes on the processor",
+			c.GPULayersText(), why)
 	case why != "":
 		log.Warn("no device is used: the processor computes (--gpu-layers 0 says that it should)", "why", why)
 	}
@@ -62,36 +64,62 @@ func noDevice(b *runtime.Backends, sys drivers.System) string {
 var errHidden = errors.New("the sandbox of the engine process hides the device")
 
 // hiddenDevice tells the log that the model is on the processor though devices were found before the process was
-// confined. It is an error where --gpu-layers asks for one.
-func (s *Server) hiddenDevice(caps *runtime.Capabilities) error {
-	if s.cfg.GPULayers == 0 || len(s.cfg.Backends.Devices) == 0 || caps.Devices > 1 {
+// confined. It is an error where --gpu-layers asks for one. c is the configuration that the model was opened with.
+func (s *Server) hiddenDevice(c *config.Config, caps *runtime.Capabilities) error {
+	if !c.OnDevice() || caps.Devices > 1 {
 		return nil
 	}
-	name := s.cfg.Backends.Devices[0].Description
+	name := c.Backends.Devices[0].Description
 	if e := s.parts.engine; e == nil || e.box == nil { // its log says why
-		if s.cfg.GPULayers > 0 {
-			return fmt.Errorf("--gpu-layers is %d, and the engine does not compute on %s", s.cfg.GPULayers, name)
+		if c.WantsDevice() {
+			return fmt.Errorf("--gpu-layers is %s, and the engine does not compute on %s", c.GPULayersText(), name)
 		}
 		return nil
 	}
-	if s.cfg.GPULayers > 0 {
-		return fmt.Errorf("--gpu-layers is %d, and %w %s: the log has the files that were refused; --sandbox=false "+
-			"uses it, without the sandbox", s.cfg.GPULayers, errHidden, name)
+	if c.WantsDevice() {
+		return fmt.Errorf("--gpu-layers is %s, and %w %s: the log has the files that were refused; --sandbox=false "+
+			"uses it, without the sandbox", c.GPULayersText(), errHidden, name)
 	}
 	s.log.Warn("no device is used: "+errHidden.Error()+"; the files that were refused are in this log, and "+
 		"--sandbox=false uses the device, without the sandbox", "device", name)
 	return nil
 }
 
-// onDevices returns what the model has in the memory of discrete devices, in bytes, by the engine's figures.
-func (s *Server) onDevices() (n int64) {
-	list := s.devices()
-	for i := range list {
-		if d := &list[i]; d.Kind == runtime.DeviceGPU {
-			n += int64(d.Weights + d.KV + d.Compute)
+// tellLayers logs how many layers are on devices where they are not all.
+func (s *Server) tellLayers(c *config.Config, path string) {
+	info, err := gguf.Inspect(path)
+	if err != nil || c.Place == nil || c.GPULayers != config.AutoLayers {
+		return
+	}
+	if n, all := c.Place.Layers(), int(info.Layers)+1; n < all {
+		s.log.Warn("not all layers fit on devices: the processor computes the others", "layers", n, "of", all,
+			"context", c.Place.Tokens)
+	}
+}
+
+// onDevices returns what the process has in the memory of discrete devices, in bytes by device, by the engine's
+// figures: the model with its projector, and the draft model.
+func (s *Server) onDevices() map[string]int64 {
+	out := map[string]int64{}
+	count := func(list []runtime.DeviceMemory) {
+		for _, p := range list {
+			if s.discrete(p.Device) {
+				out[p.Device] += int64(p.Weights + p.KV + p.Compute + p.Projector)
+			}
 		}
 	}
-	return n
+	count(s.model.Load().Caps.Placed)
+	if s.draft != nil {
+		count(s.draft.eng.Capabilities().Placed)
+	}
+	return out
+}
+
+// discrete reports whether there is a device of this name with memory of its own.
+func (s *Server) discrete(name string) bool {
+	return slices.ContainsFunc(s.cfg.Backends.Devices, func(d runtime.Device) bool {
+		return d.Name == name && d.Kind == runtime.DeviceGPU
+	})
 }
 
 // devices returns the info report's part about devices: those that there are, and what the model has on each. The
@@ -104,18 +132,23 @@ func (s *Server) devices() (list []wire.InfoDevice) {
 	if m == nil {
 		return list
 	}
-	for _, p := range m.Caps.Placed {
-		at := -1
+	of := func(name string) *wire.InfoDevice {
 		for i := range list {
-			if list[i].Name == p.Device {
-				at = i
+			if list[i].Name == name {
+				return &list[i]
 			}
 		}
-		if at < 0 {
-			at = len(list)
-			list = append(list, wire.InfoDevice{Device: runtime.Device{Name: p.Device, Kind: runtime.DeviceCPU}})
+		list = append(list, wire.InfoDevice{Device: runtime.Device{Name: name, Kind: runtime.DeviceCPU}})
+		return &list[len(list)-1]
+	}
+	for _, p := range m.Caps.Placed {
+		d := of(p.Device)
+		d.Weights, d.KV, d.Compute, d.Projector = p.Weights, p.KV, p.Compute, p.Projector
+	}
+	if s.draft != nil {
+		for _, p := range s.draft.eng.Capabilities().Placed {
+			of(p.Device).Draft = p.Weights + p.KV + p.Compute
 		}
-		list[at].Weights, list[at].KV, list[at].Compute = p.Weights, p.KV, p.Compute
 	}
 	return list
 }

@@ -31,6 +31,8 @@ func TestCheckDevices(t *testing.T) {
 		"none, and one asked": {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve"},
 		"a driver that crashed": {layers: 3, b: runtime.Backends{Said: "exit status 3"},
 			fail: "--gpu-layers is 3, and no device can be used: exit status 3;"},
+		"all of them, and none is there": {layers: config.AllLayers, b: refused,
+			fail: "--gpu-layers is all, and no device can be used: vulkan: no driver"},
 		"a device":              {layers: 3, b: oneDevice},
 		"refused":               {layers: -1, b: refused, log: "no device is used"},
 		"refused, and asked":    {layers: 3, b: refused, fail: "vulkan: no driver: the library libvulkan.so.1"},
@@ -55,11 +57,12 @@ func TestHiddenDevice(t *testing.T) {
 		used   uint32
 		log    bool
 		fail   bool
-	}{{-1, 2, false, false}, {-1, 1, true, false}, {5, 1, false, true}, {0, 1, false, false}} {
+	}{{-1, 2, false, false}, {-1, 1, true, false}, {5, 1, false, true}, {-2, 1, false, true}, {0, 1, false, false}} {
 		var log bytes.Buffer
-		s := &Server{cfg: &config.Config{GPULayers: c.layers, Backends: oneDevice},
+		cfg := &config.Config{GPULayers: c.layers, Backends: oneDevice}
+		s := &Server{cfg: cfg,
 			log: slog.New(slog.NewTextHandler(&log, nil)), parts: parts{engine: &engine{box: &wire.InfoSandbox{}}}}
-		err := s.hiddenDevice(&runtime.Capabilities{Devices: c.used})
+		err := s.hiddenDevice(cfg, &runtime.Capabilities{Devices: c.used})
 		if (err != nil) != c.fail || strings.Contains(log.String(), "hides the device") != c.log {
 			t.Errorf("%+v: %v, %q", c, err, log.String())
 		}

@@ -69,7 +69,7 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 			"/usr/share/ca-certificates")
 		p.Read = append(p.Read, fabric.Files(c.Fabric)...)
 	}
-	if c.GPULayers != 0 && len(c.Backends.Devices) > 0 {
+	if c.OnDevice() {
 		files := Drivers().Files(c.Backends.Names)
 		p.Read = append(append(p.Read, files.Read...), config.BackendDir())
 		p.Devices = files.Devices

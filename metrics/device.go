@@ -25,6 +25,10 @@ func (m *Metrics) turnsNow() Turns {
 // declareDevice declares the metrics of devices, and of the arbiter, which are 0 in a process without a front.
 func (m *Metrics) declareDevice(step, scrape string) {
 	const turn = "decode loop, before each decode"
+	m.counter("graphs_total", "uma_graphs_total", "graphs", "Graphs that were computed, one for each --ubatch-size "+
+		"tokens of a step", step, &m.Graphs)
+	m.counter("graphs_reused_total", "uma_graphs_reused_total", "graphs", "Of graphs_total: needed no new graph, as "+
+		"the pass before had the same shape", step, &m.GraphsReused)
 	m.counter("device_graphs_total", "uma_device_graphs_total", "graphs", "Graphs of which a part was computed on a "+
 		"device besides the processor, one for each --ubatch-size tokens of a step", step, &m.DeviceGraphs)
 	m.short("step_overlap_us", "uma_step_overlap_seconds", "Work on a step that was done while the next one was "+

@@ -180,6 +180,8 @@ type Metrics struct {
 	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
 
 	DeviceWait   Durations // for the lease of the device
+	Graphs       Counter   // computed
+	GraphsReused Counter   // of Graphs: that of the pass before, not built again
 	DeviceGraphs Counter   // computed on a device besides the processor
 	Overlapped   Micros    // work on a step while the next one was computed
 	DeviceYields Counter   // steps whose prompts made way for answers of other models
@@ -188,7 +190,7 @@ type Metrics struct {
 	ParkedTotal  Counter   // preempted requests whose cells were put away
 	ContextShift Counter   // times the oldest part of a full context was removed
 
-	drafted, accepted           [2 * 3]Counter // by phase and source
+	drafted, accepted           [2 * 4]Counter // by phase and source
 	drafts                      Counter        // guesses of one request in a step
 	longest                     Gauge          // tokens of the longest finished request; the decode loop writes it
 	guessing                    [len(guessReasons)]Counter

@@ -77,7 +77,7 @@ type Capabilities struct {
 	CanAbort       bool `json:"can_abort"` // Abort takes effect inside a Decode
 	// Beside: steps of answers are computed beside the host, which is free meanwhile; see Submitter.
 	Beside          bool `json:"beside_host"`
-	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
+	PersistentGraph bool `json:"persistent_graph"` // a second step of the same shape reused the graph of the first
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
 	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
 	MaxSequences    int  `json:"max_sequences"`    // n_seq_max
@@ -309,6 +309,12 @@ type RowScanner interface {
 	Argmax(i int) (Token, float32)
 }
 
+// GraphReuser is an optional interface of an Engine that keeps the graph of a pass while shapes stay equal.
+type GraphReuser interface {
+	// GraphsReused returns the number of passes so far that needed no new graph. Between two Decodes only.
+	GraphsReused() uint64
+}
+
 // ThreadSetter is an optional interface of an Engine that computes on threads of the CPU.
 type ThreadSetter interface {
 	// SetThreads has later Decodes use n threads, 1 … Capabilities.Threads; n beyond them is cut. Rows are the same
@@ -367,7 +373,7 @@ type Options struct {
 	SealBytes    int64
 	Threads      int    // 0 = physical cores
 	ThreadsBatch int    // for prompts; 0 = Threads
-	GPULayers    int    // layers to offload; -1 = all
+	GPULayers    int    // layers to offload, the output counted; -1 = all
 	FlashAttn    string // "auto", "on", "off"
 	KVTypeK      string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
 	KVTypeV      string
@@ -378,9 +384,14 @@ type Options struct {
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
 	Kernels string
+	// Placed are the GPULayers by device: the first ones on the first device. nil: the engine divides them. The
+	// projector is on the first device.
+	Placed []DeviceLayers
 	// Projector is the file (mmproj) that makes embeddings of images; "" = none.
 	Projector string
 	// ProjectorFound: it was not named by an option, so that the engine opens without it where it does not fit.
 	ProjectorFound bool
-	Progress       Progress // called from Open's goroutine
+	// Head: load the layer that guesses tokens, if the file has one (Headed).
+	Head     bool
+	Progress Progress // called from Open's goroutine
 }

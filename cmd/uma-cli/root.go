@@ -97,7 +97,7 @@ cases it takes the flags of chat.`,
 	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newLaunch(dial, &address),
-		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
+		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(&address),
 		newShow(), newRemove(&address), newCopy(), newAlias(), newPull(), newLoad(&address), newUnload(&address),
 		newPS(&address), newDoctor(dial, &address),
 		newUpgrade(), newUninstall(), newPlaceCommand(),

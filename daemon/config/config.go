@@ -75,6 +75,7 @@ type Config struct {
 	// StartTargetTokens bounds the prompt tokens of a step until larger ones are measured.
 	StartTargetTokens int
 	Speculate         string
+	SpecType          string   // kinds of drafts, see drafts
 	DraftModel        string   // file or name; "" = none
 	LoRA              []string // --lora, see LoRAs
 	Alias             []string // names of the model of --model
@@ -150,8 +151,10 @@ type Config struct {
 
 	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.
 	MaxContext int
+	// Place is where the model is, as the front or FitMemory has chosen; nil: as the engine chooses, by GPULayers.
+	Place *Place
 
-	contextNote string // what FitContext returned
+	contextNote string // what FitMemory returned
 
 	layers layers
 }

@@ -9,9 +9,11 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -25,7 +27,8 @@ const (
 // deviceMemory is the devices of this machine and their memory.
 type deviceMemory struct {
 	look  func() runtime.Backends // waits where they are being looked at
-	limit int64                   // of discrete devices' memory, in bytes; 0: there are none, or it is not known
+	seen  atomic.Pointer[runtime.Backends]
+	rooms []config.Room // of discrete devices that models may take; nil: there are none, or it is not known
 }
 
 // lookAtDevices returns the back ends of the engine and their devices, as a process tells that is not confined: the
@@ -38,6 +41,15 @@ func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {
 	if err != nil {
 		f.log.Error("the devices of this machine are not known: models are computed on the processor", "error", err)
 		b.Said = err.Error()
+	}
+	f.devices.seen.Store(&b)
+	return b
+}
+
+// seenDevices returns the devices if they have been looked at.
+func (f *Front) seenDevices() (b runtime.Backends) {
+	if seen := f.devices.seen.Load(); seen != nil {
+		b = *seen
 	}
 	return b
 }

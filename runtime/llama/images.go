@@ -102,8 +102,12 @@ func (e *engine) openImages(o runtime.Options) error {
 	defer C.uma_opening(none)
 	drainLogs(slog.LevelError)
 	var facts C.uma_images_facts
-	im := C.uma_images_open(path, e.model, C.bool(o.GPULayers != 0), C.int32_t(e.caps.Threads), C.int32_t(flash),
-		&facts)
+	var device C.ggml_backend_dev_t
+	if len(o.Placed) > 0 {
+		device = deviceNamed(o.Placed[0].Device)
+	}
+	im := C.uma_images_open(path, e.model, C.bool(e.caps.Device != runtime.DeviceCPU), device,
+		C.int32_t(e.caps.Threads), C.int32_t(flash), &facts)
 	if im == nil {
 		return refuse(drainLogs(slog.LevelError))
 	}
@@ -123,8 +127,23 @@ func (e *engine) openImages(o runtime.Options) error {
 	if why != nil {
 		e.closeImages()
 		e.images = nil
+		return why
 	}
-	return why
+	if name := C.GoString(&facts.device[0]); name != "" {
+		e.placeProjector(name, uint64(facts.bytes))
+	}
+	return nil
+}
+
+// placeProjector adds what the projector takes of a device to what the model has there.
+func (e *engine) placeProjector(device string, bytes uint64) {
+	for i := range e.caps.Placed {
+		if e.caps.Placed[i].Device == device {
+			e.caps.Placed[i].Projector = bytes
+			return
+		}
+	}
+	e.caps.Placed = append(e.caps.Placed, runtime.DeviceMemory{Device: device, Projector: bytes})
 }
 
 // fileMark names a projector by its size and its beginning, which has all of its metadata and the first weights.
