@@ -25,8 +25,8 @@ type Spec struct {
 	Speculate int `json:"speculate,omitempty"`
 	// MixFrom is the token of the prompt from which on its rows have the mix of adapters.
 	MixFrom int `json:"mix_from,omitempty"`
-	// Activated: the rows before MixFrom are as those of requests without adapters, whose salt is BaseSalt, and their cells
-	// are shared with them. Salt tells requests of another MixFrom apart.
+	// Activated: the rows before MixFrom are as those of requests without adapters, whose salt is BaseSalt, and their
+	// cells are shared with them. Salt tells requests of another MixFrom apart.
 	Activated bool   `json:"activated,omitempty"`
 	BaseSalt  uint64 `json:"base_salt,omitempty"`
 

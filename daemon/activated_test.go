@@ -11,8 +11,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// TestActivatedAdapter: an activated adapter (aLoRA) shares the cells before its invocation with the model and with other
-// adapters, those behind it with requests of the same place, and every answer is that of a server without a prefix cache.
+// TestActivatedAdapter: an activated adapter (aLoRA) shares the cells before its invocation with the model and with
+// other adapters, those behind it with requests of the same place, and every answer is that of a server without a
+// prefix cache.
 func TestActivatedAdapter(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string {
@@ -42,7 +43,7 @@ func TestActivatedAdapter(t *testing.T) {
 		// Without an invocation there is no adapter.
 		{"one", talk + more[7:], len(talk), len(talk)},
 		{"one", talk + "and nothing else", len(talk), len(talk)},
-		{"fake", talk + "and nothing else", len(talk + "and nothing else") - 1, len(talk + "and nothing else") - 1},
+		{"fake", talk + "and nothing else", len(talk+"and nothing else") - 1, len(talk+"and nothing else") - 1},
 		{"one", "[check] " + talk, 0, 0},
 		{"two", "[check] " + talk, 0, 0},
 		{"fake", "[check] " + talk, 0, 0},
@@ -71,7 +72,8 @@ func TestActivatedAdapter(t *testing.T) {
 			t.Errorf("%d: %s on %q: %q, without a prefix cache %q", i, s.model, s.prompt, got, want)
 		}
 		if cached < s.least || cached > s.most {
-			t.Errorf("%d: %s on %q: %d tokens were cached, want %d to %d", i, s.model, s.prompt, cached, s.least, s.most)
+			t.Errorf("%d: %s on %q: %d tokens were cached, want %d to %d", i, s.model, s.prompt, cached, s.least,
+				s.most)
 		}
 		texts[fmt.Sprint(s.model, " ", s.prompt)] = got
 	}

@@ -461,8 +461,8 @@ func BenchmarkEvict(b *testing.B) {
 	}
 }
 
-// TestBase: a prompt whose first tokens have the cells of another namespace shares those with it and with others of that
-// base, as far as both go, and the rest with its own namespace alone.
+// TestBase: a prompt whose first tokens have the cells of another namespace shares those with it and with others of
+// that base, as far as both go, and the rest with its own namespace alone.
 func TestBase(t *testing.T) {
 	tokens := func(n int) []Token {
 		out := make([]Token, n)

@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
-// Past selects what becomes of the thoughts of earlier turns. Those of the turn in progress, between its tool calls, are
-// the template's own matter.
+// Past selects what becomes of the thoughts of earlier turns. Those of the turn in progress, between its tool calls,
+// are the template's own matter.
 type Past uint8
 
 const (

@@ -56,8 +56,8 @@ func thinkingTalks() map[string]Input {
 	}
 }
 
-// TestThinkingAsJinja2: a mode, an effort and the choice about past thoughts render, with the templates of families that
-// think, what Jinja2 renders with the template's own words for it, byte for byte.
+// TestThinkingAsJinja2: a mode, an effort and the choice about past thoughts render, with the templates of families
+// that think, what Jinja2 renders with the template's own words for it, byte for byte.
 func TestThinkingAsJinja2(t *testing.T) {
 	f, err := os.Open("testdata/thinking.json.gz")
 	if err != nil {

@@ -50,11 +50,13 @@ func TestHub(t *testing.T) {
 		{name: "hf.co/owner/name", model: "hf.co/owner/name:Q4_K_M", alone: true,
 			files: map[string][]byte{"name-Q4_K_M.gguf": q4}, why: "first by preference. Others: BF16"},
 		{name: "hf.co/owner/name", memory: 1 << 30, model: "hf.co/owner/name:Q4_K_M",
-			files: map[string][]byte{"name-Q4_K_M.gguf": q4, "mmproj-name-f16.gguf": root}, why: "of the 1.00 GiB that are available"},
+			files: map[string][]byte{"name-Q4_K_M.gguf": q4, "mmproj-name-f16.gguf": root},
+			why:   "of the 1.00 GiB that are available"},
 		{name: "hf.co/owner/name:q8_0", model: "hf.co/owner/name:Q8_0", files: map[string][]byte{"name-Q8_0.gguf": q8,
 			"mmproj-name-f16.gguf": root}},
 		{name: "hf.co/owner/name:special", memory: 1, model: "hf.co/owner/name:Q8_0",
-			files: map[string][]byte{"name-Q8_0.gguf": q8, "mmproj-name-f16.gguf": root}, why: "it will be slow, or not load"},
+			files: map[string][]byte{"name-Q8_0.gguf": q8, "mmproj-name-f16.gguf": root},
+			why:   "it will be slow, or not load"},
 		{name: "huggingface.co/owner/name@" + pulltest.Commit + ":BF16", model: "hf.co/owner/name@" + pulltest.Commit +
 			":BF16", files: map[string][]byte{
 			"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1],
@@ -95,8 +97,8 @@ func TestHub(t *testing.T) {
 						t.Errorf("%q are not in order", m.Files)
 					}
 					r, err := ReadRecord(path)
-					if err != nil || r.File != rel && (!projector || r.File != filepath.Base(rel)) || r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) ||
-						r.Name != m.Name ||
+					if err != nil || r.File != rel && (!projector || r.File != filepath.Base(rel)) ||
+						r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) || r.Name != m.Name ||
 						r.Source != "https://huggingface.co/"+repo || r.Quantisation != store.QuantOf(rel) {
 						t.Errorf("%+v, %v", r, err)
 					}

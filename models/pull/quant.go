@@ -35,7 +35,7 @@ type remote struct {
 	at   string // where it is stored in the model's folder, "" = at path
 }
 
-// dest is where the file is stored in the model's folder.
+// dest returns the path of the file in the model's folder.
 func (r *remote) dest() string {
 	if r.at != "" {
 		return r.at
@@ -167,8 +167,8 @@ func choose(list []variant, memory uint64) (v variant, ok bool) {
 // projectorKinds are the types of weights of projectors, the preferred first: they are small, and read each image once.
 var projectorKinds = []string{"F16", "BF16", "Q8_0", "F32"}
 
-// projectorOf chooses a model's projector: of its folder or the nearest above it, there the one whose name begins as the
-// model's, and of those the one of the best kind. It is stored beside the model, where the server looks for it.
+// projectorOf chooses a model's projector: of its folder or the nearest above it, there the one whose name begins as
+// the model's, and of those the one of the best kind. It is stored beside the model, where the server looks for it.
 func projectorOf(model string, projectors []remote) (p remote, ok bool) {
 	agreed := func(f remote) int {
 		n, a, b := 0, strings.ToLower(path.Base(model)), strings.ToLower(path.Base(f.path))

@@ -15,7 +15,8 @@ import (
 var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
 		"output_config", "output_format", "thread", "context_management"),
-	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "inference_geo", "betas", "id", "billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "speed", "user_profile_id",
+	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "inference_geo", "betas", "id",
+		"billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "speed", "user_profile_id",
 		"workspace_id"),
 	api.Table{
 		{Name: "mcp_servers", Use: api.Refused, But: []string{"[]"}, Why: "this server runs no tools"},

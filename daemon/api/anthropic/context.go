@@ -31,8 +31,8 @@ type keptTurns struct {
 // clearThinking is the edit that clears thoughts of earlier turns.
 const clearThinking = "clear_thinking_20251015"
 
-// edit makes the edit of thoughts: the template keeps those of all turns, or of the last one, or keeps all that are left
-// once those of turns before the last N are left out.
+// edit makes the edit of thoughts: the template keeps those of all turns, or of the last one, or keeps all that are
+// left once those of turns before the last N are left out.
 func (want *request) edit(c *contextEdits) error {
 	if c == nil {
 		return nil
@@ -71,8 +71,8 @@ func (e *contextEdit) turns(field string) (int, error) {
 	case keep.Type == "thinking_turns" && keep.Value != nil && *keep.Value >= 1:
 		return *keep.Value, nil
 	}
-	return 0, api.Refuse(fmt.Sprintf(`field %q is %.60s; it must be "all" or {"type":"thinking_turns","value":N} with N `+
-		`of 1 or more`, field, e.Keep))
+	return 0, api.Refuse(fmt.Sprintf(`field %q is %.60s; it must be "all" or {"type":"thinking_turns","value":N} `+
+		`with N of 1 or more`, field, e.Keep))
 }
 
 // clearThoughts leaves out the thoughts of all turns but the last n that have any. A turn ends at a user's message.
