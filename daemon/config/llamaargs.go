@@ -20,6 +20,7 @@ type llamaArg struct {
 	as    string // and this one, where it has none; with field, beside that
 	off   string // and this one, where it is a flag with the value false
 	field string // the field of a request whose default it is
+	not   bool   // a flag that sets the field to false
 	json  bool   // the value is JSON, or a number; otherwise text
 	left  string // why it is left out
 	bad   string // why it is refused, and what to do
@@ -56,6 +57,8 @@ var llamaArgs = merged(
 	number("json_schema").names("-j", "--json-schema"),
 	text("grammar").names("--grammar"), text("reasoning_effort").names("--reasoning-effort"),
 	llamaArg{flag: true, field: "ignore_eos"}.names("--ignore-eos"),
+	llamaArg{flag: true, field: "preserve_thinking"}.names("--reasoning-preserve"),
+	llamaArg{flag: true, field: "preserve_thinking", not: true}.names("--no-reasoning-preserve"),
 
 	// Options that are called otherwise.
 	llamaArg{to: "--tls-cert"}.names("--ssl-cert-file"), llamaArg{to: "--tls-key"}.names("--ssl-key-file"),
@@ -87,8 +90,8 @@ var llamaArgs = merged(
 		"--props", "--no-cont-batching", "-nocb", "--no-kv-unified", "-no-kvu", "--reuse-port",
 		"--check-tensors", "--no-host", "--no-cache-idle-slots", "--log-colors", "--no-log-prefix",
 		"--no-log-timestamps", "--special", "-sp", "--no-op-offload",
-		"--no-mmproj-offload", "--spm-infill", "--no-prefill-assistant", "--reasoning-preserve",
-		"--no-reasoning-preserve", "--no-jinja", "--lookup-cache-static", "--backend-sampling", "-bs"),
+		"--no-mmproj-offload", "--spm-infill", "--no-prefill-assistant", "--no-jinja",
+		"--lookup-cache-static", "--backend-sampling", "-bs"),
 	leftValue("the server does this by itself").names("--threads-http", "--prio", "--prio-batch", "--poll",
 		"--poll-batch", "--numa", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch",
 		"-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--cache-reuse", "--ctx-checkpoints", "-ctxcp",
@@ -175,6 +178,8 @@ func (l *llamaLine) take(args []string) int {
 		case !on && a.off != "":
 			l.out = append(l.out, a.off)
 			return 1
+		case !on && a.field != "":
+			a.not = !a.not
 		case !on:
 			return 1
 		}
@@ -225,7 +230,7 @@ func (l *llamaLine) set(a llamaArg, value string) {
 	raw := json.RawMessage(value)
 	switch {
 	case a.flag:
-		raw = json.RawMessage("true")
+		raw = json.RawMessage(strconv.FormatBool(!a.not))
 	case !a.json || !json.Valid(raw): // the check of --defaults says what is wrong with it
 		raw, _ = json.Marshal(value)
 	}
