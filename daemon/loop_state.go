@@ -62,6 +62,7 @@ type reused struct {
 type journal struct {
 	debug      bool // the log writes debug lines
 	m          *metrics.Metrics
+	rows       runtime.ProbedRows // that m has
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace
 	events     *kvevents.Reporter  // nil: without --kv-events

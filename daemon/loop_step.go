@@ -123,6 +123,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 		if l.caps.Devices > 1 { // besides the processor
 			l.m.DeviceGraphs.Add(uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1)))
 		}
+		l.countRows()
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
