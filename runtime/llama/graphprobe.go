@@ -5,6 +5,8 @@ package llama
 // The linker redirects two calls of llama.cpp's to graphprobe.cpp.
 
 // #cgo LDFLAGS: -Wl,--wrap=_ZNK17llm_graph_context14build_samplingEv -Wl,--wrap=ggml_backend_tensor_get_async
+// #cgo noescape uma_graph_probe_read
+// #cgo nocallback uma_graph_probe_read
 // #include <stdlib.h>
 // #include "bridge.h"
 // #include "graphprobe.h"

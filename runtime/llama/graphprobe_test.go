@@ -46,7 +46,7 @@ func TestGraphProbe(t *testing.T) {
 	e := openProbing(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
 	r := rand.New(rand.NewPCG(5, 1))
 	worst := map[string]float64{}
-	for _, n := range []int{1, 2, 31, 255, 256, 257, 4097, 50_257, 128_256, 151_936, 262_144} {
+	for _, n := range []int{1, 2, 255, 256, 257, 4097, 50_257, 152_064} {
 		row := make([]float32, n)
 		for _, c := range probeRows {
 			c.fill(r, row)
@@ -62,7 +62,7 @@ func TestGraphProbe(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("largest errors of the entropy, in nats: %.2g", worst)
+	t.Logf("largest errors of the entropy, in nats: %v", worst)
 }
 
 // TestGraphProbeContract: the engines' contract with rows that are probed in the graph.
