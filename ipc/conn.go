@@ -57,6 +57,8 @@ type Conn struct {
 	// armed: the poller reports write readiness, and only the Loop consumes tx; otherwise the Loop does not touch tx.
 	// Invariant: armed means tx.n > 0.
 	armed bool
+	// unreadSince, on the Loop's clock, is when armed was set, or when the client has read since. Valid while armed.
+	unreadSince time.Duration
 	// resumeAt: after Send has returned Full, Handler.Writable is due when tx.n is at most this. -1: no Send waits.
 	// Invariant: resumeAt ≥ 0 means armed.
 	resumeAt int
@@ -228,7 +230,7 @@ func (c *Conn) Done(id string) {
 	c.inFlight = nil
 	c.lastDone = c.loop.clock()
 	c.release()
-	if c.held || c.readEnd || c.leaving() {
+	if c.held || c.readEnd || c.leaving() || c.armed {
 		c.notice()
 	}
 }
@@ -307,7 +309,10 @@ func (c *Conn) arm() {
 		c.end(atOnce, IOError)
 		return
 	}
-	c.armed = true
+	c.armed, c.unreadSince = true, c.loop.clock()
+	if len(c.inFlight) == 0 {
+		c.notice() // the Loop sets the time by which the client must have read
+	}
 }
 
 // watch changes the events that the poller reports for c. Caller holds mu.
@@ -364,7 +369,7 @@ func (c *Conn) drain() (writable bool) {
 		return false
 	}
 	c.tx.Consume(n)
-	c.lastTx = c.loop.now
+	c.lastTx, c.unreadSince = c.loop.now, c.loop.now
 	c.setCut(c.tx.Len() > 0)
 	c.loop.stats.TxBytes.Add(uint64(n))
 	if c.resumeAt >= 0 && c.tx.Len() <= c.resumeAt {

@@ -208,7 +208,7 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	if info.StateBytes > absurd/core.MaxSequences {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
-	d.Fixed += c.loraBytes()
+	d.Fixed += c.loraBytes() + c.headBytes(info)
 	d.Device = c.deviceDemand(info, &d)
 	if n := c.draftNeed(p); n.Total() > 0 {
 		draft, err := gguf.Inspect(c.DraftModel)

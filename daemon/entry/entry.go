@@ -158,8 +158,8 @@ func (e *Entry) limits(o *Options) ipc.Config {
 	c := e.Config
 	l := ipc.Config{
 		MaxFrameBytes: c.MaxFrameBytes, MaxPromptBytes: c.MaxPromptBytes, MaxSessions: c.MaxSessions,
-		IdleTimeout: c.IdleTimeout, MessageTimeout: c.BodyTimeout, HeaderTimeout: c.HeaderTimeout, Router: o.Router,
-		Defaults: o.Defaults, NoNewline: c.NoNewline,
+		IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout, MessageTimeout: c.BodyTimeout,
+		HeaderTimeout: c.HeaderTimeout, Router: o.Router, Defaults: o.Defaults, NoNewline: c.NoNewline,
 	}
 	if e.passed != nil {
 		e.passed.Limit(&l)

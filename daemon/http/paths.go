@@ -21,7 +21,8 @@ func FrontServes(method string, u *url.URL) bool {
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
 		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
 		"/v1/models/load", "/v1/models/unload", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete",
-		gemini.Path, "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter", "/unload_lora_adapter":
+		gemini.Path, ToolServersPath, "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter",
+		"/unload_lora_adapter":
 		return true
 	}
 	if at(u.Path, filesPath) || at(u.Path, batchesPath) || at(u.Path, messageBatches) {

@@ -183,6 +183,8 @@ var rules = []rule{
 		"what clients leave: it knows no model"},
 	{"daemon/adapters", []string{"daemon/config", "ipc/wire", "runtime"},
 		"which adapters a request has: it knows no loop and no queue"},
+	{"daemon/drafts", []string{"core", "ipc/wire", "runtime", "sampler"},
+		"what guesses tokens: when it does, the scheduler says"},
 	{"daemon/prepare", []string{"core", "daemon/adapters", "daemon/config", "internal/cli/ui", "ipc/wire", "kvsnap",
 		"meridian",
 		"model/picture", "model/template", "model/toolcall", "runtime", "runtime/pooling", "sampler", "sched"},

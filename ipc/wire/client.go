@@ -89,6 +89,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.Ping != 0 && (def == nil || r.Ping != def.Ping) {
 		dst = jsontext.AppendInt(dst, `,"sse_ping_interval":`, r.Ping)
 	}
+	if r.Verbose && (def == nil || !def.Verbose) {
+		dst = append(dst, `,"verbose":true`...)
+	}
 	if r.ParseSpecial {
 		dst = append(dst, `,"parse_special":true`...)
 	}

@@ -77,6 +77,7 @@ func TestParseRequest(t *testing.T) {
 			r.Indent, r.MaxTime = 4, 1500*time.Millisecond
 		}},
 		{`,"n_indent":0,"t_max_predict_ms":-1`, func(*Request) {}},
+		{`,"verbose":true`, func(r *Request) { r.Verbose = true }},
 		{`,"sse_ping_interval":30`, func(r *Request) { r.Ping = 30 }},
 		{`,"sse_ping_interval":0`, func(r *Request) { r.Ping = -1 }},
 		{`,"samplers":"tk"`, func(r *Request) {
