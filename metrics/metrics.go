@@ -176,17 +176,17 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
-	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads by request
-	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
+	AdapterRequests, AdapterChanges          Counter // with LoRA adapters; loads and unloads by request
+	AdapterPasses                            Counter // over the weights beyond the first of a step with several adapters
+	DeviceGraphs, DeviceLogits, DeviceProbes Counter // graphs of a device, bytes copied from it, rows probed on it
 
-	DeviceWait                               Durations // for the lease of the device
-	DeviceGraphs, DeviceLogits, DeviceProbes Counter   // graphs of a device, bytes copied from it, rows probed on it
-	Overlapped                               Micros    // work on a step while the next one was computed
-	DeviceYields                             Counter   // steps whose prompts made way for answers of other models
-	CacheMisses                              Labels    // Declare before use; prompts that were not entirely cached, by reason
-	Recomputed                               Counter   // preempted requests whose cells were freed, to be computed again
-	ParkedTotal                              Counter   // preempted requests whose cells were put away
-	ContextShift                             Counter   // times the oldest part of a full context was removed
+	DeviceWait   Durations // for the lease of the device
+	Overlapped   Micros    // work on a step while the next one was computed
+	DeviceYields Counter   // steps whose prompts made way for answers of other models
+	CacheMisses  Labels    // Declare before use; prompts that were not entirely cached, by reason
+	Recomputed   Counter   // preempted requests whose cells were freed, to be computed again
+	ParkedTotal  Counter   // preempted requests whose cells were put away
+	ContextShift Counter   // times the oldest part of a full context was removed
 
 	drafted, accepted           [2 * 3]Counter // by phase and source
 	drafts                      Counter        // guesses of one request in a step
