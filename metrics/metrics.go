@@ -178,7 +178,7 @@ type Metrics struct {
 
 	AdapterRequests, AdapterChanges          Counter // with LoRA adapters; loads and unloads by request
 	AdapterPasses                            Counter // over the weights beyond the first of a step with several adapters
-	DeviceGraphs, DeviceLogits, DeviceProbes Counter // graphs of a device, bytes copied from it, rows probed on it
+	DeviceGraphs, DeviceLogits, DeviceProbes Counter // graphs of a device, bytes from it, rows probed on it
 
 	DeviceWait   Durations // for the lease of the device
 	Overlapped   Micros    // work on a step while the next one was computed

@@ -234,8 +234,8 @@ func TestGraphProbeRows(t *testing.T) {
 	}
 }
 
-// TestGraphProbeIsOff: rows are probed on the host where the output layer is on the processor, and of a model whose rows
-// are changed after they are computed.
+// TestGraphProbeIsOff: rows are probed on the host where the output layer is on the processor, and of a model whose
+// rows are changed after they are computed.
 func TestGraphProbeIsOff(t *testing.T) {
 	hides := hiddenTokens["llama"]
 	hiddenTokens["llama"] = [2]int{5, 9}
