@@ -177,7 +177,7 @@ type Metrics struct {
 	TrackedRequests Gauge   // in the phase router
 
 	AdapterRequests, AdapterChanges          Counter // with LoRA adapters; loads and unloads by request
-	AdapterPasses                            Counter // over the weights beyond the first of a step with several adapters
+	AdapterPasses                            Counter // over the weights beyond the first of a step with adapters
 	DeviceGraphs, DeviceLogits, DeviceProbes Counter // graphs of a device, bytes from it, rows probed on it
 
 	DeviceWait   Durations // for the lease of the device
