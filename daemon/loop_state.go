@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
@@ -87,7 +88,7 @@ type embedWork struct {
 // engineSide is the engine and the facts of its model; they do not change.
 type engineSide struct {
 	eng    runtime.Engine
-	draft  *draftModel         // nil: there is none
+	draft  *drafts.Model       // nil: there is none
 	viewer runtime.Viewer      // eng, if its model reads images; else nil
 	argmx  runtime.RowScanner  // eng, if it finds a row's largest logit faster than Go does; else nil
 	graphs runtime.GraphReuser // eng, if it keeps graphs; else nil

@@ -16,7 +16,7 @@ import (
 
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
-	l.draft.guess(l.core)
+	l.draft.Guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
 	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
@@ -28,7 +28,11 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	if !beside {
 		l.flushAll()
 	}
+	l.draft.WantStates(l.core)
 	outcome, took, done := l.decode(plan, lone, beside)
+	if outcome == sched.StepOK {
+		l.keepStates(plan)
+	}
 	l.result.Outcome, l.result.Took = outcome, took
 	l.core.Done(l.instant(done), &l.result)
 	l.toldLate(done)

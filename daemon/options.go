@@ -75,6 +75,7 @@ func engineOptions(c *config.Config, path string) runtime.Options {
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 		Projector: c.Projector(), ProjectorFound: c.MMProjFound,
+		Head: c.NoHead() == "",
 	}
 }
 

@@ -188,7 +188,7 @@ type Metrics struct {
 	ParkedTotal                        Counter   // preempted requests whose cells were put away
 	ContextShift                       Counter   // times the oldest part of a full context was removed
 
-	drafted, accepted           [2 * 3]Counter // by phase and source
+	drafted, accepted           [2 * 4]Counter // by phase and source
 	drafts                      Counter        // guesses of one request in a step
 	longest                     Gauge          // tokens of the longest finished request; the decode loop writes it
 	guessing                    [len(guessReasons)]Counter

@@ -391,5 +391,7 @@ type Options struct {
 	Projector string
 	// ProjectorFound: it was not named by an option, so that the engine opens without it where it does not fit.
 	ProjectorFound bool
-	Progress       Progress // called from Open's goroutine
+	// Head: load the layer that guesses tokens, if the file has one (Headed).
+	Head     bool
+	Progress Progress // called from Open's goroutine
 }

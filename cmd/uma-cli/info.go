@@ -221,8 +221,15 @@ func infoTable(in *wire.Info) *ui.Table {
 			if d.Failed {
 				failed = ", which has failed and is not used any more"
 			}
-			t.Row("draft model", "%s (%s), %s cells for %s requests at once, %s%s", clean(d.Name), clean(d.Description),
-				ui.Count(d.ContextTokens), ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
+			what, name := "draft model", clean(d.Name)+" ("+clean(d.Description)+")"
+			if d.Kind == "head" {
+				what, name = "head", "a layer of the model's file (MTP) drafts"
+			}
+			t.Row(what, "%s, %s cells for %s requests at once, %s%s", name, ui.Count(d.ContextTokens),
+				ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
+		}
+		if why := in.Config.NoHead; why != "" {
+			t.Row("head", "a layer of the model's file, makes no drafts: %s", clean(why))
 		}
 		if m := in.CostModel; m != nil && m.Samples > 0 {
 			t.Row("step cost", "%s + %s a prompt token + %s an answer + per 1,000 cells %s to read them and %s for "+
@@ -246,7 +253,7 @@ func infoTable(in *wire.Info) *ui.Table {
 	}
 	draft := ""
 	if in.Memory.Draft > 0 {
-		draft = ", draft model " + size(in.Memory.Draft)
+		draft = ", drafts " + size(in.Memory.Draft)
 	}
 	t.Row("memory", "weights %s%s, KV %s%s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV), draft,
 		size(in.Memory.GoHeap))

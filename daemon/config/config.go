@@ -75,6 +75,7 @@ type Config struct {
 	// StartTargetTokens bounds the prompt tokens of a step until larger ones are measured.
 	StartTargetTokens int
 	Speculate         string
+	SpecType          string   // kinds of drafts, see drafts
 	DraftModel        string   // file or name; "" = none
 	LoRA              []string // --lora, see LoRAs
 	Alias             []string // names of the model of --model

@@ -213,7 +213,7 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
 	fixed, mapped := d.Fixed-d.States-processBytes, d.Mapped[realPath(info.Path)]
-	d.Fixed += c.loraBytes()
+	d.Fixed += c.loraBytes() + c.headBytes(info)
 	if d.Device, err = c.deviceDemand(info, &d, fixed, mapped); err != nil {
 		return Demand{}, err
 	}

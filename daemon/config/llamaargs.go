@@ -17,7 +17,7 @@ import (
 type llamaArg struct {
 	flag  bool   // it has no value
 	to    string // our option, which takes the value
-	as    string // and this one, where it has none
+	as    string // and this one, where it has none; with field, beside that
 	off   string // and this one, where it is a flag with the value false
 	field string // the field of a request whose default it is
 	json  bool   // the value is JSON, or a number; otherwise text
@@ -68,7 +68,7 @@ var llamaArgs = merged(
 	llamaArg{flag: true, as: "--no-repack=false", off: "--no-repack"}.names("--repack"),
 	llamaArg{flag: true, as: "--mmproj=" + NoProjector}.names("--no-mmproj", "--no-mmproj-auto"),
 	llamaArg{flag: true, left: "it is so by itself", off: "--mmproj=" + NoProjector}.names("--mmproj-auto"),
-	llamaArg{flag: true, as: "--log-level=debug"}.names("-v", "--verbose", "--log-verbose"),
+	llamaArg{flag: true, as: "--log-level=debug", field: "verbose"}.names("-v", "--verbose", "--log-verbose"),
 	llamaArg{flag: true, as: "--log-level=error"}.names("--log-disable"),
 	llamaArg{flag: true, as: "--log-format=json"}.names("--log-jsonl"),
 	llamaArg{flag: true, as: "--autoload=false", off: "--autoload"}.names("--no-models-autoload"),
@@ -192,10 +192,13 @@ func (l *llamaLine) take(args []string) int {
 		l.out = append(l.out, "--told="+name+"\x00write --lora NAME=FILE: it applies to requests that name it")
 	case a.to != "":
 		l.out = append(l.out, a.to+"="+value)
-	case a.as != "":
-		l.out = append(l.out, a.as)
-	case a.field != "":
-		l.set(a, value)
+	case a.as != "" || a.field != "":
+		if a.as != "" {
+			l.out = append(l.out, a.as)
+		}
+		if a.field != "" {
+			l.set(a, value)
+		}
 	case a.bad != "":
 		l.out = append(l.out, "--refused="+name+"\x00"+a.bad)
 	default:

@@ -117,6 +117,9 @@ func (c *Config) sections() []Section {
 		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
 		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
 		"the same")
+	fs.StringVar(&c.SpecType, "spec-type", specAuto, "`KINDS` of drafts beside those from texts: draft-mtp (the head "+
+		"of the model's file, a layer that drafts), draft-simple (--draft-model), both with a comma between them, "+
+		"auto (the draft model if there is one, else the head) or none (no drafts at all). ngram-simple: texts alone")
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")
@@ -257,6 +260,7 @@ var Choices = map[string][]string{
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
 	"speculate":      {speculateAuto, speculateOff},
+	"spec-type":      {specAuto, specHead, specModel, specNone},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},

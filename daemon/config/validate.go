@@ -88,9 +88,9 @@ func (c *Config) Validate() error {
 	oneOf("policy", c.Policy, Choices["policy"]...)
 	bad(c.Limits.BackgroundQueue == 0 || c.Policy != "stock" && c.Policy != "meridian_static", "--limits has "+
 		"background_queue, which --policy %s could not keep: it knows no classes; leave it out", c.Policy)
-	if _, err := c.speculation(); err != nil {
-		errs = append(errs, err)
-	}
+	_, errSpeculate := c.speculation()
+	_, _, _, errDrafts := c.drafts()
+	errs = append(errs, errSpeculate, errDrafts)
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
 		if err == nil {

@@ -61,13 +61,10 @@ func (m *Model) Log(log *slog.Logger) {
 
 // NoSpeculation returns the reason why no tokens are guessed for any request, "" if they are.
 func (m *Model) NoSpeculation() string {
-	switch {
-	case m.cfg.SpeculationLimit() == 0:
-		return "--speculate is off"
-	case m.Info.Encoder:
+	if m.Info.Encoder {
 		return "the model generates no text"
 	}
-	return ""
+	return m.cfg.NoDrafts()
 }
 
 // Template returns the text of the chat template, "" if it does not compile.

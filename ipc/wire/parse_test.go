@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
@@ -76,6 +77,7 @@ func TestParseRequest(t *testing.T) {
 			r.Indent, r.MaxTime = 4, 1500*time.Millisecond
 		}},
 		{`,"n_indent":0,"t_max_predict_ms":-1`, func(*Request) {}},
+		{`,"verbose":true`, func(r *Request) { r.Verbose = true }},
 		{`,"sse_ping_interval":30`, func(r *Request) { r.Ping = 30 }},
 		{`,"sse_ping_interval":0`, func(r *Request) { r.Ping = -1 }},
 		{`,"samplers":"tk"`, func(r *Request) {
@@ -371,7 +373,8 @@ func TestParseErrors(t *testing.T) {
 		{`{"prompt":"\u12g4","id":"a"}`, "", InvalidJSON, "four hexadecimal digits"},
 		{`{"id":"a","prompt":` + strings.Repeat("[", 65), "a", InvalidJSON, "deeper than 64 levels"},
 		{strings.Repeat("[", 1<<20), "", InvalidJSON, "deeper than 64 levels"},
-		{`{"id":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`, "a", InvalidJSON, "more than 131072 JSON values"},
+		{`{"id":"a","x":[` + strings.Repeat("0,", jsontext.MaxValues) + `0]}`, "a", InvalidJSON,
+			"more than 131072 JSON values"},
 		{`[]`, "", BadRequest, "the message is an array; it must be a JSON object"},
 		{`3`, "", BadRequest, "the message is a number; it must be a JSON object"},
 		{`"\u0000"`, "", BadRequest, "the message is a string"},
@@ -658,7 +661,7 @@ func TestParserGivesLargeMemoryBack(t *testing.T) {
 	if _, err := Parse(p, []byte(`{"id":"a","prompt":"`+strings.Repeat("x", keepPayload)+`"}`), &def); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.b != nil {
+	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.Bytes != nil {
 		t.Error("the parser kept the tree of a large message")
 	}
 }

@@ -81,12 +81,14 @@ type Info struct {
 
 // InfoDraft is the draft model, which guesses the next tokens of answers.
 type InfoDraft struct {
+	// Kind is "model", of --draft-model, or "head": a layer of the model's file. The name is the model's then.
+	Kind          string `json:"kind"`
 	Name          string `json:"name"`
 	Path          string `json:"path"`
 	Description   string `json:"description"`
 	ContextTokens int    `json:"n_ctx"`         // cells of its KV cache
 	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
-	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells
+	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells; of a head its KV cells
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
 }
 
@@ -268,6 +270,8 @@ type InfoConfig struct {
 	Speculate      int     `json:"speculate"` // most tokens guessed for a step of a request; 0 = none
 	// NoSpeculation is the reason for which Speculate is 0; "" = it is not
 	NoSpeculation string `json:"no_speculation,omitempty"`
+	// NoHead is the reason why the head of the model's file makes no drafts; "" = it does, or the file has none
+	NoHead string `json:"no_head,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
 	// Context names the limit of an automatic context (--ctx-size auto); "" where a number was given.

@@ -60,6 +60,7 @@ type Config struct {
 	Ranking   *runtime.Ranking // how the model ranks; nil: it does not
 
 	Images *Images // nil: the model reads no images
+	Head   *Head   // nil: the file has no head
 
 	Devices uint32 // what Capabilities.Devices says; 0 = 1
 
@@ -112,6 +113,12 @@ type Engine struct {
 	want   []wanted
 	logits []float32
 	hidden []float32 // of the rows in want, as logits
+
+	// see head.go
+	keepsStates bool
+	sums        []uint64  // by row of the last Decode: its content hash, where states are kept
+	states      []float32 // of sums
+	follow      []uint64  // of a head: by row, the content hash that it follows; nil: it is a model
 
 	fail    []failure
 	decodes int
@@ -343,7 +350,7 @@ func (e *Engine) compute(i int) {
 	q := &e.seqs[s]
 	q.cells = append(q.cells, c)
 	q.sum += e.cells[c].hash()
-	e.output(i, wanted{sum: q.sum})
+	e.output(i, wanted{sum: e.content(i, &e.cells[c], q.sum)})
 }
 
 // output records what row i of the batch is computed for, given its content hash.

@@ -175,6 +175,15 @@ template <typename P> auto set_load_mode(P & p, bool mmap, bool mlock, long) -> 
     p.load_mode = (decltype(p.load_mode)) ((mmap ? 1 : 0) | (mlock ? 2 : 0)); // LLAMA_LOAD_MODE_MMAP, _MLOCK
 }
 
+// Older trees load the layers of a head always, or know none.
+template <typename P> auto set_load_head(P & p, bool head, int) -> decltype((void) p.load_mtp) { p.load_mtp = head; }
+
+template <typename P> void set_load_head(P &, bool, long) {}
+
+template <typename P> auto set_head(P & p, int32_t head, int) -> decltype((void) p.ctx_type) { p.ctx_type = (decltype(p.ctx_type)) head; }
+
+template <typename P> void set_head(P &, int32_t, long) {}
+
 // Newer contexts have room for as many rows of logits as a batch has tokens, and fail where there are more sequences.
 template <typename P> auto set_outputs(P & p, int) -> decltype((void) p.n_outputs_max) {
     p.n_outputs_max = std::max(p.n_batch, p.n_seq_max);
@@ -317,13 +326,14 @@ void uma_load_backend(const char * path) {
     });
 }
 
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, ggml_backend_dev_t * devices, const float * split, bool use_mmap, bool use_mlock, bool repack, uintptr_t progress) {
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, ggml_backend_dev_t * devices, const float * split, bool use_mmap, bool use_mlock, bool repack, bool head, uintptr_t progress) {
     return guarded("load model", (llama_model *) nullptr, [&] {
         ggml_backend_dev_t none[1] = {nullptr};
         llama_model_params p       = llama_model_default_params();
         p.n_gpu_layers    = gpu_layers;
         set_load_mode(p, use_mmap, use_mlock, 0);
         p.use_extra_bufts = repack;
+        set_load_head(p, head, 0);
         if (gpu_layers == 0) {
             p.devices = none; // otherwise large batches would still run on a GPU
         } else if (devices != nullptr) {
@@ -358,6 +368,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.attention_type  = o->whole_texts ? LLAMA_ATTENTION_TYPE_NON_CAUSAL : LLAMA_ATTENTION_TYPE_UNSPECIFIED;
         p.pooling_type    = (enum llama_pooling_type) o->pooling;
         p.kv_unified      = true;
+        set_head(p, o->head, 0);
         p.offload_kqv     = o->offload_kqv;
         p.op_offload      = true;
         p.no_perf         = true;

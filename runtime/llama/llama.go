@@ -90,11 +90,22 @@ type engine struct {
 	encoder bool          // mem is nil: every text is computed whole
 	longest int           // of an encoder: tokens of a text
 	next    []runtime.Pos // of an encoder: by sequence, scratch of checkTexts
-	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
+	headState
+	rankState
+	imageState
+}
+
+// headState is the state of the model's head, see heads.go.
+type headState struct {
+	headLoaded  bool
+	headBytes   uint64 // of its weights
+	keepsStates bool   // the rows of a Decode do
+}
+
+// rankState has the template and the classifier of a model that ranks; nil: noRanking is the reason.
+type rankState struct {
 	ranking   *runtime.Ranking
 	noRanking error
-
-	imageState
 }
 
 var (
@@ -134,7 +145,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.uma_opening(none)
 
 	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: int(file.Positions)}
-	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
+	e.aborted = abortedOf(e.stop)
+	e.headLoaded, e.headBytes = o.Head && builtHeads && file.HeadLayers > 0, file.HeadBytes
 	if err := e.load(o); err != nil {
 		e.free()
 		return nil, err
@@ -157,6 +169,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	drainLogs(slog.LevelError)
 	return e, nil
 }
+
+func abortedOf(s *C.uma_stop) *atomic.Int32 { return (*atomic.Int32)(unsafe.Pointer(&s.abort)) }
 
 // ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
@@ -194,7 +208,8 @@ func (e *engine) load(o runtime.Options) error {
 		return modelError(o.ModelPath, err.Error())
 	}
 	e.model = C.uma_model_load(path, C.int32_t(layers), unsafe.SliceData(devices), unsafe.SliceData(split),
-		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.uintptr_t(handle))
+		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.bool(e.headLoaded),
+		C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
