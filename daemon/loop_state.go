@@ -63,7 +63,8 @@ type reused struct {
 type journal struct {
 	debug      bool // the log writes debug lines
 	m          *metrics.Metrics
-	graphsSeen uint64 // reused ones, as the engine said at the end of the newest step
+	graphsSeen uint64             // reused ones, as the engine said at the end of the newest step
+	rows       runtime.ProbedRows // that m has
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace
 	events     *kvevents.Reporter  // nil: without --kv-events

@@ -125,6 +125,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	case err == nil:
 		outcome = sched.StepOK
 		l.countGraphs(plan)
+		l.countRows()
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):

@@ -181,6 +181,8 @@ type Metrics struct {
 
 	DeviceWait                         Durations // for the lease of the device
 	Graphs, GraphsReused, DeviceGraphs Counter   // computed; as the pass before; on a device besides the processor
+	DeviceLogits                       Counter   // bytes of logits that were copied from a device
+	DeviceProbes                       Counter   // rows that were probed there instead
 	Overlapped                         Micros    // work on a step while the next one was computed
 	DeviceYields                       Counter   // steps whose prompts made way for answers of other models
 	CacheMisses                        Labels    // Declare before use; prompts that were not entirely cached, by reason

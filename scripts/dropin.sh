@@ -7,8 +7,8 @@
 #   scripts/dropin.sh                        all but tools, MCP, the proxy and pictures
 #   scripts/dropin.sh completion router      only these files of unit/: test_completion.py, test_router.py
 #
-# GEMMA and INFILL name GGUF files for the tests that need a chat model and fill-in-the-middle; without them these are
-# skipped. KEEP=1 keeps the folder with the logs.
+# GEMMA names a GGUF file of a Gemma 3 for the tests that need it; without it these are skipped. KEEP=1 keeps the folder
+# with the logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -40,7 +40,6 @@ for model in tiny:tiny:1 embed:tiny-bert:1 rerank:tiny-rank:10; do
 done
 PYTHONPATH=$tree/gguf-py "$dir/venv/bin/python" scripts/dropin/models.py "$dir/models" || exit 1
 [ -z "${GEMMA:-}" ] || ln -s "$(realpath "$GEMMA")" "$dir/models/gemma3.gguf"
-[ -z "${INFILL:-}" ] || ln -s "$(realpath "$INFILL")" "$dir/models/infill.gguf"
 
 server=$root/bin/uma-serve
 export KEYS_IN_A_FILE=1

@@ -151,6 +151,9 @@ func infoTable(in *wire.Info) *ui.Table {
 			if len(m.ThinkSwitch) > 0 {
 				think += ", switched with " + clean(strings.Join(m.ThinkSwitch, ", "))
 			}
+			if len(m.ThinkPast) > 0 {
+				think += ", earlier thoughts kept with " + clean(strings.Join(m.ThinkPast, ", "))
+			}
 			t.Row("thinking", "%s", think)
 		}
 		if e := m.Embeddings; e != nil {

@@ -63,6 +63,7 @@ type Config struct {
 	MaxQueue       int      // requests waiting
 	Limits         quota.Limits
 	NoNewline      bool // lines of text are refused
+	NoPage         bool // the page is not served
 	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int

@@ -80,7 +80,7 @@ func TestFlagsOfLlamaServer(t *testing.T) {
 		"--no-models-autoload":                   "false false false  ",
 		"--no-mmproj":                            "false false true off ",
 		"--no-mmproj --mmproj p.gguf":            "false false true p.gguf ",
-		"--ignore-eos=false":                     "false false true  ",
+		"--ignore-eos=false":                     `false false true  {"ignore_eos":false}`,
 		"--ignore-eos=1":                         `false false true  {"ignore_eos":true}`,
 		"--jinja=false --metrics=":               "false false true  ",
 	} {

@@ -92,6 +92,7 @@ func (c *Config) sections() []Section {
 		"of the class), interactive_step_tokens, background_step_tokens (prompt tokens of the class in a decode "+
 		"step), user_requests, user_cells (of the KV cache, by prompts and answers so far), user_tokens_per_minute; "+
 		"requests above one are refused with a retry hint, prompt tokens wait for the next step (default: none)")
+	fs.BoolVar(&c.NoPage, "no-page", false, "serve no page at /: programs alone use the server")
 	fs.BoolVar(&c.NoNewline, "no-newline", false, "refuse lines of text on the socket: frames and HTTP alone")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
@@ -211,7 +212,7 @@ var llamaNames = map[string]string{
 	"--hf-repo-draft": "--draft-model",
 	"-cd":             "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
-	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
+	"--spec-draft-n-max": "--speculate", "--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }

@@ -90,8 +90,8 @@ func (f *Front) routes() http.Handler {
 		answerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
 			"uma_version": buildinfo.Version})
 	})
-	get("/{$}", ollama.Greet(page.ServeHTTP))
-	get(page.Prefix+"{file}", page.ServeHTTP)
+	get("/{$}", ollama.Greet(f.in.Web.Page()))
+	get(page.Prefix+"{file}", f.in.Web.Page())
 	return httpd.Mux(routes, f.serveOther)
 }
 

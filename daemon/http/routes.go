@@ -135,8 +135,18 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 			answerJSON(w, http.StatusOK, []byte(`{"servers":[]}`)) // a front has them
 		}},
 		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},
-		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
-		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
+		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(s.Page())},
+		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: s.Page()},
+	}
+}
+
+// Page returns the handler of the page's files.
+func (s *Server) Page() http.HandlerFunc {
+	if !s.Config.NoPage {
+		return page.ServeHTTP
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		refuseHTTP(w, r, http.StatusNotFound, fmt.Sprintf("%s %.100s: the page is off (--no-page)", r.Method, r.URL.Path))
 	}
 }
 

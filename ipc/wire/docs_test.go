@@ -87,7 +87,7 @@ func TestDocumentedFields(t *testing.T) {
 	names := []string{"event", "type", "slo.strict", "messages[].role",
 		"messages[].content", "messages[].reasoning_content", "messages[].name", "messages[].tool_calls",
 		"messages[].tool_call_id", "think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit",
-		"think.answer_cue"}
+		"think.answer_cue", "think.preserve"}
 	for _, target := range slo.Times {
 		names = append(names, "slo."+target.Name)
 	}

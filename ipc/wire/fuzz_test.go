@@ -76,7 +76,7 @@ func FuzzParse(f *testing.F) {
 		`{"id":"a","prompt":"x","logit_bias":{"5":-1.5,"6":false},"logprobs":true,"top_logprobs":2,"metadata": ` +
 			`{"a":[ 1 ]} }`,
 		`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":5,"soft_budget_tokens":0,"early_exit":"eat",` +
-			`"answer_cue":"é"}}`,
+			`"answer_cue":"é","preserve":false}}`,
 		`{"id":"a","prompt":"x","think":"low","enable_thinking":true,"chat_template_kwargs":{"thinking_budget":-1}}`,
 		`{"event":"end_think","id":1}`, `{"event":"why","request":7}`, `{"event":"why","last":3,"id":"q"}`,
 		`{"event":"kv","tree":true}`, `{"event":"kv","op":"drop","target":"all"}`,

@@ -249,18 +249,29 @@ func TestParseControl(t *testing.T) {
 // TestParseThink: every spelling says the same.
 func TestParseThink(t *testing.T) {
 	for in, want := range map[string]Think{
-		`"think":{}`:                                             {},
-		`"think":null,"reasoning_effort":null`:                   {},
-		`"think":true`:                                           {Mode: ThinkOn},
-		`"think":false`:                                          {Mode: ThinkOff},
-		`"think":"high"`:                                         {Effort: EffortHigh},
-		`"think":{"mode":"auto"}`:                                {Mode: ThinkAuto},
-		`"think":{"mode":"on","budget_tokens":40}`:               {Mode: ThinkOn, BudgetTokens: 40},
-		`"think":{"budget_tokens":0}`:                            {Mode: ThinkOff},
-		`"think":{"budget_tokens":-1}`:                           {},
-		`"think":{"soft_budget_tokens":0}`:                       {SoftBudgetTokens: -1},
-		`"think":{"soft_budget_tokens":-1}`:                      {},
-		`"think":{"soft_budget_tokens":7}`:                       {SoftBudgetTokens: 7},
+		`"think":{}`:                                           {},
+		`"think":null,"reasoning_effort":null`:                 {},
+		`"think":true`:                                         {Mode: ThinkOn},
+		`"think":false`:                                        {Mode: ThinkOff},
+		`"think":"high"`:                                       {Effort: EffortHigh},
+		`"think":{"mode":"auto"}`:                              {Mode: ThinkAuto},
+		`"think":{"mode":"on","budget_tokens":40}`:             {Mode: ThinkOn, BudgetTokens: 40},
+		`"think":{"budget_tokens":0}`:                          {Mode: ThinkOff},
+		`"think":{"budget_tokens":-1}`:                         {},
+		`"think":{"soft_budget_tokens":0}`:                     {SoftBudgetTokens: -1},
+		`"think":{"soft_budget_tokens":-1}`:                    {},
+		`"think":{"soft_budget_tokens":7}`:                     {SoftBudgetTokens: 7},
+		`"think":{"preserve":true,"mode":"off"}`:               {Preserve: PreserveOn, Mode: ThinkOff},
+		`"think":{"preserve":false}`:                           {Preserve: PreserveOff},
+		`"preserve_thinking":true`:                             {Preserve: PreserveOn},
+		`"thinking":{"type":"enabled","clear_thinking":false}`: {Preserve: PreserveOn, Mode: ThinkOn},
+		`"chat_template_kwargs":{"preserve_thinking":true}`:    {Preserve: PreserveOn},
+		`"chat_template_kwargs":{"clear_thinking":true}`:       {Preserve: PreserveOff},
+		`"chat_template_kwargs":{"keep_past_thinking":false}`:  {Preserve: PreserveOff},
+
+		`"chat_template_kwargs":{"drop_thinking":false},"preserve_thinking":true`: {
+			Preserve: PreserveOn},
+
 		`"think":{"early_exit":"off"}`:                           {EarlyExit: ExitOff},
 		`"think":{"early_exit":"rpdi"}`:                          {EarlyExit: ExitRPDI},
 		`"think":{"answer_cue":"So: "}`:                          {AnswerCue: "So: "},
@@ -309,6 +320,8 @@ func TestParseThink(t *testing.T) {
 	}{
 		{Think{Mode: ThinkOff}, `"think":{"budget_tokens":9}`, Think{BudgetTokens: 9}},
 		{Think{BudgetTokens: 7, EarlyExit: ExitEAT}, `"think":false`, Think{Mode: ThinkOff, EarlyExit: ExitEAT}},
+		{Think{Preserve: PreserveOn}, `"preserve_thinking":false`, Think{Preserve: PreserveOff}},
+		{Think{Preserve: PreserveOn}, `"think":true`, Think{Mode: ThinkOn, Preserve: PreserveOn}},
 		{Think{Effort: EffortHigh}, `"thinking_budget_tokens":9`, Think{BudgetTokens: 9}},
 	} {
 		def := DefaultRequest()
@@ -525,6 +538,11 @@ func TestParseErrors(t *testing.T) {
 			`field "think.early_exit" is "yes"; it must be one of ["off" "eat" "rpdi" "both"]`},
 		{`{"id":"a","prompt":"x","think":{"answer_cue":"` + long + `"}}`, "a", BadRequest,
 			`field "think.answer_cue" has 300 bytes; it must have at most 256`},
+		{`{"id":"a","prompt":"x","think":{"preserve":1}}`, "a", BadRequest,
+			`field "think.preserve" is a number; it must be true or false`},
+		{`{"id":"a","prompt":"x","preserve_thinking":true,"thinking":{"clear_thinking":true}}`, "a", BadRequest,
+			`fields "preserve_thinking" and "thinking.clear_thinking" disagree about the thoughts of earlier turns; ` +
+				`send one of them`},
 		{`{"id":"a","prompt":"x","think":{"mode":"on"},"enable_thinking":false}`, "a", BadRequest,
 			`field "enable_thinking" says thinking is off, field "think.mode" says on; send one of them`},
 		{`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":0}}`, "a", BadRequest,

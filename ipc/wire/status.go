@@ -222,6 +222,7 @@ type InfoModel struct {
 	Thinks         bool     `json:"think_tags"`
 	ThinkMarkers   string   `json:"think_markers"` // the family in docs/templates.md; "" when the family is unknown
 	ThinkSwitch    []string `json:"think_switch"`  // the template variables that turn thinking on and off
+	ThinkPast      []string `json:"think_past"`    // those that keep or drop thoughts of earlier turns
 	// Embeddings is nil where the model makes none; NoEmbeddings then says why.
 	Embeddings   *InfoEmbeddings `json:"embeddings,omitempty"`
 	NoEmbeddings string          `json:"no_embeddings_reason,omitempty"`

@@ -2,6 +2,7 @@
 
 #include "bridge.h"
 #if __has_include("llama.h")
+#include "graphprobe.h"
 
 #include <algorithm>
 #include <atomic>
@@ -202,7 +203,15 @@ template <typename P> void set_outputs(P &, long) {
     return init(n_vocab, last_n, repeat, frequency, presence);
 }
 
+// While it lives, graphs that this thread builds and computes have the nodes of a probe.
+struct probing {
+    explicit probing(const uma_stop * stop) { uma_probing = stop->probe; }
+    ~probing() { uma_probing = nullptr; }
+};
+
 } // namespace
+
+thread_local uma_graph_probe * uma_probing = nullptr;
 
 extern "C" {
 
@@ -374,6 +383,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.no_perf         = true;
         p.abort_callback  = on_abort;
         p.abort_callback_data = o->stop;
+        const probing all(o->stop);
         return asserting([&] { return llama_init_from_model(model, p); });
     });
 }
@@ -456,6 +466,7 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
         } else {
             stop->decide = 0;
         }
+        const probing all(stop);
         const int32_t r = encode ? llama_encode(ctx, *b) : llama_decode(ctx, *b);
         if (r == 0) {
             llama_synchronize(ctx);
@@ -471,6 +482,7 @@ int32_t uma_submit(struct llama_context * ctx, struct llama_batch * b, int32_t n
     return guarded("decode", (int32_t) UMA_THREW, [&] {
         b->n_tokens = n;
         stop->late = stop->nodes = 0;
+        const probing all(stop);
         return llama_decode(ctx, *b);
     });
 }

@@ -68,6 +68,7 @@ typedef struct uma_stop {
     int64_t decide, limit, expected; // ns, see runtime.Bound; decide 0: it is not given up
     int64_t begun;                   // ns
     int64_t nodes, all;              // computed in this decode, and in a whole one; all 0: not known
+    struct uma_graph_probe * probe;  // of the context's graphs (graphprobe.h), NULL = none
 } uma_stop;
 
 // uma_give_back_rows returns the memory of the rows of logits to the system until they are computed: llama.cpp has filled

@@ -73,6 +73,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		Beside:           devices != 0 && devices&1 == 0 && !e.encoder && !e.oneSequence,
+		ProbesRows:       e.probesRows(),
 		MaxBatch:         e.batchRows(),
 		MaxMicroBatch:    int(C.llama_n_ubatch(e.ctx)),
 		MaxSequences:     e.sequences(),

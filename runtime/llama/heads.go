@@ -2,6 +2,7 @@
 
 package llama
 
+// #include <stdlib.h>
 // #include "heads.h"
 import "C"
 

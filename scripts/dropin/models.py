@@ -1,7 +1,8 @@
 """Makes the models that stand in for those which llama-server's tests download.
 
     models.py FOLDER    folder of tiny.gguf, embed.gguf and rerank.gguf by ggufgen, which are rewritten;
-                        infill.gguf and adapter.gguf, a LoRA adapter, are made of tiny.gguf
+                        infill.gguf, fifteen.gguf and adapter.gguf, a LoRA adapter, are made of
+                        tiny.gguf
 
 The weights stay what they are, random ones. The vocabularies become such that the texts of the tests have as many tokens
 as with the original models: the tests compare these counts. PYTHONPATH holds llama.cpp's gguf-py.
@@ -57,21 +58,27 @@ def rewrite(path, leave, change):
     os.replace(path + ".new", path)
 
 
+def fifteen(writer, tensors):
+    """As stories, with a whole word that fills contexts: the original has 32,000 tokens."""
+    word = "▁H ▁He ▁Hel ▁Hell ▁Hello".split()
+    stories(writer, tensors, pieces=(word + [p for p in PIECES if p not in word])[:len(PIECES)])
+
+
 def infill(writer, tensors):
     """As stories, with the markers of a gap in the text."""
-    stories(writer, tensors, "<PRE>", "<SUF>", "<MID>")
+    stories(writer, tensors, "<fim_prefix>", "<fim_suffix>", "<fim_middle>")
     for key, place in (("pre", 509), ("suf", 510), ("mid", 511)):
         writer.add_uint32("tokenizer.ggml.fim_%s_token_id" % key, place)
 
 
-def stories(writer, tensors, *markers):
+def stories(writer, tensors, *markers, pieces=PIECES):
     """The tokenizer of a Llama 2 with 512 tokens, and no chat template."""
     normal, unknown, control, byte = 1, 2, 3, 6
     tokens = [("<unk>", 0, unknown), ("<s>", 0, control), ("</s>", 0, control)]
     tokens += [("<0x%02X>" % b, 0, byte) for b in range(256)]
     first = len(tokens)
     singles = "▁abcdefghijklmnopqrstuvwxyz0123456789.,?!'\"<>|_+-:;()[]{}/\\#*TWAI"
-    tokens += [(p, -float(n), normal) for n, p in enumerate(PIECES)]
+    tokens += [(p, -float(n), normal) for n, p in enumerate(pieces)]
     tokens += [(c, -1000.0 - n, normal) for n, c in enumerate(singles)][:512 - len(tokens) - len(markers)]
     tokens += [(m, 0, control) for m in markers]
     assert len(tokens) == 512, len(tokens)
@@ -136,9 +143,11 @@ def adapter(path, model):
 
 if __name__ == "__main__":
     folder = sys.argv[1]
-    shutil.copyfile(os.path.join(folder, "tiny.gguf"), os.path.join(folder, "infill.gguf"))
+    for name in ("infill.gguf", "fifteen.gguf"):
+        shutil.copyfile(os.path.join(folder, "tiny.gguf"), os.path.join(folder, name))
     rewrite(os.path.join(folder, "tiny.gguf"), "tokenizer.", stories)
     rewrite(os.path.join(folder, "infill.gguf"), "tokenizer.", infill)
+    rewrite(os.path.join(folder, "fifteen.gguf"), "tokenizer.", fifteen)
     encoder(os.path.join(folder, "embed.gguf"), WORDS)
     encoder(os.path.join(folder, "rerank.gguf"), PAIRS)
     adapter(os.path.join(folder, "adapter.gguf"), os.path.join(folder, "tiny.gguf"))

@@ -19,7 +19,7 @@ NONE = object()
 STANDINS = {
     ("ggml-org/test-model-stories260K", None): ("tiny.gguf", {}),
     ("ggml-org/test-model-stories260K-infill", None): ("infill.gguf", {}),
-    ("ggml-org/stories15M_MOE", "stories15M_MOE-F16.gguf"): ("tiny.gguf", {}),
+    ("ggml-org/stories15M_MOE", "stories15M_MOE-F16.gguf"): ("fifteen.gguf", {}),
     ("ggml-org/models", "tinyllamas/split/stories15M-q8_0-00001-of-00003.gguf"): ("tiny.gguf", {}),
     ("ggml-org/models", "bert-bge-small/ggml-model-f16.gguf"): ("embed.gguf", {"pooling": "mean"}),
     ("ggml-org/models", "jina-reranker-v1-tiny-en/ggml-model-f16.gguf"): ("rerank.gguf", {}),
@@ -27,7 +27,7 @@ STANDINS = {
 }
 
 # Files that tests download by their URL: an adapter, and a model that guesses.
-FILES = {"moe_shakespeare15M.gguf": "adapter.gguf", "stories15M-q4_0.gguf": "tiny.gguf"}
+FILES = {"moe_shakespeare15M.gguf": "adapter.gguf", "stories15M-q4_0.gguf": "fifteen.gguf"}
 
 # Repositories in the cache of the router's tests.
 CACHED = {
