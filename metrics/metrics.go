@@ -181,13 +181,11 @@ type Metrics struct {
 
 	DeviceWait                         Durations // for the lease of the device
 	Graphs, GraphsReused, DeviceGraphs Counter   // computed; as the pass before; on a device besides the processor
-	DeviceLogits                       Counter   // bytes of logits that were copied from a device
-	DeviceProbes                       Counter   // rows that were probed there instead
+	DeviceLogits, DeviceProbes         Counter   // bytes of logits copied from a device; rows that were probed there instead
 	Overlapped                         Micros    // work on a step while the next one was computed
 	DeviceYields                       Counter   // steps whose prompts made way for answers of other models
 	CacheMisses                        Labels    // Declare before use; prompts that were not entirely cached, by reason
-	Recomputed                         Counter   // preempted requests whose cells were freed, to be computed again
-	ParkedTotal                        Counter   // preempted requests whose cells were put away
+	Recomputed, ParkedTotal            Counter   // preempted requests whose cells were freed, to be computed again; put away
 	ContextShift                       Counter   // times the oldest part of a full context was removed
 
 	drafted, accepted           [2 * 4]Counter // by phase and source
