@@ -101,7 +101,7 @@ var llamaArgs = merged(
 		"--log-verbosity", "--log-prompts-dir", "--path", "--api-prefix", "--ui-config", "--webui-config",
 		"--ui-config-file", "--webui-config-file", "--cors-methods", "--cors-headers", "--media-path", "--hf-token",
 		"-hft", "--reasoning-format", "--reasoning-budget-message", "--draft-min", "--draft-n-min", "--draft-p-min",
-		"--draft-p-split", "--spec-type", "--spec-draft-n-min", "--spec-draft-p-min", "--spec-draft-p-split",
+		"--draft-p-split", "--spec-draft-n-min", "--spec-draft-p-min", "--spec-draft-p-split",
 		"--threads-draft", "-td", "--threads-batch-draft", "-tbd", "--gpu-layers-draft", "-ngld",
 		"--n-gpu-layers-draft", "--spec-draft-ngl", "--cache-type-k-draft", "-ctkd", "--cache-type-v-draft", "-ctvd",
 		"--device-draft", "-devd", "--samplers", "--sampler-seq", "--sampling-seq", "--embd-normalize"),

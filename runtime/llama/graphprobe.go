@@ -25,9 +25,9 @@ const builtProbe = true
 
 // graphProbe probes rows in the graph of the context.
 type graphProbe struct {
-	c    *C.struct_uma_graph_probe // nil: rows are probed on the host
-	rows []C.uma_wanted_row        // c.rows
-	at   []int32                   // by row of the batch: 1 + its place in rows, 0 = it has none
+	c      *C.struct_uma_graph_probe // nil: rows are probed on the host
+	rows   []C.uma_wanted_row        // c.rows
+	wanted []int32                   // by row of the batch: 1 + its place in rows, 0 = it has none
 }
 
 // openProbe has the context's graphs probe rows where that is asked for and possible. It precedes the context, whose
@@ -88,7 +88,7 @@ func (e *engine) readyProbe(n int) {
 		return
 	}
 	p.c.rows = (*C.uma_wanted_row)(C.calloc(C.size_t(n), C.sizeof_uma_wanted_row))
-	p.rows, p.at = unsafe.Slice(p.c.rows, n), make([]int32, n)
+	p.rows, p.wanted = unsafe.Slice(p.c.rows, n), make([]int32, n)
 }
 
 // probesRows is Capabilities.ProbesRows.
@@ -113,11 +113,11 @@ func (e *engine) beginProbe() {
 	}
 	n := 0
 	for i, what := range e.batch.Logits {
-		p.at[i] = 0
+		p.wanted[i] = 0
 		if what == runtime.RowProbe {
 			p.rows[n] = C.uma_wanted_row{seq: C.int32_t(e.batch.Seq[i]), pos: C.int32_t(e.batch.Pos[i])}
 			n++
-			p.at[i] = int32(n)
+			p.wanted[i] = int32(n)
 		}
 	}
 	p.c.n_rows = C.int32_t(n)
@@ -127,7 +127,7 @@ func (e *engine) beginProbe() {
 // no numbers.
 func (e *engine) probedRow(i int) (s runtime.RowStats, ok, probed bool) {
 	p := &e.graphProbe
-	if p.c == nil || p.at[i] == 0 || p.rows[p.at[i]-1].done == 0 {
+	if p.c == nil || p.wanted[i] == 0 || p.rows[p.wanted[i]-1].done == 0 {
 		return s, false, false
 	}
 	row := (*C.float)(unsafe.SliceData(e.keptLogits(i)))
