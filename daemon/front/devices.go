@@ -12,9 +12,9 @@ import (
 
 // deviceMemory is the devices of this machine and their memory.
 type deviceMemory struct {
-	look  func() runtime.Backends // waits where they are being looked at
-	seen  atomic.Pointer[runtime.Backends]
-	rooms []config.Room // of discrete devices that models may take; nil: there are none, or it is not known
+	look  func() runtime.Backends          // waits where they are being looked at
+	seen  atomic.Pointer[runtime.Backends] // none before they have been looked at
+	rooms []config.Room                    // of discrete devices that models may take; nil: there are none, or it is not known
 }
 
 // lookAtDevices returns the back ends of the engine and their devices, as a process tells that is not confined: the
@@ -29,14 +29,6 @@ func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {
 		b.Said = err.Error()
 	}
 	f.devices.seen.Store(&b)
-	return b
-}
-
-// seenDevices returns the devices if they have been looked at.
-func (f *Front) seenDevices() (b runtime.Backends) {
-	if seen := f.devices.seen.Load(); seen != nil {
-		b = *seen
-	}
 	return b
 }
 

@@ -226,9 +226,8 @@ func (f *Front) tooLarge(m *served) error {
 		}
 	}
 	on := m.demand.Placed(m.demand.Device.Most)
-	least := on.Private(on.Least) + on.Weights()
 	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, buffers), and --memory is %s", m.name,
-		bytesText(least), bytesText(f.limit))
+		bytesText(on.Private(on.Least)+on.Weights()), bytesText(f.limit))
 	if pinned, _ := f.takes(pinnedElse); pinned > 0 {
 		text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
 	}

@@ -174,8 +174,8 @@ func (f *Front) want(m *served) {
 			}
 			m.located, m.demand = cfg, &demand
 			m.place, m.placed = config.Place{Tokens: demand.Most}, demand.Placed(demand.Device.Most)
-			if rooms := cfg.Rooms(); rooms != nil {
-				f.devices.rooms = rooms
+			if cfg.GPULayers != 0 {
+				f.devices.rooms = cfg.Rooms()
 			}
 			if m == f.def && f.cfg.Memory.Auto {
 				// Its weights are mapped and can be paged. If it does not fit, its process refuses it, as without a

@@ -100,28 +100,25 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 	return out
 }
 
-// deviceLabel is the label of a device's name.
-const deviceLabel = "device"
-
 // deviceMetric gives the values of one of metrics.Front for each discrete device whose memory is known.
 func (f *Front) deviceMetric(name string, value func(v float64, labels ...string)) {
 	free := f.roomsBeside((*served).takesMemory)
 	for i, r := range f.devices.rooms {
 		switch name {
 		case metrics.FrontDeviceTotal:
-			for _, d := range f.seenDevices().Devices {
+			for _, d := range f.devices.seen.Load().Devices {
 				if d.Name == r.Device {
-					value(float64(d.Total), deviceLabel, r.Device)
+					value(float64(d.Total), "device", r.Device)
 				}
 			}
 		case metrics.FrontDeviceLimit:
-			value(float64(r.Bytes), deviceLabel, r.Device)
+			value(float64(r.Bytes), "device", r.Device)
 		case metrics.FrontDeviceFree:
-			value(float64(free[i].Bytes), deviceLabel, r.Device)
+			value(float64(free[i].Bytes), "device", r.Device)
 		case metrics.FrontDeviceModel:
 			for _, m := range f.models {
 				if m.demand != nil && m.takesMemory() {
-					value(float64(m.onDevices()[r.Device]), deviceLabel, r.Device, scrapes.ModelLabel, m.name)
+					value(float64(m.onDevices()[r.Device]), "device", r.Device, scrapes.ModelLabel, m.name)
 				}
 			}
 		}

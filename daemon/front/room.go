@@ -47,7 +47,7 @@ func (f *Front) demandOf(l *listing) *config.Demand {
 	if l.details != nil { // found models have no draft model and no adapters
 		cfg.DraftModel, cfg.LoRA = "", nil
 	}
-	cfg.Backends = f.seenDevices()
+	cfg.Backends = *f.devices.seen.Load()
 	d, err := cfg.DemandOf(&l.header.Info)
 	if err != nil {
 		return nil

@@ -126,7 +126,7 @@ func (e *engine) openImages(o runtime.Options) error {
 		return why
 	}
 	if name := C.GoString(&facts.device[0]); name != "" {
-		e.placeProjector(name, uint64(facts.bytes))
+		e.caps.Placed = withProjector(e.caps.Placed, name, uint64(facts.bytes))
 	}
 	return nil
 }

@@ -4,13 +4,13 @@ package llama
 
 import "github.com/uma-serve/uma-serve/runtime"
 
-// placeProjector adds what the projector takes of a device to what the model has there.
-func (e *engine) placeProjector(device string, bytes uint64) {
-	for i := range e.caps.Placed {
-		if e.caps.Placed[i].Device == device {
-			e.caps.Placed[i].Projector = bytes
-			return
+// withProjector adds what the projector takes of a device to what the model has there.
+func withProjector(list []runtime.DeviceMemory, device string, bytes uint64) []runtime.DeviceMemory {
+	for i := range list {
+		if list[i].Device == device {
+			list[i].Projector = bytes
+			return list
 		}
 	}
-	e.caps.Placed = append(e.caps.Placed, runtime.DeviceMemory{Device: device, Projector: bytes})
+	return append(list, runtime.DeviceMemory{Device: device, Projector: bytes})
 }
