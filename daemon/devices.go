@@ -109,9 +109,7 @@ func (s *Server) onDevices() map[string]int64 {
 		}
 	}
 	count(s.model.Load().Caps.Placed)
-	if s.draft != nil {
-		count(s.draft.eng.Capabilities().Placed)
-	}
+	count(s.draft.Placed())
 	return out
 }
 
@@ -145,10 +143,8 @@ func (s *Server) devices() (list []wire.InfoDevice) {
 		d := of(p.Device)
 		d.Weights, d.KV, d.Compute, d.Projector = p.Weights, p.KV, p.Compute, p.Projector
 	}
-	if s.draft != nil {
-		for _, p := range s.draft.eng.Capabilities().Placed {
-			of(p.Device).Draft = p.Weights + p.KV + p.Compute
-		}
+	for _, p := range s.draft.Placed() {
+		of(p.Device).Draft = p.Weights + p.KV + p.Compute
 	}
 	return list
 }

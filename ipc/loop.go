@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/ring"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -323,7 +324,7 @@ func (l *Loop) reconcile(c *Conn) {
 		c.mu.Unlock()
 		return
 	}
-	sent := c.tx.n == 0
+	sent := c.tx.Len() == 0
 	quiet := sent && len(c.inFlight) == 0
 	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == wire.Newline) && c.closing == stayOpen
 	if resume {
@@ -371,7 +372,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	}
 	fd, in := c.fd, c.interest
 	c.gone, c.fd = true, -1
-	c.tx, c.frame, c.armed = ring{}, nil, false
+	c.tx, c.frame, c.armed = ring.Ring{}, nil, false
 	c.unstall()
 	c.endRecords()
 	away, waited := c.away, c.waits

@@ -83,7 +83,7 @@ func (l *Loop) peek(c *Conn) bool {
 func (c *Conn) unsent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tx.n > 0
+	return c.tx.Len() > 0
 }
 
 // busy reports whether an answer of this process to c is outstanding.
@@ -316,7 +316,7 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 		return
 	}
 	c.mu.Lock()
-	quiet := len(c.inFlight) == 0 && c.tx.n == 0
+	quiet := len(c.inFlight) == 0 && c.tx.Len() == 0
 	if !quiet {
 		c.held = true
 		if err := c.watch(c.interest &^ poll.WantRead); err != nil {

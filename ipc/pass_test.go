@@ -18,7 +18,9 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // fixed is a Router that passes every request to one Link, and keeps questions.
@@ -29,7 +31,7 @@ type fixed struct {
 }
 
 func (f *fixed) Route(_ *Conn, p wire.Protocol, message []byte, _ bool) (Verdict, *Link) {
-	if _, found, _ := wire.Member(message, "type"); found || p != wire.Framed {
+	if _, found, _ := jsontext.Member(message, "type"); found || p != wire.Framed {
 		return Serve, nil
 	}
 	f.mu.Lock()
@@ -200,7 +202,7 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	nc, err := netConn(own)
+	nc, err := sys.NetConn(own)
 	unix.Close(own)
 	if err != nil {
 		t.Fatal(err)

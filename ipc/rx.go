@@ -340,7 +340,7 @@ func (l *Loop) lines(c *Conn, in []byte) {
 func (c *Conn) hold(sent bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.inFlight) == 0 && (!sent || c.tx.n == 0) {
+	if len(c.inFlight) == 0 && (!sent || c.tx.Len() == 0) {
 		return false
 	}
 	c.held = true

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // FrontServes reports whether a front answers an HTTP request itself: one about all models or about the daemon, about
@@ -67,9 +67,9 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 			return model, true, true
 		}
 	}
-	name, found, ended = wire.Member(body, "model")
+	name, found, ended = jsontext.Member(body, "model")
 	if !found && ended && u.Path == "/api/show" { // the member's former name in ollama's API
-		name, found, _ = wire.Member(body, "name")
+		name, found, _ = jsontext.Member(body, "name")
 	}
 	return name, found, ended
 }

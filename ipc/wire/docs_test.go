@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -263,11 +264,12 @@ func TestDocumentedRanges(t *testing.T) {
 			t.Errorf("%s: %q is not in its row", name, want)
 		}
 	}
-	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth,
-		maxValues)) {
+	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values",
+		jsontext.MaxDepth, jsontext.MaxValues)) {
 		t.Error("## Frames has other limits than the scanner")
 	}
-	if text := section(t, "## Limits"); !strings.Contains(text, fmt.Sprintf("%d; %d", maxDepth, maxValues)) ||
+	nesting := fmt.Sprintf("%d; %d", jsontext.MaxDepth, jsontext.MaxValues)
+	if text := section(t, "## Limits"); !strings.Contains(text, nesting) ||
 		!strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
 		!strings.Contains(text, fmt.Sprintf("%d ms after", SniffGraceMs)) {
 		t.Error("## Limits has other limits than the code")

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
@@ -385,7 +386,8 @@ func TestParseErrors(t *testing.T) {
 		{`{"prompt":"\u12g4","id":"a"}`, "", InvalidJSON, "four hexadecimal digits"},
 		{`{"id":"a","prompt":` + strings.Repeat("[", 65), "a", InvalidJSON, "deeper than 64 levels"},
 		{strings.Repeat("[", 1<<20), "", InvalidJSON, "deeper than 64 levels"},
-		{`{"id":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`, "a", InvalidJSON, "more than 131072 JSON values"},
+		{`{"id":"a","x":[` + strings.Repeat("0,", jsontext.MaxValues) + `0]}`, "a", InvalidJSON,
+			"more than 131072 JSON values"},
 		{`[]`, "", BadRequest, "the message is an array; it must be a JSON object"},
 		{`3`, "", BadRequest, "the message is a number; it must be a JSON object"},
 		{`"\u0000"`, "", BadRequest, "the message is a string"},
@@ -677,7 +679,7 @@ func TestParserGivesLargeMemoryBack(t *testing.T) {
 	if _, err := Parse(p, []byte(`{"id":"a","prompt":"`+strings.Repeat("x", keepPayload)+`"}`), &def); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.b != nil {
+	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.Bytes != nil {
 		t.Error("the parser kept the tree of a large message")
 	}
 }

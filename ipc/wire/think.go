@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // ThinkMode selects whether a request thinks.
@@ -322,7 +324,7 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 // thinking options, which the server passes on by the names of the model's own template. Other arguments go to the
 // template unchanged.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
-	raw := d.payload[d.p.scan.templateArgs.start:d.p.scan.templateArgs.end]
+	raw := d.payload[d.p.scan.TemplateArgs.Start:d.p.scan.TemplateArgs.End]
 	others := false
 	err := d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
 		switch key {
@@ -461,7 +463,7 @@ func (d *decoder) finishThink() error {
 // appendThink appends the fields that ask for t.
 func appendThink(dst []byte, t *Think) []byte {
 	if t.Effort != EffortDefault {
-		dst = appendHead(dst, `,"reasoning_effort":`, t.Effort.String())
+		dst = jsontext.AppendHead(dst, `,"reasoning_effort":`, t.Effort.String())
 	}
 	sep := `,"think":{`
 	key := func(name string) {
@@ -470,23 +472,23 @@ func appendThink(dst []byte, t *Think) []byte {
 	}
 	if t.Mode != ThinkDefault {
 		key("mode")
-		dst = appendString(dst, t.Mode.String())
+		dst = jsontext.AppendString(dst, t.Mode.String())
 	}
 	if t.BudgetTokens > 0 {
 		key("budget_tokens")
-		dst = appendInt(dst, "", t.BudgetTokens)
+		dst = jsontext.AppendInt(dst, "", t.BudgetTokens)
 	}
 	if t.SoftBudgetTokens != 0 {
 		key("soft_budget_tokens")
-		dst = appendInt(dst, "", max(t.SoftBudgetTokens, 0))
+		dst = jsontext.AppendInt(dst, "", max(t.SoftBudgetTokens, 0))
 	}
 	if t.EarlyExit != ExitDefault {
 		key("early_exit")
-		dst = appendString(dst, t.EarlyExit.String())
+		dst = jsontext.AppendString(dst, t.EarlyExit.String())
 	}
 	if t.AnswerCue != "" {
 		key("answer_cue")
-		dst = appendString(dst, t.AnswerCue)
+		dst = jsontext.AppendString(dst, t.AnswerCue)
 	}
 	if t.Preserve != PreserveDefault {
 		key("preserve")

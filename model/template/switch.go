@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/model/template/jinja"
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // Thinking is the caller's setting for the template's thinking switch. The zero value keeps the template's default.
@@ -305,9 +305,9 @@ var (
 
 // variables are the template's thinking variables. The words that a derived name is compared with count as the
 // variable's.
-func (t *Template) variables() []jinja.Variable {
+func (t *Template) variables() []syntax.Variable {
 	words := map[string][]string{}
-	var vars []jinja.Variable
+	var vars []syntax.Variable
 	for _, v := range t.tmpl.Variables() {
 		words[v.Name] = v.Words
 		if kindOf(v.Name) != 0 && !strings.Contains(v.Name, ".") {
