@@ -234,11 +234,10 @@ func (d *decoder) clear(name string, v *fastjson.Value) error {
 }
 
 func (d *decoder) setPreserve(name string, v *fastjson.Value, ifTrue Preserve) error {
-	is := false
+	p, is := ifTrue, false
 	if err := d.boolean(name, v, &is); err != nil {
 		return err
 	}
-	p := ifTrue
 	if !is {
 		p = PreserveOn + PreserveOff - ifTrue
 	}
