@@ -41,10 +41,10 @@ type Config struct {
 	MaxPromptBytes int
 	TxBytes        int // size of a connection's send ring; default 256 KiB
 
-	IdleTimeout    time.Duration // closes a connection after this time without requests in flight; 0 = never
+	IdleTimeout time.Duration // closes a connection after this time without requests in flight; 0 = never
 	// closes a connection without requests in flight whose client reads nothing of the rest of its answers for this
 	// time; 0 = never. The Handler closes those with requests in flight.
-	StallTimeout time.Duration
+	StallTimeout   time.Duration
 	MessageTimeout time.Duration // for a frame or a line, from its first byte to its last; 0 = no limit
 	HeaderTimeout  time.Duration // for the start of a request on a TCP connection; 0 = no limit
 	MaxUID         uint32        // refuses clients with a greater user id; 0 = no limit
