@@ -18,14 +18,11 @@ import numpy as np
 # Pieces of a SentencePiece vocabulary in order of rank, found by a random search over pieces of common English words:
 # with them every text of a test has the count that the test wants of stories260K.
 PIECES = """
-ct ▁next ▁here ▁i cc ▁off ood t< ap ▁put ▁too ▁kn ▁dow dy out ro ed ▁man te ▁what be ▁any ▁ha ▁b ▁last ight ac ▁could
-re ▁und ▁th ▁look Wr ow ▁him ar ▁while t| ▁was ▁sa ▁y ▁wor ▁H ti ▁p et ▁air ▁after ▁would ▁were ▁m fu um ▁u eq ill pl
-la ▁that ▁when ▁and fe xe iq ▁n ▁use ▁as ry ▁can ▁will ▁num ▁out way ▁s ▁bel ▁grea ▁our ▁sound ▁new ▁both el n' er ic
-▁e ▁them ▁do e, ▁d ll hat ne ▁w ▁all ▁something ie ou lo ▁been ▁lar our ▁how ▁al ▁us ▁int it ev ei ▁me nt ▁people ▁eve
-▁alway ▁still ug ▁h ▁be ▁lef st ▁asked ▁betw ▁r nd ▁t ay ▁T ▁to ▁nex _e her ss an ▁day if ▁like ▁she ing ▁fro
-▁together ▁pla ▁line ▁k ▁differe ▁things ld ▁beca ▁such ▁ea ▁acro me ▁have ▁tho ▁again co ▁left ▁should ▁a ▁aga ▁used
-▁into is ▁thou ▁in ▁school ▁li ▁numb ng ▁very id ▁few ▁W at ure ▁said ough ve su ▁le Fr ▁an em li sy ▁years ▁f ok
-▁somethi ▁c
+ct ▁i cc t< ap ▁too ▁kn ▁dow dy out ro ed ▁man te ▁what be ▁any ▁ha ▁b ac re ▁und ▁th Wr ow ar t| ▁sa ▁y ▁H ti ▁p et
+▁m fu um ▁u eq ill pl la ▁that ▁and fe xe iq ▁n ▁use ▁as ry ▁can ▁will ▁num ▁out way ▁s ▁bel ▁our el n' er ic ▁e ▁them
+▁do e, ▁d ll hat ne ▁w ▁all ie ou lo our ▁how ▁al ▁us ▁int it ev ei ▁me nt ▁eve ▁alway ug ▁h ▁be st ▁r nd ▁t ay ▁T ▁to
+_e her ss an ▁day if ing ▁fro ▁pla ▁line ▁k ld ▁ea me ▁have ▁tho co ▁a ▁used ▁into is ▁thou ▁in ▁li ▁numb ng id ▁W at
+ure ▁said ve su Fr ▁an em li sy ▁f ok ▁c
 """.split()
 
 # The words that embed.gguf has whole, and the pieces of words that rerank.gguf has.
@@ -77,7 +74,7 @@ def stories(writer, tensors, *markers, pieces=PIECES):
     tokens = [("<unk>", 0, unknown), ("<s>", 0, control), ("</s>", 0, control)]
     tokens += [("<0x%02X>" % b, 0, byte) for b in range(256)]
     first = len(tokens)
-    singles = "▁abcdefghijklmnopqrstuvwxyz0123456789.,?!'\"<>|_+-:;()[]{}/\\#*TWAI"
+    singles = "▁abcdefghijklmnopqrstuvwxyz0123456789.,?!'\"<>|_+-:;()[]{}/\\#*TWAIBCDEFGHJKLMNOPQRSUVXYZ@$%&=~^`àâäçèéêëîïôöùûüßñáíóúæøå«»„“”‘’–—…°§€£"
     tokens += [(p, -float(n), normal) for n, p in enumerate(pieces)]
     tokens += [(c, -1000.0 - n, normal) for n, c in enumerate(singles)][:512 - len(tokens) - len(markers)]
     tokens += [(m, 0, control) for m in markers]
@@ -94,7 +91,11 @@ def stories(writer, tensors, *markers, pieces=PIECES):
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(True)
     # Answers are made of pieces: bytes alone are no UTF-8.
-    tensors["output.weight"][0][:first] = 0
+    rows = tensors["output.weight"][0]
+    rows[:first] = 0
+    # Flatter distributions: a test wants ten likely tokens. A block of Q8_0 begins with its scale.
+    scales = rows.reshape(-1, 34)[:, :2].view(np.float16)
+    scales *= np.float16(0.4)
 
 
 def words(more):
