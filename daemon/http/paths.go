@@ -53,7 +53,7 @@ const blobPath = "/api/blobs/"
 
 // ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
 // of the body, or the query's, or behind "::" in a stream's id, or in the path of Gemini's API. found and ended are as
-// wire.Member has them.
+// jsontext.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	if name, _, ok := gemini.ModelOf(u.Path); ok {
 		return name, true, true
