@@ -16,6 +16,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -211,12 +212,23 @@ func TestHeadsOfArchitectures(t *testing.T) {
 		t.Skip("UMA_ARCHS_READY is not set")
 	}
 	for arch := range headed {
+		if arch == "glm4moe" { // that of make archs has positions in several dimensions; TestContractWithAHead has it
+			continue
+		}
 		t.Run(arch, func(t *testing.T) {
 			path := filepath.Join(dir, arch+"-moe.gguf")
 			if _, err := os.Stat(path); err != nil {
 				path = filepath.Join(dir, arch+"-dense.gguf")
 			}
-			contract(t, withLayer(t, path, arch, 1))
+			path = withLayer(t, path, arch, 1)
+			enginetest.RunHead(t, func(t *testing.T, o runtime.Options) runtime.Engine {
+				o.ModelPath, o.Threads = path, testThreads
+				e, err := Open(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e
+			})
 		})
 	}
 }
