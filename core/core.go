@@ -367,7 +367,11 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 		}
 		if s.Kind == sched.SliceProbe {
 			for j := range s.N {
-				b.Add(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, j == s.N-1)
+				what := int8(0)
+				if j == s.N-1 {
+					what = runtime.RowProbe
+				}
+				b.AddFor(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, what)
 			}
 			continue
 		}

@@ -90,7 +90,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	s.modelPath = path
 	s.tellContext(path)
 	cfg := *s.cfg // others read s.cfg meanwhile
-	s.contextNote = cfg.FitContext(path)
+	s.contextNote = cfg.FitMemory(path)
 	if err := cfg.CheckMemory(path); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,8 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		}
 		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
 	}
-	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
+	s.tellLayers(&cfg, path)
+	draft, err := s.openDraft(&cfg, open, quit) // it is small: its errors are reported before the model is read
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
 	caps := eng.Capabilities()
-	if err := s.hiddenDevice(&caps); err != nil {
+	if err := s.hiddenDevice(&cfg, &caps); err != nil {
 		eng.Close()
 		draft.Close()
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
@@ -91,7 +92,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 			return err
 		}
 	}
-	if err := CheckDevices(cfg, log); err != nil {
+	if err := devices.Check(cfg, log); err != nil {
 		return err
 	}
 	if err := cfg.Locate(ctx, log); err != nil {

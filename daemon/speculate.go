@@ -38,7 +38,7 @@ func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
 }
 
 // openDraft opens the draft model, nil without one or where it is of no use.
-func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*drafts.Model, error) {
+func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (*drafts.Model, error) {
 	if s.cfg.DraftModel == "" {
 		return nil, nil
 	}
@@ -46,7 +46,7 @@ func (s *Server) openDraft(open Opener, quit *atomic.Bool) (*drafts.Model, error
 		s.log.Warn("the draft model is not loaded", "file", s.cfg.DraftModel, "reason", why)
 		return nil, nil
 	}
-	o := draftOptions(s.cfg)
+	o := draftOptions(cfg)
 	o.Progress = func(float32) bool { return !quit.Load() }
 	return drafts.Open(open, o, s.log)
 }

@@ -179,14 +179,16 @@ type Metrics struct {
 	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads by request
 	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
 
-	DeviceWait   Durations // for the lease of the device
-	DeviceGraphs Counter   // computed on a device besides the processor
-	Overlapped   Micros    // work on a step while the next one was computed
-	DeviceYields Counter   // steps whose prompts made way for answers of other models
-	CacheMisses  Labels    // Declare before use; prompts that were not entirely cached, by reason
-	Recomputed   Counter   // preempted requests whose cells were freed, to be computed again
-	ParkedTotal  Counter   // preempted requests whose cells were put away
-	ContextShift Counter   // times the oldest part of a full context was removed
+	DeviceWait                         Durations // for the lease of the device
+	Graphs, GraphsReused, DeviceGraphs Counter   // computed; as the pass before; on a device besides the processor
+	DeviceLogits                       Counter   // bytes of logits that were copied from a device
+	DeviceProbes                       Counter   // rows that were probed there instead
+	Overlapped                         Micros    // work on a step while the next one was computed
+	DeviceYields                       Counter   // steps whose prompts made way for answers of other models
+	CacheMisses                        Labels    // Declare before use; prompts that were not entirely cached, by reason
+	Recomputed                         Counter   // preempted requests whose cells were freed, to be computed again
+	ParkedTotal                        Counter   // preempted requests whose cells were put away
+	ContextShift                       Counter   // times the oldest part of a full context was removed
 
 	drafted, accepted           [2 * 4]Counter // by phase and source
 	drafts                      Counter        // guesses of one request in a step

@@ -37,3 +37,4 @@ fits images '' cpp '' images.cpp || :
 fits repacked '' cpp '' repack.cpp || :
 fits adapters '' cpp '' adapters.cpp || :
 fits heads '' cpp '' heads.cpp || :
+fits probe '' cpp '' graphprobe.cpp || :

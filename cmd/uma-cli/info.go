@@ -151,6 +151,9 @@ func infoTable(in *wire.Info) *ui.Table {
 			if len(m.ThinkSwitch) > 0 {
 				think += ", switched with " + clean(strings.Join(m.ThinkSwitch, ", "))
 			}
+			if len(m.ThinkPast) > 0 {
+				think += ", earlier thoughts kept with " + clean(strings.Join(m.ThinkPast, ", "))
+			}
 			t.Row("thinking", "%s", think)
 		}
 		if e := m.Embeddings; e != nil {
@@ -279,8 +282,14 @@ func infoTable(in *wire.Info) *ui.Table {
 // deviceText returns what the model has in the memory of a device.
 func deviceText(d *wire.InfoDevice) string {
 	text := clean(d.Name)
-	if d.Weights+d.KV+d.Compute > 0 {
+	if d.Weights+d.KV+d.Compute+d.Projector+d.Draft > 0 {
 		text += fmt.Sprintf(": weights %s, KV %s, compute %s", ui.Bytes(d.Weights), ui.Bytes(d.KV), ui.Bytes(d.Compute))
+		if d.Projector > 0 {
+			text += ", projector " + ui.Bytes(d.Projector)
+		}
+		if d.Draft > 0 {
+			text += ", draft model " + ui.Bytes(d.Draft)
+		}
 	} else {
 		text += ": nothing of the model"
 	}

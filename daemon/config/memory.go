@@ -84,7 +84,7 @@ func (c *Config) processor() gguf.Processor {
 // CheckMemory refuses a model that exceeds the process's address space or the machine's memory. A file that cannot be
 // inspected is left to the engine, which reports the error.
 func (c *Config) CheckMemory(path string) error {
-	if info, err := gguf.Inspect(path); err == nil && !c.onDevice() {
+	if info, err := gguf.Inspect(path); err == nil && !c.OnDevice() {
 		if err := c.checkAddressSpace(&info); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (c *Config) CheckMemory(path string) error {
 // copy of weights and, with --no-mmap, all weights; mapped weights can be paged and do not count.
 func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
-	if err != nil || c.onDevice() {
+	if err != nil || c.OnDevice() {
 		return nil // cells and weights are in the device's memory
 	}
 	cells, from := int64(c.Cells(&info)), "--ctx-size"

@@ -48,7 +48,9 @@ func (c *Config) sections() []Section {
 		"CPU quota of the cgroup")
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
-	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
+	c.GPULayers = AutoLayers
+	fs.Var(layersFlag{&c.GPULayers}, "gpu-layers", "`layers` on devices (graphics processors), the output counted: "+
+		"auto = as many as fit into their memory, all, or a number; 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
@@ -90,6 +92,7 @@ func (c *Config) sections() []Section {
 		"of the class), interactive_step_tokens, background_step_tokens (prompt tokens of the class in a decode "+
 		"step), user_requests, user_cells (of the KV cache, by prompts and answers so far), user_tokens_per_minute; "+
 		"requests above one are refused with a retry hint, prompt tokens wait for the next step (default: none)")
+	fs.BoolVar(&c.NoPage, "no-page", false, "serve no page at /: programs alone use the server")
 	fs.BoolVar(&c.NoNewline, "no-newline", false, "refuse lines of text on the socket: frames and HTTP alone")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
@@ -209,7 +212,7 @@ var llamaNames = map[string]string{
 	"--hf-repo-draft": "--draft-model",
 	"-cd":             "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
-	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
+	"--spec-draft-n-max": "--speculate", "--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
 
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }

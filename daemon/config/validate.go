@@ -42,7 +42,7 @@ func (c *Config) Validate() error {
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
-	within("gpu-layers", c.GPULayers, -1, 1<<16)
+	within("gpu-layers", c.GPULayers, AllLayers, maxGPULayers)
 	within("max-sessions", c.MaxSessions, 1, 1<<20)
 	within("max-queue", c.MaxQueue, 0, 1<<20)
 	within("start-target-tokens", c.StartTargetTokens, 1, 1<<20)

@@ -149,6 +149,14 @@ func (m *Model) Bytes() int64 {
 	return int64(in.Bytes+in.RepackedBytes) + cells
 }
 
+// Placed returns the memory of the draft model on each device; nil for a head, which lies with its model.
+func (m *Model) Placed() []runtime.DeviceMemory {
+	if m == nil || m.head != nil {
+		return nil
+	}
+	return m.eng.Capabilities().Placed
+}
+
 // Info returns the draft model's part of the info report; nil without one.
 func (m *Model) Info() *wire.InfoDraft {
 	if m == nil {

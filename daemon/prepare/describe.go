@@ -14,9 +14,10 @@ func (m *Model) Describe() *wire.InfoModel {
 	in := &wire.InfoModel{ModelInfo: m.Info, Adapters: m.Adapters.Info(),
 		ChatTemplate: m.template != nil, TemplateSource: m.source,
 		Thinks:       m.Tags.Known(),
-		ThinkMarkers: m.Tags.Family(), ThinkSwitch: []string{}}
+		ThinkMarkers: m.Tags.Family(), ThinkSwitch: []string{}, ThinkPast: []string{}}
 	if m.template != nil {
 		in.ThinkSwitch = append(in.ThinkSwitch, m.thinking.Names()...)
+		in.ThinkPast = append(in.ThinkPast, m.thinking.PastNames()...)
 	}
 	if m.noChat != nil {
 		in.NoChat = m.noChat.Error()
@@ -50,6 +51,9 @@ func (m *Model) Log(log *slog.Logger) {
 	attrs := []any{"template", m.source, "think_markers", cmp.Or(m.Tags.Family(), "none")}
 	if names := m.thinking.Names(); len(names) > 0 {
 		attrs = append(attrs, "think_switch", strings.Join(names, " "))
+	}
+	if names := m.thinking.PastNames(); len(names) > 0 {
+		attrs = append(attrs, "think_past", strings.Join(names, " "))
 	}
 	calls := m.template.Tools()
 	attrs = append(attrs, "tool_calls", calls.Form.Name+" ("+calls.Found+")")

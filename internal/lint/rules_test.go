@@ -53,6 +53,7 @@ var rules = []rule{
 	{"kvsnap/snapshot/format", nil, "a file format"},
 	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"},
 		"what is found and evicted, without a file or a clock"},
+	{"ipc/wire/jsontext", nil, "values and their text: what they mean is the message's"},
 	{"ipc/wire", []string{"runtime", "sampler", "sched/slo"},
 		"frames and their fields; sampler has the ranges of its parameters, sched/slo the targets, runtime the value " +
 			"types of info"},
@@ -64,18 +65,25 @@ var rules = []rule{
 	{"model/template", []string{"model/template/jinja", "model/tags", "model/toolcall"},
 		"templates come with models: they are rendered where nothing else can be reached"},
 	{"model/template/jinja", nil, "a language, of which chat templates are one use"},
+	{"model/template/jinja/syntax", []string{"model/template/jinja/letters"},
+		"a template's text becomes a tree: what the tree does is the interpreter's"},
+	{"model/template/jinja/letters", nil, "characters as Python sees them"},
 	{"model/pdf", nil, "files of clients become text; the process that bounds its time and memory is its caller's"},
 	{"model/pdf/pdffile", nil, "it writes files for tests"},
 	{"model/picture", []string{"runtime"}, "files of clients become pixels, which an engine reads"},
 	{"model/tags", nil, "a table that router, simulator, templates and files share"},
+	{"model/toolcall/stream", []string{"model/tags"},
+		"values of a text in pieces: which of them is a call, toolcall decides"},
 	{"model/toolcall", []string{"model/tags"},
 		"what a model writes, in and out as values: daemon and simulator read calls with it"},
 
 	// The daemon and what it is made of.
 	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/poll",
-		"ipc/sockdiag", "ipc/sys", "ipc/wire"},
+		"ipc/ring", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire"},
 		"sockets and frames; what a request does is its handler's"},
 	{"ipc/poll", nil, "descriptors and readiness; whose they are, the loop says"},
+	{"ipc/ring", nil, "bytes in order; whose they are, and under which lock, its owner knows"},
+	{"ipc/tlspipe", []string{"ipc/sys"}, "it ends TLS; what the clients ask, the loop sees"},
 	{"ipc/sys", nil, "calls of the system on one descriptor"},
 	{"ipc/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"ipc/tcpaddr", nil, "an address; daemon and proxy listen on one"},
@@ -131,11 +139,13 @@ var rules = []rule{
 		"sched", "sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
 		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "runtime/pooling",
 		"model/gguf", "model/tags", "model/toolcall", "internal/cli/buildinfo", "internal/cli/clierr",
-		"internal/host/cpus", "internal/host/drivers", "internal/host/hostmem", "internal/host/sandbox",
+		"internal/host/cpus", "internal/host/hostmem", "internal/host/sandbox",
 		"internal/host/sysmon", "internal/invariants", "internal/logq"},
 		"any engine: it is given one, real or fake"},
 	{"daemon/processors", []string{"internal/host/cpus", "ipc/wire", "metrics", "runtime", "sched/threads"},
 		"threads and counters; what is computed with them, the loop says"},
+	{"daemon/devices", []string{"daemon/config", "internal/host/drivers", "runtime"},
+		"which devices there are, and why none: what is put on them, configuration and front say"},
 	{"daemon/recorder", []string{"internal/cli/clierr", "meridian", "sched"},
 		"text and a file; what is recorded, the loop says"},
 	{"daemon/tiers", []string{"core", "daemon/config", "daemon/kvevents", "daemon/report", "internal/cli/clierr",
@@ -164,7 +174,7 @@ var rules = []rule{
 		"daemon/api/gemini", "daemon/api/predict",
 		"daemon/api/llamaserver", "daemon/api/ollama", "daemon/api/openai", "daemon/api/resume", "daemon/api/worker",
 		"daemon/config", "daemon/live", "daemon/page", "daemon/shm/connstate", "internal/cli/buildinfo", "ipc",
-		"ipc/wire", "metrics"},
+		"ipc/wire", "ipc/wire/jsontext", "metrics"},
 		"HTTP alone: the rest of the daemon is behind an interface, and a front has the same server"},
 	{"daemon/files", []string{"daemon/api", "ipc/wire"}, "files of clients: what is in them is theirs"},
 	{"daemon/batches", []string{"daemon/api", "daemon/files", "ipc/wire"},
@@ -189,7 +199,8 @@ var rules = []rule{
 		"runtime", "sched"}, "a file of the cost model: who learns it and when it is written, the loop knows"},
 	{"daemon/certs", nil, "a certificate from files: what it is for is its caller's"},
 	{"daemon/entry", []string{"daemon/access", "daemon/access/apikeys", "daemon/certs", "daemon/config", "daemon/http",
-		"internal/cli/buildinfo", "internal/host/hostmem", "internal/logq", "ipc", "ipc/wire", "metrics"},
+		"internal/cli/buildinfo", "internal/host/hostmem", "internal/logq", "ipc", "ipc/tlspipe", "ipc/wire",
+		"metrics"},
 		"the part of a process that clients reach: front and engine process have it, and it knows no model"},
 	{"daemon/access/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"daemon/kvevents", []string{"ipc/sockdiag", "metrics"},
@@ -209,9 +220,10 @@ var rules = []rule{
 		"daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/entry", "daemon/http", "daemon/page", "daemon/report",
 		"daemon/kept", "daemon/documents",
-		"daemon/hosttier", "daemon/kvevents", "daemon/scrapes", "daemon/shm/connstate", "daemon/toolbox",
+		"daemon/devices", "daemon/hosttier", "daemon/kvevents", "daemon/scrapes", "daemon/shm/connstate",
+		"daemon/toolbox",
 		"daemon/toolbox/setup", "daemon/toolturns", "runtime",
-		"daemon/shm/lease", "ipc", "ipc/wire", "metrics",
+		"daemon/shm/lease", "ipc", "ipc/wire", "ipc/wire/jsontext", "metrics",
 		"daemon/api/changes", "daemon/api/lmstudio", "models/download", "models/pull",
 		"models/store", "internal/cli/buildinfo", "internal/cli/clierr", "internal/cli/ui", "internal/host/hostmem",
 		"internal/host/sandbox"},
@@ -312,8 +324,9 @@ var rules = []rule{
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
-	"grammar/toolcalls", "model/toolcall", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
-	"ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+	"grammar/toolcalls", "model/toolcall",
+	"model/toolcall/stream", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
+	"ipc/wire", "ipc/wire/jsontext", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
@@ -349,6 +362,8 @@ var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln
 // confined are folders that process untrusted input, or only render something: they reach nothing outside.
 var confined = map[string]string{
 	"model/template/jinja":             "a template of a downloaded model must have nothing to reach for",
+	"model/template/jinja/syntax":      "a template of a downloaded model must have nothing to reach for",
+	"model/template/jinja/letters":     "a template of a downloaded model must have nothing to reach for",
 	"model/template":                   "a template of a downloaded model must have nothing to reach for",
 	"cmd/uma-cli/internal/inspect":     "a view: bytes in, text out",
 	"cmd/uma-cli/internal/metricsview": "a view: bytes in, text out",

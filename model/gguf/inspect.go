@@ -115,6 +115,7 @@ type Info struct {
 	templateTexts   string       // the template and what it renders
 	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
 	matrices        []tensorInfo // that Repacked looks at
+	placed          Placed       // result of Placed
 }
 
 // header is a decoded header.
@@ -362,6 +363,7 @@ func (h *header) info() (Info, error) {
 		}
 	}
 	info.matrices = h.multiplied()
+	info.placed = h.placed(&info)
 	h.tokenizer(&info)
 	if err := h.check(&info); err != nil {
 		return Info{}, err

@@ -54,6 +54,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Interleaved", interleaved},
 		{"Argmax", argmax},
 		{"Probe", probe},
+		{"ProbeRows", probeRows},
 		{"Allocations", allocations},
 		{"Embeddings", embeddings},
 		{"Threads", threads},

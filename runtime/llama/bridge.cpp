@@ -2,6 +2,7 @@
 
 #include "bridge.h"
 #if __has_include("llama.h")
+#include "graphprobe.h"
 
 #include <algorithm>
 #include <atomic>
@@ -202,7 +203,15 @@ template <typename P> void set_outputs(P &, long) {
     return init(n_vocab, last_n, repeat, frequency, presence);
 }
 
+// While it lives, graphs that this thread builds and computes have the nodes of a probe.
+struct probing {
+    explicit probing(const uma_stop * stop) { uma_probing = stop->probe; }
+    ~probing() { uma_probing = nullptr; }
+};
+
 } // namespace
+
+thread_local uma_graph_probe * uma_probing = nullptr;
 
 extern "C" {
 
@@ -326,7 +335,7 @@ void uma_load_backend(const char * path) {
     });
 }
 
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, bool head, uintptr_t progress) {
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, ggml_backend_dev_t * devices, const float * split, bool use_mmap, bool use_mlock, bool repack, bool head, uintptr_t progress) {
     return guarded("load model", (llama_model *) nullptr, [&] {
         ggml_backend_dev_t none[1] = {nullptr};
         llama_model_params p       = llama_model_default_params();
@@ -336,6 +345,9 @@ struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool 
         set_load_head(p, head, 0);
         if (gpu_layers == 0) {
             p.devices = none; // otherwise large batches would still run on a GPU
+        } else if (devices != nullptr) {
+            p.devices      = devices;
+            p.tensor_split = split;
         }
         if (progress != 0) {
             p.progress_callback           = on_progress;
@@ -371,6 +383,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.no_perf         = true;
         p.abort_callback  = on_abort;
         p.abort_callback_data = o->stop;
+        const probing all(o->stop);
         return asserting([&] { return llama_init_from_model(model, p); });
     });
 }
@@ -453,6 +466,7 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
         } else {
             stop->decide = 0;
         }
+        const probing all(stop);
         const int32_t r = encode ? llama_encode(ctx, *b) : llama_decode(ctx, *b);
         if (r == 0) {
             llama_synchronize(ctx);
@@ -468,6 +482,7 @@ int32_t uma_submit(struct llama_context * ctx, struct llama_batch * b, int32_t n
     return guarded("decode", (int32_t) UMA_THREW, [&] {
         b->n_tokens = n;
         stop->late = stop->nodes = 0;
+        const probing all(stop);
         return llama_decode(ctx, *b);
     });
 }

@@ -102,6 +102,7 @@ func (e *engine) begin() error {
 			e.batch.Logits[i] |= runtime.RowLogits
 		}
 	}
+	e.beginProbe()
 	e.begun = time.Now()
 	return nil
 }

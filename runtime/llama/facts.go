@@ -73,7 +73,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		Beside:           devices != 0 && devices&1 == 0 && !e.encoder && !e.oneSequence,
-		PersistentGraph:  true,
+		ProbesRows:       e.probesRows(),
 		MaxBatch:         e.batchRows(),
 		MaxMicroBatch:    int(C.llama_n_ubatch(e.ctx)),
 		MaxSequences:     e.sequences(),
@@ -125,6 +125,11 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 			continue
 		}
 		gpu <<= 1
+		if len(o.Placed) > 0 && !slices.ContainsFunc(o.Placed, func(on runtime.DeviceLayers) bool {
+			return on.Device == C.GoString(C.ggml_backend_dev_name(d))
+		}) {
+			continue
+		}
 		switch {
 		case k == runtime.DeviceIGPU && len(names) > 0 && kind != runtime.DeviceIGPU:
 			continue // not used beside others
@@ -172,6 +177,7 @@ func (e *engine) warmUp() error {
 		}
 		e.info.KVBytesPerToken = d - meta
 	}
+	e.caps.PersistentGraph = e.GraphsReused() > 0
 	C.llama_memory_clear(e.mem, false) // with the data it would touch the memory of all cells
 	if e.caps.Device == runtime.DeviceCPU {
 		C.uma_give_back_rows(e.ctx)

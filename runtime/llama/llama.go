@@ -64,6 +64,7 @@ type engine struct {
 	stop    *C.uma_stop
 	aborted *atomic.Int32
 	pin     goruntime.Pinner
+	graphProbe
 	// shifted: the next decode first rotates cells in place. Stopped halfway, that would be done again, so the decode
 	// is not stopped.
 	shifted bool
@@ -114,6 +115,7 @@ var (
 	_ runtime.Embedder     = (*engine)(nil)
 	_ runtime.Ranker       = (*engine)(nil)
 	_ runtime.ThreadSetter = (*engine)(nil)
+	_ runtime.RowCounter   = (*engine)(nil)
 )
 
 // Open loads a model and makes its KV pool. Options that are 0 are chosen for this machine; Capabilities reports
@@ -203,8 +205,13 @@ func (e *engine) load(o runtime.Options) error {
 	if layers < 0 {
 		layers = allLayers
 	}
-	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack),
-		C.bool(e.headLoaded), C.uintptr_t(handle))
+	devices, split, err := placedOn(o.Placed)
+	if err != nil {
+		return modelError(o.ModelPath, err.Error())
+	}
+	e.model = C.uma_model_load(path, C.int32_t(layers), unsafe.SliceData(devices), unsafe.SliceData(split),
+		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.bool(e.headLoaded),
+		C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
@@ -287,6 +294,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 			return modelError(o.ModelPath, err.Error())
 		}
 	}
+	e.openProbe(o)
 	e.ctx = C.uma_context_new(e.model, c)
 	if e.ctx == nil {
 		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+
@@ -307,6 +315,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 		return err
 	}
 	e.allocBatch(int(C.llama_n_batch(e.ctx)))
+	e.readyProbe(e.batchRows())
 	return e.describe(o, threads, typeK, typeV)
 }
 
@@ -343,9 +352,9 @@ func (e *engine) checkBatch() error {
 	return nil
 }
 
-// hasRow reports whether row i of the last Decode was computed for what the bit says.
-func (e *engine) hasRow(i int, bit int8) bool {
-	return i >= 0 && i < e.rows && e.has[i]&bit != 0 && !(e.encoder && bit == runtime.RowLogits)
+// hasRow reports whether row i of the last Decode was computed for what one of the bits says.
+func (e *engine) hasRow(i int, bits int8) bool {
+	return i >= 0 && i < e.rows && e.has[i]&bits != 0 && !(e.encoder && bits&runtime.RowLogits != 0)
 }
 
 // hide makes the hidden tokens impossible in the rows that the caller reads.
@@ -354,7 +363,7 @@ func (e *engine) hide() {
 		return
 	}
 	for i := range e.rows {
-		if row := e.Logits(i); row != nil {
+		if row := e.anyLogits(i); row != nil {
 			for t := e.hidden[0]; t < e.hidden[1]; t++ {
 				row[t] = -math.MaxFloat32
 			}
@@ -364,6 +373,14 @@ func (e *engine) hide() {
 
 func (e *engine) Logits(i int) []float32 {
 	if !e.hasRow(i, runtime.RowLogits) {
+		return nil
+	}
+	return e.anyLogits(i)
+}
+
+// anyLogits returns the logits of a row that only the probe needs, too.
+func (e *engine) anyLogits(i int) []float32 {
+	if !e.hasRow(i, runtime.RowLogits|runtime.RowProbe) {
 		return nil
 	}
 	if row := e.keptLogits(i); row != nil {
@@ -413,6 +430,7 @@ func (e *engine) free() {
 		C.llama_detach_threadpool(e.ctx)
 		C.llama_free(e.ctx)
 	}
+	e.freeProbe()
 	e.freeThreads()
 	if e.model != nil {
 		C.llama_model_free(e.model)

@@ -33,6 +33,7 @@ var parts = []part{
 	{"repacked", builtRepacked, false, nil},
 	{"adapters", builtAdapters, false, nil},
 	{"heads", builtHeads, false, nil},
+	{"probe", builtProbe, false, nil}, // Open looks whether llama.cpp calls it
 }
 
 // tried remembers what trying gave, for each set of kernels.
@@ -101,6 +102,6 @@ func LeftOut() []string {
 func Exact() bool {
 	return Kernels() != "ggml" && !slices.ContainsFunc(LeftOut(), func(p string) bool {
 		name, _, _ := strings.Cut(p, " ")
-		return name != "barrier" && name != "images" && name != "repacked" && name != "heads"
+		return name != "barrier" && name != "images" && name != "repacked" && name != "heads" && name != "probe"
 	})
 }

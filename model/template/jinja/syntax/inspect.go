@@ -1,4 +1,4 @@
-package jinja
+package syntax
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ type Variable struct {
 // Variables are the names that the template reads anywhere, its own loop variables and macros among them, and the
 // attributes that it compares, sorted. They show which variables a template may use; only rendering shows whether a
 // value has an effect.
-func (t *Template) Variables() []Variable {
+func (t *Tree) Variables() []Variable {
 	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}}
 	w.walk(reflect.ValueOf(*t))
 	out := make([]Variable, 0, len(w.vars))
@@ -29,7 +29,7 @@ func (t *Template) Variables() []Variable {
 
 // Strings are the template's texts and string literals, the latter as the template sees them: without quotes and
 // escapes.
-func (t *Template) Strings() (out []string) {
+func (t *Tree) Strings() (out []string) {
 	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}, each: func(s string) { out = append(out, s) }}
 	w.walk(reflect.ValueOf(*t))
 	return out
@@ -74,11 +74,11 @@ func (w *walker) walk(v reflect.Value) {
 		}
 	case reflect.Struct:
 		switch v.Type() {
-		case reflect.TypeFor[nameExpr]():
-			w.note(v.FieldByName("name").String(), nil)
-		case reflect.TypeFor[compareExpr]():
+		case reflect.TypeFor[NameExpr]():
+			w.note(v.FieldByName("Name").String(), nil)
+		case reflect.TypeFor[CompareExpr]():
 			w.compare(v)
-		case reflect.TypeFor[literal](), reflect.TypeFor[textNode]():
+		case reflect.TypeFor[Literal](), reflect.TypeFor[TextNode]():
 			if s, ok := stringOf(v); ok && w.each != nil {
 				w.each(s)
 			}
@@ -105,8 +105,8 @@ func (w *walker) note(name string, words []string) {
 
 // compare notes the strings of a comparison at each name that takes part in it.
 func (w *walker) compare(v reflect.Value) {
-	sides := []reflect.Value{v.FieldByName("first")}
-	rest := v.FieldByName("rest")
+	sides := []reflect.Value{v.FieldByName("First")}
+	rest := v.FieldByName("Rest")
 	for i := range min(rest.Len(), maxSides) {
 		sides = append(sides, rest.Index(i))
 	}
@@ -138,18 +138,18 @@ func sourcesOf(v reflect.Value, chain int) (out []string) {
 	}
 	chain--
 	switch v.Type() {
-	case reflect.TypeFor[nameExpr]():
-		return []string{v.FieldByName("name").String()}
-	case reflect.TypeFor[filterExpr]():
-		return sourcesOf(v.FieldByName("of"), chain)
-	case reflect.TypeFor[attrExpr]():
-		for _, name := range sourcesOf(v.FieldByName("of"), chain) {
-			out = append(out, name+"."+v.FieldByName("name").String())
+	case reflect.TypeFor[NameExpr]():
+		return []string{v.FieldByName("Name").String()}
+	case reflect.TypeFor[FilterExpr]():
+		return sourcesOf(v.FieldByName("Of"), chain)
+	case reflect.TypeFor[AttrExpr]():
+		for _, name := range sourcesOf(v.FieldByName("Of"), chain) {
+			out = append(out, name+"."+v.FieldByName("Name").String())
 		}
-	case reflect.TypeFor[condExpr]():
-		return append(sourcesOf(v.FieldByName("then"), chain), sourcesOf(v.FieldByName("other"), chain)...)
-	case reflect.TypeFor[logicExpr]():
-		return append(sourcesOf(v.FieldByName("left"), chain), sourcesOf(v.FieldByName("right"), chain)...)
+	case reflect.TypeFor[CondExpr]():
+		return append(sourcesOf(v.FieldByName("Then"), chain), sourcesOf(v.FieldByName("Other"), chain)...)
+	case reflect.TypeFor[LogicExpr]():
+		return append(sourcesOf(v.FieldByName("Left"), chain), sourcesOf(v.FieldByName("Right"), chain)...)
 	}
 	return out
 }
@@ -161,12 +161,12 @@ func literalsOf(v reflect.Value) (out []string) {
 		return nil
 	}
 	switch v.Type() {
-	case reflect.TypeFor[literal]():
+	case reflect.TypeFor[Literal]():
 		if s, ok := stringOf(v); ok {
 			out = append(out, s)
 		}
-	case reflect.TypeFor[listExpr]():
-		items := v.FieldByName("items")
+	case reflect.TypeFor[ListExpr]():
+		items := v.FieldByName("Items")
 		for i := range items.Len() {
 			out = append(out, literalsOf(items.Index(i))...)
 		}

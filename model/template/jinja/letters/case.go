@@ -1,4 +1,7 @@
-package jinja
+// Package letters has Python's idea of letters: their case, and which characters are digits, numerals and blanks. Text
+// in ASCII is by far the most frequent; the rest goes by Unicode's full mappings, under which ß becomes SS and a Σ at
+// the end of a word ς. It takes strings and characters, and counts no cost: its caller does, before a call.
+package letters
 
 import (
 	"strings"
@@ -9,10 +12,11 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Letter case, as Python has it. Text in ASCII is by far the most frequent; the rest goes by Unicode's full mappings,
-// under which ß becomes SS and a Σ at the end of a word ς.
+// IsSpace is Python's str.isspace for one character.
+func IsSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
-func isASCII(t string) bool {
+// IsASCII reports whether every character of t is one of ASCII.
+func IsASCII(t string) bool {
 	for i := range len(t) {
 		if t[i] >= utf8.RuneSelf {
 			return false
@@ -21,15 +25,17 @@ func isASCII(t string) bool {
 	return true
 }
 
-func upper(t string) string {
-	if isASCII(t) {
+// Upper is str.upper.
+func Upper(t string) string {
+	if IsASCII(t) {
 		return strings.ToUpper(t)
 	}
 	return cases.Upper(language.Und).String(t)
 }
 
-func lower(t string) string {
-	if isASCII(t) {
+// Lower is str.lower.
+func Lower(t string) string {
+	if IsASCII(t) {
 		return strings.ToLower(t)
 	}
 	var b strings.Builder
@@ -37,18 +43,6 @@ func lower(t string) string {
 		lowerAt(&b, t, i, r)
 	}
 	return b.String()
-}
-
-// recased is f(t), where f changes the case of letters: at most three bytes for one. ASCII text costs little.
-func (s *state) recased(t string, f func(string) string) string {
-	if isASCII(t) {
-		s.charge(len(t))
-		s.scan(8 * len(t))
-	} else {
-		s.charge(3 * len(t))
-		s.scan(128 * len(t))
-	}
-	return f(t)
 }
 
 // lowerAt writes the small form of r, which stands at i in t.
@@ -86,20 +80,23 @@ func ignorable(r rune) bool {
 		strings.ContainsRune("'.:^`·\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a", r)
 }
 
-func isUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }
-func isLower(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r) }
-func cased(r rune) bool   { return isUpper(r) || isLower(r) || unicode.IsTitle(r) }
+// IsUpper reports whether r is a capital letter, or counts as one.
+func IsUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }
+
+// IsLower reports whether r is a small letter, or counts as one.
+func IsLower(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r) }
+func cased(r rune) bool   { return IsUpper(r) || IsLower(r) || unicode.IsTitle(r) }
 
 // titleRune is a character at the beginning of a word.
 func titleRune(r rune) string {
-	if c := unicode.ToTitle(r); c != r || r < utf8.RuneSelf || !isLower(r) {
+	if c := unicode.ToTitle(r); c != r || r < utf8.RuneSelf || !IsLower(r) {
 		return string(c)
 	}
 	return cases.Title(language.Und, cases.NoLower).String(string(r)) // ß, ŉ, ﬁ become two
 }
 
-// title is str.title: a word begins after everything that has no case.
-func title(t string) string {
+// Title is str.title: a word begins after everything that has no case.
+func Title(t string) string {
 	var b strings.Builder
 	inWord := false
 	for i, r := range t {
@@ -114,10 +111,11 @@ func title(t string) string {
 	return b.String()
 }
 
-func capitalize(t string) string {
+// Capitalize is str.capitalize.
+func Capitalize(t string) string {
 	r, n := utf8.DecodeRuneInString(t)
 	if n == 0 || r == utf8.RuneError {
-		return lower(t)
+		return Lower(t)
 	}
 	var b strings.Builder
 	b.WriteString(titleRune(r))
@@ -127,8 +125,8 @@ func capitalize(t string) string {
 	return b.String()
 }
 
-// oneCase is islower and isupper: some character has the case, none another.
-func oneCase(t string, has, hasNot func(r rune) bool) bool {
+// OneCase is islower and isupper: some character has the case, none another.
+func OneCase(t string, has, hasNot func(r rune) bool) bool {
 	some := false
 	for _, r := range t {
 		if hasNot(r) || unicode.IsTitle(r) {
@@ -139,12 +137,12 @@ func oneCase(t string, has, hasNot func(r rune) bool) bool {
 	return some
 }
 
-// isDigit and isNumeric are Python's: digits in circles and such, and the numerals of Chinese.
-func isDigit(r rune) bool {
+// IsDigit and IsNumeric are Python's: digits in circles and such, and the numerals of Chinese.
+func IsDigit(r rune) bool {
 	return unicode.IsDigit(r) || unicode.IsNumber(r) && (r == '²' || r == '³' || r == '¹' || in(r, digitRanges))
 }
 
-func isNumeric(r rune) bool { return unicode.IsNumber(r) || in(r, numeralRanges) }
+func IsNumeric(r rune) bool { return unicode.IsNumber(r) || in(r, numeralRanges) }
 
 func in(r rune, ranges [][2]rune) bool {
 	for _, x := range ranges {

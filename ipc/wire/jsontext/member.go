@@ -1,12 +1,12 @@
-package wire
+package jsontext
 
 import (
 	"bytes"
 	"encoding/json"
 )
 
-// MaxModelBytes is the longest name of a model in a request.
-const MaxModelBytes = 512
+// maxMember bounds the text of a value that has not ended, in bytes.
+const maxMember = 4 << 10
 
 // Member looks for a string member of the JSON object that text begins with, whose end may be missing yet. found: value
 // is the member's. ended: the object has no such member, or text is no object. With neither, the answer may be in what
@@ -55,7 +55,7 @@ func Member(text []byte, name string) (value string, found, ended bool) {
 			}
 			raw, ok := m.str()
 			if !ok {
-				return "", false, len(text)-m.at > 8*MaxModelBytes
+				return "", false, len(text)-m.at > maxMember
 			}
 			if json.Unmarshal(raw, &value) != nil {
 				return "", false, true

@@ -1,4 +1,4 @@
-package jinja
+package syntax
 
 import (
 	"math/big"
@@ -8,14 +8,14 @@ import (
 )
 
 // load is a name that is read. caller, kwargs and varargs make every macro around take such arguments.
-func (p *parser) load(at pos, name string) *nameExpr {
+func (p *parser) load(at pos, name string) *NameExpr {
 	if name == "caller" || name == "kwargs" || name == "varargs" {
 		for sc := p.scope; sc != nil; sc = sc.parent {
-			if _, own := sc.slots[name]; own || sc.macro == nil {
+			if _, own := sc.Slots[name]; own || sc.macro == nil {
 				continue
 			}
-			*map[string]*int{"caller": &sc.macro.caller, "kwargs": &sc.macro.kwargs,
-				"varargs": &sc.macro.varargs}[name] = sc.slot(name)
+			*map[string]*int{"caller": &sc.macro.Caller, "kwargs": &sc.macro.Kwargs,
+				"varargs": &sc.macro.Varargs}[name] = sc.slot(name)
 		}
 	}
 	if name == "loop" {
@@ -26,22 +26,22 @@ func (p *parser) load(at pos, name string) *nameExpr {
 		global = len(p.globals)
 		p.globals[name] = global
 	}
-	n := &nameExpr{pos: at, name: name, scope: p.scope, global: global}
+	n := &NameExpr{pos: at, Name: name, scope: p.scope, Global: global}
 	p.names = append(p.names, n)
 	return n
 }
 
 // tuple parses an expression, or several separated by commas, up to end where that is a name. cond says whether
 // "a if b" may stand there: in a loop head the "if" belongs to the loop.
-func (p *parser) tuple(cond bool, end string) expr {
+func (p *parser) tuple(cond bool, end string) Expr {
 	one := p.or
 	if cond {
 		one = p.expression
 	}
-	list := &listExpr{pos: p.here(), tuple: true}
-	list.items = append(list.items, one())
+	list := &ListExpr{pos: p.here(), Tuple: true}
+	list.Items = append(list.Items, one())
 	if !p.is(kindOp, ",") {
-		return list.items[0]
+		return list.Items[0]
 	}
 	for p.accept(kindOp, ",") {
 		t := p.peek()
@@ -49,75 +49,75 @@ func (p *parser) tuple(cond bool, end string) expr {
 			p.is(kindName, end) {
 			break
 		}
-		list.items = append(list.items, one())
+		list.Items = append(list.Items, one())
 	}
 	return list
 }
 
 // expression is the grammar's top: a if b else c.
-func (p *parser) expression() expr {
+func (p *parser) expression() Expr {
 	defer p.nest()()
 	e := p.or()
 	for p.accept(kindName, "if") {
-		c := &condExpr{cond: p.or(), then: e}
+		c := &CondExpr{Cond: p.or(), Then: e}
 		if p.accept(kindName, "else") {
-			c.other = p.expression()
+			c.Other = p.expression()
 		}
 		e = c
 	}
 	return e
 }
 
-func (p *parser) or() expr {
+func (p *parser) or() Expr {
 	e := p.and()
 	for p.accept(kindName, "or") {
-		e = &logicExpr{e, p.and(), true}
+		e = &LogicExpr{e, p.and(), true}
 	}
 	return e
 }
 
-func (p *parser) and() expr {
+func (p *parser) and() Expr {
 	e := p.not()
 	for p.accept(kindName, "and") {
-		e = &logicExpr{e, p.not(), false}
+		e = &LogicExpr{e, p.not(), false}
 	}
 	return e
 }
 
-func (p *parser) not() expr {
+func (p *parser) not() Expr {
 	if p.is(kindName, "not") {
 		defer p.nest()()
 		p.next()
-		return &notExpr{p.not()}
+		return &NotExpr{p.not()}
 	}
 	return p.compare()
 }
 
-func (p *parser) compare() expr {
-	c := &compareExpr{pos: p.here(), first: p.sum()}
+func (p *parser) compare() Expr {
+	c := &CompareExpr{pos: p.here(), First: p.sum()}
 	for {
 		t := p.peek()
 		switch {
 		case t.kind == kindOp && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text),
 			t.kind == kindName && t.text == "in":
 			p.next()
-			c.ops = append(c.ops, t.text)
+			c.Ops = append(c.Ops, t.text)
 		case t.kind == kindName && t.text == "not" && p.tokens[p.at+1].kind == kindName &&
 			p.tokens[p.at+1].text == "in":
 			p.at += 2
-			c.ops = append(c.ops, "not in")
+			c.Ops = append(c.Ops, "not in")
 		default:
-			if c.ops == nil {
-				return c.first
+			if c.Ops == nil {
+				return c.First
 			}
 			return c
 		}
-		c.rest = append(c.rest, p.sum())
+		c.Rest = append(c.Rest, p.sum())
 	}
 }
 
 // binary parses a left-associative level of operators.
-func (p *parser) binary(operand func() expr, ops ...string) expr {
+func (p *parser) binary(operand func() Expr, ops ...string) Expr {
 	e := operand()
 	for {
 		t := p.peek()
@@ -125,34 +125,34 @@ func (p *parser) binary(operand func() expr, ops ...string) expr {
 			return e
 		}
 		p.next()
-		e = &binaryExpr{pos{t.line}, t.text, e, operand()}
+		e = &BinaryExpr{pos{t.line}, t.text, e, operand()}
 	}
 }
 
 // From loosest to tightest: + -, ~, * / // %, **, sign.
-func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
+func (p *parser) sum() Expr { return p.binary(p.concat, "+", "-") }
 
-func (p *parser) concat() expr {
-	c := &concatExpr{pos: p.here(), items: []expr{p.product()}}
+func (p *parser) concat() Expr {
+	c := &ConcatExpr{pos: p.here(), Items: []Expr{p.product()}}
 	for p.accept(kindOp, "~") {
-		c.items = append(c.items, p.product())
+		c.Items = append(c.Items, p.product())
 	}
-	if len(c.items) == 1 {
-		return c.items[0]
+	if len(c.Items) == 1 {
+		return c.Items[0]
 	}
 	return c
 }
 
-func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
+func (p *parser) product() Expr { return p.binary(p.power, "*", "/", "//", "%") }
 
-func (p *parser) power() expr { return p.binary(func() expr { return p.unary(true) }, "**") }
+func (p *parser) power() Expr { return p.binary(func() Expr { return p.unary(true) }, "**") }
 
-func (p *parser) unary(filters bool) expr {
-	var e expr
+func (p *parser) unary(filters bool) Expr {
+	var e Expr
 	if t := p.peek(); t.kind == kindOp && (t.text == "-" || t.text == "+") {
 		defer p.nest()()
 		p.next()
-		e = &signExpr{pos{t.line}, p.unary(false), t.text == "-"}
+		e = &SignExpr{pos{t.line}, p.unary(false), t.text == "-"}
 	} else {
 		e = p.postfix(p.primary())
 	}
@@ -166,33 +166,33 @@ func (p *parser) unary(filters bool) expr {
 func (p *parser) number(t token) any {
 	if t.kind == kindInt {
 		digits, base := t.text, 10
-		if len(digits) > 2 && digits[0] == '0' && !decimal(digits[1]) {
+		if len(digits) > 2 && digits[0] == '0' && !Decimal(digits[1]) {
 			digits, base = digits[2:], map[byte]int{'b': 2, 'o': 8, 'x': 16}[digits[1]|0x20]
 		}
 		if n, err := strconv.ParseInt(digits, base, 64); err == nil {
 			return n
 		}
-		if n, ok := new(big.Int).SetString(digits[:min(len(digits), maxDigits)], base); ok && len(digits) <= maxDigits {
+		if n, ok := new(big.Int).SetString(digits[:min(len(digits), MaxDigits)], base); ok && len(digits) <= MaxDigits {
 			return n
 		}
 		p.at--
-		p.fail("a number has %d digits, the limit is %d", len(digits), maxDigits)
+		p.fail("a number has %d digits, the limit is %d", len(digits), MaxDigits)
 	}
 	f, _ := strconv.ParseFloat(t.text, 64) // out of range is inf, as in Python
 	return f
 }
 
-func (p *parser) primary() expr {
+func (p *parser) primary() Expr {
 	t := p.next()
 	switch t.kind {
 	case kindName:
 		switch t.text {
 		case "true", "True":
-			return &literal{true}
+			return &Literal{true}
 		case "false", "False":
-			return &literal{false}
+			return &Literal{false}
 		case "none", "None":
-			return &literal{nil}
+			return &Literal{nil}
 		}
 		return p.load(pos{t.line}, t.text)
 	case kindString:
@@ -201,43 +201,43 @@ func (p *parser) primary() expr {
 		for p.peek().kind == kindString {
 			b.WriteString(p.next().text)
 		}
-		return &literal{b.String()}
+		return &Literal{b.String()}
 	case kindInt, kindFloat:
-		return &literal{p.number(t)}
+		return &Literal{p.number(t)}
 	case kindOp:
 		defer p.nest()()
 		switch t.text {
 		case "(":
 			if p.accept(kindOp, ")") {
-				return &listExpr{pos: pos{t.line}, tuple: true}
+				return &ListExpr{pos: pos{t.line}, Tuple: true}
 			}
 			e := p.tuple(true, "")
 			p.expect(kindOp, ")")
 			return e
 		case "[":
-			l := &listExpr{pos: pos{t.line}}
+			l := &ListExpr{pos: pos{t.line}}
 			for !p.accept(kindOp, "]") {
-				if len(l.items) > 0 {
+				if len(l.Items) > 0 {
 					p.expect(kindOp, ",")
 					if p.accept(kindOp, "]") {
 						break
 					}
 				}
-				l.items = append(l.items, p.expression())
+				l.Items = append(l.Items, p.expression())
 			}
 			return l
 		case "{":
-			d := &dictExpr{pos: pos{t.line}}
+			d := &DictExpr{pos: pos{t.line}}
 			for !p.accept(kindOp, "}") {
-				if len(d.keys) > 0 {
+				if len(d.Keys) > 0 {
 					p.expect(kindOp, ",")
 					if p.accept(kindOp, "}") {
 						break
 					}
 				}
-				d.keys = append(d.keys, p.expression())
+				d.Keys = append(d.Keys, p.expression())
 				p.expect(kindOp, ":")
-				d.values = append(d.values, p.expression())
+				d.Values = append(d.Values, p.expression())
 			}
 			return d
 		}
@@ -249,7 +249,7 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-func (p *parser) postfix(e expr) expr {
+func (p *parser) postfix(e Expr) Expr {
 	for {
 		t := p.peek()
 		switch {
@@ -259,9 +259,9 @@ func (p *parser) postfix(e expr) expr {
 			p.next()
 			switch n := p.next(); n.kind {
 			case kindName:
-				e = &attrExpr{pos{t.line}, e, n.text}
+				e = &AttrExpr{pos{t.line}, e, n.text}
 			case kindInt:
-				e = &itemExpr{pos{t.line}, e, &literal{p.number(n)}}
+				e = &ItemExpr{pos{t.line}, e, &Literal{p.number(n)}}
 			default:
 				p.fail("expected a name after the dot")
 			}
@@ -269,7 +269,7 @@ func (p *parser) postfix(e expr) expr {
 			p.next()
 			e = p.subscript(t.line, e)
 		case t.text == "(":
-			e = &callExpr{pos{t.line}, e, p.args()}
+			e = &CallExpr{pos{t.line}, e, p.args()}
 		default:
 			return e
 		}
@@ -277,14 +277,14 @@ func (p *parser) postfix(e expr) expr {
 }
 
 // subscript parses a[b], a[b:c:d] and a[b, c], whose key is a tuple.
-func (p *parser) subscript(line int, of expr) expr {
+func (p *parser) subscript(line int, of Expr) Expr {
 	defer p.nest()()
-	var keys []expr
+	var keys []Expr
 	for !p.accept(kindOp, "]") {
 		if len(keys) > 0 {
 			p.expect(kindOp, ",")
 		}
-		var parts [3]expr
+		var parts [3]Expr
 		colons := 0
 		for !p.is(kindOp, "]") && !p.is(kindOp, ",") {
 			if p.accept(kindOp, ":") {
@@ -303,7 +303,7 @@ func (p *parser) subscript(line int, of expr) expr {
 				p.fail("a slice cannot be part of a tuple")
 			}
 			p.expect(kindOp, "]")
-			return &sliceExpr{pos{line}, of, parts[0], parts[1], parts[2]}
+			return &SliceExpr{pos{line}, of, parts[0], parts[1], parts[2]}
 		}
 		if parts[0] == nil {
 			p.fail("expected an index, found %s", p.peek())
@@ -311,12 +311,12 @@ func (p *parser) subscript(line int, of expr) expr {
 		keys = append(keys, parts[0])
 	}
 	if len(keys) == 1 {
-		return &itemExpr{pos{line}, of, keys[0]}
+		return &ItemExpr{pos{line}, of, keys[0]}
 	}
-	return &itemExpr{pos{line}, of, &listExpr{pos: pos{line}, items: keys, tuple: true}}
+	return &ItemExpr{pos{line}, of, &ListExpr{pos: pos{line}, Items: keys, Tuple: true}}
 }
 
-func (p *parser) args() (a args) {
+func (p *parser) args() (a Args) {
 	defer p.nest()()
 	p.expect(kindOp, "(")
 	var seen map[string]bool
@@ -329,17 +329,17 @@ func (p *parser) args() (a args) {
 		}
 		switch t := p.peek(); {
 		case t.kind == kindOp && t.text == "*":
-			if p.next(); a.star != nil || a.starStar != nil {
+			if p.next(); a.Star != nil || a.StarStar != nil {
 				p.fail("* after another * or **")
 			}
-			a.star = p.expression()
+			a.Star = p.expression()
 		case t.kind == kindOp && t.text == "**":
-			if p.next(); a.starStar != nil {
+			if p.next(); a.StarStar != nil {
 				p.fail("** is there twice")
 			}
-			a.starStar = p.expression()
+			a.StarStar = p.expression()
 		case t.kind == kindName && p.tokens[p.at+1].kind == kindOp && p.tokens[p.at+1].text == "=":
-			if a.starStar != nil || seen[t.text] {
+			if a.StarStar != nil || seen[t.text] {
 				p.fail("argument %s is there twice or follows **", t.text)
 			}
 			if seen == nil {
@@ -347,28 +347,28 @@ func (p *parser) args() (a args) {
 			}
 			seen[t.text] = true
 			p.at += 2
-			a.names = append(a.names, t.text)
-			a.values = append(a.values, p.expression())
+			a.Names = append(a.Names, t.text)
+			a.Values = append(a.Values, p.expression())
 		default:
-			if a.names != nil || a.star != nil || a.starStar != nil {
+			if a.Names != nil || a.Star != nil || a.StarStar != nil {
 				p.fail("a positional argument after a named one")
 			}
-			a.list = append(a.list, p.expression())
+			a.List = append(a.List, p.expression())
 		}
 	}
 	return a
 }
 
 // filtered parses what may follow a value: |filters, is tests, and calls of a filter's result.
-func (p *parser) filtered(e expr) expr {
+func (p *parser) filtered(e Expr) Expr {
 	for {
 		switch {
 		case p.accept(kindOp, "|"):
-			e = &filterExpr{e, p.filter()}
+			e = &FilterExpr{e, p.filter()}
 		case p.is(kindName, "is"):
 			e = p.test(e)
 		case p.is(kindOp, "("):
-			e = &callExpr{p.here(), e, p.args()}
+			e = &CallExpr{p.here(), e, p.args()}
 		default:
 			return e
 		}
@@ -383,30 +383,28 @@ func (p *parser) dotted() string {
 	return strings.Join(parts, ".")
 }
 
-func (p *parser) filter() filterCall {
-	f := filterCall{pos: p.here(), name: p.dotted()}
-	f.filter = filters[f.name]
+func (p *parser) filter() FilterCall {
+	f := FilterCall{pos: p.here(), Name: p.dotted()}
 	if p.is(kindOp, "(") {
-		f.args = p.args()
+		f.Args = p.args()
 	}
 	return f
 }
 
-func (p *parser) test(of expr) expr {
-	t := &testExpr{pos: p.here(), of: of}
+func (p *parser) test(of Expr) Expr {
+	t := &TestExpr{pos: p.here(), Of: of}
 	p.next()
-	t.negate = p.accept(kindName, "not")
-	t.name = p.dotted()
-	t.test = tests[t.name]
+	t.Negate = p.accept(kindName, "not")
+	t.Name = p.dotted()
 	switch next := p.peek(); {
 	case next.kind == kindOp && next.text == "(":
-		t.args = p.args()
+		t.Args = p.args()
 	case next.kind == kindName && slices.Contains([]string{"else", "or", "and"}, next.text):
 	case next.kind == kindName && next.text == "is":
 		p.fail("tests cannot be chained with is")
 	case next.kind == kindName, next.kind == kindString, next.kind == kindInt, next.kind == kindFloat,
 		next.kind == kindOp && strings.Contains("[{", next.text):
-		t.args.list = []expr{p.postfix(p.primary())}
+		t.Args.List = []Expr{p.postfix(p.primary())}
 	}
 	return t
 }

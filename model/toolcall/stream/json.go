@@ -1,9 +1,9 @@
-package toolcall
+package stream
 
 import "unicode/utf8"
 
-// scanner follows one JSON value (RFC 8259), byte by byte.
-type scanner struct {
+// JSON follows one JSON value (RFC 8259), byte by byte.
+type JSON struct {
 	state scanState
 	key   bool   // the string is a member's name
 	hex   uint8  // digits of \u that are missing
@@ -34,54 +34,56 @@ const (
 	scanWord
 )
 
-// maxNesting bounds nested containers of arguments.
-const maxNesting = 128
+// MaxNesting bounds nested containers of arguments.
+const MaxNesting = 128
 
-// verdict is the effect of a byte on the value that is read.
-type verdict uint8
+// Verdict is the effect of a byte on the value that is read.
+type Verdict uint8
 
 const (
-	more   verdict = iota
-	done           // the value ended with this byte
-	before         // the value, a number, ended before this byte
-	bad
+	More   Verdict = iota
+	Done           // the value ended with this byte
+	Before         // the value, a number, ended before this byte
+	Bad
 )
 
-func (j *scanner) reset() {
+// Reset prepares for another value.
+func (j *JSON) Reset() {
 	j.state, j.stack, j.key = scanValue, j.stack[:0], false
 }
 
-func (j *scanner) ended() verdict {
+func (j *JSON) ended() Verdict {
 	if len(j.stack) == 0 {
-		return done
+		return Done
 	}
 	j.state = scanNext
-	return more
+	return More
 }
 
-func (j *scanner) push(c byte, next scanState) verdict {
-	if len(j.stack) == maxNesting {
-		return bad
+func (j *JSON) push(c byte, next scanState) Verdict {
+	if len(j.stack) == MaxNesting {
+		return Bad
 	}
 	j.stack = append(j.stack, c)
 	j.state = next
-	return more
+	return More
 }
 
-func (j *scanner) pop(open byte) verdict {
+func (j *JSON) pop(open byte) Verdict {
 	if n := len(j.stack); n == 0 || j.stack[n-1] != open {
-		return bad
+		return Bad
 	}
 	j.stack = j.stack[:len(j.stack)-1]
 	return j.ended()
 }
 
-func (j *scanner) step(c byte) verdict {
+// Step reads one byte.
+func (j *JSON) Step(c byte) Verdict {
 	switch j.state {
 	case scanValue, scanFirst:
 		switch {
-		case isSpace(c):
-			return more
+		case IsSpace(c):
+			return More
 		case c == ']' && j.state == scanFirst:
 			return j.pop('[')
 		case c == '{':
@@ -103,23 +105,23 @@ func (j *scanner) step(c byte) verdict {
 		case c == 'n':
 			j.state, j.word = scanWord, "ull"
 		default:
-			return bad
+			return Bad
 		}
 	case scanKey, scanKeyFirst:
 		switch {
-		case isSpace(c):
+		case IsSpace(c):
 		case c == '"':
 			j.state, j.key = scanString, true
 		case c == '}' && j.state == scanKeyFirst:
 			return j.pop('{')
 		default:
-			return bad
+			return Bad
 		}
 	case scanColon:
 		if c == ':' {
 			j.state = scanValue
-		} else if !isSpace(c) {
-			return bad
+		} else if !IsSpace(c) {
+			return Bad
 		}
 	case scanNext:
 		switch c {
@@ -133,7 +135,7 @@ func (j *scanner) step(c byte) verdict {
 		case ']':
 			return j.pop('[')
 		default:
-			return bad
+			return Bad
 		}
 	case scanString:
 		switch c {
@@ -142,7 +144,7 @@ func (j *scanner) step(c byte) verdict {
 		case '"':
 			if j.key {
 				j.state = scanColon
-				return more
+				return More
 			}
 			return j.ended()
 		}
@@ -153,18 +155,18 @@ func (j *scanner) step(c byte) verdict {
 		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 			j.state = scanString
 		default:
-			return bad
+			return Bad
 		}
 	case scanHex:
 		if !isHex(c) {
-			return bad
+			return Bad
 		}
 		if j.hex--; j.hex == 0 {
 			j.state = scanString
 		}
 	case scanWord:
 		if c != j.word[0] {
-			return bad
+			return Bad
 		}
 		if j.word = j.word[1:]; j.word == "" {
 			return j.ended()
@@ -172,11 +174,11 @@ func (j *scanner) step(c byte) verdict {
 	default:
 		return j.number(c)
 	}
-	return more
+	return More
 }
 
 // number is step within a number.
-func (j *scanner) number(c byte) verdict {
+func (j *JSON) number(c byte) Verdict {
 	digit := c >= '0' && c <= '9'
 	switch s := j.state; {
 	case digit && s == scanMinus:
@@ -196,39 +198,39 @@ func (j *scanner) number(c byte) verdict {
 		j.state = scanSign
 	case s == scanZero || s == scanInt || s == scanFrac || s == scanExp:
 		if len(j.stack) == 0 {
-			return before
+			return Before
 		}
 		j.state = scanNext
-		return j.step(c)
+		return j.Step(c)
 	default:
-		return bad
+		return Bad
 	}
-	return more
+	return More
 }
 
 // atEnd reports whether the value is complete where the text ends: a number is.
-func (j *scanner) atEnd() bool {
+func (j *JSON) atEnd() bool {
 	return len(j.stack) == 0 && (j.state == scanZero || j.state == scanInt || j.state == scanFrac || j.state == scanExp)
 }
 
-// copyValue scans a value in text and appends it to out. It reads n bytes. Control characters in strings, which models
+// CopyValue scans a value in text and appends it to out. It reads n bytes. Control characters in strings, which models
 // write and JSON forbids, are escaped, and bytes that are not UTF-8 become U+FFFD. final says that no text follows.
-func (j *scanner) copyValue(out, text []byte, final bool) (_ []byte, n int, v verdict) {
+func (j *JSON) CopyValue(out, text []byte, final bool) (_ []byte, n int, v Verdict) {
 	for n < len(text) {
 		c := text[n]
 		size := 1
 		if c >= utf8.RuneSelf {
-			if isFence(c) {
+			if IsFence(c) {
 				n++
 				continue
 			}
 			if !utf8.FullRune(text[n:]) && !final {
-				return out, n, more
+				return out, n, More
 			}
 			_, size = utf8.DecodeRune(text[n:])
 		}
 		inside := j.state == scanString
-		if v = j.step(c); v == bad || v == before {
+		if v = j.Step(c); v == Bad || v == Before {
 			return out, n, v
 		}
 		switch {
@@ -241,11 +243,11 @@ func (j *scanner) copyValue(out, text []byte, final bool) (_ []byte, n int, v ve
 		default:
 			out = append(out, text[n:n+size]...)
 		}
-		if n += size; v == done {
+		if n += size; v == Done {
 			return out, n, v
 		}
 	}
-	return out, n, more
+	return out, n, More
 }
 
 const hexDigits = "0123456789abcdef"
@@ -265,9 +267,9 @@ func appendEscaped(out []byte, c byte) []byte {
 	return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendString appends text to an open JSON string. It leaves off a character that is incomplete at the end, unless
+// AppendString appends text to an open JSON string. It leaves off a character that is incomplete at the end, unless
 // final, and returns the bytes of text that it read.
-func appendString(out, text []byte, final bool) (_ []byte, n int) {
+func AppendString(out, text []byte, final bool) (_ []byte, n int) {
 	for n < len(text) {
 		c := text[n]
 		switch {
@@ -275,7 +277,7 @@ func appendString(out, text []byte, final bool) (_ []byte, n int) {
 			out = appendEscaped(out, c)
 		case c < utf8.RuneSelf:
 			out = append(out, c)
-		case isFence(c):
+		case IsFence(c):
 		default:
 			if !utf8.FullRune(text[n:]) && !final {
 				return out, n
@@ -290,30 +292,30 @@ func appendString(out, text []byte, final bool) (_ []byte, n int) {
 	return out, n
 }
 
-// appendQuoted appends text as a JSON string.
-func appendQuoted[T string | []byte](out []byte, text T) []byte {
+// AppendQuoted appends text as a JSON string.
+func AppendQuoted[T string | []byte](out []byte, text T) []byte {
 	out = append(out, '"')
-	out, _ = appendString(out, []byte(text), true)
+	out, _ = AppendString(out, []byte(text), true)
 	return append(out, '"')
 }
 
-// validJSON returns the first byte of a text that is one JSON value; 0 for any other text.
-func validJSON(text []byte) byte {
-	var j scanner
+// ValidJSON returns the first byte of a text that is one JSON value; 0 for any other text.
+func ValidJSON(text []byte) byte {
+	var j JSON
 	first := byte(0)
 	for i, c := range text {
-		if first == 0 && !isSpace(c) {
+		if first == 0 && !IsSpace(c) {
 			first = c
 		}
-		switch v := j.step(c); {
-		case v == done:
+		switch v := j.Step(c); {
+		case v == Done:
 			for _, c := range text[i+1:] {
-				if !isSpace(c) {
+				if !IsSpace(c) {
 					return 0
 				}
 			}
 			return first
-		case v != more:
+		case v != More:
 			return 0
 		}
 	}
@@ -323,7 +325,8 @@ func validJSON(text []byte) byte {
 	return first
 }
 
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+// IsSpace reports whether c is white space in JSON.
+func IsSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'

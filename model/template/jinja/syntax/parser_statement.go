@@ -1,11 +1,11 @@
-package jinja
+package syntax
 
 import (
 	"maps"
 	"slices"
 )
 
-func (p *parser) statement(list []node, line int) []node {
+func (p *parser) statement(list []Node, line int) []Node {
 	at := pos{line}
 	switch name := p.name(); name {
 	case "if":
@@ -16,7 +16,7 @@ func (p *parser) statement(list []node, line int) []node {
 		return append(list, p.setStatement(at))
 	case "print":
 		for p.peek().kind != kindBlockEnd {
-			list = append(list, &outputNode{p.here(), p.expression()})
+			list = append(list, &OutputNode{p.here(), p.expression()})
 			if p.peek().kind != kindBlockEnd {
 				p.expect(kindOp, ",")
 			}
@@ -25,7 +25,7 @@ func (p *parser) statement(list []node, line int) []node {
 		return list
 	case "macro":
 		m := p.macro(at, p.name())
-		m.slot = p.scope.slot(m.name)
+		m.Slot = p.scope.slot(m.Name)
 		p.params(m)
 		p.macroBody(m, "endmacro")
 		return append(list, m)
@@ -34,38 +34,38 @@ func (p *parser) statement(list []node, line int) []node {
 		if p.is(kindOp, "(") {
 			p.params(m)
 		}
-		call, ok := p.expression().(*callExpr)
+		call, ok := p.expression().(*CallExpr)
 		if !ok {
 			p.fail("{%% call %%} wants a call")
 		}
 		p.macroBody(m, "endcall")
-		return append(list, &callNode{at, call, m})
+		return append(list, &CallNode{at, call, m})
 	case "generation": // Hugging Face's: a call block around the text of an answer
 		m := p.macro(at, "")
 		p.macroBody(m, "endgeneration")
-		return append(list, &callNode{at, nil, m})
+		return append(list, &CallNode{at, nil, m})
 	case "autoescape":
-		n := &autoescapeNode{pos: at, value: p.expression(), scope: newScope(p.scope)}
-		p.within(n.scope, func() { n.body = p.body("endautoescape") })
+		n := &AutoescapeNode{pos: at, Value: p.expression(), Scope: newScope(p.scope)}
+		p.within(n.Scope, func() { n.Body = p.body("endautoescape") })
 		return append(list, n)
 	case "filter":
-		n := &filterNode{pos: at, filters: []filterCall{p.filter()}, scope: newScope(p.scope)}
+		n := &FilterNode{pos: at, Filters: []FilterCall{p.filter()}, Scope: newScope(p.scope)}
 		for p.accept(kindOp, "|") {
-			n.filters = append(n.filters, p.filter())
+			n.Filters = append(n.Filters, p.filter())
 		}
-		p.within(n.scope, func() { n.body = p.body("endfilter") })
+		p.within(n.Scope, func() { n.Body = p.body("endfilter") })
 		return append(list, n)
 	case "with":
-		n := &withNode{pos: at, scope: newScope(p.scope)}
+		n := &WithNode{pos: at, Scope: newScope(p.scope)}
 		for p.peek().kind != kindBlockEnd && !p.is(kindOp, ":") {
-			if n.targets != nil {
+			if n.Targets != nil {
 				p.expect(kindOp, ",")
 			}
-			p.within(n.scope, func() { n.targets = append(n.targets, p.target("", false)) })
+			p.within(n.Scope, func() { n.Targets = append(n.Targets, p.target("", false)) })
 			p.expect(kindOp, "=")
-			n.values = append(n.values, p.expression())
+			n.Values = append(n.Values, p.expression())
 		}
-		p.within(n.scope, func() { n.body = p.body("endwith") })
+		p.within(n.Scope, func() { n.Body = p.body("endwith") })
 		return append(list, n)
 	case "block":
 		return append(list, p.block(at))
@@ -74,7 +74,7 @@ func (p *parser) statement(list []node, line int) []node {
 			p.fail("{%% %s %%} outside a loop", name)
 		}
 		p.blockEnd()
-		return append(list, &loopControl{name == "break"})
+		return append(list, &LoopControl{name == "break"})
 	case "extends", "include", "import", "from":
 		return append(list, p.otherFile(at, name))
 	default:
@@ -91,36 +91,36 @@ func (p *parser) outsideLoops(parse func()) {
 	p.inLoop = loops
 }
 
-func (p *parser) block(at pos) node {
-	n := &blockNode{pos: at, name: p.name()}
-	n.scoped = p.accept(kindName, "scoped")
+func (p *parser) block(at pos) Node {
+	n := &BlockNode{pos: at, name: p.name()}
+	n.Scoped = p.accept(kindName, "scoped")
 	required := p.accept(kindName, "required")
 	if p.blocks[n.name] != nil {
 		p.fail("{%% block %s %%} is there twice", n.name)
 	}
 	p.blocks[n.name] = n
 	// A block's names are the template's own, not those of the loop it stands in, unless it says scoped.
-	n.scope = newScope(p.root)
-	if n.scoped {
-		n.scope.parent = p.scope
+	n.Scope = newScope(p.root)
+	if n.Scoped {
+		n.Scope.parent = p.scope
 	}
-	p.within(n.scope, func() {
+	p.within(n.Scope, func() {
 		p.outsideLoops(func() {
 			p.head()
-			n.body = p.nodes("endblock")
+			n.Body = p.nodes("endblock")
 		})
 	})
 	p.name()
 	p.accept(kindName, n.name)
 	p.blockEnd()
 	if required {
-		return &otherFile{at, "block " + n.name + " required"}
+		return &OtherFile{at, "block " + n.name + " required"}
 	}
 	return n
 }
 
-// otherFile parses a statement that needs a second file. Jinja2 loads such templates and fails when it gets there.
-func (p *parser) otherFile(at pos, name string) node {
+// OtherFile parses a statement that needs a second file. Jinja2 loads such templates and fails when it gets there.
+func (p *parser) otherFile(at pos, name string) Node {
 	p.expression()
 	switch name {
 	case "import":
@@ -147,7 +147,7 @@ func (p *parser) otherFile(at pos, name string) node {
 		p.contextRule()
 	}
 	p.blockEnd()
-	return &otherFile{at, name}
+	return &OtherFile{at, name}
 }
 
 // contextRule parses "with context" and "without context".
@@ -159,17 +159,17 @@ func (p *parser) contextRule() bool {
 	return true
 }
 
-func (p *parser) ifStatement(at pos) node {
-	n := &ifNode{pos: at}
+func (p *parser) ifStatement(at pos) Node {
+	n := &IfNode{pos: at}
 	for {
-		n.conds = append(n.conds, p.tuple(false, ""))
+		n.Conds = append(n.Conds, p.tuple(false, ""))
 		p.head()
-		n.bodies = append(n.bodies, p.nodes("elif", "else", "endif"))
+		n.Bodies = append(n.Bodies, p.nodes("elif", "else", "endif"))
 		switch p.name() {
 		case "elif":
 			continue
 		case "else":
-			n.bodies = append(n.bodies, p.body("endif"))
+			n.Bodies = append(n.Bodies, p.body("endif"))
 		default:
 			p.blockEnd()
 		}
@@ -178,34 +178,34 @@ func (p *parser) ifStatement(at pos) node {
 }
 
 // The slot of "loop" in every loop's scope.
-const loopSlot = 0
+const LoopSlot = 0
 
-func (p *parser) forStatement(at pos) node {
-	n := &forNode{pos: at, scope: newScope(p.scope), elseScope: newScope(p.scope)}
+func (p *parser) forStatement(at pos) Node {
+	n := &ForNode{pos: at, Scope: newScope(p.scope), ElseScope: newScope(p.scope)}
 	p.loops++
-	n.scope.slot("loop")
-	p.within(n.scope, func() { n.target = p.target("in", false) })
-	n.test = &scope{parent: p.scope, slots: maps.Clone(n.scope.slots), size: n.scope.size}
-	delete(n.test.slots, "loop")
+	n.Scope.slot("loop")
+	p.within(n.Scope, func() { n.Target = p.target("in", false) })
+	n.Test = &Scope{parent: p.scope, Slots: maps.Clone(n.Scope.Slots), Size: n.Scope.Size}
+	delete(n.Test.Slots, "loop")
 	p.expect(kindName, "in")
-	n.iter = p.tuple(false, "recursive")
+	n.Iter = p.tuple(false, "recursive")
 	if p.accept(kindName, "if") {
-		p.within(n.test, func() { n.filter = p.expression() })
+		p.within(n.Test, func() { n.Filter = p.expression() })
 	}
-	if n.recursive = p.accept(kindName, "recursive"); n.recursive {
-		n.scope.hold()
+	if n.Recursive = p.accept(kindName, "recursive"); n.Recursive {
+		n.Scope.hold()
 	}
 	p.head()
 	p.inLoop++
-	p.within(n.scope, func() { n.body = p.nodes("else", "endfor") })
+	p.within(n.Scope, func() { n.Body = p.nodes("else", "endfor") })
 	p.inLoop--
 	if p.name() == "else" {
-		p.within(n.elseScope, func() { n.elseBody = p.body("endfor") })
+		p.within(n.ElseScope, func() { n.ElseBody = p.body("endfor") })
 	} else {
 		p.blockEnd()
 	}
 	p.loops--
-	n.settles = settles(n)
+	n.Settles = settles(n)
 	return n
 }
 
@@ -216,72 +216,72 @@ func (p *parser) forStatement(at pos) node {
 // whose body is one if. A branch that is empty, reached by conditions that hold nothing the loop itself sets, is
 // taken by every later pass too, so that the loop may end there. Without this, a template that looks back from each
 // message takes time with the square of their number.
-func settles(n *forNode) []bool {
-	if len(n.body) != 1 || n.filter != nil {
+func settles(n *ForNode) []bool {
+	if len(n.Body) != 1 || n.Filter != nil {
 		return nil
 	}
-	test, ok := n.body[0].(*ifNode)
+	test, ok := n.Body[0].(*IfNode)
 	if !ok {
 		return nil
 	}
-	list := make([]bool, len(test.conds)+1)
+	list := make([]bool, len(test.Conds)+1)
 	for i := range list {
-		if i < len(test.conds) && !constantIn(n.scope, test.conds[i], 0) {
+		if i < len(test.Conds) && !constantIn(n.Scope, test.Conds[i], 0) {
 			break
 		}
-		list[i] = i == len(test.bodies) || len(test.bodies[i]) == 0
+		list[i] = i == len(test.Bodies) || len(test.Bodies[i]) == 0
 	}
 	return list
 }
 
 // constantIn reports whether e has the same value whenever it is evaluated in a pass of sc's loop that does nothing
 // else, and has no effect.
-func constantIn(sc *scope, e expr, depth int) bool {
+func constantIn(sc *Scope, e Expr, depth int) bool {
 	if depth > 20 {
 		return false
 	}
-	all := func(list ...expr) bool {
-		return !slices.ContainsFunc(list, func(x expr) bool { return !constantIn(sc, x, depth+1) })
+	all := func(list ...Expr) bool {
+		return !slices.ContainsFunc(list, func(x Expr) bool { return !constantIn(sc, x, depth+1) })
 	}
 	switch e := e.(type) {
-	case *literal:
+	case *Literal:
 		return true
-	case *nameExpr:
-		_, own := sc.slots[e.name]
+	case *NameExpr:
+		_, own := sc.Slots[e.Name]
 		return !own
-	case *attrExpr:
-		return all(e.of)
-	case *itemExpr:
-		return all(e.of, e.key)
-	case *notExpr:
-		return all(e.of)
-	case *logicExpr:
-		return all(e.left, e.right)
-	case *compareExpr: // "in" may read a generator
-		return all(e.first) && all(e.rest...) && !slices.Contains(e.ops, "in") && !slices.Contains(e.ops, "not in")
+	case *AttrExpr:
+		return all(e.Of)
+	case *ItemExpr:
+		return all(e.Of, e.Key)
+	case *NotExpr:
+		return all(e.Of)
+	case *LogicExpr:
+		return all(e.Left, e.Right)
+	case *CompareExpr: // "in" may read a generator
+		return all(e.First) && all(e.Rest...) && !slices.Contains(e.Ops, "in") && !slices.Contains(e.Ops, "not in")
 	}
 	return false
 }
 
-func (p *parser) setStatement(at pos) node {
-	n := &setNode{pos: at, scope: newScope(p.scope)}
-	n.target = p.target("", true)
+func (p *parser) setStatement(at pos) Node {
+	n := &SetNode{pos: at, Scope: newScope(p.scope)}
+	n.Target = p.target("", true)
 	if p.accept(kindOp, "=") {
-		n.value = p.tuple(true, "")
+		n.Value = p.tuple(true, "")
 		p.blockEnd()
 		return n
 	}
 	for p.accept(kindOp, "|") {
-		n.filters = append(n.filters, p.filter())
+		n.Filters = append(n.Filters, p.filter())
 	}
-	p.within(n.scope, func() { n.body = p.body("endset") })
+	p.within(n.Scope, func() { n.Body = p.body("endset") })
 	return n
 }
 
 // target parses what is assigned to: a, or a, b, or (where spaces may stand) ns.a.
-func (p *parser) target(end string, spaces bool) target {
+func (p *parser) target(end string, spaces bool) Target {
 	defer p.nest()()
-	var list []target
+	var list []Target
 	tuple := false
 	for {
 		if p.accept(kindOp, "(") {
@@ -293,11 +293,11 @@ func (p *parser) target(end string, spaces bool) target {
 			case slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, name):
 				p.fail("cannot assign to %s", name)
 			case spaces && p.accept(kindOp, "."):
-				list = append(list, target{space: p.load(line, name), attr: p.name()})
+				list = append(list, Target{Space: p.load(line, name), Attr: p.name()})
 			case name == "loop" && p.loops > 0:
 				p.fail("cannot assign to loop")
 			default:
-				list = append(list, target{slot: p.scope.slot(name)})
+				list = append(list, Target{Slot: p.scope.slot(name)})
 			}
 		}
 		if !p.accept(kindOp, ",") {
@@ -311,35 +311,35 @@ func (p *parser) target(end string, spaces bool) target {
 	if len(list) == 1 && !tuple {
 		return list[0]
 	}
-	return target{tuple: list}
+	return Target{Tuple: list}
 }
 
-func (p *parser) macro(at pos, name string) *macroNode {
+func (p *parser) macro(at pos, name string) *MacroNode {
 	p.scope.hold()
-	return &macroNode{pos: at, name: name, scope: newScope(p.scope), caller: -1, kwargs: -1, varargs: -1}
+	return &MacroNode{pos: at, Name: name, Scope: newScope(p.scope), Caller: -1, Kwargs: -1, Varargs: -1}
 }
 
-func (p *parser) params(m *macroNode) {
+func (p *parser) params(m *MacroNode) {
 	p.expect(kindOp, "(")
 	for !p.accept(kindOp, ")") {
-		if len(m.params) > 0 {
+		if len(m.Params) > 0 {
 			p.expect(kindOp, ",")
 		}
-		q := param{name: p.name()}
-		if _, twice := m.scope.slots[q.name]; twice {
-			p.fail("parameter %s is there twice", q.name)
+		q := param{Name: p.name()}
+		if _, twice := m.Scope.Slots[q.Name]; twice {
+			p.fail("parameter %s is there twice", q.Name)
 		}
-		q.slot = m.scope.slot(q.name)
+		q.Slot = m.Scope.slot(q.Name)
 		if p.accept(kindOp, "=") {
-			p.within(m.scope, func() { q.value = p.expression() })
-		} else if len(m.params) > 0 && m.params[len(m.params)-1].value != nil {
-			p.fail("parameter %s without a default after one with", q.name)
+			p.within(m.Scope, func() { q.Value = p.expression() })
+		} else if len(m.Params) > 0 && m.Params[len(m.Params)-1].Value != nil {
+			p.fail("parameter %s without a default after one with", q.Name)
 		}
-		m.params = append(m.params, q)
+		m.Params = append(m.Params, q)
 	}
 }
 
-func (p *parser) macroBody(m *macroNode, end string) {
-	m.scope.macro = m
-	p.within(m.scope, func() { p.outsideLoops(func() { m.body = p.body(end) }) })
+func (p *parser) macroBody(m *MacroNode, end string) {
+	m.Scope.macro = m
+	p.within(m.Scope, func() { p.outsideLoops(func() { m.Body = p.body(end) }) })
 }

@@ -1,4 +1,4 @@
-package jinja
+package syntax
 
 import (
 	"fmt"
@@ -6,10 +6,12 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
-// isSpace is Python's str.isspace for one character.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
+// MaxDigits is the limit on decimal digits of an integer that is read or printed; Python's own limit.
+const MaxDigits = 4300
 
 // Error is a mistake in a template, found when it is compiled or run.
 type Error struct {
@@ -23,7 +25,8 @@ func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Msg
 // Unwrap is the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-func errorAt(line int, format string, a ...any) *Error {
+// ErrorAt returns an Error at a line.
+func ErrorAt(line int, format string, a ...any) *Error {
 	return &Error{Line: line, Msg: fmt.Sprintf(format, a...)}
 }
 
@@ -127,11 +130,11 @@ func (l *lexer) next() error {
 	text := l.src[l.at:open]
 	switch {
 	case sign == '-':
-		text = strings.TrimRightFunc(text, isSpace)
+		text = strings.TrimRightFunc(text, letters.IsSpace)
 	case sign != '+' && tag != '{':
 		// lstrip_blocks: blanks between the start of the line and a block or comment go.
 		if i := strings.LastIndexByte(text, '\n') + 1; (i > 0 || l.lineStart) &&
-			strings.TrimFunc(text[i:], isSpace) == "" {
+			strings.TrimFunc(text[i:], letters.IsSpace) == "" {
 			text = text[:i]
 		}
 	}
@@ -163,7 +166,7 @@ func (l *lexer) comment(begin int) error {
 	start := l.line
 	end := strings.Index(l.src[l.at+begin:], "#}")
 	if end < 0 {
-		return errorAt(start, "comment {# is never closed with #}")
+		return ErrorAt(start, "comment {# is never closed with #}")
 	}
 	end += l.at + begin
 	minus, plus := l.src[end-1] == '-' && end-1 >= l.at+begin, l.src[end-1] == '+' && end-1 >= l.at+begin
@@ -178,7 +181,7 @@ func (l *lexer) trimAfter(minus, plus, block bool) {
 	rest := l.src[l.at:]
 	switch {
 	case minus:
-		l.advance(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
+		l.advance(len(rest) - len(strings.TrimLeftFunc(rest, letters.IsSpace)))
 	case block && !plus && strings.HasPrefix(rest, "\n"):
 		l.advance(1)
 	}
@@ -191,11 +194,11 @@ func (l *lexer) rawTag(name, s string) (n int, end byte) {
 	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
 		rest = rest[1:]
 	}
-	rest, ok := strings.CutPrefix(strings.TrimLeftFunc(rest, isSpace), name)
+	rest, ok := strings.CutPrefix(strings.TrimLeftFunc(rest, letters.IsSpace), name)
 	if !ok {
 		return 0, 0
 	}
-	rest = strings.TrimLeftFunc(rest, isSpace)
+	rest = strings.TrimLeftFunc(rest, letters.IsSpace)
 	if rest != "" && (rest[0] == '-' || rest[0] == '+' && name == "endraw") {
 		end, rest = rest[0], rest[1:]
 	}
@@ -216,7 +219,7 @@ func (l *lexer) raw(n int, end byte) error {
 	for i := 0; ; i += 2 {
 		j := strings.Index(body[i:], "{%")
 		if j < 0 {
-			return errorAt(start, "{%% raw %%} is never closed with {%% endraw %%}")
+			return ErrorAt(start, "{%% raw %%} is never closed with {%% endraw %%}")
 		}
 		i += j
 		n, end := l.rawTag("endraw", body[i:])
@@ -225,9 +228,9 @@ func (l *lexer) raw(n int, end byte) error {
 		}
 		text := body[:i]
 		if body[i+2] == '-' {
-			text = strings.TrimRightFunc(text, isSpace)
+			text = strings.TrimRightFunc(text, letters.IsSpace)
 		} else if k := strings.LastIndexByte(text, '\n') + 1; body[i+2] != '+' && (k > 0 || l.lineStart) &&
-			strings.TrimFunc(text[k:], isSpace) == "" {
+			strings.TrimFunc(text[k:], letters.IsSpace) == "" {
 			text = text[:k]
 		}
 		if text != "" {
@@ -249,7 +252,7 @@ func (l *lexer) expression(closing string, k kind) error {
 	var open []byte // brackets: inside one, "}}" closes two dicts
 	for l.at < len(l.src) {
 		rest := l.src[l.at:]
-		if trimmed := strings.TrimLeftFunc(rest, isSpace); len(trimmed) < len(rest) {
+		if trimmed := strings.TrimLeftFunc(rest, letters.IsSpace); len(trimmed) < len(rest) {
 			l.advance(len(rest) - len(trimmed))
 			continue
 		}
@@ -272,7 +275,7 @@ func (l *lexer) expression(closing string, k kind) error {
 			if err := l.str(c); err != nil {
 				return err
 			}
-		case decimal(c):
+		case Decimal(c):
 			l.number(rest)
 		case c == '_' || unicode.IsLetter(first(rest)):
 			n := strings.IndexFunc(rest, func(r rune) bool {
@@ -292,7 +295,7 @@ func (l *lexer) expression(closing string, k kind) error {
 				}
 			}
 			if op == "" {
-				return errorAt(l.line, "unexpected character %q", first(rest))
+				return ErrorAt(l.line, "unexpected character %q", first(rest))
 			}
 			switch op {
 			case "(", "[", "{":
@@ -300,7 +303,7 @@ func (l *lexer) expression(closing string, k kind) error {
 			case ")", "]", "}":
 				want := map[string]byte{")": '(', "]": '[', "}": '{'}[op]
 				if len(open) == 0 || open[len(open)-1] != want {
-					return errorAt(l.line, "%q closes nothing", op)
+					return ErrorAt(l.line, "%q closes nothing", op)
 				}
 				open = open[:len(open)-1]
 			}
@@ -308,7 +311,7 @@ func (l *lexer) expression(closing string, k kind) error {
 			l.advance(len(op))
 		}
 	}
-	return errorAt(start, "the tag is never closed with %s", closing)
+	return ErrorAt(start, "the tag is never closed with %s", closing)
 }
 
 func first(s string) rune {
@@ -316,8 +319,8 @@ func first(s string) rune {
 	return r
 }
 
-// digits measures a run of digits that ok accepts, in which single underscores may stand between two digits.
-func digits(s string, ok func(c byte) bool) int {
+// Digits measures a run of digits that ok accepts, in which single underscores may stand between two digits.
+func Digits(s string, ok func(c byte) bool) int {
 	n := 0
 	for n < len(s) && (ok(s[n]) || n > 0 && s[n] == '_' && n+1 < len(s) && ok(s[n+1])) {
 		n++
@@ -325,19 +328,20 @@ func digits(s string, ok func(c byte) bool) int {
 	return n
 }
 
-func decimal(c byte) bool { return c >= '0' && c <= '9' }
+// Decimal reports whether c is 0 to 9.
+func Decimal(c byte) bool { return c >= '0' && c <= '9' }
 
 // bases are the prefixes of integers that are not decimal.
 var bases = map[byte]func(c byte) bool{
 	'b': func(c byte) bool { return c == '0' || c == '1' },
 	'o': func(c byte) bool { return c >= '0' && c <= '7' },
-	'x': func(c byte) bool { return decimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f' },
+	'x': func(c byte) bool { return Decimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f' },
 }
 
 func (l *lexer) number(rest string) {
 	if len(rest) > 2 && rest[0] == '0' {
 		if ok := bases[rest[1]|0x20]; ok != nil {
-			if n := digits(strings.TrimPrefix(rest[2:], "_"), ok); n > 0 {
+			if n := Digits(strings.TrimPrefix(rest[2:], "_"), ok); n > 0 {
 				n = 2 + len(rest[2:]) - len(strings.TrimPrefix(rest[2:], "_")) + n
 				l.emit(kindInt, strings.ReplaceAll(rest[:n], "_", ""))
 				l.advance(n)
@@ -345,24 +349,24 @@ func (l *lexer) number(rest string) {
 			}
 		}
 	}
-	n, k := digits(rest, decimal), kindInt
+	n, k := Digits(rest, Decimal), kindInt
 	// After a dot stands an index: a.0.1 is a[0][1].
 	if t := l.tokens[len(l.tokens)-1]; t.kind != kindOp || t.text != "." {
-		if n+1 < len(rest) && rest[n] == '.' && decimal(rest[n+1]) {
-			n, k = n+1+digits(rest[n+1:], decimal), kindFloat
+		if n+1 < len(rest) && rest[n] == '.' && Decimal(rest[n+1]) {
+			n, k = n+1+Digits(rest[n+1:], Decimal), kindFloat
 		}
 		if n < len(rest) && rest[n]|0x20 == 'e' {
 			m := n + 1
 			if m < len(rest) && (rest[m] == '+' || rest[m] == '-') {
 				m++
 			}
-			if d := digits(rest[m:], decimal); d > 0 {
+			if d := Digits(rest[m:], Decimal); d > 0 {
 				n, k = m+d, kindFloat
 			}
 		}
 	}
 	if k == kindInt && rest[0] == '0' { // 007 is 00 and then 7
-		n = digits(rest, func(c byte) bool { return c == '0' })
+		n = Digits(rest, func(c byte) bool { return c == '0' })
 	}
 	l.emit(k, strings.ReplaceAll(rest[:n], "_", ""))
 	l.advance(n)
@@ -390,7 +394,7 @@ func (l *lexer) str(quote byte) error {
 						continue
 					}
 				}
-				return errorAt(start, `bad escape \%c in a string`, body[i])
+				return ErrorAt(start, `bad escape \%c in a string`, body[i])
 			}
 			if body[i] >= '0' && body[i] <= '7' {
 				n := 0
@@ -403,7 +407,7 @@ func (l *lexer) str(quote byte) error {
 				continue
 			}
 			if body[i] == 'N' {
-				return errorAt(start, `\N{…} in a string is not supported: write the character`)
+				return ErrorAt(start, `\N{…} in a string is not supported: write the character`)
 			}
 			if s, ok := escapes[body[i]]; ok {
 				b.WriteString(s)
@@ -413,7 +417,7 @@ func (l *lexer) str(quote byte) error {
 			}
 		}
 	}
-	return errorAt(start, "a string is never closed with %c", quote)
+	return ErrorAt(start, "a string is never closed with %c", quote)
 }
 
 var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", '\\': "\\", '\'': "'", '"': "\"", 'a': "\a", 'b': "\b",

@@ -1,4 +1,4 @@
-package wire
+package jsontext
 
 import (
 	"encoding/json"
@@ -36,7 +36,7 @@ func TestMember(t *testing.T) {
 		{`{"model":"a\`, "", false, false},
 		{`{"x":[1,2,{"y":"`, "", false, false},
 		{`{"x":-1.5e3`, "", false, false},
-		{`{"model":"` + strings.Repeat("x", 9*MaxModelBytes), "", false, true},
+		{`{"model":"` + strings.Repeat("x", 2*maxMember), "", false, true},
 	} {
 		value, found, ended := Member([]byte(c.text), "model")
 		if value != c.value || found != c.found || ended != c.ended {
@@ -63,7 +63,7 @@ func FuzzMember(f *testing.F) {
 			}
 		}
 		var first struct{ raw json.RawMessage }
-		if !json.Valid(text) || len(text) > 4*MaxModelBytes {
+		if !json.Valid(text) || len(text) > maxMember/2 {
 			return
 		}
 		d := json.NewDecoder(strings.NewReader(string(text)))

@@ -1,4 +1,7 @@
-package ipc
+// Package tlspipe ends TLS before the poller. A Loop (package ipc) serves descriptors: it gets one end of a socket
+// pair, and two goroutines copy between the other end and the client. Limits, pauses and the way to an engine process
+// stay those of any connection.
+package tlspipe
 
 import (
 	"context"
@@ -16,9 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The Loop serves descriptors, so TLS ends before it: the Loop gets one end of a socket pair, and two goroutines copy
-// between the other end and the client. Limits, pauses and the way to an engine process stay those of any connection.
-
 const (
 	// handshakeTimeout is the most time from the accept to the end of a handshake.
 	handshakeTimeout = 10 * time.Second
@@ -26,7 +26,7 @@ const (
 	// slow readers count from the time when the socket pair is full.
 	tlsStall = time.Minute
 	tlsChunk = 16 << 10 // bytes: the most of a TLS record
-	// tlsQuiet is the time without input after which an answered connection is closed; closeWithin is the most.
+	// tlsQuiet is the time without input after which an answered connection is closed.
 	tlsQuiet = 500 * time.Millisecond
 )
 
@@ -67,8 +67,8 @@ func Handshakes() []Handshake {
 	return []Handshake{HandshakeDone, HandshakePlain, HandshakeLate, HandshakeFailed, HandshakeRefused}
 }
 
-// NewTLS ends TLS by a configuration, which must have a certificate, for at most so many connections at a time.
-func NewTLS(c *tls.Config, connections int) *TLS {
+// New ends TLS by a configuration, which must have a certificate, for at most so many connections at a time.
+func New(c *tls.Config, connections int) *TLS {
 	c = c.Clone()
 	c.NextProtos = []string{"http/1.1"}
 	return &TLS{config: c, most: int64(connections)}
@@ -76,6 +76,9 @@ func NewTLS(c *tls.Config, connections int) *TLS {
 
 // Count returns how many handshakes had an outcome. Safe from any goroutine.
 func (t *TLS) Count(h Handshake) uint64 { return t.outcomes[h].Load() }
+
+// Connections returns how many clients are connected, those in a handshake included. Safe from any goroutine.
+func (t *TLS) Connections() int64 { return t.open.Load() }
 
 // Wait waits, for at most d, until everything that was sent has reached the clients' sockets. The Loop must have ended.
 func (t *TLS) Wait(d time.Duration) {
@@ -90,10 +93,10 @@ func (t *TLS) Wait(d time.Duration) {
 	}
 }
 
-// wrap takes over the descriptor of a client and returns one that speaks plain text. On an error fd is still the
-// caller's.
-func (t *TLS) wrap(fd int) (plain int, err error) {
-	if t.open.Load() >= t.most {
+// Wrap takes over the descriptor of a client and returns one that speaks plain text. Once the Loop has closed that one,
+// the client has closeWithin to read its last answer. On an error fd is still the caller's.
+func (t *TLS) Wrap(fd int, closeWithin time.Duration) (plain int, err error) {
+	if t.Connections() >= t.most {
 		t.outcomes[HandshakeRefused].Add(1)
 		return -1, unix.ENOTCONN
 	}
@@ -101,7 +104,7 @@ func (t *TLS) wrap(fd int) (plain int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	client, err := netConn(fd)
+	client, err := sys.NetConn(fd)
 	if err != nil {
 		unix.Close(ours)
 		unix.Close(theirs)
@@ -121,12 +124,12 @@ func (t *TLS) wrap(fd int) (plain int, err error) {
 	go func() {
 		defer t.connected.Done()
 		defer t.open.Add(-1)
-		t.serve(client, pipe.(*net.UnixConn))
+		t.serve(client, pipe.(*net.UnixConn), closeWithin)
 	}()
 	return ours, nil
 }
 
-func (t *TLS) serve(client net.Conn, pipe *net.UnixConn) {
+func (t *TLS) serve(client net.Conn, pipe *net.UnixConn, closeWithin time.Duration) {
 	defer client.Close()
 	defer pipe.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)

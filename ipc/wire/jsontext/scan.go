@@ -1,4 +1,4 @@
-package wire
+package jsontext
 
 import (
 	"bytes"
@@ -7,35 +7,37 @@ import (
 )
 
 const (
-	maxDepth = 64 // nesting of a message; a request needs 5
-	// JSON values of a message, one for each token id of a prompt; bounds a hostile tree to some 10 MB
-	maxValues = 1 << 17
+	// MaxDepth is the deepest nesting of a message; a request needs 5.
+	MaxDepth = 64
+	// MaxValues is the most JSON values of a message, one for each token id of a prompt; it bounds the tree of a
+	// hostile one to some 10 MB.
+	MaxValues = 1 << 17
 )
 
-// span is a part of a payload; the zero span is none.
-type span struct{ start, end int }
+// Span is a part of a payload; the zero Span is none.
+type Span struct{ Start, End int }
 
-// scanner checks that a payload is one JSON text, without recursion and, unless it has to mend a text, without
+// Scan checks that a payload is one JSON text, without recursion and, unless it has to mend a text, without
 // allocating. It also records the positions of some top-level values: the id, to answer even a message that cannot be
 // parsed, and those that are kept as the peer wrote them.
-type scanner struct {
-	b      []byte
+type Scan struct {
+	Bytes  []byte // the payload
 	i      int
 	values int
 	depth  int
-	object [maxDepth]bool // is the container at depth d an object
+	object [MaxDepth]bool // is the container at depth d an object
 
-	id, metadata, templateArgs, report span
+	ID, Metadata, TemplateArgs, Report Span
 
-	mended []byte // b with each half of a surrogate pair replaced by U+FFFD; nil = b has none
+	Mended []byte // Bytes with each half of a surrogate pair replaced by U+FFFD; nil = there is none
 	soft   string // the first defect that leaves the structure readable
 }
 
-// scan returns "", or the defect of b and its position.
-func (s *scanner) scan(b []byte) string {
-	*s = scanner{b: b}
+// Check returns "", or the defect of b and its position.
+func (s *Scan) Check(b []byte) string {
+	*s = Scan{Bytes: b}
 	if !utf8.Valid(b) {
-		s.soft = fmt.Sprintf("the message is not valid UTF-8, from byte %d on", invalidUTF8(b))
+		s.soft = fmt.Sprintf("the message is not valid UTF-8, from byte %d on", InvalidUTF8(b))
 	}
 	if bad := s.structure(); bad != "" {
 		return bad
@@ -44,7 +46,7 @@ func (s *scanner) scan(b []byte) string {
 }
 
 // structure walks the text. want is the set of tokens that may come next.
-func (s *scanner) structure() string {
+func (s *Scan) structure() string {
 	const (
 		value = iota
 		firstValueOrEnd
@@ -53,21 +55,21 @@ func (s *scanner) structure() string {
 		commaOrEnd
 	)
 	want := value
-	var field *span // the top-level value to note, if this is one of those; it begins at start
+	var field *Span // the top-level value to note, if this is one of those; it begins at start
 	var start int
 	for {
 		s.space()
-		if s.i == len(s.b) {
+		if s.i == len(s.Bytes) {
 			if want == commaOrEnd && s.depth == 0 {
 				return ""
 			}
-			return fmt.Sprintf("the JSON ends too early, after %d bytes", len(s.b))
+			return fmt.Sprintf("the JSON ends too early, after %d bytes", len(s.Bytes))
 		}
-		c := s.b[s.i]
+		c := s.Bytes[s.i]
 		switch want {
 		case commaOrEnd:
 			if s.depth == 1 && field != nil {
-				*field, field = span{start, s.valueEnd(start)}, nil
+				*field, field = Span{start, s.valueEnd(start)}, nil
 			}
 			switch {
 			case s.depth == 0:
@@ -99,9 +101,9 @@ func (s *scanner) structure() string {
 			if bad := s.str(); bad != "" {
 				return bad
 			}
-			name := s.b[quote+1 : s.i-1]
+			name := s.Bytes[quote+1 : s.i-1]
 			s.space()
-			if s.i == len(s.b) || s.b[s.i] != ':' {
+			if s.i == len(s.Bytes) || s.Bytes[s.i] != ':' {
 				return s.unexpected("a colon")
 			}
 			s.i++
@@ -109,13 +111,13 @@ func (s *scanner) structure() string {
 			if s.depth == 1 {
 				switch string(name) {
 				case "id":
-					field = &s.id
+					field = &s.ID
 				case "metadata":
-					field = &s.metadata
+					field = &s.Metadata
 				case "chat_template_kwargs":
-					field = &s.templateArgs
+					field = &s.TemplateArgs
 				case "metrics", "health", "info", "why", "kv":
-					field = &s.report
+					field = &s.Report
 				}
 				start = s.i
 			}
@@ -129,13 +131,13 @@ func (s *scanner) structure() string {
 				continue
 			}
 		}
-		if s.values++; s.values > maxValues {
-			return fmt.Sprintf("the message holds more than %d JSON values", maxValues)
+		if s.values++; s.values > MaxValues {
+			return fmt.Sprintf("the message holds more than %d JSON values", MaxValues)
 		}
 		switch {
 		case c == '{' || c == '[':
-			if s.depth == maxDepth {
-				return fmt.Sprintf("byte %d: JSON nested deeper than %d levels", s.i, maxDepth)
+			if s.depth == MaxDepth {
+				return fmt.Sprintf("byte %d: JSON nested deeper than %d levels", s.i, MaxDepth)
 			}
 			s.object[s.depth] = c == '{'
 			s.depth++
@@ -161,9 +163,9 @@ func (s *scanner) structure() string {
 }
 
 // valueEnd returns the end of the value that begins at start: the white space before s.i is not part of it.
-func (s *scanner) valueEnd(start int) int {
+func (s *Scan) valueEnd(start int) int {
 	e := s.i
-	for e > start && isSpace(s.b[e-1]) {
+	for e > start && isSpace(s.Bytes[e-1]) {
 		e--
 	}
 	return e
@@ -171,41 +173,41 @@ func (s *scanner) valueEnd(start int) int {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-func (s *scanner) space() {
-	for s.i < len(s.b) && isSpace(s.b[s.i]) {
+func (s *Scan) space() {
+	for s.i < len(s.Bytes) && isSpace(s.Bytes[s.i]) {
 		s.i++
 	}
 }
 
-func (s *scanner) literal(w string) bool {
-	if len(s.b)-s.i < len(w) || string(s.b[s.i:s.i+len(w)]) != w {
+func (s *Scan) literal(w string) bool {
+	if len(s.Bytes)-s.i < len(w) || string(s.Bytes[s.i:s.i+len(w)]) != w {
 		return false
 	}
 	s.i += len(w)
 	return true
 }
 
-func (s *scanner) digits() bool {
+func (s *Scan) digits() bool {
 	start := s.i
-	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
+	for s.i < len(s.Bytes) && s.Bytes[s.i] >= '0' && s.Bytes[s.i] <= '9' {
 		s.i++
 	}
 	return s.i > start
 }
 
-func (s *scanner) number() string {
+func (s *Scan) number() string {
 	start := s.i
-	if s.b[s.i] == '-' {
+	if s.Bytes[s.i] == '-' {
 		s.i++
 	}
 	leading := s.i
-	ok := s.digits() && (s.b[leading] != '0' || s.i == leading+1)
-	if ok && s.i < len(s.b) && s.b[s.i] == '.' {
+	ok := s.digits() && (s.Bytes[leading] != '0' || s.i == leading+1)
+	if ok && s.i < len(s.Bytes) && s.Bytes[s.i] == '.' {
 		s.i++
 		ok = s.digits()
 	}
-	if ok && s.i < len(s.b) && (s.b[s.i] == 'e' || s.b[s.i] == 'E') {
-		if s.i++; s.i < len(s.b) && (s.b[s.i] == '+' || s.b[s.i] == '-') {
+	if ok && s.i < len(s.Bytes) && (s.Bytes[s.i] == 'e' || s.Bytes[s.i] == 'E') {
+		if s.i++; s.i < len(s.Bytes) && (s.Bytes[s.i] == '+' || s.Bytes[s.i] == '-') {
 			s.i++
 		}
 		ok = s.digits()
@@ -225,9 +227,9 @@ var plain = func() (t [256]bool) {
 }()
 
 // str checks the string that begins at s.i and moves behind it.
-func (s *scanner) str() string {
+func (s *Scan) str() string {
 	start := s.i
-	b, i := s.b, s.i+1
+	b, i := s.Bytes, s.i+1
 	for i < len(b) {
 		c := b[i]
 		switch {
@@ -253,7 +255,7 @@ func (s *scanner) str() string {
 	return fmt.Sprintf("byte %d: the string has no end", start)
 }
 
-func (s *scanner) note(at int, bad string) {
+func (s *Scan) note(at int, bad string) {
 	if s.soft == "" {
 		s.soft = fmt.Sprintf("byte %d: %s", at, bad)
 	}
@@ -261,11 +263,11 @@ func (s *scanner) note(at int, bad string) {
 
 // mend replaces the escape at s.b[at], half of a surrogate pair, by that of U+FFFD, as encoding/json and JavaScript's
 // TextEncoder do: JSON allows it, programs that cut UTF-16 text send it, and UTF-8 cannot hold it.
-func (s *scanner) mend(at int) {
-	if s.mended == nil {
-		s.mended = bytes.Clone(s.b)
+func (s *Scan) mend(at int) {
+	if s.Mended == nil {
+		s.Mended = bytes.Clone(s.Bytes)
 	}
-	copy(s.mended[at:], `\ufffd`)
+	copy(s.Mended[at:], `\ufffd`)
 }
 
 // escape returns the length of the escape sequence at b[0] and whether it is half of a surrogate pair, or its defect.
@@ -314,9 +316,21 @@ func hex4(b []byte) (u uint32, ok bool) {
 	return u, true
 }
 
-func (s *scanner) unexpected(want string) string {
-	if s.i >= len(s.b) {
-		return fmt.Sprintf("the JSON ends too early, after %d bytes", len(s.b))
+func (s *Scan) unexpected(want string) string {
+	if s.i >= len(s.Bytes) {
+		return fmt.Sprintf("the JSON ends too early, after %d bytes", len(s.Bytes))
 	}
-	return fmt.Sprintf("byte %d: %s expected, not %q", s.i, want, s.b[s.i:s.i+1])
+	return fmt.Sprintf("byte %d: %s expected, not %q", s.i, want, s.Bytes[s.i:s.i+1])
+}
+
+// InvalidUTF8 returns the index of the first byte that is not part of valid UTF-8, len(b) if there is none.
+func InvalidUTF8(b []byte) int {
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(b)
 }

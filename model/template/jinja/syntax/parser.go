@@ -1,4 +1,4 @@
-package jinja
+package syntax
 
 import (
 	"slices"
@@ -7,18 +7,49 @@ import (
 // maxNesting bounds how deep brackets and blocks may nest in a template's source.
 const maxNesting = 200
 
-// maxSource is the largest template Compile accepts, in bytes. The longest ones in use have about 20,000.
-const maxSource = 1 << 20
+// MaxSource is the largest template that Parse accepts, in bytes. The longest ones in use have about 20,000.
+const MaxSource = 1 << 20
+
+// Tree is a parsed template. It is immutable.
+type Tree struct {
+	Body    []Node
+	Scope   *Scope
+	Globals map[string]int // the names that may be global, numbered from 0
+	Blocks  map[string]*BlockNode
+}
+
+// Parse reads a template. The error is an *Error that names the line.
+func Parse(src string) (t *Tree, err error) {
+	if len(src) > MaxSource {
+		return nil, ErrorAt(1, "the template has %d bytes, the limit is %d", len(src), MaxSource)
+	}
+	tokens, err := lex(src)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e, ok := recover().(*Error); ok {
+			t, err = nil, e
+		} else if e != nil {
+			panic(e)
+		}
+	}()
+	root := newScope(nil)
+	p := &parser{tokens: tokens, scope: root, root: root, globals: map[string]int{}, blocks: map[string]*BlockNode{}}
+	t = &Tree{Body: p.nodes(), Scope: root, Globals: p.globals, Blocks: p.blocks}
+	p.resolve()
+	return t, nil
+}
 
 type parser struct {
 	tokens  []token
 	at      int
 	depth   int
-	scope   *scope
-	root    *scope
-	names   []*nameExpr
+	scope   *Scope
+	root    *Scope
+	names   []*NameExpr
 	globals map[string]int // names that no scope may have, by the order of their first use
-	blocks  map[string]*blockNode
+	blocks  map[string]*BlockNode
 	inLoop  int // loops that break may leave
 	loops   int // loops around, macros or not
 }
@@ -47,7 +78,7 @@ func (p *parser) accept(k kind, text string) bool {
 
 // fail sends an error by panic from deep in the parser to Compile.
 func (p *parser) fail(format string, a ...any) {
-	panic(errorAt(p.peek().line, format, a...))
+	panic(ErrorAt(p.peek().line, format, a...))
 }
 
 func (p *parser) expect(k kind, text string) token {
@@ -72,7 +103,7 @@ func (p *parser) nest() func() {
 }
 
 // within parses with sc as the innermost scope.
-func (p *parser) within(sc *scope, parse func()) {
+func (p *parser) within(sc *Scope, parse func()) {
 	outer := p.scope
 	p.scope = sc
 	parse()
@@ -84,8 +115,8 @@ func (p *parser) resolve() {
 	for _, n := range p.names {
 		hops := 0
 		for sc := n.scope; sc != nil; sc = sc.parent {
-			if slot, ok := sc.slots[n.name]; ok {
-				n.places = append(n.places, place{hops, slot})
+			if slot, ok := sc.Slots[n.Name]; ok {
+				n.Places = append(n.Places, place{hops, slot})
 			}
 			hops++
 		}
@@ -93,9 +124,9 @@ func (p *parser) resolve() {
 }
 
 // nodes parses statements until a block whose name is among ends (left for the caller) or the template's end.
-func (p *parser) nodes(ends ...string) []node {
+func (p *parser) nodes(ends ...string) []Node {
 	defer p.nest()()
-	var list []node
+	var list []Node
 	for {
 		switch t := p.peek(); t.kind {
 		case kindEOF:
@@ -105,10 +136,10 @@ func (p *parser) nodes(ends ...string) []node {
 			return list
 		case kindText:
 			p.next()
-			list = append(list, &textNode{t.text})
+			list = append(list, &TextNode{t.text})
 		case kindVarBegin:
 			p.next()
-			list = append(list, &outputNode{pos{t.line}, p.tuple(true, "")})
+			list = append(list, &OutputNode{pos{t.line}, p.tuple(true, "")})
 			if p.next().kind != kindVarEnd {
 				p.at--
 				p.fail("expected }}, found %s", p.peek())
@@ -138,7 +169,7 @@ func (p *parser) head() {
 }
 
 // body parses up to {% end %}.
-func (p *parser) body(end string) []node {
+func (p *parser) body(end string) []Node {
 	p.head()
 	list := p.nodes(end)
 	p.name()

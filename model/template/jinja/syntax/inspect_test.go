@@ -1,4 +1,4 @@
-package jinja
+package syntax
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestVariables(t *testing.T) {
-	tmpl, err := Compile(
+	tree, err := Parse(
 		`{%- if effort is defined and effort|lower not in ['low', 'high'] %}{{ raise_exception('no') }}{% endif -%}
 {%- set a = b if 'max' == effort else none %}{% for m in messages %}{{ m.thinking }}{% endfor %}` +
 			`{% macro f(x) %}{{ x ~ mode }}{% endmacro %}{{ mode != "off" }}{{ {'k': deep[0]} }}` +
@@ -16,7 +16,7 @@ func TestVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := map[string][]string{}
-	for _, v := range tmpl.Variables() {
+	for _, v := range tree.Variables() {
 		words[v.Name] = v.Words
 	}
 	for name, want := range map[string][]string{"effort": {"low", "high", "max"}, "mode": {"off"}, "b": nil,
@@ -30,7 +30,7 @@ func TestVariables(t *testing.T) {
 	if _, ok := words["thinking"]; ok {
 		t.Error("an attribute was taken for a variable")
 	}
-	if s := tmpl.Strings(); !slices.Contains(s, "low") || !slices.Contains(s, "max") || !slices.Contains(s, "off") {
+	if s := tree.Strings(); !slices.Contains(s, "low") || !slices.Contains(s, "max") || !slices.Contains(s, "off") {
 		t.Errorf("strings %q", s)
 	}
 }
