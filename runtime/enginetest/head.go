@@ -7,6 +7,19 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
+// RunHead tests the head of the models that open opens, whose file must have one that is used.
+func RunHead(t *testing.T, open Open) {
+	o := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8, Head: true}
+	e := open(t, o)
+	defer e.Close()
+	h, err := e.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 32, Sequences: 4})
+	if err != nil || h == nil {
+		t.Fatalf("the head: %v, %v", h, err)
+	}
+	h.Close()
+	heads(t, &subject{T: t, Engine: e, o: o})
+}
+
 // heads tests the head of an engine's model, if it has one: states are kept of all rows and change no logits, and the
 // head's rows depend on what they follow alone, whatever its batches were.
 func heads(t *testing.T, s *subject) {

@@ -48,6 +48,9 @@ func (e *engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 		return nil, fmt.Errorf("the file has %d layers that guess, and llama.cpp computes one", layers)
 	case e.window > 0:
 		return nil, errors.New("the model has sliding windows")
+	case arch == "glm4moe" && C.llama_model_rope_type(e.model) == C.LLAMA_ROPE_TYPE_MROPE:
+		return nil, errors.New("the model has positions in several dimensions, with which llama.cpp's graph of the " +
+			"head fails an assertion")
 	case !e.headLoaded:
 		return nil, errors.New("the model was loaded without it")
 	}
