@@ -180,12 +180,12 @@ type Metrics struct {
 	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
 
 	DeviceWait                         Durations // for the lease of the device
-	Graphs, GraphsReused, DeviceGraphs Counter   // computed; as the pass before; on a device besides the processor
-	DeviceLogits, DeviceProbes         Counter   // bytes of logits copied from a device; rows that were probed there instead
+	Graphs, GraphsReused, DeviceGraphs Counter   // computed; as the pass before; on a device
+	DeviceLogits, DeviceProbes         Counter   // bytes of logits copied from it; rows probed there
 	Overlapped                         Micros    // work on a step while the next one was computed
 	DeviceYields                       Counter   // steps whose prompts made way for answers of other models
 	CacheMisses                        Labels    // Declare before use; prompts that were not entirely cached, by reason
-	Recomputed, ParkedTotal            Counter   // preempted requests whose cells were freed, to be computed again; put away
+	Recomputed, ParkedTotal            Counter   // preempted requests: freed cells, to be computed again; put away
 	ContextShift                       Counter   // times the oldest part of a full context was removed
 
 	drafted, accepted           [2 * 4]Counter // by phase and source
