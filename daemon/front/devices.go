@@ -13,8 +13,8 @@ import (
 // deviceMemory is the devices of this machine and their memory.
 type deviceMemory struct {
 	look  func() runtime.Backends          // waits where they are being looked at
-	seen  atomic.Pointer[runtime.Backends] // none before they have been looked at
-	rooms []config.Room                    // of discrete devices that models may take; nil: there are none, or it is not known
+	seen  atomic.Pointer[runtime.Backends] // none before look
+	rooms []config.Room                    // of discrete devices; nil: there are none, or it is not known
 }
 
 // lookAtDevices returns the back ends of the engine and their devices, as a process tells that is not confined: the

@@ -83,7 +83,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Device:           kind,
 		DeviceName:       device,
 		Devices:          devices,
-		Placed:           e.placed(),
+		Placed:           placedOf(e),
 		EngineBuild:      engineBuild(),
 		Kernels:          Kernels(),
 		Ours:             Ours(),
