@@ -115,11 +115,7 @@ type Engine struct {
 	hidden []float32 // of the rows in want, as logits
 	probed runtime.ProbedRows
 
-	// see head.go
-	keepsStates bool
-	sums        []uint64  // by row of the last Decode: its content hash, where states are kept
-	states      []float32 // of sums
-	follow      []uint64  // of a head: by row, the content hash that it follows; nil: it is a model
+	headState
 
 	fail    []failure
 	decodes int

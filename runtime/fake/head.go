@@ -24,6 +24,14 @@ var (
 	_ runtime.Head   = (*headEngine)(nil)
 )
 
+// headState is what an engine has for its head, or as one.
+type headState struct {
+	keepsStates bool
+	sums        []uint64  // by row of the last Decode: its content hash, where states are kept
+	states      []float32 // of sums
+	follow      []uint64  // of a head: by row, the content hash that it follows; nil: it is a model
+}
+
 // headEngine is a runtime.Head.
 type headEngine struct {
 	*Engine
