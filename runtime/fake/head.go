@@ -24,7 +24,7 @@ var (
 	_ runtime.Head   = (*headEngine)(nil)
 )
 
-// headState is what an engine has for its head, or as one.
+// headState is the part of an engine that its head, or it as a head, needs.
 type headState struct {
 	keepsStates bool
 	sums        []uint64  // by row of the last Decode: its content hash, where states are kept
