@@ -91,8 +91,8 @@ func TestDeviceProbes(t *testing.T) {
 		// A drawn token has a row; of some rows nothing is drawn.
 		least, row := a.eos.Usage.CompletionTokens, 4*r.engine.Vocab().Size()
 		if want && (int(probes) != a.eos.Thought.Probes || int(logits) < least*row || int(logits)%row != 0) {
-			t.Errorf("%v rows of %d forks were probed on the device, and %v bytes of logits copied for %d tokens; a row "+
-				"has %d bytes", probes, a.eos.Thought.Probes, logits, least, row)
+			t.Errorf("%v rows of %d forks were probed on the device, and %v bytes of logits copied for %d tokens; a "+
+				"row has %d bytes", probes, a.eos.Thought.Probes, logits, least, row)
 		}
 	}
 }

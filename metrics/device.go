@@ -31,8 +31,8 @@ func (m *Metrics) declareDevice(step, scrape string) {
 		"the pass before had the same shape", step, &m.GraphsReused)
 	m.counter("device_graphs_total", "uma_device_graphs_total", "graphs", "Graphs of which a part was computed on a "+
 		"device besides the processor, one for each --ubatch-size tokens of a step", step, &m.DeviceGraphs)
-	m.counter("device_logits_bytes_total", "uma_device_logits_bytes_total", "bytes", "Logits that were copied from the "+
-		"device of the output layer to the host", step, &m.DeviceLogits)
+	m.counter("device_logits_bytes_total", "uma_device_logits_bytes_total", "bytes", "Logits that were copied from "+
+		"the device of the output layer to the host", step, &m.DeviceLogits)
 	m.counter("device_probes_total", "uma_device_probes_total", "rows", "Rows that were probed on the device of the "+
 		"output layer, without a copy of their logits: those of probe forks", step, &m.DeviceProbes)
 	m.short("step_overlap_us", "uma_step_overlap_seconds", "Work on a step that was done while the next one was "+

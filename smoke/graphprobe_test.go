@@ -14,9 +14,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
-// TestGraphProbeOfPublishedModel: the statistics that the graph of SmolLM2-135M computes of its rows are those of a float64
-// reference of the same rows' logits, and no logits of theirs are copied. UMA_TEST_PROBE_MODELS names other models of
-// models.lock, UMA_TEST_GPU_LAYERS a device; else the processor computes the nodes.
+// TestGraphProbeOfPublishedModel: the statistics that the graph of SmolLM2-135M computes of its rows are those of a
+// float64 reference of the same rows' logits, and no logits of theirs are copied. UMA_TEST_PROBE_MODELS names another
+// model of models.lock, UMA_TEST_GPU_LAYERS a device; else the processor computes the nodes.
 func TestGraphProbeOfPublishedModel(t *testing.T) {
 	names, layers := []string{"smollm2-135m"}, 0
 	if s := os.Getenv("UMA_TEST_PROBE_MODELS"); s != "" {

@@ -212,7 +212,8 @@ var llamaNames = map[string]string{
 	"--hf-repo-draft": "--draft-model",
 	"-cd":             "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
-	"--spec-draft-n-max": "--speculate", "--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
+	"--spec-draft-n-max": "--speculate", "--draft": "--speculate", "--draft-n": "--speculate",
+	"--draft-max": "--speculate",
 
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }

@@ -146,7 +146,8 @@ func (s *Server) Page() http.HandlerFunc {
 		return page.ServeHTTP
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		refuseHTTP(w, r, http.StatusNotFound, fmt.Sprintf("%s %.100s: the page is off (--no-page)", r.Method, r.URL.Path))
+		refuseHTTP(w, r, http.StatusNotFound,
+			fmt.Sprintf("%s %.100s: the page is off (--no-page)", r.Method, r.URL.Path))
 	}
 }
 

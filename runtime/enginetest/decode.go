@@ -271,7 +271,8 @@ func probeRows(t *testing.T, s *subject) {
 		}
 		ref := meridian.ReferenceProbe(l, nil)
 		st := runtime.RowStats{}
-		if !p.ProbeRow(i, nil, &st) || st.Max != ref.Max || !(math.Abs(st.Entropy-ref.Entropy) <= runtime.EntropyError) ||
+		if !p.ProbeRow(i, nil, &st) || st.Max != ref.Max ||
+			!(math.Abs(st.Entropy-ref.Entropy) <= runtime.EntropyError) ||
 			!(math.Abs(st.LogSumExp-ref.LogSumExp) <= runtime.LogSumExpError) {
 			t.Errorf("row %d:\n got %+v\nwant %+v", i, st, ref)
 		}

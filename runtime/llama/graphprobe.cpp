@@ -11,7 +11,7 @@
 // llama.cpp's own way, a chain of samplers for each sequence (llama_set_sampler), costs more than it saves: a context
 // that has one keeps four times the rows of all its sequences in the host's memory (622 MB instead of 156 for 256
 // sequences and this vocabulary), copies the logits of each step within the device, and asks for those of each row by
-// itself.
+// itself (by its source; not measured).
 //
 // # The nodes
 //

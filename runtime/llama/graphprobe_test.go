@@ -162,7 +162,13 @@ func TestGraphProbeRows(t *testing.T) {
 		step("a probe alone", 0, 1, func() { add(0, 0, 0, probe) })
 		step("no probe", 1, 0, func() { add(0, logits) })
 		step("without outputs", 0, 0, func() { add(0, 0, 0, 0) })
-		step("beside answers", 3, 2, func() { add(1, logits); add(2, 0, probe); add(3, logits); add(4, 0, probe); add(5, logits) })
+		step("beside answers", 3, 2, func() {
+			add(1, logits)
+			add(2, 0, probe)
+			add(3, logits)
+			add(4, 0, probe)
+			add(5, logits)
+		})
 		step("other rows of the same graph", 3, 2, func() {
 			add(1, logits)
 			add(2, 0, logits)
@@ -228,12 +234,13 @@ func TestGraphProbeRows(t *testing.T) {
 	}
 }
 
-// TestGraphProbeIsOff: rows are probed on the host where the output layer is on the processor, and of a model whose rows
-// are changed after they are computed.
+// TestGraphProbeIsOff: rows are probed on the host where the output layer is on the processor, and of a model whose
+// rows are changed after they are computed.
 func TestGraphProbeIsOff(t *testing.T) {
 	hides := hiddenTokens["llama"]
 	hiddenTokens["llama"] = [2]int{5, 9}
-	changed := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256, ProbeRows: "always"})
+	changed := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256,
+		ProbeRows: "always"})
 	hiddenTokens["llama"] = hides
 	for name, e := range map[string]runtime.Engine{
 		"on the processor": mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}),

@@ -64,7 +64,6 @@ type engine struct {
 	stop    *C.uma_stop
 	aborted *atomic.Int32
 	pin     goruntime.Pinner
-	graphProbe
 	// shifted: the next decode first rotates cells in place. Stopped halfway, that would be done again, so the decode
 	// is not stopped.
 	shifted bool
