@@ -119,11 +119,12 @@ soak: build ## two hours of mixed load with faults: memory, descriptors and late
 real: build ## published models beside llama-server of the same llama.cpp; ARGS="--first 20 …", MODELS="smollm2-135m …"
 	@scripts/real.sh $(ARGS)
 
-ci: ## everything that a change must pass: .ci/run, then each architecture and real weights (an hour on two cores)
+ci: ## everything that a change must pass: .ci/run, then each architecture, real weights, a device (hours on two cores)
 	@.ci/run
 	@CHECK=1 $(MAKE) archs
 	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
+	@IF_POSSIBLE=1 $(MAKE) device-check
 
 inspector: uma-serve ## the official MCP inspector against uma-serve mcp (docs/mcp.md)
 	@scripts/inspector.sh

@@ -21,9 +21,8 @@ const (
 
 // lookup returns the prompt by which r is looked up in the prefix tree, and the longest match of it in the pool.
 func (c *Core) lookup(r *Request) (kvsnap.Prompt, kvsnap.Match) {
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Space(), Tokens: r.Tokens, Shareable: r.Shareable,
-		Seals: r.Seals, NoWait: r.joined,
-		Apart: r.Kind == Embed}
+	p := r.prompt()
+	p.Seals, p.NoWait, p.Apart = r.Seals, r.joined, r.Kind == Embed
 	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
 		p.Tokens, p.Shareable, p.NoWait = r.Tokens[:1], 0, true
 	}

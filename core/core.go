@@ -85,6 +85,9 @@ func New(cfg Config) (*Core, error) {
 	s.DraftBatch, s.DraftCost, s.Rereads = cfg.Draft.Batch, cfg.Draft.Cost, cfg.Seals
 	c.drafts.slots = make([]draftSlot, cfg.Draft.Sequences)
 	c.drafts.rows = make([]*draftSlot, 0, cfg.Draft.Sequences)
+	if cfg.Draft.States > 0 {
+		c.drafts.behind = make([]Behind, 0, cfg.Draft.Batch)
+	}
 	var err error
 	if c.sched, err = sched.New(s); err != nil {
 		return nil, err
@@ -190,7 +193,7 @@ func (c *Core) arrive(r *Request) {
 	}
 	r.seq = NoSeq
 	if r.Kind != Embed {
-		r.guess.most = min(r.Speculate, MaxGuess)
+		r.guess.most, r.guess.head = min(r.Speculate, MaxGuess), c.cfg.Draft.States > 0
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
 		r.thinkFrom = r.Prompt // the prompt opens the block
@@ -270,6 +273,7 @@ func (c *Core) Next(now Instant) *Step {
 		c.addForks()
 		c.addGuard()
 		c.placeDrafts()
+		c.wantStates()
 	}
 	if c.lookAhead {
 		c.readAhead(now)
@@ -363,7 +367,11 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 		}
 		if s.Kind == sched.SliceProbe {
 			for j := range s.N {
-				b.Add(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, j == s.N-1)
+				what := int8(0)
+				if j == s.N-1 {
+					what = runtime.RowProbe
+				}
+				b.AddFor(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, what)
 			}
 			continue
 		}
@@ -413,8 +421,10 @@ func (c *Core) Done(now Instant, res *Result) {
 		case s.Kind == sched.SliceProbe:
 			c.op(Op{Kind: SeqRemove, Dst: r.fork, To: -1})
 		case c.cfg.Seals && s.Guessed > 0 && res.Outcome == sched.StepOK:
+			c.stated(r, s)
 			c.guessed(r, s) // settleGuard counts its cells
 		case res.Outcome == sched.StepOK:
+			c.stated(r, s)
 			c.grown(now, r, s.Start+s.N-s.Guessed)
 			c.guessed(r, s)
 		case c.cfg.Seals && s.Guessed > 0:

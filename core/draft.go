@@ -18,6 +18,11 @@ import (
 //		c.Drafted(took, tokens)
 //	}
 //
+// The head of a model (DraftConfig.States) is such an engine too. Each of its rows follows the state of the row before:
+// a row of the model, whose states the caller keeps (KeepsStates), or its own row of the round before (Behind). It does
+// not know a history from its begin on but from the first token whose state was kept. Its own rows behind the history
+// are removed after the step, those that came true too: the next step computes them with the model's states.
+//
 // A request has a sequence of the draft model from the first of these steps on until it ends, is preempted, or another
 // one needs the sequence or its cells. What the draft model has computed beyond what came true is removed before the
 // next step (DraftRemove).
@@ -31,6 +36,9 @@ type DraftConfig struct {
 	// token 0, and never guesses them.
 	Tokens int
 	Cost   float64 // see sched.Config.DraftCost
+	// States: the draft model is a head, and the caller keeps the states of a request's newest rows, so many; 0 = it
+	// reads tokens alone.
+	States int `json:"states,omitempty"`
 }
 
 // Validate returns an error that names the first field out of range.
@@ -43,7 +51,7 @@ func (d *DraftConfig) Validate() error {
 		v, lo, hi int
 	}{
 		{"sequences", d.Sequences, 1, MaxSequences}, {"cells", d.Cells, 1, 1 << 30}, {"batch", d.Batch, 1, 1 << 24},
-		{"tokens", d.Tokens, 1, 1 << 30},
+		{"tokens", d.Tokens, 1, 1 << 30}, {"states", d.States, 0, 1 << 20},
 	} {
 		if f.v < f.lo || f.v > f.hi {
 			return fmt.Errorf("core: draft model: %s = %d: must be %d…%d", f.name, f.v, f.lo, f.hi)
@@ -64,19 +72,36 @@ type drafts struct {
 	round int           // of the newest step: rounds carried out
 	took  time.Duration // by them
 	rows  []*draftSlot  // those whose guess is a row of the newest FillDraft
-	off   bool          // it has failed: nothing is asked of it any more
+	// behind has for each row of the newest FillDraft what it follows; with DraftConfig.States
+	behind []Behind
+	keeps  bool // see KeepsStates
+	off    bool // it has failed: nothing is asked of it any more
 }
+
+// Behind says which state a row of the head follows: that of Request's row at position At or, where Request is nil,
+// that of row At of the batch before.
+type Behind struct {
+	Request *Request
+	At      int
+}
+
+// keptStates are the rows of a request whose states are kept: those at positions [from, to).
+type keptStates struct{ from, to int }
 
 // draftSlot is a sequence of the draft model.
 type draftSlot struct {
 	r     *Request // nil: free
-	n     int      // tokens of r's history in it, from the first on
+	first int      // token of r's history with which it begins; 0 but for a head
+	n     int      // tokens of r's history up to the last one in it
 	ahead int      // tokens that it guessed behind them
 	at    uint64   // drafts.steps of its newest use
 
-	// Of the newest step: tokens of r's history to compute, and then to guess.
-	feed, guesses int
+	// Of the newest step: tokens of r's history to compute, and then to guess; the row of its newest guess.
+	feed, guesses, row int
 }
+
+// used returns the number of its cells.
+func (sl *draftSlot) used() int { return sl.n - sl.first + sl.ahead }
 
 // slot returns r's sequence of the draft model, nil when it has none.
 func (c *Core) slot(r *Request) *draftSlot {
@@ -94,9 +119,16 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 		return
 	}
 	lag := len(r.Tokens)
+	if c.cfg.Draft.States > 0 {
+		begin, ok := c.headBegins(r)
+		if !ok {
+			return
+		}
+		lag -= begin
+	}
 	room := c.cfg.Draft.Cells - d.used
 	if sl := c.slot(r); sl != nil {
-		lag -= sl.n
+		lag = len(r.Tokens) - sl.n
 	} else {
 		// takeSlot can take the sequences and cells of idle requests.
 		taken := true
@@ -106,7 +138,7 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 				taken = false
 			case c.idle(sl):
 				taken = false
-				room += sl.n + sl.ahead
+				room += sl.used()
 			}
 		}
 		if taken {
@@ -118,6 +150,72 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 	}
 }
 
+// headBegins returns the first token of r's history that the head can compute, and whether it can compute all from
+// there on: not with images, whose rows have no tokens, nor with adapters, which it does not have. What it has of the
+// history before a gap is removed.
+func (c *Core) headBegins(r *Request) (begin int, ok bool) {
+	k := &r.guess.states
+	begin = k.from + 1
+	if len(r.Parts) > 0 || r.Mix > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {
+		return 0, false
+	}
+	if sl := c.slot(r); sl != nil && sl.n < begin {
+		if used := sl.used(); used > 0 {
+			c.op(Op{Kind: DraftRemove, Dst: Seq(r.guess.slot - 1), To: -1})
+			c.drafts.used -= used
+		}
+		sl.first, sl.n, sl.ahead = begin, begin, 0
+	}
+	return begin, true
+}
+
+// KeepsStates reports whether the caller keeps the states of all rows of the newest Step's batch: it decodes answers,
+// or the end of a prompt, for which a head may guess. Of a batch with several mixes of adapters the engine has not all.
+func (c *Core) KeepsStates() bool { return c.drafts.keeps }
+
+// wantStates decides KeepsStates.
+func (c *Core) wantStates() {
+	d := &c.drafts
+	d.keeps = false
+	if c.cfg.Draft.States == 0 || d.off {
+		return
+	}
+	mixes := [2]uint8{0: 255} // the least and the largest
+	for i := range c.plan.Batch {
+		s := &c.plan.Batch[i]
+		r := c.requests[s.Req]
+		for _, at := range [...]int{s.Start, s.Start + s.N - 1} {
+			mix := r.Mix
+			if at < r.MixFrom {
+				mix = 0
+			}
+			mixes = [...]uint8{min(mixes[0], mix), max(mixes[1], mix)}
+		}
+		d.keeps = d.keeps || s.Kind != sched.SliceProbe && s.Row >= 0 && r.guess.most > 0
+	}
+	d.keeps = d.keeps && mixes[0] == mixes[1]
+}
+
+// stated notes which states of r the slice s has left.
+func (c *Core) stated(r *Request, s *sched.Slice) {
+	if c.cfg.Draft.States == 0 {
+		return
+	}
+	k := &r.guess.states
+	switch {
+	case !c.drafts.keeps:
+		*k = keptStates{}
+		return
+	case s.Start < k.from || s.Start > k.to:
+		k.from = s.Start
+	}
+	k.to = s.Start + s.N
+	k.from = max(k.from, k.to-c.cfg.Draft.States)
+}
+
+// Behind returns what each row of the newest FillDraft follows, with DraftConfig.States.
+func (c *Core) Behind() []Behind { return c.drafts.behind }
+
 func (c *Core) idle(sl *draftSlot) bool { return sl.at+draftIdle < c.drafts.steps }
 
 // settleDraft keeps the cells of r's draft guesses that came true and removes the others.
@@ -127,7 +225,7 @@ func (c *Core) settleDraft(r *Request) {
 		return
 	}
 	keep := 0
-	if g.from == sl.n {
+	if g.from == sl.n && c.cfg.Draft.States == 0 {
 		keep = min(g.right, sl.ahead, len(r.Tokens)-1-sl.n) // the newest token's row is the next guess
 	}
 	if keep < sl.ahead {
@@ -147,10 +245,10 @@ func (c *Core) dropDraft(r *Request) {
 
 func (c *Core) freeSlot(i int) {
 	sl := &c.drafts.slots[i]
-	if sl.n+sl.ahead > 0 {
+	if sl.used() > 0 {
 		c.op(Op{Kind: DraftRemove, Dst: Seq(i), To: -1})
 	}
-	c.drafts.used -= sl.n + sl.ahead
+	c.drafts.used -= sl.used()
 	sl.r.guess.slot = 0
 	*sl = draftSlot{}
 }
@@ -211,6 +309,10 @@ func (c *Core) takeSlot(r *Request, most int) bool {
 		}
 		if free >= 0 && d.used <= most {
 			d.slots[free] = draftSlot{r: r, at: d.steps}
+			if sl := &d.slots[free]; c.cfg.Draft.States > 0 {
+				sl.first = r.guess.states.from + 1
+				sl.n = sl.first
+			}
 			r.guess.slot = free + 1
 			return true
 		}
@@ -226,16 +328,19 @@ func (c *Core) takeSlot(r *Request, most int) bool {
 func (c *Core) FillDraft(b *runtime.Batch) bool {
 	d := &c.drafts
 	b.Reset()
-	d.rows = d.rows[:0]
+	d.rows, d.behind = d.rows[:0], d.behind[:0]
 	for i := range d.slots {
 		sl := &d.slots[i]
 		switch r := sl.r; {
 		case d.round == 0 && sl.feed > 0:
 			for p := sl.n; p < sl.n+sl.feed; p++ {
-				b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), Seq(i), sl.guesses > 0 && p == len(r.Tokens)-1)
+				c.follow(Behind{r, p - 1})
+				sl.row = b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), Seq(i),
+					sl.guesses > 0 && p == len(r.Tokens)-1)
 			}
 		case d.round > 0 && d.round < sl.guesses:
-			b.Add(c.draftToken(r.guess.draft.tokens[d.round-1]), runtime.Pos(sl.n+d.round-1), Seq(i), true)
+			c.follow(Behind{At: sl.row})
+			sl.row = b.Add(c.draftToken(r.guess.draft.tokens[d.round-1]), runtime.Pos(sl.n+d.round-1), Seq(i), true)
 		default:
 			continue
 		}
@@ -244,6 +349,13 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 		}
 	}
 	return b.Len() > 0
+}
+
+// follow notes what the next row of FillDraft follows.
+func (c *Core) follow(b Behind) {
+	if c.cfg.Draft.States > 0 {
+		c.drafts.behind = append(c.drafts.behind, b)
+	}
 }
 
 // draftToken returns t, or token 0 if the draft model does not have it.
@@ -312,7 +424,7 @@ func (c *Core) checkDrafts() {
 	used := 0
 	for i := range d.slots {
 		sl := &d.slots[i]
-		if used += sl.n + sl.ahead; sl.r != nil && (sl.r.guess.slot != i+1 || sl.n > len(sl.r.Tokens) || sl.r.ended) {
+		if used += sl.used(); sl.r != nil && (sl.r.guess.slot != i+1 || sl.n > len(sl.r.Tokens) || sl.r.ended) {
 			panic(fmt.Sprintf("core: sequence %d of the draft model has %d tokens of request %d, which has %d and "+
 				"sequence %d", i, sl.n, sl.r.ID, len(sl.r.Tokens), sl.r.guess.slot-1))
 		}

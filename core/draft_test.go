@@ -25,11 +25,14 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int) (ou
 	t.Helper()
 	caps := eng.Capabilities()
 	cfg := testConfig(caps.ContextTokens, requests, caps.MaxBatch, "meridian")
-	cfg.Sequences = caps.MaxSequences
+	cfg.Sequences, cfg.Seals = caps.MaxSequences, caps.Seals
 	if draft != nil {
 		d := draft.Capabilities()
 		cfg.Draft = DraftConfig{Sequences: d.MaxSequences, Cells: d.ContextTokens, Batch: d.MaxBatch,
 			Tokens: min(eng.Model().VocabSize, draft.Model().VocabSize), Cost: 0.1}
+		if _, ok := draft.(runtime.Head); ok {
+			cfg.Draft.States = 32
+		}
 		for s := range Seq(d.MaxSequences) {
 			draft.SeqRemove(s, 0, -1)
 		}
@@ -42,6 +45,7 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int) (ou
 		t.Fatal(err)
 	}
 	m.eng, m.draftEng = eng, draft
+	m.head, _ = draft.(runtime.Head)
 	var rs []*Request
 	for i := range requests {
 		r := &Request{ID: ID(i + 1), Spec: guessing(20, tokens)}
@@ -63,8 +67,9 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int) (ou
 			t.Fatalf("request %d has %d tokens", r.ID, r.Generated())
 		}
 		out = append(out, r.Tokens)
-		drafted += r.Guesses().Drafted[0][spec.Draft]
-		accepted += r.Guesses().Accepted[0][spec.Draft]
+		g := r.Guesses()
+		drafted += g.Drafted[0][spec.Draft] + g.Drafted[0][spec.Head]
+		accepted += g.Accepted[0][spec.Draft] + g.Accepted[0][spec.Head]
 	}
 	return out, drafted, accepted
 }

@@ -55,6 +55,9 @@ type guess struct {
 	other Seq // the sequence that the newest guess from another text came from; NoSeq = none
 	tried bool
 	slot  int // its sequence of the draft model, plus one; 0 = it has none
+	// the states that a head can follow
+	states keptStates
+	head   bool // what guesses for it is a head
 	Guesses
 }
 
@@ -99,7 +102,10 @@ func (g *guess) tokens(drafted bool) *[MaxGuess]Token {
 
 // stepSource returns the source of the guesses that inStep returns.
 func (g *guess) stepSource() spec.Source {
-	if g.drafted {
+	switch {
+	case g.drafted && g.head:
+		return spec.Head
+	case g.drafted:
 		return spec.Draft
 	}
 	return g.source
@@ -209,6 +215,7 @@ func (c *Core) offer(r *Request, e *sched.EvToken) {
 	e.DraftRight, e.DraftWrong = g.draft.right, g.draft.wrong
 	if e.Cut > 0 {
 		c.dropDraft(r) // the draft model's positions no longer match
+		g.states = keptStates{}
 	}
 	c.settleDraft(r)
 	g.text.begin(len(r.Tokens))

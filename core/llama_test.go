@@ -3,6 +3,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/runtime"
@@ -58,4 +59,47 @@ func TestDraftsOnLlama(t *testing.T) {
 		t.Errorf("%d tokens of %d are the same: %v", n, model.VocabSize, err)
 	}
 	draftsOn(t, eng, open(model), draft)
+}
+
+// TestHeadsOnLlama: answers of llama.cpp with the head of the model's file are those without, token by token, whether
+// the head knows the model or has random weights.
+func TestHeadsOnLlama(t *testing.T) {
+	if !llama.Exact() {
+		t.Skip("here a row's logits depend on what is beside it: equal answers cannot be asked for")
+	}
+	for _, kind := range []ggufgen.Head{ggufgen.HeadKnows, ggufgen.HeadRandom} {
+		t.Run(string(kind), func(t *testing.T) {
+			eng, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.TinyHead(kind)),
+				ContextTokens: 1024, Batch: 64, MicroBatch: 64, Sequences: 24, Threads: 1, FlashAttn: "on", Head: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer eng.Close()
+			headOfLlama(t, eng, kind)
+		})
+	}
+}
+
+func headOfLlama(t *testing.T, eng runtime.Engine, kind ggufgen.Head) {
+	h, err := eng.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 1024, Batch: 64, Sequences: 4})
+	if h == nil || err != nil {
+		t.Skipf("this build opens no head: %v", err)
+	}
+	defer h.Close()
+	for _, requests := range []int{1, 3} {
+		const tokens = 150
+		want, _, _ := answered(t, eng, nil, requests, tokens)
+		got, drafted, accepted := answered(t, eng, h, requests, tokens)
+		t.Logf("%d requests: %d of %d guesses came true", requests, accepted, drafted)
+		if !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%d requests: other answers with the head", requests)
+		}
+		switch {
+		case drafted == 0:
+			t.Errorf("%d requests: nothing was guessed", requests)
+		case kind == ggufgen.HeadKnows && (accepted < drafted*9/10 || drafted < requests*tokens/2),
+			kind == ggufgen.HeadRandom && accepted > drafted/5:
+			t.Errorf("%d requests: %d of %d guesses came true", requests, accepted, drafted)
+		}
+	}
 }

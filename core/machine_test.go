@@ -36,7 +36,16 @@ type machine struct {
 	draftBatch runtime.Batch
 	guess      func(tokens []Token) Token
 	draftFails func() bool
-	draftEng   runtime.Engine // nil, or an engine that guesses
+	draftEng   runtime.Engine            // nil, or an engine that guesses
+	head       runtime.Head              // draftEng, if it is a head
+	states     map[*Request]map[int]kept // of each request's newest rows, by position modulo DraftConfig.States
+}
+
+// kept is the state of a row: where it was, for which token, and on an engine what it was.
+type kept struct {
+	pos   int
+	tok   Token
+	state []float32
 }
 
 type cell struct {
@@ -52,7 +61,8 @@ const (
 
 func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
-		ended: map[ID]int{}, says: map[ID][]Token{}, stepTime: stepTime, copyTook: copyTook}
+		ended: map[ID]int{}, says: map[ID][]Token{}, states: map[*Request]map[int]kept{},
+		stepTime: stepTime, copyTook: copyTook}
 	if cfg.PartTokens > 0 {
 		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
 			thoughts: map[ID]bool{},
@@ -392,7 +402,13 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 		}
 		if m.eng != nil && outcome == sched.StepOK {
 			m.c.FillBatch(m.eng.Batch())
+			if m.head != nil {
+				m.eng.(runtime.Headed).KeepStates(m.c.KeepsStates())
+			}
 			m.decode()
+		}
+		if outcome == sched.StepOK {
+			m.keepStates(&plan)
 		}
 		if outcome != sched.StepKVFull {
 			for i, t := range m.batch.Token {
@@ -445,6 +461,58 @@ func (m *machine) decode() {
 	}
 }
 
+// keepStates keeps the states of the newest batch, as many of each request as the core was told.
+func (m *machine) keepStates(plan *sched.Plan) {
+	row := 0
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		first := row
+		row += s.N
+		if !m.c.KeepsStates() || s.Kind == sched.SliceProbe {
+			continue
+		}
+		r := m.c.requests[s.Req]
+		if m.states[r] == nil {
+			m.states[r] = map[int]kept{}
+		}
+		for j := range s.N {
+			k := kept{pos: s.Start + j, tok: m.batch.Token[first+j]}
+			if m.head != nil {
+				k.state = slices.Clone(m.eng.(runtime.Headed).State(first + j))
+			}
+			m.states[r][k.pos%m.cfg.Draft.States] = k
+		}
+	}
+}
+
+// follow gives the rows of the head's batch the states that they follow, which were kept of the request's own history.
+func (m *machine) follow() {
+	for _, b := range m.c.Behind() {
+		if r := b.Request; r != nil {
+			if k := m.states[r][b.At%m.cfg.Draft.States]; k.pos != b.At || k.tok != r.Tokens[b.At] {
+				panic(fmt.Sprintf("the head follows position %d of request %d, token %d; the state kept there is that "+
+					"of position %d, token %d", b.At, r.ID, r.Tokens[b.At], k.pos, k.tok))
+			}
+		}
+	}
+	if m.head == nil {
+		return
+	}
+	own := map[int][]float32{}
+	for _, b := range m.c.Behind() {
+		if b.Request == nil {
+			own[b.At] = slices.Clone(m.head.State(b.At))
+		}
+	}
+	for i, b := range m.c.Behind() {
+		if b.Request == nil {
+			m.head.Follow(i, own[b.At])
+			continue
+		}
+		m.head.Follow(i, m.states[b.Request][b.At%m.cfg.Draft.States].state)
+	}
+}
+
 // draft carries out the draft model's part of a step. Its sequences hold what they are said to hold, from position 0
 // on.
 func (m *machine) draft() {
@@ -455,18 +523,25 @@ func (m *machine) draft() {
 		}
 		var tokens []Token
 		b := &m.draftBatch
+		heads := m.cfg.Draft.States > 0
 		if m.draftEng != nil {
 			e := m.draftEng.Batch()
 			e.Reset()
 			for i := range b.Token {
 				e.Add(b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] != 0)
 			}
+		}
+		m.follow()
+		if m.draftEng != nil {
 			if err := m.draftEng.Decode(); err != nil {
 				panic("decode of the draft model: " + err.Error())
 			}
 		}
 		for i, tok := range b.Token {
 			seq := b.Seq[i]
+			if heads && len(m.drafts[seq]) == 0 { // it begins anywhere
+				m.drafts[seq] = slices.Clone(m.c.Behind()[i].Request.Tokens[:b.Pos[i]])
+			}
 			if int(b.Pos[i]) != len(m.drafts[seq]) {
 				panic(fmt.Sprintf("the draft model computes position %d of sequence %d, which has %d tokens", b.Pos[i],
 					seq, len(m.drafts[seq])))
@@ -484,7 +559,7 @@ func (m *machine) draft() {
 		for _, d := range m.drafts {
 			cells += len(d)
 		}
-		if cells > m.cfg.Draft.Cells {
+		if cells > m.cfg.Draft.Cells && !heads {
 			panic(fmt.Sprintf("the draft model holds %d cells of %d", cells, m.cfg.Draft.Cells))
 		}
 		m.c.Drafted(time.Millisecond, tokens)

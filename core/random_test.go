@@ -68,6 +68,9 @@ func newLife(seed uint64, s *shape) (*life, error) {
 	if rng.IntN(2) == 0 {
 		cfg.Draft = DraftConfig{Sequences: 1 + rng.IntN(4), Cells: 64 + rng.IntN(cells), Batch: 8 + rng.IntN(64),
 			Tokens: vocab, Cost: 0.1}
+		if s == nil && seed%3 == 1 { // a head
+			cfg.Draft.States = 2 + int(seed%40)
+		}
 	}
 	if s == nil && rng.IntN(4) == 0 { // a model with states; the test's store knows parts only
 		cfg.Seals, cfg.CanShift, cfg.PartTokens, cfg.Durable, cfg.ThinkEvict = true, false, 0, false, ""
@@ -407,7 +410,7 @@ func TestRandomOperations(t *testing.T) {
 	for _, what := range []string{
 		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch",
 		"skip part", "copy in", "flush", "cancelled", "failed", "offload block", "verified", "accepted", "rolled back",
-		"accepted of own", "accepted of other", "accepted of draft-model", "draft remove",
+		"accepted of own", "accepted of other", "accepted of draft-model", "accepted of head", "draft remove",
 		"evicted prefix", "evicted think_complete", "evicted think_active", "evicted output_critical",
 	} {
 		if seen[what] == 0 {

@@ -1,6 +1,9 @@
 package core
 
-import "github.com/uma-serve/uma-serve/sched"
+import (
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/sched"
+)
 
 // Spec is the immutable part of a request. Preparation makes it once; core and the scheduler keep the pointer from
 // Handle(Arrive) until the request has ended. An attribute that only core reads is added here, one that the scheduler
@@ -21,7 +24,12 @@ type Spec struct {
 	// Speculate is the most tokens that a step computes on the guess that they follow, at most MaxGuess; 0 = none.
 	Speculate int `json:"speculate,omitempty"`
 	// MixFrom is the token of the prompt from which on its rows have the mix of adapters.
-	MixFrom  int  `json:"mix_from,omitempty"`
+	MixFrom int `json:"mix_from,omitempty"`
+	// Activated: the rows before MixFrom are as those of requests without adapters, whose salt is BaseSalt, and their
+	// cells are shared with them. Salt tells requests of another MixFrom apart.
+	Activated bool   `json:"activated,omitempty"`
+	BaseSalt  uint64 `json:"base_salt,omitempty"`
+
 	OneCall  bool `json:"-"` // the answer ends after its first call
 	Resident int  `json:"-"` // leading tokens that are cached when it first starts: a recording's warm cache
 }
@@ -32,6 +40,17 @@ func (s *Spec) Space() uint64 {
 		return s.Salt
 	}
 	return uint64(s.Owner)
+}
+
+// prompt returns the request's prompt as the prefix tree takes it.
+func (r *Request) prompt() kvsnap.Prompt {
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Space(), Tokens: r.Tokens, Shareable: r.Shareable, NoWait: true}
+	if r.Activated {
+		if p.Base, p.BaseLen = r.BaseSalt, r.MixFrom; p.Base == 0 {
+			p.Base = uint64(r.Owner)
+		}
+	}
+	return p
 }
 
 // Kind says what a request computes.

@@ -80,7 +80,8 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 // request before the recording computed them.
 func (c *Core) preload(now Instant, r *Request) {
 	n := min(r.Resident, r.Prompt-1)
-	p := kvsnap.Prompt{NS: r.Space(), Tokens: r.Tokens, NoWait: true}
+	p := r.prompt()
+	p.Req, p.Shareable = 0, 0
 	m := c.tree.Lookup(&p)
 	if cells := c.ledger.Cells(); m.Len+m.Ahead >= n || cells.Free+cells.Cached < n-m.Len {
 		return
@@ -108,8 +109,8 @@ func (c *Core) wake(ids []uint64) {
 		r.waiting = false
 		ready := sched.EvReady{Req: r.ID}
 		// Cells of a cached prefix count as free until r shares them, so the hint has only those of a running request.
-		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Space(), Tokens: r.Tokens, Shareable: r.Shareable,
-			NoWait: true}); m.Running {
+		p := r.prompt()
+		if m := c.tree.Lookup(&p); m.Running {
 			ready.Shared = m.Len
 		}
 		c.events.Ready(ready)

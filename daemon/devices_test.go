@@ -18,36 +18,6 @@ import (
 var oneDevice = runtime.Backends{Names: []string{"Vulkan"}, Devices: []runtime.Device{
 	{Name: "Vulkan0", Description: "a card", Backend: "Vulkan", Kind: runtime.DeviceGPU, Total: 100}}}
 
-// TestCheckDevices: what the start says about devices.
-func TestCheckDevices(t *testing.T) {
-	refused := runtime.Backends{Refused: []runtime.Refused{{Path: "/x/libggml-vulkan.so",
-		Why: "libvulkan.so.1: cannot open shared object file: No such file or directory"}}}
-	for name, c := range map[string]struct {
-		layers    int
-		b         runtime.Backends
-		log, fail string
-	}{
-		"no back end":         {layers: -1},
-		"none, and one asked": {layers: 3, fail: "--gpu-layers is 3, and no device can be used: this uma-serve"},
-		"a driver that crashed": {layers: 3, b: runtime.Backends{Said: "exit status 3"},
-			fail: "--gpu-layers is 3, and no device can be used: exit status 3;"},
-		"a device":              {layers: 3, b: oneDevice},
-		"refused":               {layers: -1, b: refused, log: "no device is used"},
-		"refused, and asked":    {layers: 3, b: refused, fail: "vulkan: no driver: the library libvulkan.so.1"},
-		"refused, and not used": {layers: 0, b: refused},
-	} {
-		var log bytes.Buffer
-		err := CheckDevices(&config.Config{GPULayers: c.layers, Backends: c.b},
-			slog.New(slog.NewTextHandler(&log, nil)))
-		if (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
-			t.Errorf("%s: %v, want %q", name, err, c.fail)
-		}
-		if (log.Len() > 0) != (c.log != "") || !strings.Contains(log.String(), c.log) {
-			t.Errorf("%s: the log has %q, want %q", name, log.String(), c.log)
-		}
-	}
-}
-
 // TestHiddenDevice: a device that is there without the sandbox, and not with it, is told.
 func TestHiddenDevice(t *testing.T) {
 	for _, c := range []struct {
@@ -55,11 +25,12 @@ func TestHiddenDevice(t *testing.T) {
 		used   uint32
 		log    bool
 		fail   bool
-	}{{-1, 2, false, false}, {-1, 1, true, false}, {5, 1, false, true}, {0, 1, false, false}} {
+	}{{-1, 2, false, false}, {-1, 1, true, false}, {5, 1, false, true}, {-2, 1, false, true}, {0, 1, false, false}} {
 		var log bytes.Buffer
-		s := &Server{cfg: &config.Config{GPULayers: c.layers, Backends: oneDevice},
+		cfg := &config.Config{GPULayers: c.layers, Backends: oneDevice}
+		s := &Server{cfg: cfg,
 			log: slog.New(slog.NewTextHandler(&log, nil)), parts: parts{engine: &engine{box: &wire.InfoSandbox{}}}}
-		err := s.hiddenDevice(&runtime.Capabilities{Devices: c.used})
+		err := s.hiddenDevice(cfg, &runtime.Capabilities{Devices: c.used})
 		if (err != nil) != c.fail || strings.Contains(log.String(), "hides the device") != c.log {
 			t.Errorf("%+v: %v, %q", c, err, log.String())
 		}
@@ -97,6 +68,31 @@ func TestDeviceGraphs(t *testing.T) {
 		}
 		if got := r.counter("device_graphs_total"); (got > 0) != want {
 			t.Errorf("%b: %v graphs", devices, got)
+		}
+	}
+}
+
+// TestDeviceProbes: where the engine probes rows on a device, the forks of a thought are such rows, and what was copied
+// of the others is counted.
+func TestDeviceProbes(t *testing.T) {
+	for devices, want := range map[uint32]bool{1: false, 3: true} {
+		r := serve(t, fake.Config{Devices: devices, Scripts: []fake.Script{{Emit: "<think>" + thoughts(60) +
+			"</think>It is 42."}}}, "--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=8", "--meridian",
+			"eat_ema_variance_threshold=0", "-c", "4000")
+		a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 3000 })
+		if a.err != nil || a.eos.Thought.Probes == 0 {
+			t.Fatalf("%+v", a)
+		}
+		r.settled()
+		probes, logits := r.counter("device_probes_total"), r.counter("device_logits_bytes_total")
+		if !want && (probes != 0 || logits != 0) {
+			t.Errorf("without a device %v rows were probed there, and %v bytes copied", probes, logits)
+		}
+		// A drawn token has a row; of some rows nothing is drawn.
+		least, row := a.eos.Usage.CompletionTokens, 4*r.engine.Vocab().Size()
+		if want && (int(probes) != a.eos.Thought.Probes || int(logits) < least*row || int(logits)%row != 0) {
+			t.Errorf("%v rows of %d forks were probed on the device, and %v bytes of logits copied for %d tokens; a "+
+				"row has %d bytes", probes, a.eos.Thought.Probes, logits, least, row)
 		}
 	}
 }

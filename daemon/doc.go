@@ -31,7 +31,7 @@
 //	                  rows; loop_notes.go passes on what the core decided
 //	mailbox.go        commands of other goroutines
 //	think.go          probe rows, forks and forced tokens
-//	speculate.go      the limit of guesses; draft.go opens, checks and runs the draft model
+//	speculate.go      the limit of guesses; opening what makes them (package drafts), and its part of a step
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
 //	calls.go          tool calls of an answer

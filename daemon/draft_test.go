@@ -53,6 +53,20 @@ func (r *running) drafts() (drafted, accepted float64) {
 	return drafted, accepted
 }
 
+// draftedTexts are requests in which only a draft model guesses, or a head.
+var draftedTexts = map[string]func(*wire.Request){
+	"greedy":   random,
+	"sampled":  func(q *wire.Request) { random(q); q.Sampling.Temperature, q.Sampling.TopK = 1, 3 },
+	"penalty":  func(q *wire.Request) { random(q); q.Sampling.RepeatPenalty = 1.3 },
+	"logprobs": func(q *wire.Request) { random(q); q.Sampling.Logprobs = 2 },
+	"bounded":  func(q *wire.Request) { random(q); q.MaxTokens = 3 },
+	"thinking": func(q *wire.Request) { q.Messages[0].Content = "think" },
+	"regex": func(q *wire.Request) {
+		random(q)
+		q.Format, q.Sampling.IgnoreEOS = wire.Format{Kind: wire.FormatRegex, Payload: "(ab|ba|cab){20,30}"}, false
+	},
+}
+
 // TestDraftModelChangesNothing: answers have the same events to the bit with and without a draft model, whether it is a
 // copy, of which nearly all guesses come true, or has other weights, and it is soon left alone.
 func TestDraftModelChangesNothing(t *testing.T) {
@@ -61,18 +75,7 @@ func TestDraftModelChangesNothing(t *testing.T) {
 	plain := serve(t, config, "--speculate", "off")
 	same := serveDraft(t, config, config)
 	other := serveDraft(t, config, fake.Config{Seed: 6})
-	for name, edit := range map[string]func(*wire.Request){
-		"greedy":   random,
-		"sampled":  func(q *wire.Request) { random(q); q.Sampling.Temperature, q.Sampling.TopK = 1, 3 },
-		"penalty":  func(q *wire.Request) { random(q); q.Sampling.RepeatPenalty = 1.3 },
-		"logprobs": func(q *wire.Request) { random(q); q.Sampling.Logprobs = 2 },
-		"bounded":  func(q *wire.Request) { random(q); q.MaxTokens = 3 },
-		"thinking": func(q *wire.Request) { q.Messages[0].Content = "think" },
-		"regex": func(q *wire.Request) {
-			random(q)
-			q.Format, q.Sampling.IgnoreEOS = wire.Format{Kind: wire.FormatRegex, Payload: "(ab|ba|cab){20,30}"}, false
-		},
-	} {
+	for name, edit := range draftedTexts {
 		t.Run(name, func(t *testing.T) {
 			want, wantEOS, _, _ := plain.events(edit)
 			for what, r := range map[string]*running{"a copy": same, "other weights": other} {

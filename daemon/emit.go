@@ -127,6 +127,7 @@ func (l *loop) forget(r *request) {
 		return
 	}
 	delete(l.requests, r.ID)
+	l.draft.Drop(&r.states)
 	l.tracked.Reap(uint64(r.ID))
 	l.finalised(r)
 }

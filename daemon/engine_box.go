@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
@@ -69,8 +70,8 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 			"/usr/share/ca-certificates")
 		p.Read = append(p.Read, fabric.Files(c.Fabric)...)
 	}
-	if c.GPULayers != 0 && len(c.Backends.Devices) > 0 {
-		files := Drivers().Files(c.Backends.Names)
+	if c.OnDevice() {
+		files := devices.System().Files(c.Backends.Names)
 		p.Read = append(append(p.Read, files.Read...), config.BackendDir())
 		p.Devices = files.Devices
 		for _, dir := range files.Folders {

@@ -28,10 +28,7 @@ func (l *loop) carryOut(ops []core.Op) {
 				panic("daemon: the engine cannot shift positions, but reports CanShift: " + err.Error())
 			}
 		case core.DraftRemove:
-			if !l.draft.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the draft model cannot drop positions %d…%d of sequence %d, and reports "+
-					"no Seals", op.From, op.To, op.Dst))
-			}
+			l.draft.Remove(op)
 		default:
 			l.stores.CarryOut(op)
 		}

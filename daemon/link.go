@@ -103,9 +103,9 @@ type EngineStatus struct {
 	GPU     bool            `json:"gpu,omitempty"`  // layers are on a graphics processor
 	Context int             `json:"context,omitempty"`
 	Memory  wire.InfoMemory `json:"memory,omitzero"`
-	// Devices is the memory of discrete devices that the engine has, in bytes, by its own figures; 0 = none, or it is
-	// not known.
-	Devices int64             `json:"devices,omitempty"`
+	// Devices is the memory of discrete devices that the process has, in bytes by device, by its engine's figures;
+	// empty = none, or it is not known.
+	Devices map[string]int64  `json:"devices,omitempty"`
 	Sandbox *wire.InfoSandbox `json:"sandbox,omitempty"`
 }
 

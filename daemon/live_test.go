@@ -157,6 +157,20 @@ func TestServingAllocatesNothingWhileWatched(t *testing.T) {
 	}
 }
 
+// TestNoPage: programs use a server without a page as one with it.
+func TestNoPage(t *testing.T) {
+	web := serve(t, fake.Config{}, "--no-page").web()
+	for path, status := range map[string]int{"/": 404, "/page/main.js": 404, "/health": 200} {
+		resp, err := web.Get("http://uma" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != status {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, status)
+		}
+	}
+}
+
 // TestPageIsServed on the socket, with HEAD, and with the ETag of a cached copy.
 func TestPageIsServed(t *testing.T) {
 	r := serve(t, fake.Config{})

@@ -82,6 +82,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
+	l.graphs, _ = eng.(runtime.GraphReuser)
 	l.hidden, _ = eng.(runtime.Embedder)
 	if l.caps.Beside {
 		l.overlap.sub, _ = eng.(runtime.Submitter)

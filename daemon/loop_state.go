@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
@@ -62,6 +63,8 @@ type reused struct {
 type journal struct {
 	debug      bool // the log writes debug lines
 	m          *metrics.Metrics
+	graphsSeen uint64             // reused ones, as the engine said at the end of the newest step
+	rows       runtime.ProbedRows // that m has
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace
 	events     *kvevents.Reporter  // nil: without --kv-events
@@ -86,9 +89,10 @@ type embedWork struct {
 // engineSide is the engine and the facts of its model; they do not change.
 type engineSide struct {
 	eng    runtime.Engine
-	draft  *draftModel        // nil: there is none
-	viewer runtime.Viewer     // eng, if its model reads images; else nil
-	argmx  runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
+	draft  *drafts.Model       // nil: there is none
+	viewer runtime.Viewer      // eng, if its model reads images; else nil
+	argmx  runtime.RowScanner  // eng, if it finds a row's largest logit faster than Go does; else nil
+	graphs runtime.GraphReuser // eng, if it keeps graphs; else nil
 	probe  runtime.RowProber
 	vocab  runtime.Vocab
 	caps   runtime.Capabilities

@@ -16,7 +16,7 @@ import (
 
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
-	l.draft.guess(l.core)
+	l.draft.Guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
 	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
@@ -28,7 +28,11 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	if !beside {
 		l.flushAll()
 	}
+	l.draft.WantStates(l.core)
 	outcome, took, done := l.decode(plan, lone, beside)
+	if outcome == sched.StepOK {
+		l.keepStates(plan)
+	}
 	l.result.Outcome, l.result.Took = outcome, took
 	l.core.Done(l.instant(done), &l.result)
 	l.toldLate(done)
@@ -120,9 +124,8 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	switch {
 	case err == nil:
 		outcome = sched.StepOK
-		if l.caps.Devices > 1 { // besides the processor
-			l.m.DeviceGraphs.Add(uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1)))
-		}
+		l.countGraphs(plan)
+		l.countRows()
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
@@ -136,6 +139,20 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
 	}
 	return outcome, done.Sub(begin), done
+}
+
+// countGraphs counts the graphs of a step that was computed.
+func (l *loop) countGraphs(plan *sched.Plan) {
+	n := uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1))
+	l.m.Graphs.Add(n)
+	if l.caps.Devices > 1 { // besides the processor
+		l.m.DeviceGraphs.Add(n)
+	}
+	if l.graphs != nil {
+		now := l.graphs.GraphsReused()
+		l.m.GraphsReused.Add(min(now-min(l.graphsSeen, now), n)) // passes beside steps are not counted
+		l.graphsSeen = now
+	}
 }
 
 // endSlices samples the rows of a decoded batch and reports progress.

@@ -29,9 +29,9 @@ func (l *loop) usesMix(mix uint8, but *request) bool {
 
 // freeAdapters frees the adapters that were unloaded, as soon as no request has them, and the cells of their prefixes.
 func (l *loop) freeAdapters() {
-	l.mixes.Free(func(mix uint8) bool { return l.usesMix(mix, nil) }, func(namespace uint64) {
+	l.mixes.Free(func(mix uint8) bool { return l.usesMix(mix, nil) }, func(of func(namespace uint64) bool) {
 		for _, e := range l.core.Tree().Entries(nil) {
-			if e.NS == namespace && !e.Running {
+			if of(e.NS) && !e.Running {
 				_ = l.core.Drop(e.ID) // fails where a request has begun to use it; then it is evicted as others are
 			}
 		}

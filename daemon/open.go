@@ -77,8 +77,8 @@ wait:
 
 // close closes the model's engine and that of the draft model.
 func (s *Server) close(eng runtime.Engine) {
+	s.draft.Close() // first: it may be the head of eng
 	eng.Close()
-	s.draft.close()
 }
 
 // openModel loads the configured model and reports the progress. It stops when quit is set.
@@ -90,7 +90,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	s.modelPath = path
 	s.tellContext(path)
 	cfg := *s.cfg // others read s.cfg meanwhile
-	s.contextNote = cfg.FitContext(path)
+	s.contextNote = cfg.FitMemory(path)
 	if err := cfg.CheckMemory(path); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,8 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		}
 		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
 	}
-	draft, err := s.openDraft(open, quit) // it is small: its errors are reported before the model is read
+	s.tellLayers(&cfg, path)
+	draft, err := s.openDraft(&cfg, open, quit) // it is small: its errors are reported before the model is read
 	if err != nil {
 		return nil, err
 	}
@@ -116,21 +117,24 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	}
 	eng, err := open(o)
 	if err != nil {
-		draft.close()
+		draft.Close()
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
 	caps := eng.Capabilities()
-	if err := s.hiddenDevice(&caps); err != nil {
+	if err := s.hiddenDevice(&cfg, &caps); err != nil {
 		eng.Close()
-		draft.close()
+		draft.Close()
 		return nil, err
 	}
 	if draft != nil {
-		if err := draft.fit(eng, path); err != nil {
+		if err := draft.Fit(eng, path); err != nil {
 			eng.Close()
-			draft.close()
+			draft.Close()
 			return nil, err
 		}
+	}
+	if head := s.openHead(eng); draft == nil {
+		draft = head
 	}
 	s.draft = draft
 	return eng, nil
@@ -155,11 +159,12 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
+	l.draft.StatesOf(l.statesOf)
 	if l.prefer = s.parts.prefer; l.prefer == nil {
 		l.prefer = cpus.Prefer
 	}
 	l.cpu.Open(processors.Options{Engine: eng, Caps: l.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
-		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.setThreads,
+		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.SetThreads,
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
@@ -175,7 +180,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
 	}
-	cfg.Draft = l.draft.core()
+	cfg.Draft = l.draft.Core()
 	if cfg.Durable = l.stores.Durable(); l.stores.Cache != nil {
 		cfg.Stores = l.stores
 	}
@@ -203,7 +208,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	l.saved = saved
 	m.Log(s.log)
-	s.logDraft(m)
+	s.draft.Log(m.NoSpeculation())
 	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
 		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
 			"running", most)

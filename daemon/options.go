@@ -67,14 +67,30 @@ func encoderCells(c *config.Config, caps runtime.Capabilities) int {
 // engineOptions returns the options with which the engine of the model at path is opened.
 func engineOptions(c *config.Config, path string) runtime.Options {
 	sequences, sealBytes := c.Sequences(path)
+	layers, placed := engineLayers(c)
 	return runtime.Options{
 		ModelPath: path, ContextTokens: c.ContextTokens(path), Batch: c.BatchSize, MicroBatch: c.UBatchSize,
 		Sequences: sequences, SealBytes: sealBytes,
-		Threads: c.Threads, GPULayers: c.GPULayers, CPUMoE: c.CPUMoE,
+		Threads: c.Threads, GPULayers: layers, Placed: placed, CPUMoE: c.CPUMoE,
 		FlashAttn: c.FlashAttn, KVTypeK: c.CacheTypeK, KVTypeV: c.CacheTypeV, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 		Projector: c.Projector(), ProjectorFound: c.MMProjFound,
+		Head: c.NoHead() == "",
 	}
+}
+
+// allLayers as runtime.Options.GPULayers.
+const allLayers = -1
+
+// engineLayers returns how many layers the engine puts on devices, and which on which.
+func engineLayers(c *config.Config) (n int, on []runtime.DeviceLayers) {
+	switch {
+	case c.Place != nil:
+		return c.Place.Layers(), c.Place.On
+	case c.GPULayers < 0:
+		return allLayers, nil
+	}
+	return c.GPULayers, nil
 }
 
 // Limits of the draft model's engine.
@@ -85,10 +101,14 @@ const (
 
 // draftOptions returns the options with which the draft model's engine is opened.
 func draftOptions(c *config.Config) runtime.Options {
+	layers, placed := engineLayers(c)
+	if c.Place != nil && len(placed) > 0 && c.Place.Draft != "" { // whole on one device
+		layers, placed = allLayers, []runtime.DeviceLayers{{Device: c.Place.Draft, Layers: 1}}
+	}
 	return runtime.Options{
 		ModelPath: c.DraftModel, ContextTokens: c.DraftContextTokens(), Batch: min(draftBatch, c.BatchSize),
 		MicroBatch: min(draftBatch, c.UBatchSize), Sequences: min(draftSequences, c.Parallel), Threads: c.Threads,
-		GPULayers: c.GPULayers, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
+		GPULayers: layers, Placed: placed, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -53,6 +54,7 @@ type request struct {
 	atEnd         atEnd
 	trace         *telemetry.Request // nil: it is not traced
 	missingLogged bool               // the missing-signals message was logged
+	states        drafts.States      // of its newest rows, for the head of the model's file
 }
 
 // wishes say which events the client gets.

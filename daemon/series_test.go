@@ -72,6 +72,8 @@ var elsewhere = map[string]string{
 	"think_signals_total/stalled":    "meridian.TestEATCloses",
 	"telemetry_dropped_total":        "telemetry.TestSilentCollector",
 	"device_graphs_total":            "of a device besides the processor: daemon.TestDeviceGraphs",
+	"device_logits_bytes_total":      "of a device besides the processor: daemon.TestDeviceProbes",
+	"device_probes_total":            "of a device besides the processor: daemon.TestDeviceProbes",
 	"device_held_ms_total":           "of a front's engine processes: front.TestModelsComputeInTurn",
 	"device_lease_faults_total":      "of a front's engine processes: lease.TestHolderThatDoesNotReturn",
 	"device_leases_contended_total":  "of a front's engine processes: front.TestModelsComputeInTurn",

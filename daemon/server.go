@@ -16,6 +16,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/devices"
+	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
@@ -63,7 +65,8 @@ type Server struct {
 	modelPath string          // set by openModel
 	// contextNote says what limits an automatic context; set by openModel.
 	contextNote string
-	draft       *draftModel // likewise; nil: there is none
+	draft       *drafts.Model // likewise; nil: there is none
+	noHead      string        // why a head of the model's file makes no drafts; "": it does, or there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	opened   *opening
@@ -89,7 +92,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 			return err
 		}
 	}
-	if err := CheckDevices(cfg, log); err != nil {
+	if err := devices.Check(cfg, log); err != nil {
 		return err
 	}
 	if err := cfg.Locate(ctx, log); err != nil {

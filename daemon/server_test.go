@@ -45,6 +45,13 @@ type faulty struct {
 	after atomic.Int64 // steps until the failure; 0 = none is ordered
 	err   error        // written before after
 	begun time.Time    // of the newest decode; the loop's
+	head  runtime.Head // that was opened
+}
+
+// OpenHead implements runtime.Headed.
+func (f *faulty) OpenHead(o runtime.HeadOptions) (h runtime.Head, err error) {
+	f.head, err = f.Engine.OpenHead(o)
+	return f.head, err
 }
 
 // failStep makes the n-th step from now fail.

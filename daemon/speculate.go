@@ -1,9 +1,14 @@
 package daemon
 
 import (
+	"sync/atomic"
+
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -31,6 +36,53 @@ func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
 	newest, _ := l.core.Scheduler().Guessing(r.ID)
 	return report.Guesses(r.Speculate, newest, l.instant(r.arrived), r.Guesses())
 }
+
+// openDraft opens the draft model, nil without one or where it is of no use.
+func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (*drafts.Model, error) {
+	if s.cfg.DraftModel == "" {
+		return nil, nil
+	}
+	if why := s.cfg.NoDraft(); why != "" {
+		s.log.Warn("the draft model is not loaded", "file", s.cfg.DraftModel, "reason", why)
+		return nil, nil
+	}
+	o := draftOptions(cfg)
+	o.Progress = func(float32) bool { return !quit.Load() }
+	return drafts.Open(open, o, s.log)
+}
+
+// openHead opens the head of eng's model; nil where there is none to use. noHead says why a head is not used.
+func (s *Server) openHead(eng runtime.Engine) *drafts.Model {
+	head, err := drafts.OpenHead(eng, runtime.HeadOptions{ContextTokens: s.cfg.HeadContextTokens(),
+		Batch: min(draftBatch, s.cfg.BatchSize), Sequences: min(draftSequences, s.cfg.Parallel)}, config.HeadStates,
+		s.log)
+	if err == nil {
+		return head
+	}
+	if s.noHead = s.cfg.NoHead(); s.noHead == "" {
+		s.noHead = err.Error()
+		s.log.Warn("the head of the model's file makes no drafts", "reason", err)
+	}
+	return nil
+}
+
+// keepStates keeps the states of each request's rows in the decoded batch, for a head.
+func (l *loop) keepStates(plan *sched.Plan) {
+	if !l.draft.Keeps(l.core) {
+		return
+	}
+	row := 0
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		if r := l.requests[s.Req]; s.Kind != sched.SliceProbe && r.Speculate > 0 {
+			l.draft.Keep(&r.states, row, s.Start, s.N)
+		}
+		row += s.N
+	}
+}
+
+// statesOf returns the states of a live request.
+func (l *loop) statesOf(id core.ID) *drafts.States { return &l.requests[id].states }
 
 // guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.
 var guessReasons = [...]sched.Reason{sched.ReasonDraft, sched.ReasonDraftNone, sched.ReasonDraftUnlikely,

@@ -53,8 +53,8 @@ func (s *Server) info() wire.Info {
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
 		in.Model = m.Describe()
-		in.Draft = l.draft.info()
-		in.Config.Speculate = s.cfg.SpeculationLimit()
+		in.Draft = l.draft.Info()
+		in.Config.Speculate, in.Config.NoHead = s.cfg.SpeculationLimit(), s.noHead
 		if in.Config.NoSpeculation = m.NoSpeculation(); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
 		}
@@ -87,7 +87,7 @@ func (s *Server) memory() wire.InfoMemory {
 		m.KV = int64(md.Info.KVBytesPerToken) * int64(md.Caps.ContextTokens)
 	}
 	if l := s.loop.Load(); l != nil {
-		m.Draft = l.draft.bytes()
+		m.Draft = l.draft.Bytes()
 	}
 	return m
 }

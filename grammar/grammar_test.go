@@ -179,9 +179,9 @@ func TestMaskIsExact(t *testing.T) {
 	}
 }
 
-// TestRollback takes tokens back and forth: every place is as a replay has it, whatever the cut of the text into
-// tokens.
-func TestRollback(t *testing.T) {
+// TestClones goes on from clones that were made on the way: every place is as a replay has it, whatever the cut of the
+// text into tokens.
+func TestClones(t *testing.T) {
 	v, pieces := letters()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -192,14 +192,15 @@ func TestRollback(t *testing.T) {
 		}
 		m := NewMatcher(c, v)
 		var taken []int
+		var before []*Matcher // of each token that was taken
 		for range 40 {
 			switch r.IntN(4) {
 			case 0:
-				n := r.IntN(len(taken) + 1)
-				m.Rollback(n)
-				taken = taken[:len(taken)-n]
+				if n := r.IntN(len(taken) + 1); n < len(taken) {
+					m, taken, before = before[n], taken[:n], before[:n]
+				}
 			case 1:
-				m = withHistory(m.Clone(), m)
+				m = m.Clone()
 			default:
 				mask := m.Mask()
 				var may []int
@@ -212,6 +213,7 @@ func TestRollback(t *testing.T) {
 					t.Fatalf("seed %d: %v: nothing may come", seed, g)
 				}
 				id := may[r.IntN(len(may))]
+				before = append(before, m.Clone())
 				if err := m.Accept(int32(id)); err != nil {
 					t.Fatal(err)
 				}
@@ -240,10 +242,4 @@ func TestRollback(t *testing.T) {
 			}
 		}
 	}
-}
-
-// withHistory gives a clone what it leaves out, to go on with it.
-func withHistory(clone, of *Matcher) *Matcher {
-	clone.history = append(clone.history, of.history...)
-	return clone
 }

@@ -31,7 +31,6 @@ func TestWarmAllocs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.Rollback(3)
 	}
 	turn()
 	if n := testing.AllocsPerRun(50, turn); n != 0 {
@@ -131,7 +130,10 @@ func TestMatchLimits(t *testing.T) {
 	if err != nil || m.Err() != nil || !m.Done() || len(m.a.states) > 30 {
 		t.Errorf("states: %v, %v, %d states", err, m.Err(), len(m.a.states))
 	}
-	m.Rollback(3999)
+	m.Reset()
+	if err := m.AcceptBytes([]byte("a")); err != nil {
+		t.Fatal(err)
+	}
 	if m.Mask(); has(m.Mask(), 1) || !has(m.Mask(), 2) {
 		t.Error("states: another place after a long way back")
 	}

@@ -12,22 +12,14 @@ import (
 // exceeded, the grammar forgets what matching has added and each Matcher follows its text again when it is next asked:
 // a limit ends a text that needs more than all of it, and no other.
 type Matcher struct {
-	a       *automaton
-	gen     int // of a, when at was found; -1: it is to be found
-	at      *state
-	text    []byte // that was accepted
-	ended   bool   // by an end token
-	history []place
-	forced  []byte
-	again   int // steps that following the text again took
-	err     error
-}
-
-// place is a state of a Matcher that Rollback can return to.
-type place struct {
-	gen  int
-	at   *state
-	text int // bytes
+	a      *automaton
+	gen    int // of a, when at was found; -1: it is to be found
+	at     *state
+	text   []byte // that was accepted
+	ended  bool   // by an end token
+	forced []byte
+	again  int // steps that following the text again took
+	err    error
 }
 
 // NewMatcher returns a Matcher at the start of g's texts.
@@ -101,7 +93,7 @@ func (m *Matcher) Mask() []uint32 {
 func (m *Matcher) Ready() bool { return m.err == nil && m.gen == m.a.current() && m.at.mask != nil }
 
 // Accept takes one token. It returns an error that wraps ErrRejected, and takes nothing, when the token may not come.
-// An end token is accepted where MayEnd, and then only Rollback and Reset may follow.
+// An end token is accepted where MayEnd, and then only Reset may follow.
 func (m *Matcher) Accept(token int32) error {
 	v := m.a.v
 	if token < 0 || int(token) >= v.size {
@@ -123,7 +115,7 @@ func (m *Matcher) Accept(token int32) error {
 	return m.AcceptBytes(v.piece(token))
 }
 
-// AcceptBytes takes text as one step of Rollback, all or nothing; errors as Accept's.
+// AcceptBytes takes text, all or nothing; errors as Accept's.
 func (m *Matcher) AcceptBytes(text []byte) error {
 	for fresh := false; m.ready(); fresh = true {
 		s, at := m.at, 0
@@ -147,7 +139,6 @@ func (m *Matcher) AcceptBytes(text []byte) error {
 }
 
 func (m *Matcher) move(s *state, text []byte) {
-	m.history = append(m.history, place{m.gen, m.at, len(m.text)})
 	m.at, m.text = s, append(m.text, text...)
 	m.a.trim()
 }
@@ -240,22 +231,12 @@ func (m *Matcher) Err() error { return m.err }
 // follow its text again.
 func (m *Matcher) Work() int { return m.a.spent() - m.again }
 
-// Clone returns an independent Matcher at the same place, without what was accepted before it.
+// Clone returns an independent Matcher at the same place.
 func (m *Matcher) Clone() *Matcher {
 	return &Matcher{a: m.a, gen: m.gen, at: m.at, text: slices.Clone(m.text), ended: m.ended, err: m.err}
 }
 
-// Rollback takes back the last n calls of Accept and AcceptBytes that succeeded. It panics when there were fewer.
-func (m *Matcher) Rollback(n int) {
-	if n <= 0 {
-		return
-	}
-	at := len(m.history) - n
-	p := m.history[at]
-	m.gen, m.at, m.text, m.ended, m.history = p.gen, p.at, m.text[:p.text], false, m.history[:at]
-}
-
 // Reset goes back to the start.
 func (m *Matcher) Reset() {
-	m.gen, m.text, m.ended, m.history, m.err = -1, m.text[:0], false, m.history[:0], nil
+	m.gen, m.text, m.ended, m.err = -1, m.text[:0], false, nil
 }

@@ -117,19 +117,22 @@ func TestLimitEndsOneText(t *testing.T) {
 }
 
 // TestRenewedGrammars: many texts of one grammar with little room, each of which would have enough alone, are read as
-// in one with much; rolling back goes behind the renewal too.
+// in one with much; a clone from before a renewal goes on too.
 func TestRenewedGrammars(t *testing.T) {
 	v, pieces := letters()
 	small, large := branches(t, Limits{Expressions: 3000, States: 60}), branches(t, Limits{})
 	r := rand.New(rand.NewPCG(5, 6))
-	type pair struct{ m, o *Matcher }
+	type pair struct {
+		m, o   *Matcher
+		before []pair // clones, from before each token
+	}
 	pairs := make([]pair, 9)
 	steps, renewed := 0, 0
 	for range 3_000 {
 		i := r.IntN(len(pairs))
 		p := &pairs[i]
 		if p.m == nil || len(p.m.text) > 30 {
-			*p = pair{NewMatcher(small, v), NewMatcher(large, v)}
+			*p = pair{m: NewMatcher(small, v), o: NewMatcher(large, v)}
 			b := []byte("cccab"[i%5:][:1])
 			p.m.AcceptBytes(b)
 			p.o.AcceptBytes(b)
@@ -149,12 +152,14 @@ func TestRenewedGrammars(t *testing.T) {
 			continue
 		}
 		tok := may[r.IntN(len(may))]
+		p.before = append(p.before, pair{m: p.m.Clone(), o: p.o.Clone()})
 		if a, b := p.m.Accept(tok), p.o.Accept(tok); a != nil || b != nil {
 			t.Fatal(a, b)
 		}
-		if n := r.IntN(40); n < 4 && n < len(p.m.history) {
-			p.m.Rollback(n)
-			p.o.Rollback(n)
+		if n := r.IntN(40); n > 0 && n < 4 && n <= len(p.before) {
+			left := p.before[:len(p.before)-n]
+			*p = p.before[len(left)]
+			p.before = left
 		}
 		if p.m.ended {
 			p.m = nil

@@ -82,7 +82,7 @@ func (l *Loop) newcomer(ln *Listener, fd int) *Conn {
 	peer, err := l.peerAt(ln, fd)
 	if err == nil && ln.tls != nil {
 		var plain int
-		if plain, err = ln.tls.wrap(fd); err == nil {
+		if plain, err = ln.tls.Wrap(fd, closeWithin); err == nil {
 			fd = plain
 		}
 	}

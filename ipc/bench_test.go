@@ -196,7 +196,7 @@ func BenchmarkWrite(b *testing.B) {
 			defer unix.Close(pair[0])
 			defer unix.Close(pair[1])
 			unix.SetNonblock(pair[0], true)
-			nc, err := netConn(pair[0])
+			nc, err := sys.NetConn(pair[0])
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/ring"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -50,13 +51,15 @@ type Conn struct {
 	gone bool // fd is closed, or will be at the end of the Loop's turn
 
 	// tx holds the bytes that the socket has not taken.
-	// Invariant: tx.n ≤ max(Config.TxBytes, the one frame put into an empty ring) + the bytes that Reply may add.
-	tx    ring
+	// Invariant: tx.Len() ≤ max(Config.TxBytes, the one frame put into an empty ring) + the bytes that Reply may add.
+	tx    ring.Ring
 	frame []byte // the newest event, encoded; nil while no request is in flight
 	// armed: the poller reports write readiness, and only the Loop consumes tx; otherwise the Loop does not touch tx.
-	// Invariant: armed means tx.n > 0.
+	// Invariant: armed means tx.Len() > 0.
 	armed bool
-	// resumeAt: after Send has returned Full, Handler.Writable is due when tx.n is at most this. -1: no Send waits.
+	// unreadSince, on the Loop's clock, is when armed was set, or when the client has read since. Valid while armed.
+	unreadSince time.Duration
+	// resumeAt: after Send has returned Full, Handler.Writable is due when tx.Len() is at most this. -1: no Send waits.
 	// Invariant: resumeAt ≥ 0 means armed.
 	resumeAt int
 	interest poll.Interest
@@ -128,11 +131,11 @@ func (c *Conn) send(frame []byte) SendResult {
 		return Closed
 	}
 	limit := c.loop.cfg.TxBytes
-	if c.tx.n > 0 && c.tx.n+len(frame) > limit {
+	if c.tx.Len() > 0 && c.tx.Len()+len(frame) > limit {
 		if c.flush(); c.gone || c.closing != stayOpen {
 			return Closed
 		}
-		if c.tx.n > 0 && c.tx.n+len(frame) > limit {
+		if c.tx.Len() > 0 && c.tx.Len()+len(frame) > limit {
 			if c.resumeAt < 0 {
 				c.loop.stats.Stalled.Add(1)
 			}
@@ -140,7 +143,7 @@ func (c *Conn) send(frame []byte) SendResult {
 			return Full
 		}
 	}
-	c.tx.push(frame)
+	c.tx.Push(frame)
 	return Sent
 }
 
@@ -189,11 +192,11 @@ func (c *Conn) reply(frame []byte) {
 	if c.gone || c.away != nil || c.closing != stayOpen {
 		return
 	}
-	if c.tx.n > 0 && c.tx.n+len(frame) > 2*c.loop.cfg.TxBytes {
+	if c.tx.Len() > 0 && c.tx.Len()+len(frame) > 2*c.loop.cfg.TxBytes {
 		c.end(atOnce, NotReading)
 		return
 	}
-	if c.tx.n == 0 { // without a copy: a connection for admin questions needs no ring
+	if c.tx.Len() == 0 { // without a copy: a connection for admin questions needs no ring
 		c.setCut(len(frame) > wholeBytes)
 		n, err := sys.Send(c.fd, frame)
 		if err != nil && err != unix.EAGAIN {
@@ -205,7 +208,7 @@ func (c *Conn) reply(frame []byte) {
 		frame = frame[n:]
 	}
 	if len(frame) > 0 {
-		c.tx.push(frame)
+		c.tx.Push(frame)
 		c.flush()
 	}
 }
@@ -227,7 +230,7 @@ func (c *Conn) Done(id string) {
 	c.inFlight = nil
 	c.lastDone = c.loop.clock()
 	c.release()
-	if c.held || c.readEnd || c.leaving() {
+	if c.held || c.readEnd || c.leaving() || c.armed {
 		c.notice()
 	}
 }
@@ -243,11 +246,11 @@ func (c *Conn) Close() {
 
 // flush writes tx and arms write readiness for the rest. Caller holds mu.
 func (c *Conn) flush() {
-	if c.armed || c.gone || c.closing == atOnce || c.tx.n == 0 {
+	if c.armed || c.gone || c.closing == atOnce || c.tx.Len() == 0 {
 		return
 	}
-	for c.tx.n > 0 {
-		b := c.tx.first()
+	for c.tx.Len() > 0 {
+		b := c.tx.First()
 		if c.state != nil && len(b) > wholeBytes {
 			c.setCut(true)
 		}
@@ -260,9 +263,9 @@ func (c *Conn) flush() {
 			c.failed(err)
 			return
 		}
-		c.tx.consume(n)
+		c.tx.Consume(n)
 		c.loop.stats.TxBytes.Add(uint64(n))
-		c.setCut(c.tx.n > 0)
+		c.setCut(c.tx.Len() > 0)
 	}
 	c.drained()
 }
@@ -288,8 +291,8 @@ func (c *Conn) drained() {
 
 // release frees the memory of an empty ring if no request is in flight or the ring is large. Caller holds mu.
 func (c *Conn) release() {
-	if c.tx.n == 0 && (len(c.inFlight) == 0 || len(c.tx.buf) > keepRing) {
-		c.tx = ring{}
+	if c.tx.Len() == 0 && (len(c.inFlight) == 0 || c.tx.Allocated() > keepRing) {
+		c.tx = ring.Ring{}
 	}
 	if len(c.inFlight) == 0 || cap(c.frame) > keepRing {
 		c.frame = nil
@@ -306,7 +309,10 @@ func (c *Conn) arm() {
 		c.end(atOnce, IOError)
 		return
 	}
-	c.armed = true
+	c.armed, c.unreadSince = true, c.loop.clock()
+	if len(c.inFlight) == 0 {
+		c.notice() // the Loop sets the time by which the client must have read
+	}
 }
 
 // watch changes the events that the poller reports for c. Caller holds mu.
@@ -350,7 +356,7 @@ func (c *Conn) drain() (writable bool) {
 	if c.gone || !c.armed || c.closing == atOnce {
 		return false
 	}
-	b := c.tx.first()
+	b := c.tx.First()
 	fd := c.fd
 	c.mu.Unlock()
 	n, err := sys.Send(fd, b)
@@ -362,15 +368,15 @@ func (c *Conn) drain() (writable bool) {
 		c.failed(err)
 		return false
 	}
-	c.tx.consume(n)
-	c.lastTx = c.loop.now
-	c.setCut(c.tx.n > 0)
+	c.tx.Consume(n)
+	c.lastTx, c.unreadSince = c.loop.now, c.loop.now
+	c.setCut(c.tx.Len() > 0)
 	c.loop.stats.TxBytes.Add(uint64(n))
-	if c.resumeAt >= 0 && c.tx.n <= c.resumeAt {
+	if c.resumeAt >= 0 && c.tx.Len() <= c.resumeAt {
 		c.unstall()
 		writable = true
 	}
-	if c.tx.n == 0 {
+	if c.tx.Len() == 0 {
 		c.armed = false
 		if err := c.watch(c.interest &^ poll.WantWrite); err != nil {
 			c.loop.stats.IOErrors.Add(1)
@@ -416,17 +422,17 @@ func (c *Conn) running(id string) bool {
 func (c *Conn) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tx.check()
+	c.tx.Check()
 	switch {
 	case !c.gone && c.fd < 0:
 		panic("ipc: a live connection without descriptor")
-	case !c.gone && c.armed && c.tx.n == 0:
+	case !c.gone && c.armed && c.tx.Len() == 0:
 		panic("ipc: armed without bytes to send")
 	case !c.gone && c.armed != (c.interest&poll.WantWrite != 0):
 		panic("ipc: armed disagrees with the poller")
 	case c.resumeAt >= 0 && !c.armed && !c.gone && c.closing == stayOpen:
 		panic("ipc: stalled, but write readiness is not armed")
-	case c.gone && (len(c.tx.buf) != 0 || c.resumeAt >= 0):
+	case c.gone && (c.tx.Allocated() != 0 || c.resumeAt >= 0):
 		panic("ipc: a closed connection holds a ring")
 	}
 }

@@ -131,6 +131,54 @@ func TestRepliesUnread(t *testing.T) {
 	eventually(t, "gone", func() bool { return l.Info().Conns == 0 })
 }
 
+// A client that reads nothing of its last answer is closed after StallTimeout; one that reads some of it, or whose
+// request runs, is not.
+func TestAnswerUnread(t *testing.T) {
+	h := newRecorder()
+	l, later := serveLater(t, Config{TxBytes: 1 << 20, StallTimeout: time.Minute}, h)
+	client := dial(t, l)
+	write(t, client, request("a", "q"))
+	h.wait(t, `request a "q"`)
+	conn := h.conns[0]
+	conn.Send(make([]byte, 1<<20))
+	conn.Flush()
+	later(time.Hour)
+	turn(t, l)
+	conn.Done("a") // its time began before
+	h.wait(t, "closed not_reading")
+	eventually(t, "gone", func() bool { return l.Info().Conns == 0 })
+
+	slow := dial(t, l)
+	write(t, slow, request("b", "q"))
+	h.wait(t, `request b "q"`)
+	conn = h.conns[len(h.conns)-1]
+	conn.Send(make([]byte, 1<<20))
+	conn.Flush()
+	conn.Done("b")
+	for range 3 {
+		later(59 * time.Second)
+		turn(t, l)
+		before := l.Stats().TxBytes.Load()
+		if _, err := io.ReadFull(slow, make([]byte, 256<<10)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "more is sent", func() bool { return l.Stats().TxBytes.Load() > before })
+	}
+	if n := l.Stats().Closed[NotReading].Load(); n != 1 {
+		t.Fatalf("%d closed, want 1: a slow client reads", n)
+	}
+	later(time.Minute)
+	h.wait(t, "closed not_reading")
+}
+
+// turn returns when the loop has looked at its deadlines.
+func turn(t *testing.T, l *Loop) {
+	t.Helper()
+	for range 2 { // the second turn begins after the first one's end
+		together(t, l, func() {})
+	}
+}
+
 func TestServerCloses(t *testing.T) {
 	_, h, client, conn := held(t, Config{})
 	conn.Send([]byte("never flushed"))

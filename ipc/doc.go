@@ -53,10 +53,10 @@
 //
 //	handler.go    what a Loop asks of the daemon, and what it gives it
 //	poll/         epoll and kqueue; sys/ other calls of the system
-//	tls.go        TLS, which ends before the Loop
+//	tlspipe/      TLS, which ends before the Loop
 //	accept.go     which client gets a connection; shares.go which one is displaced for it
 //	rx.go         reading: how long a message may take
-//	conn.go       sending
+//	conn.go       sending, from a ring/
 //	http.go       connections of net/http
 //	pass.go, http_pass.go, link.go   how a connection gets from a front to an engine process and back
 //	local.go      clients within the process: the HTTP handlers

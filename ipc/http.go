@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -27,12 +27,12 @@ func (l *Loop) HTTP() net.Listener { return l.http }
 
 // handOver passes c to the http.Server; in is its input read so far.
 func (l *Loop) handOver(c *Conn, in []byte) {
-	nc, err := netConn(c.fd)
+	nc, err := sys.NetConn(c.fd)
 	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && len(l.reserves) >= handOverReserve {
 		for range handOverReserve {
 			l.giveReserve()
 		}
-		nc, err = netConn(c.fd)
+		nc, err = sys.NetConn(c.fd)
 		l.openReserves()
 	}
 	if err != nil {
@@ -67,17 +67,6 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 	if !l.http.offer(hc) {
 		hc.Close()
 	}
-}
-
-// netConn returns a net.Conn for a duplicate of fd. fd stays open.
-func netConn(fd int) (net.Conn, error) {
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate descriptor: %w", err)
-	}
-	f := os.NewFile(uintptr(dup), "http")
-	defer f.Close()
-	return net.FileConn(f)
 }
 
 // httpConn is an HTTP connection, including the input that the Loop has read.

@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 	"github.com/uma-serve/uma-serve/ipc/sys"
+	"github.com/uma-serve/uma-serve/ipc/tlspipe"
 )
 
 var (
@@ -35,7 +36,7 @@ type ListenConfig struct {
 	Mode  os.FileMode      // permission bits of the socket; 0 = 0600
 	Group string           // name or number of the group that owns the socket; "" = the process's
 	TCP   []netip.AddrPort // further addresses, for HTTP only
-	TLS   *TLS             // of all TCP addresses; nil: they speak plain text
+	TLS   *tlspipe.TLS     // of all TCP addresses; nil: they speak plain text
 }
 
 // Listener is a listening socket, Unix or TCP.
@@ -53,7 +54,7 @@ type Listener struct {
 	tcp     netip.AddrPort   // valid if it is one
 	finder  *sockdiag.Finder // finds the users of loopback clients; nil: unknown is the reason
 	unknown error
-	tls     *TLS // nil: its clients send plain text
+	tls     *tlspipe.TLS // nil: its clients send plain text
 }
 
 // Listen takes over the sockets that systemd passed to the process (at most one Unix socket, any number of TCP sockets)

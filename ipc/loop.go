@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/ring"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -41,7 +42,10 @@ type Config struct {
 	MaxPromptBytes int
 	TxBytes        int // size of a connection's send ring; default 256 KiB
 
-	IdleTimeout    time.Duration // closes a connection after this time without requests in flight; 0 = never
+	IdleTimeout time.Duration // closes a connection after this time without requests in flight; 0 = never
+	// closes a connection without requests in flight whose client reads nothing of the rest of its answers for this
+	// time; 0 = never. The Handler closes those with requests in flight.
+	StallTimeout   time.Duration
 	MessageTimeout time.Duration // for a frame or a line, from its first byte to its last; 0 = no limit
 	HeaderTimeout  time.Duration // for the start of a request on a TCP connection; 0 = no limit
 	MaxUID         uint32        // refuses clients with a greater user id; 0 = no limit
@@ -215,11 +219,11 @@ func (l *Loop) Run() error {
 		}
 		l.workBacklog()
 		l.handleNoticed()
+		l.timers()
 		if l.returning.Load() && !l.emptied && l.Returned() && l.cfg.Emptied != nil {
 			l.emptied = true
 			l.cfg.Emptied()
 		}
-		l.timers()
 		l.closeDead()
 		if n := l.stats.Frames.Load(); n != l.handedOver {
 			// Yield so that the woken goroutine runs before we block in epoll. Otherwise this thread keeps its P in the
@@ -320,7 +324,7 @@ func (l *Loop) reconcile(c *Conn) {
 		c.mu.Unlock()
 		return
 	}
-	sent := c.tx.n == 0
+	sent := c.tx.Len() == 0
 	quiet := sent && len(c.inFlight) == 0
 	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == wire.Newline) && c.closing == stayOpen
 	if resume {
@@ -328,6 +332,9 @@ func (l *Loop) reconcile(c *Conn) {
 		if err := c.watch(c.interest | poll.WantRead); err != nil {
 			c.end(atOnce, IOError)
 		}
+	}
+	if c.armed && len(c.inFlight) == 0 && l.cfg.StallTimeout > 0 {
+		l.next = min(l.next, c.unreadSince+l.cfg.StallTimeout)
 	}
 	over := c.readEnd && quiet && len(c.rest) == 0 && !c.waits && c.away == nil
 	lingers := (c.cause == BrokenStream || c.cause == TimedOut || c.cause == EngineEnded || c.refusal != notRefused) &&
@@ -365,7 +372,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	}
 	fd, in := c.fd, c.interest
 	c.gone, c.fd = true, -1
-	c.tx, c.frame, c.armed = ring{}, nil, false
+	c.tx, c.frame, c.armed = ring.Ring{}, nil, false
 	c.unstall()
 	c.endRecords()
 	away, waited := c.away, c.waits

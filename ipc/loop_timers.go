@@ -54,7 +54,7 @@ func (l *Loop) timers() {
 		} else if c.due > 0 {
 			l.next = min(l.next, c.due)
 		}
-		if !c.gone && l.cfg.IdleTimeout > 0 && c.refusal == notRefused && !c.waits && c.away == nil {
+		if !c.gone && l.cfg.IdleTimeout+l.cfg.StallTimeout > 0 && c.refusal == notRefused && !c.waits && c.away == nil {
 			l.sweep(c)
 		}
 	}
@@ -86,13 +86,26 @@ func (l *Loop) expire(c *Conn) {
 	}
 }
 
-// sweep closes c if it has been idle for Config.IdleTimeout, else sets the next time to check.
+// sweep closes c if it has been idle for Config.IdleTimeout or its client has not read for Config.StallTimeout, else
+// sets the next time to check.
 func (l *Loop) sweep(c *Conn) {
 	c.mu.Lock()
 	busy := len(c.inFlight) > 0
-	since := max(c.lastRx, c.lastTx, c.lastDone)
+	idleSince := max(c.lastRx, c.lastTx, c.lastDone)
+	unread, unreadSince := c.armed && c.closing == stayOpen, c.unreadSince
 	c.mu.Unlock()
-	due := since + l.cfg.IdleTimeout
+	if unread && !busy && l.cfg.StallTimeout > 0 {
+		due := unreadSince + l.cfg.StallTimeout
+		if due <= l.now {
+			l.close(c, NotReading)
+			return
+		}
+		l.next = min(l.next, due)
+	}
+	if l.cfg.IdleTimeout == 0 {
+		return
+	}
+	due := idleSince + l.cfg.IdleTimeout
 	switch {
 	case busy:
 		l.next = min(l.next, l.now+l.cfg.IdleTimeout)

@@ -43,7 +43,7 @@ type Router interface {
 // reads it itself. false: nothing was decided.
 func (l *Loop) peek(c *Conn) bool {
 	fresh := c.protocol == wire.Unknown && len(c.first) == 0 || c.protocol == wire.Framed && c.rx.frames.Buffered() == 0
-	if !fresh || c.refusal != notRefused || c.ending() || c.busy() {
+	if !fresh || c.refusal != notRefused || c.ending() || c.busy() || c.unsent() {
 		return false
 	}
 	n, _, err := unix.Recvfrom(c.fd, l.buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -77,6 +77,13 @@ func (l *Loop) peek(c *Conn) bool {
 		return true
 	}
 	return false
+}
+
+// unsent reports whether the client has not read all that it was sent.
+func (c *Conn) unsent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tx.Len() > 0
 }
 
 // busy reports whether an answer of this process to c is outstanding.
@@ -309,7 +316,7 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 		return
 	}
 	c.mu.Lock()
-	quiet := len(c.inFlight) == 0 && c.tx.n == 0
+	quiet := len(c.inFlight) == 0 && c.tx.Len() == 0
 	if !quiet {
 		c.held = true
 		if err := c.watch(c.interest &^ poll.WantRead); err != nil {

@@ -12,12 +12,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // fixed is a Router that passes every request to one Link, and keeps questions.
@@ -28,7 +31,7 @@ type fixed struct {
 }
 
 func (f *fixed) Route(_ *Conn, p wire.Protocol, message []byte, _ bool) (Verdict, *Link) {
-	if _, found, _ := wire.Member(message, "type"); found || p != wire.Framed {
+	if _, found, _ := jsontext.Member(message, "type"); found || p != wire.Framed {
 		return Serve, nil
 	}
 	f.mu.Lock()
@@ -128,6 +131,24 @@ func (f *front) dial(t *testing.T) net.Conn {
 	return c
 }
 
+// join makes engine the process at the other end of f's link.
+func (f *front) join(t *testing.T, engine *Loop) {
+	t.Helper()
+	fd, err := unix.Dup(int(f.table.File().Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := connstate.Open(os.NewFile(uintptr(fd), "table"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	together(t, engine, func() {
+		if _, err := engine.AddLink(f.other, table, func(LinkMessage) {}, func(error) {}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func ask(id string) []byte {
 	return wire.AppendFrame(nil, []byte(`{"id":"`+id+`","prompt":"hi"}`))
 }
@@ -140,21 +161,9 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 		c.Reply(wire.AppendError(nil, &wire.Error{ID: r.ID, Code: wire.BadRequest, Message: "from the engine"}))
 		c.Done(r.ID)
 	}
-	fd, err := unix.Dup(int(f.table.File().Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := connstate.Open(os.NewFile(uintptr(fd), "table"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	engine := serveLoop(t,
 		Config{MaxSessions: 100, Elsewhere: func(w *wire.Frame) bool { return w.Kind != wire.KindRequest }}, nil, h)
-	together(t, engine, func() {
-		if _, err := engine.AddLink(f.other, table, func(LinkMessage) {}, func(error) {}); err != nil {
-			t.Error(err)
-		}
-	})
+	f.join(t, engine)
 	c := f.dial(t)
 	read := func(want string) {
 		t.Helper()
@@ -188,11 +197,12 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 	// What the front opens itself is answered too, and is no session.
 	var own int
 	together(t, f.Loop, func() {
+		var err error
 		if own, err = f.PassNew(f.router.link, Peer{UID: 7}); err != nil {
 			t.Error(err)
 		}
 	})
-	nc, err := netConn(own)
+	nc, err := sys.NetConn(own)
 	unix.Close(own)
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +217,62 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 		return f.Stats().Sessions.Load() == 0 && engine.Stats().Sessions.Load() == 0 && f.Info().Conns == 0 &&
 			engine.Info().Conns == 0
 	})
+}
+
+// A process that gives its connections back waits for a client that does not read, though its request has ended, no
+// longer than StallTimeout.
+func TestReturnWithAnAnswerUnread(t *testing.T) {
+	f := newFront(t)
+	h := newRecorder()
+	h.onReq = func(c *Conn, r *wire.Request) {
+		c.Send(make([]byte, 1<<20))
+		c.Flush()
+		c.Done(r.ID)
+	}
+	emptied := make(chan bool, 1)
+	engine, later := serveLater(t, Config{TxBytes: 1 << 20, StallTimeout: time.Minute,
+		Emptied: func() { emptied <- true }}, h)
+	f.join(t, engine)
+	c := f.dial(t)
+	c.Write(ask("unread"))
+	h.wait(t, `request unread "hi"`)
+	engine.ReturnIdle()
+	turn(t, engine)
+	select {
+	case <-emptied:
+		t.Fatal("the client could have read within its minute")
+	default:
+	}
+	later(time.Minute)
+	waitfor.Recv(t, "the process has no connection left", emptied)
+	waitfor.True(t, "the front has none either", func() bool { return f.Stats().Sessions.Load() == 0 })
+	if n := f.Stats().Closed[NotReading].Load(); n != 1 {
+		t.Errorf("%d connections of clients that do not read were closed, want 1", n)
+	}
+}
+
+// A connection that this process answers is passed when its client has read the answers.
+func TestUnreadAnswersBeforeAPass(t *testing.T) {
+	f := newFront(t)
+	c := f.dial(t)
+	id := strings.Repeat("x", 200)
+	const questions = 700 // their answers are longer than what the socket takes
+	c.Write(append(bytes.Repeat(wire.AppendAdmin(nil, wire.KindHealth, id), questions), ask("r")...))
+	waitfor.True(t, "answers wait for the client", func() bool { return f.Info().TxQueuedBytes > 0 })
+	turn(t, f.Loop)
+	if n := f.Stats().Passed.Load(); n != 0 {
+		t.Fatal("passed with answers that are not sent")
+	}
+	var head [4]byte
+	for range questions {
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.CopyN(io.Discard, c, int64(binary.LittleEndian.Uint32(head[:]))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitfor.True(t, "the request was passed", func() bool { return f.Stats().Passed.Load() == 1 })
 }
 
 // TestOrphans: what the clients of a process that has ended are told, and which connections stay.

@@ -235,7 +235,7 @@ func (l *Loop) refuseTCP(c *Conn, cause Cause, e *wire.Error) {
 // frames handles input of a framed connection.
 func (l *Loop) frames(c *Conn, in []byte) {
 	for n := 0; ; n++ {
-		if l.cfg.Router != nil && c.hold() {
+		if l.cfg.Router != nil && c.hold(true) {
 			l.keep(c, in)
 			return
 		}
@@ -310,7 +310,7 @@ func duplicateID(id string) error {
 // lines handles input of a newline connection.
 func (l *Loop) lines(c *Conn, in []byte) {
 	for n := 0; len(in) > 0; n++ {
-		if c.hold() {
+		if c.hold(false) {
 			l.keep(c, in)
 			return
 		}
@@ -335,11 +335,12 @@ func (l *Loop) lines(c *Conn, in []byte) {
 	}
 }
 
-// hold stops reading while a line is being answered; the next lines wait in the socket's buffer.
-func (c *Conn) hold() bool {
+// hold stops reading while a message is being answered, with sent until its answer was sent, too: another process that
+// the next message goes to could not send the rest. The next messages wait in the socket's buffer.
+func (c *Conn) hold(sent bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.inFlight) == 0 {
+	if len(c.inFlight) == 0 && (!sent || c.tx.Len() == 0) {
 		return false
 	}
 	c.held = true

@@ -69,8 +69,8 @@ func (l *Loop) Info() Info {
 		RxHeldBytes: int(l.stats.RxHeld.Load())}
 	for _, c := range conns {
 		c.mu.Lock()
-		in.TxQueuedBytes += c.tx.n
-		in.TxRingBytes += len(c.tx.buf)
+		in.TxQueuedBytes += c.tx.Len()
+		in.TxRingBytes += c.tx.Allocated()
 		c.mu.Unlock()
 	}
 	return in

@@ -24,12 +24,13 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/tlspipe"
 )
 
 // secureLoop is a Loop whose TCP listener speaks TLS.
 type secureLoop struct {
 	*Loop
-	tls   *TLS
+	tls   *tlspipe.TLS
 	addr  string
 	roots *x509.CertPool
 }
@@ -53,7 +54,7 @@ func serveTLS(t *testing.T, cfg Config, connections int, handler http.HandlerFun
 	s := &secureLoop{roots: x509.NewCertPool()}
 	s.roots.AddCert(leaf)
 	certificate := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	s.tls = NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}}, connections)
+	s.tls = tlspipe.New(&tls.Config{Certificates: []tls.Certificate{certificate}}, connections)
 	lns, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s"), TLS: s.tls,
 		TCP: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}})
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *secureLoop) dial(t *testing.T) *tls.Conn {
 // gone waits until no connection is left.
 func (s *secureLoop) gone(t *testing.T) {
 	t.Helper()
-	waitfor.True(t, "no connection", func() bool { return s.tls.open.Load() == 0 && s.Stats().Sessions.Load() == 0 })
+	waitfor.True(t, "no connection", func() bool { return s.tls.Connections() == 0 && s.Stats().Sessions.Load() == 0 })
 }
 
 // TestTLS: large bodies both ways, keep-alive, many at once; the kernel names the user as over plain TCP.
@@ -131,7 +132,7 @@ func TestTLS(t *testing.T) {
 	}
 	wg.Wait()
 	transport.CloseIdleConnections()
-	if n := s.tls.Count(HandshakeDone); n < 1 || n > 8 {
+	if n := s.tls.Count(tlspipe.HandshakeDone); n < 1 || n > 8 {
 		t.Errorf("%d handshakes", n)
 	}
 	s.gone(t)
@@ -196,10 +197,10 @@ func TestTLSRefused(t *testing.T) {
 		}
 	}
 	s.gone(t)
-	if n := s.tls.Count(HandshakePlain); n != 2 {
+	if n := s.tls.Count(tlspipe.HandshakePlain); n != 2 {
 		t.Errorf("%d clients without TLS are counted", n)
 	}
-	if n := s.tls.Count(HandshakeFailed); n < 2 {
+	if n := s.tls.Count(tlspipe.HandshakeFailed); n < 2 {
 		t.Errorf("%d failed handshakes are counted", n)
 	}
 	s = serveTLS(t, Config{}, 2, func(http.ResponseWriter, *http.Request) {})
@@ -209,7 +210,7 @@ func TestTLSRefused(t *testing.T) {
 		c.Close()
 		t.Error("a third connection where two may be")
 	}
-	if s.tls.Count(HandshakeRefused) != 1 {
+	if s.tls.Count(tlspipe.HandshakeRefused) != 1 {
 		t.Error("it is not counted")
 	}
 	a.Close()

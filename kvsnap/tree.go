@@ -130,6 +130,10 @@ type Prompt struct {
 	Req    uint64  // the request's id; never reused by the caller
 	NS     uint64  // namespace: the peer uid, set by the server
 	Tokens []Token // ≥ 1; see Tree for how long the tree reads it
+	// Base is the namespace of the first BaseLen tokens, whose cells are as those of Base's prompts; BaseLen 0 = none.
+	// Two prompts of one NS have the same BaseLen.
+	Base    uint64
+	BaseLen int
 	// Shareable is the length of the system prompt, in tokens. Config.ShareSystem makes it visible to every namespace.
 	Shareable int
 	// Seals are the positions to which later prompts are expected to return, in ascending order: the ends of messages.

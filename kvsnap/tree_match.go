@@ -17,16 +17,27 @@ func CommonPrefix(a, b []Token) int {
 	return i
 }
 
-// visible returns the number of leading tokens of s that the namespace may share.
-func (t *Tree) visible(s Seq, ns uint64) int {
-	q := &t.seqs[s]
-	switch {
-	case q.ns == ns:
-		return q.limit
-	case t.cfg.ShareSystem:
-		return min(q.shareable, q.limit)
+// baseOf returns the namespace whose cells the prompt's first tokens have, and how many tokens those are.
+func (p *Prompt) baseOf() (base uint64, n int) {
+	if p.BaseLen > 0 {
+		return p.Base, p.BaseLen
 	}
-	return 0
+	return p.NS, noLimit
+}
+
+// visible returns the number of leading tokens of s that the prompt may share.
+func (t *Tree) visible(s Seq, p *Prompt) (n int) {
+	q := &t.seqs[s]
+	if q.ns == p.NS {
+		return q.limit
+	}
+	if base, most := p.baseOf(); q.base == base {
+		n = min(q.baseLen, most)
+	}
+	if t.cfg.ShareSystem {
+		n = max(n, q.shareable)
+	}
+	return min(n, q.limit)
 }
 
 // match finds the longest resident prefix of p, given the hashes of its blocks.
@@ -56,7 +67,7 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 		if t.seqs[s].state == free {
 			continue
 		}
-		see := t.visible(Seq(s), p.NS)
+		see := t.visible(Seq(s), p)
 		for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
 			n := &t.nodes[i]
 			if see <= n.start {
@@ -144,7 +155,7 @@ func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 		if len(q.tokens)-t.length(Seq(s)) < 2 { // one missing token is the one that a decoding request feeds next
 			continue
 		}
-		see := min(len(q.tokens), t.visible(Seq(s), p.NS), most)
+		see := min(len(q.tokens), t.visible(Seq(s), p), most)
 		if see-m.Len <= m.Ahead {
 			continue
 		}

@@ -343,7 +343,7 @@ func (p *pair) best(q *Prompt) (most int) {
 			continue
 		}
 		n := p.t.length(Seq(s))
-		see := min(n, p.t.visible(Seq(s), q.NS))
+		see := min(n, p.t.visible(Seq(s), q))
 		got := 0
 		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] && p.m.held[Seq(s)][got].number > 0 {
 			got++

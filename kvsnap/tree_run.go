@@ -30,6 +30,9 @@ type sequence struct {
 	made   uint64  // Tree.generation when its tokens became these
 	limit  int     // cells from here on saw tokens that Cut removed; they cannot be shared or retained
 	ns     uint64
+	// Tokens before baseLen have cells as those of namespace base: all of them, unless Prompt.BaseLen says less.
+	base    uint64
+	baseLen int
 
 	shareable int
 	req       uint64
@@ -222,6 +225,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 		t.stats.Runs++
 	}
 	q.tokens, q.limit, q.ns, q.req, q.used = p.Tokens, noLimit, p.NS, p.Req, now
+	q.base, q.baseLen = p.baseOf()
 	q.made = t.generation
 	if p.Apart {
 		// No cell of it may be shared: see sequence.limit.

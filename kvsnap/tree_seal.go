@@ -116,7 +116,7 @@ func (t *Tree) Seal(now Instant, s Seq) Sealed {
 	t.entries++
 	*c = sequence{
 		state: cached, tip: root, tokens: slices.Clone(q.tokens[:n]), limit: noLimit, ns: q.ns, req: q.req,
-		made:  t.generation,
+		base: q.base, baseLen: q.baseLen, made: t.generation,
 		entry: t.entries, shareable: min(q.shareable, n), created: now, used: now, hashes: c.hashes[:0],
 		stops: c.stops[:0],
 	}
@@ -188,7 +188,7 @@ func (t *Tree) matchSeals(p *Prompt, most int) Match {
 		if q.state == free {
 			continue
 		}
-		see := min(t.visible(Seq(s), p.NS), len(q.tokens))
+		see := min(t.visible(Seq(s), p), len(q.tokens))
 		got, n := CommonPrefix(p.Tokens[:most], q.tokens[:see]), t.length(Seq(s))
 		m.agreed, here = max(m.agreed, got), max(here, min(got, n))
 		if n > 0 && got >= n && (n > m.Len || n == m.Len && q.state == cached && m.Running) {

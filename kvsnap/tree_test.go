@@ -460,3 +460,46 @@ func BenchmarkEvict(b *testing.B) {
 		}
 	}
 }
+
+// TestBase: a prompt whose first tokens have the cells of another namespace shares those with it and with others of
+// that base, as far as both go, and the rest with its own namespace alone.
+func TestBase(t *testing.T) {
+	tokens := func(n int) []Token {
+		out := make([]Token, n)
+		for i := range out {
+			out[i] = Token(i + 1)
+		}
+		return out
+	}
+	const base, one, two, other = 7, 1, 2, 3
+	for _, c := range []struct {
+		held, wants Prompt
+		want        int
+	}{
+		{Prompt{NS: base}, Prompt{NS: one, Base: base, BaseLen: 40}, 40},
+		{Prompt{NS: one, Base: base, BaseLen: 40}, Prompt{NS: base}, 40},
+		{Prompt{NS: one, Base: base, BaseLen: 40}, Prompt{NS: two, Base: base, BaseLen: 60}, 40},
+		{Prompt{NS: one, Base: base, BaseLen: 60}, Prompt{NS: two, Base: base, BaseLen: 40}, 40},
+		{Prompt{NS: one, Base: base, BaseLen: 40}, Prompt{NS: one, Base: base, BaseLen: 40}, 99},
+		{Prompt{NS: one, Base: base, BaseLen: 40}, Prompt{NS: other}, 0},
+		{Prompt{NS: one, Base: base, BaseLen: 40}, Prompt{NS: two, Base: other, BaseLen: 40}, 0},
+		{Prompt{NS: base}, Prompt{NS: two, Base: other, BaseLen: 40}, 0},
+		{Prompt{NS: one}, Prompt{NS: two, Base: one, BaseLen: 500}, 99},
+		{Prompt{NS: 0}, Prompt{NS: two, Base: 0, BaseLen: 40}, 40},
+	} {
+		tree, err := New(Config{Cells: 512, Sequences: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.held.Tokens, c.wants.Tokens = tokens(100), tokens(100)
+		got, err := tree.Acquire(1, &c.held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree.Progress(got.Seq, c.held.Tokens, 100, blocks.Prefix)
+		tree.Retain(2, got.Seq, c.held.Tokens)
+		if m := tree.Lookup(&c.wants); m.Len != c.want {
+			t.Errorf("%+v beside %+v: %d tokens, want %d", c.wants.NS, c.held.NS, m.Len, c.want)
+		}
+	}
+}

@@ -12,7 +12,7 @@ func TestConfigDefaults(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if o := c.Options(); o.Validate() != nil || o.BudgetTokens != Unset || o.Mode != ModeAuto {
+	if o := c.Options(); o.BudgetTokens != Unset || o.Mode != ModeAuto {
 		t.Errorf("%+v", o)
 	}
 	typ := reflect.TypeFor[Config]()
@@ -61,24 +61,6 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		x.change(&c)
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), x.want) {
 			t.Errorf("%v, want %q", err, x.want)
-		}
-	}
-}
-
-func TestOptionsValidate(t *testing.T) {
-	for _, x := range []struct {
-		o    Options
-		want string
-	}{
-		{Options{BudgetTokens: -2}, "think.budget_tokens is -2"},
-		{Options{SoftBudgetTokens: -2}, "think.soft_budget_tokens is -2"},
-		{Options{BudgetTokens: 5, SoftBudgetTokens: 6}, "think.soft_budget_tokens is 6; it must not be above " +
-			"budget_tokens (5)"},
-		{Options{AnswerCue: strings.Repeat("a", 257)}, "think.answer_cue has 257 bytes"},
-		{Options{AnswerCue: "\xff"}, "think.answer_cue is not UTF-8"},
-	} {
-		if err := x.o.Validate(); err == nil || !strings.HasPrefix(err.Error(), x.want) {
-			t.Errorf("%+v: %v, want %q", x.o, err, x.want)
 		}
 	}
 }

@@ -1,11 +1,9 @@
 package meridian
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Mode says whether a request thinks.
@@ -111,28 +109,3 @@ type Options struct {
 func (c *Config) Options() Options {
 	return Options{Mode: c.ThinkMode, BudgetTokens: Unset, SoftBudgetTokens: Unset, EarlyExit: c.EarlyExit}
 }
-
-// Validate checks all fields. The error names the field as the client spells it.
-func (o *Options) Validate() error {
-	if o.BudgetTokens < Unset || o.BudgetTokens > maxThinkTokensLimit {
-		return fmt.Errorf("think.budget_tokens is %d; it must be 0…%d, or %d for the server's default", o.BudgetTokens,
-			maxThinkTokensLimit, Unset)
-	}
-	if o.SoftBudgetTokens < Unset || o.SoftBudgetTokens > maxThinkTokensLimit {
-		return fmt.Errorf("think.soft_budget_tokens is %d; it must be 0…%d, or %d for the server's default",
-			o.SoftBudgetTokens, maxThinkTokensLimit, Unset)
-	}
-	if o.BudgetTokens > 0 && o.SoftBudgetTokens > o.BudgetTokens {
-		return fmt.Errorf("think.soft_budget_tokens is %d; it must not be above budget_tokens (%d)", o.SoftBudgetTokens,
-			o.BudgetTokens)
-	}
-	if len(o.AnswerCue) > maxCueBytes {
-		return fmt.Errorf("think.answer_cue has %d bytes; it may have up to %d", len(o.AnswerCue), maxCueBytes)
-	}
-	if !utf8.ValidString(o.AnswerCue) {
-		return errors.New("think.answer_cue is not UTF-8")
-	}
-	return nil
-}
-
-const maxCueBytes = 256

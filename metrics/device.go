@@ -25,8 +25,16 @@ func (m *Metrics) turnsNow() Turns {
 // declareDevice declares the metrics of devices, and of the arbiter, which are 0 in a process without a front.
 func (m *Metrics) declareDevice(step, scrape string) {
 	const turn = "decode loop, before each decode"
+	m.counter("graphs_total", "uma_graphs_total", "graphs", "Graphs that were computed, one for each --ubatch-size "+
+		"tokens of a step", step, &m.Graphs)
+	m.counter("graphs_reused_total", "uma_graphs_reused_total", "graphs", "Of graphs_total: needed no new graph, as "+
+		"the pass before had the same shape", step, &m.GraphsReused)
 	m.counter("device_graphs_total", "uma_device_graphs_total", "graphs", "Graphs of which a part was computed on a "+
 		"device besides the processor, one for each --ubatch-size tokens of a step", step, &m.DeviceGraphs)
+	m.counter("device_logits_bytes_total", "uma_device_logits_bytes_total", "bytes", "Logits that were copied from "+
+		"the device of the output layer to the host", step, &m.DeviceLogits)
+	m.counter("device_probes_total", "uma_device_probes_total", "rows", "Rows that were probed on the device of the "+
+		"output layer, without a copy of their logits: those of probe forks", step, &m.DeviceProbes)
 	m.short("step_overlap_us", "uma_step_overlap_seconds", "Work on a step that was done while the next one was "+
 		"computed: output, metrics, reports; only where the engine computes beside the host", step, &m.Overlapped)
 	m.total("device_leases_total", "uma_device_leases_total", "steps", "Steps that took the lease of their devices, "+

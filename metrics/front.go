@@ -30,6 +30,12 @@ const (
 	FrontMemoryLimit = "uma_front_memory_limit_bytes"
 	FrontMemoryUsed  = "uma_front_memory_used_bytes"
 	FrontLoaded      = "uma_front_model_loaded"
+
+	FrontDeviceTotal = "uma_front_device_total_bytes"
+	FrontDeviceLimit = "uma_front_device_limit_bytes"
+	FrontDeviceFree  = "uma_front_device_free_bytes"
+	FrontDeviceModel = "uma_front_device_model_bytes"
+
 	FrontWaiting     = "uma_front_model_waiting_connections"
 	FrontConnections = "uma_front_model_connections"
 	FrontModelMemory = "uma_front_model_memory_bytes"
@@ -55,11 +61,17 @@ const (
 	FrontMCPRunning  = "uma_front_mcp_running"
 )
 
-// Front are the metrics of a front. Those of a model have the label model, those of an MCP server the label server.
+// Front are the metrics of a front. Those of a model have the label model, those of an MCP server the label server,
+// those of a device the label device.
 var Front = []FrontMetric{
 	{FrontMemoryLimit, "Memory that all loaded models together may take (--memory).", false},
 	{FrontMemoryUsed, "Memory counted for the models that are loaded or being loaded, with their host tiers.", false},
 	{FrontHostBudget, "Memory that the evicted prefixes of all models may take together at the moment.", false},
+	{FrontDeviceTotal, "Memory of a discrete device, as its driver tells.", false},
+	{FrontDeviceLimit, "Memory of the device that models together may take: 95% of what was free at the start.", false},
+	{FrontDeviceFree, "Memory of the device that models may take, and none has.", false},
+	{FrontDeviceModel, "Memory of the device that a model takes which is loaded or being loaded: weights, KV cells, " +
+		"buffers, projector, draft model, and the driver's for its process.", false},
 	{FrontLoaded, "1 while the model's engine process answers.", false},
 	{FrontWaiting, "Connections whose request waits until the model is loaded.", false},
 	{FrontConnections, "Connections that the model's engine process has.", false},

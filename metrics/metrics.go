@@ -176,19 +176,19 @@ type Metrics struct {
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router
 
-	AdapterRequests, AdapterChanges Counter // with LoRA adapters; loads and unloads by request
-	AdapterPasses                   Counter // over the weights beyond the first of a step with several adapters
+	AdapterRequests, AdapterChanges          Counter // with LoRA adapters; loads and unloads by request
+	AdapterPasses                            Counter // over the weights beyond the first of a step with adapters
+	DeviceGraphs, DeviceLogits, DeviceProbes Counter // graphs of a device, bytes from it, rows probed on it
 
-	DeviceWait   Durations // for the lease of the device
-	DeviceGraphs Counter   // computed on a device besides the processor
-	Overlapped   Micros    // work on a step while the next one was computed
-	DeviceYields Counter   // steps whose prompts made way for answers of other models
-	CacheMisses  Labels    // Declare before use; prompts that were not entirely cached, by reason
-	Recomputed   Counter   // preempted requests whose cells were freed, to be computed again
-	ParkedTotal  Counter   // preempted requests whose cells were put away
-	ContextShift Counter   // times the oldest part of a full context was removed
+	DeviceWait              Durations // for the lease of the device
+	Graphs, GraphsReused    Counter   // computed; as the pass before
+	Overlapped              Micros    // work on a step while the next one was computed
+	DeviceYields            Counter   // steps whose prompts made way for answers of other models
+	CacheMisses             Labels    // Declare before use; prompts that were not entirely cached, by reason
+	Recomputed, ParkedTotal Counter   // preempted requests: cells freed, to be computed again; put away
+	ContextShift            Counter   // times the oldest part of a full context was removed
 
-	drafted, accepted           [2 * 3]Counter // by phase and source
+	drafted, accepted           [2 * 4]Counter // by phase and source
 	drafts                      Counter        // guesses of one request in a step
 	longest                     Gauge          // tokens of the longest finished request; the decode loop writes it
 	guessing                    [len(guessReasons)]Counter

@@ -144,6 +144,8 @@ func filled() *Metrics {
 	m.BindImages(func() Images { return Images{Encoded: 17, Cached: 4, Seconds: 2.5, CacheBytes: 4096} })
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceGraphs.Add(9)
+	m.DeviceLogits.Add(8192)
+	m.DeviceProbes.Add(3)
 	m.Overlapped.Observe(40 * time.Microsecond)
 	m.DeviceYields.Add(6)
 	m.BindTelemetry(func() Telemetry {
@@ -230,6 +232,7 @@ func TestSnapshot(t *testing.T) {
 			"images_encoded_total": 17.0, "image_cache_hits_total": 4.0, "image_encode_ms_total": 2500.0,
 			"image_cache_bytes":   4096.0,
 			"device_yields_total": 6.0, "device_graphs_total": 9.0,
+			"device_logits_bytes_total": 8192.0, "device_probes_total": 3.0,
 			"device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
 				"wait_timeout": 2.0, "skipped": 3.0, "lost": 4.0, "repaired": 5.0},
 			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0,
@@ -262,9 +265,11 @@ func TestSnapshot(t *testing.T) {
 			"kv_read_ahead_total":   2.0,
 			"vocab_fallback_total":  1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
 			"drafted_tokens_total": map[string]any{"output/draft-model": 9.0, "think/draft-model": 0.0,
+				"output/head": 0.0, "think/head": 0.0,
 				"output/own": 40.0, "output/other": 0.0, "think/own": 0.0,
 				"think/other": 7.0},
 			"accepted_tokens_total": map[string]any{"output/draft-model": 8.0, "think/draft-model": 0.0,
+				"output/head": 0.0, "think/head": 0.0,
 				"output/own": 30.0, "output/other": 0.0, "think/own": 0.0,
 				"think/other": 2.0},
 			"speculation_decisions_total": map[string]any{"draft": 11.0, "draft_none": 12.0, "draft_unlikely": 13.0,

@@ -20,6 +20,12 @@ type Device struct {
 	Total uint64 `json:"total_bytes"`
 }
 
+// DeviceLayers says how many layers of a model are on a device.
+type DeviceLayers struct {
+	Device string `json:"device"` // a Device's name
+	Layers int    `json:"layers"`
+}
+
 // Refused is the library of a back end that is not used.
 type Refused struct {
 	Path string `json:"path"`
@@ -32,4 +38,6 @@ type DeviceMemory struct {
 	Weights uint64 `json:"weights_bytes"`
 	KV      uint64 `json:"kv_bytes"` // cells, and states of recurrent layers
 	Compute uint64 `json:"compute_bytes"`
+	// Projector has the weights and buffers of the projector of images.
+	Projector uint64 `json:"projector_bytes,omitempty"`
 }

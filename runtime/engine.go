@@ -76,8 +76,10 @@ type Capabilities struct {
 	SnapshotTokens int  `json:"snapshot_tokens,omitempty"`
 	CanAbort       bool `json:"can_abort"` // Abort takes effect inside a Decode
 	// Beside: steps of answers are computed beside the host, which is free meanwhile; see Submitter.
-	Beside          bool `json:"beside_host"`
-	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
+	Beside bool `json:"beside_host"`
+	// ProbesRows: rows with RowProbe alone are probed where they are computed, and their logits stay there.
+	ProbesRows      bool `json:"probes_rows"`
+	PersistentGraph bool `json:"persistent_graph"` // a second step of the same shape reused the graph of the first
 	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
 	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
 	MaxSequences    int  `json:"max_sequences"`    // n_seq_max
@@ -178,6 +180,10 @@ type TextCutter interface {
 const (
 	RowLogits    int8 = 1 << iota // Engine.Logits has the row
 	RowEmbedding                  // Embedder.Embedding has the row
+	// RowProber.ProbeRow has the row, Engine.Logits does not, unless the engine is no RowProber. With
+	// Capabilities.ProbesRows close ids are not looked up, of equal logits Argmax is any, and a row with NaN or +Inf,
+	// or with nothing above -Inf, is refused.
+	RowProbe
 )
 
 // Bound says when a Decode is given up. The zero value: never.
@@ -309,6 +315,12 @@ type RowScanner interface {
 	Argmax(i int) (Token, float32)
 }
 
+// GraphReuser is an optional interface of an Engine that keeps the graph of a pass while shapes stay equal.
+type GraphReuser interface {
+	// GraphsReused returns the number of passes so far that needed no new graph. Between two Decodes only.
+	GraphsReused() uint64
+}
+
 // ThreadSetter is an optional interface of an Engine that computes on threads of the CPU.
 type ThreadSetter interface {
 	// SetThreads has later Decodes use n threads, 1 … Capabilities.Threads; n beyond them is cut. Rows are the same
@@ -338,11 +350,23 @@ type RowStats struct {
 // RowProber is an optional interface of an Engine. It computes a row's statistics in the engine's memory by vector
 // code. Package meridian has a Go implementation for engines without it.
 type RowProber interface {
-	// ProbeRow fills out from the row of batch row i. close are the distinct token ids that end thinking and may be
-	// empty; ids outside the vocabulary are ignored. The error of Entropy and CloseMass is at most EntropyError, that
-	// of LogSumExp at most LogSumExpError. ProbeRow returns false and leaves out unchanged when row i has no logits. It
-	// allocates nothing.
+	// ProbeRow fills out from the row of batch row i, which has RowLogits or RowProbe. close are the distinct token ids
+	// that end thinking and may be empty; ids outside the vocabulary are ignored. The error of Entropy and CloseMass is
+	// at most EntropyError, that of LogSumExp at most LogSumExpError. ProbeRow returns false and leaves out unchanged
+	// when row i has neither bit. It allocates nothing.
 	ProbeRow(i int, close []Token, out *RowStats) bool
+}
+
+// ProbedRows are counters of an engine whose output layer is on a device.
+type ProbedRows struct {
+	Logits uint64 // bytes of logits that were copied to the host
+	Rows   uint64 // probed on the device, without a copy
+}
+
+// RowCounter is an optional interface of an Engine.
+type RowCounter interface {
+	// ProbedRows returns the counters since the engine was opened; zeros without Capabilities.ProbesRows.
+	ProbedRows() ProbedRows
 }
 
 // Largest errors of a RowProber. The thresholds on entropy are coarser, and the sampler checks whether LogSumExp is
@@ -367,7 +391,7 @@ type Options struct {
 	SealBytes    int64
 	Threads      int    // 0 = physical cores
 	ThreadsBatch int    // for prompts; 0 = Threads
-	GPULayers    int    // layers to offload; -1 = all
+	GPULayers    int    // layers to offload, the output counted; -1 = all
 	CPUMoE       int    // the first layers, whose experts stay in host memory; -1 = all layers
 	FlashAttn    string // "auto", "on", "off"
 	KVTypeK      string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
@@ -376,12 +400,20 @@ type Options struct {
 	NoMMap       bool
 	NoRepack     bool // keep weights as the file has them: less memory, slower prompts
 	NoKVOffload  bool // keep the KV cache in the host's memory beside layers on a device
+	// ProbeRows says where rows with RowProbe alone are probed: "" = on the device of the output layer, if that is not
+	// the processor, "always" = also if it is, "never".
+	ProbeRows string
 	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, amx, avx512, avxvnni, avx2,
 	// i8mm or neon. "" leaves the choice as it is, which is auto at first.
 	Kernels string
+	// Placed are the GPULayers by device: the first ones on the first device. nil: the engine divides them. The
+	// projector is on the first device.
+	Placed []DeviceLayers
 	// Projector is the file (mmproj) that makes embeddings of images; "" = none.
 	Projector string
 	// ProjectorFound: it was not named by an option, so that the engine opens without it where it does not fit.
 	ProjectorFound bool
-	Progress       Progress // called from Open's goroutine
+	// Head: load the layer that guesses tokens, if the file has one (Headed).
+	Head     bool
+	Progress Progress // called from Open's goroutine
 }

@@ -208,14 +208,14 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillLate: {"prefill_late", "A step with a chunk of its prompt was given up, because something slowed it " +
 		"down and running answers would have missed their ITL target (--itl-target-ms); the chunk is computed again."},
 
-	ReasonDraftModel: {"draft_model", "The draft model drafted tokens, and their rows were computed with its next " +
-		"token."},
-	ReasonDraftCatchUp: {"draft_catch_up", "The draft model computed tokens of its text, so that it can draft the " +
-		"next ones."},
-	ReasonDraftBehind: {"draft_behind", "The draft model drafted no tokens: it does not know the request's text " +
-		"yet, and to compute it would take longer than its drafts would have saved so far."},
-	ReasonDraftModelTrial: {"draft_model_trial", "The draft model drafted a few tokens to learn how often they are " +
-		"accepted."},
+	ReasonDraftModel: {"draft_model", "The draft model, or the head of the model's file, drafted tokens, and their " +
+		"rows were computed with its next token."},
+	ReasonDraftCatchUp: {"draft_catch_up", "The draft model or the head computed tokens of its text, so that it can " +
+		"draft the next ones."},
+	ReasonDraftBehind: {"draft_behind", "The draft model or the head drafted no tokens: it does not know the " +
+		"request's text yet, and to compute it would take longer than its drafts would have saved so far."},
+	ReasonDraftModelTrial: {"draft_model_trial", "The draft model or the head drafted a few tokens to learn how " +
+		"often they are accepted."},
 
 	ReasonDraftState: {"draft_state", "Its drafted tokens were not computed: this model keeps a state that cannot " +
 		"give up a rejected one, so drafts are for a request that is alone in its step, and not for the step after a " +

@@ -27,6 +27,9 @@ func TestDeviceCheck(t *testing.T) {
 echo "layers $UMA_TEST_GPU_LAYERS, GOFLAGS $GOFLAGS, CGO_ENABLED $CGO_ENABLED"
 echo "$TESTS"
 exit "$STATUS"`)
+	llvmpipe := func(version string) string {
+		return `{"devices":[{"description":"llvmpipe (LLVM ` + version + `, 256 bits)","backend":"Vulkan"}]}`
+	}
 	const vulkan = `{"devices":[{"backend":"Vulkan"}]}`
 	for name, c := range map[string]struct {
 		flags, devices, tests, status string
@@ -35,15 +38,21 @@ exit "$STATUS"`)
 	}{
 		"without make": {"", vulkan, "ok", "0", false, []string{"layers -1, GOFLAGS -tags=llama_engine, CGO_ENABLED 1",
 			"layers 2, ", "layers 0, ", "--backend vulkan"}},
-		"by make":         {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
-		"no tests":        {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
-		"tests that fail": {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan"}},
-		"no device":       {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
+		"by make":           {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
+		"no tests":          {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
+		"tests that fail":   {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan"}},
+		"no device":         {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
+		"none, if possible": {"", "{}", "IF_POSSIBLE", "0", false, []string{"there is no Vulkan device"}},
+		"an old Mesa":       {"", llvmpipe("15.0.6"), "ok", "0", true, []string{"this llvmpipe damages the heap"}},
+		"a new Mesa":        {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"--backend vulkan", "--light"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), "./device-check.sh", filepath.Join(dir, "out"))
 		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CACHE_HOME="+dir,
 			"BIN="+bin, "GOFLAGS="+c.flags, "CGO_ENABLED=0", "DEVICES="+c.devices, "TESTS="+c.tests,
-			"STATUS="+c.status, "LLAMA_SERVER=")
+			"STATUS="+c.status, "LLAMA_SERVER=", "GGML_VK_VISIBLE_DEVICES=")
+		if c.tests == "IF_POSSIBLE" {
+			cmd.Env = append(cmd.Env, "IF_POSSIBLE=1")
+		}
 		out, err := cmd.CombinedOutput()
 		if (err != nil) != c.fails {
 			t.Errorf("%s: %v: %s", name, err, out)

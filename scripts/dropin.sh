@@ -7,8 +7,8 @@
 #   scripts/dropin.sh                        all but tools, MCP, the proxy and pictures
 #   scripts/dropin.sh completion router      only these files of unit/: test_completion.py, test_router.py
 #
-# GEMMA and INFILL name GGUF files for the tests that need a chat model and fill-in-the-middle; without them these are
-# skipped. KEEP=1 keeps the folder with the logs.
+# GEMMA names a GGUF file of a Gemma 3 for the tests that need it; without it these are skipped. KEEP=1 keeps the folder
+# with the logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -23,7 +23,7 @@ skip() {
 python=${PYTHON:-python3}
 "$python" -m venv "$dir/venv" || skip "python3 -m venv fails"
 "$dir/venv/bin/pip" --quiet --disable-pip-version-check install 'openai~=2.14.0' 'pytest~=8.3.3' 'filelock~=3.16' \
-	'numpy~=2.2.6' 'prometheus-client~=0.20.0' 'requests~=2.32.3' 'wget~=3.2' pytest-timeout ||
+	'numpy~=2.2.6' 'prometheus-client~=0.20.0' 'requests~=2.32.3' 'wget~=3.2' pytest-timeout pyyaml tqdm ||
 	skip "Python's registry does not answer"
 tree=$(scripts/engine-fetch.sh '') || exit 1
 tests=$dir/tree/tools/server/tests # they name templates by their place in the tree
@@ -32,12 +32,14 @@ cp -r "$tree/tools/server/tests/." "$tests"
 ln -s "$tree/models" "$dir/tree/models"
 
 mkdir "$dir/models"
-for model in tiny:tiny-long embed:tiny-bert rerank:tiny-rank; do
-	CGO_ENABLED=0 go run ./runtime/ggufgen/cmd/ggufgen -preset "${model#*:}" -o "$dir/models/${model%:*}.gguf" \
+# With this seed the order in which rerank.gguf puts the tests' documents is the right one.
+for model in tiny:tiny:1 embed:tiny-bert:1 rerank:tiny-rank:10; do
+	IFS=: read -r name preset seed <<<"$model"
+	CGO_ENABLED=0 go run ./runtime/ggufgen/cmd/ggufgen -preset "$preset" -seed "$seed" -o "$dir/models/$name.gguf" \
 		>/dev/null || exit 1
 done
+PYTHONPATH=$tree/gguf-py "$dir/venv/bin/python" scripts/dropin/models.py "$dir/models" || exit 1
 [ -z "${GEMMA:-}" ] || ln -s "$(realpath "$GEMMA")" "$dir/models/gemma3.gguf"
-[ -z "${INFILL:-}" ] || ln -s "$(realpath "$INFILL")" "$dir/models/infill.gguf"
 
 server=$root/bin/uma-serve
 export KEYS_IN_A_FILE=1

@@ -206,11 +206,11 @@ async function chats() {
   check(await page.$('.edit-form') === null, 'Escape leaves the editor');
 
   // Files.
-  await give(page, '#attach-file', file('<b>notes.txt', 'The code is ```7431```.\n'), file('cat.png', 'x'), file('paper.pdf', '%PDF'), file('raw.dat', Buffer.from([0, 255, 1])),
+  await give(page, '#attach-file', file('<b>notes.txt', 'The code is ```7431```.\n'), file('cat.png', 'x'), file('paper.docx', 'PK'), file('raw.dat', Buffer.from([0, 255, 1])),
     file('big.txt', 'x'.repeat(300 << 10)));
   await says(page, '#attach-problem', 'big.txt');
   const refused = await text(page, '#attach-problem');
-  for (const part of ['cat.png: uma-tiny reads text alone', 'paper.pdf: this page reads text files only', 'raw.dat: it is no text', 'big.txt: it has 300 KiB']) {
+  for (const part of ['cat.png: uma-tiny reads text alone', 'paper.docx: this page reads text files and PDF only', 'raw.dat: it is no text', 'big.txt: it has 300 KiB']) {
     check(refused.includes(part), `refused with a reason: ${part}`, refused);
   }
   check(await page.$$eval('#attached li span:first-child', (all) => all.map((e) => e.textContent).join()) === '<b>notes.txt', 'a text file is attached');
@@ -336,6 +336,90 @@ async function models() {
   await page.close();
 }
 
+// pdf is a file of one page with a line of text.
+function pdf(line) {
+  const stream = `BT /F1 12 Tf 40 700 Td (${line}) Tj ET`;
+  const objects = ['<< /Type /Catalog /Pages 2 0 R >>', '<< /Type /Pages /Kids [3 0 R] /Count 1 >>',
+    '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>',
+    `<< /Length ${stream.length} >>\nstream\n${stream}\nendstream`, '<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>'];
+  let body = '%PDF-1.4\n';
+  const at = objects.map((o, i) => { const n = body.length; body += `${i + 1} 0 obj\n${o}\nendobj\n`; return n; });
+  const xref = body.length;
+  body += `xref\n0 ${objects.length + 1}\n0000000000 65535 f \n${at.map((n) => `${String(n).padStart(10, '0')} 00000 n \n`).join('')}`;
+  return `${body}trailer\n<< /Size ${objects.length + 1} /Root 1 0 R >>\nstartxref\n${xref}\n%%EOF\n`;
+}
+
+// toolServers: a PDF, which the daemon reads, and the tools of a scripted server.
+async function toolServers() {
+  let asked = [];
+  const call = { server_label: 'notes', name: 'search', arguments: '{"q":"<b>boiler</b>"}' };
+  const line = (type, more) => `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const words = (id, text) => line('response.created', { response: { id } }) + line('response.output_item.added', { item: { type: 'message', id: 'm' } }) +
+    line('response.output_text.delta', { delta: text });
+  const end = (id) => line('response.completed', { response: { id, error: null, usage: { input_tokens: 9, output_tokens: 5, input_tokens_details: { cached_tokens: 0 },
+    output_tokens_details: { reasoning_tokens: 0 } } } });
+  const item = (type, it) => line(`response.output_item.${type}`, { item: it });
+  const scripted = (r, url) => {
+    if (url.pathname === '/mcp/servers') return { status: 200, contentType: 'application/json', body: '{"servers":[{"name":"notes"},{"name":"web"}]}' };
+    if (url.pathname !== '/v1/responses') return null;
+    const body = JSON.parse(r.postData());
+    asked.push(body);
+    const answered = Array.isArray(body.input) && body.input[0].type === 'mcp_approval_response' && body.input[0];
+    let out;
+    if (!answered) out = words('r1', 'I look it up.') + item('done', { type: 'mcp_approval_request', id: `mcpr_${asked.length}`, ...call }) + end('r1');
+    else if (!answered.approve) out = words('r3', 'Then I do not know.') + end('r3');
+    else {
+      const ran = { type: 'mcp_call', id: 'c1', approval_request_id: answered.approval_request_id, ...call };
+      out = line('response.created', { response: { id: 'r2' } }) + item('added', { ...ran, output: null, error: null }) + item('done', { ...ran, output: '<i>Sunday</i>', error: null }) +
+        words('r2', 'On Sunday.') + end('r2');
+    }
+    return { status: 200, contentType: 'text/event-stream', body: out };
+  };
+  const page = await newPage(realURL, { scripted });
+  await give(page, '#attach-file', file('paper.pdf', pdf('The code is 7431.')));
+  await page.waitForSelector('#attached li');
+  const read = await page.evaluate(async () => (await import('/page/attach.js')).taken());
+  check(read.length === 1 && read[0].text.includes('The code is 7431.'), 'the daemon reads a PDF', read);
+  await page.click('#settings-open');
+  await page.waitForSelector('#settings[open] #tool-notes');
+  await accessible(page, 'the settings with tools');
+  await page.click('#tool-notes');
+  await page.keyboard.press('Escape');
+  await ask(page, 'When was the boiler checked?');
+  await page.waitForSelector('.consent button');
+  check(asked.length === 1 && asked[0].tools.length === 1 && asked[0].tools[0].server_label === 'notes' &&
+    asked[0].tools[0].require_approval.never.tool_names.length === 0 && asked[0].input[0].content === 'When was the boiler checked?', 'the chat asks with its server alone', asked);
+  check(/notes · search: waits for you/.test(await text(page, '.consent')) && await page.$('.consent b') === null, 'the call and its arguments are shown, as text');
+  await accessible(page, 'a call that waits');
+  await shot(page, 'consent-1280');
+  const press = (name) => page.evaluate((n) => [...document.querySelectorAll('.consent button')].find((b) => b.textContent === n).click(), name);
+  await press('Allow once');
+  await page.waitForFunction(() => /On Sunday/.test(document.querySelector('.message.assistant .body').textContent));
+  check(asked[1].previous_response_id === 'r1' && asked[1].input[0].approve === true && asked[1].input[0].approval_request_id === 'mcpr_1', 'consent continues the answer', asked[1]);
+  check((await page.$$('.message.assistant')).length === 1 && /search: done/.test(await text(page, '.calls')) && await page.$('.calls i') === null, 'the result is there, as text', await text(page, '.calls'));
+  await ask(page, 'And last year?');
+  await page.waitForSelector('.consent button');
+  check(asked[2].tools[0].require_approval.never.tool_names.length === 0, 'allowed once is not allowed again');
+  await press('Deny');
+  await page.waitForFunction(() => /Then I do not know/.test([...document.querySelectorAll('.message.assistant .body')].at(-1).textContent));
+  check(asked[3].input[0].approve === false && /search: denied/.test(await text(page, '.message.assistant:last-of-type .calls')), 'a call that is denied does not run');
+  await ask(page, 'Please');
+  await page.waitForSelector('.consent button');
+  await press('Allow in this chat');
+  await page.waitForFunction(() => document.querySelectorAll('.consent').length === 0 && !document.querySelector('[aria-busy]'));
+  await page.evaluate(() => [...document.querySelectorAll('.retry')].at(-1).click());
+  await page.waitForFunction(() => !document.querySelector('[aria-busy]'));
+  check(asked.at(-1).tools[0].require_approval.never.tool_names.join() === 'search', 'allowed in this chat is allowed again', asked.at(-1).tools);
+  await page.reload();
+  await page.waitForSelector('.message.assistant .calls');
+  check(/search: done/.test(await text(page, '.calls')), 'a reload keeps the calls');
+  asked = [];
+  await page.setViewport({ width: 360, height: 760 });
+  check(await overflow(page) <= 0, '360 px: calls');
+  await page.click('#new');
+  await page.close();
+}
+
 async function slowDaemon() {
   const page = await newPage(slowURL);
   const count = async () => (await page.$$('.message.assistant')).length;
@@ -443,6 +527,7 @@ try {
   await realDaemon();
   await chats();
   await models();
+  await toolServers();
   await slowDaemon();
 } catch (e) {
   check(false, 'the check came to its end', e.stack || String(e));

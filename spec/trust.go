@@ -8,13 +8,15 @@ const (
 	Own Source = iota
 	// Other: another text of the same user that begins with all of the request's history.
 	Other
-	// Draft: a draft model. This package makes no such guesses, and has no grades for them.
+	// Draft: a draft model. Head: the head of the model's file. This package makes no such guesses, and has no grades
+	// for them.
 	Draft
+	Head
 	NumSources
 )
 
 // String is the source's name on the wire and in metrics.
-func (s Source) String() string { return [...]string{"own", "other", "draft-model"}[s] }
+func (s Source) String() string { return [...]string{"own", "other", "draft-model", "head"}[s] }
 
 const (
 	ownGrades   = 6

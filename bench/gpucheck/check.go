@@ -22,6 +22,7 @@ type Config struct {
 	Tokens  int      // of an answer
 	Prompts int      // whose answers are compared
 	Pasted  int      // prompts of a storm
+	Light   bool     // a load for a processor in a device's place: a quarter of the prompts' tokens, 16 streams at most
 	Near    float64  // limit of the gap between two tokens of a near tie, in nats
 	Decode  Decoder  // makes the F32 weights that the processor computes with; nil = it uses the file's own
 	Limit   time.Duration
@@ -245,6 +246,9 @@ func (r *run) reference(file string) (truth []answer, own *Agreement) {
 // loads are the steps that both servers are measured by.
 func (r *run) loads(file, name string, s *server) {
 	for _, n := range []int{1, 4, 16, 64} {
+		if r.Light && n > 16 {
+			break
+		}
 		title := fmt.Sprintf("%d streams", n)
 		if n == 1 {
 			title = "1 stream"

@@ -301,6 +301,34 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestLight: a light load has prompts of a quarter of the tokens and at most 16 streams, and all other steps.
+func TestLight(t *testing.T) {
+	steps := map[string]Step{}
+	for _, light := range []bool{false, true} {
+		one := &fake{}
+		r := newRun(t, 5*time.Minute, nil, func(string, bool) *fake { return one })
+		r.Light, r.llamaStart = light, nil
+		r.model("/m/model.gguf")
+		if n := r.report.Failed(); n > 0 {
+			t.Fatalf("%d steps failed\n%s", n, r.report.Markdown())
+		}
+		for _, s := range r.report.Steps {
+			switch {
+			case !light:
+				steps[s.Name] = s
+			case s.Name == "prefix" && s.Values["prompt"] != 768/4:
+				t.Errorf("%+v", s)
+			}
+			if light {
+				delete(steps, s.Name)
+			}
+		}
+	}
+	if _, has := steps["64 streams"]; !has || len(steps) != 1 {
+		t.Errorf("a light load leaves out %v", steps)
+	}
+}
+
 // TestLimit: what does not end within the limit ends with it, and the rest is not run and says so.
 func TestLimit(t *testing.T) {
 	stuck := make(chan struct{})

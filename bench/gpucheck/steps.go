@@ -100,14 +100,23 @@ func (r *run) judge(first, other []answer, own *Agreement, v values) error {
 	return nil
 }
 
+// length returns the tokens of a prompt that has so many in a run that is not Light.
+func (r *run) length(tokens int) int {
+	if r.Light {
+		return tokens / 4
+	}
+	return tokens
+}
+
 // streams asks n answers at once, each to its own prompt.
 func (r *run) streams(ctx context.Context, s *server, n int, v values) error {
-	text, err := s.text(ctx, n*64)
+	length := r.length(64)
+	text, err := s.text(ctx, n*length)
 	if err != nil {
 		return err
 	}
 	all, err := together(n, n, func(i int) (answer, error) {
-		return s.ask(ctx, request{prompt: text[i*64 : (i+1)*64], tokens: r.Tokens, cold: true})
+		return s.ask(ctx, request{prompt: text[i*length : (i+1)*length], tokens: r.Tokens, cold: true})
 	})
 	record(v, latencyOf(all))
 	return err
@@ -115,8 +124,8 @@ func (r *run) streams(ctx context.Context, s *server, n int, v values) error {
 
 // storm has four chats answer while clients submit long prompts.
 func (r *run) storm(ctx context.Context, s *server, v values) error {
-	const chats, length = 4, 1024
-	long := r.Pasted
+	const chats = 4
+	long, length, short := r.Pasted, r.length(1024), r.length(64)
 	text, err := s.text(ctx, long*length)
 	if err != nil {
 		return err
@@ -132,7 +141,7 @@ func (r *run) storm(ctx context.Context, s *server, v values) error {
 		})
 	})
 	chat, err := together(chats, chats, func(i int) (answer, error) {
-		return s.ask(ctx, request{prompt: text[i*64 : (i+1)*64], tokens: 4 * r.Tokens, cold: true, first: begin})
+		return s.ask(ctx, request{prompt: text[i*short : (i+1)*short], tokens: 4 * r.Tokens, cold: true, first: begin})
 	})
 	wg.Wait()
 	record(v, latencyOf(chat))
@@ -142,7 +151,7 @@ func (r *run) storm(ctx context.Context, s *server, v values) error {
 
 // prefix asks the same long prompt twice: the second time it is not computed.
 func (r *run) prefix(ctx context.Context, s *server, v values) error {
-	const length = 768
+	length := r.length(768)
 	text, err := s.text(ctx, length)
 	if err != nil {
 		return err
@@ -174,7 +183,7 @@ const (
 
 // save stores a conversation's tokens and cells.
 func (r *run) save(ctx context.Context, s *server, v values) (*conversation, error) {
-	text, err := s.text(ctx, 512)
+	text, err := s.text(ctx, r.length(512))
 	if err != nil {
 		return nil, err
 	}

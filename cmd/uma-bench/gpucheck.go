@@ -51,6 +51,9 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 			if err != nil {
 				return err
 			}
+			if cfg.Light {
+				cfg.Pasted = 2
+			}
 			cfg.Bin, cfg.Build, cfg.Models = filepath.Dir(self), strings.Fields(build), args[1:]
 			if len(cfg.Models) == 0 {
 				if cfg.Models, err = gpuCheckModels(); err != nil {
@@ -100,6 +103,8 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 	f.StringVar(&reference, "reference", "f32",
 		"`weights` that the processor answers with: f32, or own (the file's, rounded activations with them)")
 	f.IntVar(&cfg.Tokens, "tokens", 48, "`tokens` of an answer")
+	f.BoolVar(&cfg.Light, "light", false, "a load that a processor in a device's place can do: prompts of a quarter "+
+		"of the tokens, two of them pasted, 16 streams at most")
 	f.IntVar(&cfg.Prompts, "prompts", 24, "`prompts` whose answers are compared, at most 24")
 	f.DurationVar(&cfg.Limit, "limit", 8*time.Minute, "time limit of everything")
 	f.DurationVar(&cfg.StepMax, "step-limit", time.Minute, "time limit of a step")

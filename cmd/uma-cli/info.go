@@ -151,6 +151,9 @@ func infoTable(in *wire.Info) *ui.Table {
 			if len(m.ThinkSwitch) > 0 {
 				think += ", switched with " + clean(strings.Join(m.ThinkSwitch, ", "))
 			}
+			if len(m.ThinkPast) > 0 {
+				think += ", earlier thoughts kept with " + clean(strings.Join(m.ThinkPast, ", "))
+			}
 			t.Row("thinking", "%s", think)
 		}
 		if e := m.Embeddings; e != nil {
@@ -221,8 +224,15 @@ func infoTable(in *wire.Info) *ui.Table {
 			if d.Failed {
 				failed = ", which has failed and is not used any more"
 			}
-			t.Row("draft model", "%s (%s), %s cells for %s requests at once, %s%s", clean(d.Name), clean(d.Description),
-				ui.Count(d.ContextTokens), ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
+			what, name := "draft model", clean(d.Name)+" ("+clean(d.Description)+")"
+			if d.Kind == "head" {
+				what, name = "head", "a layer of the model's file (MTP) drafts"
+			}
+			t.Row(what, "%s, %s cells for %s requests at once, %s%s", name, ui.Count(d.ContextTokens),
+				ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
+		}
+		if why := in.Config.NoHead; why != "" {
+			t.Row("head", "a layer of the model's file, makes no drafts: %s", clean(why))
 		}
 		if m := in.CostModel; m != nil && m.Samples > 0 {
 			t.Row("step cost", "%s + %s a prompt token + %s an answer + per 1,000 cells %s to read them and %s for "+
@@ -246,7 +256,7 @@ func infoTable(in *wire.Info) *ui.Table {
 	}
 	draft := ""
 	if in.Memory.Draft > 0 {
-		draft = ", draft model " + size(in.Memory.Draft)
+		draft = ", drafts " + size(in.Memory.Draft)
 	}
 	t.Row("memory", "weights %s%s, KV %s%s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV), draft,
 		size(in.Memory.GoHeap))
@@ -272,8 +282,14 @@ func infoTable(in *wire.Info) *ui.Table {
 // deviceText returns what the model has in the memory of a device.
 func deviceText(d *wire.InfoDevice) string {
 	text := clean(d.Name)
-	if d.Weights+d.KV+d.Compute > 0 {
+	if d.Weights+d.KV+d.Compute+d.Projector+d.Draft > 0 {
 		text += fmt.Sprintf(": weights %s, KV %s, compute %s", ui.Bytes(d.Weights), ui.Bytes(d.KV), ui.Bytes(d.Compute))
+		if d.Projector > 0 {
+			text += ", projector " + ui.Bytes(d.Projector)
+		}
+		if d.Draft > 0 {
+			text += ", draft model " + ui.Bytes(d.Draft)
+		}
 	} else {
 		text += ": nothing of the model"
 	}

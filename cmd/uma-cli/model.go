@@ -253,6 +253,9 @@ func architectureNotes(in *gguf.Info) string {
 	if in.Experts > 0 {
 		notes += fmt.Sprintf(", %d experts, %d used for a token", in.Experts, in.ExpertsUsed)
 	}
+	if in.HeadLayers > 0 {
+		notes += ", a head: its last layer drafts"
+	}
 	if in.Recurrent {
 		notes += ", recurrent: parts of its memory cannot be shared or dropped"
 	}

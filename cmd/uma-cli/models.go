@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/configfile"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -39,7 +41,7 @@ type catalog struct {
 	Memory   hostmem.Memory  `json:"memory"`
 }
 
-func newModels() *cobra.Command {
+func newModels(address *string) *cobra.Command {
 	var asJSON bool
 	var terms store.Terms
 	cmd := &cobra.Command{
@@ -49,7 +51,8 @@ func newModels() *cobra.Command {
 		Long: `List the models on this machine by the names that uma-serve -m and requests accept. The models are those
 of uma-serve's models directory, Hugging Face's hub cache, llama.cpp's cache, LM Studio and ollama. No daemon is needed.
 
-  FITS     whether weights, KV cache and repacked weights fit into the memory that is available now
+  FITS     whether weights, KV cache and repacked weights fit into the memory that is available now; where a daemon
+           runs, what it says: it knows the memory of devices, and which models are pinned
   CONTEXT  the model's training context, in tokens
   FROM     the program whose folder holds the model; if several models have the same name, uma-serve serves the first
 
@@ -85,6 +88,10 @@ A model that shares its name with another one, or has no valid name, can be serv
 		if c.Models, err = found.List(cmd.Context(), terms); err != nil {
 			return err
 		}
+		if given := cmd.Flags().Changed; !given("ctx-size") && !given("cache-type-k") && !given("cache-type-v") &&
+			!given("no-repack") {
+			askFits(cmd.Context(), *address, c.Models)
+		}
 		out := ui.Open(os.Stdout)
 		if asJSON {
 			if c.Problems == nil {
@@ -99,6 +106,28 @@ A model that shares its name with another one, or has no valid name, can be serv
 		return out.Print(modelsText(out, &c))
 	}
 	return cmd
+}
+
+// askFits replaces what was computed of the memory of this machine by what a daemon says that serves these models. None
+// need run.
+func askFits(ctx context.Context, address string, list []store.Entry) {
+	ctx, cancel := withTimeout(ctx, askTimeout)
+	defer cancel()
+	served, err := servedModels(ctx, address)
+	if err != nil {
+		return
+	}
+	fits := map[string]*wire.ServedFit{}
+	for i := range served {
+		if st := served[i].Status; st != nil && st.Fit != nil {
+			fits[served[i].ID] = st.Fit
+		}
+	}
+	for i := range list {
+		if fit := fits[list[i].Name]; fit != nil && !list[i].Hidden {
+			list[i].Fits, list[i].FitsText = &fit.Fits, fit.Text
+		}
+	}
 }
 
 // fewProblems is the most problems that the list shows.
@@ -119,6 +148,11 @@ func modelsText(out *ui.Terminal, c *catalog) string {
 			rows = append(rows, modelRow(out, &c.Models[i]))
 		}
 		b.WriteString(ui.Columns(cols, rows, width, out.Dim))
+	}
+	for i := range c.Models {
+		if e := &c.Models[i]; e.FitsText != "" && e.Fits != nil && !*e.Fits {
+			fmt.Fprintf(&b, "%s does not fit: %s\n", clean(e.Name), clean(e.FitsText))
+		}
 	}
 	for i, p := range c.Problems {
 		if i == fewProblems {

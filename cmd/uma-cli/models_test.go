@@ -151,6 +151,36 @@ func TestModelNamesComplete(t *testing.T) {
 	}
 }
 
+// TestModelsFitAsTheDaemonSays: FITS is a running daemon's word, with the reason where a model does not fit, unless
+// options say what it is computed for.
+func TestModelsFitAsTheDaemonSays(t *testing.T) {
+	run := withModels(t)
+	socket, _ := modelDaemon(t)
+	const why = "qwen3:8b does not fit: it needs 9 GiB of devices\n"
+	if out, _, code := run("models", "--socket", socket); code != 0 || !strings.Contains(out, why) {
+		t.Errorf("%d\n%s", code, out)
+	}
+	out, _, _ := run("models", "--socket", socket, "--json")
+	var c catalog
+	if err := json.Unmarshal([]byte(out), &c); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for _, e := range c.Models {
+		if e.FitsText != "" {
+			if told++; e.Name != "qwen3:8b" || e.Fits == nil || *e.Fits {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d models of one: %s", told, out)
+	}
+	if out, _, code := run("models", "--socket", socket, "-c", "4096"); code != 0 || strings.Contains(out, why) {
+		t.Errorf("%d\n%s", code, out)
+	}
+}
+
 // TestModelsDirOfTheDaemon: without a flag and a variable, the models directory is that of the daemon's file.
 func TestModelsDirOfTheDaemon(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()

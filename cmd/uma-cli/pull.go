@@ -21,7 +21,7 @@ import (
 func newPull() *cobra.Command {
 	var open func() *store.Store
 	var hosts []string
-	var offline bool
+	var offline, textAlone bool
 	connections := pull.DefaultConnections
 	cmd := &cobra.Command{
 		Use:   "pull NAME",
@@ -36,6 +36,8 @@ registry.
   https://huggingface.co/…            the address of a repository's or a file's page
   qwen3:8b, OWNER/NAME:TAG            ollama's registry
   HOST/OWNER/NAME:TAG                 another OCI registry
+
+The projector (mmproj) of a model that reads images is pulled too, and stored beside it.
 
 Files are downloaded over parallel connections and verified by SHA-256 on the way. To resume an interrupted pull, run
 the same command again. A second pull of the same file waits for the first and shows its progress. A file gets its final
@@ -57,7 +59,7 @@ mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
 				return err
 			}
 			cfg.Offline = cfg.Offline || offline
-			cfg.Connections, cfg.AllowHosts = connections, hosts
+			cfg.Connections, cfg.AllowHosts, cfg.TextAlone = connections, hosts, textAlone
 			cfg.Agent = "uma-serve/" + buildinfo.Version
 			if cfg.Memory = hostmem.Read().Available; cfg.Memory == 0 {
 				cfg.Memory = hostmem.Read().Total
@@ -67,6 +69,7 @@ mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
 	}
 	open = modelsDir(cmd)
 	cmd.Flags().BoolVar(&offline, "offline", false, "refuse to use the network")
+	cmd.Flags().BoolVar(&textAlone, "no-mmproj", false, "leave out the projector, with which the model reads images")
 	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d",
 		pull.MaxConnections))
 	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil,

@@ -50,16 +50,18 @@ func TestPull(t *testing.T) {
 		name, path string
 		stderr     []string
 	}{
-		{"hf.co/owner/name", "hf.co/owner/name/name-Q4_K_M.gguf", []string{"hf.co/owner/name:Q4_K_M, 293 KiB\n",
-			"Others: Q8_0 293 KiB", "left out: mmproj-F16.gguf", "name-Q4_K_M.gguf: 293 KiB of 293 KiB\n"}},
+		{"hf.co/owner/name", "hf.co/owner/name/name-Q4_K_M.gguf", []string{
+			"hf.co/owner/name:Q4_K_M, 586 KiB in 2 files\n", "Others: Q8_0 293 KiB",
+			"1/2 name-Q4_K_M.gguf: 293 KiB of 293 KiB\n", "2/2 mmproj-F16.gguf: 293 KiB of 293 KiB\n"}},
 		{"hf.co/owner/name:q8_0", "hf.co/owner/name/name-Q8_0.gguf", []string{"hf.co/owner/name:Q8_0"}},
+		{"--no-mmproj hf.co/owner/name:q8_0", "hf.co/owner/name/name-Q8_0.gguf", []string{"left out: mmproj-F16.gguf"}},
 		{"hf.co/owner/split", "hf.co/owner/split/split-Q4_0-00001-of-00002.gguf", []string{" in 2 files\n",
 			"2/2 split-Q4_0-00002-of-00002.gguf: 97.6 KiB of 97.6 KiB\n"}},
 		{strings.TrimPrefix(address, "http://") + "/owner/image:8b", strings.TrimPrefix(address, "http://") +
 			"/owner/image/8b.gguf", nil},
 	} {
 		var out, stderr bytes.Buffer
-		cmd := pulling(t, address, dir, c.name)
+		cmd := pulling(t, address, dir, strings.Fields(c.name)...)
 		cmd.Stdout, cmd.Stderr = &out, &stderr
 		if err := cmd.Run(); err != nil || out.String() != filepath.Join(dir, c.path)+"\n" {
 			t.Errorf("%s: %v, %q\n%s", c.name, err, out.String(), stderr.String())

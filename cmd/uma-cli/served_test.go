@@ -36,6 +36,7 @@ func modelDaemon(t *testing.T) (socket string, unloaded *atomic.Value) {
 		answer(w, 200, `{"data":[{"id":"big","meta":{"size":1000},"status":{"value":"loaded"}},`+
 			`{"id":"idle","meta":{"size":1000},"status":{"value":"unloaded"}},`+
 			`{"id":"bad","meta":{"size":1000},"status":{"value":"unloaded","failed":true}},`+
+			`{"id":"qwen3:8b","status":{"value":"unloaded","fit":{"fits":false,"text":"it needs 9 GiB of devices"}}},`+
 			`{"id":"new","status":{"value":"downloading","progress":{"a.gguf":{"done":1048576,"total":4194304}}}}]}`)
 	})
 	mux.HandleFunc("GET /api/ps", func(w http.ResponseWriter, _ *http.Request) {

@@ -23,7 +23,10 @@ const (
 )
 
 // downloads downloads the model of --hf-repo, and tells the log and systemd how far it is.
-type downloads struct{ log *slog.Logger }
+type downloads struct {
+	log       *slog.Logger
+	textAlone bool // --mmproj off
+}
 
 // Pull is store.Puller's.
 func (d downloads) Pull(ctx context.Context, name store.Name, dir string) (string, error) {
@@ -33,6 +36,7 @@ func (d downloads) Pull(ctx context.Context, name store.Name, dir string) (strin
 	}
 	memory := hostmem.Read()
 	cfg.Agent, cfg.Memory = "uma-serve/"+buildinfo.Version, cmp.Or(memory.Available, memory.Total)
+	cfg.TextAlone = d.textAlone
 	var logged, told time.Time
 	cfg.Observer = pull.Observer{
 		Chosen: func(c pull.Choice) {

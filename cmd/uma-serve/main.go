@@ -142,7 +142,7 @@ func newRoot() *cobra.Command {
 				log.Info("configuration file", "path", cfg.ConfigFile)
 			}
 			llama.SetLogger(log)
-			cfg.Puller = downloads{log}
+			cfg.Puller = downloads{log, cfg.MMProj == config.NoProjector}
 			ctx, cancel := context.WithCancel(cmd.Context())
 			wait, err := startNIXL(ctx, cfg, log)
 			if err != nil {

@@ -63,6 +63,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	switch f.Name {
 	case "ctx-size":
 		return "1000", "2000", nil
+	case "gpu-layers":
+		return "3", "all", nil
 	case "socket-mode", "listen-mode":
 		return "0660", "0666", nil
 	case "cache-ram", "cache-disk", "memory":

@@ -62,9 +62,9 @@ func (m *Mixes) Settles() bool {
 }
 
 // Free frees the adapters that were unloaded and that no live request has. used reports whether one has a mix; drop
-// drops the idle prefixes of a namespace. The requests of an adapter have ended by one call and their cells are
+// drops the idle prefixes of namespaces. The requests of an adapter have ended by one call and their cells are
 // prefixes by the next one, so it takes two.
-func (m *Mixes) Free(used func(mix uint8) bool, drop func(namespace uint64)) {
+func (m *Mixes) Free(used func(mix uint8) bool, drop func(of func(namespace uint64) bool)) {
 	m.leaving = slices.DeleteFunc(m.leaving, func(a *Adapter) bool {
 		has := func(c Choice) bool { return slices.ContainsFunc(c, func(p Part) bool { return p.Adapter == a }) }
 		for i, c := range m.made {
@@ -83,9 +83,7 @@ func (m *Mixes) Free(used func(mix uint8) bool, drop func(namespace uint64)) {
 				m.eng.SetMix(uint8(i+1), nil)
 			}
 		}
-		for ns := range a.spaces {
-			drop(ns)
-		}
+		drop(func(namespace uint64) bool { _, has := a.spaces[namespace]; return has })
 		a.spaces, a.freed = nil, true
 		m.eng.UnloadAdapter(a.id)
 		return true

@@ -41,7 +41,6 @@ const (
 	firstRetry    = time.Second
 	longestRetry  = 30 * time.Second
 	maxLost       = 3 // processes that end while they answer the same request
-	maxFailureLen = 2 << 10
 )
 
 // Status of a batch.

@@ -64,6 +64,7 @@ type Config struct {
 	MaxQueue       int      // requests waiting
 	Limits         quota.Limits
 	NoNewline      bool // lines of text are refused
+	NoPage         bool // the page is not served
 	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int
@@ -76,6 +77,7 @@ type Config struct {
 	// StartTargetTokens bounds the prompt tokens of a step until larger ones are measured.
 	StartTargetTokens int
 	Speculate         string
+	SpecType          string   // kinds of drafts, see drafts
 	DraftModel        string   // file or name; "" = none
 	LoRA              []string // --lora, see LoRAs
 	Alias             []string // names of the model of --model
@@ -151,8 +153,10 @@ type Config struct {
 
 	// MaxContext, in tokens, is what a front leaves for AutoContext; 0 = no limit.
 	MaxContext int
+	// Place is the place that the front or FitMemory has chosen for the model; nil: the engine chooses, by GPULayers.
+	Place *Place
 
-	contextNote string // what FitContext returned
+	contextNote string // what FitMemory returned
 
 	layers layers
 }

@@ -329,7 +329,7 @@ func FuzzSize(f *testing.F) {
 // Every field has a flag: nothing can be set that cannot be set from the command line, the environment and the file.
 func TestConfigEveryFieldHasAFlag(t *testing.T) {
 	_, c, _ := NewFlagSet()
-	// Of the fields, Models, MCP, Router, Puller, Backends, Warnings, Recipe, Tuning and layers are no options;
+	// Of the fields, Models, MCP, Router, Puller, Backends, Place, Warnings, Recipe, Tuning and layers are no options;
 	// Meridian has five flags: --meridian and those below.
 	n := 0
 	fs, _, _ := NewFlagSet()
@@ -345,7 +345,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField() - 13; n-bound != fields || bound != 5 {
+	if fields := reflect.TypeOf(*c).NumField() - 14; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {

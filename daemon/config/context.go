@@ -76,7 +76,7 @@ func own(info *gguf.Info) int64 {
 // largest returns the largest context that auto may choose.
 func (c *Config) largest(info *gguf.Info) int64 {
 	n := own(info)
-	if c.onDevice() && c.DeviceRoom() == 0 {
+	if c.unknownDevice() {
 		n = min(n, gguf.DefaultContext)
 	}
 	if c.MaxContext > 0 {
@@ -128,11 +128,14 @@ func (d *Demand) Fit(room int64) int {
 
 // FitAvailable returns the context that is chosen where so many bytes are available: Fit without the last of them.
 func (d *Demand) FitAvailable(bytes int64) int {
-	if n := d.Fit(d.Fixed + int64(autoUse*float64(bytes-d.Fixed))); n > 0 && bytes > d.Fixed {
+	if n := d.Fit(d.autoRoom(bytes)); n > 0 && bytes > d.Fixed {
 		return n
 	}
 	return d.Fit(bytes)
 }
+
+// autoRoom returns the part of so many bytes that auto takes.
+func (d *Demand) autoRoom(bytes int64) int64 { return d.Fixed + int64(autoUse*float64(bytes-d.Fixed)) }
 
 // absurd bounds what is derived from a header, which can claim anything.
 const absurd = 1 << 60
@@ -198,7 +201,8 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	if d.CellBytes = per; per > 0 { // an encoder has no cells
 		d.PassBytes = c.passBytes(info)
 	}
-	d.HostTier = !c.NoPrefixCache && !info.Encoder && (c.CacheRAM.Auto || c.CacheRAM.Share > 0 || c.CacheRAM.Bytes > 0)
+	d.HostTier = !c.NoPrefixCache && !info.Encoder && !c.NoHostTier() &&
+		(c.CacheRAM.Auto || c.CacheRAM.Share > 0 || c.CacheRAM.Bytes > 0)
 	if d.perToken() > absurd/maxContext || d.Fixed > absurd {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
@@ -208,8 +212,12 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 	if info.StateBytes > absurd/core.MaxSequences {
 		return Demand{}, fmt.Errorf("%s claims sizes that no machine has", info.Path)
 	}
-	d.Fixed += c.loraBytes()
-	d.Device = c.deviceDemand(info, &d)
+	fixed, mapped := d.Fixed-d.States-processBytes, d.Mapped[realPath(info.Path)]
+	d.Fixed += c.loraBytes() + c.headBytes(info)
+	if d.Device, err = c.deviceDemand(info, &d, fixed, mapped); err != nil {
+		return Demand{}, err
+	}
+	d.Fixed += c.projectorBytes()
 	if n := c.draftNeed(p); n.Total() > 0 {
 		draft, err := gguf.Inspect(c.DraftModel)
 		if err == nil {
@@ -219,8 +227,8 @@ func (c *Config) demand(info *gguf.Info, p gguf.Processor) (Demand, error) {
 			return Demand{}, err
 		}
 		d.Fixed += int64(n.KV)
-		if d.Device.Fixed > 0 {
-			d.Device.Fixed += int64(min(n.Weights+n.KV, absurd)) + c.computeBytes(&draft)
+		if len(d.Device.Layers) > 0 {
+			d.Device.Draft = int64(min(n.Weights+n.KV, absurd)) + c.computeBytes(&draft)
 		}
 	}
 	return d, nil
@@ -234,60 +242,89 @@ func realPath(path string) string {
 	return path
 }
 
-// FitContext makes an automatic context of the model at path a number: what fits into the memory that is available
-// now. note says what limits it, for the log and for info; "" where the context was given.
-func (c *Config) FitContext(path string) (note string) {
-	if c.CtxSize != AutoContext {
-		return ""
-	}
+// unknownDevice reports whether layers may be on devices whose memory the drivers do not tell.
+func (c *Config) unknownDevice() bool {
+	_, host := c.hostMemory()
+	return c.OnDevice() && !host && len(c.Rooms()) == 0
+}
+
+// FitMemory makes an automatic context of the model at path a number and chooses the layers on devices: what fits into
+// the memory that is available now. Where a front has chosen, it takes that. note says what limits the context, for the
+// log and for info; "" where it was given.
+func (c *Config) FitMemory(path string) (note string) {
 	info, err := gguf.Inspect(path)
 	if err != nil { // the engine reports it
-		c.CtxSize = gguf.DefaultContext
+		if c.CtxSize == AutoContext {
+			c.CtxSize = gguf.DefaultContext
+		}
 		return ""
 	}
 	most := c.Cells(&info)
-	c.CtxSize, note = c.fitContext(&info, most, int64(hostmem.Read().Available), c.processor())
-	c.contextNote = note
+	tokens, note := c.fitMemory(&info, most, int64(hostmem.Read().Available), c.processor())
+	if c.CtxSize != AutoContext {
+		return ""
+	}
+	c.CtxSize, c.contextNote = tokens, note
 	return note
 }
 
-// fitContext returns the largest context up to most for which the memory beside mapped weights fits into available
-// bytes, and what limits it.
-func (c *Config) fitContext(info *gguf.Info, most int, available int64, p gguf.Processor) (tokens int, note string) {
+// fitMemory returns the largest context up to most for which the memory beside mapped weights fits into available
+// bytes, and what limits it. It sets Place.
+func (c *Config) fitMemory(info *gguf.Info, most int, available int64, p gguf.Processor) (tokens int, note string) {
 	switch {
 	case int64(most) == own(info):
 		note = "auto: the model's own"
-	case c.onDevice() && c.DeviceRoom() == 0:
-		return most, fmt.Sprintf("auto: little, as a device may be used; the model's own is %d", own(info))
+	case c.unknownDevice():
+		return most, fmt.Sprintf("auto: little, as a device may be used whose memory is not known; the model's own "+
+			"is %d", own(info))
 	default:
 		note = fmt.Sprintf("auto: as --memory allows; the model's own is %d", own(info))
 	}
+	rooms := c.Rooms()
 	d, err := c.demand(info, p)
-	if err != nil || available <= 0 && c.DeviceRoom() == 0 {
+	if err != nil || available <= 0 && len(rooms) == 0 {
 		return most, note // the engine reports the error
 	}
-	d.Most = most
-	if room := c.DeviceRoom(); room > 0 {
-		n := d.FitDevice(room)
-		if n == 0 { // the engine says what is missing
-			n = min(d.Least, most)
-		}
-		if n < most {
-			note = fmt.Sprintf("auto: what fits into %s of the device's memory; the model's own is %d",
-				ui.Bytes(uint64(room)), own(info))
-		}
-		return n, note
-	}
+	d.Most, d.Least = most, min(d.Least, most)
 	room := available
-	if limit, used, limited := hostmem.AddressSpace(); limited {
+	if limit, used, limited := hostmem.AddressSpace(); limited && !c.OnDevice() {
 		room = min(room, int64(min(limit-min(limit, used), math.MaxInt64))-d.Weights()-addressMargin)
 	}
-	n := d.FitAvailable(room)
-	if n == 0 { // the check of the memory says what is missing
-		n = min(d.Least, most)
+	if bytes, ok := c.hostMemory(); ok && bytes > 0 {
+		room = min(room, int64(min(bytes, math.MaxInt64)))
 	}
-	if n < most {
-		note = fmt.Sprintf("auto: what fits into %s; the model's own is %d", ui.Bytes(uint64(available)), own(info))
+	limit := ui.Bytes(uint64(available))
+	switch {
+	case c.Place != nil: // the front's, of all models' memory
+		tokens = min(most, c.Place.Tokens)
+		limit = "the memory that other models leave"
+	case len(rooms) > 0:
+		place := d.Place(func(on *Demand) int64 {
+			if available <= 0 { // the host's memory is not known
+				return math.MaxInt64
+			}
+			return on.autoRoom(room)
+		}, rooms)
+		if tokens = place.Tokens; tokens > 0 {
+			c.Place = &place
+		}
+		limit = fmt.Sprintf("%s of the device's memory", ui.Bytes(uint64(total(rooms))))
+	default:
+		tokens = d.FitAvailable(room)
 	}
-	return n, note
+	if tokens == 0 { // the check of the memory says what is missing, or the engine
+		tokens = min(d.Least, most)
+	}
+	if tokens < most {
+		note = fmt.Sprintf("auto: what fits into %s; the model's own is %d", limit, own(info))
+	}
+	return tokens, note
+}
+
+// total returns the sum of rooms.
+func total(rooms []Room) (bytes int64) {
+	for _, r := range rooms {
+		bytes += r.Bytes
+	}
+	return bytes
 }

@@ -75,6 +75,9 @@ func policyOption(name string, value float64) wire.PolicyOption {
 // SpeculationLimit returns the maximum number of tokens of an answer that a step verifies as a draft; 0 = no
 // speculative decoding.
 func (c *Config) SpeculationLimit() int {
+	if c.NoDrafts() != "" {
+		return 0
+	}
 	n, _ := c.speculation() // validated by Load
 	return n
 }
@@ -93,14 +96,6 @@ func (c *Config) speculation() (limit int, err error) {
 			speculateAuto, speculateOff, core.MaxGuess)
 	}
 	return n, nil
-}
-
-// NoDraft returns the reason why the options leave a draft model unused, "" if it is used.
-func (c *Config) NoDraft() string {
-	if n, err := c.speculation(); err == nil && n == 0 {
-		return "--speculate is off"
-	}
-	return ""
 }
 
 // ShorterEmbeddings returns the numbers of --embedding-sizes. all: clients may shorten embeddings to any size.

@@ -106,11 +106,14 @@ func (c *Config) ForEngine(ctx context.Context, log *slog.Logger) (*Config, erro
 }
 
 // WithMemory returns the configuration of an engine process with a host tier of so many bytes, 0 = none, and an
-// automatic context of at most so many tokens.
-func (c *Config) WithMemory(hostTier int64, context int) *Config {
+// automatic context of at most place.Tokens. Its layers are where place has them, if the memory of devices is known.
+func (c *Config) WithMemory(hostTier int64, place *Place) *Config {
 	out := *c
 	out.CacheRAM = sizeOf(fmt.Sprintf("%db", hostTier))
-	out.MaxContext = context
+	out.MaxContext = place.Tokens
+	if len(c.Rooms()) > 0 {
+		out.Place = place
+	}
 	return &out
 }
 

@@ -17,9 +17,10 @@ import (
 type llamaArg struct {
 	flag  bool   // it has no value
 	to    string // our option, which takes the value
-	as    string // and this one, where it has none
+	as    string // and this one, where it has none; with field, beside that
 	off   string // and this one, where it is a flag with the value false
 	field string // the field of a request whose default it is
+	not   bool   // a flag that sets the field to false
 	json  bool   // the value is JSON, or a number; otherwise text
 	left  string // why it is left out
 	bad   string // why it is refused, and what to do
@@ -56,6 +57,8 @@ var llamaArgs = merged(
 	number("json_schema").names("-j", "--json-schema"),
 	text("grammar").names("--grammar"), text("reasoning_effort").names("--reasoning-effort"),
 	llamaArg{flag: true, field: "ignore_eos"}.names("--ignore-eos"),
+	llamaArg{flag: true, field: "preserve_thinking"}.names("--reasoning-preserve"),
+	llamaArg{flag: true, field: "preserve_thinking", not: true}.names("--no-reasoning-preserve"),
 
 	// Options that are called otherwise.
 	llamaArg{to: "--tls-cert"}.names("--ssl-cert-file"), llamaArg{to: "--tls-key"}.names("--ssl-key-file"),
@@ -69,7 +72,9 @@ var llamaArgs = merged(
 	llamaArg{flag: true, as: "--no-repack=false", off: "--no-repack"}.names("--repack"),
 	llamaArg{flag: true, as: "--mmproj=" + NoProjector}.names("--no-mmproj", "--no-mmproj-auto"),
 	llamaArg{flag: true, left: "it is so by itself", off: "--mmproj=" + NoProjector}.names("--mmproj-auto"),
-	llamaArg{flag: true, as: "--log-level=debug"}.names("-v", "--verbose", "--log-verbose"),
+	llamaArg{flag: true, as: "--log-level=debug", field: "verbose"}.names("-v", "--verbose", "--log-verbose"),
+	llamaArg{flag: true, as: "--no-page", off: "--no-page=false"}.names("--no-ui", "--no-webui"),
+	llamaArg{flag: true, left: "it is so by itself", off: "--no-page"}.names("--ui", "--webui"),
 	llamaArg{flag: true, as: "--log-level=error"}.names("--log-disable"),
 	llamaArg{flag: true, as: "--log-format=json"}.names("--log-jsonl"),
 	llamaArg{flag: true, as: "--autoload=false", off: "--autoload"}.names("--no-models-autoload"),
@@ -77,17 +82,17 @@ var llamaArgs = merged(
 
 	// What is here by itself, or is the engine's.
 	leftFlag("it is so by itself").names("--jinja", "--metrics", "--slots", "--cont-batching", "-cb",
-		"--kv-unified", "-kvu", "--embedding", "--embeddings", "--rerank", "--reranking", "--warmup", "--ui", "--webui",
+		"--kv-unified", "-kvu", "--embedding", "--embeddings", "--rerank", "--reranking", "--warmup",
 		"--mmproj-offload", "--escape", "-e",
 		"--no-log-jsonl", "--log-prefix", "--log-timestamps", "--swa-full", "--op-offload", "--perf",
 		"--prefill-assistant", "--cache-idle-slots", "--no-agent", "-no-ag", "--spec-default",
 		"--no-skip-chat-parsing"),
-	leftFlag("it has no counterpart here").names("--no-warmup", "--no-perf", "--no-slots", "--no-webui", "--no-ui",
+	leftFlag("it has no counterpart here").names("--no-warmup", "--no-perf", "--no-slots",
 		"--props", "--no-cont-batching", "-nocb", "--no-kv-unified", "-no-kvu", "--reuse-port",
 		"--check-tensors", "--no-host", "--no-cache-idle-slots", "--log-colors", "--no-log-prefix",
 		"--no-log-timestamps", "--special", "-sp", "--no-op-offload",
-		"--no-mmproj-offload", "--spm-infill", "--no-prefill-assistant", "--reasoning-preserve",
-		"--no-reasoning-preserve", "--no-jinja", "--lookup-cache-static", "--backend-sampling", "-bs"),
+		"--no-mmproj-offload", "--spm-infill", "--no-prefill-assistant", "--no-jinja",
+		"--lookup-cache-static", "--backend-sampling", "-bs"),
 	leftValue("the server does this by itself").names("--threads-http", "--prio", "--prio-batch", "--poll",
 		"--poll-batch", "--numa", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch",
 		"-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--cache-reuse", "--ctx-checkpoints", "-ctxcp",
@@ -97,7 +102,7 @@ var llamaArgs = merged(
 		"--log-verbosity", "--log-prompts-dir", "--path", "--api-prefix", "--ui-config", "--webui-config",
 		"--ui-config-file", "--webui-config-file", "--cors-methods", "--cors-headers", "--media-path", "--hf-token",
 		"-hft", "--reasoning-format", "--reasoning-budget-message", "--draft-min", "--draft-n-min", "--draft-p-min",
-		"--draft-p-split", "--spec-draft-n-max", "--spec-draft-n-min", "--spec-draft-p-min", "--spec-draft-p-split",
+		"--draft-p-split", "--spec-draft-n-min", "--spec-draft-p-min", "--spec-draft-p-split",
 		"--threads-draft", "-td", "--threads-batch-draft", "-tbd", "--gpu-layers-draft", "-ngld",
 		"--n-gpu-layers-draft", "--spec-draft-ngl", "--cache-type-k-draft", "-ctkd", "--cache-type-v-draft", "-ctvd",
 		"--device-draft", "-devd", "--samplers", "--sampler-seq", "--sampling-seq", "--embd-normalize"),
@@ -174,6 +179,8 @@ func (l *llamaLine) take(args []string) int {
 		case !on && a.off != "":
 			l.out = append(l.out, a.off)
 			return 1
+		case !on && a.field != "":
+			a.not = !a.not
 		case !on:
 			return 1
 		}
@@ -193,10 +200,13 @@ func (l *llamaLine) take(args []string) int {
 		l.out = append(l.out, "--told="+name+"\x00write --lora NAME=FILE: it applies to requests that name it")
 	case a.to != "":
 		l.out = append(l.out, a.to+"="+value)
-	case a.as != "":
-		l.out = append(l.out, a.as)
-	case a.field != "":
-		l.set(a, value)
+	case a.as != "" || a.field != "":
+		if a.as != "" {
+			l.out = append(l.out, a.as)
+		}
+		if a.field != "" {
+			l.set(a, value)
+		}
 	case a.bad != "":
 		l.out = append(l.out, "--refused="+name+"\x00"+a.bad)
 	default:
@@ -221,7 +231,7 @@ func (l *llamaLine) set(a llamaArg, value string) {
 	raw := json.RawMessage(value)
 	switch {
 	case a.flag:
-		raw = json.RawMessage("true")
+		raw = json.RawMessage(strconv.FormatBool(!a.not))
 	case !a.json || !json.Valid(raw): // the check of --defaults says what is wrong with it
 		raw, _ = json.Marshal(value)
 	}

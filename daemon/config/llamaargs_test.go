@@ -21,7 +21,7 @@ func TestCommandLineOfLlamaServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"chat_template_kwargs":{"enable_thinking":false},"grammar":"root ::= \"a\"","ignore_eos":true,` +
-		`"max_tokens":256,"min_p":0.05,"temperature":0.2,"top_k":20}`
+		`"max_tokens":256,"min_p":0.05,"temperature":0.2,"top_k":20,"verbose":true}`
 	if c.Defaults != want {
 		t.Errorf("defaults\n%s\nwant\n%s", c.Defaults, want)
 	}
@@ -80,7 +80,7 @@ func TestFlagsOfLlamaServer(t *testing.T) {
 		"--no-models-autoload":                   "false false false  ",
 		"--no-mmproj":                            "false false true off ",
 		"--no-mmproj --mmproj p.gguf":            "false false true p.gguf ",
-		"--ignore-eos=false":                     "false false true  ",
+		"--ignore-eos=false":                     `false false true  {"ignore_eos":false}`,
 		"--ignore-eos=1":                         `false false true  {"ignore_eos":true}`,
 		"--jinja=false --metrics=":               "false false true  ",
 	} {
@@ -125,6 +125,8 @@ func TestOptionsOfLlamaServerAreDocumented(t *testing.T) {
 	add := func(name, what string) { groups[what] = append(groups[what], "`"+name+"`") }
 	for name, a := range llamaArgs {
 		switch {
+		case a.field != "" && a.as != "":
+			add(name, "`"+a.as+"`, and default of the field `"+a.field+"`")
 		case a.field != "":
 			add(name, "default of the field `"+a.field+"`")
 		case a.to != "" || a.as != "":

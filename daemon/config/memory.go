@@ -37,10 +37,7 @@ func (c *Config) ContextTokens(path string) int {
 
 // DraftContextTokens returns the context size to open the draft model with.
 func (c *Config) DraftContextTokens() int {
-	n := c.DraftCtxSize
-	if c.CtxSize > 0 {
-		n = min(n, max(c.CtxSize, minCtxSize))
-	}
+	n := c.HeadContextTokens()
 	if info, err := gguf.Inspect(c.DraftModel); err == nil && info.TrainContext >= minCtxSize {
 		n = min(n, int(info.TrainContext))
 	}
@@ -87,7 +84,7 @@ func (c *Config) processor() gguf.Processor {
 // CheckMemory refuses a model that exceeds the process's address space or the machine's memory. A file that cannot be
 // inspected is left to the engine, which reports the error.
 func (c *Config) CheckMemory(path string) error {
-	if info, err := gguf.Inspect(path); err == nil && !c.onDevice() {
+	if info, err := gguf.Inspect(path); err == nil && !c.OnDevice() {
 		if err := c.checkAddressSpace(&info); err != nil {
 			return err
 		}
@@ -100,7 +97,7 @@ func (c *Config) CheckMemory(path string) error {
 // copy of weights and, with --no-mmap, all weights; mapped weights can be paged and do not count.
 func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
-	if err != nil || c.onDevice() {
+	if err != nil || c.OnDevice() {
 		return nil // cells and weights are in the device's memory
 	}
 	cells, from := int64(c.Cells(&info)), "--ctx-size"
@@ -121,8 +118,8 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 	per := d.perToken()
 	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
 	draft := int64(c.draftNeed(p).Anonymous(!c.NoMMap))
-	lora := c.loraBytes()
-	fixed := weights + draft + lora + d.States
+	lora, head := c.loraBytes(), c.headBytes(&info)
+	fixed := weights + draft + head + lora + d.States
 	if available <= 0 || per <= 0 || cells <= (available-fixed)/per && fixed <= available {
 		return nil
 	}
@@ -137,6 +134,9 @@ func (c *Config) checkAvailable(path string, available int64, p gguf.Processor) 
 	}
 	if draft > 0 {
 		text += fmt.Sprintf(", the draft model %s", size(draft))
+	}
+	if head > 0 {
+		text += fmt.Sprintf(", the model's head %s", size(head))
 	}
 	if lora > 0 {
 		text += fmt.Sprintf(", the adapters %s", size(lora))
@@ -175,8 +175,8 @@ func (c *Config) checkAddressSpace(info *gguf.Info) error {
 		copied = info.Repacked(c.processor()).Copy
 	}
 	draft := c.draftNeed(c.processor())
-	need := used + draft.Total() + uint64(c.loraBytes()) + uint64(info.FileBytes) + copied + uint64(cells*per) +
-		addressMargin
+	need := used + draft.Total() + uint64(c.loraBytes()+c.headBytes(info)) + uint64(info.FileBytes) + copied +
+		uint64(cells*per) + addressMargin
 	if need <= limit {
 		return nil
 	}

@@ -165,7 +165,7 @@ func TestAutomaticContext(t *testing.T) {
 	for _, available := range []int64{d.Private(1<<20) * 2, d.Private(600_000), d.Private(40_000), d.Private(5000),
 		d.Private(4096), d.Private(leastContext), d.Private(leastContext) - d.Fixed} {
 		c := with("auto")
-		n, note := c.fitContext(&info, c.Cells(&info), available, p)
+		n, note := c.fitMemory(&info, c.Cells(&info), available, p)
 		passes := func(tokens int) bool { // beside the process itself, which the check leaves out
 			return with(strconv.Itoa(tokens)).checkAvailable(path, max(available-processBytes, 1), p) == nil
 		}
@@ -183,7 +183,7 @@ func TestAutomaticContext(t *testing.T) {
 	if c.MaxContext = 5000; c.Cells(&info) != 5000 {
 		t.Errorf("%d tokens where a front leaves 5000", c.Cells(&info))
 	}
-	if n, note := c.fitContext(&info, 5000, 1<<40, p); n != 5000 || !strings.Contains(note, "--memory allows") {
+	if n, note := c.fitMemory(&info, 5000, 1<<40, p); n != 5000 || !strings.Contains(note, "--memory allows") {
 		t.Errorf("%d tokens, %q", n, note)
 	}
 }
@@ -223,7 +223,7 @@ func TestAutomaticContextOnADevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Backends.Devices = []runtime.Device{{Name: "Vulkan0"}}
-		note := c.FitContext(path)
+		note := c.FitMemory(path)
 		if c.CtxSize != want || (layers == "0") != strings.HasSuffix(note, "the model's own") {
 			t.Errorf("--gpu-layers %s: %d tokens, %q", layers, c.CtxSize, note)
 		}
@@ -237,7 +237,7 @@ func TestContextFitsTheDevice(t *testing.T) {
 	long := ggufgen.Tiny()
 	long.Context = 65536
 	path := ggufgen.Cached(t, long)
-	fit := func(free uint64, kind runtime.DeviceKind, args ...string) (tokens int, d Demand, note string) {
+	fit := func(free uint64, kind runtime.DeviceKind, args ...string) (c *Config, d Demand, note string) {
 		t.Helper()
 		c, err := load(t, append([]string{"-m", path}, args...), nil)
 		if err != nil {
@@ -247,40 +247,57 @@ func TestContextFitsTheDevice(t *testing.T) {
 		if d, err = c.Demand(); err != nil {
 			t.Fatal(err)
 		}
-		note = c.FitContext(path)
-		return c.CtxSize, d, note
+		note = c.FitMemory(path)
+		return c, d, note
 	}
-	if n, _, note := fit(64<<30, runtime.DeviceGPU); n != 65536 || !strings.HasSuffix(note, "the model's own") {
-		t.Errorf("a large device: %d tokens, %q", n, note)
+	c, d, note := fit(64<<30, runtime.DeviceGPU)
+	if c.CtxSize != 65536 || !strings.HasSuffix(note, "the model's own") || c.Place.Layers() != len(d.Device.Layers) {
+		t.Errorf("a large device: %d tokens, %+v, %q", c.CtxSize, c.Place, note)
 	}
-	_, d, _ := fit(64<<30, runtime.DeviceGPU)
-	free := uint64(float64(d.Device.Bytes(20000))/autoUse) + 1
+	takes := func(d *Demand, tokens int) int64 {
+		p := *c.Place
+		p.Tokens = tokens
+		return d.DeviceBytes(&p)["CUDA0"]
+	}
+	free := uint64(float64(takes(&d, 20000))/autoUse) + 1
 	room := int64(autoUse * float64(free))
-	n, d, note := fit(free, runtime.DeviceGPU)
-	if n != 19968 || d.Device.Bytes(n) > room || d.Device.Bytes(n+contextStep) <= room ||
+	some, d, note := fit(free, runtime.DeviceGPU, "--gpu-layers", "all")
+	n := some.CtxSize
+	if n != 19968 || takes(&d, n) > room || takes(&d, n+contextStep) <= room ||
 		!strings.Contains(note, "the device's memory") {
-		t.Errorf("%d tokens of %d in %d bytes, %q", n, d.Device.Bytes(n), room, note)
+		t.Errorf("%d tokens of %d in %d bytes, %q", n, takes(&d, n), room, note)
 	}
-	if d.Device.Fixed < int64(DriverBytes+d.Weights()) {
-		t.Errorf("%d bytes besides cells, and the weights have %d", d.Device.Fixed, d.Weights())
+	if less, _, _ := fit(free, runtime.DeviceGPU, "--gpu-layers", "1"); less.CtxSize <= n {
+		t.Errorf("with one layer on the device %d tokens, with all %d", less.CtxSize, n)
 	}
-	if less, _, _ := fit(free, runtime.DeviceGPU, "--gpu-layers", "1"); less <= n {
-		t.Errorf("with one layer on the device %d tokens, with all %d", less, n)
+	if off, _, _ := fit(free, runtime.DeviceGPU, "--no-kv-offload"); off.CtxSize <= n {
+		t.Errorf("with the cells in the host's memory %d tokens, else %d", off.CtxSize, n)
 	}
-	if off, _, _ := fit(free, runtime.DeviceGPU, "--no-kv-offload"); off <= n {
-		t.Errorf("with the cells in the host's memory %d tokens, else %d", off, n)
+	if tiny, d, _ := fit(1<<20, runtime.DeviceGPU, "--gpu-layers", "all"); tiny.CtxSize != d.Least ||
+		tiny.Place != nil {
+		t.Errorf("a device that is too small: %d tokens, want the least, %d", tiny.CtxSize, d.Least)
 	}
-	if plain, _, _ := fit(free, runtime.DeviceGPU, "--cpu-moe"); plain != n {
-		t.Errorf("%d tokens with --cpu-moe, which a model without experts does not heed, else %d", plain, n)
+	if plain, _, _ := fit(free, runtime.DeviceGPU, "--gpu-layers", "all", "--cpu-moe"); plain.CtxSize != n {
+		t.Errorf("%d tokens with --cpu-moe, which a model without experts does not heed, else %d", plain.CtxSize, n)
 	}
-	if tiny, d, _ := fit(1<<20, runtime.DeviceGPU); tiny != d.Least {
-		t.Errorf("a device that is too small: %d tokens, want the least, %d", tiny, d.Least)
+	tiny, _, _ := fit(1<<20, runtime.DeviceGPU)
+	if tiny.CtxSize != 65536 || tiny.Place.Layers() != 0 || tiny.OnDevice() {
+		t.Errorf("a device on which nothing fits: %d tokens, %+v", tiny.CtxSize, tiny.Place)
 	}
-	if n, d, _ := fit(free, runtime.DeviceIGPU); n != gguf.DefaultContext || d.Device != (DeviceDemand{}) {
-		t.Errorf("an integrated device: %d tokens, %+v", n, d.Device)
+	if c, d, _ := fit(64<<30, runtime.DeviceIGPU); c.CtxSize != 65536 || len(d.Device.Layers) > 0 || c.Place != nil {
+		t.Errorf("an integrated device: %d tokens, %+v", c.CtxSize, d.Device)
 	}
-	if given, _, note := fit(free, runtime.DeviceGPU, "--ctx-size", "30000"); given != 30000 || note != "" {
-		t.Errorf("--ctx-size 30000: %d, %q", given, note)
+	if c, d, _ := fit(uint64(d.Private(20000)), runtime.DeviceMetal); c.CtxSize >= 20000 || c.CtxSize < 10000 {
+		t.Errorf("a device that may use a part of the host's memory: %d tokens of %+v", c.CtxSize, d)
+	}
+	given, _, note := fit(free, runtime.DeviceGPU, "--ctx-size", "10000")
+	if given.CtxSize != 10000 || note != "" || given.Place.Layers() != len(d.Device.Layers) {
+		t.Errorf("--ctx-size 10000: %d, %+v, %q", given.CtxSize, given.Place, note)
+	}
+	front := *some
+	front.CtxSize, front.MaxContext, front.Place = AutoContext, 2048, &Place{Tokens: 2048}
+	if front.FitMemory(path); front.CtxSize != 2048 || front.Place.Tokens != 2048 {
+		t.Errorf("what a front has chosen: %d, %+v", front.CtxSize, front.Place)
 	}
 }
 

@@ -48,9 +48,11 @@ func (c *Config) sections() []Section {
 		"CPU quota of the cgroup")
 	fs.StringVar(&c.Power, "power", PowerAuto, "speed or energy: fast (all compute threads), quiet (half of them, "+
 		"less energy per token) or auto (quiet on battery)")
-	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
+	c.GPULayers = AutoLayers
+	fs.Var(layersFlag{&c.GPULayers}, "gpu-layers", "`layers` on devices (graphics processors), the output counted: "+
+		"auto = as many as fit into their memory, all, or a number; 0 = none (-ngl)")
 	fs.IntVar(&c.CPUMoE, "n-cpu-moe", 0, "layers, from the first, whose experts stay in host memory beside layers on "+
-		"the GPU: a mixture fits a smaller one; -1 = all (-ncmoe; --cpu-moe)")
+		"devices: a mixture fits a smaller one; -1 = all (-ncmoe; --cpu-moe)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
 	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash "+
@@ -92,6 +94,7 @@ func (c *Config) sections() []Section {
 		"of the class), interactive_step_tokens, background_step_tokens (prompt tokens of the class in a decode "+
 		"step), user_requests, user_cells (of the KV cache, by prompts and answers so far), user_tokens_per_minute; "+
 		"requests above one are refused with a retry hint, prompt tokens wait for the next step (default: none)")
+	fs.BoolVar(&c.NoPage, "no-page", false, "serve no page at /: programs alone use the server")
 	fs.BoolVar(&c.NoNewline, "no-newline", false, "refuse lines of text on the socket: frames and HTTP alone")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")
@@ -117,6 +120,9 @@ func (c *Config) sections() []Section {
 		"next tokens of an answer from its own text and from cached texts of the same user, and verify them in one "+
 		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
 		"the same")
+	fs.StringVar(&c.SpecType, "spec-type", specAuto, "`KINDS` of drafts beside those from texts: draft-mtp (the head "+
+		"of the model's file, a layer that drafts), draft-simple (--draft-model), both with a comma between them, "+
+		"auto (the draft model if there is one, else the head) or none (no drafts at all). ngram-simple: texts alone")
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")
@@ -208,7 +214,8 @@ var llamaNames = map[string]string{
 	"--hf-repo-draft": "--draft-model",
 	"-cd":             "--draft-ctx-size", "--ctx-size-draft": "--draft-ctx-size", "-tb": "--threads-batch", // gone
 
-	"--draft": "--speculate", "--draft-n": "--speculate", "--draft-max": "--speculate",
+	"--spec-draft-n-max": "--speculate", "--draft": "--speculate", "--draft-n": "--speculate",
+	"--draft-max": "--speculate",
 
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
@@ -257,6 +264,7 @@ var Choices = map[string][]string{
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
 	"speculate":      {speculateAuto, speculateOff},
+	"spec-type":      {specAuto, specHead, specModel, specNone},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},

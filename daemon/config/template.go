@@ -23,6 +23,9 @@ func (c *Config) TemplateFor(own string, has func(token string) bool) (text, sou
 		if isBuiltin {
 			return text, "built-in " + name + " (--chat-template)", nil
 		}
+		if text == name {
+			return text, "the text of --chat-template", nil
+		}
 		return text, name + " (--chat-template)", nil
 	}
 	if own != "" {
@@ -33,10 +36,13 @@ func (c *Config) TemplateFor(own string, has func(token string) bool) (text, sou
 	return text, "built-in " + name + " (the model has none)", nil
 }
 
-// loadTemplate returns the template that --chat-template names: a built-in one, else a file.
+// loadTemplate returns the template that --chat-template names: a built-in one, a text, else a file.
 func loadTemplate(name string) (text string, isBuiltin bool, err error) {
 	if text, ok := template.Builtin(name); ok {
 		return text, true, nil
+	}
+	if strings.Contains(name, "{{") || strings.Contains(name, "{%") { // llama-server takes a template's text here
+		return name, false, nil
 	}
 	must := "a template file or one of " + strings.Join(template.BuiltinNames(), ", ")
 	st, err := os.Stat(name) // opening a FIFO would block

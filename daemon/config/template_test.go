@@ -21,6 +21,10 @@ func TestLoadTemplate(t *testing.T) {
 	if text, isBuiltin, err := loadTemplate(file); text != "{{ messages }}" || isBuiltin || err != nil {
 		t.Errorf("%q %v %v", text, isBuiltin, err)
 	}
+	const inline = "{% for m in messages %}{{ m.content }}{% endfor %}"
+	if text, isBuiltin, err := loadTemplate(inline); text != inline || isBuiltin || err != nil {
+		t.Errorf("%q %v %v", text, isBuiltin, err)
+	}
 	if _, isBuiltin, err := loadTemplate("gemma"); !isBuiltin || err != nil {
 		t.Error(isBuiltin, err)
 	}

@@ -42,8 +42,8 @@ func (c *Config) Validate() error {
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))
-	within("gpu-layers", c.GPULayers, -1, 1<<16)
-	within("n-cpu-moe", c.CPUMoE, -1, 1<<16)
+	within("gpu-layers", c.GPULayers, AllLayers, maxGPULayers)
+	within("n-cpu-moe", c.CPUMoE, -1, maxGPULayers)
 	within("max-sessions", c.MaxSessions, 1, 1<<20)
 	within("max-queue", c.MaxQueue, 0, 1<<20)
 	within("start-target-tokens", c.StartTargetTokens, 1, 1<<20)
@@ -89,9 +89,9 @@ func (c *Config) Validate() error {
 	oneOf("policy", c.Policy, Choices["policy"]...)
 	bad(c.Limits.BackgroundQueue == 0 || c.Policy != "stock" && c.Policy != "meridian_static", "--limits has "+
 		"background_queue, which --policy %s could not keep: it knows no classes; leave it out", c.Policy)
-	if _, err := c.speculation(); err != nil {
-		errs = append(errs, err)
-	}
+	_, errSpeculate := c.speculation()
+	_, _, _, errDrafts := c.drafts()
+	errs = append(errs, errSpeculate, errDrafts)
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
 		if err == nil {

@@ -128,6 +128,16 @@ const (
 	image
 )
 
+// Text returns the text of a document that a user has uploaded. The error is an *api.Error where the client can do
+// something about it.
+func (d *Reader) Text(ctx context.Context, owner uint32, id string) (string, error) {
+	c, err := d.file(ctx, owner, id, document)
+	if err != nil {
+		return "", err
+	}
+	return c.text, nil
+}
+
 // file reads a user's file for a place in a body. The type that the client has given it counts for nothing.
 func (d *Reader) file(ctx context.Context, owner uint32, id string, w want) (*content, error) {
 	f, err := d.File(owner, id)

@@ -18,6 +18,7 @@ import (
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/tlspipe"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 )
@@ -34,7 +35,7 @@ type Entry struct {
 	Begun     time.Time // when Open was called
 
 	certificate *certs.Source // nil: plain text
-	tls         *ipc.TLS      // likewise
+	tls         *tlspipe.TLS  // likewise
 
 	passed *Passed
 	ended  chan struct{} // closed when Loop.Run has returned err
@@ -148,7 +149,7 @@ func (e *Entry) openTLS(addrs []netip.AddrPort) (err error) {
 			return err
 		}
 	}
-	e.tls = ipc.NewTLS(e.certificate.Config(), 2*e.Config.MaxSessions)
+	e.tls = tlspipe.New(e.certificate.Config(), 2*e.Config.MaxSessions)
 	return nil
 }
 
@@ -157,8 +158,8 @@ func (e *Entry) limits(o *Options) ipc.Config {
 	c := e.Config
 	l := ipc.Config{
 		MaxFrameBytes: c.MaxFrameBytes, MaxPromptBytes: c.MaxPromptBytes, MaxSessions: c.MaxSessions,
-		IdleTimeout: c.IdleTimeout, MessageTimeout: c.BodyTimeout, HeaderTimeout: c.HeaderTimeout, Router: o.Router,
-		Defaults: o.Defaults, NoNewline: c.NoNewline,
+		IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout, MessageTimeout: c.BodyTimeout,
+		HeaderTimeout: c.HeaderTimeout, Router: o.Router, Defaults: o.Defaults, NoNewline: c.NoNewline,
 	}
 	if e.passed != nil {
 		e.passed.Limit(&l)

@@ -6,6 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/access"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/tlspipe"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 )
@@ -49,8 +50,8 @@ func (e *Entry) handshakes() metrics.Counts {
 	if e.tls == nil {
 		return metrics.Counts{}
 	}
-	return metrics.Counts{Names: labels(ipc.Handshakes()),
-		Get: func(i int) uint64 { return e.tls.Count(ipc.Handshakes()[i]) }}
+	return metrics.Counts{Names: labels(tlspipe.Handshakes()),
+		Get: func(i int) uint64 { return e.tls.Count(tlspipe.Handshakes()[i]) }}
 }
 
 // addresses returns the values of the label "listener": the TCP addresses, and "unix".

@@ -16,6 +16,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -28,7 +29,7 @@ func reportDevices(how string) {
 		fmt.Fprintln(os.Stderr, "some driver: no such card")
 		os.Exit(3)
 	case "flood":
-		for range maxDevices {
+		for range devices.MaxReport {
 			if _, err := fmt.Print("[[[["); err != nil {
 				os.Exit(1)
 			}

@@ -30,6 +30,17 @@ func (f *Front) openDocuments() {
 		}})
 }
 
+// serveText answers with the text of a file of the client.
+func (f *Front) serveText(w http.ResponseWriter, r *http.Request) {
+	peer, _ := ipc.PeerOf(r.Context())
+	text, err := f.docs.Text(r.Context(), peer.UID, r.PathValue("id"))
+	if err != nil {
+		f.failed(w, r, err)
+		return
+	}
+	answerJSON(w, http.StatusOK, map[string]string{"text": text})
+}
+
 // rewritten returns the body of a request with its documents as text.
 func (f *Front) rewritten(r *http.Request, body []byte) ([]byte, error) {
 	if !documents.Asks(r, body) {

@@ -66,6 +66,21 @@ func uploaded(t *testing.T, web *http.Client, name string, data []byte) string {
 	return f.ID
 }
 
+// getBody returns the body of an answer to GET.
+func getBody(t *testing.T, web *http.Client, path string) string {
+	t.Helper()
+	resp, err := web.Get("http://uma" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 // TestDocuments: requests that name a stored file, or bring a PDF, reach the process of their model as text, whichever
 // API they are of, and whichever process their connection is in. The model answers "whoami" alone.
 func TestDocuments(t *testing.T) {
@@ -127,6 +142,19 @@ func TestDocuments(t *testing.T) {
 			}
 		})
 	}
+	t.Run("text", func(t *testing.T) {
+		for _, id := range []string{stored, text} {
+			if got := getBody(t, web, "/v1/files/"+id+"/text"); strings.TrimSpace(got) != `{"text":"whoami"}` {
+				t.Errorf("the text of a file: %s", got)
+			}
+		}
+		for id, want := range map[string]string{scan: "its 1 pages have no text",
+			"file-0123456789abcdef01234567": "File not found"} {
+			if got := getBody(t, web, "/v1/files/"+id+"/text"); !strings.Contains(got, want) {
+				t.Errorf("%s: %s; want %s", id, got, want)
+			}
+		}
+	})
 	t.Run("stream", func(t *testing.T) {
 		body := strings.Replace(anthropic(source(stored)), `"max_tokens":8`, `"max_tokens":8,"stream":true`, 1)
 		status, got := posted(t, web, "/v1/messages", body, version)

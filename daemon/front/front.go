@@ -194,6 +194,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 			f.opts.Program = ownProgram
 		}
 	}
+	f.devices.seen.Store(&runtime.Backends{})
 	f.devices.look = sync.OnceValue(func() runtime.Backends { return f.lookAtDevices(ctx) })
 	if err := f.findModels(ctx); err != nil {
 		return nil, err

@@ -38,6 +38,7 @@ func (f *Front) routes() http.Handler {
 		f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindInfo})
 	})
 	get("/metrics", f.serveMetrics)
+	get(httpd.ToolServersPath, func(w http.ResponseWriter, r *http.Request) { f.turns.ServeList(w, r) })
 	get("/why", f.serveWhy)
 	get("/kv", func(w http.ResponseWriter, r *http.Request) {
 		tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
@@ -78,6 +79,7 @@ func (f *Front) routes() http.Handler {
 	routes = append(routes, lmstudio.Routes(apis, f)...)
 	routes = append(routes, changes.AdapterRoutes(adapterHost{f})...)
 	routes = append(routes, f.kept.Routes()...)
+	get("/v1/files/{id}/text", f.serveText)
 	get("/v1/stream", f.serveStream)
 	handle(http.MethodDelete, "/v1/stream", f.serveStop)
 	handle(http.MethodPost, "/v1/streams/lookup", f.serveLookup)
@@ -88,8 +90,8 @@ func (f *Front) routes() http.Handler {
 		answerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
 			"uma_version": buildinfo.Version})
 	})
-	get("/{$}", ollama.Greet(page.ServeHTTP))
-	get(page.Prefix+"{file}", page.ServeHTTP)
+	get("/{$}", ollama.Greet(f.in.Web.Page()))
+	get(page.Prefix+"{file}", f.in.Web.Page())
 	return httpd.Mux(routes, f.serveOther)
 }
 

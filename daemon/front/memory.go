@@ -2,13 +2,14 @@ package front
 
 import (
 	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -18,7 +19,8 @@ import (
 // tiers share what is left (hosttier.go). Models that wait for memory are served in the order in which they were asked,
 // so that a large one is not passed over for ever.
 //
-// Models on discrete devices have a second ledger, of these devices' memory. A model has room where both have it.
+// Each discrete device has a ledger. A model has room where the host has it and the devices on which its layers are
+// put (config.Place).
 //
 // The context of a model is part of this where it is automatic: it gets what is free, and other models are unloaded for
 // it only if that is less than config.EnoughContext. So a small model beside a large one costs the large one nothing
@@ -83,84 +85,105 @@ func (f *Front) admit() {
 			return // it is being made
 		}
 		best := f.fit(m, func(o *served) bool { return o.pinned })
-		if best == 0 {
+		if best.Tokens == 0 {
 			f.fail(m, f.tooLarge(m))
 			continue
 		}
-		enough := min(best, config.EnoughContext)
-		if n := f.fit(m, (*served).takesMemory); n >= enough {
+		if p := f.fit(m, (*served).takesMemory); enough(&p, &best) {
 			f.queue = slices.Delete(f.queue, 0, 1)
-			f.start(m, n)
+			f.start(m, p)
 			continue
 		}
-		f.makeRoom(m, enough)
+		f.makeRoom(m, &best)
 		return
 	}
+}
+
+// enough reports whether a model is put into p rather than others are unloaded for it, with which it would have best.
+func enough(p, best *config.Place) bool {
+	return p.Tokens >= min(best.Tokens, config.EnoughContext) && p.Layers() >= best.Layers()
 }
 
 // takesMemory reports whether the model has a process, or is about to have one.
 func (m *served) takesMemory() bool { return m.proc != nil || m.state == starting }
 
-// takes returns the memory that the models take for which counts returns true, in bytes. extra counts too.
-func (f *Front) takes(counts func(*served) bool, extra *served) int64 {
-	total, files := int64(0), map[string]int64{}
+// takes returns the memory that the models take for which counts returns true, in bytes, and the files among it.
+func (f *Front) takes(counts func(*served) bool) (total int64, files map[string]int64) {
+	files = map[string]int64{}
 	for _, m := range f.models {
-		if m.demand == nil || m != extra && !counts(m) {
+		if m.demand == nil || !counts(m) {
 			continue
 		}
-		if m != extra {
-			total += m.demand.Private(m.tokens)
+		total += m.placed.Private(m.place.Tokens)
+		for file, n := range m.placed.Mapped {
+			total += max(n-files[file], 0)
+			files[file] = max(files[file], n)
 		}
-		maps.Copy(files, m.demand.Mapped)
 	}
-	for _, n := range files {
-		total += n
-	}
-	return total
+	return total, files
 }
 
 // used returns the memory that models take at the moment, without host tiers.
-func (f *Front) used() int64 { return f.takes((*served).takesMemory, nil) }
+func (f *Front) used() int64 {
+	n, _ := f.takes((*served).takesMemory)
+	return n
+}
 
-// fit returns the context with which m fits into memory beside the other models for which stays returns true; 0: it
-// does not. An automatic context leaves some memory for the host tiers.
-func (f *Front) fit(m *served, stays func(*served) bool) int {
+// fit returns the place of m beside the other models for which stays returns true; its context is 0 if it does not fit.
+func (f *Front) fit(m *served, stays func(*served) bool) config.Place {
 	if f.full(m, stays) {
-		return 0
+		return config.Place{}
 	}
-	room := f.limit - f.takes(func(o *served) bool { return o != m && stays(o) }, m)
-	n := m.demand.Fit(room - min(f.hostMost, max(room-m.demand.Fixed, 0)/hostReserve))
-	if n == 0 {
-		n = m.demand.Fit(room)
-	}
-	return min(n, f.fitDevice(m, stays))
+	return f.fitDemand(m.demand, func(o *served) bool { return o != m && stays(o) })
 }
 
-// fitDevice is fit of the devices' memory, beside which that of the host counts.
-func (f *Front) fitDevice(m *served, stays func(*served) bool) int {
-	if f.devices.limit == 0 || m.demand.Device == (config.DeviceDemand{}) {
-		return m.demand.Most
+// fitDemand is fit of a model with this demand beside those for which stays returns true. An automatic context leaves
+// some memory for the host tiers.
+func (f *Front) fitDemand(d *config.Demand, stays func(*served) bool) config.Place {
+	taken, files := f.takes(stays)
+	room := func(on *config.Demand) int64 {
+		n := f.limit - taken
+		for file, bytes := range on.Mapped {
+			n -= max(bytes-files[file], 0)
+		}
+		return n
 	}
-	return m.demand.FitDevice(f.devices.limit - f.onDevices(func(o *served) bool { return o != m && stays(o) }))
+	rooms := f.roomsBeside(stays)
+	p := d.Place(func(on *config.Demand) int64 {
+		n := room(on)
+		return n - min(f.hostMost, max(n-on.Fixed, 0)/hostReserve)
+	}, rooms)
+	if p.Tokens == 0 {
+		p = d.Place(room, rooms)
+	}
+	return p
 }
 
-// onDevices returns the memory of the devices that the models take for which counts returns true, in bytes.
-func (f *Front) onDevices(counts func(*served) bool) (total int64) {
+// roomsBeside returns what the models for which stays returns true leave of each device.
+func (f *Front) roomsBeside(stays func(*served) bool) []config.Room {
+	rooms := slices.Clone(f.devices.rooms)
 	for _, m := range f.models {
-		if m.demand != nil && counts(m) {
-			total += m.onDevice()
+		if m.demand == nil || !stays(m) {
+			continue
+		}
+		takes := m.onDevices()
+		for i := range rooms {
+			rooms[i].Bytes = max(rooms[i].Bytes-takes[rooms[i].Device], 0)
 		}
 	}
-	return total
+	return rooms
 }
 
-// onDevice returns the memory of the devices that m takes, in bytes: by the engine's figures once it is loaded. A
+// onDevices returns the memory of each device that m takes, in bytes: by the engine's figures once it is loaded. A
 // process that is unloaded has all of it until it has ended.
-func (m *served) onDevice() int64 {
-	if m.status.Devices > 0 {
-		return min(m.status.Devices, m.f.devices.limit) + config.DriverBytes // the process is not trusted
+func (m *served) onDevices() map[string]int64 {
+	takes := m.demand.DeviceBytes(&m.place)
+	for _, r := range m.f.devices.rooms {
+		if n := m.status.Devices[r.Device]; n > 0 {
+			takes[r.Device] = min(n, r.Bytes) + config.DriverBytes // the process is not trusted
+		}
 	}
-	return m.demand.Device.Bytes(m.tokens)
+	return takes
 }
 
 // full reports whether --models-max leaves no place for m beside the models for which stays returns true.
@@ -185,7 +208,7 @@ func (m *served) need() int64 {
 	if m.demand == nil {
 		return 0
 	}
-	return m.demand.Private(m.tokens) + m.demand.Weights()
+	return m.placed.Private(m.place.Tokens) + m.placed.Weights()
 }
 
 func (f *Front) tooLarge(m *served) error {
@@ -194,19 +217,18 @@ func (f *Front) tooLarge(m *served) error {
 			"--models-max is %d, and as many models are pinned", m.name, f.cfg.ModelsMax)}
 	}
 	pinnedElse := func(o *served) bool { return o != m && o.pinned }
-	if f.fitDevice(m, pinnedElse) == 0 {
-		text := fmt.Sprintf("model %s needs %s of the device's memory (weights, KV cells, buffers), and %s were free "+
-			"on it at the start", m.name, bytesText(m.demand.Device.Bytes(m.demand.Least)), bytesText(f.devices.limit))
-		if pinned := f.onDevices(pinnedElse); pinned > 0 {
-			text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
+	if least := m.demand.LeastOnDevices(); least > 0 && len(f.devices.rooms) > 0 {
+		left := f.roomsBeside(pinnedElse)
+		plenty := func(*config.Demand) int64 { return math.MaxInt64 }
+		if p := m.demand.Place(plenty, left); p.Tokens == 0 {
+			return &wire.RequestError{Code: wire.ModelTooLarge, Message: report.TooLargeForDevices(m.name, least,
+				f.devices.rooms, left)}
 		}
-		return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + "; use fewer --gpu-layers, " +
-			"--no-kv-offload, a smaller --ctx-size, or a smaller model"}
 	}
-	least := m.demand.Private(m.demand.Least) + m.demand.Weights()
+	on := m.demand.Placed(m.demand.Device.Most)
 	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, buffers), and --memory is %s", m.name,
-		bytesText(least), bytesText(f.limit))
-	if pinned := f.takes(pinnedElse, nil); pinned > 0 {
+		bytesText(on.Private(on.Least)+on.Weights()), bytesText(f.limit))
+	if pinned, _ := f.takes(pinnedElse); pinned > 0 {
 		text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
 	}
 	advice := "; raise --memory, or use a smaller model"
@@ -222,9 +244,9 @@ func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
 // its running answers are finished, and its next requests wait in turn.
 const answerFirst = 2 * time.Second
 
-// makeRoom unloads the least recently used models, idle ones first, until m fits with a context of so many tokens.
+// makeRoom unloads the least recently used models, idle ones first, until m has enough of the place that would be best.
 // Models that are already being unloaded count as room.
-func (f *Front) makeRoom(m *served, tokens int) {
+func (f *Front) makeRoom(m *served, best *config.Place) {
 	now := time.Now()
 	leaves := map[*served]bool{}
 	var candidates []*served
@@ -251,7 +273,8 @@ func (f *Front) makeRoom(m *served, tokens int) {
 		return a.used.Compare(b.used)
 	})
 	fits := func() bool {
-		return f.fit(m, func(o *served) bool { return o.takesMemory() && !leaves[o] }) >= tokens
+		p := f.fit(m, func(o *served) bool { return o.takesMemory() && !leaves[o] })
+		return enough(&p, best)
 	}
 	for _, o := range candidates {
 		if fits() {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,13 +178,8 @@ func TestIdleModelIsUnloaded(t *testing.T) {
 // their processes never have more of it than there is, and each has the largest context that fits.
 func TestModelsShareADevice(t *testing.T) {
 	const free, cell, fixed = 100_000, 2, 40_000
-	devices := func(context.Context) (runtime.Backends, error) {
-		return runtime.Backends{Devices: []runtime.Device{{Name: "CUDA0", Kind: runtime.DeviceGPU, Free: free,
-			Total: 2 * free}}}, nil
-	}
-	r := start(t, Options{Devices: devices, Demand: func(*config.Config) (config.Demand, error) {
-		return config.Demand{Fixed: 1, Most: 60_000, Least: 1024,
-			Device: config.DeviceDemand{Fixed: fixed, PerToken: cell}}, nil
+	r := start(t, Options{Devices: cards(free), Demand: func(*config.Config) (config.Demand, error) {
+		return onCards(fixed, cell, 0), nil
 	}}, []string{"one", "two"}, nil, "--sandbox=false", "--ctx-size", "60000")
 	const room = free * 95 / 100
 	clients := [2]*client.Client{r.dial(), r.dial()}
@@ -197,9 +193,9 @@ func TestModelsShareADevice(t *testing.T) {
 			t.Fatalf("change %d: %q, %v", i, got, err)
 		}
 		r.call(func() {
-			n := r.onDevices((*served).takesMemory)
-			if m := r.find(name); r.devices.limit != room || n > room || m.tokens != (room-fixed)/cell/256*256 {
-				t.Errorf("change %d: %d bytes of %d are in use, with a context of %d", i, n, r.devices.limit, m.tokens)
+			n := r.onCards()[0]
+			if m := r.find(name); n > room || m.place.Tokens != (room-fixed)/cell/256*256 || m.place.Layers() != 1 {
+				t.Errorf("change %d: %d bytes of %d are in use, at %+v", i, n, room, m.place)
 			}
 		})
 	}
@@ -212,16 +208,151 @@ func TestModelsShareADevice(t *testing.T) {
 	})
 }
 
+// cards are discrete devices with so many free bytes.
+func cards(free ...uint64) func(context.Context) (runtime.Backends, error) {
+	var b runtime.Backends
+	for i, n := range free {
+		b.Devices = append(b.Devices, runtime.Device{Name: fmt.Sprintf("CUDA%d", i), Kind: runtime.DeviceGPU, Free: n,
+			Total: 2 * n})
+	}
+	return func(context.Context) (runtime.Backends, error) { return b, nil }
+}
+
+// onCards is the demand of a model with a layer of so many bytes, beside those of its cells, and an automatic context;
+// of it least layers must be on devices.
+func onCards(fixed, cell int64, least int) config.Demand {
+	return config.Demand{Fixed: 1, Most: 60_000, Least: 1024, Device: config.DeviceDemand{Least: least, Most: 1,
+		Layers: []config.LayerDemand{{Fixed: fixed, PerToken: cell}}}}
+}
+
+// onCards returns the bytes of each device that models have.
+func (r *running) onCards() []int64 {
+	out := make([]int64, len(r.devices.rooms))
+	for _, m := range r.models {
+		if m.demand == nil || !m.takesMemory() {
+			continue
+		}
+		for i, room := range r.devices.rooms {
+			out[i] += m.onDevices()[room.Device]
+		}
+	}
+	return out
+}
+
+// TestModelsOnSeveralDevices: each device has a ledger. Two models are on one each, a third one takes the
+// place of the one that was asked longest ago, and a large one is divided over both. /metrics has every sum, and the
+// list of models what fits and why.
+func TestModelsOnSeveralDevices(t *testing.T) {
+	r := start(t, Options{Devices: cards(100_000, 100_000), Demand: func(c *config.Config) (config.Demand, error) {
+		d := onCards(60_000, 0, 1)
+		if strings.HasSuffix(c.Model, "large") {
+			d.Device.Layers = append(d.Device.Layers, d.Device.Layers[0])
+			d.Device.Least, d.Device.Most = 2, 2
+		}
+		return d, nil
+	}}, []string{"one", "two", "three", "large"}, nil, "--sandbox=false")
+	on := func(name string) (places []runtime.DeviceLayers) {
+		r.call(func() { places = r.find(name).place.On })
+		return places
+	}
+	for i, x := range []struct {
+		name, device string
+		takes        []int64
+	}{
+		{"one", "CUDA0", []int64{60_000, 0}},
+		{"two", "CUDA1", []int64{60_000, 60_000}},
+		{"three", "CUDA0", []int64{60_000, 60_000}},
+		{"one", "CUDA1", []int64{60_000, 60_000}},
+	} {
+		if got, err := wholeOf(r.dial(), x.name); err != nil || got != "I am "+x.name {
+			t.Fatalf("%d: %q, %v", i, got, err)
+		}
+		if got := on(x.name); len(got) != 1 || got[0].Device != x.device {
+			t.Errorf("%d: %s is on %v, want %s", i, x.name, got, x.device)
+		}
+		r.call(func() {
+			if got := r.onCards(); !slices.Equal(got, x.takes) {
+				t.Errorf("%d: the models take %v, want %v", i, got, x.takes)
+			}
+		})
+	}
+	_, text := r.http().do("GET", "/metrics", "")
+	for _, want := range []string{
+		`uma_front_device_total_bytes{device="CUDA0"} 200000`, `uma_front_device_limit_bytes{device="CUDA1"} 95000`,
+		`uma_front_device_free_bytes{device="CUDA0"} 35000`,
+		`uma_front_device_model_bytes{device="CUDA0",model="three"} 60000`,
+		`uma_front_device_model_bytes{device="CUDA1",model="three"} 0`,
+		`uma_front_device_model_bytes{device="CUDA1",model="one"} 60000`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if got, err := wholeOf(r.dial(), "large"); err != nil || got != "I am large" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	want := []runtime.DeviceLayers{{Device: "CUDA0", Layers: 1}, {Device: "CUDA1", Layers: 1}}
+	if got := on("large"); !slices.Equal(got, want) {
+		t.Errorf("the large one is on %v", got)
+	}
+	r.call(func() {
+		if got := r.onCards(); !slices.Equal(got, []int64{60_000, 60_000}) {
+			t.Errorf("beside the large one the models take %v", got)
+		}
+		m := r.find("large").located
+		if c := m.WithMemory(0, &r.find("large").place); c.Place.Layers() != 2 {
+			t.Errorf("its process is told %+v", c.Place)
+		}
+	})
+}
+
+// TestAutomaticLayers: a model of which not all fits on the device is loaded with the layers that do, others leave for
+// it first, and one of which nothing fits is computed by the processor.
+func TestAutomaticLayers(t *testing.T) {
+	r := start(t, Options{Devices: cards(100_000), Demand: func(c *config.Config) (config.Demand, error) {
+		d := onCards(40_000, 0, 0)
+		layers := 4
+		switch {
+		case strings.HasSuffix(c.Model, "small"):
+			layers = 1
+		case strings.HasSuffix(c.Model, "huge"):
+			d.Device.Layers[0].Fixed = 96_000
+		}
+		for len(d.Device.Layers) < layers {
+			d.Device.Layers = append(d.Device.Layers, d.Device.Layers[0])
+		}
+		d.Device.Most = layers
+		return d, nil
+	}}, []string{"small", "big", "huge"}, nil, "--sandbox=false")
+	for _, x := range []struct {
+		name    string
+		layers  int
+		unloads int
+	}{{"small", 1, 0}, {"big", 2, 1}, {"huge", 0, 1}} {
+		if got, err := wholeOf(r.dial(), x.name); err != nil || got != "I am "+x.name {
+			t.Fatalf("%q, %v", got, err)
+		}
+		r.call(func() {
+			unloads := 0
+			for _, m := range r.models {
+				unloads += m.unloads
+			}
+			m := r.find(x.name)
+			c := m.located.WithMemory(0, &m.place)
+			if m.place.Layers() != x.layers || unloads != x.unloads || c.OnDevice() != (x.layers > 0) {
+				t.Errorf("%s has %d layers on the device after %d unloads, want %d after %d", x.name,
+					m.place.Layers(), unloads, x.layers, x.unloads)
+			}
+		})
+	}
+}
+
 // TestModelLargerThanDevice: what does not fit on the device is refused, with what would help. The engine's own figures
 // replace the estimate once a model is loaded.
 func TestModelLargerThanDevice(t *testing.T) {
-	devices := func(context.Context) (runtime.Backends, error) {
-		return runtime.Backends{Devices: []runtime.Device{{Name: "CUDA0", Kind: runtime.DeviceGPU, Free: 1000}}}, nil
-	}
-	r := start(t, Options{Devices: devices, Demand: func(c *config.Config) (config.Demand, error) {
-		d := takes(1)
-		if d.Device.Fixed = 300; strings.HasSuffix(c.Model, "big") {
-			d.Device.Fixed = 951
+	r := start(t, Options{Devices: cards(1000), Demand: func(c *config.Config) (config.Demand, error) {
+		d := onCards(300, 0, 1)
+		if strings.HasSuffix(c.Model, "big") {
+			d.Device.Layers[0].Fixed = 951
 		}
 		return d, nil
 	}}, []string{"one", "big"}, nil, "--sandbox=false")
@@ -229,20 +360,22 @@ func TestModelLargerThanDevice(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 	_, err := wholeOf(r.dial(), "big")
-	if code(err) != wire.ModelTooLarge || !strings.Contains(err.Error(), "--gpu-layers") {
+	if code(err) != wire.ModelTooLarge || !strings.Contains(err.Error(), "--gpu-layers") ||
+		!strings.Contains(err.Error(), "951 B of the memory of devices") ||
+		!strings.Contains(err.Error(), "950 B were free on CUDA0") {
 		t.Errorf("%v", err)
 	}
 	r.call(func() {
 		m := r.find("one")
-		if n := m.onDevice(); n != 300 {
+		if n := m.onDevices()["CUDA0"]; n != 300 {
 			t.Errorf("%d bytes by the estimate", n)
 		}
-		m.status.Devices = 200
-		if n := m.onDevice(); n != 200+config.DriverBytes {
+		m.status.Devices = map[string]int64{"CUDA0": 200, "CUDA7": 5}
+		if n := m.onDevices()["CUDA0"]; n != 200+config.DriverBytes {
 			t.Errorf("%d bytes by the engine's figures", n)
 		}
-		m.status.Devices = 1 << 40
-		if n := m.onDevice(); n != 950+config.DriverBytes {
+		m.status.Devices["CUDA0"] = 1 << 40
+		if n := m.onDevices()["CUDA0"]; n != 950+config.DriverBytes {
 			t.Errorf("%d bytes by figures that no device has", n)
 		}
 	})
@@ -271,7 +404,7 @@ func TestContextFollowsTheMemory(t *testing.T) {
 			for _, m := range r.models {
 				unloads += m.unloads
 				if m.proc != nil {
-					got[m.name] = m.located.WithMemory(0, m.tokens).MaxContext
+					got[m.name] = m.located.WithMemory(0, &m.place).MaxContext
 				}
 			}
 			if unloads != x.unloads || !maps.Equal(got, x.tokens) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -47,7 +48,8 @@ type served struct {
 	called  map[string]bool // lower-cased names by which it was asked, beside its own
 	state   state
 	demand  *config.Demand // of memory; nil until it is known
-	tokens  int            // its context: the most that it may have, or what its process was given
+	place   config.Place   // where it is, with its context; of a model that has no process, the most that it may have
+	placed  config.Demand  // demand with place's layers on devices
 	host    hostTier
 	since   time.Time
 	used    time.Time // of the newest request
@@ -157,7 +159,7 @@ func (f *Front) want(m *served) {
 		var demand config.Demand
 		if err == nil && cfg.GPULayers != 0 {
 			cfg.Backends = f.devices.look()
-			err = daemon.CheckDevices(cfg, f.log)
+			err = devices.Check(cfg, f.log)
 		}
 		if err == nil {
 			demand, err = f.opts.Demand(cfg)
@@ -170,8 +172,11 @@ func (f *Front) want(m *served) {
 				f.fail(m, err)
 				return
 			}
-			m.located, m.demand, m.tokens = cfg, &demand, demand.Most
-			f.devices.limit = max(f.devices.limit, cfg.DeviceRoom())
+			m.located, m.demand = cfg, &demand
+			m.place, m.placed = config.Place{Tokens: demand.Most}, demand.Placed(demand.Device.Most)
+			if cfg.GPULayers != 0 {
+				f.devices.rooms = cfg.Rooms()
+			}
 			if m == f.def && f.cfg.Memory.Auto {
 				// Its weights are mapped and can be paged. If it does not fit, its process refuses it, as without a
 				// front.
@@ -186,9 +191,10 @@ func (f *Front) want(m *served) {
 	}()
 }
 
-// start makes the process of a model for which there is room, with a context of so many tokens.
-func (f *Front) start(m *served, tokens int) {
-	m.state, m.since, m.tokens = starting, time.Now(), tokens
+// start makes the process of a model for which there is room.
+func (f *Front) start(m *served, place config.Place) {
+	m.state, m.since = starting, time.Now()
+	m.place, m.placed = place, m.demand.Placed(place.Layers())
 	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
 	m.host = hostTier{weight: m.host.weight}
 	f.divideHosts()
@@ -241,7 +247,7 @@ func (f *Front) spawn(m *served, cfg *config.Config, names, added []string, def 
 	}
 	cmd.Stderr = f.opts.Stderr
 	cmd.Env = driverEnvironment()
-	if cfg.GPULayers == 0 || len(cfg.Backends.Devices) == 0 {
+	if !cfg.OnDevice() {
 		// It needs no library of a back end, which the sandbox would refuse to open.
 		cmd.Env = append(cmd.Env, "UMA_BACKEND_DIR="+os.DevNull)
 	}
@@ -265,7 +271,7 @@ func (f *Front) spawn(m *served, cfg *config.Config, names, added []string, def 
 // traced returns the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first
 // one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
 func (m *served) traced(def bool) *config.Config {
-	cfg := m.located.WithMemory(m.host.cap, m.tokens)
+	cfg := m.located.WithMemory(m.host.cap, &m.place)
 	if m.configured {
 		cfg.LoRA = m.lora.option()
 	}
@@ -324,7 +330,7 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	if m.host.cap != m.host.first {
 		m.tellHostTier()
 	}
-	f.log.Debug("loading", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.tokens)
+	f.log.Debug("loading", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.place.Tokens)
 	go func() {
 		werr := p.cmd.Wait()
 		f.loop.Do(func() { f.ended(m, p, werr) })
@@ -402,7 +408,7 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		if m.state == loading {
 			m.state, m.wasReady = ready, true
 			m.touch()
-			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.tokens, "took",
+			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "memory", m.need(), "context", m.place.Tokens, "took",
 				time.Since(m.since).Round(time.Millisecond))
 			if m == f.def {
 				f.tellReady()
@@ -422,12 +428,12 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 
 // took replaces what was estimated of the model's memory by what its process says, within what it was given.
 func (m *served) took(st *daemon.EngineStatus) {
-	if n := st.Context; n > 0 && n <= m.tokens {
+	if n := st.Context; n > 0 && n <= m.place.Tokens {
 		if m.demand.Least < m.demand.Most { // it may have found less memory than the ledger has
-			m.tokens = n
+			m.place.Tokens = n
 		}
-		if per := st.Memory.KV / int64(n); per > 0 && per < m.demand.CellBytes {
-			m.demand.CellBytes = per
+		if per := st.Memory.KV / int64(n); per > 0 && per < m.demand.CellBytes && m.place.Layers() == 0 {
+			m.demand.CellBytes, m.placed.CellBytes = per, per
 		}
 	}
 }

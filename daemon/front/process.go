@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 )
 
@@ -37,7 +38,7 @@ func engineEnvironment(environ []string) (out []string) {
 // driverEnvironment returns that of this process for processes that load drivers, which keep compiled kernels in a
 // folder of uma-serve.
 func driverEnvironment() []string {
-	return append(engineEnvironment(os.Environ()), daemon.Drivers().CacheEnv()...)
+	return append(engineEnvironment(os.Environ()), devices.System().CacheEnv()...)
 }
 
 // supervise answers the kernel's questions about a confined process, and logs the calls that are refused.

@@ -82,6 +82,8 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 				value(float64(downloads.Running + downloads.Waiting))
 			case metrics.FrontDownloadsBytes:
 				value(float64(downloads.Bytes))
+			case metrics.FrontDeviceTotal, metrics.FrontDeviceLimit, metrics.FrontDeviceFree, metrics.FrontDeviceModel:
+				f.deviceMetric(d.Name, value)
 			default:
 				if f.mcpMetric(d.Name, value) {
 					break
@@ -90,12 +92,37 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 					value(m.metric(d.Name), scrapes.ModelLabel, m.name)
 				}
 			}
-			if len(mf.Metric) > 0 { // else no MCP server is configured
+			if len(mf.Metric) > 0 { // else there is no MCP server, or no device
 				out = append(out, mf)
 			}
 		}
 	})
 	return out
+}
+
+// deviceMetric gives the values of one of metrics.Front for each discrete device whose memory is known.
+func (f *Front) deviceMetric(name string, value func(v float64, labels ...string)) {
+	free := f.roomsBeside((*served).takesMemory)
+	for i, r := range f.devices.rooms {
+		switch name {
+		case metrics.FrontDeviceTotal:
+			for _, d := range f.devices.seen.Load().Devices {
+				if d.Name == r.Device {
+					value(float64(d.Total), "device", r.Device)
+				}
+			}
+		case metrics.FrontDeviceLimit:
+			value(float64(r.Bytes), "device", r.Device)
+		case metrics.FrontDeviceFree:
+			value(float64(free[i].Bytes), "device", r.Device)
+		case metrics.FrontDeviceModel:
+			for _, m := range f.models {
+				if m.demand != nil && m.takesMemory() {
+					value(float64(m.onDevices()[r.Device]), "device", r.Device, scrapes.ModelLabel, m.name)
+				}
+			}
+		}
+	}
 }
 
 // metric is the value of one of metrics.Front for a model.

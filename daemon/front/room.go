@@ -2,8 +2,9 @@ package front
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -13,15 +14,22 @@ import (
 // fittingModels returns servedModels with whether each of them fits.
 func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 	listings := f.list(ctx)
-	var room, free int64
+	demands := make([]*config.Demand, len(listings))
+	for i, l := range listings {
+		demands[i] = f.demandOf(l)
+	}
+	fits := make([]*wire.ServedFit, len(listings))
 	f.call(func() {
-		room = f.limit - f.takes(func(m *served) bool { return m.pinned }, nil)
-		free = f.limit - f.used()
+		for i, d := range demands {
+			if d != nil {
+				fits[i] = f.fitOf(listings[i].state, d)
+			}
+		}
 	})
 	out := []wire.ServedModel{}
 	for i, l := range listings {
 		m := l.model()
-		m.Status.Fit = l.fit(f.needOf(l), room, free)
+		m.Status.Fit = fits[i]
 		if paged := i == 0 && f.cfg.Memory.Auto; paged && m.Status.Fit != nil && !m.Status.Fit.Fits {
 			m.Status.Fit = nil // the default model may be paged: its process decides
 		}
@@ -30,41 +38,30 @@ func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 	return out
 }
 
-// needOf returns the memory that a model needs at least; 0: it is not known.
-func (f *Front) needOf(l *listing) int64 {
+// demandOf returns the memory that a model needs; nil: it is not known.
+func (f *Front) demandOf(l *listing) *config.Demand {
 	if l.header == nil {
-		return 0
+		return nil
 	}
 	cfg := *l.cfg
 	if l.details != nil { // found models have no draft model and no adapters
 		cfg.DraftModel, cfg.LoRA = "", nil
 	}
+	cfg.Backends = *f.devices.seen.Load()
 	d, err := cfg.DemandOf(&l.header.Info)
 	if err != nil {
-		return 0
-	}
-	return d.Private(d.Least) + d.Weights()
-}
-
-// fit tells whether a model that needs so many bytes fits. room is the memory that models may have without what pinned
-// ones take, free is what no model takes.
-func (l *listing) fit(need, room, free int64) *wire.ServedFit {
-	if need <= 0 {
 		return nil
 	}
-	room = max(room, 0)
-	fit := &wire.ServedFit{Fits: need <= room, Bytes: need, Room: room}
-	switch {
-	case l.state == ready:
-		fit.Fits, fit.Text = true, fmt.Sprintf("it is loaded; it needs at least %s", bytesText(need))
-	case !fit.Fits:
-		fit.Text = fmt.Sprintf("it needs at least %s of memory (weights, KV cells, buffers), and %s are left for it; "+
-			"raise --memory, or use a smaller model", bytesText(need), bytesText(room))
-	case need > free:
-		fit.Text = fmt.Sprintf("it needs at least %s of %s; other models are unloaded for it", bytesText(need),
-			bytesText(room))
-	default:
-		fit.Text = fmt.Sprintf("it needs at least %s of %s", bytesText(need), bytesText(room))
-	}
-	return fit
+	return &d
+}
+
+// fitOf tells whether a model in a state, with this demand, fits beside the pinned ones. Poller's goroutine.
+func (f *Front) fitOf(state state, d *config.Demand) *wire.ServedFit {
+	pinned := func(m *served) bool { return m.pinned }
+	small := *d
+	small.Most = small.Least // whether it fits at all, not how large its context is
+	taken, _ := f.takes(pinned)
+	best, now := f.fitDemand(&small, pinned), f.fitDemand(&small, (*served).takesMemory)
+	return report.Fit(&report.FitFacts{Demand: d, Loaded: state == ready, Room: f.limit - taken,
+		Rooms: f.roomsBeside(pinned), Best: best, Now: enough(&now, &best)})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // router is the Front as ipc.Router.
@@ -25,7 +26,7 @@ type router struct{ f *Front }
 func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (ipc.Verdict, *ipc.Link) {
 	switch p {
 	case wire.Framed:
-		name, found, _ := wire.Member(message, "model")
+		name, found, _ := jsontext.Member(message, "model")
 		if !found && !isRequest(message) {
 			return ipc.Serve, nil
 		}
@@ -51,10 +52,10 @@ func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (i
 
 // isRequest reports whether a frame asks for generation or embeddings, and is no question to the daemon.
 func isRequest(payload []byte) bool {
-	if kind, found, _ := wire.Member(payload, "event"); found {
+	if kind, found, _ := jsontext.Member(payload, "event"); found {
 		return kind == wire.KindEmbed.String()
 	}
-	_, found, _ := wire.Member(payload, "type")
+	_, found, _ := jsontext.Member(payload, "type")
 	return !found
 }
 

@@ -29,7 +29,7 @@ func (f *Front) openTurns() {
 		return
 	}
 	f.box = toolbox.New(f.cfg.MCP, toolbox.Options{Program: f.opts.Program, Args: f.opts.bridge(), Log: f.log})
-	f.turns = &toolturns.Server{Box: f.box, Log: f.log, Ask: f.askModel, Fail: f.answerError,
+	f.turns = &toolturns.Server{Box: f.box, Known: f.cfg.MCP, Log: f.log, Ask: f.askModel, Fail: f.answerError,
 		Owner: func(r *http.Request) (uint32, bool) {
 			peer, _ := ipc.PeerOf(r.Context())
 			return peer.UID, f.cfg.Privileged(f.in.Access.OwnerOf(r, peer))

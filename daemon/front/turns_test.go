@@ -106,6 +106,9 @@ func TestTools(t *testing.T) {
 		!strings.Contains(text, "no-such-model") {
 		t.Errorf("another model: %d %s", status, text)
 	}
+	if got := getBody(t, c, "/mcp/servers"); got != `{"servers":[{"name":"s"}]}`+"\n" {
+		t.Errorf("the servers of this user: %s", got)
+	}
 	if status, text := post(`{"model":"m","input":"x","tools":[{"type":"mcp","server_label":"other"}]}`); status !=
 		400 || !strings.Contains(text, "[mcp.NAME]") {
 		t.Errorf("another server: %d %s", status, text)

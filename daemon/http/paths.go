@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // FrontServes reports whether a front answers an HTTP request itself: one about all models or about the daemon, about
@@ -21,7 +21,8 @@ func FrontServes(method string, u *url.URL) bool {
 		"/v1/models", "/api/tags", "/api/ps", "/api/version", "/api/show", "/v1/stream", "/v1/streams/lookup",
 		"/v1/chat/completions/control", "/chat/completions/control", "/models/load", "/models/unload",
 		"/v1/models/load", "/v1/models/unload", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete",
-		gemini.Path, "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter", "/unload_lora_adapter":
+		gemini.Path, ToolServersPath, "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter",
+		"/unload_lora_adapter":
 		return true
 	}
 	if at(u.Path, filesPath) || at(u.Path, batchesPath) || at(u.Path, messageBatches) {
@@ -52,7 +53,7 @@ const blobPath = "/api/blobs/"
 
 // ModelOf returns the name of the model that an HTTP request selects, as far as its body has arrived: a member "model"
 // of the body, or the query's, or behind "::" in a stream's id, or in the path of Gemini's API. found and ended are as
-// wire.Member has them.
+// jsontext.Member has them.
 func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	if name, _, ok := gemini.ModelOf(u.Path); ok {
 		return name, true, true
@@ -66,9 +67,9 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 			return model, true, true
 		}
 	}
-	name, found, ended = wire.Member(body, "model")
+	name, found, ended = jsontext.Member(body, "model")
 	if !found && ended && u.Path == "/api/show" { // the member's former name in ollama's API
-		name, found, _ = wire.Member(body, "name")
+		name, found, _ = jsontext.Member(body, "name")
 	}
 	return name, found, ended
 }

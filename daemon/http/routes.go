@@ -131,11 +131,28 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 			w.Header().Set("Process-Start-Time-Unix", s.Metrics.Began()) // llama-server's
 			prometheus.ServeHTTP(w, r)
 		}},
+		{Method: http.MethodGet, Path: ToolServersPath, Handle: func(w http.ResponseWriter, _ *http.Request) {
+			answerJSON(w, http.StatusOK, []byte(`{"servers":[]}`)) // a front has them
+		}},
 		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},
-		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
-		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
+		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(s.Page())},
+		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: s.Page()},
 	}
 }
+
+// Page returns the handler of the page's files.
+func (s *Server) Page() http.HandlerFunc {
+	if !s.Config.NoPage {
+		return page.ServeHTTP
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		refuseHTTP(w, r, http.StatusNotFound,
+			fmt.Sprintf("%s %.100s: the page is off (--no-page)", r.Method, r.URL.Path))
+	}
+}
+
+// ToolServersPath is the path of the list of MCP servers that a client may use.
+const ToolServersPath = "/mcp/servers"
 
 // AnswerHealth answers GET /health: to a client that is not known with the status alone.
 func AnswerHealth(w http.ResponseWriter, r *http.Request, h wire.Health) {

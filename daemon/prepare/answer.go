@@ -84,7 +84,6 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	if err != nil {
 		return badRequest(err)
 	}
-	out.Salt = saltOf(out.Owner, w.CacheSalt, choice.Key())
 	p, bad := m.readPrompt(out.Owner, w, out.Views)
 	if bad != nil {
 		return bad
@@ -92,7 +91,7 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	if bad := m.setPrompt(out, w, &p); bad != nil {
 		return bad
 	}
-	if bad := m.setAdapters(out, choice); bad != nil {
+	if bad := m.setAdapters(out, w, choice); bad != nil {
 		return bad
 	}
 	params, bad := m.samplingParams(out.Owner, w)
@@ -248,7 +247,12 @@ func (m *Model) setChat(out *Prepared, w *wire.Request, p *prompt) {
 	if i, found := slices.BinarySearch(out.Seals, out.Keep); m.Caps.Seals && !found && out.Keep > 0 {
 		out.Seals = slices.Insert(out.Seals, i, out.Keep)
 	}
-	if m.cfg.SharePrefixes == "system" && out.Salt == 0 {
-		out.Shareable = out.Keep
+	if m.cfg.SharePrefixes == "system" {
+		switch {
+		case out.Salt == 0:
+			out.Shareable = out.Keep
+		case out.Activated && out.BaseSalt == 0:
+			out.Shareable = min(out.Keep, out.MixFrom)
+		}
 	}
 }

@@ -14,9 +14,10 @@ func (m *Model) Describe() *wire.InfoModel {
 	in := &wire.InfoModel{ModelInfo: m.Info, Adapters: m.Adapters.Info(),
 		ChatTemplate: m.template != nil, TemplateSource: m.source,
 		Thinks:       m.Tags.Known(),
-		ThinkMarkers: m.Tags.Family(), ThinkSwitch: []string{}}
+		ThinkMarkers: m.Tags.Family(), ThinkSwitch: []string{}, ThinkPast: []string{}}
 	if m.template != nil {
 		in.ThinkSwitch = append(in.ThinkSwitch, m.thinking.Names()...)
+		in.ThinkPast = append(in.ThinkPast, m.thinking.PastNames()...)
 	}
 	if m.noChat != nil {
 		in.NoChat = m.noChat.Error()
@@ -51,6 +52,9 @@ func (m *Model) Log(log *slog.Logger) {
 	if names := m.thinking.Names(); len(names) > 0 {
 		attrs = append(attrs, "think_switch", strings.Join(names, " "))
 	}
+	if names := m.thinking.PastNames(); len(names) > 0 {
+		attrs = append(attrs, "think_past", strings.Join(names, " "))
+	}
 	calls := m.template.Tools()
 	attrs = append(attrs, "tool_calls", calls.Form.Name+" ("+calls.Found+")")
 	log.Info("chat", attrs...)
@@ -61,13 +65,10 @@ func (m *Model) Log(log *slog.Logger) {
 
 // NoSpeculation returns the reason why no tokens are guessed for any request, "" if they are.
 func (m *Model) NoSpeculation() string {
-	switch {
-	case m.cfg.SpeculationLimit() == 0:
-		return "--speculate is off"
-	case m.Info.Encoder:
+	if m.Info.Encoder {
 		return "the model generates no text"
 	}
-	return ""
+	return m.cfg.NoDrafts()
 }
 
 // Template returns the text of the chat template, "" if it does not compile.

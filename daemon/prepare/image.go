@@ -18,9 +18,6 @@ import (
 
 func init() { wire.SeedImages(rand.Text()) }
 
-// Sees reports whether the model reads images.
-func (m *Model) Sees() bool { return m.viewer != nil }
-
 // Images returns the facts about the projector; nil without one.
 func (m *Model) Images() *runtime.Images {
 	if m.viewer == nil {

@@ -102,6 +102,7 @@ func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 			p.render.vars["verbosity"] = w.Verbosity
 		}
 		maps.Copy(p.render.vars, m.thinking.Vars(thinking))
+		p.render.dropPast = thinking.Past == template.PastDropped && !m.thinking.DropsPast()
 		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
 	}
 	var err error
@@ -111,6 +112,10 @@ func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
 			code = wire.BadRequest
 		}
 		return &wire.Error{Code: code, Message: "messages: " + err.Error()}
+	}
+	if w.Think.Preserve == wire.PreserveOn && thoughtsDropped(p.text, msgs) {
+		p.changes = append(p.changes, template.Change{Reason: "thoughts_dropped", Times: 1, Text: "The chat template " +
+			"leaves out thoughts of earlier turns, which think.preserve asks to keep."})
 	}
 	p.chat = true
 	p.begin = m.Tags.Begin(p.text, p.continued)
@@ -181,6 +186,9 @@ func (m *Model) renderTurn(
 			Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent,
 			Calls: earlierCalls(msg.ToolCalls), CallID: msg.ToolCallID, Name: msg.Name,
 		})
+	}
+	if extra.dropPast {
+		template.LeaveOutPast(in.Messages)
 	}
 	text, changes, err := m.template.RenderChanged(in)
 	if errors.Is(err, template.ErrRefused) && m.markers.hideAnswers(in.Messages) { // gpt-oss refuses markers in answers

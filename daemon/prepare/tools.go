@@ -12,6 +12,8 @@ import (
 type renderInput struct {
 	vars  map[string]any
 	tools []toolcall.Tool // at the head of the prompt
+	// dropPast: thoughts before the last question are left out of the messages.
+	dropPast bool
 }
 
 // OfferedTools returns the tools that the model may call: none with tool_choice "none".

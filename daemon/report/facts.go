@@ -89,7 +89,8 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 		Router: routerOf(c),
 	}
 	m := &f.Model
-	m.ModelInfo, m.Thinks, m.ThinkSwitch = modelInfo(c, path, &info), len(info.Think) > 0, []string{}
+	m.ModelInfo, m.Thinks = modelInfo(c, path, &info), len(info.Think) > 0
+	m.ThinkSwitch, m.ThinkPast = []string{}, []string{}
 	for _, t := range info.Special {
 		switch t.Role {
 		case "bos":

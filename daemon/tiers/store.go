@@ -336,6 +336,9 @@ func Open(o *Options) (*Stores, error) {
 	if !ok {
 		ram = snapshot.DefaultRAMBytes(free)
 	}
+	if cfg.NoHostTier() {
+		ram = 0
+	}
 	var err error
 	room := int64(0) // of ram: for thoughts
 	if cfg.ThinkEvict == core.OffloadThoughts && cfg.Fabric == "" {

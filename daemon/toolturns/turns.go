@@ -41,8 +41,9 @@ type Box interface {
 
 // Server answers the requests. Its fields are constant.
 type Server struct {
-	Box Box
-	Log *slog.Logger
+	Box   Box
+	Known []setup.Server // of the configuration
+	Log   *slog.Logger
 	// Ask has a model's process answer a body of /v1/responses, in the name of the client of ctx.
 	Ask func(ctx context.Context, body []byte) (*http.Response, error)
 	// Owner returns the client's user, and whether it may use servers that are not for everyone.
@@ -68,6 +69,24 @@ func (s *Server) Stored(w http.ResponseWriter, r *http.Request) bool {
 	}
 	w.Write(append(k.object, '\n'))
 	return true
+}
+
+// ServeList answers GET /mcp/servers with the servers that the client may use. s may be nil: there are none.
+func (s *Server) ServeList(w http.ResponseWriter, r *http.Request) {
+	type server struct {
+		Name string `json:"name"`
+	}
+	list := []server{}
+	if s != nil {
+		_, privileged := s.Owner(r)
+		for i := range s.Known {
+			if k := &s.Known[i]; k.Everyone || privileged {
+				list = append(list, server{k.Name})
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(append(encode(map[string]any{"servers": list}), '\n'))
 }
 
 // ServeHTTP answers POST /v1/responses.

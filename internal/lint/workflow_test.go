@@ -114,7 +114,7 @@ func TestWorkflow(t *testing.T) {
 			t.Errorf("%s is not among %q", want, systems)
 		}
 	}
-	for _, want := range []string{"build/replay", "build/real", "build/gpu"} {
+	for _, want := range []string{"build/replay", "build/real", "build/gpu", "build/device-check"} {
 		if !slices.Contains(kept, want) {
 			t.Errorf("the reports of %s are not kept: %q", want, kept)
 		}
@@ -122,7 +122,7 @@ func TestWorkflow(t *testing.T) {
 	if !onCard {
 		t.Error("no job runs scripts/gpu-check.sh")
 	}
-	for _, want := range []string{"build", "lint", "test-all"} {
+	for _, want := range []string{"build", "lint", "test-all", "device-check"} {
 		if !slices.Contains(made, want) {
 			t.Errorf("%s is not made: %q", want, made)
 		}

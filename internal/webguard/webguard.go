@@ -80,6 +80,9 @@ func (g *Guard) all(origin string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && a.Unmap().IsLoopback()
 }
 
+// methods are those that a page of an allowed origin may use, as llama-server lists them.
+const methods = "GET, POST, DELETE, OPTIONS"
+
 // preflightSeconds is the time, in seconds, for which a browser may cache the answer to a preflight request.
 const preflightSeconds = 600
 
@@ -168,6 +171,16 @@ func (g *Guard) foreign(r *http.Request) error {
 		"this server", r.Header.Get("Sec-Fetch-Site"))
 }
 
+// listing is the answer to a preflight request: it names all methods, not the one that was asked for.
+type listing struct{ http.ResponseWriter }
+
+func (l listing) WriteHeader(status int) {
+	if head := l.Header(); head.Get("Access-Control-Allow-Methods") != "" {
+		head.Set("Access-Control-Allow-Methods", methods)
+	}
+	l.ResponseWriter.WriteHeader(status)
+}
+
 // CORS adds the headers that let a page of an allowed origin read the answer, and answers preflight requests: done says
 // that there is nothing left to answer. The error is that of a preflight request of a foreign origin, which the caller
 // answers: without such headers the browser sends no request.
@@ -177,6 +190,9 @@ func (g *Guard) CORS(w http.ResponseWriter, r *http.Request) (done bool, err err
 		return false, g.foreign(r)
 	}
 	if g.shared != nil && (preflight || r.Header.Get("Origin") != "") {
+		if preflight {
+			w = listing{w}
+		}
 		g.shared.HandlerFunc(w, r)
 	} else if g.shared != nil {
 		w.Header().Add("Vary", "Origin")

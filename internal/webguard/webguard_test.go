@@ -142,6 +142,9 @@ func TestCORS(t *testing.T) {
 		if len(c.allowed) > 0 && !strings.Contains(strings.Join(w.Header().Values("Vary"), ","), "Origin") && c.ok {
 			t.Errorf("%v: %s with %q: no Vary: %v", c.allowed, c.method, c.header, w.Header())
 		}
+		if c.done && c.allowed[0] == page && w.Result().Header.Get("Access-Control-Allow-Methods") != methods {
+			t.Errorf("%s: the methods are %q", c.origin, w.Result().Header.Get("Access-Control-Allow-Methods"))
+		}
 		if c.done && (w.Header().Get("Access-Control-Allow-Methods") == "" || c.allowed[0] == page &&
 			!strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "authorization")) {
 			t.Errorf("preflight: %v", w.Header())

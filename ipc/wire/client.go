@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -13,15 +14,15 @@ import (
 // apply; with a nil def every field is written. The caller keeps r within the limits of docs/protocol.md.
 func AppendRequest(dst []byte, r, def *Request) []byte {
 	dst, start := BeginFrame(dst)
-	dst = appendHead(dst, `{"id":`, r.ID)
+	dst = jsontext.AppendHead(dst, `{"id":`, r.ID)
 	if r.Model != "" {
-		dst = appendHead(dst, `,"model":`, r.Model)
+		dst = jsontext.AppendHead(dst, `,"model":`, r.Model)
 	}
 	switch {
 	case r.PromptTokens != nil:
 		dst = appendTokens(dst, `,"prompt":`, r.PromptTokens)
 	case r.Messages == nil:
-		dst = appendHead(dst, `,"prompt":`, r.Prompt)
+		dst = jsontext.AppendHead(dst, `,"prompt":`, r.Prompt)
 	default:
 		dst = append(dst, `,"messages":[`...)
 		for i := range r.Messages {
@@ -29,23 +30,23 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendHead(dst, `{"role":`, m.Role)
+			dst = jsontext.AppendHead(dst, `{"role":`, m.Role)
 			if len(m.Images) > 0 {
 				dst = m.appendParts(append(dst, `,"content":`...))
 			} else {
-				dst = appendHead(dst, `,"content":`, m.Content)
+				dst = jsontext.AppendHead(dst, `,"content":`, m.Content)
 			}
 			if m.ReasoningContent != "" {
-				dst = appendHead(dst, `,"reasoning_content":`, m.ReasoningContent)
+				dst = jsontext.AppendHead(dst, `,"reasoning_content":`, m.ReasoningContent)
 			}
 			if m.Name != "" {
-				dst = appendHead(dst, `,"name":`, m.Name)
+				dst = jsontext.AppendHead(dst, `,"name":`, m.Name)
 			}
 			if len(m.ToolCalls) > 0 {
 				dst = appendCalls(append(dst, `,"tool_calls":`...), m.ToolCalls)
 			}
 			if m.ToolCallID != "" {
-				dst = appendHead(dst, `,"tool_call_id":`, m.ToolCallID)
+				dst = jsontext.AppendHead(dst, `,"tool_call_id":`, m.ToolCallID)
 			}
 			dst = append(dst, '}')
 		}
@@ -56,7 +57,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		if n == 0 && !r.FillOnly {
 			n = -1
 		}
-		dst = appendInt(dst, `,"max_tokens":`, n)
+		dst = jsontext.AppendInt(dst, `,"max_tokens":`, n)
 	}
 	var defSampling *sampler.Params
 	if def != nil {
@@ -64,7 +65,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	}
 	dst = appendSampling(dst, &r.Sampling, defSampling)
 	if def == nil || r.PromptLogprobs != def.PromptLogprobs {
-		dst = appendInt(dst, `,"prompt_logprobs":`, r.PromptLogprobs)
+		dst = jsontext.AppendInt(dst, `,"prompt_logprobs":`, r.PromptLogprobs)
 	}
 	if def == nil || !slices.Equal(r.Sampling.LogitBias, def.Sampling.LogitBias) ||
 		!slices.Equal(r.TextBias, def.TextBias) {
@@ -80,19 +81,22 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		dst = appendTexts(dst, `,"dry_sequence_breakers":`, r.DryBreaks)
 	}
 	if r.Indent > 0 {
-		dst = appendInt(dst, `,"n_indent":`, r.Indent)
+		dst = jsontext.AppendInt(dst, `,"n_indent":`, r.Indent)
 	}
 	if r.MaxTime > 0 {
-		dst = appendInt(dst, `,"t_max_predict_ms":`, int(r.MaxTime.Milliseconds()))
+		dst = jsontext.AppendInt(dst, `,"t_max_predict_ms":`, int(r.MaxTime.Milliseconds()))
 	}
 	if r.Ping != 0 && (def == nil || r.Ping != def.Ping) {
-		dst = appendInt(dst, `,"sse_ping_interval":`, r.Ping)
+		dst = jsontext.AppendInt(dst, `,"sse_ping_interval":`, r.Ping)
+	}
+	if r.Verbose && (def == nil || !def.Verbose) {
+		dst = append(dst, `,"verbose":true`...)
 	}
 	if r.ParseSpecial {
 		dst = append(dst, `,"parse_special":true`...)
 	}
 	if r.Suffix != "" {
-		dst = appendHead(dst, `,"suffix":`, r.Suffix)
+		dst = jsontext.AppendHead(dst, `,"suffix":`, r.Suffix)
 	}
 	dst = appendFormat(appendTools(dst, r, def), &r.Format)
 	if r.Continue != ContinueLast && (def == nil || r.Continue != def.Continue) {
@@ -105,23 +109,23 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
 	}
 	if r.TruncatePrompt != 0 {
-		dst = appendInt(dst, `,"truncate_prompt_tokens":`, r.TruncatePrompt)
+		dst = jsontext.AppendInt(dst, `,"truncate_prompt_tokens":`, r.TruncatePrompt)
 	}
 	if r.EveryToken {
 		dst = append(dst, `,"return_token_ids":true`...)
 	}
 	if r.CacheSalt != "" {
-		dst = appendHead(dst, `,"cache_salt":`, r.CacheSalt)
+		dst = jsontext.AppendHead(dst, `,"cache_salt":`, r.CacheSalt)
 	}
 	dst = appendLoRA(dst, r)
 	if r.Verbosity != "" {
-		dst = appendHead(dst, `,"verbosity":`, r.Verbosity)
+		dst = jsontext.AppendHead(dst, `,"verbosity":`, r.Verbosity)
 	}
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
 	}
 	if r.SpeculateSet {
-		dst = appendInt(dst, `,"speculate":`, r.Speculate)
+		dst = jsontext.AppendInt(dst, `,"speculate":`, r.Speculate)
 	}
 	if r.Progress || r.NoProgress {
 		dst = strconv.AppendBool(append(dst, `,"return_progress":`...), r.Progress)
@@ -140,7 +144,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		for i := range slo.Times {
 			if t := &slo.Times[i]; t.Plain || *t.Of(&r.Targets) > 0 {
 				dst = append(append(append(dst, before, '"'), t.Name...), '"')
-				dst = appendMs(dst, ":", *t.Of(&r.Targets))
+				dst = jsontext.AppendMs(dst, ":", *t.Of(&r.Targets))
 				before = ','
 			}
 		}
@@ -153,7 +157,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		dst = appendThink(dst, &r.Think)
 	}
 	if r.Traceparent != "" {
-		dst = appendHead(dst, `,"traceparent":`, r.Traceparent)
+		dst = jsontext.AppendHead(dst, `,"traceparent":`, r.Traceparent)
 	}
 	if len(r.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), r.Metadata...)
@@ -164,7 +168,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 	number := func(key string, v float32, d func(*sampler.Params) float32) {
 		if def == nil || v != d(def) {
-			dst = appendFloat32(append(dst, key...), v)
+			dst = jsontext.AppendFloat32(append(dst, key...), v)
 		}
 	}
 	number(`,"temperature":`, p.Temperature, func(d *sampler.Params) float32 { return d.Temperature })
@@ -174,10 +178,10 @@ func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 	number(`,"frequency_penalty":`, p.FrequencyPenalty, func(d *sampler.Params) float32 { return d.FrequencyPenalty })
 	number(`,"presence_penalty":`, p.PresencePenalty, func(d *sampler.Params) float32 { return d.PresencePenalty })
 	if def == nil || p.TopK != def.TopK {
-		dst = appendInt(dst, `,"top_k":`, p.TopK)
+		dst = jsontext.AppendInt(dst, `,"top_k":`, p.TopK)
 	}
 	if def == nil || p.PenaltyLastN != def.PenaltyLastN {
-		dst = appendInt(dst, `,"repeat_last_n":`, p.PenaltyLastN)
+		dst = jsontext.AppendInt(dst, `,"repeat_last_n":`, p.PenaltyLastN)
 	}
 	if def == nil || p.SeedSet != def.SeedSet || p.Seed != def.Seed {
 		if dst = append(dst, `,"seed":`...); p.SeedSet {
@@ -193,7 +197,7 @@ func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 		dst = strconv.AppendBool(append(dst, `,"post_sampling_probs":`...), p.PostSampling)
 	}
 	if def == nil || p.Logprobs != def.Logprobs {
-		dst = appendInt(dst, `,"logprobs":`, p.Logprobs)
+		dst = jsontext.AppendInt(dst, `,"logprobs":`, p.Logprobs)
 	}
 	number(`,"dynatemp_range":`, p.DynatempRange, func(d *sampler.Params) float32 { return d.DynatempRange })
 	number(`,"dynatemp_exponent":`, p.DynatempExponent, func(d *sampler.Params) float32 { return d.DynatempExponent })
@@ -207,7 +211,7 @@ func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 	number(`,"dry_base":`, p.DryBase, func(d *sampler.Params) float32 { return d.DryBase })
 	integer := func(key string, v int, d func(*sampler.Params) int) {
 		if def == nil || v != d(def) {
-			dst = appendInt(dst, key, v)
+			dst = jsontext.AppendInt(dst, key, v)
 		}
 	}
 	integer(`,"mirostat":`, p.Mirostat, func(d *sampler.Params) int { return d.Mirostat })
@@ -230,7 +234,7 @@ func appendBias(dst []byte, r *Request) []byte {
 		if math.IsInf(float64(b), -1) {
 			dst = append(dst, ",false]"...)
 		} else {
-			dst = append(appendFloat32(append(dst, ','), b), ']')
+			dst = append(jsontext.AppendFloat32(append(dst, ','), b), ']')
 		}
 	}
 	for i, b := range r.Sampling.LogitBias {
@@ -244,7 +248,7 @@ func appendBias(dst []byte, r *Request) []byte {
 		if i > 0 || len(r.Sampling.LogitBias) > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendString(append(dst, '['), b.Text)
+		dst = jsontext.AppendString(append(dst, '['), b.Text)
 		value(b.Bias)
 	}
 	return append(dst, ']')
@@ -256,7 +260,7 @@ func appendTexts(dst []byte, key string, texts []string) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendString(dst, s)
+		dst = jsontext.AppendString(dst, s)
 	}
 	return append(dst, ']')
 }
@@ -275,15 +279,15 @@ func appendTokens(dst []byte, key string, tokens []int32) []byte {
 // AppendCancel appends a frame that cancels the request id of the same connection.
 func AppendCancel(dst []byte, id string) []byte {
 	dst, start := BeginFrame(dst)
-	return EndFrame(append(appendHead(dst, `{"event":"cancel","id":`, id), '}'), start)
+	return EndFrame(append(jsontext.AppendHead(dst, `{"event":"cancel","id":`, id), '}'), start)
 }
 
 // AppendAdmin appends an admin question of kind k (KindMetrics, KindHealth, KindInfo); id may be "".
 func AppendAdmin(dst []byte, k Kind, id string) []byte {
 	dst, start := BeginFrame(dst)
-	dst = appendHead(dst, `{"type":`, k.String())
+	dst = jsontext.AppendHead(dst, `{"type":`, k.String())
 	if id != "" {
-		dst = appendHead(dst, `,"id":`, id)
+		dst = jsontext.AppendHead(dst, `,"id":`, id)
 	}
 	return EndFrame(append(dst, '}'), start)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // EventKind is the type of a server's event.
@@ -95,11 +97,11 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		for k := KindMetrics; k <= KindKV; k++ {
 			if string(name) == k.String() {
 				ev.Kind, ev.ReportKind = EventReport, k
-				raw := p.scan.report
-				if obj.Get(k.String()) == nil || raw.end == 0 {
+				raw := p.scan.Report
+				if obj.Get(k.String()) == nil || raw.End == 0 {
 					return fmt.Errorf("read %s event: field %q is missing", name, name)
 				}
-				ev.Report = append(ev.Report[:0], payload[raw.start:raw.end]...)
+				ev.Report = append(ev.Report[:0], payload[raw.Start:raw.End]...)
 			}
 		}
 		if len(name) == 0 {
@@ -188,7 +190,7 @@ func (e *eventDecoder) ms(o *fastjson.Object, name string) time.Duration {
 		e.fail(name, o.Get(name), "a time in milliseconds")
 		return 0
 	}
-	return fromMs(f)
+	return jsontext.FromMs(f)
 }
 
 func (e *eventDecoder) token(o *fastjson.Object, t *Token) {
@@ -268,7 +270,7 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 		out.Timings = Timings{Queue: e.ms(t, "queue_ms"), TTFT: e.ms(t, "ttft_ms"), Prefill: e.ms(t, "prefill_ms"),
 			Decode: e.ms(t, "decode_ms")}
 	}
-	out.Metadata = bytes.Clone(e.payload[e.p.scan.metadata.start:e.p.scan.metadata.end])
+	out.Metadata = bytes.Clone(e.payload[e.p.scan.Metadata.Start:e.p.scan.Metadata.End])
 	if len(out.Metadata) == 0 {
 		out.Metadata = nil
 	}

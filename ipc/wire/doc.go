@@ -26,10 +26,10 @@
 //
 // # Hostile input
 //
-// Every payload is first checked by a scanner of our own: strict RFC 8259 without recursion, valid UTF-8, paired
-// surrogates, bounded depth, bounded number of values. fastjson, which builds the tree afterwards, accepts more than
-// JSON (NaN, raw control characters, "1-2"), spends about 100 bytes on each value and formats the unparsed tail of
-// its input once per level; behind the scanner none of this can be reached.
+// Every payload is first checked by a scanner of our own ([jsontext.Scan]): strict RFC 8259 without recursion, valid
+// UTF-8, paired surrogates, bounded depth, bounded number of values. fastjson, which builds the tree afterwards,
+// accepts more than JSON (NaN, raw control characters, "1-2"), spends about 100 bytes on each value and formats the
+// unparsed tail of its input once per level; behind the scanner none of this can be reached.
 //
 // # Where things are
 //

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -86,7 +87,7 @@ func TestDocumentedFields(t *testing.T) {
 	names := []string{"event", "type", "slo.strict", "messages[].role",
 		"messages[].content", "messages[].reasoning_content", "messages[].name", "messages[].tool_calls",
 		"messages[].tool_call_id", "think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit",
-		"think.answer_cue"}
+		"think.answer_cue", "think.preserve"}
 	for _, target := range slo.Times {
 		names = append(names, "slo."+target.Name)
 	}
@@ -263,11 +264,12 @@ func TestDocumentedRanges(t *testing.T) {
 			t.Errorf("%s: %q is not in its row", name, want)
 		}
 	}
-	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth,
-		maxValues)) {
+	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values",
+		jsontext.MaxDepth, jsontext.MaxValues)) {
 		t.Error("## Frames has other limits than the scanner")
 	}
-	if text := section(t, "## Limits"); !strings.Contains(text, fmt.Sprintf("%d; %d", maxDepth, maxValues)) ||
+	nesting := fmt.Sprintf("%d; %d", jsontext.MaxDepth, jsontext.MaxValues)
+	if text := section(t, "## Limits"); !strings.Contains(text, nesting) ||
 		!strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
 		!strings.Contains(text, fmt.Sprintf("%d ms after", SniffGraceMs)) {
 		t.Error("## Limits has other limits than the code")

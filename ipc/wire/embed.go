@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // Limits of an embed request.
@@ -150,7 +152,7 @@ func (d *decoder) input(name string, v *fastjson.Value) (err error) {
 	case fastjson.TypeString:
 		in.Text, err = d.str(name, v)
 	case fastjson.TypeArray:
-		if in.Tokens, err = d.tokens(name, v, maxValues); err == nil && len(in.Tokens) == 0 {
+		if in.Tokens, err = d.tokens(name, v, jsontext.MaxValues); err == nil && len(in.Tokens) == 0 {
 			err = fmt.Errorf("field %q is empty", name)
 		}
 	default:
@@ -201,12 +203,12 @@ func (d *decoder) finishRank() error {
 // AppendEmbed appends e as a frame. Fields that have their default are left out.
 func AppendEmbed(dst []byte, e *Embed) []byte {
 	dst, start := BeginFrame(dst)
-	dst = appendHead(dst, `{"event":"embed","id":`, e.ID)
+	dst = jsontext.AppendHead(dst, `{"event":"embed","id":`, e.ID)
 	if e.Model != "" {
-		dst = appendHead(dst, `,"model":`, e.Model)
+		dst = jsontext.AppendHead(dst, `,"model":`, e.Model)
 	}
 	if e.Query != nil {
-		dst = appendHead(dst, `,"query":`, *e.Query)
+		dst = jsontext.AppendHead(dst, `,"query":`, *e.Query)
 	}
 	dst = append(dst, `,"input":[`...)
 	for i := range e.Inputs {
@@ -216,7 +218,7 @@ func AppendEmbed(dst []byte, e *Embed) []byte {
 		if in := &e.Inputs[i]; in.Tokens != nil {
 			dst = appendTokens(dst, "", in.Tokens)
 		} else {
-			dst = appendString(dst, in.Text)
+			dst = jsontext.AppendString(dst, in.Text)
 		}
 	}
 	dst = append(dst, ']')
@@ -224,10 +226,10 @@ func AppendEmbed(dst []byte, e *Embed) []byte {
 		dst = append(dst, `,"encoding_format":"base64"`...)
 	}
 	if e.Dimensions > 0 {
-		dst = appendInt(dst, `,"dimensions":`, e.Dimensions)
+		dst = jsontext.AppendInt(dst, `,"dimensions":`, e.Dimensions)
 	}
 	if e.Normalize != NormalizeL2 {
-		dst = appendInt(dst, `,"normalize":`, e.Normalize)
+		dst = jsontext.AppendInt(dst, `,"normalize":`, e.Normalize)
 	}
 	for _, f := range []struct {
 		set  bool
@@ -250,12 +252,12 @@ func AppendEmbed(dst []byte, e *Embed) []byte {
 // AppendEmbedding appends an embedding event, with its values as numbers or as base64. The values must be finite.
 func AppendEmbedding(dst []byte, e *Embedding, asBase64 bool) []byte {
 	dst, start := BeginFrame(dst)
-	dst = appendHead(dst, `{"event":"embedding","id":`, e.ID)
-	dst = appendInt(dst, `,"index":`, e.Index)
+	dst = jsontext.AppendHead(dst, `{"event":"embedding","id":`, e.ID)
+	dst = jsontext.AppendInt(dst, `,"index":`, e.Index)
 	if e.Row >= 0 {
-		dst = appendInt(dst, `,"row":`, e.Row)
+		dst = jsontext.AppendInt(dst, `,"row":`, e.Row)
 	}
-	dst = appendInt(dst, `,"tokens":`, e.Tokens)
+	dst = jsontext.AppendInt(dst, `,"tokens":`, e.Tokens)
 	if e.Truncated {
 		dst = append(dst, `,"truncated":true`...)
 	}
@@ -268,7 +270,7 @@ func AppendEmbedding(dst []byte, e *Embedding, asBase64 bool) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendFloat32(dst, v)
+			dst = jsontext.AppendFloat32(dst, v)
 		}
 		dst = append(dst, ']')
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // payload checks a frame and returns its payload.
@@ -106,10 +108,10 @@ func TestAppendString(t *testing.T) {
 	}
 	for _, s := range []string{"", "plain", "\u2027\u2028\u2029\u202a", "<&>\x7f", "\xe2\x80", "\xe2\x80\xa8",
 		"\xed\xa0\x80", "\xf4\x90\x80\x80", "\ufffd", "a\xff", all.String()} {
-		if got, want := string(appendString(nil, s)), encoded(t, s); got != want {
+		if got, want := string(jsontext.AppendString(nil, s)), encoded(t, s); got != want {
 			t.Errorf("%q:\n got %s\nwant %s", s, got, want)
 		}
-		if got, want := string(appendString(nil, []byte(s))), encoded(t, s); got != want {
+		if got, want := string(jsontext.AppendString(nil, []byte(s))), encoded(t, s); got != want {
 			t.Errorf("bytes %q:\n got %s\nwant %s", s, got, want)
 		}
 	}
@@ -119,7 +121,7 @@ func TestNumbersAreFinite(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for f, want := range map[float32]string{nan: "0", inf: "3.4028235e+38", -inf: "-3.4028235e+38", 0.1: "0.1",
 		1e-9: "1e-09", 100: "100"} {
-		if got := string(appendFloat32(nil, f)); got != want {
+		if got := string(jsontext.AppendFloat32(nil, f)); got != want {
 			t.Errorf("%v is written %s, want %s", f, got, want)
 		}
 	}
@@ -189,7 +191,7 @@ func BenchmarkAppendString(b *testing.B) {
 		var dst []byte
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {
-			dst = appendString(dst[:0], text)
+			dst = jsontext.AppendString(dst[:0], text)
 		}
 	})
 	b.Run("encoding/json", func(b *testing.B) {

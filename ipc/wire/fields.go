@@ -115,6 +115,9 @@ var requestFields = []field{
 		}
 		return err
 	}},
+	{name: "verbose", read: func(d *decoder, name string, v *fastjson.Value) error {
+		return d.boolean(name, v, &d.req.Verbose)
+	}},
 	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error {
 		err := d.boolean(name, v, &d.req.Progress)
 		d.req.NoProgress = !d.req.Progress

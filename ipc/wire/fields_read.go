@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fastjson"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -104,7 +105,7 @@ func (d *decoder) modelName(name string, v *fastjson.Value) (string, error) {
 func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 	d.prompt = true
 	if v.Type() == fastjson.TypeArray {
-		if d.req.PromptTokens, err = d.tokens(name, v, maxValues); err == nil && d.req.PromptTokens == nil {
+		if d.req.PromptTokens, err = d.tokens(name, v, jsontext.MaxValues); err == nil && d.req.PromptTokens == nil {
 			err = fmt.Errorf("field %q is empty", name)
 		}
 		return err
@@ -397,7 +398,7 @@ func ValidTraceparent(s string) bool {
 
 // readMetadata keeps the client's own bytes.
 func readMetadata(d *decoder, name string, _ *fastjson.Value) error {
-	raw := d.payload[d.p.scan.metadata.start:d.p.scan.metadata.end]
+	raw := d.payload[d.p.scan.Metadata.Start:d.p.scan.Metadata.End]
 	if len(raw) == 0 { // the scanner compares keys as they are written
 		return fmt.Errorf("field %q must have its name written without escapes", name)
 	}

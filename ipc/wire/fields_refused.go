@@ -84,7 +84,7 @@ var refusedFields = []field{
 // ignoredFields do not change an answer: the client's identity, caching and storage hints, extra output.
 var ignoredFields = ignored("user", "store", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
 	"prediction", "stream_options", "request_id", "session_id", "cache_prompt", "id_slot", "slot_id",
-	"n_cache_reuse", "timings_per_token", "verbose", "backend_sampling", "guided_decoding_backend",
+	"n_cache_reuse", "timings_per_token", "backend_sampling", "guided_decoding_backend",
 	"speculative.n_min", "speculative.p_min", "speculative.type", "speculative.types", "adaptive_decay", "keep_alive",
 	"usage", "reasoning_control", "t_max_prompt_ms",
 	// Other servers' placement, caches and media, which this server does not have.

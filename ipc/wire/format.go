@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // MaxFormatChoices bounds the texts of a FormatChoice.
@@ -83,12 +85,12 @@ func (d *decoder) schema(name string, v *fastjson.Value) (string, error) {
 		return string(appendValue(nil, v)), nil
 	case fastjson.TypeString:
 		text, _ := v.StringBytes()
-		var s scanner
-		if bad := s.scan(text); bad != "" {
+		var s jsontext.Scan
+		if bad := s.Check(text); bad != "" {
 			return "", fmt.Errorf("field %q is a string that is not JSON (%s); it must be %s", name, bad, must)
 		}
-		if s.mended != nil {
-			text = s.mended
+		if s.Mended != nil {
+			text = s.Mended
 		}
 		inner, err := new(fastjson.Parser).ParseBytes(text)
 		if err != nil || inner.Type() == fastjson.TypeString {
@@ -260,18 +262,18 @@ func appendFormat(dst []byte, f *Format) []byte {
 	case FormatSchema:
 		dst = append(dst, `,"response_format":{"type":"json_schema","json_schema":{`...)
 		if f.Name != "" {
-			dst = append(appendHead(dst, `"name":`, f.Name), ',')
+			dst = append(jsontext.AppendHead(dst, `"name":`, f.Name), ',')
 		}
 		if f.Strict {
 			dst = append(dst, `"strict":true,`...)
 		}
 		return append(append(append(dst, `"schema":`...), f.Payload...), "}}"...)
 	case FormatRegex:
-		return append(appendHead(dst, `,"structured_outputs":{"regex":`, f.Payload), '}')
+		return append(jsontext.AppendHead(dst, `,"structured_outputs":{"regex":`, f.Payload), '}')
 	case FormatChoice:
 		return append(appendTexts(append(dst, `,"structured_outputs":{`...), `"choice":`, f.Choices), '}')
 	case FormatGrammar:
-		return appendHead(dst, `,"grammar":`, f.Payload)
+		return jsontext.AppendHead(dst, `,"grammar":`, f.Payload)
 	}
 	return dst
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -75,7 +76,7 @@ func FuzzParse(f *testing.F) {
 		`{"id":"a","prompt":"x","logit_bias":{"5":-1.5,"6":false},"logprobs":true,"top_logprobs":2,"metadata": ` +
 			`{"a":[ 1 ]} }`,
 		`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":5,"soft_budget_tokens":0,"early_exit":"eat",` +
-			`"answer_cue":"é"}}`,
+			`"answer_cue":"é","preserve":false}}`,
 		`{"id":"a","prompt":"x","think":"low","enable_thinking":true,"chat_template_kwargs":{"thinking_budget":-1}}`,
 		`{"event":"end_think","id":1}`, `{"event":"why","request":7}`, `{"event":"why","last":3,"id":"q"}`,
 		`{"event":"kv","tree":true}`, `{"event":"kv","op":"drop","target":"all"}`,
@@ -106,8 +107,8 @@ func FuzzParse(f *testing.F) {
 	}
 	p := new(Parser)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		var s scanner
-		bad := s.scan(in)
+		var s jsontext.Scan
+		bad := s.Check(in)
 		if strict := json.Valid(in) && utf8.Valid(in); bad == "" && !strict {
 			t.Fatalf("accepted, but not JSON: %q", in)
 		} else if strict && bad != "" && !strings.Contains(bad, "deeper") && !strings.Contains(bad, "JSON values") {
@@ -188,7 +189,7 @@ func FuzzString(f *testing.F) {
 	f.Add("plain")
 	f.Add("\u2028\xff\"\\\n\x00😀\xe2\x80")
 	f.Fuzz(func(t *testing.T, s string) {
-		if got, want := string(appendString(nil, s)), encoded(t, s); got != want {
+		if got, want := string(jsontext.AppendString(nil, s)), encoded(t, s); got != want {
 			t.Fatalf("%q: %s, want %s", s, got, want)
 		}
 	})
@@ -214,7 +215,7 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 			return min(x, hi)
 		}
-		metadata := appendString(nil, text)
+		metadata := jsontext.AppendString(nil, text)
 		if len(metadata) > MaxMetadataBytes {
 			metadata = []byte(`[1, {"a":null} ]`)
 		}
@@ -235,7 +236,8 @@ func FuzzRoundTrip(f *testing.F) {
 		if flag(2) {
 			r.Sampling.StopTokens, r.Sampling.AllowedTokens = []int32{int32(size(math.MaxInt32))},
 				[]int32{int32(size(math.MaxInt32)), 1}
-			r.NoOpening, r.TemplateArgs = true, append(append([]byte(`{"a":`), appendString(nil, text)...), '}')
+			r.NoOpening = true
+			r.TemplateArgs = append(append([]byte(`{"a":`), jsontext.AppendString(nil, text)...), '}')
 		}
 		if flag(1) && len(text) > 0 && len(text) <= MaxDryBreakBytes {
 			r.TextBias, r.BadWords, r.DryBreaks = []TextBias{{text, within(-sampler.MaxBias, sampler.MaxBias)}},
@@ -277,7 +279,7 @@ func FuzzRoundTrip(f *testing.F) {
 				Message{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "f", Arguments: text}}},
 				Message{Role: "tool", Content: text, ToolCallID: "c", Name: "f"})
 			r.Tools = []Tool{{Name: "f", Description: text,
-				Parameters: append(append([]byte(`{"a":`), appendString(nil, text)...), '}'), Strict: flag(9)},
+				Parameters: append(append([]byte(`{"a":`), jsontext.AppendString(nil, text)...), '}'), Strict: flag(9)},
 				{Name: "g.h"}}
 			r.ToolChoice, r.ParallelToolCalls = ToolChoice{Mode: ToolMode(u % 3)}, flag(10)
 		} else {
@@ -375,7 +377,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if ev.Progress != progress {
 			t.Fatalf("progress\n got %+v\nwant %+v", ev.Progress, progress)
 		}
-		body := appendString(nil, text)
+		body := jsontext.AppendString(nil, text)
 		read(AppendReport(nil, KindMetrics, id, body), EventReport)
 		if ev.ReportKind != KindMetrics || !bytes.Equal(ev.Report, body) {
 			t.Fatalf("report %q, want %q", ev.Report, body)

@@ -119,6 +119,7 @@ func goldens() []golden {
 		}),
 		request("request_parse_special", func(r *Request) { r.Prompt, r.ParseSpecial = "<|im_start|>user\nhi", true }),
 		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
+		request("request_preserve", func(r *Request) { r.Prompt, r.Think.Preserve = "x", PreserveOn }),
 		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
 		fromClient("end_think", AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),
 		fromClient("why_request", AppendWhyQuestion(nil, "q", &WhyQuestion{Request: "r-1"}),

@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+)
 
 // HTTPStatus is the HTTP status of an error, and its type in a body of OpenAI's form.
 func HTTPStatus(c Code) (status int, kind string) {
@@ -56,12 +60,12 @@ func AppendHTTPError(dst []byte, e *Error) []byte {
 // CheckJSON returns body, with each half of a surrogate pair replaced by U+FFFD, if it is one strict JSON text within
 // the bounds of a message (docs/protocol.md, Frames). The error is a *RequestError.
 func CheckJSON(body []byte) ([]byte, error) {
-	var s scanner
-	if bad := s.scan(body); bad != "" {
+	var s jsontext.Scan
+	if bad := s.Check(body); bad != "" {
 		return nil, &RequestError{Code: InvalidJSON, Message: bad}
 	}
-	if s.mended != nil {
-		return s.mended, nil
+	if s.Mended != nil {
+		return s.Mended, nil
 	}
 	return body, nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // Image is a picture in a message, as the client sent it: a data: URL or base64. Package prepare reads it.
@@ -158,7 +160,7 @@ func (m *Message) LeaveOutImages(notes *Notes) {
 func (m *Message) appendParts(dst []byte) []byte {
 	text := func(t string) {
 		if t != "" {
-			dst = append(appendHead(dst, `{"type":"text","text":`, t), `},`...)
+			dst = append(jsontext.AppendHead(dst, `{"type":"text","text":`, t), `},`...)
 		}
 	}
 	dst = append(dst, '[')
@@ -166,7 +168,7 @@ func (m *Message) appendParts(dst []byte) []byte {
 	for _, im := range m.Images {
 		before, after, _ := strings.Cut(rest, ImageMark)
 		text(before)
-		dst = append(appendHead(dst, `{"type":"image_url","image_url":{"url":`, im.Data), `}},`...)
+		dst = append(jsontext.AppendHead(dst, `{"type":"image_url","image_url":{"url":`, im.Data), `}},`...)
 		rest = after
 	}
 	text(rest)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // The questions that look inside the server, and the types of their answers. They are asked by people, not per
@@ -268,16 +270,16 @@ func reportEvent(k Kind, id string, report any) *Event {
 // AppendEndThink appends a frame that ends the thinking of the request id of the same connection.
 func AppendEndThink(dst []byte, id string) []byte {
 	dst, start := BeginFrame(dst)
-	return EndFrame(append(appendHead(dst, `{"event":"end_think","id":`, id), '}'), start)
+	return EndFrame(append(jsontext.AppendHead(dst, `{"event":"end_think","id":`, id), '}'), start)
 }
 
 // AppendWhyQuestion appends a why question; id may be "".
 func AppendWhyQuestion(dst []byte, id string, q *WhyQuestion) []byte {
 	dst, start := beginQuestion(dst, KindWhy, id)
 	if q.Request != "" {
-		dst = appendHead(dst, `,"request":`, q.Request)
+		dst = jsontext.AppendHead(dst, `,"request":`, q.Request)
 	} else {
-		dst = appendInt(dst, `,"last":`, q.Last)
+		dst = jsontext.AppendInt(dst, `,"last":`, q.Last)
 	}
 	return EndFrame(append(dst, '}'), start)
 }
@@ -289,17 +291,17 @@ func AppendKVQuestion(dst []byte, id string, q *KVQuestion) []byte {
 		dst = append(dst, `,"tree":true`...)
 	}
 	if q.Op != KVShow {
-		dst = appendHead(dst, `,"op":`, q.Op.String())
-		dst = appendHead(dst, `,"target":`, q.Target)
+		dst = jsontext.AppendHead(dst, `,"op":`, q.Op.String())
+		dst = jsontext.AppendHead(dst, `,"target":`, q.Target)
 	}
 	return EndFrame(append(dst, '}'), start)
 }
 
 func beginQuestion(dst []byte, k Kind, id string) (frame []byte, start int) {
 	dst, start = BeginFrame(dst)
-	dst = appendHead(dst, `{"event":`, k.String())
+	dst = jsontext.AppendHead(dst, `{"event":`, k.String())
 	if id != "" {
-		dst = appendHead(dst, `,"id":`, id)
+		dst = jsontext.AppendHead(dst, `,"id":`, id)
 	}
 	return dst, start
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // LineSplitter cuts a byte stream into lines as Splitter cuts it into frames: a line that lies whole in the bytes
@@ -86,7 +88,7 @@ func ParseLine(line []byte) (LineKind, error) {
 			bytes.IndexByte(line, 0))}
 	case !utf8.Valid(line):
 		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line is not valid UTF-8, from byte %d on",
-			invalidUTF8(line))}
+			jsontext.InvalidUTF8(line))}
 	}
 	return LinePrompt, nil
 }
@@ -99,16 +101,4 @@ func AppendErrorLine(dst []byte, e *Error) []byte {
 		dst = fmt.Appendf(dst, " (try again in %d ms)", e.RetryAfter.Milliseconds())
 	}
 	return append(dst, '\n')
-}
-
-// invalidUTF8 returns the index of the first byte that is not part of valid UTF-8, len(b) if there is none.
-func invalidUTF8(b []byte) int {
-	for i := 0; i < len(b); {
-		r, n := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
-		}
-		i += n
-	}
-	return len(b)
 }

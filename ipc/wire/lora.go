@@ -5,9 +5,14 @@ import (
 	"strconv"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 const (
+	// MaxModelBytes is the longest name of a model in a request. An escape of JSON has at most 6 bytes for one, so that
+	// jsontext.Member finds every name.
+	MaxModelBytes = 512
 	// MaxLoRA is the most adapters of a request.
 	MaxLoRA = 16
 	// MaxLoRAScale bounds the scale of an adapter, from above and below.
@@ -96,14 +101,14 @@ func appendLoRA(dst []byte, r *Request) []byte {
 		return dst
 	}
 	if len(r.LoRA) == 1 && r.LoRA[0].Name != "" {
-		return appendHead(dst, `,"lora_path":`, r.LoRA[0].Name)
+		return jsontext.AppendHead(dst, `,"lora_path":`, r.LoRA[0].Name)
 	}
 	dst = append(dst, `,"lora":[`...)
 	for i, l := range r.LoRA {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendInt(dst, `{"id":`, l.ID)
+		dst = jsontext.AppendInt(dst, `{"id":`, l.ID)
 		dst = strconv.AppendFloat(append(dst, `,"scale":`...), float64(l.Scale), 'g', -1, 32)
 		dst = append(dst, '}')
 	}

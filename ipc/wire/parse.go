@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fastjson"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
@@ -46,7 +47,7 @@ type Parser struct {
 	Left *Strays
 
 	json    fastjson.Parser
-	scan    scanner
+	scan    jsontext.Scan
 	scratch []byte
 }
 
@@ -55,12 +56,12 @@ const keepPayload = 64 << 10
 
 // tree checks payload and returns its tree, valid until the next call.
 func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
-	if bad := p.scan.scan(payload); bad != "" {
+	if bad := p.scan.Check(payload); bad != "" {
 		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: bad}
 	}
 	text := payload
-	if p.scan.mended != nil {
-		text = p.scan.mended
+	if p.scan.Mended != nil {
+		text = p.scan.Mended
 	}
 	v, err := p.json.ParseBytes(text)
 	if err != nil { // the scanner is stricter
@@ -74,12 +75,12 @@ func (p *Parser) release(payload []byte) {
 	if len(payload) > keepPayload {
 		p.json, p.scratch = fastjson.Parser{}, nil
 	}
-	p.scan.b, p.scan.mended = nil, nil
+	p.scan.Bytes, p.scan.Mended = nil, nil
 }
 
 // scannedID returns the id of a message that could not be parsed, if the scanner has found a valid one.
 func (p *Parser) scannedID(payload []byte) string {
-	b := payload[p.scan.id.start:p.scan.id.end]
+	b := payload[p.scan.ID.Start:p.scan.ID.End]
 	if len(b) >= 2 && b[0] == '"' {
 		b = b[1 : len(b)-1]
 		if bytes.IndexByte(b, '\\') >= 0 || !validID(b) {
@@ -396,5 +397,5 @@ func validID(b []byte) bool {
 			return false
 		}
 	}
-	return len(b) >= 1 && len(b) <= MaxIDBytes && invalidUTF8(b) == len(b)
+	return len(b) >= 1 && len(b) <= MaxIDBytes && jsontext.InvalidUTF8(b) == len(b)
 }

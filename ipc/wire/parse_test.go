@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
@@ -76,6 +77,7 @@ func TestParseRequest(t *testing.T) {
 			r.Indent, r.MaxTime = 4, 1500*time.Millisecond
 		}},
 		{`,"n_indent":0,"t_max_predict_ms":-1`, func(*Request) {}},
+		{`,"verbose":true`, func(r *Request) { r.Verbose = true }},
 		{`,"sse_ping_interval":30`, func(r *Request) { r.Ping = 30 }},
 		{`,"sse_ping_interval":0`, func(r *Request) { r.Ping = -1 }},
 		{`,"samplers":"tk"`, func(r *Request) {
@@ -247,18 +249,29 @@ func TestParseControl(t *testing.T) {
 // TestParseThink: every spelling says the same.
 func TestParseThink(t *testing.T) {
 	for in, want := range map[string]Think{
-		`"think":{}`:                                             {},
-		`"think":null,"reasoning_effort":null`:                   {},
-		`"think":true`:                                           {Mode: ThinkOn},
-		`"think":false`:                                          {Mode: ThinkOff},
-		`"think":"high"`:                                         {Effort: EffortHigh},
-		`"think":{"mode":"auto"}`:                                {Mode: ThinkAuto},
-		`"think":{"mode":"on","budget_tokens":40}`:               {Mode: ThinkOn, BudgetTokens: 40},
-		`"think":{"budget_tokens":0}`:                            {Mode: ThinkOff},
-		`"think":{"budget_tokens":-1}`:                           {},
-		`"think":{"soft_budget_tokens":0}`:                       {SoftBudgetTokens: -1},
-		`"think":{"soft_budget_tokens":-1}`:                      {},
-		`"think":{"soft_budget_tokens":7}`:                       {SoftBudgetTokens: 7},
+		`"think":{}`:                                           {},
+		`"think":null,"reasoning_effort":null`:                 {},
+		`"think":true`:                                         {Mode: ThinkOn},
+		`"think":false`:                                        {Mode: ThinkOff},
+		`"think":"high"`:                                       {Effort: EffortHigh},
+		`"think":{"mode":"auto"}`:                              {Mode: ThinkAuto},
+		`"think":{"mode":"on","budget_tokens":40}`:             {Mode: ThinkOn, BudgetTokens: 40},
+		`"think":{"budget_tokens":0}`:                          {Mode: ThinkOff},
+		`"think":{"budget_tokens":-1}`:                         {},
+		`"think":{"soft_budget_tokens":0}`:                     {SoftBudgetTokens: -1},
+		`"think":{"soft_budget_tokens":-1}`:                    {},
+		`"think":{"soft_budget_tokens":7}`:                     {SoftBudgetTokens: 7},
+		`"think":{"preserve":true,"mode":"off"}`:               {Preserve: PreserveOn, Mode: ThinkOff},
+		`"think":{"preserve":false}`:                           {Preserve: PreserveOff},
+		`"preserve_thinking":true`:                             {Preserve: PreserveOn},
+		`"thinking":{"type":"enabled","clear_thinking":false}`: {Preserve: PreserveOn, Mode: ThinkOn},
+		`"chat_template_kwargs":{"preserve_thinking":true}`:    {Preserve: PreserveOn},
+		`"chat_template_kwargs":{"clear_thinking":true}`:       {Preserve: PreserveOff},
+		`"chat_template_kwargs":{"keep_past_thinking":false}`:  {Preserve: PreserveOff},
+
+		`"chat_template_kwargs":{"drop_thinking":false},"preserve_thinking":true`: {
+			Preserve: PreserveOn},
+
 		`"think":{"early_exit":"off"}`:                           {EarlyExit: ExitOff},
 		`"think":{"early_exit":"rpdi"}`:                          {EarlyExit: ExitRPDI},
 		`"think":{"answer_cue":"So: "}`:                          {AnswerCue: "So: "},
@@ -307,6 +320,8 @@ func TestParseThink(t *testing.T) {
 	}{
 		{Think{Mode: ThinkOff}, `"think":{"budget_tokens":9}`, Think{BudgetTokens: 9}},
 		{Think{BudgetTokens: 7, EarlyExit: ExitEAT}, `"think":false`, Think{Mode: ThinkOff, EarlyExit: ExitEAT}},
+		{Think{Preserve: PreserveOn}, `"preserve_thinking":false`, Think{Preserve: PreserveOff}},
+		{Think{Preserve: PreserveOn}, `"think":true`, Think{Mode: ThinkOn, Preserve: PreserveOn}},
 		{Think{Effort: EffortHigh}, `"thinking_budget_tokens":9`, Think{BudgetTokens: 9}},
 	} {
 		def := DefaultRequest()
@@ -371,7 +386,8 @@ func TestParseErrors(t *testing.T) {
 		{`{"prompt":"\u12g4","id":"a"}`, "", InvalidJSON, "four hexadecimal digits"},
 		{`{"id":"a","prompt":` + strings.Repeat("[", 65), "a", InvalidJSON, "deeper than 64 levels"},
 		{strings.Repeat("[", 1<<20), "", InvalidJSON, "deeper than 64 levels"},
-		{`{"id":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`, "a", InvalidJSON, "more than 131072 JSON values"},
+		{`{"id":"a","x":[` + strings.Repeat("0,", jsontext.MaxValues) + `0]}`, "a", InvalidJSON,
+			"more than 131072 JSON values"},
 		{`[]`, "", BadRequest, "the message is an array; it must be a JSON object"},
 		{`3`, "", BadRequest, "the message is a number; it must be a JSON object"},
 		{`"\u0000"`, "", BadRequest, "the message is a string"},
@@ -522,6 +538,11 @@ func TestParseErrors(t *testing.T) {
 			`field "think.early_exit" is "yes"; it must be one of ["off" "eat" "rpdi" "both"]`},
 		{`{"id":"a","prompt":"x","think":{"answer_cue":"` + long + `"}}`, "a", BadRequest,
 			`field "think.answer_cue" has 300 bytes; it must have at most 256`},
+		{`{"id":"a","prompt":"x","think":{"preserve":1}}`, "a", BadRequest,
+			`field "think.preserve" is a number; it must be true or false`},
+		{`{"id":"a","prompt":"x","preserve_thinking":true,"thinking":{"clear_thinking":true}}`, "a", BadRequest,
+			`fields "preserve_thinking" and "thinking.clear_thinking" disagree about the thoughts of earlier turns; ` +
+				`send one of them`},
 		{`{"id":"a","prompt":"x","think":{"mode":"on"},"enable_thinking":false}`, "a", BadRequest,
 			`field "enable_thinking" says thinking is off, field "think.mode" says on; send one of them`},
 		{`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":0}}`, "a", BadRequest,
@@ -658,7 +679,7 @@ func TestParserGivesLargeMemoryBack(t *testing.T) {
 	if _, err := Parse(p, []byte(`{"id":"a","prompt":"`+strings.Repeat("x", keepPayload)+`"}`), &def); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.b != nil {
+	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.Bytes != nil {
 		t.Error("the parser kept the tree of a large message")
 	}
 }

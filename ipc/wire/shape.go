@@ -95,7 +95,7 @@ var requestShape = &Shape{Inner: map[string]*Shape{
 	},
 	"slo":      {Read: []string{"target_ttft_ms", "target_tbt_ms", "target_ttot_ms", "strict"}},
 	"think":    {Read: thinkMembers},
-	"thinking": {Read: []string{"type", "budget_tokens"}, Ignored: []string{"clear_thinking", "display"}},
+	"thinking": {Read: []string{"type", "budget_tokens", "clear_thinking"}, Ignored: []string{"display"}},
 	"structured_outputs": {
 		Read:    append([]string{"json", "regex", "choice", "grammar", "json_object"}, structuredRefused...),
 		Ignored: structuredIgnored,

@@ -81,12 +81,14 @@ type Info struct {
 
 // InfoDraft is the draft model, which guesses the next tokens of answers.
 type InfoDraft struct {
+	// Kind is "model", of --draft-model, or "head": a layer of the model's file. The name is the model's then.
+	Kind          string `json:"kind"`
 	Name          string `json:"name"`
 	Path          string `json:"path"`
 	Description   string `json:"description"`
 	ContextTokens int    `json:"n_ctx"`         // cells of its KV cache
 	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
-	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells
+	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells; of a head its KV cells
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
 }
 
@@ -97,6 +99,9 @@ type InfoDevice struct {
 	Weights uint64 `json:"weights_bytes"`
 	KV      uint64 `json:"kv_bytes"`
 	Compute uint64 `json:"compute_bytes"`
+	// Projector has the projector of images, Draft the draft model.
+	Projector uint64 `json:"projector_bytes,omitempty"`
+	Draft     uint64 `json:"draft_bytes,omitempty"`
 }
 
 // InfoThreads is the number of compute threads that steps use, with the reason for it.
@@ -217,6 +222,7 @@ type InfoModel struct {
 	Thinks         bool     `json:"think_tags"`
 	ThinkMarkers   string   `json:"think_markers"` // the family in docs/templates.md; "" when the family is unknown
 	ThinkSwitch    []string `json:"think_switch"`  // the template variables that turn thinking on and off
+	ThinkPast      []string `json:"think_past"`    // those that keep or drop thoughts of earlier turns
 	// Embeddings is nil where the model makes none; NoEmbeddings then says why.
 	Embeddings   *InfoEmbeddings `json:"embeddings,omitempty"`
 	NoEmbeddings string          `json:"no_embeddings_reason,omitempty"`
@@ -265,6 +271,8 @@ type InfoConfig struct {
 	Speculate      int     `json:"speculate"` // most tokens guessed for a step of a request; 0 = none
 	// NoSpeculation is the reason for which Speculate is 0; "" = it is not
 	NoSpeculation string `json:"no_speculation,omitempty"`
+	// NoHead is the reason why the head of the model's file makes no drafts; "" = it does, or the file has none
+	NoHead string `json:"no_head,omitempty"`
 	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
 	PolicyOptions []PolicyOption `json:"policy_options"`
 	// Context names the limit of an automatic context (--ctx-size auto); "" where a number was given.
@@ -334,6 +342,10 @@ type ServedFit struct {
 	Bytes int64  `json:"bytes"` // that it needs with the smallest context: weights, KV cells, buffers
 	Room  int64  `json:"room"`  // --memory without what pinned models take
 	Text  string `json:"text"`  // a sentence with the numbers, and what to do where it does not fit
+	// DeviceBytes and DeviceRoom are Bytes and Room of discrete devices: what it needs there with the layers that
+	// --gpu-layers asks for, at least one if that is auto. 0: it needs none, or there is no such device.
+	DeviceBytes int64 `json:"device_bytes,omitempty"`
+	DeviceRoom  int64 `json:"device_room,omitempty"`
 }
 
 // ServedDownload is the progress of the files of a model that is downloaded, by their names in the source.

@@ -2,9 +2,12 @@ package wire
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // ThinkMode selects whether a request thinks.
@@ -26,6 +29,15 @@ const (
 	ExitEAT
 	ExitRPDI
 	ExitBoth
+)
+
+// Preserve selects what becomes of the thoughts of earlier turns when the chat template renders them.
+type Preserve uint8
+
+const (
+	PreserveDefault Preserve = iota // as the template decides
+	PreserveOff                     // left out
+	PreserveOn                      // kept
 )
 
 // Effort is OpenAI's reasoning_effort: a budget as a share of the tokens the request may generate at all.
@@ -88,6 +100,7 @@ type Think struct {
 	SoftBudgetTokens int
 	EarlyExit        EarlyExit
 	AnswerCue        string // text that begins the answer after a forced end of thinking, "" = none
+	Preserve         Preserve
 }
 
 // MaxAnswerCueBytes bounds think.answer_cue.
@@ -124,7 +137,7 @@ func (t *Think) SoftBudget() int {
 
 // thinkSpoken has the names of the fields that have set the mode and the budget of a request's thinking, for the error
 // about a field that disagrees; "" = none yet.
-type thinkSpoken struct{ mode, budget string }
+type thinkSpoken struct{ mode, budget, preserve string }
 
 // thinkFields are the fields about thinking: our own object and the spellings of other servers.
 var thinkFields = []field{
@@ -136,6 +149,7 @@ var thinkFields = []field{
 	{name: "thinking_token_budget", read: (*decoder).budget},
 	{name: "enable_thinking", read: (*decoder).enable},
 	{name: "thinking", read: readThinking},
+	{name: "preserve_thinking", read: (*decoder).preserve},
 }
 
 // readThinking reads Anthropic's object, which DeepSeek and GLM take, too, and SGLang's word for it.
@@ -152,6 +166,8 @@ func readThinking(d *decoder, name string, v *fastjson.Value) error {
 			return d.templateMode(field, v)
 		case "budget_tokens":
 			return d.budget(field, v)
+		case "clear_thinking":
+			return d.clear(field, v)
 		}
 		return nil
 	})
@@ -165,7 +181,7 @@ func strayThink(key []byte) error {
 		return nil
 	}
 	return fmt.Errorf(`field %s is not known; thinking is asked for with "think": {"mode", "budget_tokens", `+
-		`"soft_budget_tokens", "early_exit", "answer_cue"}`, quoted(key))
+		`"soft_budget_tokens", "early_exit", "answer_cue", "preserve"}`, quoted(key))
 }
 
 func (d *decoder) setMode(name string, m ThinkMode) error {
@@ -209,6 +225,30 @@ func (d *decoder) enable(name string, v *fastjson.Value) error {
 	return d.setMode(name, ThinkOff)
 }
 
+// preserve reads whether thoughts of earlier turns are kept; clear is the same, the other way round.
+func (d *decoder) preserve(name string, v *fastjson.Value) error {
+	return d.setPreserve(name, v, PreserveOn)
+}
+func (d *decoder) clear(name string, v *fastjson.Value) error {
+	return d.setPreserve(name, v, PreserveOff)
+}
+
+func (d *decoder) setPreserve(name string, v *fastjson.Value, ifTrue Preserve) error {
+	p, is := ifTrue, false
+	if err := d.boolean(name, v, &is); err != nil {
+		return err
+	}
+	if !is {
+		p = PreserveOn + PreserveOff - ifTrue
+	}
+	if d.think.preserve != "" && d.req.Think.Preserve != p {
+		return fmt.Errorf("fields %q and %q disagree about the thoughts of earlier turns; send one of them",
+			d.think.preserve, name)
+	}
+	d.req.Think.Preserve, d.think.preserve = p, name
+	return nil
+}
+
 func (d *decoder) effort(name string, v *fastjson.Value) error {
 	const must = `"none", "minimal", "low", "medium", "high", "xhigh" or "max"`
 	s, err := v.StringBytes()
@@ -227,7 +267,7 @@ func (d *decoder) effort(name string, v *fastjson.Value) error {
 }
 
 // thinkMembers are the members of the object.
-var thinkMembers = []string{"mode", "budget_tokens", "soft_budget_tokens", "early_exit", "answer_cue"}
+var thinkMembers = []string{"mode", "budget_tokens", "soft_budget_tokens", "early_exit", "answer_cue", "preserve"}
 
 // readThink reads our own object, and ollama's short forms: true, false, or an effort.
 func readThink(d *decoder, name string, v *fastjson.Value) error {
@@ -268,12 +308,14 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 			}
 			t.AnswerCue = s
 			return err
+		case "preserve":
+			return d.preserve(field, v)
 		}
 		if d.p.Left != nil {
 			return nil
 		}
-		return fmt.Errorf(`field %q is not known; it must be mode, budget_tokens, soft_budget_tokens, early_exit or `+
-			`answer_cue`, field)
+		return fmt.Errorf(`field %q is not known; it must be mode, budget_tokens, soft_budget_tokens, early_exit, `+
+			`answer_cue or preserve`, field)
 	})
 }
 
@@ -281,7 +323,7 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 // thinking options, which the server passes on by the names of the model's own template. Other arguments go to the
 // template unchanged.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
-	raw := d.payload[d.p.scan.templateArgs.start:d.p.scan.templateArgs.end]
+	raw := d.payload[d.p.scan.TemplateArgs.Start:d.p.scan.TemplateArgs.End]
 	others := false
 	err := d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
 		switch key {
@@ -293,6 +335,12 @@ func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
 			return d.templateMode(field, v)
 		case "thinking_budget", "reasoning_budget":
 			return d.budget(field, v)
+		case "preserve_thinking", "preserved_thinking", "preserve_reasoning", "keep_past_thinking":
+			others = true // a template may read it otherwise
+			return d.preserve(field, v)
+		case "clear_thinking", "drop_thinking", "truncate_history_thinking":
+			others = true
+			return d.clear(field, v)
 		case "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template",
 			"bos_token", "eos_token":
 			return fmt.Errorf("field %q is not supported by this server as an argument of the template; leave it "+
@@ -414,7 +462,7 @@ func (d *decoder) finishThink() error {
 // appendThink appends the fields that ask for t.
 func appendThink(dst []byte, t *Think) []byte {
 	if t.Effort != EffortDefault {
-		dst = appendHead(dst, `,"reasoning_effort":`, t.Effort.String())
+		dst = jsontext.AppendHead(dst, `,"reasoning_effort":`, t.Effort.String())
 	}
 	sep := `,"think":{`
 	key := func(name string) {
@@ -423,23 +471,27 @@ func appendThink(dst []byte, t *Think) []byte {
 	}
 	if t.Mode != ThinkDefault {
 		key("mode")
-		dst = appendString(dst, t.Mode.String())
+		dst = jsontext.AppendString(dst, t.Mode.String())
 	}
 	if t.BudgetTokens > 0 {
 		key("budget_tokens")
-		dst = appendInt(dst, "", t.BudgetTokens)
+		dst = jsontext.AppendInt(dst, "", t.BudgetTokens)
 	}
 	if t.SoftBudgetTokens != 0 {
 		key("soft_budget_tokens")
-		dst = appendInt(dst, "", max(t.SoftBudgetTokens, 0))
+		dst = jsontext.AppendInt(dst, "", max(t.SoftBudgetTokens, 0))
 	}
 	if t.EarlyExit != ExitDefault {
 		key("early_exit")
-		dst = appendString(dst, t.EarlyExit.String())
+		dst = jsontext.AppendString(dst, t.EarlyExit.String())
 	}
 	if t.AnswerCue != "" {
 		key("answer_cue")
-		dst = appendString(dst, t.AnswerCue)
+		dst = jsontext.AppendString(dst, t.AnswerCue)
+	}
+	if t.Preserve != PreserveDefault {
+		key("preserve")
+		dst = strconv.AppendBool(dst, t.Preserve == PreserveOn)
 	}
 	if sep == "," {
 		dst = append(dst, '}')

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // appendValue appends a JSON value of a client with its members in their order and its numbers as they were written.
@@ -16,7 +18,7 @@ func appendValue(dst []byte, v *fastjson.Value) []byte {
 				dst = append(dst, ',')
 			}
 			first = false
-			dst = appendValue(append(appendString(dst, key), ':'), v)
+			dst = appendValue(append(jsontext.AppendString(dst, key), ':'), v)
 		})
 		return append(dst, '}')
 	case fastjson.TypeArray:
@@ -31,7 +33,7 @@ func appendValue(dst []byte, v *fastjson.Value) []byte {
 		return append(dst, ']')
 	case fastjson.TypeString:
 		s, _ := v.StringBytes()
-		return appendString(dst, s)
+		return jsontext.AppendString(dst, s)
 	}
 	return v.MarshalTo(dst) // a number as it was written, true, false, null
 }
@@ -62,8 +64,8 @@ func appendTools(dst []byte, r, def *Request) []byte {
 	case ToolRequired:
 		dst = append(dst, `,"tool_choice":"required"`...)
 	case ToolNamed:
-		dst = append(appendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name),
-			"}}"...)
+		dst = jsontext.AppendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name)
+		dst = append(dst, "}}"...)
 	}
 	if def == nil || r.ParallelToolCalls != def.ParallelToolCalls {
 		if dst = append(dst, `,"parallel_tool_calls":`...); r.ParallelToolCalls {
@@ -76,9 +78,9 @@ func appendTools(dst []byte, r, def *Request) []byte {
 
 // appendTool appends a tool's definition.
 func appendTool(dst []byte, t *Tool) []byte {
-	dst = appendHead(dst, `{"type":"function","function":{"name":`, t.Name)
+	dst = jsontext.AppendHead(dst, `{"type":"function","function":{"name":`, t.Name)
 	if t.Description != "" {
-		dst = appendHead(dst, `,"description":`, t.Description)
+		dst = jsontext.AppendHead(dst, `,"description":`, t.Description)
 	}
 	if t.Parameters != nil {
 		dst = append(append(dst, `,"parameters":`...), t.Parameters...)
@@ -98,10 +100,10 @@ func appendCalls(dst []byte, calls []ToolCall) []byte {
 			dst = append(dst, ',')
 		}
 		if dst = append(dst, '{'); c.ID != "" {
-			dst = append(appendHead(dst, `"id":`, c.ID), ',')
+			dst = append(jsontext.AppendHead(dst, `"id":`, c.ID), ',')
 		}
-		dst = appendHead(dst, `"type":"function","function":{"name":`, c.Name)
-		dst = append(appendHead(dst, `,"arguments":`, c.Arguments), "}}"...)
+		dst = jsontext.AppendHead(dst, `"type":"function","function":{"name":`, c.Name)
+		dst = append(jsontext.AppendHead(dst, `,"arguments":`, c.Arguments), "}}"...)
 	}
 	return append(dst, ']')
 }

@@ -121,6 +121,7 @@ type Request struct {
 	Stream bool     // token events while it runs; otherwise the eos event holds the text
 	// sse_ping_interval: seconds after which a silent HTTP stream gets a comment; 0 = the server's choice, -1 = never
 	Ping     int
+	Verbose  bool // verbose: over HTTP the answer has llama-server's own form beside OpenAI's
 	Progress bool // wants progress events from a prompt's first step on ("return_progress": true)
 	// wants none ("return_progress": false); a streaming request without either gets them when its prompt takes long
 	NoProgress bool

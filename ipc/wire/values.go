@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // number returns the text of a JSON number, valid until the next call.
@@ -61,7 +63,7 @@ func (d *decoder) milliseconds(name string, v *fastjson.Value) (time.Duration, e
 	if err != nil || ms < 0 || ms > MaxSLOMs {
 		return 0, outOfRange(name, d.number(v), must)
 	}
-	return fromMs(ms), nil
+	return jsontext.FromMs(ms), nil
 }
 
 func (d *decoder) boolean(name string, v *fastjson.Value, dst *bool) error {

@@ -76,20 +76,24 @@ type Info struct {
 	License      string         `json:"license"`
 	Split        int64          `json:"split"` // number of files the model is split over, 0 or 1 = one
 
-	TrainContext  int64   `json:"n_ctx_train"`         // tokens
-	Positions     int64   `json:"positions,omitempty"` // rows of the table of learned positions, 0 = it has none
-	Embedding     int64   `json:"embedding"`
-	Layers        int64   `json:"layers"`
-	Heads         []int64 `json:"heads"`    // one entry, or one per layer
-	KVHeads       []int64 `json:"kv_heads"` // one entry, or one per layer; 0 = a layer without attention
-	KeyLength     int64   `json:"key_length"`
-	ValueLength   int64   `json:"value_length"`
-	FeedForward   []int64 `json:"feed_forward"`
-	Experts       int64   `json:"experts"`
-	ExpertsUsed   int64   `json:"experts_used"`
-	ExpertBytes   uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
-	SlidingWindow int64   `json:"sliding_window"`         // tokens, 0 = none
-	Recurrent     bool    `json:"recurrent"`              // some layers keep a state instead of KV cells
+	TrainContext int64   `json:"n_ctx_train"`         // tokens
+	Positions    int64   `json:"positions,omitempty"` // rows of the table of learned positions, 0 = it has none
+	Embedding    int64   `json:"embedding"`
+	Layers       int64   `json:"layers"`
+	Heads        []int64 `json:"heads"`    // one entry, or one per layer
+	KVHeads      []int64 `json:"kv_heads"` // one entry, or one per layer; 0 = a layer without attention
+	KeyLength    int64   `json:"key_length"`
+	ValueLength  int64   `json:"value_length"`
+	FeedForward  []int64 `json:"feed_forward"`
+	Experts      int64   `json:"experts"`
+	ExpertsUsed  int64   `json:"experts_used"`
+	ExpertBytes  uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
+	// HeadLayers are the layers that guess tokens (multi-token prediction), of Layers. HeadBytes are their tensors and
+	// the output matrix, which they share with the model.
+	HeadLayers    int64  `json:"head_layers,omitempty"`
+	HeadBytes     uint64 `json:"head_bytes,omitempty"`
+	SlidingWindow int64  `json:"sliding_window"` // tokens, 0 = none
+	Recurrent     bool   `json:"recurrent"`      // some layers keep a state instead of KV cells
 	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
 	StateBytes int64   `json:"state_bytes,omitempty"`
 	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
@@ -111,8 +115,7 @@ type Info struct {
 	templateTexts   string       // the template and what it renders
 	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
 	matrices        []tensorInfo // that Repacked looks at
-
-	expertBytes map[int64]uint64 // by layer, see ExpertBytesOf
+	placed          Placed       // result of Placed
 }
 
 // header is a decoded header.
@@ -285,8 +288,8 @@ func (h *header) info() (Info, error) {
 		q.Bytes += t.bytes
 		info.Parameters += t.elements
 		info.TensorBytes += t.bytes
-		if strings.Contains(t.name, "_exps.") {
-			info.addExperts(t.name, t.bytes)
+		if expert(t.name) {
+			info.ExpertBytes += t.bytes
 		}
 		if t.name == "position_embd.weight" {
 			info.Positions = int64(t.shape[1])
@@ -325,6 +328,7 @@ func (h *header) info() (Info, error) {
 	info.FeedForward = h.ints(arch + "feed_forward_length")
 	info.Experts, info.ExpertsUsed = h.int(arch+"expert_count"), h.int(arch+"expert_used_count")
 	info.SlidingWindow = h.int(arch + "attention.sliding_window")
+	info.HeadLayers, info.HeadBytes = h.head(h.int(arch+"nextn_predict_layers"), info.Layers)
 	info.RopeBase, _ = h.kv[arch+"rope.freq_base"].(float64)
 	for key := range h.kv {
 		if strings.HasPrefix(key, arch+"ssm.") || strings.HasPrefix(key, arch+"wkv.") {
@@ -337,6 +341,9 @@ func (h *header) info() (Info, error) {
 		info.Pooling = poolings[n]
 	}
 	info.attentionLayers = info.Layers - h.int(arch+"attention.shared_kv_layers")
+	if n := h.int(arch + "nextn_predict_layers"); n > 0 && n < info.attentionLayers {
+		info.attentionLayers -= n // they have cells of another memory, if any
+	}
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
@@ -356,6 +363,7 @@ func (h *header) info() (Info, error) {
 		}
 	}
 	info.matrices = h.multiplied()
+	info.placed = h.placed(&info)
 	h.tokenizer(&info)
 	if err := h.check(&info); err != nil {
 		return Info{}, err

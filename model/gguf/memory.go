@@ -1,10 +1,6 @@
 package gguf
 
-import (
-	"math/bits"
-	"strconv"
-	"strings"
-)
+import "math/bits"
 
 // DefaultContext is the context, in tokens, of a model that was trained on as much or more and is served without a
 // number.
@@ -81,27 +77,3 @@ func (n Need) Anonymous(mapped bool) uint64 {
 
 // Fits reports whether the model runs at full speed in so many bytes of memory.
 func (n Need) Fits(bytes uint64) bool { return n.Resident()+Headroom <= bytes }
-
-// addExperts counts the weights of a layer's experts.
-func (i *Info) addExperts(name string, bytes uint64) {
-	i.ExpertBytes += bytes
-	number, _, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
-	layer, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return
-	}
-	if i.expertBytes == nil {
-		i.expertBytes = map[int64]uint64{}
-	}
-	i.expertBytes[layer] += bytes
-}
-
-// ExpertBytesOf returns the tensor data of the experts of layers from … to-1.
-func (i *Info) ExpertBytesOf(from, to int64) (n uint64) {
-	for layer, size := range i.expertBytes {
-		if layer >= from && layer < to {
-			n += size
-		}
-	}
-	return n
-}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/model/template/jinja"
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // Thinking is the caller's setting for the template's thinking switch. The zero value keeps the template's default.
@@ -16,6 +16,7 @@ type Thinking struct {
 	Mode   Mode
 	Effort string // one of Efforts, "" for none
 	Budget int    // tokens of thought; 0 = not named
+	Past   Past   // thoughts of earlier turns
 }
 
 // Mode switches thinking on or off.
@@ -42,6 +43,7 @@ type Switch struct {
 	// shuts: without a variable, for which the template names no default, the prompt is that of thinking, and behind
 	// it a thought that is closed already.
 	shuts bool
+	past  []pastVar
 }
 
 // wordVar is a variable that holds a word.
@@ -69,6 +71,7 @@ func (s *Switch) Names() []string {
 // Vars are the variables that set t; nil when there is nothing to set.
 func (s *Switch) Vars(t Thinking) map[string]any {
 	vars := map[string]any{}
+	s.setPast(vars, t.Past)
 	switch t.Mode {
 	case ModeOff:
 		s.setBools(vars, false)
@@ -273,6 +276,7 @@ func (t *Template) Switch(bos, eos string) *Switch {
 		}
 		s.words = append(s.words, w)
 	}
+	t.findPast(s, bos, eos, []map[string]any{s.Vars(Thinking{Mode: ModeOn}), nil, s.Vars(Thinking{Mode: ModeOff})})
 	if len(s.bools)+len(s.words)+len(s.budgets) == 0 {
 		const off = "/no_think"
 		if slices.Contains(t.tmpl.Strings(), off) {
@@ -301,9 +305,9 @@ var (
 
 // variables are the template's thinking variables. The words that a derived name is compared with count as the
 // variable's.
-func (t *Template) variables() []jinja.Variable {
+func (t *Template) variables() []syntax.Variable {
 	words := map[string][]string{}
-	var vars []jinja.Variable
+	var vars []syntax.Variable
 	for _, v := range t.tmpl.Variables() {
 		words[v.Name] = v.Words
 		if kindOf(v.Name) != 0 && !strings.Contains(v.Name, ".") {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // readName reads a call's name and id.
@@ -23,7 +25,7 @@ search:
 			p.scan = i
 			return false
 		case len(s.middle) == 0:
-			if !nameByte(text[i]) {
+			if !stream.NameByte(text[i]) {
 				break search
 			}
 			continue
@@ -32,22 +34,22 @@ search:
 			break search
 		}
 		if p.state == inName {
-			m, f := oneOf(text[i:], s.id, p.last())
-			if f == wait {
+			m, f := stream.OneOf(text[i:], s.id, p.last())
+			if f == stream.Wait {
 				p.scan = i
 				return false
 			}
-			if f == yes {
+			if f == stream.Yes {
 				n, hasID = m, true
 				break search
 			}
 		}
-		m, f := oneOf(text[i:], s.middle, p.last())
-		if f == wait {
+		m, f := stream.OneOf(text[i:], s.middle, p.last())
+		if f == stream.Wait {
 			p.scan = i
 			return false
 		}
-		if f == yes {
+		if f == stream.Yes {
 			n = m
 			break search
 		}
@@ -63,7 +65,7 @@ search:
 		p.state = inID
 		return true
 	}
-	p.id = unfenced(p.id)
+	p.id = stream.Unfenced(p.id)
 	if !p.named() {
 		return true
 	}
@@ -74,11 +76,11 @@ search:
 	case Braces:
 		p.state = inLoose
 		p.args = append(p.args, '{')
-		p.loose.braces(s.quote)
+		p.loose.Braces(s.quote)
 	case Keywords, Envelope:
 		p.state = inLoose
 		p.args = append(p.args, '{')
-		p.loose.keywords()
+		p.loose.Keywords()
 	default:
 		p.state = inObject
 	}
@@ -95,16 +97,16 @@ func (p *Parser) object() bool {
 		return false
 	}
 	text := p.rest()
-	if n, f := oneOf(text, p.spec.after, p.last()); f == wait {
+	if n, f := stream.OneOf(text, p.spec.after, p.last()); f == stream.Wait {
 		return false
-	} else if f == yes {
+	} else if f == stream.Yes {
 		p.pos += n
 		p.end()
 		return true
 	}
-	if n, f := oneOf(text, codeFences, p.last()); f == wait {
+	if n, f := stream.OneOf(text, codeFences, p.last()); f == stream.Wait {
 		return false
-	} else if f == yes {
+	} else if f == stream.Yes {
 		p.pos += n
 		return true
 	}
@@ -113,7 +115,7 @@ func (p *Parser) object() bool {
 
 // value begins the arguments' JSON.
 func (p *Parser) value() bool {
-	p.json.reset()
+	p.json.Reset()
 	switch p.rest()[0] {
 	case '{':
 		p.args = p.args[:0]
@@ -134,14 +136,14 @@ func (p *Parser) argumentText() bool {
 		out = &p.nested
 	}
 	var n int
-	var v verdict
-	*out, n, v = p.json.copyValue(*out, p.rest(), p.last())
+	var v stream.Verdict
+	*out, n, v = p.json.CopyValue(*out, p.rest(), p.last())
 	p.pos += n
 	switch v {
-	case more:
+	case stream.More:
 		p.flowJSON()
 		return false
-	case done:
+	case stream.Done:
 		if p.state == inNested && !p.unwrap() {
 			p.fail(BadArgs)
 			return true
@@ -176,11 +178,11 @@ func (p *Parser) unwrap() bool {
 		p.args = append(p.args[:0], "{}"...)
 		return true
 	}
-	if validJSON(inner) != '{' {
+	if stream.ValidJSON(inner) != '{' {
 		return false
 	}
-	var j scanner // its strings may have control characters as well
-	p.args, _, _ = j.copyValue(p.args[:0], inner, true)
+	var j stream.JSON // its strings may have control characters as well
+	p.args, _, _ = j.CopyValue(p.args[:0], inner, true)
 	return true
 }
 
@@ -200,20 +202,20 @@ func (p *Parser) envelope() bool {
 			return p.closed()
 		}
 		key, f := p.stringValue()
-		if f != yes {
+		if f != stream.Yes {
 			return p.broken(f)
 		}
 		p.key = append(p.key[:0], key...)
 		p.state = inColon
 	case inColon:
 		if c != ':' {
-			return p.broken(no)
+			return p.broken(stream.No)
 		}
 		p.pos++
 		return p.member()
 	case inMember:
 		if c == 'n' { // null
-			p.json.reset()
+			p.json.Reset()
 			p.state = inSkip
 			return true
 		}
@@ -227,7 +229,7 @@ func (p *Parser) envelope() bool {
 			return true
 		}
 		name, f := p.stringValue()
-		if f != yes {
+		if f != stream.Yes {
 			return p.broken(f)
 		}
 		p.name = append(p.name[:0], name...)
@@ -237,12 +239,12 @@ func (p *Parser) envelope() bool {
 		}
 	case inIDValue:
 		if c != '"' {
-			p.json.reset()
+			p.json.Reset()
 			p.state = inSkip
 			return true
 		}
 		id, f := p.stringValue()
-		if f != yes {
+		if f != stream.Yes {
 			return p.broken(f)
 		}
 		p.id = append(p.id[:0], id...)
@@ -256,7 +258,7 @@ func (p *Parser) envelope() bool {
 			return p.closed()
 		default:
 			p.pos--
-			return p.broken(no)
+			return p.broken(stream.No)
 		}
 	}
 	return true
@@ -268,7 +270,7 @@ func (p *Parser) member() bool {
 	switch {
 	case p.keyed && p.depth == 0:
 		if p.tool >= 0 {
-			return p.broken(no)
+			return p.broken(stream.No)
 		}
 		p.name = append(p.name[:0], key...)
 		p.state = inMember
@@ -282,9 +284,9 @@ func (p *Parser) member() bool {
 	case slices.Contains(k.ID, key) && !p.hasArgs: // a later one would come after the call has begun
 		p.state = inIDValue
 	case p.bare && p.tool < 0 && key != "type":
-		return p.broken(no) // other JSON
+		return p.broken(stream.No) // other JSON
 	default:
-		p.json.reset()
+		p.json.Reset()
 		p.state = inSkip
 	}
 	return true
@@ -305,8 +307,8 @@ func (p *Parser) closed() bool {
 }
 
 // broken ends a step that did not find what it looked for.
-func (p *Parser) broken(f found) bool {
-	if f == wait {
+func (p *Parser) broken(f stream.Found) bool {
+	if f == stream.Wait {
 		return false
 	}
 	if p.tool < 0 {
@@ -320,18 +322,18 @@ func (p *Parser) broken(f found) bool {
 // skip reads a value of which nothing is wanted.
 func (p *Parser) skip() bool {
 	for _, c := range p.rest() {
-		if isFence(c) {
+		if stream.IsFence(c) {
 			p.pos++
 			continue
 		}
-		v := p.json.step(c)
-		if v == bad {
-			return p.broken(no)
+		v := p.json.Step(c)
+		if v == stream.Bad {
+			return p.broken(stream.No)
 		}
-		if v != before {
+		if v != stream.Before {
 			p.pos++
 		}
-		if v != more {
+		if v != stream.More {
 			p.state = inComma
 			return true
 		}
@@ -340,40 +342,40 @@ func (p *Parser) skip() bool {
 }
 
 // stringValue reads a short JSON string: a name, a key, an id.
-func (p *Parser) stringValue() (value []byte, f found) {
+func (p *Parser) stringValue() (value []byte, f stream.Found) {
 	text := p.rest()
 	if text[0] != '"' {
-		return nil, no
+		return nil, stream.No
 	}
 	for i := 1; i < len(text) && i < maxName; i++ {
 		switch text[i] {
 		case '\\':
 			i++
 		case '"':
-			raw := unfenced(bytes.Clone(text[:i+1]))
+			raw := stream.Unfenced(bytes.Clone(text[:i+1]))
 			var s string
 			if json.Unmarshal(raw, &s) != nil {
-				return nil, no
+				return nil, stream.No
 			}
 			p.pos += i + 1
-			return []byte(s), yes
+			return []byte(s), stream.Yes
 		}
 	}
 	if len(text) >= maxName {
-		return nil, no
+		return nil, stream.No
 	}
-	return nil, wait
+	return nil, stream.Wait
 }
 
 // looseArguments reads the arguments of Braces and Keywords.
 func (p *Parser) looseArguments() bool {
-	n, v := p.loose.read(&p.args, p.rest(), p.last())
+	n, v := p.loose.Read(&p.args, p.rest(), p.last())
 	p.pos += n
 	switch v {
-	case done:
+	case stream.Done:
 		p.end()
 		return true
-	case more:
+	case stream.More:
 		p.flow()
 		return false
 	}

@@ -1,5 +1,7 @@
 package toolcall
 
+import "github.com/uma-serve/uma-serve/model/toolcall/stream"
+
 // codeBlock follows the code blocks of Markdown in an answer's text: markup in them is quoted, and calls nothing.
 type codeBlock struct {
 	open   int // backticks of the fence that began the block; 0: none is open
@@ -38,7 +40,7 @@ func (c *codeBlock) add(text []byte) {
 			c.ticks++
 		case c.part == lineTicks && c.open == 0 && c.ticks >= 3:
 			c.open, c.part = c.ticks, lineRest
-		case (c.part == lineEnd || c.part == lineTicks && c.ticks >= c.open && c.open > 0) && isSpace(b):
+		case (c.part == lineEnd || c.part == lineTicks && c.ticks >= c.open && c.open > 0) && stream.IsSpace(b):
 			c.part = lineEnd
 		default:
 			c.part = lineRest

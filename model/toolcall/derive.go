@@ -3,6 +3,8 @@ package toolcall
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // derive makes a form from what an unknown template renders for calls. answer is the rendering without the header of
@@ -84,12 +86,12 @@ func (d *deriver) span(arguments map[string]any) bool {
 
 // jsonAt returns the length of the JSON value at i, or 0.
 func (d *deriver) jsonAt(i int) int {
-	var j scanner
+	var j stream.JSON
 	for n := i; n < len(d.text); n++ {
-		switch j.step(d.text[n]) {
-		case done:
+		switch j.Step(d.text[n]) {
+		case stream.Done:
 			return n + 1 - i
-		case more:
+		case stream.More:
 		default:
 			return 0
 		}

@@ -1,6 +1,10 @@
 package toolcall
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
+)
 
 // gap is a place in the text of a call where white space is free.
 type gap uint8
@@ -91,11 +95,11 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 		if strings.HasPrefix(rest, p.Literal) {
 			return next(from + len(p.Literal))
 		}
-		n, f := at([]byte(rest), []byte(p.Literal), true) // with other white space in it
-		return f == yes && next(from+n)
+		n, f := stream.At([]byte(rest), []byte(p.Literal), true) // with other white space in it
+		return f == stream.Yes && next(from+n)
 	case p.Gap != noGap:
 		n := 0
-		for n < len(rest) && isSpace(rest[n]) {
+		for n < len(rest) && stream.IsSpace(rest[n]) {
 			n++
 		}
 		if r.set[p.Gap] {
@@ -108,12 +112,12 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 		r.set[p.Gap] = false
 		return false
 	case p.Schema != nil:
-		var j scanner
+		var j stream.JSON
 		for n := range len(rest) {
-			switch j.step(rest[n]) {
-			case done:
+			switch j.Step(rest[n]) {
+			case stream.Done:
 				return next(from + n + 1)
-			case more:
+			case stream.More:
 				if c := rest[n]; c >= '0' && c <= '9' && next(from+n+1) { // nothing ends a number
 					return true
 				}

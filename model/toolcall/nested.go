@@ -3,6 +3,8 @@ package toolcall
 import (
 	"bytes"
 	"encoding/json"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // Values of a Nested form: the members of an object are elements with their names, the entries of a list elements
@@ -14,14 +16,14 @@ const itemName = "item"
 // is one, whatever it looks like; where the schema says nothing, elements are an object or a list.
 func (p *Parser) nestedValue(out, text []byte, m param, depth int) []byte {
 	holds := m.types & (typeObject | typeArray)
-	if holds == 0 || m.types&typeString != 0 && m.types != anyType || depth > maxNesting {
-		return m.append(out, unfenced(bytes.Clone(text)))
+	if holds == 0 || m.types&typeString != 0 && m.types != anyType || depth > stream.MaxNesting {
+		return m.append(out, stream.Unfenced(bytes.Clone(text)))
 	}
 	list := elements(text, p.spec.paramOpen[0], p.spec.paramMiddle[0], p.spec.paramClose[0])
 	if len(list) == 0 {
 		switch {
 		case len(bytes.TrimSpace(text)) > 0 || m.types&typeString != 0:
-			return m.append(out, unfenced(bytes.Clone(text)))
+			return m.append(out, stream.Unfenced(bytes.Clone(text)))
 		case holds&typeArray != 0:
 			return append(out, "[]"...)
 		}
@@ -52,8 +54,8 @@ func (p *Parser) nestedValue(out, text []byte, m param, depth int) []byte {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		name := string(unfenced(bytes.Clone(e.name)))
-		out = append(appendQuoted(out, name), ':')
+		name := string(stream.Unfenced(bytes.Clone(e.name)))
+		out = append(stream.AppendQuoted(out, name), ':')
 		member, ok := members[name]
 		if !ok {
 			member = param{types: anyType}

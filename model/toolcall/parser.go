@@ -3,6 +3,8 @@ package toolcall
 import (
 	"bytes"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // Options of a Parser.
@@ -87,8 +89,8 @@ type reading struct {
 	again   []byte //
 	deep    int    // elements of its name that are open in its value
 	quoted  bool   // the value's opening quote is written
-	json    scanner
-	loose   loose
+	json    stream.JSON
+	loose   stream.Loose
 }
 
 // state names the part of a text that the parser reads next.
@@ -231,7 +233,7 @@ func (p *Parser) mayBegin(text []byte) bool {
 		return false
 	}
 	_, _, f := p.start(trimmed)
-	return f == wait || !p.shown && p.spec.form.Bare && p.bareStart(trimmed) == wait
+	return f == stream.Wait || !p.shown && p.spec.form.Bare && p.bareStart(trimmed) == stream.Wait
 }
 
 // unfinished ends a call that the answer's end cuts off. Nothing of it is text, unless it is JSON that is no call.
@@ -281,11 +283,11 @@ func (p *Parser) mayBeCall(raw []byte) bool {
 
 // plain reports whether text, after no other, is plain text to its end.
 func (p *Parser) plain(text []byte) bool {
-	if len(text) == 0 || !p.off && isSpace(text[len(text)-1]) || !p.shown {
+	if len(text) == 0 || !p.off && stream.IsSpace(text[len(text)-1]) || !p.shown {
 		return false
 	}
 	for _, c := range text {
-		if !p.off && p.spec.first[c] || isFence(c) {
+		if !p.off && p.spec.first[c] || stream.IsFence(c) {
 			return false
 		}
 	}
@@ -381,7 +383,7 @@ func (p *Parser) last() bool { return p.final && p.limit() == len(p.buf) }
 // skipSpace reads white space, and reports whether text follows.
 func (p *Parser) skipSpace() bool {
 	end := p.limit()
-	for p.pos < end && isSpace(p.buf[p.pos]) {
+	for p.pos < end && stream.IsSpace(p.buf[p.pos]) {
 		p.pos++
 	}
 	return p.pos < end

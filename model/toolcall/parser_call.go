@@ -1,6 +1,10 @@
 package toolcall
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
+)
 
 // The call that the parser reads: its name, and the events that report it.
 
@@ -32,7 +36,7 @@ func (p *Parser) fail(why Reason) {
 	p.shown = true
 	from := len(p.out)
 	p.out = append(p.out, raw...)
-	p.out = p.out[:from+len(unfenced(p.out[from:]))]
+	p.out = p.out[:from+len(stream.Unfenced(p.out[from:]))]
 	p.code.add(p.out[from:])
 	p.event(Event{Kind: Malformed, Index: index, Reason: why}, from)
 	p.begun = false
@@ -41,7 +45,7 @@ func (p *Parser) fail(why Reason) {
 // named looks the call's tool up. It returns false after a failure.
 func (p *Parser) named() bool {
 	f := p.spec.form
-	name := bytes.TrimSpace(unfenced(p.name))
+	name := bytes.TrimSpace(stream.Unfenced(p.name))
 	if f.NameTag != "" {
 		i := bytes.Index(name, []byte(f.NameTag))
 		if i < 0 {
@@ -125,13 +129,6 @@ func (p *Parser) end() {
 }
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
-
-// nameByte reports whether c may be part of a name that has no end marker.
-func nameByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' ||
-		c == ':' ||
-		c == '/' || c >= 0x80 && !isFence(c)
-}
 
 func onlySpace(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
 

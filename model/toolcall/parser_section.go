@@ -1,5 +1,7 @@
 package toolcall
 
+import "github.com/uma-serve/uma-serve/model/toolcall/stream"
+
 // The parser around the calls of a section: before the first, between two, and at the end.
 
 // between reads the text around the calls of a section, and returns false where it must wait for more.
@@ -10,15 +12,15 @@ func (p *Parser) between() bool {
 		return false
 	}
 	f := p.sectionEnd()
-	if f == no {
+	if f == stream.No {
 		f = p.listBracket()
 	}
-	if f == no {
+	if f == stream.No {
 		f = p.opening(at)
 	}
 	switch {
-	case f == yes:
-	case f == wait:
+	case f == stream.Yes:
+	case f == stream.Wait:
 		p.pos = at
 		return false
 	case p.inside > 0:
@@ -46,9 +48,9 @@ func (p *Parser) separators() (at int, more bool) {
 			p.pos++
 			continue
 		}
-		n, f := oneOf(p.rest(), p.spec.after, p.last())
-		if f != yes {
-			return at, f == no
+		n, f := stream.OneOf(p.rest(), p.spec.after, p.last())
+		if f != stream.Yes {
+			return at, f == stream.No
 		}
 		p.pos += n
 		at = p.pos
@@ -56,12 +58,12 @@ func (p *Parser) separators() (at int, more bool) {
 }
 
 // sectionEnd reads the marker that closes a section.
-func (p *Parser) sectionEnd() found {
+func (p *Parser) sectionEnd() stream.Found {
 	if !p.open && p.inside == 0 {
-		return no
+		return stream.No
 	}
-	n, f := oneOf(p.rest(), p.spec.close, p.last())
-	if f != yes {
+	n, f := stream.OneOf(p.rest(), p.spec.close, p.last())
+	if f != stream.Yes {
 		return f
 	}
 	p.pos += n
@@ -70,7 +72,7 @@ func (p *Parser) sectionEnd() found {
 	} else {
 		p.leave()
 	}
-	return yes
+	return stream.Yes
 }
 
 // inList reports whether the form writes calls as entries of a list.
@@ -80,7 +82,7 @@ func (p *Parser) inList() bool {
 }
 
 // listBracket reads a bracket that begins or ends a list of calls.
-func (p *Parser) listBracket() found {
+func (p *Parser) listBracket() stream.Found {
 	switch c := p.buf[p.pos]; {
 	case c == '[' && p.inList() && !p.list && p.inside == 0:
 		p.pos++
@@ -92,17 +94,17 @@ func (p *Parser) listBracket() found {
 			p.leave()
 		}
 	default:
-		return no
+		return stream.No
 	}
-	return yes
+	return stream.Yes
 }
 
 // opening reads what begins a call. The section's first call begins with its section, others at position at.
-func (p *Parser) opening(at int) found {
+func (p *Parser) opening(at int) stream.Found {
 	s, f := p.spec, p.spec.form
 	if len(s.before) > 0 {
-		n, f := oneOf(p.rest(), s.before, p.last())
-		if f == yes {
+		n, f := stream.OneOf(p.rest(), s.before, p.last())
+		if f == stream.Yes {
 			p.mark(at)
 			p.pos += n
 			p.call(inName)
@@ -111,9 +113,9 @@ func (p *Parser) opening(at int) found {
 	}
 	c := p.buf[p.pos]
 	if p.inside > 0 && !p.list && !p.bare && (!p.open || len(s.close) == 0) && (len(s.close) > 0 || c != '{') {
-		return no // the form has one call in a section
+		return stream.No // the form has one call in a section
 	}
-	named := nameByte(c)
+	named := stream.NameByte(c)
 	switch {
 	case p.inList() && c == '{':
 		p.mark(at)
@@ -122,14 +124,14 @@ func (p *Parser) opening(at int) found {
 		p.depth, p.keyed = 0, f.Notation == Keyed
 	case named && (p.list || p.inside == 0) &&
 		(f.Notation == Keywords || f.Notation == Envelope && p.open && len(s.middle) > 0),
-		p.inside == 0 && (named || isFence(c)) &&
+		p.inside == 0 && (named || stream.IsFence(c)) &&
 			(f.Notation == Tagged || f.Notation == Object || f.Notation == Braces):
 		p.mark(at)
 		p.call(inName)
 	default:
-		return no
+		return stream.No
 	}
-	return yes
+	return stream.Yes
 }
 
 // mark notes where a call begins: with its section, if it is the first.

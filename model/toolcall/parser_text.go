@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/uma-serve/uma-serve/model/tags"
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // The parser in the text of the answer: it looks for the beginning of a call.
@@ -15,50 +16,50 @@ func (p *Parser) plainText() bool {
 	blank := !p.shown // only white space so far
 	for i := p.pos; i < len(p.buf); {
 		c := p.buf[i]
-		if blank && s.form.Bare && !isSpace(c) && i >= p.seed && !p.off {
+		if blank && s.form.Bare && !stream.IsSpace(c) && i >= p.seed && !p.off {
 			f := p.bareStart(p.buf[i:])
-			if f == yes && p.opt.Whole && !p.whole.off {
+			if f == stream.Yes && p.opt.Whole && !p.whole.off {
 				switch p.tools.otherHead(p.buf[i:]) {
-				case wait:
+				case stream.Wait:
 					if !p.final {
-						f = wait
+						f = stream.Wait
 					}
-				case yes:
-					f = no // wholeStart reads it
+				case stream.Yes:
+					f = stream.No // wholeStart reads it
 				}
 			}
-			if f == wait {
+			if f == stream.Wait {
 				p.pos = done
 				return false
-			} else if f == yes {
+			} else if f == stream.Yes {
 				p.bare, p.from, p.pos = true, done, i
 				p.state, p.inside, p.tool = inSection, 0, -1
 				return true
 			}
 		}
-		if blank && p.opt.Whole && !p.whole.off && !isSpace(c) && i >= p.seed && !p.off {
+		if blank && p.opt.Whole && !p.whole.off && !stream.IsSpace(c) && i >= p.seed && !p.off {
 			_, _, own := p.start(p.buf[i:])
-			f := no
-			if own == no {
+			f := stream.No
+			if own == stream.No {
 				f = p.wholeStart(p.buf[i:])
 			}
 			switch f {
-			case wait:
+			case stream.Wait:
 				p.pos = done
 				return false
-			case yes:
+			case stream.Yes:
 				p.wholeEnd(p.buf[i:])
 				return false
 			}
 		}
-		blank = blank && isSpace(c)
+		blank = blank && stream.IsSpace(c)
 		if s.first[c] && !p.off {
 			kind, n, f := p.start(p.buf[i:])
-			if f == wait {
+			if f == stream.Wait {
 				p.settle(done, i)
 				return false
 			}
-			if f == yes {
+			if f == stream.Yes {
 				p.settle(done, i)
 				if !p.inCode(i, n) {
 					p.begin(i, n, kind)
@@ -67,9 +68,9 @@ func (p *Parser) plainText() bool {
 				done = p.pos
 			}
 		}
-		if isFence(c) {
+		if stream.IsFence(c) {
 			n, f := p.foreign(p.buf[i:])
-			if f == wait {
+			if f == stream.Wait {
 				p.settle(done, i)
 				return false
 			}
@@ -93,7 +94,7 @@ func (p *Parser) plainText() bool {
 // settle reports the text from done to end, without white space at its end, after which a call may follow.
 func (p *Parser) settle(done, end int) {
 	i := end
-	for !p.off && i > done && isSpace(p.buf[i-1]) && end-i < maxSpace {
+	for !p.off && i > done && stream.IsSpace(p.buf[i-1]) && end-i < maxSpace {
 		i--
 	}
 	if !p.off && !p.shown && i == done && end-i < maxSpace {
@@ -105,14 +106,14 @@ func (p *Parser) settle(done, end int) {
 }
 
 // start finds what begins at text.
-func (p *Parser) start(text []byte) (startKind, int, found) {
+func (p *Parser) start(text []byte) (startKind, int, stream.Found) {
 	for i := range p.spec.starts {
 		s := &p.spec.starts[i]
-		if n, f := at(text, s.text, p.final); f != no {
+		if n, f := stream.At(text, s.text, p.final); f != stream.No {
 			return s.kind, n, f
 		}
 	}
-	return 0, 0, no
+	return 0, 0, stream.No
 }
 
 // inCode reports whether the marker of n bytes at i in buf is quoted code. A control token is not: a text has none.
@@ -124,19 +125,19 @@ func (p *Parser) inCode(i, n int) bool {
 
 // foreign returns how many bytes of a fenced marker of another form are not text: all of a control token's, the fence
 // of any other.
-func (p *Parser) foreign(text []byte) (int, found) {
+func (p *Parser) foreign(text []byte) (int, stream.Found) {
 	if text[0] != tags.HiddenFence {
-		return 1, yes
+		return 1, stream.Yes
 	}
 	for i, c := range text[:min(len(text), maxRecent)] {
 		if c == tags.FenceEnd {
-			return i + 1, yes
+			return i + 1, stream.Yes
 		}
 	}
 	if len(text) < maxRecent && !p.final {
-		return 0, wait
+		return 0, stream.Wait
 	}
-	return 1, yes
+	return 1, stream.Yes
 }
 
 // begin enters what start found at i.
@@ -154,43 +155,43 @@ func (p *Parser) begin(i, n int, kind startKind) {
 }
 
 // bareStart reports whether a call without an opening may begin at text, which is the answer's beginning.
-func (p *Parser) bareStart(text []byte) found {
+func (p *Parser) bareStart(text []byte) stream.Found {
 	switch f := p.spec.form; f.Notation {
 	case Envelope, Keyed:
 		if text[0] == '{' {
-			return yes
+			return stream.Yes
 		}
 		if text[0] != '[' {
-			return no
+			return stream.No
 		}
 		for _, c := range text[1:] {
-			if !isSpace(c) {
+			if !stream.IsSpace(c) {
 				if c == '{' {
-					return yes
+					return stream.Yes
 				}
-				return no
+				return stream.No
 			}
 		}
 	case Keywords:
 		if text[0] != '[' {
-			return no
+			return stream.No
 		}
 		for i, c := range text[1:] {
-			if !nameByte(c) {
+			if !stream.NameByte(c) {
 				if c == '(' && p.tools.find(string(text[1:1+i])) >= 0 {
-					return yes
+					return stream.Yes
 				}
-				return no
+				return stream.No
 			}
 			if i > maxName {
-				return no
+				return stream.No
 			}
 		}
 	default:
-		return no
+		return stream.No
 	}
 	if p.final {
-		return no
+		return stream.No
 	}
-	return wait
+	return stream.Wait
 }

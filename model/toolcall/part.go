@@ -3,6 +3,8 @@ package toolcall
 import (
 	"slices"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // Part describes a text that a grammar is to hold a model to: the calls of an answer. Exactly one of its fields is set.
@@ -140,7 +142,7 @@ func firstLiteral(compiled [][]byte, texts []string) Part {
 		return Part{}
 	}
 	for _, c := range compiled {
-		if string(unfenced(slices.Clone(c))) == strings.TrimSpace(texts[0]) {
+		if string(stream.Unfenced(slices.Clone(c))) == strings.TrimSpace(texts[0]) {
 			return literal(c)
 		}
 	}
@@ -151,7 +153,7 @@ func firstLiteral(compiled [][]byte, texts []string) Part {
 func (w writer) callText(t *Tool) Part {
 	s, f := w.Spec, w.form
 	arguments := w.arguments(t)
-	name := string(appendQuoted(nil, t.Name))
+	name := string(stream.AppendQuoted(nil, t.Name))
 	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
 		firstLiteral(s.after, f.After)
 	var seq []Part

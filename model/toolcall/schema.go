@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // types is the set of JSON types that a schema allows.
@@ -309,19 +311,20 @@ func (p *param) append(out, text []byte) []byte {
 	trimmed := bytes.TrimSpace(text)
 	switch {
 	case p.lists(text):
-		return appendQuoted(out, text)
+		return stream.AppendQuoted(out, text)
 	case p.lists(trimmed):
-		return appendQuoted(out, trimmed)
+		return stream.AppendQuoted(out, trimmed)
 	case p.types == typeString:
 		var word string
-		if p.closed && validJSON(trimmed) == '"' && json.Unmarshal(trimmed, &word) == nil && p.lists([]byte(word)) {
+		if p.closed && stream.ValidJSON(trimmed) == '"' && json.Unmarshal(trimmed, &word) == nil &&
+			p.lists([]byte(word)) {
 			text = []byte(word)
 		}
-		return appendQuoted(out, text)
+		return stream.AppendQuoted(out, text)
 	}
-	if first := validJSON(trimmed); first != 0 && typeOf(first)&p.types != 0 {
-		var j scanner // of several types, quotes tell a string
-		out, _, _ = j.copyValue(out, trimmed, true)
+	if first := stream.ValidJSON(trimmed); first != 0 && typeOf(first)&p.types != 0 {
+		var j stream.JSON // of several types, quotes tell a string
+		out, _, _ = j.CopyValue(out, trimmed, true)
 		return out
 	}
 	switch string(trimmed) { // as Python writes them
@@ -339,15 +342,15 @@ func (p *param) append(out, text []byte) []byte {
 		}
 	}
 	if len(trimmed) > 0 && typeOf(trimmed[0])&(typeObject|typeArray)&p.types != 0 {
-		var l loose
-		l.python()
-		if n := len(out); l.value(&out, trimmed) {
+		var l stream.Loose
+		l.Python()
+		if n := len(out); l.Value(&out, trimmed) {
 			return out
 		} else {
 			out = out[:n]
 		}
 	}
-	return appendQuoted(out, text)
+	return stream.AppendQuoted(out, text)
 }
 
 // propertyNames are the names of a schema's properties, in their order.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/model/tags"
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // Vocabulary is the part of runtime.Vocab that resolving a form needs. Find returns a negative number for no token.
@@ -151,7 +152,7 @@ func (s *Spec) Stop() []int32 { return s.stop }
 func (s *Spec) Begun(prompt string) string {
 	for _, list := range [...][][]byte{s.before, s.open} {
 		for _, lit := range list {
-			if strings.HasSuffix(prompt, string(unfenced(bytes.Clone(lit)))) {
+			if strings.HasSuffix(prompt, string(stream.Unfenced(bytes.Clone(lit)))) {
 				return string(lit)
 			}
 		}
@@ -207,62 +208,4 @@ next:
 		i++
 	}
 	return b.String()
-}
-
-func isFence(c byte) bool { return c >= tags.ShownFence }
-
-// unfenced returns text without fences, in place.
-func unfenced(text []byte) []byte {
-	n := 0
-	for _, c := range text {
-		if !isFence(c) {
-			text[n] = c
-			n++
-		}
-	}
-	return text[:n]
-}
-
-// found is the answer to whether a text is where one looks.
-type found uint8
-
-const (
-	no found = iota
-	yes
-	wait // not yet to be told
-)
-
-// at reports whether text begins with lit, and how many bytes of it are lit. White space within lit, but not
-// at its end, stands for any amount of it. final says that no text follows.
-func at(text, lit []byte, final bool) (int, found) {
-	i := 0
-	for j, c := range lit {
-		if isSpace(c) && j < len(lit)-1 {
-			for i < len(text) && isSpace(text[i]) {
-				i++
-			}
-			continue
-		}
-		if i == len(text) {
-			if final {
-				return 0, no
-			}
-			return 0, wait
-		}
-		if text[i] != c {
-			return 0, no
-		}
-		i++
-	}
-	return i, yes
-}
-
-// oneOf is at for a list of texts, the longest first.
-func oneOf(text []byte, list [][]byte, final bool) (int, found) {
-	for _, lit := range list {
-		if n, f := at(text, lit, final); f != no {
-			return n, f
-		}
-	}
-	return 0, no
 }

@@ -1,6 +1,10 @@
 package toolcall
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
+)
 
 // tagged reads a part of the arguments of a Tagged form.
 func (p *Parser) tagged() bool {
@@ -20,19 +24,20 @@ func (p *Parser) param() bool {
 	}
 	s, text := p.spec, p.rest()
 	m, ends := p.callEnds(text)
-	n, f := oneOf(text, s.paramOpen, p.last())
-	if f == yes && !(s.form.Params.Nested && ends != no) { // what ends the call begins like a parameter there
+	n, f := stream.OneOf(text, s.paramOpen, p.last())
+	// In a nested form the end of the call begins like a parameter.
+	if f == stream.Yes && !(s.form.Params.Nested && ends != stream.No) {
 		p.pos += n
 		p.scan = 0
 		p.state = inParamKey
 		return true
 	}
 	switch {
-	case ends == yes:
+	case ends == stream.Yes:
 		p.pos += m
 		p.args = append(p.args, '}')
 		p.end()
-	case f == wait || ends == wait:
+	case f == stream.Wait || ends == stream.Wait:
 		return false
 	default:
 		p.fail(BadArgs)
@@ -41,21 +46,21 @@ func (p *Parser) param() bool {
 }
 
 // callEnds reports whether the call ends at text: with After, or before what ends its section or begins another call.
-func (p *Parser) callEnds(text []byte) (n int, f found) {
+func (p *Parser) callEnds(text []byte) (n int, f stream.Found) {
 	s := p.spec
-	if n, f = oneOf(text, s.after, p.last()); f == yes {
-		return n, yes
+	if n, f = stream.OneOf(text, s.after, p.last()); f == stream.Yes {
+		return n, stream.Yes
 	}
 	lists := [][][]byte{s.before, nil}
 	if p.open {
 		lists[1] = s.close
 	}
 	for _, list := range lists {
-		switch _, g := oneOf(text, list, p.last()); g {
-		case yes:
-			return 0, yes
-		case wait:
-			f = wait
+		switch _, g := stream.OneOf(text, list, p.last()); g {
+		case stream.Yes:
+			return 0, stream.Yes
+		case stream.Wait:
+			f = stream.Wait
 		}
 	}
 	return 0, f
@@ -77,9 +82,9 @@ func (p *Parser) paramKey() bool {
 			p.scan = i
 			return false
 		}
-		n, f := 0, no
+		n, f := 0, stream.No
 		if p.state == inParamKey {
-			if n, f = oneOf(text[i:], s.attr, p.last()); f == yes {
+			if n, f = stream.OneOf(text[i:], s.attr, p.last()); f == stream.Yes {
 				p.setKey(text[:i])
 				p.pos += i + n
 				p.scan = 0
@@ -87,14 +92,14 @@ func (p *Parser) paramKey() bool {
 				return true
 			}
 		}
-		if f == no {
-			n, f = oneOf(text[i:], s.paramMiddle, p.last())
+		if f == stream.No {
+			n, f = stream.OneOf(text[i:], s.paramMiddle, p.last())
 		}
 		switch {
-		case f == wait:
+		case f == stream.Wait:
 			p.scan = i
 			return false
-		case f == no:
+		case f == stream.No:
 			continue
 		case p.state == inParamKey && s.form.Params.Nested && (i == 0 || text[0] == '/'):
 			p.fail(BadArgs) // the end of another element
@@ -118,7 +123,7 @@ func (p *Parser) paramKey() bool {
 
 // setKey writes a parameter's name.
 func (p *Parser) setKey(text []byte) {
-	key := unfenced(bytes.TrimSpace(bytes.Clone(text)))
+	key := stream.Unfenced(bytes.TrimSpace(bytes.Clone(text)))
 	if p.spec.form.Escaped {
 		key = unescape(key)
 	}
@@ -130,7 +135,7 @@ func (p *Parser) setKey(text []byte) {
 	if len(p.args) > 1 {
 		p.args = append(p.args, ',')
 	}
-	p.args = append(appendQuoted(p.args, key), ':')
+	p.args = append(stream.AppendQuoted(p.args, key), ':')
 }
 
 // paramValue reads a parameter's value. A string is passed on while it is written.
@@ -140,37 +145,37 @@ func (p *Parser) paramValue() bool {
 		if len(text) == 0 {
 			return false
 		}
-		if n, f := padded(text, s.pad, p.last()); f == wait {
+		if n, f := padded(text, s.pad, p.last()); f == stream.Wait {
 			return false
-		} else if f == yes {
+		} else if f == stream.Yes {
 			p.pos += n
 			text = text[n:]
 		}
 		p.scan = 0
 	}
-	i, n, f := p.scan, 0, no
+	i, n, f := p.scan, 0, stream.No
 	for ; i < len(text); i++ {
-		if n, f = p.valueEnds(text[i:]); f == yes && p.inRaw(text[:i]) {
-			f = no
+		if n, f = p.valueEnds(text[i:]); f == stream.Yes && p.inRaw(text[:i]) {
+			f = stream.No
 		}
 		if s.form.Params.Nested && p.may.types&(typeObject|typeArray) != 0 {
 			f = p.within(text[i:], f)
 		}
-		if f != no {
+		if f != stream.No {
 			break
 		}
 	}
 	direct := p.may.direct() && len(s.raw[0]) == 0
-	if f == yes {
+	if f == stream.Yes {
 		value := bytes.TrimSuffix(text[:i], s.pad)
 		switch {
 		case direct:
 			p.openString()
-			p.args, _ = appendString(p.args, value, true)
+			p.args, _ = stream.AppendString(p.args, value, true)
 			p.args = append(p.args, '"')
 		default:
 			if !s.form.Params.Nested {
-				value = unfenced(bytes.Clone(value))
+				value = stream.Unfenced(bytes.Clone(value))
 			}
 			if v := bytes.TrimSpace(value); len(s.raw[0]) > 0 && bytes.HasPrefix(v, s.raw[0]) &&
 				bytes.HasSuffix(v, s.raw[1]) &&
@@ -199,7 +204,7 @@ func (p *Parser) paramValue() bool {
 			break
 		}
 	}
-	p.args, m = appendString(p.args, text[:i], false)
+	p.args, m = stream.AppendString(p.args, text[:i], false)
 	p.pos += m
 	p.scan -= m
 	p.flow()
@@ -207,16 +212,16 @@ func (p *Parser) paramValue() bool {
 }
 
 // within follows the elements of a parameter's name that its value holds. f says whether the parameter ends at text.
-func (p *Parser) within(text []byte, f found) found {
+func (p *Parser) within(text []byte, f stream.Found) stream.Found {
 	switch {
-	case f == yes && p.deep > 0:
+	case f == stream.Yes && p.deep > 0:
 		p.deep--
-		return no
-	case f == no:
-		_, open := at(text, p.again, p.last())
-		if open == yes {
+		return stream.No
+	case f == stream.No:
+		_, open := stream.At(text, p.again, p.last())
+		if open == stream.Yes {
 			p.deep++
-			return no
+			return stream.No
 		}
 		return open
 	}
@@ -230,7 +235,7 @@ func (p *Parser) endless() bool {
 	}
 	text := p.buf[p.from:] // a string that is passed on is behind pos
 	for i := range text {
-		if n, f := oneOf(text[i:], p.spec.after, true); n > 0 && f == yes {
+		if n, f := stream.OneOf(text[i:], p.spec.after, true); n > 0 && f == stream.Yes {
 			return true
 		}
 	}
@@ -256,46 +261,46 @@ func (p *Parser) openString() {
 }
 
 // padded is at for a text that is white space.
-func padded(text, pad []byte, final bool) (int, found) {
+func padded(text, pad []byte, final bool) (int, stream.Found) {
 	switch {
 	case len(pad) == 0:
-		return 0, no
+		return 0, stream.No
 	case bytes.HasPrefix(text, pad):
-		return len(pad), yes
+		return len(pad), stream.Yes
 	case !final && bytes.HasPrefix(pad, text):
-		return 0, wait
+		return 0, stream.Wait
 	}
-	return 0, no
+	return 0, stream.No
 }
 
 // valueEnds reports whether a value ends at text: with its closing text, after which the call must go on or end,
 // because a value may hold the same text.
-func (p *Parser) valueEnds(text []byte) (n int, f found) {
+func (p *Parser) valueEnds(text []byte) (n int, f stream.Found) {
 	if p.spec.form.Params.Nested {
-		n, f = at(text, p.shut, p.last())
+		n, f = stream.At(text, p.shut, p.last())
 	} else {
-		n, f = oneOf(text, p.spec.paramClose, p.last())
+		n, f = stream.OneOf(text, p.spec.paramClose, p.last())
 	}
-	if f != yes {
+	if f != stream.Yes {
 		return n, f
 	}
 	rest := text[n:]
-	for len(rest) > 0 && isSpace(rest[0]) {
+	for len(rest) > 0 && stream.IsSpace(rest[0]) {
 		rest = rest[1:]
 	}
 	if len(rest) == 0 {
 		if p.last() {
-			return n, yes
+			return n, stream.Yes
 		}
-		return 0, wait
+		return 0, stream.Wait
 	}
-	_, next := oneOf(rest, p.spec.paramOpen, p.last())
+	_, next := stream.OneOf(rest, p.spec.paramOpen, p.last())
 	_, ends := p.callEnds(rest)
 	switch {
-	case next == yes || ends == yes:
-		return n, yes
-	case next == wait || ends == wait:
-		return 0, wait
+	case next == stream.Yes || ends == stream.Yes:
+		return n, stream.Yes
+	case next == stream.Wait || ends == stream.Wait:
+		return 0, stream.Wait
 	}
-	return 0, no
+	return 0, stream.No
 }

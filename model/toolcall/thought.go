@@ -3,6 +3,8 @@ package toolcall
 import (
 	"bytes"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // Thought reads calls in a thought. A model may end its turn with calls and never close the thought before them: these
@@ -34,7 +36,8 @@ func NewThought(spec *Spec, tools *Tools) *Thought {
 // valid until the next call.
 func (t *Thought) Push(text []byte) []byte {
 	t.out = t.out[:0]
-	if len(t.raw) == 0 && !slices.ContainsFunc(text, func(c byte) bool { return t.p.spec.first[c] || isFence(c) }) {
+	begins := func(c byte) bool { return t.p.spec.first[c] || stream.IsFence(c) }
+	if len(t.raw) == 0 && !slices.ContainsFunc(text, begins) {
 		return text
 	}
 	for i := range text { // so that what is undecided begins with a marker
@@ -84,7 +87,7 @@ func (t *Thought) give(n int) {
 		return
 	}
 	for _, c := range t.raw[:n] {
-		if !isFence(c) {
+		if !stream.IsFence(c) {
 			t.out = append(t.out, c)
 		}
 	}

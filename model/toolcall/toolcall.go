@@ -4,8 +4,8 @@
 // forms are data (Forms); one parser reads them all. Detect finds a model's form by rendering a known call with its
 // chat template and reading it back. Text is what a grammar must hold a call to, as data.
 //
-// forms.go is the table of forms, parser.go decides which part of an answer is a call, part.go is the text of a call as
-// a grammar holds it.
+// forms.go is the table of forms, parser.go decides which part of an answer is a call, package stream reads the values
+// in it, and part.go is the text of a call as a grammar holds it.
 //
 // The package is pure. It knows neither the wire protocol nor the scheduler; its Tool, Choice and Event are values.
 package toolcall

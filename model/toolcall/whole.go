@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // An answer that is a call as a whole, in another form than the model's own. Small models write the JSON of a call
@@ -37,27 +39,27 @@ var wholeTags = []string{"<tool_call>", "<tool_calls>", "<function_call>", "<fun
 	"[TOOL_CALL]", "[tool_call]", "functools[", "<invoke name="}
 
 // wholeStart reports whether the answer that begins with text may be a call as a whole: no, wait, or at its end yes.
-func (p *Parser) wholeStart(text []byte) found {
+func (p *Parser) wholeStart(text []byte) stream.Found {
 	w := &p.whole
 	switch {
 	case w.off || !p.opt.Whole || p.calls > 0 || len(text) > p.opt.MaxBytes:
 		w.off = true
-		return no
+		return stream.No
 	case !w.held:
 		f := p.tools.wholeHead(text)
-		if w.held = f == yes; f == no || p.final && f == wait {
+		if w.held = f == stream.Yes; f == stream.No || p.final && f == stream.Wait {
 			w.off = true
-			return no
+			return stream.No
 		}
 	}
 	if !p.final {
-		return wait
+		return stream.Wait
 	}
 	if len(p.tools.wholeCalls(text)) == 0 {
 		w.off = true
-		return no
+		return stream.No
 	}
-	return yes
+	return stream.Yes
 }
 
 // wholeEnd reports the calls of which the answer consists.
@@ -73,29 +75,29 @@ func (p *Parser) wholeEnd(text []byte) {
 }
 
 // wholeHead reads the beginning of an answer: yes once it names a tool where a call does.
-func (t *Tools) wholeHead(text []byte) found {
+func (t *Tools) wholeHead(text []byte) stream.Found {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if len(text) == 0 {
-		return wait
+		return stream.Wait
 	}
 	if text[0] == '`' {
 		const fence = "```"
 		if n := min(len(text), len(fence)); string(text[:n]) != fence[:n] {
-			return no
+			return stream.No
 		}
 		text = bytes.TrimLeft(text, "`")
 		i := bytes.IndexByte(text, '\n')
 		if i < 0 {
 			if len(text) > 16 || bytes.ContainsAny(text, " `") {
-				return no
+				return stream.No
 			}
-			return wait
+			return stream.Wait
 		}
 		if i > 16 || bytes.ContainsAny(bytes.TrimSpace(text[:i]), " `") {
-			return no
+			return stream.No
 		}
 		if text = bytes.TrimLeft(text[i:], " \t\r\n"); len(text) == 0 {
-			return wait
+			return stream.Wait
 		}
 	}
 	for _, tag := range wholeTags {
@@ -103,102 +105,102 @@ func (t *Tools) wholeHead(text []byte) found {
 		switch {
 		case string(text[:n]) != tag[:n]:
 		case n < len(tag):
-			return wait
+			return stream.Wait
 		default:
-			return yes
+			return stream.Yes
 		}
 	}
 	if text[0] == '[' {
 		if text = bytes.TrimLeft(text[1:], " \t\r\n"); len(text) == 0 {
-			return wait
+			return stream.Wait
 		}
 	}
 	return t.objectHead(text, 0)
 }
 
 // otherHead reports whether JSON begins with a member that a form which begins with JSON itself does not read.
-func (t *Tools) otherHead(text []byte) found {
+func (t *Tools) otherHead(text []byte) stream.Found {
 	text = bytes.TrimLeft(bytes.TrimLeft(text, "["), " \t\r\n")
 	if len(text) > 0 && text[0] == '{' {
 		text = bytes.TrimLeft(text[1:], " \t\r\n")
 	}
 	if len(text) == 0 {
-		return wait
+		return stream.Wait
 	}
 	key, _, f := headString(text)
-	if f != yes {
+	if f != stream.Yes {
 		return f
 	}
 	if key == "action" || slices.Contains(wholeLists, key) || t.find(key) >= 0 {
-		return yes
+		return stream.Yes
 	}
-	return no
+	return stream.No
 }
 
 // objectHead is wholeHead of an object.
-func (t *Tools) objectHead(text []byte, depth int) found {
+func (t *Tools) objectHead(text []byte, depth int) stream.Found {
 	if text[0] != '{' || depth > 2 {
-		return no
+		return stream.No
 	}
 	for text = text[1:]; ; {
 		if text = bytes.TrimLeft(text, " \t\r\n,"); len(text) == 0 {
-			return wait
+			return stream.Wait
 		}
 		key, rest, f := headString(text)
-		if f != yes {
-			if f == wait && t.mayBeKey(key) {
-				return wait
+		if f != stream.Yes {
+			if f == stream.Wait && t.mayBeKey(key) {
+				return stream.Wait
 			}
-			return no
+			return stream.No
 		}
 		if !t.mayBeKey(key) {
-			return no
+			return stream.No
 		}
 		if rest = bytes.TrimLeft(rest, " \t\r\n:"); len(rest) == 0 {
-			return wait
+			return stream.Wait
 		}
 		c := rest[0]
 		switch {
 		case c == '{' && (slices.Contains(wholeIn, key) || t.find(key) >= 0):
 			if t.find(key) >= 0 {
-				return yes
+				return stream.Yes
 			}
 			return t.objectHead(rest, depth+1)
 		case c == '[' && slices.Contains(wholeLists, key):
 			if rest = bytes.TrimLeft(rest[1:], " \t\r\n"); len(rest) == 0 {
-				return wait
+				return stream.Wait
 			}
 			return t.objectHead(rest, depth+1)
 		case slices.Contains(wholeArgs, key):
 			end := valueEnd(rest)
 			if end < 0 {
-				return wait
+				return stream.Wait
 			}
 			text = rest[end:]
 			continue
 		}
 		value, behind, f := headString(rest)
 		switch {
-		case f == no:
-			return no
+		case f == stream.No:
+			return stream.No
 		case key == "type":
 			if !slices.ContainsFunc(wholeTypes, func(s string) bool {
-				return s == value || f == wait && strings.HasPrefix(s, value)
+				return s == value || f == stream.Wait && strings.HasPrefix(s, value)
 			}) && !t.begins(value) {
-				return no
+				return stream.No
 			}
 		case slices.Contains(wholeNames, key):
-			if f == yes && t.find(value) >= 0 {
-				return yes
+			if f == stream.Yes && t.find(value) >= 0 {
+				return stream.Yes
 			}
-			if f == yes || !t.begins(value) {
-				return no
+			if f == stream.Yes || !t.begins(value) {
+				return stream.No
 			}
 		case !slices.Contains(wholeIDs, key):
-			return no
+			return stream.No
 		}
-		if f == wait {
-			return wait
+		if f == stream.Wait {
+			return stream.Wait
 		}
 		text = behind
 	}
@@ -217,19 +219,19 @@ func (t *Tools) mayBeKey(key string) bool {
 }
 
 // headString reads a JSON string without escapes; wait: it has no end yet.
-func headString(text []byte) (s string, rest []byte, f found) {
+func headString(text []byte) (s string, rest []byte, f stream.Found) {
 	if text[0] != '"' {
-		return "", nil, no
+		return "", nil, stream.No
 	}
 	text = text[1:]
 	i := bytes.IndexByte(text, '"')
 	switch {
 	case i < 0 && len(text) > maxName:
-		return "", nil, no
+		return "", nil, stream.No
 	case i < 0:
-		return string(text), nil, wait
+		return string(text), nil, stream.Wait
 	}
-	return string(text[:i]), text[i+1:], yes
+	return string(text[:i]), text[i+1:], stream.Yes
 }
 
 // maxHead bounds the arguments that come before the name, whose end is looked for again with each piece.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
 // Instructions tells a model whose template does not show tools which there are, and how to call them in this form.
@@ -91,7 +93,7 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 	if strings.TrimSpace(arguments) == "" {
 		arguments = "{}"
 	}
-	name := string(appendQuoted(nil, c.Name))
+	name := string(stream.AppendQuoted(nil, c.Name))
 	key := func(list, def []string) string {
 		if len(list) > 0 {
 			return list[0]

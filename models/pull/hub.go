@@ -23,6 +23,7 @@ const (
 	maxFiles      = 20_000   // GGUF files of a repository
 	maxFileBytes  = 1 << 44
 	minFileBytes  = 24 // a GGUF header
+	maxProjectors = 100
 	maxSuggestion = 3
 
 	suggestionTimeout = 10 * time.Second
@@ -39,6 +40,9 @@ type hub struct {
 	token string
 	base  string // the endpoint, without a slash at the end
 	mem   uint64
+
+	textAlone  bool
+	projectors []remote // of the repository
 }
 
 func newHub(cfg *Config, ref Ref) (*hub, error) {
@@ -46,7 +50,8 @@ func newHub(cfg *Config, ref Ref) (*hub, error) {
 	if err != nil {
 		return nil, &Error{Kind: ErrName, What: "the hub cannot be asked", Err: err, Do: "correct or unset HF_ENDPOINT"}
 	}
-	h := &hub{web: newWeb(cfg, u, slices.Clone(hubHosts)), ref: ref, base: u.String(), mem: cfg.Memory}
+	h := &hub{web: newWeb(cfg, u, slices.Clone(hubHosts)), ref: ref, base: u.String(), mem: cfg.Memory,
+		textAlone: cfg.TextAlone}
 	if cfg.Token != "" {
 		if u.Scheme == "https" || loopback(u.Host) {
 			h.token = cfg.Token
@@ -107,13 +112,21 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		return nil, err
 	}
 	pl := &plan{files: v.files}
+	if p, ok := projectorOf(v.files[0].path, h.projectors); ok && !h.textAlone {
+		pl.files = append(slices.Clip(pl.files), p)
+		h.projectors = slices.DeleteFunc(h.projectors, func(f remote) bool { return f.path == p.path })
+	}
+	for _, p := range h.projectors {
+		left = append(left, p.path+" (a projector)")
+	}
 	name := h.ref
 	if name.Tag = v.quant; v.quant == "" || name.File != "" {
 		name.Tag, name.File = "", v.files[0].path
 	}
-	pl.Choice = Choice{Name: name.String(), Bytes: v.size(), Why: why, Left: left}
-	for _, f := range v.files {
+	pl.Choice = Choice{Name: name.String(), Why: why, Left: left}
+	for _, f := range pl.files {
 		pl.Choice.Files = append(pl.Choice.Files, f.path)
+		pl.Bytes += f.size
 	}
 	pl.record = Record{Name: pl.Name, Source: h.page(), Revision: info.SHA, Quantisation: v.quant}
 	return pl, nil
@@ -141,6 +154,8 @@ func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left 
 			switch {
 			case err != nil:
 				left = append(left, err.Error())
+			case store.IsProjector(f.path) && len(h.projectors) < maxProjectors:
+				h.projectors = append(h.projectors, f)
 			case !store.IsModel(f.path):
 				left = append(left, f.path+" (a projector, draft head or importance matrix)")
 			case len(files) == maxFiles:

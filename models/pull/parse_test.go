@@ -132,6 +132,27 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestProjectorOf: the projector of the model's folder or the nearest above it, of the model's name, of the best kind.
+func TestProjectorOf(t *testing.T) {
+	for _, c := range []struct{ model, projectors, want, at string }{
+		{"m-Q4_0.gguf", "mmproj-F32.gguf mmproj-BF16.gguf mmproj-F16.gguf", "mmproj-F16.gguf", "mmproj-F16.gguf"},
+		{"a/m-Q4_0.gguf", "mmproj-F32.gguf b/mmproj-F16.gguf", "mmproj-F32.gguf", "a/mmproj-F32.gguf"},
+		{"a/m-Q4_0.gguf", "mmproj-F16.gguf a/mmproj-Q8_0.gguf", "a/mmproj-Q8_0.gguf", "a/mmproj-Q8_0.gguf"},
+		{"small-1b-Q4_0.gguf", "mmproj-small-4b-F16.gguf mmproj-small-1b-F32.gguf", "mmproj-small-1b-F32.gguf",
+			"mmproj-small-1b-F32.gguf"},
+		{"m.gguf", "mmproj.gguf", "mmproj.gguf", "mmproj.gguf"},
+		{"m.gguf", "b/mmproj.gguf", "", ""}, {"m.gguf", "", "", ""},
+	} {
+		var list []remote
+		for name := range strings.FieldsSeq(c.projectors) {
+			list = append(list, remote{path: name})
+		}
+		if got, ok := projectorOf(c.model, list); got.path != c.want || got.at != c.at || ok != (c.want != "") {
+			t.Errorf("%s of %q: %+v", c.model, c.projectors, got)
+		}
+	}
+}
+
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -27,6 +27,7 @@ type Config struct {
 	Connections int      // parallel ranges of a file; 0 = DefaultConnections
 	Endpoint    string   // the hub's address; "" = https://huggingface.co
 	Token       string   // the hub's, "" = none
+	TextAlone   bool     // the projector, with which a model reads images, is left out
 	AllowHosts  []string // hosts that downloads may be redirected to, beside those of the source
 	Agent       string   // User-Agent
 	Observer    Observer
@@ -88,7 +89,7 @@ type Progress struct {
 // Model is a pulled model.
 type Model struct {
 	Name  string
-	Files []string // paths, in order; the first is the one to open
+	Files []string // paths, in order; the first is the one to open, a projector the last
 	Bytes int64
 }
 
@@ -186,7 +187,7 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 			break
 		}
 		j := &job{Puller: p, src: src, plan: pl, number: i + 1, remote: pl.files[i], root: dir, folder: folder,
-			path: filepath.Join(folder, filepath.FromSlash(pl.files[i].path))}
+			path: filepath.Join(folder, filepath.FromSlash(pl.files[i].dest()))}
 		m.Files = append(m.Files, j.path)
 		err = j.run(ctx)
 	}
@@ -243,7 +244,7 @@ func makeFolder(dir, rel string) (string, error) {
 func (p *Puller) checkSpace(folder string, pl *plan) error {
 	var missing int64
 	for _, f := range pl.files {
-		path := filepath.Join(folder, filepath.FromSlash(f.path))
+		path := filepath.Join(folder, filepath.FromSlash(f.dest()))
 		if st, err := os.Stat(path); err == nil && st.Size() == f.size {
 			continue
 		}

@@ -40,27 +40,31 @@ func TestHub(t *testing.T) {
 	}}
 	for _, c := range []struct {
 		name   string
+		alone  bool // without the projector
 		memory uint64
 		token  string
 		model  string
 		files  map[string][]byte
 		why    string
 	}{
-		{name: "hf.co/owner/name", model: "hf.co/owner/name:Q4_K_M", files: map[string][]byte{"name-Q4_K_M.gguf": q4},
-			why: "first by preference. Others: BF16"},
+		{name: "hf.co/owner/name", model: "hf.co/owner/name:Q4_K_M", alone: true,
+			files: map[string][]byte{"name-Q4_K_M.gguf": q4}, why: "first by preference. Others: BF16"},
 		{name: "hf.co/owner/name", memory: 1 << 30, model: "hf.co/owner/name:Q4_K_M",
-			files: map[string][]byte{"name-Q4_K_M.gguf": q4}, why: "of the 1.00 GiB that are available"},
-		{name: "hf.co/owner/name:q8_0", model: "hf.co/owner/name:Q8_0", files: map[string][]byte{"name-Q8_0.gguf": q8}},
+			files: map[string][]byte{"name-Q4_K_M.gguf": q4, "mmproj-name-f16.gguf": root},
+			why:   "of the 1.00 GiB that are available"},
+		{name: "hf.co/owner/name:q8_0", model: "hf.co/owner/name:Q8_0", files: map[string][]byte{"name-Q8_0.gguf": q8,
+			"mmproj-name-f16.gguf": root}},
 		{name: "hf.co/owner/name:special", memory: 1, model: "hf.co/owner/name:Q8_0",
-			files: map[string][]byte{"name-Q8_0.gguf": q8}, why: "it will be slow, or not load"},
+			files: map[string][]byte{"name-Q8_0.gguf": q8, "mmproj-name-f16.gguf": root},
+			why:   "it will be slow, or not load"},
 		{name: "huggingface.co/owner/name@" + pulltest.Commit + ":BF16", model: "hf.co/owner/name@" + pulltest.Commit +
 			":BF16", files: map[string][]byte{
 			"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1],
-			"BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
+			"BF16/name-BF16-00003-of-00003.gguf": parts[2], "BF16/mmproj-name-f16.gguf": root}},
 		{name: "https://huggingface.co/owner/name/blob/main/BF16/name-BF16-00002-of-00003.gguf?download=true",
 			model: "hf.co/owner/name@main/BF16/name-BF16-00001-of-00003.gguf", files: map[string][]byte{
 				"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1],
-				"BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
+				"BF16/name-BF16-00003-of-00003.gguf": parts[2], "BF16/mmproj-name-f16.gguf": root}},
 		{name: "hf.co/owner/plain", model: "hf.co/owner/plain/model.gguf",
 			files: map[string][]byte{"model.gguf": root}},
 		{name: "hf.co/owner/gated", token: "hf_secret", model: "hf.co/owner/gated:Q4_0",
@@ -70,7 +74,7 @@ func TestHub(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, server)
 				defer f.close()
-				f.cfg.Memory, f.cfg.Token = c.memory, c.token
+				f.cfg.Memory, f.cfg.Token, f.cfg.TextAlone = c.memory, c.token, c.alone
 				m, err := f.pull(t.Context(), t, c.name)
 				if err != nil {
 					t.Fatal(err)
@@ -88,12 +92,13 @@ func TestHub(t *testing.T) {
 					if err != nil || !bytes.Equal(data, c.files[rel]) {
 						t.Errorf("%s is not the file: %v", rel, err)
 					}
-					if i > 0 && path < m.Files[i-1] {
+					projector := store.IsProjector(path)
+					if i > 0 && !projector && path < m.Files[i-1] || projector && i != len(m.Files)-1 {
 						t.Errorf("%q are not in order", m.Files)
 					}
 					r, err := ReadRecord(path)
-					if err != nil || r.File != rel || r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) ||
-						r.Name != m.Name ||
+					if err != nil || r.File != rel && (!projector || r.File != filepath.Base(rel)) ||
+						r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) || r.Name != m.Name ||
 						r.Source != "https://huggingface.co/"+repo || r.Quantisation != store.QuantOf(rel) {
 						t.Errorf("%+v, %v", r, err)
 					}
@@ -104,9 +109,10 @@ func TestHub(t *testing.T) {
 				if !strings.Contains(f.chose[0].Why, c.why) || c.why == "" && f.chose[0].Why != "" {
 					t.Errorf("why: %q, want %q", f.chose[0].Why, c.why)
 				}
-				if strings.HasPrefix(c.name, "hf.co/owner/name") && !slices.ContainsFunc(f.chose[0].Left,
-					func(l string) bool { return strings.HasPrefix(l, "mmproj-name-f16.gguf") }) {
-					t.Errorf("left out: %q, want the projector among them", f.chose[0].Left)
+				if left := slices.ContainsFunc(f.chose[0].Left, func(l string) bool {
+					return strings.HasPrefix(l, "mmproj-name-f16.gguf")
+				}); left != c.alone {
+					t.Errorf("left out: %q, the projector among them: %v", f.chose[0].Left, c.alone)
 				}
 				last := f.seen[len(f.seen)-1]
 				if last.Done != last.Total || last.Number != len(c.files) || last.Of != len(c.files) {
@@ -129,6 +135,8 @@ func TestRegistry(t *testing.T) {
 	parts := pulltest.Parts(2, 50_000, 3)
 	layer := func(kind string, b []byte) pulltest.Layer { return pulltest.Layer{MediaType: kind, Data: b} }
 	server := &pulltest.Server{Download: cdnAddress, Images: map[string]*pulltest.Image{
+		"library/seer:4b": {Layers: []pulltest.Layer{layer(pulltest.ImageLayer, parts[0]),
+			layer(pulltest.ModelLayer, model)}},
 		"library/qwen3:8b": {Private: true, Layers: []pulltest.Layer{layer(pulltest.ModelLayer, model),
 			layer(pulltest.TemplateLayer, []byte("{{ .Prompt }}")), layer(pulltest.ParamsLayer,
 				[]byte(`{"temperature":0.6}`)),
@@ -140,6 +148,13 @@ func TestRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, server)
 		defer f.close()
+		seer, err := f.pull(t.Context(), t, regAddress+"/library/seer:4b")
+		folder := filepath.Join(f.dir, regAddress, "library", "seer")
+		if err != nil || !slices.Equal(seer.Files, []string{filepath.Join(folder, "4b.gguf"),
+			filepath.Join(folder, "mmproj-4b.gguf")}) || len(f.chose[0].Left) > 0 {
+			t.Errorf("%+v, %v, left out %q", seer, err, f.chose[0].Left)
+		}
+		f.cfg.TextAlone, f.chose = true, nil
 		m, err := f.pull(t.Context(), t, regAddress+"/library/qwen3:8b")
 		if err != nil {
 			t.Fatal(err)

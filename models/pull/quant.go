@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -31,6 +32,15 @@ type remote struct {
 	size int64  // bytes
 	sum  sum
 	url  string // where it is asked for
+	at   string // where it is stored in the model's folder, "" = at path
+}
+
+// dest returns the path of the file in the model's folder.
+func (r *remote) dest() string {
+	if r.at != "" {
+		return r.at
+	}
+	return r.path
 }
 
 // variant is one choice of a repository: the files of one quantisation.
@@ -152,4 +162,44 @@ func choose(list []variant, memory uint64) (v variant, ok bool) {
 		return list[i], true
 	}
 	return variant{}, false
+}
+
+// projectorKinds are the types of weights of projectors, the preferred first: they are small, and read each image once.
+var projectorKinds = []string{"F16", "BF16", "Q8_0", "F32"}
+
+// projectorOf chooses a model's projector: of its folder or the nearest above it, there the one whose name begins as
+// the model's, and of those the one of the best kind. It is stored beside the model, where the server looks for it.
+func projectorOf(model string, projectors []remote) (p remote, ok bool) {
+	agreed := func(f remote) int {
+		n, a, b := 0, strings.ToLower(path.Base(model)), strings.ToLower(path.Base(f.path))
+		b = strings.TrimPrefix(b, "mmproj-")
+		for n < min(len(a), len(b)) && a[n] == b[n] {
+			n++
+		}
+		return n
+	}
+	kind := func(f remote) int {
+		if i := slices.Index(projectorKinds, store.QuantOf(f.path)); i >= 0 {
+			return i
+		}
+		return len(projectorKinds)
+	}
+	for dir := path.Dir(model); ; dir = path.Dir(dir) {
+		var here []remote
+		for _, f := range projectors {
+			if path.Dir(f.path) == dir {
+				here = append(here, f)
+			}
+		}
+		if len(here) > 0 {
+			p = slices.MinFunc(here, func(a, b remote) int {
+				return cmp.Or(cmp.Compare(agreed(b), agreed(a)), cmp.Compare(kind(a), kind(b)))
+			})
+			p.at = path.Join(path.Dir(model), path.Base(p.path))
+			return p, true
+		}
+		if dir == "." {
+			return p, false
+		}
+	}
 }

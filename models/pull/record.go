@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // Record is FILE.gguf.json beside each pulled file: where it comes from.
@@ -53,6 +55,9 @@ func ReadRecord(file string) (Record, error) {
 
 func (j *job) writeRecord() error {
 	r := j.plan.record
+	if store.IsProjector(j.remote.path) { // the texts are the model's
+		r = Record{Name: r.Name, Source: r.Source, Revision: r.Revision, Quantisation: store.QuantOf(j.remote.path)}
+	}
 	r.File, r.Sum, r.Bytes, r.Pulled = j.remote.path, j.sum.String(), j.size, time.Now().UTC().Truncate(time.Second)
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -55,9 +55,12 @@ func isModelLayer(mediaType string) bool {
 
 // besideLayers are layers that are left out, with the reason.
 var besideLayers = map[string]string{
-	"application/vnd.ollama.image.projector": "the projector of images",
-	"application/vnd.ollama.image.adapter":   "a LoRA adapter: the model is served without it",
-	"application/vnd.docker.ai.mmproj":       "the projector of images",
+	"application/vnd.ollama.image.adapter": "a LoRA adapter: the model is served without it",
+}
+
+// isProjectorLayer reports whether the layer is a projector of images.
+func isProjectorLayer(mediaType string) bool {
+	return mediaType == "application/vnd.ollama.image.projector" || mediaType == "application/vnd.docker.ai.mmproj"
 }
 
 // registry is a tag of a registry that speaks the protocol of OCI's distribution specification, as ollama's does.
@@ -67,6 +70,8 @@ type registry struct {
 	base string // of /v2/ORG/REPO
 	auth *auth.Client
 	mem  uint64
+
+	textAlone bool
 }
 
 func newRegistry(cfg *Config, ref Ref) (*registry, error) {
@@ -78,7 +83,8 @@ func newRegistry(cfg *Config, ref Ref) (*registry, error) {
 	if ref.Host == ollamaHost {
 		allow = slices.Clone(ollamaHosts)
 	}
-	r := &registry{web: newWeb(cfg, u, allow), ref: ref, base: u.String() + "/v2/" + ref.Repo, mem: cfg.Memory}
+	r := &registry{web: newWeb(cfg, u, allow), ref: ref, base: u.String() + "/v2/" + ref.Repo, mem: cfg.Memory,
+		textAlone: cfg.TextAlone}
 	// The rules of web are stricter than the blocked prefixes, which would look names up.
 	r.auth = &auth.Client{Client: r.client, Cache: auth.NewCache(), BlockedRealmPrefixes: []netip.Prefix{}}
 	return r, nil
@@ -116,17 +122,25 @@ func (r *registry) plan(ctx context.Context) (*plan, error) {
 	if len(m.Layers) > maxLayers {
 		return nil, r.unusable(fmt.Sprintf("has %d layers, and at most %d are read", len(m.Layers), maxLayers))
 	}
+	var projector []remote // one at most
 	for _, l := range m.Layers {
 		switch why, beside := besideLayers[l.MediaType]; {
 		case beside:
 			pl.Left = append(pl.Left, why)
-		case isModelLayer(l.MediaType):
+		case isProjectorLayer(l.MediaType) && (r.textAlone || len(projector) > 0):
+			pl.Left = append(pl.Left, "the projector of images")
+		case isModelLayer(l.MediaType), isProjectorLayer(l.MediaType):
 			s, err := parseSum(l.Digest)
 			if err != nil || l.Size < minFileBytes || l.Size > maxFileBytes || s.kind != "sha256" {
 				return nil, r.unusable("has a layer without a usable size and digest")
 			}
-			pl.files = append(pl.files, remote{path: r.ref.Tag + ".gguf", size: l.Size, sum: s, url: r.base +
-				"/blobs/" + s.String()})
+			f := remote{path: r.ref.Tag + ".gguf", size: l.Size, sum: s, url: r.base + "/blobs/" + s.String()}
+			if isProjectorLayer(l.MediaType) {
+				f.path = "mmproj-" + f.path
+				projector = append(projector, f)
+			} else {
+				pl.files = append(pl.files, f)
+			}
 		default:
 			if err := r.text(ctx, l, &pl.record); err != nil {
 				return nil, err
@@ -139,15 +153,22 @@ func (r *registry) plan(ctx context.Context) (*plan, error) {
 	case len(pl.files) == 0:
 		return nil, r.unusable("has no GGUF layer")
 	}
+	var weights int64
 	for i := range pl.files { // a split model has a layer for each part
 		if n := len(pl.files); n > 1 {
 			pl.files[i].path = gguf.PartName(r.ref.Tag, i+1, n)
 		}
+	}
+	for _, f := range pl.files {
+		weights += f.size
+	}
+	pl.files = append(pl.files, projector...)
+	for i := range pl.files {
 		pl.Choice.Files = append(pl.Choice.Files, pl.files[i].path)
 		pl.Bytes += pl.files[i].size
 	}
 	pl.record.Quantisation = store.QuantOf(r.ref.Tag + ".gguf")
-	pl.Why = tight(pl.Bytes, r.mem)
+	pl.Why = tight(weights, r.mem)
 	return pl, nil
 }
 

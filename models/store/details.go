@@ -128,7 +128,11 @@ func (s *Store) Remove(m *Model) error {
 		return err
 	}
 	var errs []error
-	for _, path := range m.Files {
+	files := m.Files
+	if m.Projector != "" && s.alone(m) {
+		files = append(slices.Clip(files), m.Projector)
+	}
+	for _, path := range files {
 		// A folder may be a link into another program's.
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 		if rel, rerr := filepath.Rel(top, dir); err == nil && (rerr != nil || !filepath.IsLocal(rel)) {
@@ -151,6 +155,23 @@ func (s *Store) Remove(m *Model) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// alone reports whether no other model can use m's projector: the folders of both have no other model.
+func (s *Store) alone(m *Model) bool {
+	for _, dir := range []string{filepath.Dir(m.Projector), filepath.Dir(m.Path())} {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			return false
+		}
+		for _, e := range list {
+			path := filepath.Join(dir, e.Name())
+			if e.IsDir() || isGGUF(e.Name()) && IsModel(e.Name()) && !slices.Contains(m.Files, path) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // besides end the names of what a download leaves beside a file.

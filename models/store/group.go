@@ -42,6 +42,9 @@ const (
 // IsModel reports whether a GGUF file is a model by its name: no projector, draft head or importance matrix.
 func IsModel(rel string) bool { return kindOf(rel) == aModel }
 
+// IsProjector reports whether a GGUF file of that name reads images for a model.
+func IsProjector(rel string) bool { return kindOf(rel) == aProjector }
+
 func kindOf(rel string) kind {
 	name := strings.ToLower(path.Base(rel))
 	switch {

@@ -29,6 +29,8 @@ type Entry struct {
 	Context int64      `json:"n_ctx"`  // that Memory is reckoned for
 	Memory  *gguf.Need `json:"memory"` // null when the header or the types do not tell
 	Fits    *bool      `json:"fits"`   // null when Memory or the free memory is unknown
+	// FitsText is the sentence of a running daemon, whose word Fits then is; "" = no daemon was asked.
+	FitsText string `json:"fits_text,omitempty"`
 
 	// Hidden: the name leads to the model of another place. This one is reached by its path.
 	Hidden  bool   `json:"hidden,omitempty"`

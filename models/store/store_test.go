@@ -679,6 +679,19 @@ func TestRemove(t *testing.T) {
 	if !slices.Equal(left, []string{"", "/mine.gguf"}) {
 		t.Errorf("left: %q", left)
 	}
+	// The projector goes with the last model that it is beside of.
+	for _, name := range []string{"see-Q4_0.gguf", "see-Q8_0.gguf", "mmproj-see-F16.gguf"} {
+		storetest.Copy(t, filepath.Join(own, "hf.co", "org3", "see", name), m.tiny)
+	}
+	for i, id := range []string{"org3/see:Q4_0", "org3/see:Q8_0"} {
+		seer := named(m.scan(), id)
+		if err := s.Remove(seer); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+		if _, err := os.Stat(seer.Projector); (err == nil) != (i == 0) {
+			t.Errorf("%s is removed: its projector: %v", id, err)
+		}
+	}
 	// A folder of another program that a link in the own directory leads to.
 	if err := os.Symlink(m.path(".lmstudio", "models", "publisher"), filepath.Join(own, "linked")); err != nil {
 		t.Fatal(err)

@@ -247,6 +247,38 @@ func probe(t *testing.T, s *subject) {
 	}
 }
 
+// probeRows: a row that only the probe needs has the statistics of the logits that it would have, beside rows with
+// logits, which stay as they are.
+func probeRows(t *testing.T, s *subject) {
+	p := meridian.ProberOf(s.Engine)
+	decode := func(bits func(i int) int8) {
+		s.empty(0)
+		s.Batch().Reset()
+		for i, tok := range s.tokens(1, 20) {
+			s.Batch().AddFor(tok, runtime.Pos(i), 0, bits(i))
+		}
+		s.mustDecode()
+	}
+	decode(func(int) int8 { return runtime.RowLogits })
+	want := make([][]float32, 20)
+	for i := range want {
+		want[i] = s.logits(i)
+	}
+	decode(func(i int) int8 { return []int8{runtime.RowLogits, runtime.RowProbe}[i/2%2] })
+	for i, l := range want {
+		if i/2%2 == 0 {
+			s.same("beside probed rows", l, s.logits(i))
+		}
+		ref := meridian.ReferenceProbe(l, nil)
+		st := runtime.RowStats{}
+		if !p.ProbeRow(i, nil, &st) || st.Max != ref.Max ||
+			!(math.Abs(st.Entropy-ref.Entropy) <= runtime.EntropyError) ||
+			!(math.Abs(st.LogSumExp-ref.LogSumExp) <= runtime.LogSumExpError) {
+			t.Errorf("row %d:\n got %+v\nwant %+v", i, st, ref)
+		}
+	}
+}
+
 func allocations(t *testing.T, s *subject) {
 	if invariants.Enabled {
 		t.Skip("checks allocate")
@@ -261,6 +293,7 @@ func allocations(t *testing.T, s *subject) {
 		b.Reset()
 		row := b.Add(tok, runtime.Pos(pos), 0, true)
 		b.Add(tok, runtime.Pos(pos), 1, false)
+		forked := b.AddFor(tok, runtime.Pos(pos), 2, runtime.RowProbe)
 		pos++
 		if err := s.Decode(); err != nil {
 			t.Fatal(err)
@@ -270,6 +303,7 @@ func allocations(t *testing.T, s *subject) {
 			scan.Argmax(row)
 		}
 		prober.ProbeRow(row, close, &stats)
+		prober.ProbeRow(forked, nil, &stats)
 		s.Vocab().Piece(tok)
 		s.LastDecode()
 		s.SeqRange(0)

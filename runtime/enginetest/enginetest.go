@@ -24,7 +24,7 @@ type Open func(t *testing.T, o runtime.Options) runtime.Engine
 
 // Run tests the engines that open makes against the contract.
 func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine) {
-	small := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8}
+	small := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8, Head: true}
 	first := open(t, small)
 	if c := first.Capabilities(); c.MaxBatch == c.MaxMicroBatch {
 		// A Decode has one pass. From 64 rows on ggml's attention with a cap on logits sums up in another way.
@@ -54,10 +54,12 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Interleaved", interleaved},
 		{"Argmax", argmax},
 		{"Probe", probe},
+		{"ProbeRows", probeRows},
 		{"Allocations", allocations},
 		{"Embeddings", embeddings},
 		{"Threads", threads},
 		{"Drafts", drafts},
+		{"Head", heads},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, small)

@@ -13,7 +13,8 @@ import (
 
 var _ runtime.Adapters = (*Engine)(nil)
 
-// LoadAdapter implements runtime.Adapters: any file that begins as a GGUF file does is an adapter.
+// LoadAdapter implements runtime.Adapters: any file that begins as a GGUF file does is an adapter. The tokens of a last
+// line "invocation TEXT" activate it.
 func (e *Engine) LoadAdapter(f *os.File) (runtime.Adapter, runtime.AdapterInfo, error) {
 	e.enter()
 	defer e.leave()
@@ -24,7 +25,13 @@ func (e *Engine) LoadAdapter(f *os.File) (runtime.Adapter, runtime.AdapterInfo, 
 	h := fnv.New64a()
 	h.Write(data)
 	e.adapters = append(e.adapters, h.Sum64())
-	return runtime.Adapter(len(e.adapters) - 1), runtime.AdapterInfo{Bytes: int64(len(data))}, nil
+	info := runtime.AdapterInfo{Bytes: int64(len(data))}
+	if _, text, ok := bytes.Cut(data, []byte("\ninvocation ")); ok {
+		if info.Invocation, err = e.Vocab().Tokenize(nil, string(text), false, false); err != nil {
+			return 0, info, fmt.Errorf("%w: %w", runtime.ErrAdapter, err)
+		}
+	}
+	return runtime.Adapter(len(e.adapters) - 1), info, nil
 }
 
 // UnloadAdapter implements runtime.Adapters.

@@ -60,6 +60,7 @@ type Config struct {
 	Ranking   *runtime.Ranking // how the model ranks; nil: it does not
 
 	Images *Images // nil: the model reads no images
+	Head   *Head   // nil: the file has no head
 
 	Devices uint32 // what Capabilities.Devices says; 0 = 1
 
@@ -112,6 +113,9 @@ type Engine struct {
 	want   []wanted
 	logits []float32
 	hidden []float32 // of the rows in want, as logits
+	probed runtime.ProbedRows
+
+	headState
 
 	fail    []failure
 	decodes int
@@ -144,6 +148,7 @@ var (
 	_ runtime.Embedder   = (*Engine)(nil)
 
 	_ runtime.ThreadSetter = (*Engine)(nil)
+	_ runtime.RowCounter   = (*Engine)(nil)
 )
 
 // New makes an engine. It panics on options out of range, because they come from tests.
@@ -180,7 +185,7 @@ func New(cfg Config) *Engine {
 		ContextTokens: ctx,
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none",
 		Devices: cmp.Or(cfg.Devices, 1), EngineBuild: cmp.Or(cfg.Build, "fake"),
-		Beside: cfg.Begin != nil && !cfg.Encoder,
+		Beside: cfg.Begin != nil && !cfg.Encoder, ProbesRows: cfg.Devices > 1 && !cfg.Encoder,
 	}
 	e.SetThreads(e.caps.Threads)
 	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch
@@ -210,6 +215,15 @@ func (e *Engine) Vocab() runtime.Vocab               { return e.vocab }
 func (e *Engine) Batch() *runtime.Batch              { return &e.batch }
 func (e *Engine) LastDecode() time.Duration          { return e.took }
 func (e *Engine) Abort()                             { e.aborted.Store(true) }
+
+// ProbedRows implements runtime.RowCounter for an engine with a device. Its logits are there all the same: it is no
+// RowProber.
+func (e *Engine) ProbedRows() runtime.ProbedRows {
+	if !e.caps.ProbesRows {
+		return runtime.ProbedRows{}
+	}
+	return e.probed
+}
 
 // SetThreads implements runtime.ThreadSetter.
 func (e *Engine) SetThreads(n int) { e.threads.Store(int32(min(max(n, 1), e.caps.Threads))) }
@@ -343,7 +357,7 @@ func (e *Engine) compute(i int) {
 	q := &e.seqs[s]
 	q.cells = append(q.cells, c)
 	q.sum += e.cells[c].hash()
-	e.output(i, wanted{sum: q.sum})
+	e.output(i, wanted{sum: e.content(i, &e.cells[c], q.sum)})
 }
 
 // output records what row i of the batch is computed for, given its content hash.
@@ -352,8 +366,13 @@ func (e *Engine) output(i int, w wanted) {
 		e.rows = append(e.rows, -1)
 		return
 	}
+	if w.bits == runtime.RowProbe {
+		e.probed.Rows++
+	} else {
+		e.probed.Logits += uint64(4 * e.vocab.Size())
+	}
 	w.force, w.spelled = runtime.NoToken, runtime.NoToken
-	if w.bits&runtime.RowLogits != 0 {
+	if w.bits&(runtime.RowLogits|runtime.RowProbe) != 0 {
 		w.force, w.spelled = e.scripted(&e.seqs[e.batch.Seq[i]])
 	}
 	e.rows = append(e.rows, int32(len(e.want)))
@@ -386,7 +405,7 @@ func (e *Engine) Logits(i int) []float32 {
 	if e.flight.on {
 		panic("fake: logits read while a submitted batch is computed")
 	}
-	if !e.has(i, runtime.RowLogits) {
+	if !e.has(i, runtime.RowLogits|runtime.RowProbe) {
 		return nil
 	}
 	n := e.vocab.Size()

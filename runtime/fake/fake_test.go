@@ -24,7 +24,7 @@ func TestContract(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
 				return fake.New(fake.Config{Options: o, Seed: 1, NoRanges: c.noRanges, Cost: fake.Cost{BaseMs: 1},
-					Begin: c.begin,
+					Begin: c.begin, Head: &fake.Head{Seed: 1},
 					Advance: func(time.Duration) {
 						goruntime.Gosched() // gives an Abort from elsewhere the time a real decode would
 					}})

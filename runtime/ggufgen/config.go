@@ -54,6 +54,9 @@ const (
 	Gemma2 Arch = "gemma2"
 	// Maincoder is Llama with queries and keys normalised by head after the rotation, an architecture of 2026.
 	Maincoder Arch = "maincoder"
+	// GLM4MoE is Llama with norms in other places; here its layers are dense. A layer more, with an expert, may be its
+	// head (Config.Head).
+	GLM4MoE Arch = "glm4moe"
 	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
 	// positions and GELU, NomicBert rotary positions and SwiGLU.
 	Bert      Arch = "bert"
@@ -86,6 +89,8 @@ type Config struct {
 	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
 	// Copies makes the model continue a text as it went on before, see copies.go. It sets RopeBase.
 	Copies bool `json:"copies,omitempty"`
+	// Head adds a layer that guesses the token behind the next one (multi-token prediction, GLM4MoE only), see head.go.
+	Head Head `json:"head,omitempty"`
 	// Images puts the markers of images into the vocabulary, see projector.go.
 	Images bool `json:"images,omitempty"`
 	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
@@ -190,6 +195,8 @@ func Presets() map[string]Config {
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
 		"tiny-learned": TinyLearned(), "tiny-vision": TinyVision(),
+		"tiny-head": TinyHead(HeadRandom), "bench-head": BenchHead(HeadRandom),
+		"bench-head-knows": BenchHead(HeadKnows),
 	}
 }
 
@@ -222,14 +229,14 @@ func (c Config) Validate() error {
 		}
 		return nil
 	}
-	if err := c.validateCopies(); err != nil {
+	if err := errors.Join(c.validateCopies(), c.validateHead()); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if !slices.Contains(Types(), c.Type) {
 		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())
 	}
 	switch c.Arch {
-	case Llama, Maincoder:
+	case Llama, Maincoder, GLM4MoE:
 		if c.Window != 0 {
 			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
 		}
@@ -270,7 +277,7 @@ func (c Config) Validate() error {
 			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, gpt2, bert or nomic-bert")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, glm4moe, gpt2, bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

@@ -154,17 +154,6 @@ func BenchCopies() Config {
 	return c
 }
 
-// DraftOf is a small model with c's vocabulary, to guess what c says: of two layers, and a tenth of its weights or less
-// where c is large. With Copies both continue a text alike.
-func DraftOf(c Config) Config {
-	c.Name += "-draft"
-	c.Layers, c.Seed = 2, c.Seed+1
-	if c.Embedding > 128 {
-		c.Embedding, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 128, 2, 1, 64, 256
-	}
-	return c
-}
-
 // TinyCopies is a small model that copies.
 func TinyCopies() Config {
 	c := Tiny()

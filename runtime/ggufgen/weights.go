@@ -162,7 +162,11 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
 		}
 		matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
-		norm(blk+"ffn_norm", 1, 0)
+		if c.Arch == GLM4MoE {
+			norm(blk+"post_attention_norm", 1, 0)
+		} else {
+			norm(blk+"ffn_norm", 1, 0)
+		}
 		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain)
 		matrix("", blk+"ffn_up", c.FFN, d, ffnGain)
 		matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
@@ -177,6 +181,10 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	norm("output_norm", float64(c.LogitScale)/(embedStd*math.Sqrt(float64(d))), biasLogits/(entry*biasEntry))
 	if c.Copies {
 		c.copies(all)
+	}
+	if c.Head != NoHead {
+		layer = c.Layers
+		c.planHead(&all, matrix, norm)
 	}
 	return all
 }

@@ -152,6 +152,9 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 	if c.Template != "" {
 		kv["tokenizer.chat_template"] = c.Template
 	}
+	if c.Head != NoHead {
+		c.headMetadata(kv)
+	}
 	if c.Arch == GPT2 {
 		kv["attention.layer_norm_epsilon"] = float32(rmsEpsilon)
 	}

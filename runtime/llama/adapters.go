@@ -198,7 +198,7 @@ func (e *engine) keep(mix uint8) {
 			continue
 		}
 		row := C.int32_t(m.at[i])
-		if e.has[i]&runtime.RowLogits != 0 {
+		if e.has[i]&(runtime.RowLogits|runtime.RowProbe) != 0 {
 			from := unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, row)), e.nVoc)
 			m.logits = put(m.logits, m.kept, from)
 		}

@@ -63,7 +63,7 @@ func freeBatch(b *C.struct_llama_batch) {
 	}
 	for _, p := range []unsafe.Pointer{
 		unsafe.Pointer(*b.seq_id), unsafe.Pointer(b.token), unsafe.Pointer(b.pos), unsafe.Pointer(b.n_seq_id),
-		unsafe.Pointer(b.seq_id), unsafe.Pointer(b.logits), unsafe.Pointer(b),
+		unsafe.Pointer(b.seq_id), unsafe.Pointer(b.logits), unsafe.Pointer(b.embd), unsafe.Pointer(b),
 	} {
 		C.free(p)
 	}

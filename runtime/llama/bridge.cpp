@@ -2,6 +2,7 @@
 
 #include "bridge.h"
 #if __has_include("llama.h")
+#include "graphprobe.h"
 
 #include <algorithm>
 #include <atomic>
@@ -175,6 +176,15 @@ template <typename P> auto set_load_mode(P & p, bool mmap, bool mlock, long) -> 
     p.load_mode = (decltype(p.load_mode)) ((mmap ? 1 : 0) | (mlock ? 2 : 0)); // LLAMA_LOAD_MODE_MMAP, _MLOCK
 }
 
+// Older trees load the layers of a head always, or know none.
+template <typename P> auto set_load_head(P & p, bool head, int) -> decltype((void) p.load_mtp) { p.load_mtp = head; }
+
+template <typename P> void set_load_head(P &, bool, long) {}
+
+template <typename P> auto set_head(P & p, int32_t head, int) -> decltype((void) p.ctx_type) { p.ctx_type = (decltype(p.ctx_type)) head; }
+
+template <typename P> void set_head(P &, int32_t, long) {}
+
 // Newer contexts have room for as many rows of logits as a batch has tokens, and fail where there are more sequences.
 template <typename P> auto set_outputs(P & p, int) -> decltype((void) p.n_outputs_max) {
     p.n_outputs_max = std::max(p.n_batch, p.n_seq_max);
@@ -193,7 +203,15 @@ template <typename P> void set_outputs(P &, long) {
     return init(n_vocab, last_n, repeat, frequency, presence);
 }
 
+// While it lives, graphs that this thread builds and computes have the nodes of a probe.
+struct probing {
+    explicit probing(const uma_stop * stop) { uma_probing = stop->probe; }
+    ~probing() { uma_probing = nullptr; }
+};
+
 } // namespace
+
+thread_local uma_graph_probe * uma_probing = nullptr;
 
 extern "C" {
 
@@ -317,15 +335,19 @@ void uma_load_backend(const char * path) {
     });
 }
 
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, const char * in_host, uintptr_t progress) {
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, ggml_backend_dev_t * devices, const float * split, bool use_mmap, bool use_mlock, bool repack, bool head, const char * in_host, uintptr_t progress) {
     return guarded("load model", (llama_model *) nullptr, [&] {
         ggml_backend_dev_t none[1] = {nullptr};
         llama_model_params p       = llama_model_default_params();
         p.n_gpu_layers    = gpu_layers;
         set_load_mode(p, use_mmap, use_mlock, 0);
         p.use_extra_bufts = repack;
+        set_load_head(p, head, 0);
         if (gpu_layers == 0) {
             p.devices = none; // otherwise large batches would still run on a GPU
+        } else if (devices != nullptr) {
+            p.devices      = devices;
+            p.tensor_split = split;
         }
         const llama_model_tensor_buft_override host[] = {{in_host, ggml_backend_cpu_buffer_type()}, {nullptr, nullptr}};
         if (in_host) {
@@ -359,11 +381,13 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.attention_type  = o->whole_texts ? LLAMA_ATTENTION_TYPE_NON_CAUSAL : LLAMA_ATTENTION_TYPE_UNSPECIFIED;
         p.pooling_type    = (enum llama_pooling_type) o->pooling;
         p.kv_unified      = true;
+        set_head(p, o->head, 0);
         p.offload_kqv     = o->offload_kqv;
         p.op_offload      = true;
         p.no_perf         = true;
         p.abort_callback  = on_abort;
         p.abort_callback_data = o->stop;
+        const probing all(o->stop);
         return asserting([&] { return llama_init_from_model(model, p); });
     });
 }
@@ -446,6 +470,7 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
         } else {
             stop->decide = 0;
         }
+        const probing all(stop);
         const int32_t r = encode ? llama_encode(ctx, *b) : llama_decode(ctx, *b);
         if (r == 0) {
             llama_synchronize(ctx);
@@ -461,6 +486,7 @@ int32_t uma_submit(struct llama_context * ctx, struct llama_batch * b, int32_t n
     return guarded("decode", (int32_t) UMA_THREW, [&] {
         b->n_tokens = n;
         stop->late = stop->nodes = 0;
+        const probing all(stop);
         return llama_decode(ctx, *b);
     });
 }

@@ -42,9 +42,11 @@ const char * uma_processor_lacks(void);
 // Loads the library of a device back end. One that is built from another llama.cpp is refused; the log says why.
 void uma_load_backend(const char * path);
 
-// NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none. in_host is a regular expression of the
-// names of tensors that stay in the host's memory, whatever layer they are of; NULL: none.
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, const char * in_host, uintptr_t progress);
+// NULL on failure; the reason is in the log ring. head: with the layers that guess tokens. progress is a cgo.Handle, 0 = none.
+// devices ends with a null; split has llama_max_devices() numbers of layers, in their order. NULL: llama.cpp chooses.
+// in_host is a regular expression of the names of tensors that stay in the host's memory, whatever layer they are of; NULL:
+// none.
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, ggml_backend_dev_t * devices, const float * split, bool use_mmap, bool use_mlock, bool repack, bool head, const char * in_host, uintptr_t progress);
 
 typedef struct {
     uint32_t n_ctx, n_batch, n_ubatch, n_seq_max;
@@ -56,6 +58,7 @@ typedef struct {
     bool     embeddings;     // see llama_set_embeddings
     bool     whole_texts;    // each row sees the whole text, whatever the file says
     int32_t  pooling;        // enum llama_pooling_type
+    int32_t  head;           // not 0: the enum llama_context_type of a head (heads.h)
     struct uma_stop * stop;  // must outlive the context
 } uma_context_options;
 
@@ -67,6 +70,7 @@ typedef struct uma_stop {
     int64_t decide, limit, expected; // ns, see runtime.Bound; decide 0: it is not given up
     int64_t begun;                   // ns
     int64_t nodes, all;              // computed in this decode, and in a whole one; all 0: not known
+    struct uma_graph_probe * probe;  // of the context's graphs (graphprobe.h), NULL = none
 } uma_stop;
 
 // uma_give_back_rows returns the memory of the rows of logits to the system until they are computed: llama.cpp has filled

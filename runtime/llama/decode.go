@@ -21,6 +21,7 @@ var _ runtime.Submitter = (*engine)(nil)
 type flight struct {
 	rowsBegun int // of the batch; of an encoder, those that it computes
 	begun     time.Time
+	graphProbe
 }
 
 func (e *engine) Decode() error {
@@ -102,6 +103,7 @@ func (e *engine) begin() error {
 			e.batch.Logits[i] |= runtime.RowLogits
 		}
 	}
+	e.beginProbe()
 	e.begun = time.Now()
 	return nil
 }

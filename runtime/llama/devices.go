@@ -7,6 +7,7 @@ package llama
 import "C"
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -58,10 +59,11 @@ func Backends() runtime.Backends {
 			b.Names = append(b.Names, name)
 		}
 	}
+	seen := map[string]bool{}
 	for i := range C.ggml_backend_dev_count() {
 		d := C.ggml_backend_dev_get(i)
 		kind := deviceKind(d)
-		if kind == runtime.DeviceCPU {
+		if kind == runtime.DeviceCPU || sameCard(d, seen) {
 			continue
 		}
 		var free, total C.size_t
@@ -74,6 +76,57 @@ func Backends() runtime.Backends {
 		b.Said = strings.Trim(b.Said+"; "+why, "; ")
 	}
 	return b
+}
+
+// placedOn returns the devices of a model, ended by a nil, and the layers on each, as llama.cpp wants them; nil where
+// it chooses.
+func placedOn(list []runtime.DeviceLayers) (devices []C.ggml_backend_dev_t, split []C.float, err error) {
+	if len(list) == 0 {
+		return nil, nil, nil
+	}
+	start()
+	split = make([]C.float, max(int(C.llama_max_devices()), len(list)))
+	for i, on := range list {
+		d := deviceNamed(on.Device)
+		if d == nil {
+			return nil, nil, fmt.Errorf("there is no device %q", on.Device)
+		}
+		devices, split[i] = append(devices, d), C.float(on.Layers)
+	}
+	return append(devices, nil), split, nil
+}
+
+// firstOf returns the first device of a model, nil where llama.cpp chooses.
+func firstOf(list []runtime.DeviceLayers) C.ggml_backend_dev_t {
+	if len(list) == 0 {
+		return nil
+	}
+	return deviceNamed(list[0].Device)
+}
+
+// deviceNamed returns a device by its name in ggml, nil if there is none.
+func deviceNamed(name string) C.ggml_backend_dev_t {
+	for i := range C.ggml_backend_dev_count() {
+		if d := C.ggml_backend_dev_get(i); C.GoString(C.ggml_backend_dev_name(d)) == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// sameCard reports whether d is a card that another back end has shown before, as llama.cpp tells them apart.
+func sameCard(d C.ggml_backend_dev_t, seen map[string]bool) bool {
+	var props C.struct_ggml_backend_dev_props
+	C.ggml_backend_dev_get_props(d, &props)
+	if props.device_id == nil || C.ggml_backend_dev_type(d) != C.GGML_BACKEND_DEVICE_TYPE_GPU {
+		return false
+	}
+	id := C.GoString(props.device_id)
+	if seen[id] {
+		return true
+	}
+	seen[id] = true
+	return false
 }
 
 func backendOf(d C.ggml_backend_dev_t) string {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -73,7 +74,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Seals:            recurrent || e.window > 0 && e.guarded == nil,
 		CanAbort:         kind == runtime.DeviceCPU,
 		Beside:           devices != 0 && devices&1 == 0 && !e.encoder && !e.oneSequence,
-		PersistentGraph:  true,
+		ProbesRows:       e.probesRows(),
 		MaxBatch:         e.batchRows(),
 		MaxMicroBatch:    int(C.llama_n_ubatch(e.ctx)),
 		MaxSequences:     e.sequences(),
@@ -83,7 +84,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 		Device:           kind,
 		DeviceName:       device,
 		Devices:          devices,
-		Placed:           e.placed(),
+		Placed:           placedOf(e),
 		EngineBuild:      engineBuild(),
 		Kernels:          Kernels(),
 		Ours:             Ours(),
@@ -125,6 +126,11 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 			continue
 		}
 		gpu <<= 1
+		if len(o.Placed) > 0 && !slices.ContainsFunc(o.Placed, func(on runtime.DeviceLayers) bool {
+			return on.Device == C.GoString(C.ggml_backend_dev_name(d))
+		}) {
+			continue
+		}
 		switch {
 		case k == runtime.DeviceIGPU && len(names) > 0 && kind != runtime.DeviceIGPU:
 			continue // not used beside others
@@ -137,20 +143,31 @@ func (e *engine) device(o runtime.Options) (kind runtime.DeviceKind, name string
 		return runtime.DeviceCPU, cpu, processor
 	}
 	var parts []string
-	total := e.info.Layers + 1
+	layers := e.blocks()
+	total := layers + 1
 	on := total
 	if o.GPULayers > 0 && o.GPULayers < total {
 		on = o.GPULayers
 		parts = append(parts, fmt.Sprintf("%d of %d layers", on, total))
 	}
 	experts := e.meta(e.info.Architecture + ".expert_count")
-	if n := runtime.HostExperts(e.info.Layers, on, o.CPUMoE); n > 0 && experts != "" && experts != "0" {
-		parts = append(parts, fmt.Sprintf("experts of %d of %d layers in host memory", n, e.info.Layers))
+	if n := runtime.HostExperts(layers, on, o.CPUMoE); n > 0 && experts != "" && experts != "0" {
+		parts = append(parts, fmt.Sprintf("experts of %d of %d layers in host memory", n, layers))
 	}
 	if len(parts) > 0 {
 		return kind, fmt.Sprintf("%s (%s)", strings.Join(names, ", "), strings.Join(parts, ", ")), used | processor
 	}
 	return kind, strings.Join(names, ", "), used
+}
+
+// blocks returns the number of the file's layers. Those of a head are among them: llama.cpp counts them where it puts
+// the last layers on devices, but not in llama_model_n_layer.
+func (e *engine) blocks() int {
+	n, err := strconv.Atoi(e.meta(e.info.Architecture + ".block_count"))
+	if err != nil {
+		return e.info.Layers
+	}
+	return max(n, e.info.Layers)
 }
 
 // warmUp decodes two tokens, one after the other. It brings the weights into memory, shows at load time whether the
@@ -182,6 +199,7 @@ func (e *engine) warmUp() error {
 		}
 		e.info.KVBytesPerToken = d - meta
 	}
+	e.caps.PersistentGraph = e.GraphsReused() > 0
 	C.llama_memory_clear(e.mem, false) // with the data it would touch the memory of all cells
 	if e.caps.Device == runtime.DeviceCPU {
 		C.uma_give_back_rows(e.ctx)

@@ -60,12 +60,13 @@ template <typename F> bool guarded(const char * what, F f) {
 
 extern "C" {
 
-struct uma_images * uma_images_open(const char * projector, struct llama_model * model, bool gpu, int32_t threads, int32_t flash_attn, uma_images_facts * facts) {
+struct uma_images * uma_images_open(const char * projector, struct llama_model * model, bool gpu, ggml_backend_dev_t device, int32_t threads, int32_t flash_attn, uma_images_facts * facts) {
     uma_images * out = nullptr;
     guarded("open the projector", [&] {
         mtmd_log_set(uma_log, nullptr);
         mtmd_context_params p = mtmd_context_params_default();
         p.use_gpu             = gpu;
+        p.device              = gpu ? device : nullptr;
         p.print_timings       = false;
         p.n_threads           = threads;
         p.flash_attn_type     = (enum llama_flash_attn_type) flash_attn;
@@ -77,6 +78,14 @@ struct uma_images * uma_images_open(const char * projector, struct llama_model *
         facts->sees     = mtmd_support_vision(ctx);
         facts->together = facts->sees && mtmd_decode_use_non_causal(ctx, nullptr);
         facts->plane    = mtmd_decode_use_mrope(ctx);
+        if (gpu) {
+            for (const auto & [dev, bytes] : mtmd_get_memory_usage(projector, p)) {
+                if (dev != nullptr && ggml_backend_dev_type(dev) != GGML_BACKEND_DEVICE_TYPE_CPU) {
+                    strncpy(facts->device, ggml_backend_dev_name(dev), sizeof(facts->device) - 1);
+                    facts->bytes = bytes;
+                }
+            }
+        }
         out             = new uma_images{ctx, (int32_t) llama_model_n_embd_inp(model)};
         return true;
     });

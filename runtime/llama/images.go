@@ -102,8 +102,8 @@ func (e *engine) openImages(o runtime.Options) error {
 	defer C.uma_opening(none)
 	drainLogs(slog.LevelError)
 	var facts C.uma_images_facts
-	im := C.uma_images_open(path, e.model, C.bool(o.GPULayers != 0), C.int32_t(e.caps.Threads), C.int32_t(flash),
-		&facts)
+	im := C.uma_images_open(path, e.model, C.bool(e.caps.Device != runtime.DeviceCPU), firstOf(o.Placed),
+		C.int32_t(e.caps.Threads), C.int32_t(flash), &facts)
 	if im == nil {
 		return refuse(drainLogs(slog.LevelError))
 	}
@@ -123,8 +123,12 @@ func (e *engine) openImages(o runtime.Options) error {
 	if why != nil {
 		e.closeImages()
 		e.images = nil
+		return why
 	}
-	return why
+	if name := C.GoString(&facts.device[0]); name != "" {
+		e.caps.Placed = withProjector(e.caps.Placed, name, uint64(facts.bytes))
+	}
+	return nil
 }
 
 // fileMark names a projector by its size and its beginning, which has all of its metadata and the first weights.

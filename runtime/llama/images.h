@@ -15,10 +15,15 @@ typedef struct {
     bool sees;     // it reads images
     bool together; // the rows of a part see each other: they are decoded at once
     bool plane;    // positions in several dimensions
+
+    // The device besides the processor that the projector is on, and what it takes there, in bytes; "" and 0 without one.
+    char     device[64];
+    uint64_t bytes;
 } uma_images_facts;
 
 // NULL on failure; the reason is in the log ring.
-struct uma_images * uma_images_open(const char * projector, struct llama_model * model, bool gpu, int32_t threads, int32_t flash_attn, uma_images_facts * facts);
+// device is used if gpu is set; NULL: the first one.
+struct uma_images * uma_images_open(const char * projector, struct llama_model * model, bool gpu, ggml_backend_dev_t device, int32_t threads, int32_t flash_attn, uma_images_facts * facts);
 void                uma_images_close(struct uma_images * im);
 
 struct mtmd_input_chunks;

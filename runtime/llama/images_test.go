@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +30,44 @@ func openSeeing(t *testing.T, kind ggufgen.ProjectorKind, width int) (runtime.En
 		t.Cleanup(func() { e.Close() })
 	}
 	return e, err
+}
+
+// TestProjectorOnADevice: the projector is on the device that its model is on, and its bytes are told.
+func TestProjectorOnADevice(t *testing.T) {
+	devices := llama.Backends().Devices
+	if os.Getenv("UMA_TEST_GPU_LAYERS") == "" || len(devices) == 0 {
+		t.Skip("UMA_TEST_GPU_LAYERS is not set: no device is to be used")
+	}
+	file := filepath.Join(t.TempDir(), "mmproj.gguf")
+	if err := ggufgen.WriteProjector(file, ggufgen.Projector{Kind: ggufgen.Llava, Width: ggufgen.TinyVision().Embedding,
+		Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, layers := range []int{-1, 0} {
+		o := runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.TinyVision()), ContextTokens: 2048, Sequences: 4,
+			Threads: 1, Projector: file, GPULayers: layers}
+		if layers != 0 {
+			o.Placed = []runtime.DeviceLayers{{Device: devices[0].Name, Layers: 1}}
+		}
+		e, err := llama.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bytes uint64
+		for _, p := range e.Capabilities().Placed {
+			if bytes += p.Projector; p.Projector > 0 && p.Device != devices[0].Name {
+				t.Errorf("%+v, want %s", p, devices[0].Name)
+			}
+		}
+		if weights := uint64(st.Size()) / 2; (layers != 0) != (bytes > weights) {
+			t.Errorf("--gpu-layers %d: the projector has %d bytes of devices, its file %d", layers, bytes, st.Size())
+		}
+		e.Close()
+	}
 }
 
 // waves is a picture that is different everywhere.

@@ -90,11 +90,22 @@ type engine struct {
 	encoder bool          // mem is nil: every text is computed whole
 	longest int           // of an encoder: tokens of a text
 	next    []runtime.Pos // of an encoder: by sequence, scratch of checkTexts
-	// ranking has the template and the classifier of a model that ranks; nil: noRanking is the reason.
+	headState
+	rankState
+	imageState
+}
+
+// headState is the state of the model's head, see heads.go.
+type headState struct {
+	headLoaded  bool
+	headBytes   uint64 // of its weights
+	keepsStates bool   // the rows of a Decode do
+}
+
+// rankState has the template and the classifier of a model that ranks; nil: noRanking is the reason.
+type rankState struct {
 	ranking   *runtime.Ranking
 	noRanking error
-
-	imageState
 }
 
 var (
@@ -103,6 +114,7 @@ var (
 	_ runtime.Embedder     = (*engine)(nil)
 	_ runtime.Ranker       = (*engine)(nil)
 	_ runtime.ThreadSetter = (*engine)(nil)
+	_ runtime.RowCounter   = (*engine)(nil)
 )
 
 // Open loads a model and makes its KV pool. Options that are 0 are chosen for this machine; Capabilities reports
@@ -134,7 +146,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	defer C.uma_opening(none)
 
 	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: int(file.Positions)}
-	e.aborted = (*atomic.Int32)(unsafe.Pointer(&e.stop.abort))
+	e.aborted = abortedOf(e.stop)
+	e.headLoaded, e.headBytes = o.Head && builtHeads && file.HeadLayers > 0, file.HeadBytes
 	if err := e.load(o); err != nil {
 		e.free()
 		return nil, err
@@ -157,6 +170,8 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	drainLogs(slog.LevelError)
 	return e, nil
 }
+
+func abortedOf(s *C.uma_stop) *atomic.Int32 { return (*atomic.Int32)(unsafe.Pointer(&s.abort)) }
 
 // ErrStopped is returned by Open when Options.Progress returns false.
 var ErrStopped = errors.New("model load stopped")
@@ -189,13 +204,18 @@ func (e *engine) load(o runtime.Options) error {
 	if layers < 0 {
 		layers = allLayers
 	}
+	devices, split, err := placedOn(o.Placed)
+	if err != nil {
+		return modelError(o.ModelPath, err.Error())
+	}
 	var inHost *C.char
 	if text := expertsPattern(o.CPUMoE); text != "" && layers > 0 {
 		inHost = C.CString(text)
 		defer C.free(unsafe.Pointer(inHost))
 	}
-	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack),
-		inHost, C.uintptr_t(handle))
+	e.model = C.uma_model_load(path, C.int32_t(layers), unsafe.SliceData(devices), unsafe.SliceData(split),
+		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.bool(e.headLoaded), inHost,
+		C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
@@ -278,6 +298,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 			return modelError(o.ModelPath, err.Error())
 		}
 	}
+	e.openProbe(o)
 	e.ctx = C.uma_context_new(e.model, c)
 	if e.ctx == nil {
 		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+
@@ -298,6 +319,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 		return err
 	}
 	e.allocBatch(int(C.llama_n_batch(e.ctx)))
+	e.readyProbe(e.batchRows())
 	return e.describe(o, threads, typeK, typeV)
 }
 
@@ -334,9 +356,9 @@ func (e *engine) checkBatch() error {
 	return nil
 }
 
-// hasRow reports whether row i of the last Decode was computed for what the bit says.
-func (e *engine) hasRow(i int, bit int8) bool {
-	return i >= 0 && i < e.rows && e.has[i]&bit != 0 && !(e.encoder && bit == runtime.RowLogits)
+// hasRow reports whether row i of the last Decode was computed for what one of the bits says.
+func (e *engine) hasRow(i int, bits int8) bool {
+	return i >= 0 && i < e.rows && e.has[i]&bits != 0 && !(e.encoder && bits&runtime.RowLogits != 0)
 }
 
 // hide makes the hidden tokens impossible in the rows that the caller reads.
@@ -345,7 +367,7 @@ func (e *engine) hide() {
 		return
 	}
 	for i := range e.rows {
-		if row := e.Logits(i); row != nil {
+		if row := e.anyLogits(i); row != nil {
 			for t := e.hidden[0]; t < e.hidden[1]; t++ {
 				row[t] = -math.MaxFloat32
 			}
@@ -355,6 +377,14 @@ func (e *engine) hide() {
 
 func (e *engine) Logits(i int) []float32 {
 	if !e.hasRow(i, runtime.RowLogits) {
+		return nil
+	}
+	return e.anyLogits(i)
+}
+
+// anyLogits returns the logits of a row that only the probe needs, too.
+func (e *engine) anyLogits(i int) []float32 {
+	if !e.hasRow(i, runtime.RowLogits|runtime.RowProbe) {
 		return nil
 	}
 	if row := e.keptLogits(i); row != nil {
@@ -404,6 +434,7 @@ func (e *engine) free() {
 		C.llama_detach_threadpool(e.ctx)
 		C.llama_free(e.ctx)
 	}
+	e.freeProbe()
 	e.freeThreads()
 	if e.model != nil {
 		C.llama_model_free(e.model)

@@ -32,6 +32,8 @@ var parts = []part{
 	{"images", builtImages, false, nil},
 	{"repacked", builtRepacked, false, nil},
 	{"adapters", builtAdapters, false, nil},
+	{"heads", builtHeads, false, nil},
+	{"probe", builtProbe, false, nil}, // Open looks whether llama.cpp calls it
 }
 
 // tried remembers what trying gave, for each set of kernels.
@@ -100,6 +102,6 @@ func LeftOut() []string {
 func Exact() bool {
 	return Kernels() != "ggml" && !slices.ContainsFunc(LeftOut(), func(p string) bool {
 		name, _, _ := strings.Cut(p, " ")
-		return name != "barrier" && name != "images" && name != "repacked"
+		return name != "barrier" && name != "images" && name != "repacked" && name != "heads" && name != "probe"
 	})
 }

@@ -26,8 +26,14 @@ var _ runtime.RowProber = (*engine)(nil)
 // ProbeRow implements runtime.RowProber with the kernel of probe.c, which finds the row by its index: close is the only
 // pointer passed to C.
 func (e *engine) ProbeRow(i int, close []runtime.Token, out *runtime.RowStats) bool {
-	if !e.hasRow(i, runtime.RowLogits) {
+	if !e.hasRow(i, runtime.RowLogits|runtime.RowProbe) {
 		return false
+	}
+	if s, ok, probed := e.probedRow(i); probed {
+		if ok {
+			*out = s
+		}
+		return ok
 	}
 	if row := e.keptLogits(i); row != nil {
 		*out = probeF32(row, close)

@@ -15,8 +15,8 @@ import (
 // repackedBytes is the size of the weights that the CPU backend has repacked for its vector kernels.
 func (e *engine) repackedBytes() uint64 { return uint64(C.uma_repacked_bytes(e.model)) }
 
-// placed returns what each device has of the model.
-func (e *engine) placed() (list []runtime.DeviceMemory) {
+// placedOf returns what each device has of the model.
+func placedOf(e *engine) (list []runtime.DeviceMemory) {
 	var places [16]C.uma_place
 	for _, p := range places[:C.uma_placed(e.ctx, &places[0], C.int32_t(len(places)))] {
 		if p.weights+p.kv+p.compute > 0 {

@@ -7,7 +7,7 @@ import "github.com/uma-serve/uma-serve/runtime"
 // repackedBytes is 0: this build cannot ask the library how much it repacks.
 func (e *engine) repackedBytes() uint64 { return 0 }
 
-// placed is nil: this build cannot ask the library for the memory of devices.
-func (e *engine) placed() []runtime.DeviceMemory { return nil }
+// placedOf is nil: this build cannot ask the library for the memory of devices.
+func placedOf(*engine) []runtime.DeviceMemory { return nil }
 
 const builtRepacked = false

@@ -4,8 +4,10 @@ package llama
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -72,6 +74,62 @@ func TestNoKVOffload(t *testing.T) {
 		if total := uint64(256 * e.Model().KVBytesPerToken); host && (there > 0 || here < total) ||
 			!host && there == 0 {
 			t.Errorf("NoKVOffload %v: %d bytes of %d are in the host's memory, %d on devices", host, here, total, there)
+		}
+	}
+}
+
+// TestPlaced: layers are on the device that is named, with the bytes that the header tells of them; a device that does
+// not exist is an error.
+func TestPlaced(t *testing.T) {
+	path := model(t, ggufgen.TinyWide())
+	o := runtime.Options{ModelPath: path, Threads: testThreads, ContextTokens: 256, Sequences: 2, GPULayers: 1,
+		Placed: []runtime.DeviceLayers{{Device: "CUDA99", Layers: 1}}}
+	if _, err := Open(o); err == nil || !strings.Contains(err.Error(), `there is no device "CUDA99"`) {
+		t.Errorf("%v", err)
+	}
+	if testLayers(t) == 0 {
+		t.Skip("UMA_TEST_GPU_LAYERS is not set: no device is to be used")
+	}
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := info.Placed()
+	weights := func(n int) (bytes uint64) { // of the last n layers, the output counted
+		if bytes = header.Output; n == 0 {
+			return 0
+		}
+		for _, layer := range header.Layers[len(header.Layers)-n+1:] {
+			bytes += layer
+		}
+		return bytes
+	}
+	devices := Backends().Devices
+	for n := 1; n <= len(header.Layers)+1; n++ {
+		for first := n; first >= max(n-1, 1); first-- { // all on a device, or the last on a second one
+			on := []runtime.DeviceLayers{{Device: devices[0].Name, Layers: first}}
+			if first < n {
+				if len(devices) < 2 {
+					continue // GGML_VK_VISIBLE_DEVICES=0,0 makes two devices of one
+				}
+				on = append(on, runtime.DeviceLayers{Device: devices[1].Name, Layers: n - first})
+			}
+			o.GPULayers, o.Placed = n, on
+			e := mustOpen(t, o)
+			left := n
+			for _, d := range on {
+				want := weights(left) - weights(left-d.Layers)
+				left -= d.Layers
+				var got uint64
+				for _, p := range e.Capabilities().Placed {
+					if p.Device == d.Device {
+						got = p.Weights
+					}
+				}
+				if apart := int64(got) - int64(want); max(apart, -apart) > int64(want)/50 {
+					t.Errorf("%+v: %d bytes of weights on %s, %d by the header", on, got, d.Device, want)
+				}
+			}
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 // messagesTable lists the fields of a body. The request's sampling fields are accepted too (docs/protocol.md).
 var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
-		"output_config", "output_format", "thread"),
-	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas",
-		"id", "billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "speed", "user_profile_id",
+		"output_config", "output_format", "thread", "context_management"),
+	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "inference_geo", "betas", "id",
+		"billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "speed", "user_profile_id",
 		"workspace_id"),
 	api.Table{
 		{Name: "mcp_servers", Use: api.Refused, But: []string{"[]"}, Why: "this server runs no tools"},
@@ -38,6 +38,7 @@ type body struct {
 	ToolChoice    *toolChoice   `json:"tool_choice"`
 	OutputConfig  *outputConfig `json:"output_config"`
 	OutputFormat  *outputFormat `json:"output_format"`
+	Context       *contextEdits `json:"context_management"`
 }
 
 // Opens has the types of what is decoded later.
@@ -124,6 +125,7 @@ type request struct {
 	Parallel *bool         `json:"parallel_tool_calls,omitempty"`
 	Think    *wireThink    `json:"think,omitempty"`
 	Effort   *string       `json:"reasoning_effort,omitempty"`
+	Preserve *bool         `json:"preserve_thinking,omitempty"`
 	Format   *wireFormat   `json:"response_format,omitempty"`
 
 	left wire.Notes // parts that were left out
@@ -205,6 +207,9 @@ func readBody(id string, r *http.Request) (req *wire.Request, form wants, err er
 	if want.Think, err = in.Thinking.translate(); err != nil {
 		return nil, form, err
 	}
+	if err := want.edit(in.Context); err != nil {
+		return nil, form, err
+	}
 	if form.thoughts, err = in.Thinking.shows(); err != nil {
 		return nil, form, err
 	}
@@ -233,7 +238,8 @@ func readBody(id string, r *http.Request) (req *wire.Request, form wants, err er
 
 // names are the names of a request's fields in a body.
 var names = api.Names{"stop": "stop_sequences", "think": "thinking", "reasoning_effort": "output_config.effort",
-	"response_format": "output_format", "tools.function": "", "tools.function.parameters": ".input_schema"}
+	"preserve_thinking": "context_management",
+	"response_format":   "output_format", "tools.function": "", "tools.function.parameters": ".input_schema"}
 
 // conversation translates the system prompt and the messages.
 func (want *request) conversation(in *body) error {

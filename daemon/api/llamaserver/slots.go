@@ -83,8 +83,12 @@ func (c *completion) remember(r *http.Request, a *answer) {
 		}
 		tokens = p.Tokens
 	}
+	said := a.Tokens()
+	if n := len(said); n > 0 && (a.EOS.Reason != wire.Stop || a.EOS.StopText != "") {
+		said = said[:n-1] // no step has read the last token: it has no cells
+	}
 	c.slots.put(&slot{owner: c.s.Owner(r.Context()), id: *c.Slot, request: a.Request.ID,
-		tokens: slices.Concat(tokens, a.Tokens())})
+		tokens: slices.Concat(tokens, said)})
 }
 
 var slotTable = api.Of(api.Taken, "filename")

@@ -11,7 +11,7 @@ import (
 
 // chatTable lists the fields that differ from the request's fields in docs/protocol.md.
 var chatTable = slices.Concat(
-	api.Of(api.Taken, "messages", "stream", "stream_options", "n", "timings_per_token", "verbose",
+	api.Of(api.Taken, "messages", "stream", "stream_options", "n", "timings_per_token",
 		"include_stop_str_in_output", "no_stop_trim", "return_token_ids"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{
@@ -30,7 +30,6 @@ type options struct {
 	Stream        bool           `json:"stream"`
 	StreamOptions *streamOptions `json:"stream_options"`
 	N             *int           `json:"n"`
-	Verbose       bool           `json:"verbose"`
 	// vLLM's and SGLang's name for: the stop string that ended the answer is a part of it.
 	IncludeStop bool `json:"include_stop_str_in_output"`
 	NoStopTrim  bool `json:"no_stop_trim"`

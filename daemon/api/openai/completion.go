@@ -47,7 +47,7 @@ func fingerprint(s *api.Server) string { return "b-" + s.Version }
 // want sets the fields that a body's options determine, also those of its request.
 func (c *completion) want(o *options, req *wire.Request) {
 	o.Telemetry.Of(req)
-	c.stream, c.Telemetry, c.verbose = o.Stream, o.Telemetry, o.Verbose
+	c.stream, c.Telemetry, c.verbose = o.Stream, o.Telemetry, req.Verbose
 	c.stop = o.IncludeStop || o.NoStopTrim
 	c.ids, req.EveryToken = o.TokenIDs, o.TokenIDs
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage

@@ -59,10 +59,11 @@ func (responsesBody) Opens() map[string]any {
 }
 
 type reasoningOptions struct {
-	_               struct{} `ignored:"context,mode,encrypted_content"`
+	_               struct{} `ignored:"mode,encrypted_content"`
 	Effort          *string  `json:"effort"`
 	Summary         *string  `json:"summary"`
 	GenerateSummary *string  `json:"generate_summary,omitempty"`
+	Context         *string  `json:"context,omitempty"` // whose thoughts are kept: "auto", "all_turns", "current_turn"
 }
 
 type textOptions struct {
@@ -95,6 +96,7 @@ type responsesRequest struct {
 	Choice    any            `json:"tool_choice,omitempty"`
 	Parallel  *bool          `json:"parallel_tool_calls,omitempty"`
 	Effort    *string        `json:"reasoning_effort,omitempty"`
+	Preserve  *bool          `json:"preserve_thinking,omitempty"`
 	MaxTokens *int           `json:"max_tokens,omitempty"`
 	Format    *wrappedFormat `json:"response_format,omitempty"`
 	Logprobs  bool           `json:"logprobs,omitempty"`
@@ -104,7 +106,7 @@ type responsesRequest struct {
 
 // responsesNames are the names of its fields in a body.
 var responsesNames = api.Names{"max_tokens": "max_output_tokens", "messages": "input",
-	"reasoning_effort": "reasoning.effort", "response_format": "text.format",
+	"reasoning_effort": "reasoning.effort", "preserve_thinking": "reasoning.context", "response_format": "text.format",
 	"verbosity": "text.verbosity", "tools.function": ""}
 
 type wrappedFormat struct {
@@ -201,6 +203,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	}
 	if in.Reasoning != nil {
 		want.Effort = in.Reasoning.Effort
+		if want.Preserve, err = in.Reasoning.preserves(); err != nil {
+			return nil, nil, err
+		}
 	}
 	if in.Text != nil {
 		want.Verbosity = in.Text.Verbosity
@@ -223,6 +228,21 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	req.NoProgress = false // progress events trigger the comments that keep the connection alive
 	c.begin(in, req)
 	return c, req, nil
+}
+
+// preserves translates context; nil leaves it to the chat template.
+func (r *reasoningOptions) preserves() (*bool, error) {
+	all := false
+	switch {
+	case r.Context == nil || *r.Context == "auto":
+		return nil, nil
+	case *r.Context == "all_turns":
+		all = true
+	case *r.Context != "current_turn":
+		return nil, api.Refuse(fmt.Sprintf(`field "reasoning.context" is %.40q; it must be "auto", "all_turns" or `+
+			`"current_turn"`, *r.Context))
+	}
+	return &all, nil
 }
 
 // check refuses values that the server cannot honour.

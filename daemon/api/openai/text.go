@@ -12,7 +12,7 @@ import (
 
 // textTable lists the fields that differ from the request's fields in docs/protocol.md.
 var textTable = slices.Concat(
-	api.Of(api.Taken, "prompt", "stream", "stream_options", "n", "echo", "timings_per_token", "verbose",
+	api.Of(api.Taken, "prompt", "stream", "stream_options", "n", "echo", "timings_per_token",
 		"include_stop_str_in_output", "no_stop_trim", "return_token_ids"),
 	api.Of(api.Ignored, "id", "metadata"),
 	api.Table{

@@ -4,10 +4,11 @@
 import { $, announce, bytes, h } from './dom.js';
 import * as models from './models.js';
 import * as picture from './picture.js';
+import { problem } from './sse.js';
 
 const maxFiles = 8, maxFile = 256 << 10, maxAll = 512 << 10; // bytes
 const images = /\.(png|jpe?g|gif|webp|bmp|svg|heic|avif|tiff?)$/i;
-const documents = /\.(pdf|docx?|xlsx?|pptx?|odt|ods|odp|epub)$/i;
+const documents = /\.(docx?|xlsx?|pptx?|odt|ods|odp|epub)$/i;
 
 let files = []; // {name, text, image} of the message that is being written
 
@@ -57,6 +58,23 @@ async function take(list) {
   if (refused.length) announce(refused.join(' '));
 }
 
+// pdfText has the daemon read the text of a PDF file, and delete the file.
+async function pdfText(file) {
+  const form = new FormData();
+  form.append('purpose', 'user_data');
+  form.append('file', file, file.name);
+  const sent = await fetch('v1/files', { method: 'POST', body: form });
+  if (!sent.ok) throw new Error(await problem(sent));
+  const path = `v1/files/${(await sent.json()).id}`;
+  try {
+    const read = await fetch(`${path}/text`);
+    if (!read.ok) throw new Error(await problem(read));
+    return (await read.json()).text;
+  } finally {
+    fetch(path, { method: 'DELETE' }).catch(() => {}); // it expires by itself
+  }
+}
+
 // read adds a file; it returns why it cannot, or ''.
 async function read(file) {
   const all = files.reduce((n, f) => n + f.text.length, 0);
@@ -71,14 +89,22 @@ async function read(file) {
     files.push({ name: file.name.slice(0, 200) || 'picture', text: '', image });
     return '';
   }
-  if (file.type === 'application/pdf' || documents.test(file.name)) {
-    return 'this page reads text files only; copy the text of the document into the message or a .txt file.';
+  if (documents.test(file.name)) {
+    return 'this page reads text files and PDF only; copy the text of the document into the message, or keep it as PDF.';
   }
-  if (file.size > maxFile) return `it has ${bytes(file.size)}; a file may have ${bytes(maxFile)}.`;
-  if (all + file.size > maxAll) return `the files of a message may have ${bytes(maxAll)} together.`;
-  let text;
+  let text, size = file.size;
+  if (file.type === 'application/pdf' || /\.pdf$/i.test(file.name)) {
+    try {
+      text = await pdfText(file);
+    } catch (e) {
+      return `${e.message}.`;
+    }
+    size = text.length;
+  }
+  if (size > maxFile) return `it has ${bytes(size)}; a file may have ${bytes(maxFile)}.`;
+  if (all + size > maxAll) return `the files of a message may have ${bytes(maxAll)} together.`;
   try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
+    text ??= new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
   } catch {
     text = '\0';
   }

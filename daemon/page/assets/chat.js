@@ -7,6 +7,7 @@ import { messageView } from './message.js';
 import * as models from './models.js';
 import { events, problem } from './sse.js';
 import * as store from './store.js';
+import * as tools from './tools.js';
 import * as tree from './tree.js';
 import { welcome } from './welcome.js';
 
@@ -16,6 +17,7 @@ let chat = store.newChat();
 let running = null; // {controller, message, view, id, timer} of the answer that comes
 let follow = true;  // the log stays at its end
 let leaving = false; // the page is being closed or reloaded: what breaks then is no error
+const views = new WeakMap(); // of the messages on the screen
 const listeners = { why: () => {} };
 
 // onWhy is told of the request that the user wants explained.
@@ -69,7 +71,7 @@ function draw() {
 // view is the view of message i, with what its buttons do.
 function view(i) {
   const message = chat.messages[i], among = tree.siblings(chat, i), place = among.indexOf(i);
-  return messageView(message, {
+  const shown = messageView(message, {
     place, count: among.length,
     turn: (by) => {
       if (running) return;
@@ -87,7 +89,19 @@ function view(i) {
       return true;
     },
     retry: () => again(i), why: (id) => listeners.why(id), index: i, busy,
+    consent: (call, approve, always) => consent(message, call, approve, always),
   });
+  views.set(message, shown);
+  return shown;
+}
+
+// consent carries out what the user says to a call; after the last one the answer goes on.
+function consent(message, call, approve, always) {
+  if (running) return;
+  tools.decide(call, approve, always, chat.id);
+  views.get(message).show(message, true);
+  store.save(chat);
+  if (!tools.asks(message)) answer(message);
 }
 
 // editLast opens the editor of the last question.
@@ -199,25 +213,34 @@ function body() {
 const sampling = [['max', 'max_tokens'], ['temp', 'temperature'], ['topp', 'top_p'], ['topk', 'top_k'], ['minp', 'min_p'],
   ['repeat', 'repeat_penalty'], ['seed', 'seed']];
 
-async function answer() {
+// answer asks for an answer; with a message, for the rest of that one, whose calls the user has decided about.
+async function answer(begun = null) {
   const asked = chat; // the user may open another meanwhile
-  const request = body();
+  const servers = tools.chosen(chat.settings);
+  let path = 'v1/chat/completions', request = body();
   chat.model = request.model;
-  const message = { role: 'assistant', content: '', thought: '' };
-  const view = add(message);
+  if (begun || servers.length) {
+    path = 'v1/responses';
+    request = begun ? tools.goOn(request, begun, chat.id) : tools.request(request, servers, chat.id);
+  }
+  const message = begun || { role: 'assistant', content: '', thought: '' };
+  const view = begun ? views.get(begun) : add(message);
+  for (const key of ['note', 'error', 'finish']) delete message[key];
   const run = running = { controller: new AbortController(), message, view, id: '', saved: 0, frame: 0, began: performance.now() };
   view.root.setAttribute('aria-busy', 'true');
   view.wait('waiting');
   buttons();
   try {
-    const response = await fetch('v1/chat/completions', {
+    const response = await fetch(path, {
       method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(request), signal: run.controller.signal,
     });
     if (!response.ok) throw new Error(await problem(response));
     let done = false;
     for await (const data of events(response)) {
       if (data === '[DONE]') { done = true; break; }
-      take(run, JSON.parse(data));
+      const event = JSON.parse(data);
+      if (event.type) done = tools.take(run, event);
+      else take(run, event);
       paint(run);
       if (performance.now() - run.saved > saveEvery) { store.save(asked); run.saved = performance.now(); }
     }
@@ -233,7 +256,7 @@ async function answer() {
   if (running === run) running = null;
   toEnd();
   if (!store.save(asked)) announce('This browser has no room: the chat is not stored.');
-  announce(message.error || (message.note ? 'Stopped' : 'The answer is complete'));
+  announce(message.error || (message.note ? 'Stopped' : tools.asks(message) ? 'The model asks for a tool' : 'The answer is complete'));
   buttons();
 }
 
@@ -271,7 +294,7 @@ function take(run, chunk) {
 function paint(run) {
   run.frame ||= requestAnimationFrame(() => {
     run.frame = 0;
-    if (run.message.content || run.message.thought) run.view.show(run.message, false);
+    if (run.message.content || run.message.thought || run.message.calls) run.view.show(run.message, false);
     else run.view.wait(run.progress || 'waiting');
     buttons();
     toEnd();

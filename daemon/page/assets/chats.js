@@ -3,6 +3,7 @@
 import { $, announce, h } from './dom.js';
 import * as chat from './chat.js';
 import * as store from './store.js';
+import * as tools from './tools.js';
 import * as transfer from './transfer.js';
 
 const searchAfter = 150; // ms without a key
@@ -127,6 +128,7 @@ export function openSettings() {
 function fill() {
   const s = chat.now().settings;
   for (const field of $('settings-form').elements) if (field.name) field.value = s[field.name] ?? '';
+  tools.fill(s, (names) => { s.tools = names; store.save(chat.now()); });
 }
 
 // keep stores the fields that are valid; the others stay as they were.

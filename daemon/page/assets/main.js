@@ -7,6 +7,7 @@ import * as chats from './chats.js';
 import * as live from './live.js';
 import * as machine from './machine.js';
 import * as models from './models.js';
+import * as tools from './tools.js';
 import * as why from './why.js';
 
 const themes = ['system', 'light', 'dark'];
@@ -90,6 +91,7 @@ function boot() {
     },
   });
   models.load();
+  tools.load();
   if (matchMedia('(pointer: fine)').matches) $('prompt').focus();
 }
 

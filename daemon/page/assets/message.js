@@ -3,6 +3,7 @@
 import { announce, bytes, h, ms, number, setText } from './dom.js';
 import { Markdown } from './markdown.js';
 import { thumb } from './picture.js';
+import * as tools from './tools.js';
 
 // branches are the buttons to the messages that stand in the same place; null where there is one alone.
 function branches(on) {
@@ -50,9 +51,11 @@ export function messageView(message, on) {
   const summary = h('summary');
   const thought = h('details', { class: 'thought', hidden: true }, summary, thoughtText);
   const text = h('div', { class: 'body markdown' });
+  const calls = h('div', { class: 'calls', hidden: true });
   const foot = h('footer');
-  const root = h('article', { class: 'message assistant', 'aria-label': 'Answer', 'data-message': on.index }, thought, text, foot);
+  const root = h('article', { class: 'message assistant', 'aria-label': 'Answer', 'data-message': on.index }, thought, calls, text, foot);
   const markdown = new Markdown(text);
+  let shown = '[]'; // the calls
   const view = {
     root,
     wait(what) { foot.replaceChildren(h('span', { class: 'wait' }, what)); },
@@ -65,6 +68,12 @@ export function messageView(message, on) {
         const size = m.stats && m.stats.think ? `, ${number(m.stats.think)} tokens` : '';
         setText(summary, thinking ? `Thinking: ${last}` : `Thought for ${ms(m.thoughtMs || 0)}${size}`);
         setText(thoughtText, m.thought);
+      }
+      const now = JSON.stringify(m.calls || []);
+      if (now !== shown) {
+        shown = now;
+        calls.hidden = !m.calls;
+        calls.replaceChildren(...tools.view(m, on.consent));
       }
       markdown.update(m.content);
       if (!ended) foot.replaceChildren();

@@ -4,7 +4,11 @@
 export const format = 'uma-serve chats';
 export const maxFile = 32 << 20; // bytes
 const maxChats = 200, maxMessages = 10000, maxText = 4 << 20, maxName = 200, maxFiles = 16;
-const settingNames = ['system', 'think', 'budget', 'max', 'temp', 'topp', 'topk', 'minp', 'repeat', 'seed'];
+const settingNames = ['system', 'think', 'budget', 'max', 'temp', 'topp', 'topk', 'minp', 'repeat', 'seed', 'tools'];
+const maxSetting = { system: maxText, tools: 600 }, maxCalls = 64;
+
+const callNames = ['id', 'response', 'server', 'name', 'arguments', 'output', 'error', 'state'];
+const callStates = ['asks', 'allowed', 'denied', 'runs', 'done', 'failed'];
 
 function text(value, what, most = maxText) {
   if (value === undefined || value === null) return '';
@@ -37,6 +41,12 @@ function readMessage(m, i, what) {
     const value = text(m[key], `${what}.${key}`);
     if (value || key === 'thought') out[key] = value;
   }
+  const calls = array(m.calls ?? [], `${what}.calls`, maxCalls).map((c, k) => {
+    const call = {};
+    for (const key of callNames) call[key] = text(c?.[key], `${what}.calls[${k}].${key}`);
+    return { ...call, state: callStates.includes(call.state) ? call.state : 'failed' };
+  });
+  if (calls.length) out.calls = calls;
   out.thoughtMs = finite(m.thoughtMs);
   const stats = {};
   for (const key of ['ttft', 'rate', 'cached', 'prompt', 'tokens', 'think']) stats[key] = finite(m.stats?.[key]);
@@ -53,7 +63,7 @@ export function readChat(c, what = 'chat') {
   const settings = {};
   for (const name of settingNames) {
     const value = c.settings?.[name];
-    if (value !== undefined && value !== '') settings[name] = text(String(value), `${what}.settings.${name}`, name === 'system' ? maxText : 40);
+    if (value !== undefined && value !== '') settings[name] = text(String(value), `${what}.settings.${name}`, maxSetting[name] || 40);
   }
   return {
     title: text(c.title, `${what}.title`, maxName), at: finite(c.at) ?? Date.now(), model: text(c.model, `${what}.model`, 1000),

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 )
 
 // Power reads the energy that the processors use, and whether the machine runs on a battery. It keeps the files open,
@@ -84,11 +83,8 @@ func word(f *os.File) string {
 // Metered reports whether Joules counts.
 func (p *Power) Metered() bool { return len(p.meters) > 0 }
 
-// PowerInterval is the longest time between two calls of Joules: a counter of 32 bits in units of 61 µJ wraps around
-// after ten minutes at 400 W.
-const PowerInterval = time.Minute
-
-// Joules returns the energy that the processor packages, with all that runs on them, have used since OpenPower.
+// Joules returns the energy that the processor packages, with all that runs on them, have used since OpenPower. Call it
+// every minute: a counter of 32 bits in units of 61 µJ wraps around after ten minutes at 400 W.
 func (p *Power) Joules() float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

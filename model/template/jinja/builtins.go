@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // builtins are the global names every template has.
@@ -89,7 +91,7 @@ func newDict(s *state, a *callArgs) any {
 
 func raise(s *state, a *callArgs) any {
 	r := &Raised{str(s, a.bind(s, "raise_exception", 1, "message")[0])}
-	panic(&Error{Line: s.line, Msg: r.Message, Err: r})
+	panic(&syntax.Error{Line: s.line, Msg: r.Message, Err: r})
 }
 
 func joiner(s *state, a *callArgs) any {

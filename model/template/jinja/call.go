@@ -2,6 +2,8 @@ package jinja
 
 import (
 	"slices"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // callArgs are the evaluated arguments of a call, filter or test.
@@ -67,25 +69,25 @@ func (a *callArgs) positional(s *state, fn string, required, most int) []any {
 	return v
 }
 
-func (s *state) args(f *frame, a args) *callArgs {
-	if a.list == nil && a.names == nil && a.star == nil && a.starStar == nil {
+func (s *state) args(f *frame, a syntax.Args) *callArgs {
+	if a.List == nil && a.Names == nil && a.Star == nil && a.StarStar == nil {
 		return noArgs
 	}
-	c := &callArgs{list: make([]any, len(a.list))}
-	for i, x := range a.list {
+	c := &callArgs{list: make([]any, len(a.List))}
+	for i, x := range a.List {
 		c.list[i] = s.eval(f, x)
 	}
-	if a.star != nil {
-		more := items(s, s.eval(f, a.star))
+	if a.Star != nil {
+		more := items(s, s.eval(f, a.Star))
 		s.charge(len(more) * itemBytes)
 		c.list = append(c.list, more...)
 	}
-	c.names = slices.Clone(a.names)
-	for _, x := range a.values {
+	c.names = slices.Clone(a.Names)
+	for _, x := range a.Values {
 		c.values = append(c.values, s.eval(f, x))
 	}
-	if a.starStar != nil {
-		d, ok := s.eval(f, a.starStar).(*Dict)
+	if a.StarStar != nil {
+		d, ok := s.eval(f, a.StarStar).(*Dict)
 		if !ok {
 			s.fail("** wants a dict")
 		}
@@ -126,16 +128,17 @@ func (s *state) call(line int, fn any, a *callArgs) any {
 	return nil
 }
 
-func (s *state) applyFilter(f *frame, c *filterCall, v any) any {
-	a := s.args(f, c.args)
-	s.line = c.line
-	if c.filter == nil {
-		s.fail("unknown filter %q", c.name)
+func (s *state) applyFilter(f *frame, c *syntax.FilterCall, v any) any {
+	a := s.args(f, c.Args)
+	s.line = c.Line
+	apply := filters[c.Name]
+	if apply == nil {
+		s.fail("unknown filter %q", c.Name)
 	}
-	return c.filter(s, v, a)
+	return apply(s, v, a)
 }
 
-func (s *state) applyFilters(f *frame, list []filterCall, v any) any {
+func (s *state) applyFilters(f *frame, list []syntax.FilterCall, v any) any {
 	for i := range list {
 		v = s.applyFilter(f, &list[i], v)
 	}

@@ -14,8 +14,8 @@
 // Behaviour is compared with some 19,000 vectors made with Jinja2 3.1 (testdata/vectors.json.gz, made by
 // testdata/vectors.py) and against its output for published templates (testdata/published).
 //
-// How it works: Compile lexes and parses to a small tree in which every name knows the scopes that may hold its value
-// (lexer.go, parser.go, ast.go). Render walks it (exec.go for statements, eval.go for expressions, value.go for
+// How it works: Compile has package syntax read the template into a small tree in which every name knows the scopes
+// that may hold its value. Render walks it (exec.go for statements, eval.go for expressions, value.go for
 // Python's idea of truth, equality and iteration, number.go for its numbers, print.go, format.go and json.go for how it
 // prints). Values are nil, bool, int64, *big.Int, float64, string, markup, []any, Tuple, *Dict, views, ranges,
 // generators, Undefined and callables. Nothing but a namespace, a generator or a loop changes once made, and

@@ -1,6 +1,10 @@
 package jinja
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
+)
 
 // filter implements a filter; v is the value to the left of "|".
 type filter func(s *state, v any, a *callArgs) any
@@ -11,7 +15,7 @@ func init() { // map, select and reject look filters and tests up by name
 	filters = map[string]filter{
 		"abs": abs, "attr": attrFilter, "batch": batch, "slice": sliceFilter, "count": lengthFilter,
 		"length":     lengthFilter,
-		"capitalize": onText(capitalize), "lower": onText(lower), "upper": onText(upper),
+		"capitalize": onText(letters.Capitalize), "lower": onText(letters.Lower), "upper": onText(letters.Upper),
 		"title": func(s *state, v any, a *callArgs) any { return str(s, onText(titleFilter)(s, v, a)) },
 		"d":     defaultFilter, "default": defaultFilter, "dictsort": dictSort,
 		"e": escapeFilter, "escape": escapeFilter,

@@ -3,6 +3,8 @@ package jinja
 import (
 	"slices"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
 // path is an attribute as filters take it: a name such as "function.name" or "0.role", or a number.
@@ -13,7 +15,7 @@ func (s *state) path(v any) (parts []any) {
 	}
 	s.charge((strings.Count(t, ".") + 1) * itemBytes)
 	for _, part := range strings.Split(t, ".") {
-		if n, ok := s.parseInt(part, 10); ok && every(isDigit)(part) {
+		if n, ok := s.parseInt(part, 10); ok && every(letters.IsDigit)(part) {
 			parts = append(parts, n)
 		} else {
 			parts = append(parts, part)
@@ -56,7 +58,7 @@ func (s *state) ignoreCase(v any) any {
 	if !ok {
 		return v
 	}
-	return s.recased(t, lower)
+	return s.recased(t, letters.Lower)
 }
 
 // sorted orders items by key; it is stable.

@@ -3,6 +3,8 @@ package jinja
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
 func escapeFilter(s *state, v any, a *callArgs) any {
@@ -82,7 +84,7 @@ func titleFilter(t string) string {
 	for t != "" {
 		// begins: t starts with separators, perhaps none, up to a word at i; otherwise with a word, up to separators.
 		i := strings.IndexFunc(t, func(r rune) bool {
-			return (isSpace(r) ||
+			return (letters.IsSpace(r) ||
 				strings.ContainsRune("-({[<", r)) != begins
 		})
 		if i < 0 {
@@ -92,7 +94,7 @@ func titleFilter(t string) string {
 			b.WriteString(t[:i])
 		} else {
 			_, n := utf8.DecodeRuneInString(t)
-			b.WriteString(upper(t[:n]) + lower(t[n:i]))
+			b.WriteString(letters.Upper(t[:n]) + letters.Lower(t[n:i]))
 		}
 		t, begins = t[i:], !begins
 	}

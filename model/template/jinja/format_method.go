@@ -3,6 +3,8 @@ package jinja
 import (
 	"strconv"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // formatMethod is str.format: {}, {0}, {name.attr[key]} and {!r}, without specifications ({:>8}).
@@ -118,7 +120,7 @@ func (f *formatter) value(name string) any {
 		}
 		first = strconv.Itoa(f.next)
 		f.next++
-	} else if digits(first, decimal) == len(first) {
+	} else if syntax.Digits(first, syntax.Decimal) == len(first) {
 		if f.next > 0 {
 			s.fail("format: a numbered field after {}")
 		}
@@ -152,7 +154,7 @@ func (f *formatter) value(name string) any {
 		if rest[0] != '[' || end < 2 {
 			s.fail("format: a [ without its ] in {%s}", name)
 		}
-		if n, err := strconv.ParseInt(rest[1:end], 10, 64); err == nil && decimal(rest[1]) {
+		if n, err := strconv.ParseInt(rest[1:end], 10, 64); err == nil && syntax.Decimal(rest[1]) {
 			v = s.item(v, n)
 		} else {
 			v = s.item(v, rest[1:end])

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // hostile are templates that try to take all there is of time or memory, in every way known.
@@ -269,7 +271,7 @@ func stopped(t *testing.T, src string, limits Limits) {
 		tmpl.Strings()
 		_, err = tmpl.Render(vars(), limits, pinned)
 	}
-	var e *Error
+	var e *syntax.Error
 	if !errors.As(err, &e) || e.Line < 1 || strings.Contains(e.Msg, "internal error") {
 		t.Fatalf("error %v, want an *Error with a line", err)
 	}

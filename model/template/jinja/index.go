@@ -3,6 +3,8 @@ package jinja
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // attr is a.name: a method or attribute first, then a dict's item.
@@ -110,14 +112,14 @@ func offset(t string, i int) int {
 	return at
 }
 
-func (s *state) slice(f *frame, e *sliceExpr) any {
-	of := s.eval(f, e.of)
-	bound := func(x expr) *int64 {
+func (s *state) slice(f *frame, e *syntax.SliceExpr) any {
+	of := s.eval(f, e.Of)
+	bound := func(x syntax.Expr) *int64 {
 		if x == nil {
 			return nil
 		}
 		v := s.eval(f, x)
-		s.line = e.line
+		s.line = e.Line
 		if v == nil {
 			return nil
 		}
@@ -127,8 +129,8 @@ func (s *state) slice(f *frame, e *sliceExpr) any {
 		}
 		return &i
 	}
-	start, stop, step := bound(e.start), bound(e.stop), bound(e.step)
-	s.line = e.line
+	start, stop, step := bound(e.Start), bound(e.Stop), bound(e.Step)
+	s.line = e.Line
 	if step != nil && *step == 0 {
 		s.fail("a slice's step cannot be 0")
 	}

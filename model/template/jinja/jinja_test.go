@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 func vars() map[string]any {
@@ -63,7 +65,7 @@ func TestAgainstJinja2(t *testing.T) {
 
 func TestSourceLimits(t *testing.T) {
 	for _, src := range []string{
-		strings.Repeat("x", maxSource+1),
+		strings.Repeat("x", syntax.MaxSource+1),
 		"{{ " + strings.Repeat("(", 100_000), "{{ " + strings.Repeat("[", 100_000), "{{ " +
 			strings.Repeat("not ", 100_000) + "1 }}",
 		"{{ " + strings.Repeat("-", 100_000) + "1 }}", strings.Repeat("{% if 1 %}", 100_000), "{{ " +
@@ -166,7 +168,7 @@ func rendered(t *testing.T, src string, vars map[string]any) {
 			t.Fatalf("%d bytes rendered", len(out))
 		}
 	}
-	var e *Error
+	var e *syntax.Error
 	if err != nil && (!errors.As(err, &e) || e.Line < 1 ||
 		e.Line > strings.Count(src, "\n")+strings.Count(src, "\r")+1 || strings.Contains(e.Msg, "internal error")) {
 		t.Fatalf("error %v", err)

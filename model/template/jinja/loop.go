@@ -1,5 +1,7 @@
 package jinja
 
+import "github.com/uma-serve/uma-serve/model/template/jinja/syntax"
+
 // loop is the "loop" variable, which reads one item ahead only when the template asks what comes next.
 type loop struct {
 	s             *state
@@ -50,14 +52,14 @@ func (l *loop) size() int {
 	return l.length
 }
 
-func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
+func (s *state) forLoop(f *frame, n *syntax.ForNode, v any, depth int) flow {
 	s.steps += 4 // it takes that much more than another statement
-	inner := s.frame(n.scope, f)
+	inner := s.frame(n.Scope, f)
 	l := &loop{s: s, source: v, next: iterate(s, v), index0: -1, length: -1, depth0: depth, ahead: unset}
-	if n.filter != nil {
+	if n.Filter != nil {
 		l.source, l.next = nil, s.filtered(f, n, l.next)
 	}
-	if n.recursive {
+	if n.Recursive {
 		l.recurse = func(v any, depth int) string {
 			return s.capture(func() { s.forLoop(f, n, v, depth) })
 		}
@@ -75,31 +77,31 @@ func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
 		}
 		s.steps += inner.reset() / 8
 		s.step()
-		s.line = n.line
-		inner.slots[loopSlot] = l
-		s.assign(inner, n.target, x)
+		s.line = n.Line
+		inner.slots[syntax.LoopSlot] = l
+		s.assign(inner, n.Target, x)
 		var fl flow
-		if n.settles != nil {
-			test := n.body[0].(*ifNode)
+		if n.Settles != nil {
+			test := n.Body[0].(*syntax.IfNode)
 			i := s.branch(inner, test)
-			if i < len(test.bodies) {
-				fl = s.exec(inner, test.bodies[i])
+			if i < len(test.Bodies) {
+				fl = s.exec(inner, test.Bodies[i])
 			}
-			if n.settles[i] && !once {
+			if n.Settles[i] && !once {
 				none = false
 				break
 			}
 		} else {
-			fl = s.exec(inner, n.body)
+			fl = s.exec(inner, n.Body)
 		}
 		if fl == flowBreak {
 			break
 		}
 		none = none && fl == flowContinue
 	}
-	s.release(n.scope)
-	if none && n.elseBody != nil {
-		return s.within(n.elseScope, f, n.elseBody)
+	s.release(n.Scope)
+	if none && n.ElseBody != nil {
+		return s.within(n.ElseScope, f, n.ElseBody)
 	}
 	return flowNext
 }
@@ -111,8 +113,8 @@ func (f *frame) reset() int {
 }
 
 // filtered is the items of a loop for which the condition in its head holds, tested one by one as the loop goes on.
-func (s *state) filtered(f *frame, n *forNode, next iterator) iterator {
-	inner := s.frame(n.test, f)
+func (s *state) filtered(f *frame, n *syntax.ForNode, next iterator) iterator {
+	inner := s.frame(n.Test, f)
 	return func() (any, bool) {
 		for {
 			x, ok := next()
@@ -120,9 +122,9 @@ func (s *state) filtered(f *frame, n *forNode, next iterator) iterator {
 				return nil, false
 			}
 			s.step()
-			s.assign(inner, n.target, x)
-			if truth(s.eval(inner, n.filter)) {
-				return assigned(inner, n.target), true
+			s.assign(inner, n.Target, x)
+			if truth(s.eval(inner, n.Filter)) {
+				return assigned(inner, n.Target), true
 			}
 		}
 	}

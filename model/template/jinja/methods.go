@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
 // method implements v.name(…).
@@ -98,10 +100,10 @@ func (s *state) member(of any, name string) (any, bool) {
 			return v.step, true
 		}
 	case self:
-		if b := s.template.blocks[name]; b != nil && !b.scoped {
+		if b := s.tree.Blocks[name]; b != nil && !b.Scoped {
 			return &function{name, func(s *state, _ *callArgs) any {
 				s.enter()
-				text := s.capture(func() { s.exec(s.frame(b.scope, s.root), b.body) })
+				text := s.capture(func() { s.exec(s.frame(b.Scope, s.root), b.Body) })
 				s.leave()
 				return s.marked(text)
 			}}, true
@@ -226,20 +228,26 @@ func init() { // filled here because format refers back to str and attr
 		"strip": strip("strip", true, true), "lstrip": strip("lstrip", true, false),
 		"rstrip":     strip("rstrip", false, true),
 		"startswith": affix("startswith", strings.HasPrefix), "endswith": affix("endswith", strings.HasSuffix),
-		"upper":      recasing("upper", upper),
-		"lower":      recasing("lower", lower),
-		"title":      recasing("title", title),
-		"capitalize": recasing("capitalize", capitalize),
-		"isdigit":    predicate("isdigit", every(isDigit)),
-		"isnumeric":  predicate("isnumeric", every(isNumeric)),
+		"upper":      recasing("upper", letters.Upper),
+		"lower":      recasing("lower", letters.Lower),
+		"title":      recasing("title", letters.Title),
+		"capitalize": recasing("capitalize", letters.Capitalize),
+		"isdigit":    predicate("isdigit", every(letters.IsDigit)),
+		"isnumeric":  predicate("isnumeric", every(letters.IsNumeric)),
 		"isdecimal":  predicate("isdecimal", every(unicode.IsDigit)),
 		"isalpha":    predicate("isalpha", every(unicode.IsLetter)),
-		"isalnum":    predicate("isalnum", every(func(r rune) bool { return unicode.IsLetter(r) || isNumeric(r) })),
-		"isspace":    predicate("isspace", every(isSpace)),
-		"isascii":    predicate("isascii", isASCII),
-		"isupper":    predicate("isupper", func(t string) bool { return oneCase(t, isUpper, isLower) }),
-		"islower":    predicate("islower", func(t string) bool { return oneCase(t, isLower, isUpper) }),
-		"split":      split("split", false), "rsplit": split("rsplit", true),
+		"isalnum": predicate("isalnum", every(func(r rune) bool {
+			return unicode.IsLetter(r) || letters.IsNumeric(r)
+		})),
+		"isspace": predicate("isspace", every(letters.IsSpace)),
+		"isascii": predicate("isascii", letters.IsASCII),
+		"isupper": predicate("isupper", func(t string) bool {
+			return letters.OneCase(t, letters.IsUpper, letters.IsLower)
+		}),
+		"islower": predicate("islower", func(t string) bool {
+			return letters.OneCase(t, letters.IsLower, letters.IsUpper)
+		}),
+		"split": split("split", false), "rsplit": split("rsplit", true),
 		"splitlines": func(s *state, t string, a *callArgs) any {
 			v := a.bind(s, "splitlines", 0, "keepends")
 			lines := splitLines(s, t, v[0] != unset && truth(v[0]))

@@ -6,10 +6,10 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
-)
 
-// maxDigits is the limit on decimal digits of an integer that is read or printed; Python's own limit.
-const maxDigits = 4300
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
+)
 
 // normal is n as an int64 where it fits.
 func normal(n *big.Int) any {
@@ -278,14 +278,14 @@ func (s *state) formatInt(v any) string {
 		i, _ := integer(v)
 		return strconv.FormatInt(i, 10)
 	}
-	if n.BitLen() > maxDigits*10/3 {
-		s.limit("digits of an integer", maxDigits)
+	if n.BitLen() > syntax.MaxDigits*10/3 {
+		s.limit("digits of an integer", syntax.MaxDigits)
 	}
 	s.charge(n.BitLen())
 	s.scan(64 * n.BitLen())
 	t := n.String()
-	if len(strings.TrimPrefix(t, "-")) > maxDigits {
-		s.limit("digits of an integer", maxDigits)
+	if len(strings.TrimPrefix(t, "-")) > syntax.MaxDigits {
+		s.limit("digits of an integer", syntax.MaxDigits)
 	}
 	return t
 }
@@ -293,7 +293,7 @@ func (s *state) formatInt(v any) string {
 // parseInt reads an integer as Python's int(text, base) does.
 func (s *state) parseInt(t string, base int) (any, bool) {
 	s.scan(8 * len(t))
-	t = strings.TrimFunc(t, isSpace)
+	t = strings.TrimFunc(t, letters.IsSpace)
 	sign := ""
 	if t != "" && (t[0] == '-' || t[0] == '+') {
 		sign, t = strings.TrimPrefix(t[:1], "+"), t[1:]
@@ -313,7 +313,7 @@ func (s *state) parseInt(t string, base int) (any, bool) {
 		return nil, false
 	}
 	t = strings.ReplaceAll(t, "_", "")
-	if len(t) > maxDigits {
+	if len(t) > syntax.MaxDigits {
 		return nil, false
 	}
 	if n, err := strconv.ParseInt(sign+t, base, 64); err == nil {
@@ -331,10 +331,10 @@ func (s *state) parseInt(t string, base int) (any, bool) {
 // parseFloat reads a float as Python's float(text) does.
 func (s *state) parseFloat(t string) (float64, bool) {
 	s.scan(16 * len(t))
-	t = asciiDigits(strings.TrimFunc(t, isSpace))
+	t = asciiDigits(strings.TrimFunc(t, letters.IsSpace))
 	for i := range len(t) {
-		if t[i] == '_' && (i == 0 || i == len(t)-1 || !decimal(t[i-1]) || !decimal(t[i+1])) || t[i]|0x20 == 'x' ||
-			t[i]|0x20 == 'p' {
+		if t[i] == '_' && (i == 0 || i == len(t)-1 || !syntax.Decimal(t[i-1]) || !syntax.Decimal(t[i+1])) ||
+			t[i]|0x20 == 'x' || t[i]|0x20 == 'p' {
 			return 0, false
 		}
 	}

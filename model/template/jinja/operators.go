@@ -3,6 +3,8 @@ package jinja
 import (
 	"slices"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // holds is a comparison's result.
@@ -29,9 +31,9 @@ func (s *state) holds(op string, a, b any) bool {
 	return c == 1 || c == 0
 }
 
-func (s *state) concat(f *frame, e *concatExpr) any {
-	t := str(s, s.eval(f, e.items[0]))
-	for _, x := range e.items[1:] {
+func (s *state) concat(f *frame, e *syntax.ConcatExpr) any {
+	t := str(s, s.eval(f, e.Items[0]))
+	for _, x := range e.Items[1:] {
 		t = s.extend(t, str(s, s.eval(f, x)))
 	}
 	return t

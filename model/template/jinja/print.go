@@ -138,11 +138,11 @@ func (b *buffer) repr(v any) {
 	case *loop:
 		b.put("<LoopContext ", str(b.s, int64(v.index0+1)), "/", str(b.s, int64(v.size())), ">")
 	case *macro:
-		if v.node.name == "" {
+		if v.node.Name == "" {
 			b.put("<Macro anonymous>")
 			return
 		}
-		b.put("<Macro '", v.node.name, "'>")
+		b.put("<Macro '", v.node.Name, "'>")
 	case self:
 		b.put("<TemplateReference None>")
 	default:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // state is one rendering in progress.
@@ -17,7 +19,7 @@ type state struct {
 	now        time.Time
 	globals    []any
 	root       *frame
-	template   *Template
+	tree       *syntax.Tree
 	autoescape bool
 	tail       strings.Builder // see extend
 }
@@ -33,17 +35,20 @@ type missing struct{}
 
 var unset any = missing{}
 
-func (s *state) frame(sc *scope, parent *frame) *frame {
-	s.charge(sc.bytes())
-	f := &frame{make([]any, sc.size), parent}
+// frameSize is the memory of a frame of a scope, in bytes, its loop included.
+func frameSize(sc *syntax.Scope) int { return 2*frameBytes + 16*sc.Size }
+
+func (s *state) frame(sc *syntax.Scope, parent *frame) *frame {
+	s.charge(frameSize(sc))
+	f := &frame{make([]any, sc.Size), parent}
 	f.clear()
 	return f
 }
 
 // release takes back what a frame was charged, where nothing can hold on to it.
-func (s *state) release(sc *scope) {
-	if !sc.held {
-		s.bytes -= sc.bytes()
+func (s *state) release(sc *syntax.Scope) {
+	if !sc.Held {
+		s.bytes -= frameSize(sc)
 	}
 }
 
@@ -55,11 +60,12 @@ func (f *frame) clear() {
 
 // fail ends the rendering: errors travel by panic to Render.
 func (s *state) fail(format string, a ...any) {
-	panic(errorAt(s.line, format, a...))
+	panic(syntax.ErrorAt(s.line, format, a...))
 }
 
 func (s *state) limit(what string, n int) {
-	panic(&Error{Line: s.line, Msg: fmt.Sprintf("the template used up its limit of %d %s", n, what), Err: ErrLimit})
+	msg := fmt.Sprintf("the template used up its limit of %d %s", n, what)
+	panic(&syntax.Error{Line: s.line, Msg: msg, Err: ErrLimit})
 }
 
 func (s *state) step() {

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
-// ErrLimit is the cause of an Error when a template used up what Limits allow it.
+// ErrLimit is the cause of a syntax.Error when a template used up what Limits allow it.
 var ErrLimit = errors.New("limit reached")
 
-// Raised is the cause of an Error when the template itself refused its input, with raise_exception("…").
+// Raised is the cause of a syntax.Error when the template itself refused its input, with raise_exception("…").
 type Raised struct{ Message string }
 
 func (r *Raised) Error() string { return r.Message }
@@ -28,54 +30,44 @@ type Limits struct {
 var DefaultLimits = Limits{Steps: 5_000_000, Bytes: 64 << 20, Output: 32 << 20, Depth: 3000}
 
 // Template is a compiled template. It is immutable and safe for concurrent use.
-type Template struct {
-	body    []node
-	scope   *scope
-	globals map[string]int // the names that may be global, by their place in state.globals
-	blocks  map[string]*blockNode
-}
+type Template struct{ tree *syntax.Tree }
 
-// Compile parses a template. The error is an *Error that names the line.
-func Compile(src string) (t *Template, err error) {
-	if len(src) > maxSource {
-		return nil, errorAt(1, "the template has %d bytes, the limit is %d", len(src), maxSource)
-	}
-	tokens, err := lex(src)
+// Compile parses a template. The error is a *syntax.Error that names the line.
+func Compile(src string) (*Template, error) {
+	tree, err := syntax.Parse(src)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if e, ok := recover().(*Error); ok {
-			t, err = nil, e
-		} else if e != nil {
-			panic(e)
-		}
-	}()
-	root := newScope(nil)
-	p := &parser{tokens: tokens, scope: root, root: root, globals: map[string]int{}, blocks: map[string]*blockNode{}}
-	t = &Template{body: p.nodes(), scope: root, globals: p.globals, blocks: p.blocks}
-	p.resolve()
-	return t, nil
+	return &Template{tree}, nil
 }
 
+// Variable is a name that a template reads.
+type Variable = syntax.Variable
+
+// Variables are the names that the template reads anywhere: see syntax.Tree.
+func (t *Template) Variables() []Variable { return t.tree.Variables() }
+
+// Strings are the template's texts and string literals: see syntax.Tree.
+func (t *Template) Strings() []string { return t.tree.Strings() }
+
 // Render runs the template with vars as its global names. Values are JSON-like Go values, *Dict where the order of
-// keys matters. now is what strftime_now formats. The error is an *Error.
+// keys matters. now is what strftime_now formats. The error is a *syntax.Error.
 func (t *Template) Render(vars map[string]any, limits Limits, now time.Time) (out string, err error) {
 	if limits == (Limits{}) {
 		limits = DefaultLimits
 	}
-	s := &state{limits: limits, out: new(strings.Builder), now: now, line: 1, globals: make([]any, len(t.globals)),
-		template: t}
+	s := &state{limits: limits, out: new(strings.Builder), now: now, line: 1, globals: make([]any, len(t.tree.Globals)),
+		tree: t.tree}
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
-		case *Error:
+		case *syntax.Error:
 			out, err = "", e
 		default: // a mistake in this package must not end the process
-			out, err = "", errorAt(s.line, "internal error: %v", e)
+			out, err = "", syntax.ErrorAt(s.line, "internal error: %v", e)
 		}
 	}()
-	for name, i := range t.globals {
+	for name, i := range t.tree.Globals {
 		if v, ok := vars[name]; ok {
 			s.globals[i] = fromGo(v)
 		} else if v, ok := builtins[name]; ok {
@@ -84,7 +76,7 @@ func (t *Template) Render(vars map[string]any, limits Limits, now time.Time) (ou
 			s.globals[i] = Undefined{Name: name}
 		}
 	}
-	s.root = s.frame(t.scope, nil)
-	s.exec(s.root, t.body)
+	s.root = s.frame(t.tree.Scope, nil)
+	s.exec(s.root, t.tree.Body)
 	return s.out.String(), nil
 }

@@ -3,6 +3,8 @@ package jinja
 import (
 	"math"
 	"math/big"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
 // test implements a test; v is the value to the left of "is".
@@ -32,7 +34,7 @@ func init() {
 			a.bind(s, "the test", 0)
 			t := str(s, v)
 			s.scan(64 * len(t))
-			return oneCase(t, has, hasNot)
+			return letters.OneCase(t, has, hasNot)
 		}
 	}
 	tests = map[string]test{
@@ -63,8 +65,8 @@ func init() {
 			}
 			return false
 		}),
-		"lower": caseTest(isLower, isUpper),
-		"upper": caseTest(isUpper, isLower),
+		"lower": caseTest(letters.IsLower, letters.IsUpper),
+		"upper": caseTest(letters.IsUpper, letters.IsLower),
 		"odd": func(s *state, v any, a *callArgs) bool {
 			a.bind(s, "odd", 0)
 			return equal(s, remainder(s, v, int64(2)), int64(1))

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
 // count is the integer among a function's arguments.
@@ -14,6 +16,18 @@ func count(s *state, fn string, v any) int64 {
 		s.fail("%s takes an int, not a %s", fn, typeName(v))
 	}
 	return n
+}
+
+// recased is f(t), where f changes the case of letters: at most three bytes for one. ASCII text costs little.
+func (s *state) recased(t string, f func(string) string) string {
+	if letters.IsASCII(t) {
+		s.charge(len(t))
+		s.scan(8 * len(t))
+	} else {
+		s.charge(3 * len(t))
+		s.scan(128 * len(t))
+	}
+	return f(t)
 }
 
 // recasing is a string method that changes the case of letters.
@@ -35,7 +49,7 @@ func predicate(name string, f func(string) bool) func(s *state, t string, a *cal
 
 // asciiDigits puts 0 to 9 for other scripts' digits.
 func asciiDigits(t string) string {
-	if isASCII(t) {
+	if letters.IsASCII(t) {
 		return t
 	}
 	return strings.Map(func(r rune) rune {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/letters"
 )
 
 // strip makes strip, lstrip and rstrip: without an argument blanks go, with one the characters in it.
@@ -15,7 +17,7 @@ func strip(name string, left, right bool) func(s *state, t string, a *callArgs) 
 }
 
 func stripped(s *state, name, t string, chars any, left, right bool) string {
-	cut := isSpace
+	cut := letters.IsSpace
 	if chars != unset && chars != nil {
 		set := wants(s, name, chars)
 		cut = func(r rune) bool { return strings.ContainsRune(set, r) }
@@ -95,27 +97,27 @@ func splitBlanks(s *state, t string, most int, fromRight bool) (parts []string) 
 		parts = append(parts, p)
 	}
 	if fromRight {
-		for t = strings.TrimRightFunc(t, isSpace); t != ""; most-- {
-			i := strings.LastIndexFunc(t, isSpace)
+		for t = strings.TrimRightFunc(t, letters.IsSpace); t != ""; most-- {
+			i := strings.LastIndexFunc(t, letters.IsSpace)
 			if i < 0 || most == 0 {
 				add(t)
 				break
 			}
 			_, n := utf8.DecodeRuneInString(t[i:])
 			add(t[i+n:])
-			t = strings.TrimRightFunc(t[:i], isSpace)
+			t = strings.TrimRightFunc(t[:i], letters.IsSpace)
 		}
 		slices.Reverse(parts)
 		return parts
 	}
-	for t = strings.TrimLeftFunc(t, isSpace); t != ""; most-- {
-		i := strings.IndexFunc(t, isSpace)
+	for t = strings.TrimLeftFunc(t, letters.IsSpace); t != ""; most-- {
+		i := strings.IndexFunc(t, letters.IsSpace)
 		if i < 0 || most == 0 {
 			add(t)
 			break
 		}
 		add(t[:i])
-		t = strings.TrimLeftFunc(t[i:], isSpace)
+		t = strings.TrimLeftFunc(t[i:], letters.IsSpace)
 	}
 	return parts
 }

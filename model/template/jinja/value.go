@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
+
+	"github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 )
 
 // Tuple is Python's tuple: a list that prints in parentheses.
@@ -110,7 +112,7 @@ func fromGo(v any) any {
 		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 			return n
 		}
-		if n, ok := new(big.Int).SetString(string(v), 10); ok && len(v) <= maxDigits {
+		if n, ok := new(big.Int).SetString(string(v), 10); ok && len(v) <= syntax.MaxDigits {
 			return n
 		}
 		f, _ := v.Float64()

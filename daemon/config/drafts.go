@@ -1,0 +1,106 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/model/gguf"
+)
+
+// The kinds of drafts of --spec-type, by llama-server's names. Drafts from texts are made with each of them.
+const (
+	specAuto  = "auto"
+	specNone  = "none"
+	specModel = "draft-simple" // --draft-model
+	specHead  = "draft-mtp"    // the head of the model's file
+)
+
+// specTexts are llama-server's names of drafts from texts, of which there is one kind here.
+var specTexts = []string{"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
+
+// HeadStates is the number of newest rows of a request whose states are kept for a head. That many tokens it knows of a
+// text when it begins to guess.
+const HeadStates = 128
+
+// drafts parses --spec-type.
+func (c *Config) drafts() (model, head, none bool, err error) {
+	if c.SpecType == specAuto {
+		return true, true, false, nil
+	}
+	kinds := strings.Split(c.SpecType, ",")
+	for _, kind := range kinds {
+		switch {
+		case kind == specModel:
+			model = true
+		case kind == specHead:
+			head = true
+		case kind == specNone && len(kinds) == 1:
+			none = true
+		case slices.Contains(specTexts, kind):
+		default:
+			return false, false, false, fmt.Errorf("--spec-type is %q; it must be %s, %s or a list of %s, %s and %s "+
+				"with commas between them", c.SpecType, specAuto, specNone, specHead, specModel, specTexts[0])
+		}
+	}
+	return model, head, none, nil
+}
+
+// NoDraft returns the reason why the options leave a draft model unused, "" if it is used.
+func (c *Config) NoDraft() string {
+	model, _, _, err := c.drafts()
+	switch off := c.NoDrafts(); {
+	case off != "":
+		return off
+	case err == nil && !model:
+		return "--spec-type leaves it out"
+	}
+	return ""
+}
+
+// NoHead returns the reason why the options leave the head of a model's file unused, "" if it is used.
+func (c *Config) NoHead() string {
+	_, head, _, err := c.drafts()
+	switch off := c.NoDrafts(); {
+	case off != "":
+		return off
+	case err == nil && !head:
+		return "--spec-type leaves it out"
+	case c.DraftModel != "" && c.NoDraft() == "":
+		return "--draft-model makes the drafts"
+	}
+	return ""
+}
+
+// NoDrafts returns the reason why the options allow no drafts at all, "" if they allow some.
+func (c *Config) NoDrafts() string {
+	if n, err := c.speculation(); err == nil && n == 0 {
+		return "--speculate is off"
+	}
+	if _, _, none, err := c.drafts(); err == nil && none {
+		return "--spec-type is none"
+	}
+	return ""
+}
+
+// HeadContextTokens returns the number of cells of a head.
+func (c *Config) HeadContextTokens() int {
+	if c.CtxSize > 0 {
+		return min(c.DraftCtxSize, max(c.CtxSize, minCtxSize))
+	}
+	return c.DraftCtxSize
+}
+
+// headBytes returns the memory that the head of a model takes beside its weights: cells, and the states of requests.
+func (c *Config) headBytes(info *gguf.Info) int64 {
+	if info.HeadLayers == 0 || c.NoHead() != "" {
+		return 0
+	}
+	per, err := info.KVBytesPerToken("f16", "f16")
+	if err != nil {
+		return 0 // an error of the model's own cells
+	}
+	const widest = 1 << 20 // of a state, whatever a header claims
+	return per/(info.Layers-info.HeadLayers)*info.HeadLayers*int64(c.HeadContextTokens()) +
+		int64(c.Parallel)*HeadStates*4*min(info.Embedding, widest)
+}

@@ -1,0 +1,109 @@
+package enginetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// RunHead tests the head of the models that open opens, whose file must have one that is used.
+func RunHead(t *testing.T, open Open) {
+	o := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8, Head: true}
+	e := open(t, o)
+	defer e.Close()
+	h, err := e.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 32, Sequences: 4})
+	if err != nil || h == nil {
+		t.Fatalf("the head: %v, %v", h, err)
+	}
+	h.Close()
+	heads(t, &subject{T: t, Engine: e, o: o})
+}
+
+// heads tests the head of an engine's model, if it has one: states are kept of all rows and change no logits, and the
+// head's rows depend on what they follow alone, whatever its batches were.
+func heads(t *testing.T, s *subject) {
+	e, ok := s.Engine.(runtime.Headed)
+	if !ok {
+		t.Skip("the engine has no heads")
+	}
+	h, err := e.OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 32, Sequences: 4})
+	if err != nil {
+		t.Skip(err)
+	}
+	if h == nil {
+		t.Skip("the model has no head")
+	}
+	defer h.Close()
+	const n = 12
+	text := s.tokens(3, n+1)
+	plain := s.decode(0, 0, text[:n]...)
+	if e.State(n-1) != nil {
+		t.Error("a state was kept before KeepStates")
+	}
+	e.KeepStates(true)
+	var states [][]float32 // of the rows, in batches of several sizes
+	keep := func(seq runtime.Seq, from, to int) []float32 {
+		logits := s.decode(seq, from, text[from:to]...)
+		for i := range to - from {
+			states = append(states, slices.Clone(e.State(i)))
+			if len(states[from+i]) != h.StateWidth() || h.StateWidth() == 0 {
+				t.Fatalf("the state of row %d has %d numbers, want %d", i, len(states[from+i]), h.StateWidth())
+			}
+		}
+		return logits
+	}
+	keep(1, 0, 5)
+	keep(1, 5, 6)
+	s.near("with states", plain, keep(1, 6, n))
+	if e.State(n) != nil || e.State(-1) != nil {
+		t.Error("a row that was not decoded has a state")
+	}
+	e.KeepStates(false)
+	s.decode(1, n, text[n])
+	if e.State(0) != nil {
+		t.Error("a state was kept after KeepStates(false)")
+	}
+
+	hs := &subject{T: t, Engine: h, o: s.o}
+	// feed decodes the tokens at [from, to) in a sequence of the head, each behind the state of the row before.
+	feed := func(seq runtime.Seq, from, to int) []float32 {
+		h.Batch().Reset()
+		row := hs.add(seq, from, text[from:to]...)
+		for i := from; i < to; i++ {
+			h.Follow(i-from, states[i-1])
+		}
+		hs.mustDecode()
+		if from < to-1 && h.State(0) != nil {
+			t.Error("a row without logits has a state to follow")
+		}
+		return hs.logits(row)
+	}
+	// guess decodes a token behind the newest row, whose state is given.
+	guess := func(seq runtime.Seq, at int, tok runtime.Token, state []float32) []float32 {
+		h.Batch().Reset()
+		row := h.Batch().Add(tok, runtime.Pos(at), seq, true)
+		h.Follow(row, state)
+		hs.mustDecode()
+		return hs.logits(row)
+	}
+	const first = 4 // it does not know what is before
+	whole := feed(0, first, n)
+	own := slices.Clone(h.State(n - first - 1))
+	feed(1, first, 7)
+	hs.near("a history in two batches", whole, feed(1, 7, n))
+	next := guess(0, n, text[n], own)
+	hs.differ("the next guess", whole, next)
+	hs.wantRange("after a guess", 0, first, n)
+	for seq := range runtime.Seq(2) {
+		if !h.SeqRemove(seq, n, -1) {
+			t.Fatal("a guess could not be removed")
+		}
+	}
+	hs.near("a guess again", next, guess(0, n, text[n], own))
+	if !h.SeqRemove(0, n, -1) {
+		t.Fatal("a guess could not be removed")
+	}
+	hs.differ("behind another state", next, guess(0, n, text[n], states[1]))
+	hs.empty(0, 1)
+}

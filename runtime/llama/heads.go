@@ -1,0 +1,168 @@
+//go:build cgo && llama_engine && !llama_no_heads
+
+package llama
+
+// #include <stdlib.h>
+// #include "heads.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+const builtHeads = true
+
+// headed are the architectures whose heads are used: llama.cpp has a graph for them, they have cells and no windows,
+// and a test compares their guesses with the model. Others with such layers compute the model's own graph, and abort.
+var headed = map[string]bool{"glm4moe": true, "qwen35": true, "qwen35moe": true, "qwen3next": true, "deepseek2": true}
+
+// head is a runtime.Head. Its engine is a second context on the model's weights and compute threads.
+type head struct {
+	*engine
+	states []float32 // of the batch's rows
+	width  int
+}
+
+var (
+	_ runtime.Head         = (*head)(nil)
+	_ runtime.RowScanner   = (*head)(nil)
+	_ runtime.ThreadSetter = (*head)(nil)
+	_ runtime.Headed       = (*engine)(nil)
+)
+
+// OpenHead implements runtime.Headed.
+func (e *engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
+	layers, arch := int(C.llama_model_n_layer_nextn(e.model)), e.info.Architecture
+	switch {
+	case layers == 0:
+		return nil, nil
+	case !headed[arch]:
+		return nil, fmt.Errorf("heads of the architecture %q are not used", arch)
+	case layers > 1:
+		return nil, fmt.Errorf("the file has %d layers that guess, and llama.cpp computes one", layers)
+	case e.window > 0:
+		return nil, errors.New("the model has sliding windows")
+	case arch == "glm4moe" && C.llama_model_rope_type(e.model) == C.LLAMA_ROPE_TYPE_MROPE:
+		return nil, errors.New("the model has positions in several dimensions, with which llama.cpp's graph of the " +
+			"head fails an assertion")
+	case !e.headLoaded:
+		return nil, errors.New("the model was loaded without it")
+	}
+	h := &head{engine: &engine{
+		path: e.path, model: e.model, vocab: e.vocab, nVoc: e.nVoc, hidden: e.hidden, stop: new(C.uma_stop),
+		threads: e.threads, positions: e.positions,
+	}, width: int(C.llama_model_n_embd_out(e.model))}
+	if err := h.create(e, o); err != nil {
+		h.free()
+		return nil, err
+	}
+	return h, nil
+}
+
+// create makes the context and its batch, and decodes once with it.
+func (h *head) create(of *engine, o runtime.HeadOptions) error {
+	h.aborted = abortedOf(h.stop)
+	h.pin.Pin(h.stop)
+	c := (*C.uma_context_options)(C.calloc(1, C.sizeof_uma_context_options))
+	defer C.free(unsafe.Pointer(c))
+	c.n_ctx, c.n_batch, c.n_seq_max = C.uint32_t(o.ContextTokens), C.uint32_t(o.Batch), C.uint32_t(o.Sequences)
+	c.n_ubatch = min(c.n_batch, C.llama_n_ubatch(of.ctx))
+	c.n_threads, c.n_threads_batch = C.int32_t(of.threads.most), C.int32_t(of.threads.mostBatch)
+	c.flash_attn = C.LLAMA_FLASH_ATTN_TYPE_AUTO
+	c.type_k, c.type_v = C.GGML_TYPE_F16, C.GGML_TYPE_F16
+	c.offload_kqv = C.bool(of.caps.Device != runtime.DeviceCPU)
+	c.pooling = C.LLAMA_POOLING_TYPE_NONE
+	c.stop = h.stop
+	drainLogs(slog.LevelDebug)
+	if h.ctx = C.uma_head_new(h.model, c); h.ctx == nil {
+		return fmt.Errorf("no context for it: %s", drainLogs(slog.LevelError))
+	}
+	if h.mem = C.llama_get_memory(h.ctx); h.mem == nil {
+		return errors.New("its context has no memory")
+	}
+	h.ordered = h.knowPositions()
+	h.SetThreads(of.threads.most)
+	h.caps, h.info = of.caps, of.info
+	h.caps.Seals, h.caps.CanShift, h.caps.Beside, h.caps.SnapshotTokens = false, false, false, 0
+	h.caps.MaxEmbeddingRows = 0
+	h.caps.MaxBatch, h.caps.MaxMicroBatch = int(C.llama_n_batch(h.ctx)), int(C.llama_n_ubatch(h.ctx))
+	h.caps.MaxSequences, h.caps.ContextTokens = int(C.llama_n_seq_max(h.ctx)), int(C.llama_n_ctx(h.ctx))
+	h.info.Recurrent, h.info.StateBytes, h.info.KVBytesPerToken = false, 0, 0
+	h.info.Bytes, h.info.RepackedBytes, h.info.Layers = of.headBytes, 0, 1
+	h.info.KVTypeK, h.info.KVTypeV = kvTypeName(C.GGML_TYPE_F16), kvTypeName(C.GGML_TYPE_F16)
+	h.allocBatch(h.caps.MaxBatch)
+	n := h.caps.MaxBatch * h.width
+	h.cbatch.embd = (*C.float)(C.calloc(C.size_t(n), 4))
+	h.states = unsafe.Slice((*float32)(h.cbatch.embd), n)
+	C.uma_keep_states(h.ctx, true, true)
+	return h.warmUp()
+}
+
+// Follow implements runtime.Head.
+func (h *head) Follow(i int, state []float32) {
+	if invariants.Enabled && (len(state) != h.width || i >= h.batch.Len()) {
+		panic(fmt.Sprintf("llama: row %d of %d follows a state of %d numbers, want %d", i, h.batch.Len(), len(state),
+			h.width))
+	}
+	copy(h.states[i*h.width:(i+1)*h.width], state)
+}
+
+// State implements runtime.Head.
+func (h *head) State(i int) []float32 {
+	if !h.hasRow(i, runtime.RowLogits) {
+		return nil
+	}
+	return h.state(i, h.width)
+}
+
+// StateWidth implements runtime.Head.
+func (h *head) StateWidth() int { return h.width }
+
+// Close frees the context. The model and the threads are not the head's.
+func (h *head) Close() error {
+	h.closed.Close()
+	h.free()
+	drainLogs(slog.LevelError)
+	return nil
+}
+
+func (h *head) free() {
+	if h.ctx != nil {
+		h.forgetPositions()
+		C.llama_detach_threadpool(h.ctx)
+		C.llama_free(h.ctx)
+	}
+	h.freeBatch()
+	h.pin.Unpin()
+	h.ctx, h.model, h.mem, h.rows, h.states = nil, nil, nil, 0, nil
+}
+
+// KeepStates implements runtime.Headed.
+func (e *engine) KeepStates(on bool) {
+	if on != e.keepsStates {
+		C.uma_keep_states(e.ctx, C.bool(on), false)
+		e.keepsStates = on
+	}
+}
+
+// State implements runtime.Headed. Of a batch in several passes llama.cpp has those of the last one.
+func (e *engine) State(i int) []float32 {
+	if !e.keepsStates || i < 0 || i >= e.rows || e.mixes.split || len(e.batch.Images) > 0 {
+		return nil
+	}
+	return e.state(i, int(C.llama_model_n_embd_out(e.model)))
+}
+
+func (e *engine) state(i, width int) []float32 {
+	p := C.uma_state(e.ctx, C.int32_t(i))
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice((*float32)(p), width)
+}
