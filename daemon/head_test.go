@@ -79,10 +79,11 @@ func headChangesNothing(t *testing.T, states bool) {
 	if accepted == 0 { // how many depends on what steps take here
 		t.Errorf("a head that knows: %v drafted, %v accepted", drafted, accepted)
 	}
+	most := drafted / 2 // of a head that is never right: how many depends on what steps take here
 	drafted, accepted = other.heads()
 	t.Logf("other weights: %v drafted, %v accepted", drafted, accepted)
-	if accepted > drafted/4 || drafted > 150 {
-		t.Errorf("other weights: %v drafted, %v accepted", drafted, accepted)
+	if accepted > drafted/4 || drafted > most {
+		t.Errorf("other weights: %v drafted, %v accepted; at most %v", drafted, accepted, most)
 	}
 }
 

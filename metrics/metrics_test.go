@@ -144,6 +144,8 @@ func filled() *Metrics {
 	m.BindImages(func() Images { return Images{Encoded: 17, Cached: 4, Seconds: 2.5, CacheBytes: 4096} })
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceGraphs.Add(9)
+	m.Graphs.Add(11)
+	m.GraphsReused.Add(5)
 	m.DeviceLogits.Add(8192)
 	m.DeviceProbes.Add(3)
 	m.Overlapped.Observe(40 * time.Microsecond)
@@ -231,7 +233,7 @@ func TestSnapshot(t *testing.T) {
 			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
 			"images_encoded_total": 17.0, "image_cache_hits_total": 4.0, "image_encode_ms_total": 2500.0,
 			"image_cache_bytes":   4096.0,
-			"device_yields_total": 6.0, "device_graphs_total": 9.0,
+			"device_yields_total": 6.0, "device_graphs_total": 9.0, "graphs_total": 11.0, "graphs_reused_total": 5.0,
 			"device_logits_bytes_total": 8192.0, "device_probes_total": 3.0,
 			"device_lease_faults_total": map[string]any{"hold_timeout": 1.0,
 				"wait_timeout": 2.0, "skipped": 3.0, "lost": 4.0, "repaired": 5.0},
