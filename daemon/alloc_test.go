@@ -27,7 +27,8 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 		"with a draft model": serveEngines(t, slog.New(slog.DiscardHandler), fake.Config{
 			Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}, fake.Config{}, parts{}, "-c", "32768", "--draft-model",
 			"small"),
-		"with a head": serve(t, withHead(0, fake.Config{Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}), "-c", "32768"),
+		"with a head": serve(t, withHead(0, fake.Config{Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}), "-c", "32768",
+			"--spec-type", "draft-mtp"),
 	} {
 		t.Run(name, func(t *testing.T) { servingAllocatesNothing(t, r) })
 	}

@@ -25,7 +25,7 @@ func withHead(seed uint64, cfg fake.Config) fake.Config {
 // serveHead is serve on an engine of which a Decode takes at least 5 ms, and one of its head next to nothing.
 func serveHead(t *testing.T, cfg fake.Config, args ...string) *running {
 	t.Helper()
-	r := serve(t, pacedBy(5, cfg), args...)
+	r := serve(t, pacedBy(5, cfg), append([]string{"--spec-type", "draft-mtp"}, args...)...)
 	t.Cleanup(func() { // before the daemon ends
 		r.nothingLeft()
 		r.inLoop(func(*loop) {
@@ -162,8 +162,9 @@ func TestHeadThatIsNotUsed(t *testing.T) {
 		"none":      {config, []string{"--spec-type", "none"}, "--spec-type is none"},
 		"left out":  {config, []string{"--spec-type", "draft-simple,ngram-simple"}, "--spec-type leaves it out"},
 		"a model":   {config, []string{"--draft-model", "small"}, "--draft-model makes the drafts"},
-		"it cannot": {refused, nil, "it has windows"},
-		"no head":   {fake.Config{Seed: 5}, nil, ""},
+		"not asked": {config, nil, "--spec-type draft-mtp uses it"},
+		"it cannot": {refused, []string{"--spec-type", "draft-mtp"}, "it has windows"},
+		"no head":   {fake.Config{Seed: 5}, []string{"--spec-type", "draft-mtp"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := serveEngines(t, slog.New(slog.DiscardHandler), c.cfg, fake.Config{Seed: 5}, parts{}, c.args...)
@@ -183,7 +184,7 @@ func TestHeadThatIsNotUsed(t *testing.T) {
 func TestHeadFailsWhileItRuns(t *testing.T) {
 	plain := serve(t, fake.Config{Seed: 5}, "--speculate", "off")
 	file := filepath.Join(t.TempDir(), "trace")
-	r := serve(t, pacedBy(5, withHead(5, fake.Config{Seed: 5})), "--trace", file)
+	r := serve(t, pacedBy(5, withHead(5, fake.Config{Seed: 5})), "--spec-type", "draft-mtp", "--trace", file)
 	want, _, _, _ := plain.events(random)
 	if got, _, _, _ := r.events(random); !slices.Equal(got, want) {
 		t.Error("another answer with the head")

@@ -32,7 +32,7 @@ func TestEngineOptions(t *testing.T) {
 	sequences, _ := c.Sequences("x.gguf")
 	want := runtime.Options{ModelPath: "x.gguf", ContextTokens: 512, Batch: 128, MicroBatch: 64,
 		Sequences: sequences, Threads: 3, GPULayers: 7, CPUMoE: 5, FlashAttn: "on", KVTypeK: "q8_0",
-		KVTypeV: "bf16", NoKVOffload: true, MLock: true, NoMMap: true, NoRepack: true, Kernels: "ggml", Head: true}
+		KVTypeV: "bf16", NoKVOffload: true, MLock: true, NoMMap: true, NoRepack: true, Kernels: "ggml"}
 	if got := engineOptions(c, "x.gguf"); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -26,7 +26,7 @@ const HeadStates = 128
 // drafts parses --spec-type.
 func (c *Config) drafts() (model, head, none bool, err error) {
 	if c.SpecType == specAuto {
-		return true, true, false, nil
+		return true, false, false, nil // a head costs more than it brings where its guesses are wrong: docs/lab
 	}
 	kinds := strings.Split(c.SpecType, ",")
 	for _, kind := range kinds {
@@ -64,10 +64,12 @@ func (c *Config) NoHead() string {
 	switch off := c.NoDrafts(); {
 	case off != "":
 		return off
-	case err == nil && !head:
-		return "--spec-type leaves it out"
 	case c.DraftModel != "" && c.NoDraft() == "":
 		return "--draft-model makes the drafts"
+	case c.SpecType == specAuto:
+		return "--spec-type draft-mtp uses it"
+	case err == nil && !head:
+		return "--spec-type leaves it out"
 	}
 	return ""
 }

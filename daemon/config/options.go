@@ -122,7 +122,7 @@ func (c *Config) sections() []Section {
 		"the same")
 	fs.StringVar(&c.SpecType, "spec-type", specAuto, "`KINDS` of drafts beside those from texts: draft-mtp (the head "+
 		"of the model's file, a layer that drafts), draft-simple (--draft-model), both with a comma between them, "+
-		"auto (the draft model if there is one, else the head) or none (no drafts at all). ngram-simple: texts alone")
+		"auto (the draft model if there is one) or none (no drafts at all). ngram-simple: texts alone")
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")
