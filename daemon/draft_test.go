@@ -263,8 +263,17 @@ func TestDraftUnderPressure(t *testing.T) {
 	args := []string{"--ctx-size", "256", "--parallel", "4", "--batch-size", "64", "--draft-ctx-size", "128"}
 	plain := serve(t, config, append([]string{"--speculate", "off"}, args...)...)
 	r := serveDraft(t, config, config, args...)
+	sameAnswersAtOnce(t, plain, r)
+	if n, _ := r.drafts(); n == 0 {
+		t.Error("nothing was guessed")
+	}
+}
+
+// sameAnswersAtOnce asks each daemon the same four questions at once, and compares the answers.
+func sameAnswersAtOnce(t *testing.T, plain, drafting *running) {
+	t.Helper()
 	var answers [2][]answer
-	for i, r := range []*running{plain, r} {
+	for i, r := range []*running{plain, drafting} {
 		done := make(chan answer, 4)
 		for n := range 4 {
 			go func() {
@@ -286,9 +295,6 @@ func TestDraftUnderPressure(t *testing.T) {
 		if a.err != nil || b.err != nil || a.text != b.text || a.text == "" {
 			t.Errorf("%d: %q, %v; without %q, %v", n, b.text, b.err, a.text, a.err)
 		}
-	}
-	if n, _ := r.drafts(); n == 0 {
-		t.Error("nothing was guessed")
 	}
 }
 

@@ -94,29 +94,7 @@ func TestHeadBesideOthers(t *testing.T) {
 	args := []string{"--ctx-size", "320", "--parallel", "4", "--batch-size", "64"}
 	plain := serve(t, config, append([]string{"--speculate", "off"}, args...)...)
 	head := serveHead(t, withHead(5, config), args...)
-	var answers [2][]answer
-	for i, r := range []*running{plain, head} {
-		done := make(chan answer, 4)
-		for n := range 4 {
-			go func() {
-				done <- r.ask(r.dial(), func(q *wire.Request) {
-					random(q)
-					q.Messages[0].Content += strings.Repeat("x", n)
-					q.Sampling.Temperature, q.MaxTokens = 0, 100
-				})
-			}()
-		}
-		for range 4 {
-			answers[i] = append(answers[i], <-done)
-		}
-		slices.SortFunc(answers[i], func(a, b answer) int { return strings.Compare(a.text, b.text) })
-	}
-	for n := range answers[0] {
-		a, b := answers[0][n], answers[1][n]
-		if a.err != nil || b.err != nil || a.text != b.text || a.text == "" {
-			t.Errorf("%d: %q, %v; without %q, %v", n, b.text, b.err, a.text, a.err)
-		}
-	}
+	sameAnswersAtOnce(t, plain, head)
 	if n, _ := head.heads(); n == 0 {
 		t.Error("nothing was guessed")
 	}
