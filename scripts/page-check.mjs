@@ -352,7 +352,7 @@ function pdf(line) {
 // toolServers: a PDF, which the daemon reads, and the tools of a scripted server.
 async function toolServers() {
   let asked = [];
-  const call = { server_label: 'notes', name: 'search', arguments: '{"q":"<b>boiler</b>"}' };
+  const call = { server_label: 'notes', name: 'docs/search', arguments: '{"q":"<b>boiler</b>"}' };
   const line = (type, more) => `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
   const words = (id, text) => line('response.created', { response: { id } }) + line('response.output_item.added', { item: { type: 'message', id: 'm' } }) +
     line('response.output_text.delta', { delta: text });
@@ -389,30 +389,30 @@ async function toolServers() {
   await page.waitForSelector('.consent button');
   check(asked.length === 1 && asked[0].tools.length === 1 && asked[0].tools[0].server_label === 'notes' &&
     asked[0].tools[0].require_approval.never.tool_names.length === 0 && asked[0].input[0].content === 'When was the boiler checked?', 'the chat asks with its server alone', asked);
-  check(/notes · search: waits for you/.test(await text(page, '.consent')) && await page.$('.consent b') === null, 'the call and its arguments are shown, as text');
+  check(/notes · docs\/search: waits for you/.test(await text(page, '.consent')) && await page.$('.consent b') === null, 'the call and its arguments are shown, as text');
   await accessible(page, 'a call that waits');
   await shot(page, 'consent-1280');
   const press = (name) => page.evaluate((n) => [...document.querySelectorAll('.consent button')].find((b) => b.textContent === n).click(), name);
   await press('Allow once');
   await page.waitForFunction(() => /On Sunday/.test(document.querySelector('.message.assistant .body').textContent));
   check(asked[1].previous_response_id === 'r1' && asked[1].input[0].approve === true && asked[1].input[0].approval_request_id === 'mcpr_1', 'consent continues the answer', asked[1]);
-  check((await page.$$('.message.assistant')).length === 1 && /search: done/.test(await text(page, '.calls')) && await page.$('.calls i') === null, 'the result is there, as text', await text(page, '.calls'));
+  check((await page.$$('.message.assistant')).length === 1 && /docs\/search: done/.test(await text(page, '.calls')) && await page.$('.calls i') === null, 'the result is there, as text', await text(page, '.calls'));
   await ask(page, 'And last year?');
   await page.waitForSelector('.consent button');
   check(asked[2].tools[0].require_approval.never.tool_names.length === 0, 'allowed once is not allowed again');
   await press('Deny');
   await page.waitForFunction(() => /Then I do not know/.test([...document.querySelectorAll('.message.assistant .body')].at(-1).textContent));
-  check(asked[3].input[0].approve === false && /search: denied/.test(await text(page, '.message.assistant:last-of-type .calls')), 'a call that is denied does not run');
+  check(asked[3].input[0].approve === false && /docs\/search: denied/.test(await text(page, '.message.assistant:last-of-type .calls')), 'a call that is denied does not run');
   await ask(page, 'Please');
   await page.waitForSelector('.consent button');
   await press('Allow in this chat');
   await page.waitForFunction(() => document.querySelectorAll('.consent').length === 0 && !document.querySelector('[aria-busy]'));
   await page.evaluate(() => [...document.querySelectorAll('.retry')].at(-1).click());
   await page.waitForFunction(() => !document.querySelector('[aria-busy]'));
-  check(asked.at(-1).tools[0].require_approval.never.tool_names.join() === 'search', 'allowed in this chat is allowed again', asked.at(-1).tools);
+  check(asked.at(-1).tools[0].require_approval.never.tool_names.join() === 'docs/search', 'allowed in this chat is allowed again', asked.at(-1).tools);
   await page.reload();
   await page.waitForSelector('.message.assistant .calls');
-  check(/search: done/.test(await text(page, '.calls')), 'a reload keeps the calls');
+  check(/docs\/search: done/.test(await text(page, '.calls')), 'a reload keeps the calls');
   asked = [];
   await page.setViewport({ width: 360, height: 760 });
   check(await overflow(page) <= 0, '360 px: calls');

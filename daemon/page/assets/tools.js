@@ -4,7 +4,7 @@
 import { $, h } from './dom.js';
 
 let servers = [];            // names
-const allowed = new Map();   // by chat: "server/tool" that need no more consent. Not stored: a chat may be imported
+const allowed = new Map();   // by chat: [server, tool] that need no more consent, as JSON. Not stored: a chat may be imported
 
 // load asks the daemon for the servers that this user may use.
 export async function load() {
@@ -37,7 +37,7 @@ export function fill(settings, change) {
 export function request(body, names, chat) {
   const { messages, max_tokens: most, stream_options: _, return_progress: __, ...rest } = body;
   const system = messages[0]?.role === 'system' ? messages.shift().content : undefined;
-  const never = [...allowed.get(chat) || []].map((t) => t.split('/'));
+  const never = [...allowed.get(chat) || []].map((t) => JSON.parse(t));
   return {
     ...rest, instructions: system, max_output_tokens: most, input: messages.map((m) => ({ role: m.role, content: parts(m.content) })),
     tools: names.map((name) => ({ type: 'mcp', server_label: name,
@@ -58,7 +58,7 @@ export function decide(call, approve, always, chat) {
   call.state = approve ? 'allowed' : 'denied';
   if (!approve || !always) return;
   if (!allowed.has(chat)) allowed.set(chat, new Set());
-  allowed.get(chat).add(`${call.server}/${call.name}`);
+  allowed.get(chat).add(JSON.stringify([call.server, call.name]));
 }
 
 // goOn is the request that follows the user's decisions about the calls of a message, whose answer it continues.
