@@ -137,6 +137,11 @@ if [ -n "$left" ]; then
 	echo "left out, because it does not fit this llama.cpp: $left (docs/engines.md; why: $own/parts.log)" >&2
 fi
 
+# Architectures for whose heads the tree has a graph: with the others a head computes the model's own graph, and aborts.
+heads=$(grep -l 'gtype == LLM_GRAPH_TYPE_DECODER_MTP' "$tree"/src/models/*.cpp 2>/dev/null | sed 's#.*/##; s#\.cpp$##' |
+	tr -d - | paste -sd' ' -) || :
+heads="#define UMA_ENGINE_HEADS \"$heads\""
+[ "$(cat "$dir/uma_heads.h" 2>/dev/null)" = "$heads" ] || echo "$heads" >"$dir/uma_heads.h"
 # A tree that is no repository may have been edited since the last build.
 engine="#define UMA_ENGINE_BUILD \"llama.cpp $name\""
 [ "$(cat "$dir/uma_engine.h" 2>/dev/null)" = "$engine" ] || echo "$engine" >"$dir/uma_engine.h"

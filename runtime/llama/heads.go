@@ -4,12 +4,15 @@ package llama
 
 // #include <stdlib.h>
 // #include "heads.h"
+// #include "uma_heads.h"
 import "C"
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
@@ -18,9 +21,15 @@ import (
 
 const builtHeads = true
 
-// headed are the architectures whose heads are used: llama.cpp has a graph for them, they have cells and no windows,
-// and a test compares their guesses with the model. Others with such layers compute the model's own graph, and abort.
+// headed are the architectures whose heads are used where llama.cpp has a graph for them: they have cells and no
+// windows, and a test compares their guesses with the model.
 var headed = map[string]bool{"glm4moe": true, "qwen35": true, "qwen35moe": true, "qwen3next": true, "deepseek2": true}
+
+// headGraph reports whether this llama.cpp has a graph for the heads of an architecture. Where it has none it computes
+// the model's own, and aborts.
+func headGraph(arch string) bool {
+	return slices.Contains(strings.Fields(C.UMA_ENGINE_HEADS), arch)
+}
 
 // head is a runtime.Head. Its engine is a second context on the model's weights and compute threads.
 type head struct {
@@ -44,6 +53,8 @@ func (e *engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 		return nil, nil
 	case !headed[arch]:
 		return nil, fmt.Errorf("heads of the architecture %q are not used", arch)
+	case !headGraph(arch):
+		return nil, fmt.Errorf("this llama.cpp (%s) computes no heads of the architecture %q", engineBuild(), arch)
 	case layers > 1:
 		return nil, fmt.Errorf("the file has %d layers that guess, and llama.cpp computes one", layers)
 	case e.window > 0:
