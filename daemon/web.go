@@ -91,7 +91,7 @@ func (s web) Models() []wire.ServedModel {
 	}
 	model := wire.ServedModel{
 		ID: m.Info.Name, Object: "model", Created: s.in.Begun.Unix(), OwnedBy: "uma-serve",
-		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Caps.ContextTokens}).Meta(),
+		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Longest()}).Meta(),
 	}
 	list := []wire.ServedModel{model}
 	for _, a := range s.Adapters() {
