@@ -13,7 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/soak"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // SoakConfig configures a soak test of a front with two models.
@@ -178,4 +178,4 @@ func (r *soakRun) cpu() error {
 }
 
 // info returns the daemon's answer to info.
-func (r *soakRun) info() (in wire.Info, err error) { return in, r.told("info", &in) }
+func (r *soakRun) info() (in reports.Info, err error) { return in, r.told("info", &in) }

@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/bench/soak"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 
@@ -72,7 +72,7 @@ func (r *soakRun) told(what string, v any) error {
 }
 
 // pids returns the processes by their names in soakProcesses; those that do not run are left out.
-func (r *soakRun) pids(in *wire.Info) map[string]int {
+func (r *soakRun) pids(in *reports.Info) map[string]int {
 	pids := map[string]int{"front": r.p.Cmd.Process.Pid}
 	for _, m := range in.Models {
 		if m.PID != 0 {
@@ -121,8 +121,8 @@ func (r *soakRun) sample() error {
 }
 
 // books samples the daemon's counters, and reports those that do not add up.
-func (r *soakRun) books(at time.Duration, in *wire.Info) error {
-	var kv wire.KVReport
+func (r *soakRun) books(at time.Duration, in *reports.Info) error {
+	var kv reports.KVReport
 	var m struct {
 		Models map[string]struct {
 			Interactive float64 `json:"queued_interactive"`

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Question is an admin question. The daemon answers it during a decode step and while the model loads.
@@ -76,13 +77,13 @@ func ask[T any](ctx context.Context, c *Client, q Question) (*T, error) {
 }
 
 // Health asks for the daemon's state.
-func (c *Client) Health(ctx context.Context) (*wire.Health, error) {
-	return ask[wire.Health](ctx, c, Question{Kind: wire.KindHealth})
+func (c *Client) Health(ctx context.Context) (*reports.Health, error) {
+	return ask[reports.Health](ctx, c, Question{Kind: wire.KindHealth})
 }
 
 // Info asks for the model, the engine, the configuration and the resources in use.
-func (c *Client) Info(ctx context.Context) (*wire.Info, error) {
-	return ask[wire.Info](ctx, c, Question{Kind: wire.KindInfo})
+func (c *Client) Info(ctx context.Context) (*reports.Info, error) {
+	return ask[reports.Info](ctx, c, Question{Kind: wire.KindInfo})
 }
 
 // Metrics asks for a snapshot of every metric, as one JSON object; docs/metrics.md lists its members.
@@ -91,23 +92,23 @@ func (c *Client) Metrics(ctx context.Context) (Report, error) {
 }
 
 // Why asks for the scheduler's decisions about requests.
-func (c *Client) Why(ctx context.Context, q wire.WhyQuestion) (*wire.WhyReport, error) {
-	return ask[wire.WhyReport](ctx, c, Question{Kind: wire.KindWhy, Why: q})
+func (c *Client) Why(ctx context.Context, q wire.WhyQuestion) (*reports.WhyReport, error) {
+	return ask[reports.WhyReport](ctx, c, Question{Kind: wire.KindWhy, Why: q})
 }
 
 // KV asks for the contents of the KV cache, with the prefix tree as text if tree is set.
-func (c *Client) KV(ctx context.Context, tree bool) (*wire.KVReport, error) {
-	return ask[wire.KVReport](ctx, c, Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}})
+func (c *Client) KV(ctx context.Context, tree bool) (*reports.KVReport, error) {
+	return ask[reports.KVReport](ctx, c, Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}})
 }
 
 // KVDo drops, pins, unpins or saves a cached prefix. target is the name of an entry in the answer to KV, or "all".
-func (c *Client) KVDo(ctx context.Context, op wire.KVOp, target string) (*wire.KVDone, error) {
-	return ask[wire.KVDone](ctx, c, Question{Kind: wire.KindKV, KV: wire.KVQuestion{Op: op, Target: target}})
+func (c *Client) KVDo(ctx context.Context, op wire.KVOp, target string) (*reports.KVDone, error) {
+	return ask[reports.KVDone](ctx, c, Question{Kind: wire.KindKV, KV: wire.KVQuestion{Op: op, Target: target}})
 }
 
 // WaitReady waits until the daemon answers requests. While the model loads it asks for the daemon's state every 100 ms
 // and passes it to loading, unless that is nil.
-func (c *Client) WaitReady(ctx context.Context, loading func(*wire.Health)) error {
+func (c *Client) WaitReady(ctx context.Context, loading func(*reports.Health)) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {

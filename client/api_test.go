@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // TestForeignModuleBuilds compiles a program of another module against this one, without cgo. It names the types that
@@ -115,7 +116,7 @@ func TestNoInternalTypes(t *testing.T) {
 		client.Report{}, client.Question{}, &client.Client{}, &client.Stream{}, client.Answer{}} {
 		visit(reflect.TypeOf(v), reflect.TypeOf(v).String())
 	}
-	if !seen[reflect.TypeFor[wire.InfoModel]()] || !seen[reflect.TypeFor[wire.KVEntry]()] {
+	if !seen[reflect.TypeFor[reports.InfoModel]()] || !seen[reflect.TypeFor[reports.KVEntry]()] {
 		t.Error("the walk misses the types of info and kv")
 	}
 }
@@ -340,7 +341,7 @@ func TestAskRefusesWhatIsNoQuestion(t *testing.T) {
 			t.Errorf("%+v is sent", q)
 		}
 	}
-	if err := (client.Report(`{"status":1}`)).Decode(&wire.Health{}); err == nil ||
+	if err := (client.Report(`{"status":1}`)).Decode(&reports.Health{}); err == nil ||
 		!strings.Contains(err.Error(), "another version") {
 		t.Errorf("%v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 func dial(t *testing.T, s *clienttest.Server) *client.Client {
@@ -466,7 +467,7 @@ func TestWaitReady(t *testing.T) {
 	s := (&clienttest.Server{Health: `{"status":"loading","load_progress":0.5}`}).Start(t)
 	c := dial(t, s)
 	shown := 0.0
-	err := c.WaitReady(t.Context(), func(h *wire.Health) {
+	err := c.WaitReady(t.Context(), func(h *reports.Health) {
 		shown = h.Progress
 		s.SetHealth(clienttest.HealthOK)
 	})
@@ -475,7 +476,7 @@ func TestWaitReady(t *testing.T) {
 	}
 	s.SetHealth(`{"status":"loading","load_progress":0.5}`)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := c.WaitReady(ctx, func(*wire.Health) { cancel() }); !errors.Is(err, context.Canceled) {
+	if err := c.WaitReady(ctx, func(*reports.Health) { cancel() }); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // HTTP returns an HTTP client that connects to socket, or to DefaultSocket if socket is "", whatever the host of the
@@ -63,12 +63,12 @@ func get(ctx context.Context, socket, path string) ([]byte, error) {
 
 // Models returns the models that the daemon serves: one, or none while it loads. It uses an HTTP connection to the same
 // socket.
-func (c *Client) Models(ctx context.Context) ([]wire.ServedModel, error) {
+func (c *Client) Models(ctx context.Context) ([]reports.ServedModel, error) {
 	body, err := get(ctx, c.socket, "/v1/models")
 	if err != nil {
 		return nil, err
 	}
-	var list wire.ServedModels
+	var list reports.ServedModels
 	if err := json.Unmarshal(body, &list); err != nil {
 		return nil, fmt.Errorf("GET /v1/models: unreadable answer: %w", err)
 	}

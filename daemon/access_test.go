@@ -26,6 +26,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/usertest"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -552,7 +553,7 @@ func TestListenersAreShown(t *testing.T) {
 	send(t, http.DefaultClient, "GET", r.url(0)+"/health", "")
 	in, h := r.info(), r.health()
 	if len(in.Listeners) != 2 || in.Listeners[0].Network != "unix" || in.Listeners[0].Address != r.cfg.Socket ||
-		in.Listeners[1] != (wire.InfoListener{
+		in.Listeners[1] != (reports.InfoListener{
 			Network: "tcp", Address: r.addr(0).String(), Accepted: 1, Users: "uid", Mode: "0660"}) {
 		t.Errorf("info: %+v", in.Listeners)
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Adapters that requests load and unload. The file is opened by the front, which passes the descriptor: a confined
 // engine process cannot open it. The decode loop gives it to the engine between two steps, which reads its weights.
 
 // changeAdapter carries out a change. f is the file of an adapter that is loaded, and stays the caller's.
-func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]wire.InfoAdapter, *wire.Error) {
+func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdapter, *wire.Error) {
 	l, m := s.loop.Load(), s.model.Load()
 	if l == nil || m == nil {
 		return nil, s.stillLoading()
@@ -110,7 +111,7 @@ func OpenAdapter(q *wire.LoadAdapter) (*os.File, *wire.Error) {
 }
 
 // LoadAdapter loads an adapter.
-func (s web) LoadAdapter(_ context.Context, q *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+func (s web) LoadAdapter(_ context.Context, q *wire.LoadAdapter) ([]reports.InfoAdapter, error) {
 	f, e := OpenAdapter(q)
 	if e != nil {
 		return nil, (*api.Error)(e)
@@ -120,11 +121,11 @@ func (s web) LoadAdapter(_ context.Context, q *wire.LoadAdapter) ([]wire.InfoAda
 }
 
 // UnloadAdapter unloads an adapter.
-func (s web) UnloadAdapter(_ context.Context, _, name string) ([]wire.InfoAdapter, error) {
+func (s web) UnloadAdapter(_ context.Context, _, name string) ([]reports.InfoAdapter, error) {
 	return changed(s.changeAdapter(&AdapterChange{Load: wire.LoadAdapter{Name: name}, Unload: true}, nil))
 }
 
-func changed(list []wire.InfoAdapter, e *wire.Error) ([]wire.InfoAdapter, error) {
+func changed(list []reports.InfoAdapter, e *wire.Error) ([]reports.InfoAdapter, error) {
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -273,7 +274,7 @@ func TestSeveralAnswersShareTheirPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var why wire.WhyReport
+	var why reports.WhyReport
 	if err := json.NewDecoder(resp.Body).Decode(&why); err != nil || len(why.Requests) != 4 {
 		t.Fatalf("%+v: %v", why, err)
 	}

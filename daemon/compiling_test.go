@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -111,7 +112,7 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 		t.Errorf("why says %+v", rep)
 	}
 	rep = r.as(other).why(wire.WhyQuestion{Last: 50})
-	if slices.ContainsFunc(rep.Requests, func(w wire.WhyRequest) bool { return w.State == "compiling" }) {
+	if slices.ContainsFunc(rep.Requests, func(w reports.WhyRequest) bool { return w.State == "compiling" }) {
 		t.Errorf("another user sees %+v", rep)
 	}
 	flood.Cancel("0")
@@ -130,7 +131,7 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 	if ev := flood.end("1"); ev.Kind != wire.EventEOS {
 		t.Errorf("%+v", ev.Error)
 	}
-	var told []wire.WhyRequest
+	var told []reports.WhyRequest
 	r.inLoop(func(l *loop) { told = l.why(wire.WhyQuestion{Request: "1"}, flooder, time.Now()).Requests })
 	if len(told) != 1 || told[0].Form == nil || told[0].Form.CompileMs <= 0 ||
 		told[0].Decisions[0].Reason != "compiled" {

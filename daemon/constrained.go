@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -145,15 +146,15 @@ func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(shutting
 
 // whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
 // after their compilation.
-func (s *Server) whyCompiling(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
-	var list []wire.WhyRequest
+func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
+	var list []reports.WhyRequest
 	s.grammars.Parked(func(w *constrain.Waiter, src *constrain.Source, runs bool, since time.Time) {
 		j := w.Job.(job)
 		if (j.r.Owner == uid || s.cfg.Privileged(uid)) && (q.Request == "" || j.r.wireID == q.Request) {
 			list = append(list, j.whyParked(src, runs, since, now))
 		}
 	})
-	slices.SortFunc(list, func(a, b wire.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
+	slices.SortFunc(list, func(a, b reports.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
 	if list = append(list, rep.Requests...); len(list) == 0 {
 		return // an empty array, not null
 	}
@@ -161,16 +162,16 @@ func (s *Server) whyCompiling(rep *wire.WhyReport, q wire.WhyQuestion, uid uint3
 }
 
 // whyParked returns a parked request's entry. runs reports whether its build runs.
-func (j *job) whyParked(src *constrain.Source, runs bool, since, now time.Time) wire.WhyRequest {
-	d := wire.Decision{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1,
+func (j *job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
+	d := reports.Decision{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1,
 		Reason: "compiling",
 		Text:   "Its " + src.Field + " is being compiled."}
 	if !runs {
 		d.Text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
 	}
-	return wire.WhyRequest{
+	return reports.WhyRequest{
 		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
 		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
-		Form:  &wire.WhyForm{Form: src.Name}, Decisions: []wire.Decision{d},
+		Form:  &reports.WhyForm{Form: src.Name}, Decisions: []reports.Decision{d},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -150,9 +151,9 @@ func (l *loop) takeSeat(t *lease.Table, seat lease.Seat) {
 }
 
 // info returns the device's part of the info report.
-func (d *device) info(m *metrics.Metrics) *wire.InfoLease {
+func (d *device) info(m *metrics.Metrics) *reports.InfoLease {
 	st := &d.lease.Stats
-	in := &wire.InfoLease{Grants: st.Grants.Load(), Contended: st.Contended.Load(),
+	in := &reports.InfoLease{Grants: st.Grants.Load(), Contended: st.Contended.Load(),
 		WaitedMs: wire.Ms(time.Duration(st.Waited.Load())), HeldMs: wire.Ms(time.Duration(st.Held.Load())),
 		Yields: m.DeviceYields.Value(), Without: st.Without(), Lost: st.Lost.Load(), Repaired: st.Repaired.Load()}
 	for rest := d.lease.Devices(); rest != 0; rest &= rest - 1 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -73,21 +73,21 @@ func (s *Server) discrete(name string) bool {
 
 // devices returns the info report's part about devices: those that there are, and what the model has on each. The
 // processor is among them where a model is on several.
-func (s *Server) devices() (list []wire.InfoDevice) {
+func (s *Server) devices() (list []reports.InfoDevice) {
 	for _, d := range s.cfg.Backends.Devices {
-		list = append(list, wire.InfoDevice{Device: d})
+		list = append(list, reports.InfoDevice{Device: d})
 	}
 	m := s.model.Load()
 	if m == nil {
 		return list
 	}
-	of := func(name string) *wire.InfoDevice {
+	of := func(name string) *reports.InfoDevice {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
 			}
 		}
-		list = append(list, wire.InfoDevice{Device: runtime.Device{Name: name, Kind: runtime.DeviceCPU}})
+		list = append(list, reports.InfoDevice{Device: runtime.Device{Name: name, Kind: runtime.DeviceCPU}})
 		return &list[len(list)-1]
 	}
 	for _, p := range m.Caps.Placed {

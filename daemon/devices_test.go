@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -29,7 +30,7 @@ func TestHiddenDevice(t *testing.T) {
 		var log bytes.Buffer
 		cfg := &config.Config{GPULayers: c.layers, Backends: oneDevice}
 		s := &Server{cfg: cfg,
-			log: slog.New(slog.NewTextHandler(&log, nil)), parts: parts{engine: &engine{box: &wire.InfoSandbox{}}}}
+			log: slog.New(slog.NewTextHandler(&log, nil)), parts: parts{engine: &engine{box: &reports.InfoSandbox{}}}}
 		err := s.hiddenDevice(cfg, &runtime.Capabilities{Devices: c.used})
 		if (err != nil) != c.fail || strings.Contains(log.String(), "hides the device") != c.log {
 			t.Errorf("%+v: %v, %q", c, err, log.String())

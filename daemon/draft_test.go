@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
@@ -184,13 +185,13 @@ func TestDraftModelIsReported(t *testing.T) {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	q := &rep.Requests[0]
-	if g := q.Drafts; g == nil || !slices.ContainsFunc(g.Counts, func(c wire.WhyDraftCount) bool {
+	if g := q.Drafts; g == nil || !slices.ContainsFunc(g.Counts, func(c reports.WhyDraftCount) bool {
 		return c.Source == "draft-model" && c.Phase == "output" && c.Drafted == drafted && c.Accepted == accepted
 	}) {
 		t.Errorf("why says %+v", q.Drafts)
 	}
 	for _, reason := range []string{"draft_model", "draft_catch_up"} {
-		if !slices.ContainsFunc(q.Decisions, func(d wire.Decision) bool { return d.Reason == reason }) {
+		if !slices.ContainsFunc(q.Decisions, func(d reports.Decision) bool { return d.Reason == reason }) {
 			t.Errorf("no decision %s among %+v", reason, q.Decisions)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -169,7 +170,7 @@ func toBuffer(t *testing.T) (*lockedBuffer, *slog.Logger) {
 	return b, log
 }
 
-func (r *running) tier(name wire.CacheTier) wire.KVTier {
+func (r *running) tier(name wire.CacheTier) reports.KVTier {
 	r.t.Helper()
 	rep, err := r.dial().KV(context.Background(), false)
 	if err != nil {
@@ -181,7 +182,7 @@ func (r *running) tier(name wire.CacheTier) wire.KVTier {
 		}
 	}
 	r.t.Fatalf("no tier %v", name)
-	return wire.KVTier{}
+	return reports.KVTier{}
 }
 
 // TestDamagedSnapshotsAreToldAndCounted: each is a line of the log (repetitions are limited), counted by kv and the

@@ -30,6 +30,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -41,7 +42,7 @@ type engine struct {
 	link  *ipc.Link // set by attach, before the poller runs
 	keys  passedKeys
 	names atomic.Pointer[[]string] // of EngineStart or the newest LinkNames
-	box   *wire.InfoSandbox        // confinement of the process; nil without the sandbox
+	box   *reports.InfoSandbox     // confinement of the process; nil without the sandbox
 	told  atomic.Int64             // time of the last load progress sent to the front, Unix ns
 	drain func()                   // ends the log, for an end without return
 	why   atomic.Pointer[string]   // of LinkUnload; nil before
@@ -114,7 +115,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	}
 	if err == nil && e.start.Sandbox {
 		held, serr := sandbox.Enter(e.policy(cfg))
-		e.box, err = &wire.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs,
+		e.box, err = &reports.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs,
 			Missing: held.Missing}, serr
 		if err == nil && len(e.box.Missing) > 0 {
 			log.Warn("the engine process is not confined as far as it could be", "missing",

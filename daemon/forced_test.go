@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -376,7 +377,7 @@ func TestForcedCallsDoNotRepeat(t *testing.T) {
 			if err != nil || len(rep.Requests) != 1 {
 				t.Fatalf("%+v, %v", rep, err)
 			}
-			told := slices.ContainsFunc(rep.Requests[0].Decisions, func(d wire.Decision) bool {
+			told := slices.ContainsFunc(rep.Requests[0].Decisions, func(d reports.Decision) bool {
 				return d.Reason == "call_repeated"
 			})
 			if told != (c.choice.Mode == wire.ToolRequired) {

@@ -136,7 +136,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 			for i := range rep.Requests {
 				rep.Requests[i].Owner = s.in.Access.OwnerName(rep.Requests[i].UID)
 			}
-			return wire.WhyEvent(id, rep)
+			return wire.JSONEvent(wire.KindWhy, id, rep)
 		}})
 		return
 	case wire.KindKV:
@@ -149,21 +149,21 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 						rep.Entries[i].Owner = s.in.Access.OwnerName(uint32(uid))
 					}
 				}
-				return wire.KVEvent(id, rep)
+				return wire.JSONEvent(wire.KindKV, id, rep)
 			}
 			done, drop, err := l.kvDo(kv, uid)
 			switch {
 			case err != nil:
 				return wire.ErrorEvent(&wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
 			case drop == nil:
-				return wire.KVDoneEvent(id, done)
+				return wire.JSONEvent(wire.KindKV, id, done)
 			}
 			go func() { // deleting files and fabric entries is slow: answer when it is done
 				if err := l.stores.Drop(drop, done); err != nil {
 					c.ReplyEvent(wire.ErrorEvent(&wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
 					return
 				}
-				c.ReplyEvent(wire.KVDoneEvent(id, done))
+				c.ReplyEvent(wire.JSONEvent(wire.KindKV, id, done))
 			}()
 			return nil
 		}})

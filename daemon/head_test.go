@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -119,7 +120,7 @@ func TestHeadIsReported(t *testing.T) {
 	if err != nil || len(rep.Requests) != 1 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	if g := rep.Requests[0].Drafts; g == nil || !slices.ContainsFunc(g.Counts, func(c wire.WhyDraftCount) bool {
+	if g := rep.Requests[0].Drafts; g == nil || !slices.ContainsFunc(g.Counts, func(c reports.WhyDraftCount) bool {
 		return c.Source == "head" && c.Phase == "output" && c.Drafted == drafted && c.Accepted == accepted
 	}) {
 		t.Errorf("why says %+v", g)

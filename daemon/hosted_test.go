@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -25,7 +25,7 @@ func (r *running) asked(web *http.Client, path, body string) (status int, h http
 		r.t.Fatal(err)
 	}
 	_, told := get(r.t, web, "/why?last=1")
-	for _, q := range decode[wire.WhyReport](r.t, told).Requests {
+	for _, q := range decode[reports.WhyReport](r.t, told).Requests {
 		for _, d := range q.Decisions {
 			why += d.Text + "\n"
 		}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 )
 
 // kvDo carries out q on behalf of uid. If drop is not nil, the caller runs stores.Drop(drop, done) on another goroutine
 // before it answers with done.
-func (l *loop) kvDo(q wire.KVQuestion, uid uint32) (done *wire.KVDone, drop *tiers.Drop, err error) {
+func (l *loop) kvDo(q wire.KVQuestion, uid uint32) (done *reports.KVDone, drop *tiers.Drop, err error) {
 	operator, all := l.cfg.Privileged(uid), q.Target == "all"
 	targets := l.kvTargets(q.Target, uid, operator)
 	switch {
@@ -30,7 +31,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32) (done *wire.KVDone, drop *tie
 	if q.Op == wire.KVDrop {
 		drop = l.stores.NewDrop(uid, all, operator)
 	}
-	done = &wire.KVDone{Op: q.Op.String(), Target: q.Target}
+	done = &reports.KVDone{Op: q.Op.String(), Target: q.Target}
 	var failed error // the last error
 	for i := range targets {
 		e := &targets[i]
@@ -88,7 +89,7 @@ func (l *loop) kvApply(op wire.KVOp, e *kvsnap.Entry, drop *tiers.Drop) error {
 
 // kvDoneText returns a sentence about the operation on the prefixes that done counts. failed is the error of others, or
 // nil.
-func (l *loop) kvDoneText(op wire.KVOp, done *wire.KVDone, failed error) string {
+func (l *loop) kvDoneText(op wire.KVOp, done *reports.KVDone, failed error) string {
 	noun := "prefixes"
 	if done.Done == 1 {
 		noun = "prefix"

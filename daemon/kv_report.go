@@ -4,13 +4,13 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
 // kvReport reports the cells, the tiers and the cached prefixes: uid's, or those of all users for an operator.
-func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
+func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *reports.KVReport {
 	pool := report.Pool{Cells: l.core.Tree().Cells(), Total: l.cells, CellBytes: l.cellBytes,
 		BlockTokens: l.cfg.KVBlockTokens, SeqsMax: l.caps.MaxSequences, Stats: l.core.Tree().Stats()}
 	rep := report.KV(&pool, l.stores.Tiers())

@@ -7,6 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Messages between a front (package daemon/front) and its engine processes, besides those with which package ipc passes
@@ -69,13 +70,13 @@ type EngineStart struct {
 	// FileName: answers have the name that the model's file has, as without a front.
 	FileName bool `json:"file_name"`
 
-	Socket    string              `json:"socket"`
-	Listen    []string            `json:"listen"`
-	Listeners []wire.InfoListener `json:"listeners"`
-	Keys      json.RawMessage     `json:"keys,omitempty"` // nil: without --api-keys
-	Sandbox   bool                `json:"sandbox"`
-	Turns     bool                `json:"turns"`          // the front answers requests for tools of MCP servers
-	Seat      *lease.Seat         `json:"seat,omitempty"` // in the table of leases; nil: the process takes no lease
+	Socket    string                 `json:"socket"`
+	Listen    []string               `json:"listen"`
+	Listeners []reports.InfoListener `json:"listeners"`
+	Keys      json.RawMessage        `json:"keys,omitempty"` // nil: without --api-keys
+	Sandbox   bool                   `json:"sandbox"`
+	Turns     bool                   `json:"turns"`          // the front answers requests for tools of MCP servers
+	Seat      *lease.Seat            `json:"seat,omitempty"` // in the table of leases; nil: the process takes no lease
 }
 
 // AdapterChange asks for an adapter to be loaded, or with Unload for that of its name to be unloaded.
@@ -87,10 +88,10 @@ type AdapterChange struct {
 
 // AdapterChanged answers an AdapterChange.
 type AdapterChanged struct {
-	Ticket uint64             `json:"ticket"`
-	Code   wire.Code          `json:"code,omitempty"` // of an error
-	Error  string             `json:"error,omitempty"`
-	List   []wire.InfoAdapter `json:"list,omitempty"`
+	Ticket uint64                `json:"ticket"`
+	Code   wire.Code             `json:"code,omitempty"` // of an error
+	Error  string                `json:"error,omitempty"`
+	List   []reports.InfoAdapter `json:"list,omitempty"`
 }
 
 // EngineStatus is a status report from an engine process to its front.
@@ -101,14 +102,14 @@ type EngineStatus struct {
 	// Stalled is the time of the last progress while requests are live and no step ends; zero otherwise.
 	Stalled time.Time `json:"stalled,omitzero"`
 
-	Name    string          `json:"name,omitempty"` // as the file has it
-	GPU     bool            `json:"gpu,omitempty"`  // layers are on a graphics processor
-	Context int             `json:"context,omitempty"`
-	Memory  wire.InfoMemory `json:"memory,omitzero"`
+	Name    string             `json:"name,omitempty"` // as the file has it
+	GPU     bool               `json:"gpu,omitempty"`  // layers are on a graphics processor
+	Context int                `json:"context,omitempty"`
+	Memory  reports.InfoMemory `json:"memory,omitzero"`
 	// Devices is the memory of discrete devices that the process has, in bytes by device, by its engine's figures;
 	// empty = none, or it is not known.
-	Devices map[string]int64  `json:"devices,omitempty"`
-	Sandbox *wire.InfoSandbox `json:"sandbox,omitempty"`
+	Devices map[string]int64     `json:"devices,omitempty"`
+	Sandbox *reports.InfoSandbox `json:"sandbox,omitempty"`
 }
 
 // States of an EngineStatus.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -71,7 +72,7 @@ func (s liveSource) Fill(shot *live.Snapshot) bool {
 }
 
 // Observe reads atomics.
-func (s liveSource) Observe(state *wire.LiveState) (atMs float64) {
+func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
 	state.Status, state.Progress = "loading", live.Round(s.loadProgress())
 	if l := s.loop.Load(); l != nil {
 		now := time.Now()
@@ -82,12 +83,12 @@ func (s liveSource) Observe(state *wire.LiveState) (atMs float64) {
 		}
 		st := s.metrics.Scheduler()
 		state.Guard, state.ITLTargetMs = metrics.GuardName(st.Guard), wire.Ms(l.itlTarget)
-		state.Cost = wire.CostModel{A: live.Round(st.Cost.A), B: live.Round(st.Cost.B), C: live.Round(st.Cost.C),
+		state.Cost = reports.CostModel{A: live.Round(st.Cost.A), B: live.Round(st.Cost.B), C: live.Round(st.Cost.C),
 			D: st.Cost.D, E: st.Cost.E, Error: live.Round(st.Cost.Error), Samples: st.Cost.Steps}
 		state.Load.Sessions = int(s.poller.Stats().Sessions.Load())
 		state.Tiers = state.Tiers[:0]
 		for _, t := range l.stores.Tiers() {
-			state.Tiers = append(state.Tiers, wire.LiveTier{Tier: t.Tier, Off: t.Off, Bytes: t.Bytes,
+			state.Tiers = append(state.Tiers, reports.LiveTier{Tier: t.Tier, Off: t.Off, Bytes: t.Bytes,
 				CapBytes: t.CapBytes, Entries: t.Entries})
 		}
 	}

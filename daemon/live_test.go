@@ -13,7 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -21,7 +21,7 @@ import (
 )
 
 // eventsOf reads a live view until ok is true of an event.
-func (r *running) eventsOf(web *http.Client, ok func(wire.Live) bool) (hello wire.LiveHello) {
+func (r *running) eventsOf(web *http.Client, ok func(reports.Live) bool) (hello reports.LiveHello) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitfor.Limit)
 	defer cancel()
@@ -47,7 +47,7 @@ func (r *running) eventsOf(web *http.Client, ok func(wire.Live) bool) (hello wir
 		if !found {
 			continue
 		}
-		var ev wire.Live
+		var ev reports.Live
 		into := any(&ev)
 		if name == "hello" {
 			into = &hello
@@ -99,10 +99,10 @@ func TestLiveView(t *testing.T) {
 	}
 	var steps, think float64
 	tiers := map[string]bool{}
-	hello := r.eventsOf(web, func(ev wire.Live) bool {
+	hello := r.eventsOf(web, func(ev reports.Live) bool {
 		more(25)
 		for _, s := range ev.Steps {
-			steps, think = steps+s[wire.StepCount], think+s[wire.StepThink]
+			steps, think = steps+s[reports.StepCount], think+s[reports.StepThink]
 		}
 		if ev.State == nil {
 			return false
@@ -130,7 +130,7 @@ func TestLiveView(t *testing.T) {
 	if a := waitfor.Recv(t, "the answer", got); a.err != nil {
 		t.Fatal(a.err)
 	}
-	r.eventsOf(web, func(ev wire.Live) bool {
+	r.eventsOf(web, func(ev reports.Live) bool {
 		return ev.State != nil && len(ev.State.Streams) == 0 && len(ev.State.Pool.Parts) == 1 &&
 			ev.State.Pool.Parts[0].Use == "cached" && ev.State.Status == "ok"
 	})

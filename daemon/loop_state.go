@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -116,5 +117,5 @@ type loopState struct {
 	// engine sequences with cells that the prefix tree does not list; counted when the loop idles
 	resident atomic.Int64
 	requests atomic.Int64 // live requests, queued ones included
-	prices   atomic.Pointer[[]wire.InfoPrice]
+	prices   atomic.Pointer[[]reports.InfoPrice]
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
@@ -48,7 +49,7 @@ type atEnd struct {
 	known    bool
 	computed int
 	usage    wire.Usage
-	drafts   *wire.WhyDrafts
+	drafts   *reports.WhyDrafts
 }
 
 type outputKind uint8

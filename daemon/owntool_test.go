@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -37,7 +38,7 @@ func TestMessageToAToolOfTheModel(t *testing.T) {
 			t.Fatalf("%+v, %v", rep, err)
 		}
 		d := rep.Requests[0].Decisions
-		own := func(d wire.Decision) bool { return d.Reason == "call_own_tool" }
+		own := func(d reports.Decision) bool { return d.Reason == "call_own_tool" }
 		resp, err := r.web().Get("http://uma/metrics")
 		if err != nil {
 			t.Fatal(err)

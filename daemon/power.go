@@ -5,7 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
@@ -82,7 +82,7 @@ func (w *powerWatch) look() {
 	if n, most, changed, ok := w.l.cpu.Want(part); ok && changed {
 		w.s.log.Info("power", "mode", mode, "on_battery", p.OnBattery, "threads", n, "of", most)
 	}
-	in := &wire.InfoPower{Mode: mode, Quiet: quiet, OnBattery: p.OnBattery}
+	in := &reports.InfoPower{Mode: mode, Quiet: quiet, OnBattery: p.OnBattery}
 	if p.Joules >= 0 {
 		in.Joules = &p.Joules
 	}

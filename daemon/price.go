@@ -7,6 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -26,13 +27,13 @@ var shownTokens = [...]int{1024, 8192}
 // showPrices publishes for info what a prompt costs from each tier and computed. It runs after a decision and after a
 // restore, not in each step.
 func (l *loop) showPrices() {
-	var all []wire.InfoPrice
+	var all []reports.InfoPrice
 	for _, tier := range []core.Tier{core.Host, core.Disk, core.Fabric} {
 		last := 0
 		for _, n := range shownTokens {
 			n = min(n, l.caps.ContextTokens)
 			if p, ok := l.core.Weigh(tier, n); ok && n > last {
-				all = append(all, wire.InfoPrice{Tier: tiers.Wire[tier], Tokens: n, RestoreMs: wire.Ms(p.Restore),
+				all = append(all, reports.InfoPrice{Tier: tiers.Wire[tier], Tokens: n, RestoreMs: wire.Ms(p.Restore),
 					ComputeMs: wire.Ms(p.Compute), Used: p.Way == sched.WayRestore})
 				last = n
 			}

@@ -31,6 +31,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/toolcall"
@@ -59,7 +60,7 @@ type Server struct {
 
 	model atomic.Pointer[prepare.Model] // nil while the model loads
 	loop  atomic.Pointer[loop]          // stored after model
-	power atomic.Pointer[wire.InfoPower]
+	power atomic.Pointer[reports.InfoPower]
 
 	file      func() api.File // facts about the model's file, read on first use; set before model
 	modelPath string          // set by openModel

@@ -14,6 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -170,10 +171,10 @@ func (c *as) ends(n int) map[string]wire.Event {
 func (c *as) nextEnd() wire.Event { return c.next(wire.EventEOS, wire.EventError) }
 
 // why asks about the user's requests. The connection must have no others.
-func (c *as) why(q wire.WhyQuestion) *wire.WhyReport {
+func (c *as) why(q wire.WhyQuestion) *reports.WhyReport {
 	c.t.Helper()
 	c.Ask(&wire.Frame{Kind: wire.KindWhy, ID: "why", Why: q})
-	var rep wire.WhyReport
+	var rep reports.WhyReport
 	if err := json.Unmarshal(c.next(wire.EventReport).Report, &rep); err != nil {
 		c.t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func TestDisplaced(t *testing.T) {
 	if n := r.metrics.Refusals.Value("displaced"); n != 1 {
 		t.Errorf("%d are counted as displaced", n)
 	}
-	var why []wire.WhyRequest
+	var why []reports.WhyRequest
 	r.inLoop(func(l *loop) { why = l.why(wire.WhyQuestion{Request: "2"}, 1001, time.Now()).Requests })
 	if len(why) != 1 || len(why[0].Decisions) == 0 || why[0].Decisions[len(why[0].Decisions)-1].Reason != "displaced" {
 		t.Errorf("why says %+v", why)

@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -26,7 +27,7 @@ func usageGuesses(u *wire.Usage, g core.Guesses) {
 }
 
 // whyGuesses reports what became of r's guesses; nil if none are made for it.
-func (l *loop) whyGuesses(r *request) *wire.WhyDrafts {
+func (l *loop) whyGuesses(r *request) *reports.WhyDrafts {
 	if r.Speculate == 0 || r.embed != nil {
 		return nil
 	}

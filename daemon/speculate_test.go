@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sampler"
@@ -225,7 +226,7 @@ func TestSpeculationIsReported(t *testing.T) {
 	if g == nil || g.Most == 0 || g.Reason == "" || g.Text == "" || len(g.Counts) == 0 {
 		t.Fatalf("why says %+v", g)
 	}
-	if !slices.ContainsFunc(rep.Requests[0].Decisions, func(d wire.Decision) bool { return d.Reason == "draft" }) {
+	if !slices.ContainsFunc(rep.Requests[0].Decisions, func(d reports.Decision) bool { return d.Reason == "draft" }) {
 		t.Errorf("no decision to compute guesses among %+v", rep.Requests[0].Decisions)
 	}
 }

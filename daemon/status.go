@@ -6,14 +6,14 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // stallAfter is the time without progress after which health says "stalled" for a daemon with work. The batch size
 // bounds a step: half a minute is far beyond any step of a usable model.
 const stallAfter = 30 * time.Second
 
-func (s *Server) health() wire.Health {
+func (s *Server) health() reports.Health {
 	now := time.Now()
 	v := report.Vitals{Uptime: now.Sub(s.in.Begun), Listen: s.in.Addresses().Listen, Draining: s.draining.Load()}
 	l := s.loop.Load()
@@ -41,7 +41,7 @@ func (st *loopState) stalled(now time.Time, limit time.Duration) (since time.Tim
 	return since, busy != 0 && now.Sub(since) > limit
 }
 
-func (s *Server) info() wire.Info {
+func (s *Server) info() reports.Info {
 	h := s.health()
 	in := s.in.Info()
 	in.Status = h.Status
@@ -72,7 +72,7 @@ func (s *Server) info() wire.Info {
 		}
 		if c := st.Cost; c.Steps > 0 {
 			in.Bandwidth = s.bandwidth()
-			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
+			in.CostModel = &reports.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
 		}
 	}
 	return in
@@ -80,7 +80,7 @@ func (s *Server) info() wire.Info {
 
 // memory returns the memory of the process in bytes: the model's weights (mapped), the copies repacked by the engine,
 // the KV cells, all of the draft model, the Go heap, and the resident set.
-func (s *Server) memory() wire.InfoMemory {
+func (s *Server) memory() reports.InfoMemory {
 	m := entry.Memory()
 	if md := s.model.Load(); md != nil {
 		m.Weights, m.Repacked = int64(md.Info.Bytes), int64(md.Info.RepackedBytes)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -386,7 +387,7 @@ func TestWhyTellsOfCalls(t *testing.T) {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	d := rep.Requests[0].Decisions
-	if i := slices.IndexFunc(d, func(d wire.Decision) bool { return d.Reason == "call_unknown_tool" }); i < 0 ||
+	if i := slices.IndexFunc(d, func(d reports.Decision) bool { return d.Reason == "call_unknown_tool" }); i < 0 ||
 		d[i].Text != "A tool call was malformed and stayed text of the answer: it names a tool that the request does "+
 			"not offer." {
 		t.Errorf("%+v", d)

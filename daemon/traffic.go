@@ -3,7 +3,7 @@ package daemon
 import (
 	"math"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -48,11 +48,11 @@ func unusedExperts(info *runtime.ModelInfo, tokens int) float64 {
 }
 
 // bandwidth returns the newest step's traffic for info; nil before the first step.
-func (s *Server) bandwidth() *wire.InfoBandwidth {
+func (s *Server) bandwidth() *reports.InfoBandwidth {
 	t, predicted, measured := s.metrics.Bandwidth()
 	if t == (metrics.Traffic{}) {
 		return nil
 	}
-	return &wire.InfoBandwidth{Weights: t.Weights, KV: t.KV, Copies: t.Copies, Activations: t.Activations,
+	return &reports.InfoBandwidth{Weights: t.Weights, KV: t.KV, Copies: t.Copies, Activations: t.Activations,
 		PredictedGBs: predicted, MeasuredGBs: measured}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -107,7 +108,7 @@ func (v *viewing) setBusy(r *request) {
 }
 
 // whyViewing adds the requests whose images are encoded to the report of a why question.
-func (s *Server) whyViewing(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
+func (s *Server) whyViewing(rep *reports.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
 	v := &s.viewing
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -119,10 +120,10 @@ func (s *Server) whyViewing(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32,
 		if v.busy == r {
 			text = "Its images are being encoded, beside the steps of others."
 		}
-		rep.Requests = slices.Insert(rep.Requests, 0, wire.WhyRequest{
+		rep.Requests = slices.Insert(rep.Requests, 0, reports.WhyRequest{
 			Request: r.wireID, UID: r.Owner, Class: prepare.Class(j.w).String(), State: "viewing",
 			AgeMs: wire.Ms(now.Sub(r.arrived)),
-			Decisions: []wire.Decision{{AtMs: wire.Ms(j.since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)),
+			Decisions: []reports.Decision{{AtMs: wire.Ms(j.since.Sub(r.arrived)), LastMs: wire.Ms(now.Sub(r.arrived)),
 				Times: 1, Reason: "viewing", Text: text}},
 		})
 	}

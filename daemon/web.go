@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -64,10 +65,10 @@ func (s web) Facts() *api.Facts {
 }
 
 // Info is the info report.
-func (s web) Info() wire.Info { return s.info() }
+func (s web) Info() reports.Info { return s.info() }
 
 // Health is the health report.
-func (s web) Health() wire.Health { return s.health() }
+func (s web) Health() reports.Health { return s.health() }
 
 // LoadProgress is the fraction of the model that is loaded.
 func (s web) LoadProgress() float64 { return s.loadProgress() }
@@ -84,16 +85,16 @@ func (s web) Model() string {
 }
 
 // Models lists the loaded model.
-func (s web) Models() []wire.ServedModel {
+func (s web) Models() []reports.ServedModel {
 	m := s.model.Load()
 	if m == nil {
-		return []wire.ServedModel{}
+		return []reports.ServedModel{}
 	}
-	model := wire.ServedModel{
+	model := reports.ServedModel{
 		ID: m.Info.Name, Object: "model", Created: s.in.Begun.Unix(), OwnedBy: "uma-serve",
-		Meta: (&api.Facts{Model: wire.InfoModel{ModelInfo: m.Info}, Context: m.Longest()}).Meta(),
+		Meta: (&api.Facts{Model: reports.InfoModel{ModelInfo: m.Info}, Context: m.Longest()}).Meta(),
 	}
-	list := []wire.ServedModel{model}
+	list := []reports.ServedModel{model}
 	for _, a := range s.Adapters() {
 		list = append(list, model.Adapter(a.Name))
 	}
@@ -101,7 +102,7 @@ func (s web) Models() []wire.ServedModel {
 }
 
 // Adapters lists the adapters of the loaded model.
-func (s web) Adapters() []wire.InfoAdapter {
+func (s web) Adapters() []reports.InfoAdapter {
 	if m := s.model.Load(); m != nil {
 		return m.Adapters.Info()
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Questions about the decode loop's state. The loop answers between two steps; during a long step, another goroutine
@@ -85,7 +86,7 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 func (l *loop) whyOf(r *request) report.Request {
 	p := report.Request{
 		ID: r.ID, WireID: r.wireID, Owner: r.Owner, Class: r.Class, Arrived: r.arrived, TTFT: r.timings().TTFT,
-		Usage: wire.WhyUsage{
+		Usage: reports.WhyUsage{
 			PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
@@ -100,7 +101,7 @@ func (l *loop) whyOf(r *request) report.Request {
 }
 
 // why reports the requests that q names, the newest first: uid's requests, or those of all users for an operator.
-func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyReport {
+func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *reports.WhyReport {
 	why := report.NewWhy(q, uid, l.cfg.Privileged(uid), now, l.epoch)
 	add := func(p *report.Request) {
 		log, _ := l.core.Scheduler().Decisions(nil, p.About)

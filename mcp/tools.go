@@ -16,6 +16,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // chatMessage is a message of chat's conversation.
@@ -305,7 +306,7 @@ func (s *Server) listModels(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(wire.ServedModels{Object: "list", Data: list})
+	raw, err := json.Marshal(reports.ServedModels{Object: "list", Data: list})
 	return bounded(raw, err)
 }
 

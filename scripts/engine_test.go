@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/enginetree"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -232,7 +232,7 @@ func TestEngineTree(t *testing.T) {
 			}
 			return string(said)
 		}
-		var info wire.Info
+		var info reports.Info
 		if err := json.Unmarshal([]byte(cli("info", "--json")), &info); err != nil || info.Capabilities == nil {
 			t.Errorf("%s: info: %v", cfg.Name, err)
 			return

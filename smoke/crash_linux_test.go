@@ -25,6 +25,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -116,9 +117,9 @@ func (c *crashing) onlySnapshotsAreLeft() {
 }
 
 // served returns the front's report of a model.
-func (c *crashing) served(name string) wire.InfoServed {
+func (c *crashing) served(name string) reports.InfoServed {
 	in := c.info()
-	i := slices.IndexFunc(in.Models, func(m wire.InfoServed) bool { return m.Name == name })
+	i := slices.IndexFunc(in.Models, func(m reports.InfoServed) bool { return m.Name == name })
 	if i < 0 {
 		c.t.Fatalf("%s is not served", name)
 	}
@@ -270,7 +271,7 @@ func TestEngineCrashesUnderLoad(t *testing.T) {
 		t.Errorf("%d crashes and %d loads are counted, of %d", m.Crashes, m.Loads, *crashes)
 	}
 	c.settled()
-	c.settle(func(in wire.Info) error { // the front may be reading a file or closing a connection just now
+	c.settle(func(in reports.Info) error { // the front may be reading a file or closing a connection just now
 		if after := in.Live.Descriptors; after > before {
 			return fmt.Errorf("%d descriptors, %d before", after, before)
 		}
@@ -296,7 +297,7 @@ func TestEngineCrashesUnderLoad(t *testing.T) {
 // settled waits until no request runs and every cell of both engine processes is free or cached.
 func (c *crashing) settled() {
 	c.t.Helper()
-	c.settle(func(in wire.Info) error {
+	c.settle(func(in reports.Info) error {
 		if in.Live.Sessions > 1 { // the one that asks
 			return fmt.Errorf("%d sessions", in.Live.Sessions)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/models/store/storetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -87,7 +88,7 @@ func TestFiftyModelsInMemoryForFour(t *testing.T) {
 	if most < 4 || most > 5 { // one may be ending
 		t.Errorf("at most %d engine processes at a time", most)
 	}
-	s.settle(func(wire.Info) error {
+	s.settle(func(reports.Info) error {
 		pids, err := s.Processes()
 		if err != nil {
 			return err

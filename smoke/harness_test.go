@@ -20,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) {
 type server struct {
 	*daemonproc.Proc
 	t        *testing.T
-	baseline wire.Info
+	baseline reports.Info
 }
 
 // start runs a daemon on a small model and remembers what it holds when it has nothing to do.
@@ -68,7 +69,7 @@ func startModel(t *testing.T, model string, args ...string) *server {
 		t.Fatalf("%+v %v", ev, err)
 	}
 	c.Close()
-	s.settle(func(in wire.Info) error {
+	s.settle(func(in reports.Info) error {
 		if in.Live.Sessions > 1 { // the one that asks
 			return errors.New("sessions")
 		}
@@ -103,7 +104,7 @@ func startBinary(t *testing.T, exe, model string, args ...string) *server {
 	return s
 }
 
-func (s *server) info() (in wire.Info) {
+func (s *server) info() (in reports.Info) {
 	s.t.Helper()
 	body, err := s.Ask("info")
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *server) info() (in wire.Info) {
 }
 
 // settle waits until ok finds nothing wrong: closing takes the daemon a moment after the client is done.
-func (s *server) settle(ok func(wire.Info) error) {
+func (s *server) settle(ok func(reports.Info) error) {
 	s.t.Helper()
 	var err error
 	defer func() {
@@ -130,7 +131,7 @@ func (s *server) settle(ok func(wire.Info) error) {
 // nothingLeft asserts that no request, sequence, cell, goroutine, connection or descriptor is left.
 func (s *server) nothingLeft() {
 	s.t.Helper()
-	s.settle(func(in wire.Info) error {
+	s.settle(func(in reports.Info) error {
 		l, b := in.Live, s.baseline.Live
 		switch {
 		case l.Requests != 0 || l.InFlight != 0:

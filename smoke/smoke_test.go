@@ -22,6 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
@@ -324,7 +325,7 @@ func TestM3Trouble(t *testing.T) {
 		c.request(`{"id":"s","prompt":"x","max_tokens":900,"temperature":0,"ignore_eos":true,"logprobs":20,` +
 			`"stream":true}`)
 		// Until it stands still: its ring is full and it is paused.
-		s.settle(func(wire.Info) error {
+		s.settle(func(reports.Info) error {
 			body, err := s.Ask("metrics")
 			if err == nil && !strings.Contains(body, `"running_paused":1`) {
 				err = errors.New("not paused")

@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -81,7 +82,7 @@ func (s *server) answers(n int) {
 func (s *server) mustBeWell() {
 	s.t.Helper()
 	body, err := s.Ask("health")
-	var h wire.Health
+	var h reports.Health
 	if err == nil {
 		err = json.Unmarshal([]byte(body), &h)
 	}

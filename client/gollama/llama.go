@@ -14,12 +14,13 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // LLama is a connection to the daemon. Its methods may be called by several goroutines at the same time.
 type LLama struct {
 	c          *client.Client
-	info       *wire.Info
+	info       *reports.Info
 	embeddings bool
 
 	mu       sync.Mutex

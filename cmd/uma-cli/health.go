@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 func newHealth(dial dialer) *cobra.Command {
@@ -40,7 +41,7 @@ Exit status: 0 ready · 1 loading, draining or stalled · 3 no daemon. With --li
 			if err != nil {
 				return err
 			}
-			h := new(wire.Health)
+			h := new(reports.Health)
 			if err := raw.Decode(h); err != nil {
 				return fmt.Errorf("health: %w", err)
 			}
@@ -65,7 +66,7 @@ Exit status: 0 ready · 1 loading, draining or stalled · 3 no daemon. With --li
 	return cmd
 }
 
-func healthLine(out *ui.Terminal, h *wire.Health) string {
+func healthLine(out *ui.Terminal, h *reports.Health) string {
 	status := out.Green(h.Status)
 	switch h.Status {
 	case "ok":

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -74,7 +75,7 @@ func newInfo(dial dialer) *cobra.Command {
 				return usagef("--json and --cost-model exclude each other")
 			}
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindInfo},
-				func(out *ui.Terminal, info *wire.Info) (string, error) {
+				func(out *ui.Terminal, info *reports.Info) (string, error) {
 					if costModel {
 						return costModelJSON(info)
 					}
@@ -89,7 +90,7 @@ func newInfo(dial dialer) *cobra.Command {
 }
 
 // costModelJSON returns the coefficients as JSON and reports their accuracy on standard error.
-func costModelJSON(in *wire.Info) (string, error) {
+func costModelJSON(in *reports.Info) (string, error) {
 	m := in.CostModel
 	switch {
 	case in.Status == "loading":
@@ -114,7 +115,7 @@ func costModelJSON(in *wire.Info) (string, error) {
 	return string(b) + "\n", nil
 }
 
-func infoTable(in *wire.Info) *ui.Table {
+func infoTable(in *reports.Info) *ui.Table {
 	var t ui.Table
 	t.Row("daemon", "%s, %s, pid %d, up %s", clean(in.Version), clean(in.Status), in.PID, ui.Duration(ms(in.UptimeMs)))
 	t.Row("socket", "%s", clean(in.Socket))
@@ -280,7 +281,7 @@ func infoTable(in *wire.Info) *ui.Table {
 }
 
 // deviceText returns what the model has in the memory of a device.
-func deviceText(d *wire.InfoDevice) string {
+func deviceText(d *reports.InfoDevice) string {
 	text := clean(d.Name)
 	if d.Weights+d.KV+d.Compute+d.Projector+d.Draft > 0 {
 		text += fmt.Sprintf(": weights %s, KV %s, compute %s", ui.Bytes(d.Weights), ui.Bytes(d.KV), ui.Bytes(d.Compute))
@@ -300,7 +301,7 @@ func deviceText(d *wire.InfoDevice) string {
 }
 
 // threadsText returns the number of compute threads that steps use, and the reason if it is less than all.
-func threadsText(all int, in *wire.InfoThreads) string {
+func threadsText(all int, in *reports.InfoThreads) string {
 	if in == nil || in.Now == all {
 		return fmt.Sprintf("%d threads", all)
 	}
@@ -313,7 +314,7 @@ func threadsText(all int, in *wire.InfoThreads) string {
 }
 
 // powerText returns the effect of --power, and the energy of a token.
-func powerText(p *wire.InfoPower) string {
+func powerText(p *reports.InfoPower) string {
 	text := clean(p.Mode)
 	if p.Quiet {
 		text += ", fewer threads"
@@ -336,7 +337,7 @@ func kernelsText(name string) string {
 }
 
 // policyOptions lists the options of the policy with their values, times with a unit.
-func policyOptions(options []wire.PolicyOption) string {
+func policyOptions(options []reports.PolicyOption) string {
 	var b strings.Builder
 	for i, o := range options {
 		sep := ", "

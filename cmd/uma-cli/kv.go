@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 func newKV(dial dialer) *cobra.Command {
@@ -37,7 +38,7 @@ drop, pin, unpin and save take a NAME. Users see only their own entries; root an
 				return usagef("unknown command %q; uma-cli kv has drop, pin, unpin and save", args[0])
 			}
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}},
-				func(out *ui.Terminal, r *wire.KVReport) (string, error) { return inspect.KV(out, r, all), nil })
+				func(out *ui.Terminal, r *reports.KVReport) (string, error) { return inspect.KV(out, r, all), nil })
 		},
 	}
 	cmd.Flags().BoolVar(&tree, "tree", false, "also print the prefix tree: one line per run of cells, below the run "+
@@ -84,7 +85,7 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 			}
 			q := client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Op: op, Target: args[0]}}
 			return query(cmd, dial, asJSON, q,
-				func(_ *ui.Terminal, done *wire.KVDone) (string, error) { return clean(done.Text) + "\n", nil })
+				func(_ *ui.Terminal, done *reports.KVDone) (string, error) { return clean(done.Text) + "\n", nil })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")

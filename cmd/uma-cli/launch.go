@@ -24,7 +24,7 @@ import (
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/launch"
 	"github.com/uma-serve/uma-serve/internal/portproxy"
 	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // launching has the flags of "launch".
@@ -338,7 +338,7 @@ func fetch(ctx context.Context, web *http.Client, method, path, body string, int
 
 // choose picks the model, and finds the size of its context.
 func (l *launching) choose(ctx context.Context, web *http.Client, t *launch.Target) error {
-	var list wire.ServedModels
+	var list reports.ServedModels
 	for { // a daemon lists no model while it loads its only one
 		if err := fetch(ctx, web, http.MethodGet, "/v1/models", "", &list); err != nil {
 			return err
@@ -354,7 +354,7 @@ func (l *launching) choose(ctx context.Context, web *http.Client, t *launch.Targ
 	}
 	i := 0
 	if l.model != "" {
-		i = slices.IndexFunc(list.Data, func(m wire.ServedModel) bool {
+		i = slices.IndexFunc(list.Data, func(m reports.ServedModel) bool {
 			return m.ID == l.model || slices.Contains(m.Aliases, l.model)
 		})
 	}

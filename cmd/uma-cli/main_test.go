@@ -22,6 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/internal/testutil/fifo"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the help texts into testdata/help; read the diff before you keep it")
@@ -145,17 +146,17 @@ func inside(f *wire.Frame) string {
 	var body any
 	switch {
 	case f.Kind == wire.KindWhy && f.Why.Request == "gone":
-		body = wire.WhyReport{}
+		body = reports.WhyReport{}
 	case f.Kind == wire.KindWhy:
-		body = wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: uint64(f.Why.Last),
+		body = reports.WhyReport{Requests: []reports.WhyRequest{{Request: f.Why.Request, Number: uint64(f.Why.Last),
 			Class: "interactive", State: "queued",
-			Decisions: []wire.Decision{{AtMs: 2, Times: 1, Text: "It waits because others are before it."}}}}}
+			Decisions: []reports.Decision{{AtMs: 2, Times: 1, Text: "It waits because others are before it."}}}}}
 	case f.KV.Op != wire.KVShow:
-		body = wire.KVDone{Op: f.KV.Op.String(), Target: f.KV.Target, Text: f.KV.Op.String() + " of " + f.KV.Target +
+		body = reports.KVDone{Op: f.KV.Op.String(), Target: f.KV.Target, Text: f.KV.Op.String() + " of " + f.KV.Target +
 			" is done"}
 	default:
-		r := wire.KVReport{Cells: wire.KVCells{Total: 100, Free: 75, Cached: 25},
-			Entries: []wire.KVEntry{{Name: "12", Kind: "prefix", Tier: wire.TierDevice, Why: "end of a turn"}}}
+		r := reports.KVReport{Cells: reports.KVCells{Total: 100, Free: 75, Cached: 25},
+			Entries: []reports.KVEntry{{Name: "12", Kind: "prefix", Tier: wire.TierDevice, Why: "end of a turn"}}}
 		if f.KV.Tree {
 			r.Tree = "[0, 25) cached · prefix 12\n"
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/configfile"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -117,7 +117,7 @@ func askFits(ctx context.Context, address string, list []store.Entry) {
 	if err != nil {
 		return
 	}
-	fits := map[string]*wire.ServedFit{}
+	fits := map[string]*reports.ServedFit{}
 	for i := range served {
 		if st := served[i].Status; st != nil && st.Fit != nil {
 			fits[served[i].ID] = st.Fit

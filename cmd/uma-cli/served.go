@@ -17,7 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -77,8 +77,8 @@ func askHTTP(ctx context.Context, address, method, path string, body, v any) err
 }
 
 // servedModels asks for the models that the daemon serves.
-func servedModels(ctx context.Context, address string) ([]wire.ServedModel, error) {
-	var list wire.ServedModels
+func servedModels(ctx context.Context, address string) ([]reports.ServedModel, error) {
+	var list reports.ServedModels
 	err := askHTTP(ctx, address, http.MethodGet, "/models", nil, &list)
 	return list.Data, err
 }
@@ -117,7 +117,7 @@ Only root and the daemon's user may load models, or everyone with uma-serve --al
 		ctx, began := cmd.Context(), time.Now()
 		out := ui.Open(os.Stdout)
 		for first := true; ; first = false {
-			var answer struct{ Status wire.ServedStatus }
+			var answer struct{ Status reports.ServedStatus }
 			if err := askHTTP(ctx, *address, http.MethodPost, "/models/load", map[string]string{"model": args[0]},
 				&answer); err != nil {
 				return err
@@ -197,13 +197,13 @@ Only root and the daemon's user may unload models, or everyone with uma-serve --
 
 // running is a model of `ps`.
 type running struct {
-	Name    string              `json:"name"`
-	Status  string              `json:"status"`
-	Bytes   int64               `json:"size_bytes"` // weights and KV cells; of a download, all files
-	Done    int64               `json:"done_bytes,omitempty"`
-	Context int                 `json:"n_ctx,omitempty"`
-	Until   *time.Time          `json:"expires_at"` // null: it stays
-	Files   wire.ServedDownload `json:"files,omitempty"`
+	Name    string                 `json:"name"`
+	Status  string                 `json:"status"`
+	Bytes   int64                  `json:"size_bytes"` // weights and KV cells; of a download, all files
+	Done    int64                  `json:"done_bytes,omitempty"`
+	Context int                    `json:"n_ctx,omitempty"`
+	Until   *time.Time             `json:"expires_at"` // null: it stays
+	Files   reports.ServedDownload `json:"files,omitempty"`
 }
 
 func newPS(address *string) *cobra.Command {
@@ -324,7 +324,7 @@ func letGo(ctx context.Context, address, name string) {
 	ctx, cancel := withTimeout(ctx, askTimeout)
 	defer cancel()
 	list, err := servedModels(ctx, address)
-	loaded := func(m wire.ServedModel) bool {
+	loaded := func(m reports.ServedModel) bool {
 		return strings.EqualFold(m.ID, name) && m.Status != nil && m.Status.Value == "loaded"
 	}
 	if err == nil && slices.ContainsFunc(list, loaded) {

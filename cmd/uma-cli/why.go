@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 func newWhy(dial dialer) *cobra.Command {
@@ -44,7 +45,7 @@ requests; root and the daemon's user see all.`,
 				return usagef("--last is %d; it must be 1…%d", last, wire.MaxLast)
 			}
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindWhy, Why: q},
-				func(out *ui.Terminal, report *wire.WhyReport) (string, error) {
+				func(out *ui.Terminal, report *reports.WhyReport) (string, error) {
 					if q.Request != "" && len(report.Requests) == 0 {
 						return "", fmt.Errorf("no request %q of yours is remembered; the daemon remembers running "+
 							"requests "+

@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -208,10 +209,10 @@ func (t *Table) now() *state {
 }
 
 // Info lists the adapters.
-func (t *Table) Info() (out []wire.InfoAdapter) {
+func (t *Table) Info() (out []reports.InfoAdapter) {
 	s := t.now()
 	for i, a := range s.list {
-		out = append(out, wire.InfoAdapter{ID: a.ID, Name: a.Name, Path: a.File, Scale: s.scales[i], Bytes: a.Bytes,
+		out = append(out, reports.InfoAdapter{ID: a.ID, Name: a.Name, Path: a.File, Scale: s.scales[i], Bytes: a.Bytes,
 			Invocation: a.Invocation})
 	}
 	return out

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Backend is the daemon, as an API uses it. The context of each call is that of the HTTP request; it identifies the
@@ -41,22 +42,22 @@ type Backend interface {
 	// Model returns the name of the model, "" while it loads.
 	Model() string
 	// Models lists the served models, none while they load.
-	Models() []wire.ServedModel
+	Models() []reports.ServedModel
 	// Facts returns properties of the model and limits of requests, nil while it loads.
 	Facts() *Facts
 	// Await waits until the model is loaded. It returns an error when it cannot be, or requests do not wait for it.
 	Await(ctx context.Context) error
 	// Adapters lists the adapters of the model. SetScales sets the scales of requests that choose none; those that the
 	// list leaves out are 0.
-	Adapters() []wire.InfoAdapter
+	Adapters() []reports.InfoAdapter
 	SetScales(list []wire.LoRA) error
 	// LoadAdapter and UnloadAdapter are those of package changes.
-	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]wire.InfoAdapter, error)
-	UnloadAdapter(ctx context.Context, model, name string) ([]wire.InfoAdapter, error)
+	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]reports.InfoAdapter, error)
+	UnloadAdapter(ctx context.Context, model, name string) ([]reports.InfoAdapter, error)
 	// Administers reports whether the client of r may change what every request gets.
 	Administers(r *http.Request) bool
-	Info() wire.Info
-	Health() wire.Health
+	Info() reports.Info
+	Health() reports.Health
 
 	// Why and KV return the value of the framed protocol's event.
 	Why(ctx context.Context, q wire.WhyQuestion) (json.RawMessage, error)
@@ -91,7 +92,7 @@ type Prompt struct {
 type Facts struct {
 	File     File // facts about the model's file; zero if it cannot be read
 	Asleep   bool // the model is not loaded
-	Model    wire.InfoModel
+	Model    reports.InfoModel
 	Context  int     // the largest context of one request, in tokens
 	Cells    int     // size of the KV cache, shared by all requests, in tokens; at least Context
 	GPU      bool    // layers are on a GPU
@@ -134,9 +135,9 @@ type File struct {
 }
 
 // Meta is the model in the words of llama-server's list of models.
-func (f *Facts) Meta() wire.ServedModelMeta {
+func (f *Facts) Meta() reports.ServedModelMeta {
 	m := &f.Model
-	return wire.ServedModelMeta{Context: f.Context, TrainContext: m.TrainContext, Parameters: int64(m.Parameters),
+	return reports.ServedModelMeta{Context: f.Context, TrainContext: m.TrainContext, Parameters: int64(m.Parameters),
 		Bytes: int64(m.Bytes), Vocabulary: m.VocabSize, Embedding: m.Embedding}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Values that the daemon takes and that are no options: parsed from the text of one, or computed from several.
@@ -51,7 +52,7 @@ func (c *Config) logLevel() (slog.Level, error) {
 }
 
 // PolicyOptions returns the scheduling options that the configured policy uses.
-func (c *Config) PolicyOptions() []wire.PolicyOption {
+func (c *Config) PolicyOptions() []reports.PolicyOption {
 	target := policyOption("itl-target-ms", c.Meridian.ITLTargetMs)
 	batch := policyOption("batch-size", float64(c.BatchSize))
 	start := policyOption("start-target-tokens", float64(c.StartTargetTokens))
@@ -59,17 +60,17 @@ func (c *Config) PolicyOptions() []wire.PolicyOption {
 	switch c.Policy {
 	case "meridian":
 		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
-		return []wire.PolicyOption{target, floor, multiplier, start}
+		return []reports.PolicyOption{target, floor, multiplier, start}
 	case "uma":
-		return []wire.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs), start}
+		return []reports.PolicyOption{policyOption("tick-budget-ms", c.TickBudgetMs), start}
 	case "meridian_static":
-		return []wire.PolicyOption{multiplier, batch}
+		return []reports.PolicyOption{multiplier, batch}
 	}
-	return []wire.PolicyOption{batch}
+	return []reports.PolicyOption{batch}
 }
 
-func policyOption(name string, value float64) wire.PolicyOption {
-	return wire.PolicyOption{Name: name, Value: value}
+func policyOption(name string, value float64) reports.PolicyOption {
+	return reports.PolicyOption{Name: name, Value: value}
 }
 
 // SpeculationLimit returns the maximum number of tokens of an answer that a step verifies as a draft; 0 = no

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -17,7 +17,7 @@ func TestPolicyOptions(t *testing.T) {
 		"stock":           {"itl-target-ms", "tick-budget-ms", "start-target-tokens"},
 		"meridian_static": {"itl-target-ms", "tick-budget-ms", "start-target-tokens"},
 	}
-	own := map[string]wire.PolicyOption{
+	own := map[string]reports.PolicyOption{
 		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),
 		"stock": policyOption("batch-size", 78), "meridian_static": policyOption("batch-size", 78),
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -158,7 +159,7 @@ func (c *Constraint) Err() error {
 }
 
 // Why returns the entry of why; nil where Holds is false. c may be nil. It may be called while the mask worker runs.
-func (c *Constraint) Why() *wire.WhyForm {
+func (c *Constraint) Why() *reports.WhyForm {
 	if !c.Holds() {
 		return nil
 	}
@@ -166,7 +167,7 @@ func (c *Constraint) Why() *wire.WhyForm {
 	if c.state == InCall || c.state == CallOnly {
 		name = c.calls.name
 	}
-	return &wire.WhyForm{Form: name, CompileMs: wire.Ms(c.took), Masks: int(c.masked.Load()),
+	return &reports.WhyForm{Form: name, CompileMs: wire.Ms(c.took), Masks: int(c.masked.Load()),
 		MaskMs: wire.Ms(time.Duration(c.maskedNs.Load())), ForcedTokens: c.withoutRow}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -158,7 +158,7 @@ func (m *Model) Placed() []runtime.DeviceMemory {
 }
 
 // Info returns the draft model's part of the info report; nil without one.
-func (m *Model) Info() *wire.InfoDraft {
+func (m *Model) Info() *reports.InfoDraft {
 	if m == nil {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (m *Model) Info() *wire.InfoDraft {
 		kind = "head"
 	}
 	in, c := m.eng.Model(), m.eng.Capabilities()
-	return &wire.InfoDraft{Kind: kind, Name: in.Name, Path: in.Path, Description: in.Description,
+	return &reports.InfoDraft{Kind: kind, Name: in.Name, Path: in.Path, Description: in.Description,
 		ContextTokens: c.ContextTokens, Sequences: c.MaxSequences, Bytes: m.Bytes(), Failed: m.failed.Load()}
 }
 

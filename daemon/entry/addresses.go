@@ -4,14 +4,14 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/ipc"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Addresses describes the listening sockets, for clients.
 type Addresses struct {
 	Socket    string   // path of the Unix socket
 	Listen    []string // URLs
-	Listeners []wire.InfoListener
+	Listeners []reports.InfoListener
 }
 
 // urlOf returns the URL of a TCP address.
@@ -30,7 +30,7 @@ func (e *Entry) Addresses() Addresses {
 	a := Addresses{Socket: e.Listeners[0].Path()}
 	for _, ln := range e.Listeners {
 		url := "unix://" + ln.Address()
-		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
+		in := reports.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
 		if tcp := ln.TCP(); tcp.IsValid() {
 			url, in.TLS = urlOf(ln), ln.Secure()
 			byUser := ln.Users() == nil && e.Access.Mode&0o222 != 0 &&

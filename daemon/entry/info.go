@@ -8,28 +8,28 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Info returns the info report of a process without a model. Its Status is the caller's.
-func (e *Entry) Info() wire.Info {
+func (e *Entry) Info() reports.Info {
 	c, a, stats := e.Config, e.Addresses(), e.Loop.Stats()
-	return wire.Info{
+	return reports.Info{
 		Type: "info", Version: buildinfo.Version, Engine: buildinfo.Engine, Go: runtime.Version(), PID: os.Getpid(),
 		Socket: a.Socket, UptimeMs: time.Since(e.Begun).Milliseconds(), Listeners: a.Listeners,
-		Config: wire.InfoConfig{
+		Config: reports.InfoConfig{
 			Policy: c.Policy, Parallel: c.Parallel, MaxQueue: c.MaxQueue, MaxSessions: c.MaxSessions,
 			MaxFrameBytes: c.MaxFrameBytes, MaxPromptBytes: c.MaxPromptBytes, MaxTokens: c.MaxTokens,
 			TickBudgetMs: c.TickBudgetMs, ITLTargetMs: c.Meridian.ITLTargetMs, PolicyOptions: c.PolicyOptions(),
 		},
 		Memory: Memory(),
-		Live: wire.InfoLive{Sessions: int(stats.Sessions.Load()), InFlight: int(stats.InFlight.Load()),
+		Live: reports.InfoLive{Sessions: int(stats.Sessions.Load()), InFlight: int(stats.InFlight.Load()),
 			Goroutines: runtime.NumGoroutine(), Descriptors: openDescriptors()},
 	}
 }
 
 // Memory returns the memory of the process in bytes, as far as it is not a model's: the Go heap, and the resident set.
-func Memory() (m wire.InfoMemory) {
+func Memory() (m reports.InfoMemory) {
 	// Not ReadMemStats, which stops the world and with it the decode loop.
 	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"}}

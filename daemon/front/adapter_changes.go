@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Adapters that requests load and unload. The front opens the file and passes it to the model's process, which may open
@@ -64,7 +65,7 @@ func (s *adapterSet) option() (out []string) {
 func (h adapterHost) Administers(r *http.Request) bool { return h.f.privileged(r) }
 
 // LoadAdapter has the process of the model load an adapter. A model that is not loaded is loaded for it.
-func (h adapterHost) LoadAdapter(ctx context.Context, q *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+func (h adapterHost) LoadAdapter(ctx context.Context, q *wire.LoadAdapter) ([]reports.InfoAdapter, error) {
 	file, e := daemon.OpenAdapter(q)
 	if e != nil {
 		return nil, (*api.Error)(e)
@@ -90,7 +91,7 @@ func (h adapterHost) LoadAdapter(ctx context.Context, q *wire.LoadAdapter) ([]wi
 }
 
 // UnloadAdapter has the process of the model unload an adapter.
-func (h adapterHost) UnloadAdapter(ctx context.Context, model, name string) ([]wire.InfoAdapter, error) {
+func (h adapterHost) UnloadAdapter(ctx context.Context, model, name string) ([]reports.InfoAdapter, error) {
 	f := h.f
 	if model == "" {
 		f.call(func() { // the adapter's name is its model's
@@ -112,7 +113,7 @@ func (h adapterHost) UnloadAdapter(ctx context.Context, model, name string) ([]w
 // changeAdapter has the process of a model carry out a change, and keeps it for the next processes. A model that is not
 // loaded only forgets an adapter. file is that of an adapter of size bytes.
 func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.AdapterChange, file *os.File,
-	size int64) (list []wire.InfoAdapter, e *wire.Error) {
+	size int64) (list []reports.InfoAdapter, e *wire.Error) {
 	done := make(chan daemon.AdapterChanged, 1)
 	asked := false
 	ask := func(m *served) *wire.Error {

@@ -3,7 +3,7 @@ package front
 import (
 	"strings"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // An adapter of a model is a model for clients: by its name, and by MODEL:NAME.
@@ -24,7 +24,7 @@ func (f *Front) nameAdapters(m *served) {
 }
 
 // adapters returns the adapters of the listed model in OpenAI's form.
-func (l *listing) adapters() (out []wire.ServedModel) {
+func (l *listing) adapters() (out []reports.ServedModel) {
 	if l.details != nil { // found on disk: l.cfg is the daemon's
 		return nil
 	}
@@ -36,12 +36,12 @@ func (l *listing) adapters() (out []wire.ServedModel) {
 }
 
 // adaptersOf lists the adapters of a model that is not loaded.
-func (m *served) adaptersOf() (out []wire.InfoAdapter) {
+func (m *served) adaptersOf() (out []reports.InfoAdapter) {
 	if !m.configured {
 		return nil
 	}
 	for i, a := range m.lora.list {
-		info := wire.InfoAdapter{ID: i, Name: a.Name, Path: a.File}
+		info := reports.InfoAdapter{ID: i, Name: a.Name, Path: a.File}
 		if a.Always {
 			info.Scale = a.Scale
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // TestAdaptersAreModels: the name of an adapter finds the process of its model, which answers with it, and the list of
@@ -34,11 +35,11 @@ func TestAdaptersAreModels(t *testing.T) {
 		t.Errorf("another model's adapter: %v", err)
 	}
 	status, text := r.http().do("GET", "/v1/models", "")
-	var list wire.ServedModels
+	var list reports.ServedModels
 	if err := json.Unmarshal([]byte(text), &list); err != nil || status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
-	i := slices.IndexFunc(list.Data, func(m wire.ServedModel) bool { return m.ID == "sql" })
+	i := slices.IndexFunc(list.Data, func(m reports.ServedModel) bool { return m.ID == "sql" })
 	if i < 0 || list.Data[i].Parent != "two" || !slices.Contains(list.Data[i].Aliases, "two:sql") {
 		t.Errorf("%s", text)
 	}
@@ -89,7 +90,7 @@ func TestAdaptersByRequest(t *testing.T) {
 	listed := func(want string) {
 		t.Helper()
 		_, text := h.do("GET", "/v1/models", "")
-		var list wire.ServedModels
+		var list reports.ServedModels
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // The answers to health, info, metrics, kv and why cover all engine processes. Each process is asked over a connection
@@ -179,8 +180,8 @@ func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []part) ([]byte, *wir
 
 // health returns the state of the default model, which requests without a model's name use: other models load on
 // demand. Poller's goroutine.
-func (f *Front) health() wire.Health {
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: time.Since(f.in.Begun).Milliseconds(),
+func (f *Front) health() reports.Health {
+	h := reports.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: time.Since(f.in.Begun).Milliseconds(),
 		Listen: f.in.Addresses().Listen, Models: map[string]string{}}
 	for _, m := range f.models {
 		h.Models[m.name] = m.state.String()
@@ -219,9 +220,9 @@ func (f *Front) health() wire.Health {
 func (f *Front) info(parts []part) []byte {
 	own := f.in.Info()
 	in := own
-	byModel := map[*served]*wire.Info{}
+	byModel := map[*served]*reports.Info{}
 	for i, p := range parts {
-		var of wire.Info
+		var of reports.Info
 		if json.Unmarshal(p.body, &of) != nil {
 			continue
 		}
@@ -246,8 +247,8 @@ func (f *Front) info(parts []part) []byte {
 }
 
 // view returns the model's entry in info.
-func (m *served) view() wire.InfoServed {
-	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
+func (m *served) view() reports.InfoServed {
+	s := reports.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
 		State: m.state.String(), MemoryBytes: m.need() + m.host.held, HostTierBytes: m.host.held,
 		Waiting: len(m.waiting), Loads: m.loads, Unloads: m.unloads, Crashes: m.crashed}
 	if m.down != nil {
@@ -290,7 +291,7 @@ func (f *Front) metrics(parts []part) []byte {
 	for _, key := range f.in.Metrics.OfFront() {
 		front[key] = own[key]
 	}
-	var served []wire.InfoServed
+	var served []reports.InfoServed
 	f.call(func() {
 		for _, m := range f.models {
 			served = append(served, m.view())
@@ -312,9 +313,9 @@ func (f *Front) dumpMetrics() {
 
 // why returns the requests of all processes, newest first, and those that wait for a model.
 func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
-	rep := wire.WhyReport{Requests: []wire.WhyRequest{}}
+	rep := reports.WhyReport{Requests: []reports.WhyRequest{}}
 	for _, p := range parts {
-		var of wire.WhyReport
+		var of reports.WhyReport
 		if json.Unmarshal(p.body, &of) == nil {
 			for i := range of.Requests {
 				of.Requests[i].Model = p.m.name
@@ -331,27 +332,27 @@ func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
 			}
 		}
 	})
-	slices.SortStableFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
+	slices.SortStableFunc(rep.Requests, func(a, b reports.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
 	rep.Requests = rep.Requests[:min(len(rep.Requests), cmp.Or(q.Last, wire.MaxLast))]
 	return mustJSON(rep)
 }
 
 // waits describes a connection that waits for the model.
-func (m *served) waits(peer ipc.Peer) wire.WhyRequest {
+func (m *served) waits(peer ipc.Peer) reports.WhyRequest {
 	age := wire.Ms(time.Since(m.since))
-	d := wire.Decision{LastMs: age, Times: 1}
+	d := reports.Decision{LastMs: age, Times: 1}
 	d.Reason, d.Text = m.waitsFor()
-	return wire.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age,
-		Decisions: []wire.Decision{d}}
+	return reports.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age,
+		Decisions: []reports.Decision{d}}
 }
 
 // kv returns the first process's report, with the reports of all processes by model.
 func kv(parts []part) ([]byte, *wire.Error) {
-	var rep *wire.KVReport
-	all := map[string]*wire.KVReport{}
+	var rep *reports.KVReport
+	all := map[string]*reports.KVReport{}
 	var failed *wire.Error
 	for _, p := range parts {
-		var of wire.KVReport
+		var of reports.KVReport
 		if p.err != nil || json.Unmarshal(p.body, &of) != nil {
 			failed = cmp.Or(failed, p.err)
 			continue
@@ -374,11 +375,11 @@ func kv(parts []part) ([]byte, *wire.Error) {
 
 // kvDone returns the sum of an operation's results over all processes; an error when none of them has such an entry.
 func kvDone(q *wire.KVQuestion, parts []part) ([]byte, *wire.Error) {
-	sum := wire.KVDone{Op: q.Op.String(), Target: q.Target}
+	sum := reports.KVDone{Op: q.Op.String(), Target: q.Target}
 	var failed *wire.Error
 	did := 0
 	for _, p := range parts {
-		var of wire.KVDone
+		var of reports.KVDone
 		if p.err != nil || json.Unmarshal(p.body, &of) != nil {
 			failed = cmp.Or(failed, p.err)
 			continue

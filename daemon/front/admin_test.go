@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // TestQuestionsCoverAllModels asks health, info, metrics, kv and why over HTTP and over frames.
@@ -36,7 +37,7 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 		}
 		return text
 	}
-	var h wire.Health
+	var h reports.Health
 	if err := json.Unmarshal([]byte(get("/health")), &h); err != nil || h.Status != "ok" ||
 		h.Models["one"] != "ready" || h.Models["three"] != "unloaded" {
 		t.Errorf("%+v, %v", h, err)
@@ -64,7 +65,7 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 		Models       map[string]struct {
 			PromptsTotal int `json:"prompts_total"`
 		}
-		Served []wire.InfoServed
+		Served []reports.InfoServed
 		Front  json.RawMessage
 	}
 	if err := json.Unmarshal([]byte(get("/metrics", "Accept: application/json")), &doc); err != nil ||
@@ -257,7 +258,7 @@ func TestOneModelAnswersEveryName(t *testing.T) {
 		_, list := r.http().do("GET", "/v1/models", "")
 		_, answer := r.http().post("/v1/chat/completions", chat("", ""))
 		var in struct{ Model string }
-		var models wire.ServedModels
+		var models reports.ServedModels
 		return json.Unmarshal([]byte(answer), &in) == nil && json.Unmarshal([]byte(list), &models) == nil &&
 			len(models.Data) == 1 && models.Data[0].ID == in.Model
 	})

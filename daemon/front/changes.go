@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Models that are loaded and unloaded by request, as llama-server's router does it: POST /models/load and
@@ -44,7 +45,7 @@ func (f *Front) serveUnload(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.cancelDownload(r.Context(), name) {
 		answerJSON(w, http.StatusOK, map[string]any{"success": true,
-			"status": wire.ServedStatus{Value: unloaded.served()}})
+			"status": reports.ServedStatus{Value: unloaded.served()}})
 		return
 	}
 	f.change(w, r, name, f.unloadAsked)
@@ -116,7 +117,7 @@ func (f *Front) change(w http.ResponseWriter, r *http.Request, name string, do f
 		f.answerError(w, r, e)
 		return
 	}
-	answerJSON(w, http.StatusOK, map[string]any{"success": true, "status": wire.ServedStatus{Value: state}})
+	answerJSON(w, http.StatusOK, map[string]any{"success": true, "status": reports.ServedStatus{Value: state}})
 }
 
 // present scans the folders for a name that no model has: a program may have put the model there just before it asks.

@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // TestCrashIsContained: each client of a process that is killed is told in its own protocol, at any point of its
@@ -295,7 +296,7 @@ func TestStepThatNeverEnds(t *testing.T) {
 		_, err := wholeOf(r.dial(), "stuck")
 		ended <- err
 	}()
-	var h wire.Health
+	var h reports.Health
 	waitfor.True(t, "health says that no step ends", func() bool {
 		r.call(func() { h = r.health() })
 		return h.Status == "stalled"
@@ -365,7 +366,7 @@ func TestInfoSaysWhatConfines(t *testing.T) {
 	r := start(t, Options{}, []string{"one"}, nil)
 	r.awaitReady("one")
 	status, text := r.http().do("GET", "/info", "")
-	var in wire.Info
+	var in reports.Info
 	if err := json.Unmarshal([]byte(text), &in); err != nil || status != 200 {
 		t.Fatalf("%d %s: %v", status, text, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/pull"
 )
@@ -122,7 +123,7 @@ func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 	}
 	t.Release()
 	answerJSON(w, http.StatusOK, map[string]any{"success": true,
-		"status": wire.ServedStatus{Value: string(download.Downloading)}})
+		"status": reports.ServedStatus{Value: string(download.Downloading)}})
 }
 
 // has reports whether a name is that of a model that can be served.

@@ -24,6 +24,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // routes are the paths that the front answers itself (httpd.FrontServes), and everything that no engine process gets.
@@ -110,7 +111,7 @@ func answerJSON(w http.ResponseWriter, status int, v any) {
 }
 
 func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
-	var h wire.Health
+	var h reports.Health
 	f.call(func() { h = f.health() })
 	httpd.AnswerHealth(w, r, h)
 }

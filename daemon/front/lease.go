@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // The front's part of the arbiter: it makes the table of leases, gives each engine process a seat in it, and takes the
@@ -52,13 +53,13 @@ func (f *Front) closeLeases() {
 const degradedFor = 10 * time.Second
 
 // arbiter returns the devices' part of health; nil where no leases are taken. Poller's goroutine.
-func (f *Front) arbiter() *wire.HealthArbiter {
+func (f *Front) arbiter() *reports.HealthArbiter {
 	if f.leases == nil {
 		return nil
 	}
-	a := &wire.HealthArbiter{Status: "ok", Devices: []wire.DeviceUse{}}
+	a := &reports.HealthArbiter{Status: "ok", Devices: []reports.DeviceUse{}}
 	for _, v := range f.leases.Views() {
-		a.Devices = append(a.Devices, wire.DeviceUse{Device: daemon.DeviceName(v.Device), Holder: v.Holder,
+		a.Devices = append(a.Devices, reports.DeviceUse{Device: daemon.DeviceName(v.Device), Holder: v.Holder,
 			HeldMs: wire.Ms(v.Since), Waiting: v.Waiting})
 	}
 	var texts []string

@@ -20,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // inside counts the engine processes that compute, in memory that they share.
@@ -112,18 +113,18 @@ func TestModelsComputeInTurn(t *testing.T) {
 		t.Errorf("%d steps, at most %d at once", in.steps.Load(), in.most.Load())
 	}
 
-	var h wire.Health
+	var h reports.Health
 	r.get("/health", &h)
 	if h.Arbiter == nil || h.Arbiter.Status != "ok" || len(h.Arbiter.Devices) != 1 ||
 		h.Arbiter.Devices[0].Device != "cpu" {
 		t.Errorf("%+v", h.Arbiter)
 	}
 	waitfor.True(t, "health names the model that computes", func() bool {
-		var h wire.Health
+		var h reports.Health
 		r.get("/health", &h)
 		return strings.HasPrefix(h.Arbiter.Devices[0].Holder, "turns-")
 	})
-	var info wire.Info
+	var info reports.Info
 	r.get("/info", &info)
 	for _, m := range info.Models {
 		if l := m.Info.Lease; l == nil || l.Grants < 100 || l.Contended == 0 || l.WaitedMs <= 0 || l.HeldMs <= 0 ||
@@ -148,7 +149,7 @@ func TestModelsComputeInTurn(t *testing.T) {
 			t.Errorf("%s: %+v", n, m)
 		}
 	}
-	var why wire.WhyReport
+	var why reports.WhyReport
 	r.get("/why?last=10", &why)
 	text := fmt.Sprint(why)
 	if len(why.Requests) != 2 || !strings.Contains(text, "device_wait") ||
@@ -178,9 +179,9 @@ func TestWithoutArbiter(t *testing.T) {
 		more(t, a, 1)
 		more(t, b, 1)
 	}
-	var h wire.Health
+	var h reports.Health
 	r.get("/health", &h)
-	var info wire.Info
+	var info reports.Info
 	r.get("/info", &info)
 	if h.Arbiter != nil || info.Models[0].Info.Lease != nil {
 		t.Errorf("%+v, %+v", h.Arbiter, info.Models[0].Info.Lease)
@@ -275,7 +276,7 @@ func TestHolderIsKilledWithinItsStep(t *testing.T) {
 		}
 	}
 	more(t, b, 50)
-	var info wire.Info
+	var info reports.Info
 	r.get("/info", &info)
 	for _, m := range info.Models {
 		if m.Name == "slow-b" && m.Info.Lease.Without != 0 {
@@ -308,13 +309,13 @@ func TestStepThatDoesNotEnd(t *testing.T) {
 	if got, err := whole(r.dial(), request("one", nil)); err != nil || got != "I am one" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	var h wire.Health
+	var h reports.Health
 	r.get("/health", &h)
 	if h.Arbiter.Status != "degraded" || !strings.Contains(h.Arbiter.Text, "model one has computed") ||
 		h.Arbiter.Devices[0].HeldMs < float64(lease.HoldLimit.Milliseconds()) {
 		t.Errorf("%+v", h.Arbiter)
 	}
-	var why wire.WhyReport
+	var why reports.WhyReport
 	r.get("/why?last=1", &why)
 	if text := fmt.Sprint(why); !strings.Contains(text, "did not pass the lease on") {
 		t.Error(text)

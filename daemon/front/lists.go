@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 )
@@ -121,10 +122,10 @@ func (f *Front) describe(l *listing) bool {
 }
 
 // model returns the listing in OpenAI's form.
-func (l *listing) model() wire.ServedModel {
-	return wire.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
+func (l *listing) model() reports.ServedModel {
+	return reports.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
 		Meta: l.facts.Meta(), Aliases: l.names(), Tags: l.tags(),
-		Status: &wire.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
+		Status: &reports.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
 }
 
 // names returns the further names of the model that lists show. For that of --alias they are all of these, as in
@@ -145,8 +146,8 @@ func (l *listing) tags() []string {
 }
 
 // servedModels returns the list in OpenAI's form.
-func (f *Front) servedModels(ctx context.Context) []wire.ServedModel {
-	out := []wire.ServedModel{}
+func (f *Front) servedModels(ctx context.Context) []reports.ServedModel {
+	out := []reports.ServedModel{}
 	for _, l := range f.list(ctx) {
 		out = append(append(out, l.model()), l.adapters()...)
 	}
@@ -165,12 +166,12 @@ func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
 	list := f.fittingModels(r.Context())
 	for _, d := range f.downloads.List() {
 		if d.Status.Runs() {
-			list = append(list, wire.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),
-				OwnedBy: "uma-serve", Status: &wire.ServedStatus{Value: string(download.Downloading),
+			list = append(list, reports.ServedModel{ID: d.Asked, Object: "model", Created: d.Started.Unix(),
+				OwnedBy: "uma-serve", Status: &reports.ServedStatus{Value: string(download.Downloading),
 					Progress: modelnews.ProgressOf(&d)}})
 		}
 	}
-	answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: list})
+	answerJSON(w, http.StatusOK, reports.ServedModels{Object: "list", Data: list})
 }
 
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -486,7 +487,7 @@ func TestHostTiersShareABudget(t *testing.T) {
 	}
 	has := func(name string) int64 { // the cap in the process
 		_, text := r.http().do("GET", "/kv", "")
-		var rep wire.KVReport
+		var rep reports.KVReport
 		if err := json.Unmarshal([]byte(text), &rep); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -5,20 +5,20 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // The list of models tells which of them fit, by the rule of admit: what one needs with its smallest context must fit
 // beside the pinned models. Nothing is loaded for it; the headers that the list has read are enough.
 
 // fittingModels returns servedModels with whether each of them fits.
-func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
+func (f *Front) fittingModels(ctx context.Context) []reports.ServedModel {
 	listings := f.list(ctx)
 	demands := make([]*config.Demand, len(listings))
 	for i, l := range listings {
 		demands[i] = f.demandOf(l)
 	}
-	fits := make([]*wire.ServedFit, len(listings))
+	fits := make([]*reports.ServedFit, len(listings))
 	f.call(func() {
 		for i, d := range demands {
 			if d != nil {
@@ -26,7 +26,7 @@ func (f *Front) fittingModels(ctx context.Context) []wire.ServedModel {
 			}
 		}
 	})
-	out := []wire.ServedModel{}
+	out := []reports.ServedModel{}
 	for i, l := range listings {
 		m := l.model()
 		m.Status.Fit = fits[i]
@@ -56,7 +56,7 @@ func (f *Front) demandOf(l *listing) *config.Demand {
 }
 
 // fitOf tells whether a model in a state, with this demand, fits beside the pinned ones. Poller's goroutine.
-func (f *Front) fitOf(state state, d *config.Demand) *wire.ServedFit {
+func (f *Front) fitOf(state state, d *config.Demand) *reports.ServedFit {
 	pinned := func(m *served) bool { return m.pinned }
 	small := *d
 	small.Most = small.Least // whether it fits at all, not how large its context is

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // NeedsModel reports whether the answer to an HTTP request needs the model loaded. What is not here is a fact about a
@@ -51,7 +52,7 @@ type Asleep struct {
 	NoSlots       bool   // --no-slots
 	KVEvents      string // --kv-events
 	NoPrefixCache bool   // --no-prefix-cache
-	Adapters      []wire.InfoAdapter
+	Adapters      []reports.InfoAdapter
 }
 
 // Serve answers a request that does not need the model loaded, as an engine process would.
@@ -91,25 +92,25 @@ func (s sleeping) Model() string               { return s.Name }
 func (s sleeping) Facts() *api.Facts           { return s.Asleep.Facts }
 func (s sleeping) Await(context.Context) error { return asleep() }
 
-func (s sleeping) Models() []wire.ServedModel {
-	return []wire.ServedModel{{ID: s.Name, Object: "model", Created: s.Since.Unix(), OwnedBy: "uma-serve",
+func (s sleeping) Models() []reports.ServedModel {
+	return []reports.ServedModel{{ID: s.Name, Object: "model", Created: s.Since.Unix(), OwnedBy: "uma-serve",
 		Meta: s.Asleep.Facts.Meta()}}
 }
 
-func (s sleeping) Adapters() []wire.InfoAdapter { return s.Asleep.Adapters }
-func (s sleeping) SetScales([]wire.LoRA) error  { return asleep() }
-func (s sleeping) LoadAdapter(context.Context, *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+func (s sleeping) Adapters() []reports.InfoAdapter { return s.Asleep.Adapters }
+func (s sleeping) SetScales([]wire.LoRA) error     { return asleep() }
+func (s sleeping) LoadAdapter(context.Context, *wire.LoadAdapter) ([]reports.InfoAdapter, error) {
 	return nil, asleep()
 }
 
-func (s sleeping) UnloadAdapter(context.Context, string, string) ([]wire.InfoAdapter, error) {
+func (s sleeping) UnloadAdapter(context.Context, string, string) ([]reports.InfoAdapter, error) {
 	return nil, asleep()
 }
 
 func (s sleeping) Administers(*http.Request) bool { return false }
 
-func (s sleeping) Info() wire.Info     { return wire.Info{} }
-func (s sleeping) Health() wire.Health { return wire.Health{Status: "loading"} }
+func (s sleeping) Info() reports.Info     { return reports.Info{} }
+func (s sleeping) Health() reports.Health { return reports.Health{Status: "loading"} }
 
 func (s sleeping) Why(context.Context, wire.WhyQuestion) (json.RawMessage, error) {
 	return nil, asleep()

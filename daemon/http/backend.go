@@ -13,16 +13,17 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Daemon is the rest of the daemon, as HTTP handlers use it. Safe from any goroutine.
 type Daemon interface {
 	// Model, Models, Facts, Info, Health and Detokenize are those of api.Backend.
 	Model() string
-	Models() []wire.ServedModel
+	Models() []reports.ServedModel
 	Facts() *api.Facts
-	Info() wire.Info
-	Health() wire.Health
+	Info() reports.Info
+	Health() reports.Health
 	Detokenize(tokens []int32) ([]byte, error)
 
 	// Ready reports whether the model is loaded. LoadProgress is the fraction of it that is.
@@ -40,9 +41,9 @@ type Daemon interface {
 	EndThinkNamed(owner uint32, id string) bool
 
 	// Adapters, SetScales, LoadAdapter and UnloadAdapter are those of api.Backend.
-	Adapters() []wire.InfoAdapter
-	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]wire.InfoAdapter, error)
-	UnloadAdapter(ctx context.Context, model, name string) ([]wire.InfoAdapter, error)
+	Adapters() []reports.InfoAdapter
+	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]reports.InfoAdapter, error)
+	UnloadAdapter(ctx context.Context, model, name string) ([]reports.InfoAdapter, error)
 	SetScales(list []wire.LoRA) error
 
 	// Open opens a client within the process, in the name of an HTTP request's.

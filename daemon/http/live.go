@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // LivePath is the path of live views.
@@ -41,7 +42,7 @@ func (s *Server) liveEvents(views *live.Views) http.HandlerFunc {
 			return
 		}
 		defer views.Close(v)
-		hello := wire.LiveHello{UID: peer.UID, Operator: operator, Version: buildinfo.Version,
+		hello := reports.LiveHello{UID: peer.UID, Operator: operator, Version: buildinfo.Version,
 			EveryMs: int(live.Every / time.Millisecond)}
 		s.sendView(w, r, v, live.AppendEvent([]byte("retry: 2000\n"), "hello", hello))
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Routes returns the paths of a daemon with a model: its own and those of each API.
@@ -40,7 +40,7 @@ func apiRoutes(apis *api.Server) []api.Route {
 		r := &routes[i]
 		r.Handle = apis.Telling(apis.Defaulting(r.Handle))
 		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
-			list := func(context.Context) []wire.ServedModel { return apis.Models() }
+			list := func(context.Context) []reports.ServedModel { return apis.Models() }
 			r.Handle = gemini.OrModels(anthropic.OrModels(r.Handle, list), list)
 		}
 		if r.Method == http.MethodPost && resumable[r.Path] {
@@ -166,7 +166,7 @@ func (s *Server) page() http.HandlerFunc {
 const ToolServersPath = "/mcp/servers"
 
 // AnswerHealth answers GET /health: to a client that is not known with the status alone.
-func AnswerHealth(w http.ResponseWriter, r *http.Request, h wire.Health) {
+func AnswerHealth(w http.ResponseWriter, r *http.Request, h reports.Health) {
 	status := http.StatusOK
 	if h.Status != "ok" {
 		status = http.StatusServiceUnavailable

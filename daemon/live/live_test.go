@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -17,8 +17,8 @@ import (
 // nothing is a daemon without a loop.
 type nothing struct{}
 
-func (nothing) Fill(*Snapshot) bool             { return false }
-func (nothing) Observe(*wire.LiveState) float64 { return 0 }
+func (nothing) Fill(*Snapshot) bool                { return false }
+func (nothing) Observe(*reports.LiveState) float64 { return 0 }
 
 // TestStepRing: records come out once and in order while both ends work, and records that find no room are counted.
 func TestStepRing(t *testing.T) {
@@ -78,13 +78,13 @@ func TestShortStepsMerge(t *testing.T) {
 	sm.takeSteps()
 	var n, prompt, answer float64
 	for _, s := range sm.steps {
-		n, prompt, answer = n+s[wire.StepCount], prompt+s[wire.StepPrompt], answer+s[wire.StepAnswer]
-		if s[wire.StepCount] > 1 && s[wire.StepTook] > wire.LiveMergeMs {
-			t.Errorf("merged over %v ms", s[wire.StepTook])
+		n, prompt, answer = n+s[reports.StepCount], prompt+s[reports.StepPrompt], answer+s[reports.StepAnswer]
+		if s[reports.StepCount] > 1 && s[reports.StepTook] > reports.LiveMergeMs {
+			t.Errorf("merged over %v ms", s[reports.StepTook])
 		}
 	}
 	if len(sm.steps) != 4 || n != 10 || prompt != 127 || answer != 18 ||
-		sm.steps[3] != (wire.LiveStep{1000, 40, 1, 100, 0, 0, 0}) {
+		sm.steps[3] != (reports.LiveStep{1000, 40, 1, 100, 0, 0, 0}) {
 		t.Errorf("%v", sm.steps)
 	}
 	sm.takeSteps()
@@ -120,10 +120,10 @@ func TestLiveNamespaces(t *testing.T) {
 			span(1000, 8, 50, 3, 2)},
 	}}
 	sm.count()
-	sm.brief = AppendEvent(nil, "live", wire.Live{AtMs: 1})
-	read := func(uid uint32, operator bool) (s wire.LiveState, text string) {
+	sm.brief = AppendEvent(nil, "live", reports.Live{AtMs: 1})
+	read := func(uid uint32, operator bool) (s reports.LiveState, text string) {
 		told := sm.stateFor(uid, operator)
-		var ev wire.Live
+		var ev reports.Live
 		data, ok := strings.CutPrefix(string(told.full), "event: live\ndata: ")
 		if err := json.Unmarshal([]byte(data), &ev); err != nil || !ok || ev.State == nil || ev.AtMs != 1 ||
 			!strings.HasSuffix(data, "}\n\n") {
@@ -140,7 +140,7 @@ func TestLiveNamespaces(t *testing.T) {
 		mine.Streams[0].MaxMs != 20 || mine.Streams[0].Late != 1 {
 		t.Errorf("streams: %+v", mine.Streams)
 	}
-	load := wire.LiveLoad{Queued: 1, Think: 1, Output: 1, Parked: 1, Paused: 1, Users: 2, Waiting: "wait_cells"}
+	load := reports.LiveLoad{Queued: 1, Think: 1, Output: 1, Parked: 1, Paused: 1, Users: 2, Waiting: "wait_cells"}
 	if mine.Load.Sessions = 0; mine.Load != load {
 		t.Errorf("load: %+v", mine.Load)
 	}
@@ -208,7 +208,7 @@ func TestUnreadView(t *testing.T) {
 	for i := range viewBacklog + 1 {
 		sm.states = map[viewer]viewState{}
 		sm.common.Progress = float64(i) + 1.5 // another state each time
-		sm.brief = AppendEvent(nil, "live", wire.Live{AtMs: float64(i)})
+		sm.brief = AppendEvent(nil, "live", reports.Live{AtMs: float64(i)})
 		v.mu.Lock()
 		v.send(slow, &sm)
 		v.send(read, &sm)
@@ -252,7 +252,7 @@ func BenchmarkLiveSample(b *testing.B) {
 		sm.states = map[viewer]viewState{}
 		sm.takeSteps()
 		sm.count()
-		sm.brief = AppendEvent(nil, "live", wire.Live{AtMs: 1, Steps: sm.steps})
+		sm.brief = AppendEvent(nil, "live", reports.Live{AtMs: 1, Steps: sm.steps})
 		b.SetBytes(int64(len(sm.stateFor(0, true).full)))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
@@ -19,7 +20,7 @@ type Source interface {
 	Fill(s *Snapshot) bool
 	// Observe writes to state what can be read without waiting for the loop: status, load of the model, guard, cost
 	// model, sessions and tiers. It returns the time since the loop began, in ms; 0 without a loop.
-	Observe(state *wire.LiveState) (atMs float64)
+	Observe(state *reports.LiveState) (atMs float64)
 }
 
 // Snapshot is a copy of the decode loop's state between two steps. The sampler owns it, except from Source.Fill until
@@ -56,10 +57,10 @@ type sampler struct {
 	asked bool      // the loop was asked to fill next
 
 	at      float64 // ms since the loop began
-	steps   []wire.LiveStep
+	steps   []reports.LiveStep
 	missed  uint64
 	dropped uint64 // by the ring, in all
-	common  wire.LiveState
+	common  reports.LiveState
 	brief   []byte               // the event of this sample without a state
 	states  map[viewer]viewState // of this sample
 }
@@ -103,7 +104,7 @@ func (sm *sampler) collect() {
 			sm.shot.Streams[i].Gaps = Gaps{}
 		}
 	}
-	sm.brief = AppendEvent(nil, "live", wire.Live{AtMs: sm.at, Steps: sm.steps, Missed: sm.missed})
+	sm.brief = AppendEvent(nil, "live", reports.Live{AtMs: sm.at, Steps: sm.steps, Missed: sm.missed})
 }
 
 // Round rounds to three decimals, so that noise does not change the state.
@@ -116,19 +117,19 @@ func (sm *sampler) takeSteps() {
 		end, took := wire.Ms(r.End), wire.Ms(r.Took)
 		if n := len(sm.steps); n > 0 {
 			last := &sm.steps[n-1]
-			begin := last[wire.StepEnd] - last[wire.StepTook]
-			if end-begin <= wire.LiveMergeMs {
-				last[wire.StepEnd], last[wire.StepTook] = end, Round(end-begin)
-				last[wire.StepCount]++
-				last[wire.StepPrompt] += float64(r.Prompt)
-				last[wire.StepThink] += float64(r.Think)
-				last[wire.StepAnswer] += float64(r.Answer)
-				last[wire.StepProbe] += float64(r.Probe)
+			begin := last[reports.StepEnd] - last[reports.StepTook]
+			if end-begin <= reports.LiveMergeMs {
+				last[reports.StepEnd], last[reports.StepTook] = end, Round(end-begin)
+				last[reports.StepCount]++
+				last[reports.StepPrompt] += float64(r.Prompt)
+				last[reports.StepThink] += float64(r.Think)
+				last[reports.StepAnswer] += float64(r.Answer)
+				last[reports.StepProbe] += float64(r.Probe)
 				return
 			}
 		}
-		sm.steps = append(sm.steps, wire.LiveStep{end, took, 1, float64(r.Prompt), float64(r.Think), float64(r.Answer),
-			float64(r.Probe)})
+		sm.steps = append(sm.steps, reports.LiveStep{end, took, 1, float64(r.Prompt), float64(r.Think),
+			float64(r.Answer), float64(r.Probe)})
 	})
 	dropped := sm.ring.dropped.Load()
 	sm.missed, sm.dropped = dropped-sm.dropped, dropped
@@ -136,7 +137,7 @@ func (sm *sampler) takeSteps() {
 
 // count sums up the load of all users and sorts the streams.
 func (sm *sampler) count() {
-	load := wire.LiveLoad{Sessions: sm.common.Load.Sessions, Waiting: sm.shot.Waiting}
+	load := reports.LiveLoad{Sessions: sm.common.Load.Sessions, Waiting: sm.shot.Waiting}
 	users := map[uint32]struct{}{}
 	for i := range sm.shot.Streams {
 		st := &sm.shot.Streams[i]
@@ -173,7 +174,7 @@ func (sm *sampler) stateFor(uid uint32, operator bool) viewState {
 		return t
 	}
 	state := sm.common
-	state.Streams, state.Pool = []wire.LiveStream{}, wire.LivePool{Parts: []wire.LivePart{}}
+	state.Streams, state.Pool = []reports.LiveStream{}, reports.LivePool{Parts: []reports.LivePart{}}
 	if sm.shot != nil {
 		sm.addStreams(&state, who)
 		state.Pool.Total, state.Pool.Free = sm.shot.Total, sm.shot.Free
@@ -191,17 +192,17 @@ func (sm *sampler) stateFor(uid uint32, operator bool) viewState {
 }
 
 // addStreams lists the requests that a viewer may see.
-func (sm *sampler) addStreams(state *wire.LiveState, who viewer) {
+func (sm *sampler) addStreams(state *reports.LiveState, who viewer) {
 	for i := range sm.shot.Streams {
 		r := &sm.shot.Streams[i]
 		switch {
 		case !who.operator && r.Owner != who.uid:
 			continue
-		case len(state.Streams) == wire.MaxLiveStreams:
+		case len(state.Streams) == reports.MaxLiveStreams:
 			state.More++
 			continue
 		}
-		st := wire.LiveStream{
+		st := reports.LiveStream{
 			Number: r.Number, Request: r.WireID, UID: r.Owner, Class: r.Class, State: r.State, Reason: r.Reason,
 			ArrivedMs: wire.Ms(r.Arrived), TTFTMs: wire.Ms(r.TTFT), Prompt: r.Prompt, Computed: r.Computed,
 			Cached: r.Cached, Tokens: r.Generated, Think: r.Think, TargetMs: wire.Ms(r.Target), Gaps: r.Gaps.N,
@@ -216,7 +217,7 @@ func (sm *sampler) addStreams(state *wire.LiveState, who viewer) {
 
 // addParts sums up the cells by owner, request, tier and use. All other users count as one owner, without request
 // numbers.
-func (sm *sampler) addParts(pool *wire.LivePool, who viewer) {
+func (sm *sampler) addParts(pool *reports.LivePool, who viewer) {
 	type key struct {
 		uid     int64
 		request uint64
@@ -228,7 +229,7 @@ func (sm *sampler) addParts(pool *wire.LivePool, who viewer) {
 		span := &sm.shot.Spans[i]
 		k := key{uid: -1, tier: span.Tier, state: span.State}
 		if who.operator || span.NS == uint64(who.uid) {
-			k.uid = int64(span.NS & wire.ShownUID)
+			k.uid = int64(span.NS & reports.ShownUID)
 			if span.Running {
 				k.request = span.Req
 			}
@@ -237,14 +238,14 @@ func (sm *sampler) addParts(pool *wire.LivePool, who viewer) {
 		if !ok {
 			at = len(pool.Parts)
 			index[k] = at
-			pool.Parts = append(pool.Parts, wire.LivePart{UID: k.uid, Request: k.request, Tier: k.tier.String(),
+			pool.Parts = append(pool.Parts, reports.LivePart{UID: k.uid, Request: k.request, Tier: k.tier.String(),
 				Use: k.state.String()})
 		}
 		part := &pool.Parts[at]
 		part.Cells += span.Cells
 		part.Holders = max(part.Holders, span.Holders.All)
 	}
-	slices.SortFunc(pool.Parts, func(a, b wire.LivePart) int {
+	slices.SortFunc(pool.Parts, func(a, b reports.LivePart) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), -cmp.Compare(a.Request, b.Request), cmp.Compare(a.Use, b.Use),
 			cmp.Compare(a.Tier, b.Tier))
 	})

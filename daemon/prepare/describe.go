@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // Describe returns the model's part of info.
-func (m *Model) Describe() *wire.InfoModel {
-	in := &wire.InfoModel{ModelInfo: m.Info, Adapters: m.Adapters.Info(),
+func (m *Model) Describe() *reports.InfoModel {
+	in := &reports.InfoModel{ModelInfo: m.Info, Adapters: m.Adapters.Info(),
 		ChatTemplate: m.template != nil, TemplateSource: m.source,
 		Thinks:       m.Tags.Known(),
 		ThinkMarkers: m.Tags.Family(), ThinkSwitch: []string{}, ThinkPast: []string{}}
@@ -25,12 +25,12 @@ func (m *Model) Describe() *wire.InfoModel {
 	if e := m.Embedder; e.refusal != "" {
 		in.NoEmbeddings = e.refusal
 	} else {
-		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
+		in.Embeddings = &reports.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes,
 			AnySize: e.any, Assumed: e.assumed}
 	}
 	in.Images = m.Images()
 	if m.Embedder.rank != nil {
-		in.Ranking = &wire.InfoRanking{Longest: m.Embedder.longest}
+		in.Ranking = &reports.InfoRanking{Longest: m.Embedder.longest}
 	}
 	return in
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched/threads"
@@ -31,7 +31,7 @@ type Processors struct {
 
 	// wanted is the most threads that --power allows now. Any goroutine writes it.
 	wanted atomic.Int32
-	view   atomic.Pointer[wire.InfoThreads]
+	view   atomic.Pointer[reports.InfoThreads]
 }
 
 const (
@@ -89,7 +89,7 @@ func (p *Processors) Want(part func(most int) int) (n, most int, changed, ok boo
 func (p *Processors) Wanted() int { return int(p.wanted.Load()) }
 
 // View returns the newest reading for info; nil: there is none. Safe from any goroutine.
-func (p *Processors) View() *wire.InfoThreads { return p.view.Load() }
+func (p *Processors) View() *reports.InfoThreads { return p.view.Load() }
 
 func counters(c cpus.Counters) threads.Counters {
 	return threads.Counters{Busy: c.Busy, Own: c.Own, Ran: c.Ran, Waited: c.Waited, Stalled: c.Stalled,
@@ -169,7 +169,7 @@ func (p *Processors) publish(n threads.Counters) {
 	p.o.Metrics.SetProcessors(metrics.Processors{Threads: p.ctl.Threads(), Most: p.ctl.Most(), Taken: load.Taken,
 		Waited:  load.Waited,
 		Stalled: n.Stalled, Throttled: n.Throttled, Switches: n.Switches, BarrierSleeps: p.set.BarrierSleeps()})
-	v := &wire.InfoThreads{Now: p.ctl.Threads(), Most: p.ctl.Most(), Reason: p.ctl.Reason().String()}
+	v := &reports.InfoThreads{Now: p.ctl.Threads(), Most: p.ctl.Most(), Reason: p.ctl.Reason().String()}
 	if load.Taken >= 0 {
 		v.Taken = &load.Taken
 	}

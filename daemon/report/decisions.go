@@ -8,6 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
@@ -48,8 +49,8 @@ const MaxMalformed = 16
 // decisions returns r's decisions in the order of time: the waits for its grammars and for other models, the decisions
 // about its stored cells, the scheduler's, an early end of its thinking, and its malformed calls. The changes to its
 // conversation come first.
-func (r *Request) decisions(log []sched.Decision, epoch time.Time) []wire.Decision {
-	out := []wire.Decision{}
+func (r *Request) decisions(log []sched.Decision, epoch time.Time) []reports.Decision {
+	out := []reports.Decision{}
 	if !r.Compiled.At.IsZero() {
 		out = append(out, r.Compiled.decision(r.Arrived))
 	}
@@ -62,7 +63,7 @@ func (r *Request) decisions(log []sched.Decision, epoch time.Time) []wire.Decisi
 	arrived := r.Arrived.Sub(epoch)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived) }
 	for _, d := range log {
-		out = append(out, wire.Decision{
+		out = append(out, reports.Decision{
 			AtMs: at(d.First), LastMs: at(d.Last), Times: d.Times, Reason: d.Reason.String(), Text: d.Reason.Explain(),
 			Tokens: d.Tokens, Latest: d.Latest,
 		})
@@ -73,25 +74,25 @@ func (r *Request) decisions(log []sched.Decision, epoch time.Time) []wire.Decisi
 	for i := range r.Malformed {
 		out = append(out, r.Malformed[i].decision(r.Arrived))
 	}
-	slices.SortStableFunc(out, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
-	var first []wire.Decision
+	slices.SortStableFunc(out, func(a, b reports.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
+	var first []reports.Decision
 	if r.Note != "" {
-		first = append(first, wire.Decision{Times: 1, Reason: "embeddings", Text: r.Note})
+		first = append(first, reports.Decision{Times: 1, Reason: "embeddings", Text: r.Note})
 	}
 	for _, n := range r.Changes {
-		first = append(first, wire.Decision{Times: n.Times, Reason: n.Reason, Text: n.Text})
+		first = append(first, reports.Decision{Times: n.Times, Reason: n.Reason, Text: n.Text})
 	}
 	return append(first, out...)
 }
 
-func (w *Compiled) decision(arrived time.Time) wire.Decision {
+func (w *Compiled) decision(arrived time.Time) reports.Decision {
 	at := wire.Ms(w.At.Sub(arrived))
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
+	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
 		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.",
 			w.Took.Round(time.Millisecond))}
 }
 
-func (w *DeviceWait) decision(arrived time.Time) wire.Decision {
+func (w *DeviceWait) decision(arrived time.Time) reports.Decision {
 	text := fmt.Sprintf("Its steps have waited %v in all for the device, which other models computed on",
 		w.Took.Round(time.Millisecond))
 	if w.Holder != "" {
@@ -101,13 +102,13 @@ func (w *DeviceWait) decision(arrived time.Time) wire.Decision {
 		text += fmt.Sprintf("; %d of them were computed beside another model, which did not pass the lease on",
 			w.Without)
 	}
-	return wire.Decision{AtMs: wire.Ms(w.First.Sub(arrived)), LastMs: wire.Ms(w.Last.Sub(arrived)), Times: w.Times,
+	return reports.Decision{AtMs: wire.Ms(w.First.Sub(arrived)), LastMs: wire.Ms(w.Last.Sub(arrived)), Times: w.Times,
 		Reason: "device_wait", Text: text + "."}
 }
 
-func (p *Price) decision(arrived time.Time) wire.Decision {
+func (p *Price) decision(arrived time.Time) reports.Decision {
 	at := wire.Ms(p.At.Sub(arrived))
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "cells_" + p.Price.Way.String(), Text: p.text(),
+	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "cells_" + p.Price.Way.String(), Text: p.text(),
 		Tokens: p.Tokens}
 }
 
@@ -140,28 +141,28 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-func (c *MalformedCall) decision(arrived time.Time) wire.Decision {
+func (c *MalformedCall) decision(arrived time.Time) reports.Decision {
 	at := wire.Ms(c.At.Sub(arrived))
 	if c.Reason == toolcall.Unfinished {
-		return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
+		return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
 			Text: "A tool call is incomplete: " + c.Reason.Explain() + "."}
 	}
 	if c.Reason == toolcall.OwnTool {
-		return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
+		return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
 			Text: "A tool call was left out of the answer: " + c.Reason.Explain() + "."}
 	}
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
+	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.Reason),
 		Text: "A tool call was malformed and stayed text of the answer: " + c.Reason.Explain() + "."}
 }
 
 // forced returns the entry for thinking that was ended early: the reason and the measurements behind it. arrived is the
 // scheduler's instant.
-func forced(f *meridian.Force, arrived time.Duration) wire.Decision {
+func forced(f *meridian.Force, arrived time.Duration) reports.Decision {
 	at := wire.Ms(time.Duration(f.DecidedAt) - arrived)
 	text := fmt.Sprintf("Its thinking was ended after %d tokens: %s", f.Tokens, f.Reason)
 	if f.Probes > 0 {
 		text += fmt.Sprintf(" (%d probes, entropy of the newest %.3f nats, EMA variance %.2g nats²)", f.Probes, f.X,
 			f.Var)
 	}
-	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
+	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }

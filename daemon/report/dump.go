@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Two dumps: of the metrics, when SIGUSR1 asks for one, and of the decode loop's state after a broken invariant.
@@ -16,12 +16,12 @@ func DumpMetrics(line []byte, log *slog.Logger) { log.Info("metrics", "json", js
 
 // State is the JSON document that is written to a file after a broken invariant, besides the trace.
 type State struct {
-	Panic   string          `json:"panic"`
-	Stack   string          `json:"stack"`
-	Metrics json.RawMessage `json:"metrics"`
-	Why     *wire.WhyReport `json:"why"`  // all remembered requests, without their texts
-	Tree    string          `json:"tree"` // cached prefixes: lengths and hashes
-	Cost    json.RawMessage `json:"cost"`
+	Panic   string             `json:"panic"`
+	Stack   string             `json:"stack"`
+	Metrics json.RawMessage    `json:"metrics"`
+	Why     *reports.WhyReport `json:"why"`  // all remembered requests, without their texts
+	Tree    string             `json:"tree"` // cached prefixes: lengths and hashes
+	Cost    json.RawMessage    `json:"cost"`
 }
 
 // StateFolder returns the folder for state dumps. The sandbox lets an engine process write there, but not to the folder

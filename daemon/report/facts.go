@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/models/store"
@@ -112,9 +112,9 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	}
 	switch p := runtime.Pooling(cmp.Or(c.Pooling, info.Pooling)); {
 	case p == runtime.PoolRank:
-		m.Ranking = &wire.InfoRanking{Longest: f.Cells}
+		m.Ranking = &reports.InfoRanking{Longest: f.Cells}
 	default:
-		m.Embeddings = &wire.InfoEmbeddings{Values: m.Embedding, Pooling: cmp.Or(p, runtime.PoolMean),
+		m.Embeddings = &reports.InfoEmbeddings{Values: m.Embedding, Pooling: cmp.Or(p, runtime.PoolMean),
 			Longest: f.Cells, Assumed: p == ""}
 	}
 	if info.Encoder {

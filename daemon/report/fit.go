@@ -7,7 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // FitFacts is a model's need of memory, and what there is for it.
@@ -22,7 +22,7 @@ type FitFacts struct {
 }
 
 // Fit tells whether a model fits, in numbers and in a sentence.
-func Fit(q *FitFacts) *wire.ServedFit {
+func Fit(q *FitFacts) *reports.ServedFit {
 	d := q.Demand
 	fits, all := q.Best.Tokens > 0, len(d.Device.Layers)
 	layers := q.Best.Layers()
@@ -30,7 +30,7 @@ func Fit(q *FitFacts) *wire.ServedFit {
 		layers = d.Device.Most
 	}
 	on := d.Placed(layers)
-	fit := &wire.ServedFit{Fits: fits, Bytes: on.Private(d.Least) + on.Weights(), Room: max(q.Room, 0)}
+	fit := &reports.ServedFit{Fits: fits, Bytes: on.Private(d.Least) + on.Weights(), Room: max(q.Room, 0)}
 	for _, r := range q.Rooms {
 		if all > 0 {
 			fit.DeviceRoom += r.Bytes

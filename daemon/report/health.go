@@ -3,7 +3,7 @@ package report
 import (
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Vitals are a daemon's signs of life.
@@ -19,8 +19,8 @@ type Vitals struct {
 }
 
 // Health returns the health report at now.
-func Health(v *Vitals, now time.Time) wire.Health {
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: v.Uptime.Milliseconds(), Listen: v.Listen,
+func Health(v *Vitals, now time.Time) reports.Health {
+	h := reports.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: v.Uptime.Milliseconds(), Listen: v.Listen,
 		Requests: v.Requests}
 	if !v.Ready {
 		h.Status, h.Progress = "loading", v.Loaded

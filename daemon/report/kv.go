@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
@@ -23,20 +24,20 @@ type Pool struct {
 }
 
 // KV returns the report of a pool, without entries. below are the tiers below it, nearest first.
-func KV(p *Pool, below []wire.KVTier) *wire.KVReport {
+func KV(p *Pool, below []reports.KVTier) *reports.KVReport {
 	c, st := &p.Cells, &p.Stats
-	rep := &wire.KVReport{
-		Cells: wire.KVCells{Total: p.Total, Own: c.Own, Shared: c.Shared, Cached: c.Cached, Pinned: c.Pinned,
+	rep := &reports.KVReport{
+		Cells: reports.KVCells{Total: p.Total, Own: c.Own, Shared: c.Shared, Cached: c.Cached, Pinned: c.Pinned,
 			Free: c.Free},
 		BytesPerToken: int64(p.CellBytes), BlockTokens: p.BlockTokens, SeqsUsed: st.Entries + st.Runs,
 		SeqsMax: p.SeqsMax, Lookups: st.Lookups, Hits: st.Hits, CachedTokens: st.CachedTokens,
-		Entries: []wire.KVEntry{},
+		Entries: []reports.KVEntry{},
 	}
 	if st.Lookups > 0 {
 		rep.HitRatio = float64(st.Hits) / float64(st.Lookups)
 	}
 	held := int64(p.Total - c.Free)
-	rep.Tiers = append([]wire.KVTier{{
+	rep.Tiers = append([]reports.KVTier{{
 		Tier: wire.TierDevice, Entries: st.Entries, Tokens: held, Bytes: held * int64(p.CellBytes),
 		CapBytes: int64(p.Total) * int64(p.CellBytes), Hits: st.Hits, HitTokens: st.CachedTokens,
 		Evictions: st.Evictions,
@@ -45,11 +46,11 @@ func KV(p *Pool, below []wire.KVTier) *wire.KVReport {
 }
 
 // Prefix returns the entry of a resident sequence. now is the instant of e's times.
-func (p *Pool) Prefix(e *kvsnap.Entry, now kvsnap.Instant) wire.KVEntry {
+func (p *Pool) Prefix(e *kvsnap.Entry, now kvsnap.Instant) reports.KVEntry {
 	age := func(t kvsnap.Instant) float64 { return wire.Ms(time.Duration(now) - time.Duration(t)) }
-	w := wire.KVEntry{
+	w := reports.KVEntry{
 		Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: blocks.Prefix.String(), Number: e.Req,
-		UID: e.NS & wire.ShownUID, Seq: int(e.Seq), Tokens: e.Tokens, OwnTok: e.OwnCells,
+		UID: e.NS & reports.ShownUID, Seq: int(e.Seq), Tokens: e.Tokens, OwnTok: e.OwnCells,
 		Bytes: int64(e.Tokens) * int64(p.CellBytes), OwnBytes: e.OwnBytes, AgeMs: age(e.Created),
 		IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash, Why: e.Why,
 	}
@@ -63,15 +64,15 @@ func (p *Pool) Prefix(e *kvsnap.Entry, now kvsnap.Instant) wire.KVEntry {
 }
 
 // Stored returns the entry of a part outside the pool.
-func Stored(i *snapshot.Info, now time.Time) wire.KVEntry {
+func Stored(i *snapshot.Info, now time.Time) reports.KVEntry {
 	tier := wire.TierHost
 	if i.HostBytes == 0 {
 		tier = wire.TierDisk
 	}
 	hash := StoredName(i)
-	return wire.KVEntry{
+	return reports.KVEntry{
 		Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(),
-		UID: uint64(i.Namespace) & wire.ShownUID, Seq: -1,
+		UID: uint64(i.Namespace) & reports.ShownUID, Seq: -1,
 		From: i.P0, Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes,
 		AgeMs: wire.Ms(now.Sub(i.Created)), IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned,
 		Hash: hash, Why: "copied out of the pool",
@@ -82,13 +83,15 @@ func Stored(i *snapshot.Info, now time.Time) wire.KVEntry {
 func StoredName(i *snapshot.Info) string { return fmt.Sprintf("%x", i.Key[:8]) }
 
 // NoStores returns the tiers of a daemon that copies no cells out of the pool.
-func NoStores() []wire.KVTier { return []wire.KVTier{{Tier: wire.TierHost, Off: "--cache-ram is 0"}} }
+func NoStores() []reports.KVTier {
+	return []reports.KVTier{{Tier: wire.TierHost, Off: "--cache-ram is 0"}}
+}
 
 // Tiers returns host memory and disk. Of the parts that they had, the engine has refused hostRefused and diskRefused.
 // persistent: a folder for the disk is named.
-func Tiers(st *snapshot.Stats, cellBytes int, hostRefused, diskRefused uint64, persistent bool) []wire.KVTier {
-	of := func(name wire.CacheTier, t *snapshot.TierStats) wire.KVTier {
-		return wire.KVTier{
+func Tiers(st *snapshot.Stats, cellBytes int, hostRefused, diskRefused uint64, persistent bool) []reports.KVTier {
+	of := func(name wire.CacheTier, t *snapshot.TierStats) reports.KVTier {
+		return reports.KVTier{
 			Tier: name, Entries: t.Parts, Bytes: t.Bytes, CapBytes: t.Cap,
 			Tokens: t.Bytes / int64(max(cellBytes, 1)), Hits: t.Hits,
 			HitTokens: t.HitTokens, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut,
@@ -101,11 +104,11 @@ func Tiers(st *snapshot.Stats, cellBytes int, hostRefused, diskRefused uint64, p
 	if disk.Off, disk.Errors = st.Disabled, st.IOErrors+diskRefused; !persistent {
 		disk.Off = "start uma-serve with --cache-dir to keep cells on disk"
 	}
-	return []wire.KVTier{host, disk}
+	return []reports.KVTier{host, disk}
 }
 
 // Fabric returns the fabric's tier, of whose parts the engine has refused so many.
-func Fabric(f *fabric.OffloadStats, g *fabric.GuardStats, blockTokens int, refused uint64) wire.KVTier {
+func Fabric(f *fabric.OffloadStats, g *fabric.GuardStats, blockTokens int, refused uint64) reports.KVTier {
 	block := uint64(blockTokens)
 	errs := refused + f.PushesDropped + f.PullsDropped
 	for r, n := range g.Errors {
@@ -113,7 +116,7 @@ func Fabric(f *fabric.OffloadStats, g *fabric.GuardStats, blockTokens int, refus
 			errs += n
 		}
 	}
-	return wire.KVTier{
+	return reports.KVTier{
 		Tier: wire.TierFabric, Damaged: g.Errors[fabric.ReasonCorrupt], LastError: g.LastError,
 		Paused:  g.Breaker == fabric.BreakerOpen,
 		PagesIn: f.BlocksIngested * block, PagesOut: f.BlocksOffloaded * block,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/spec"
@@ -27,9 +28,9 @@ type Request struct {
 	Arrived time.Time
 	Took    time.Duration // from its arrival to its end; 0 while it lives
 	TTFT    time.Duration // 0 before the first token
-	Usage   wire.WhyUsage
-	Form    *wire.WhyForm   // nil: its answer is not constrained
-	Guesses *wire.WhyDrafts // nil: none are made for it
+	Usage   reports.WhyUsage
+	Form    *reports.WhyForm   // nil: its answer is not constrained
+	Guesses *reports.WhyDrafts // nil: none are made for it
 	Signals meridian.Signals
 	Force   meridian.Force // Reason is NoReason if its thinking was not ended early
 
@@ -55,13 +56,13 @@ type Why struct {
 
 	number   uint64 // of the request that is asked about
 	byNumber bool
-	list     []wire.WhyRequest
-	arriving []wire.WhyRequest // newest first
+	list     []reports.WhyRequest
+	arriving []reports.WhyRequest // newest first
 }
 
 // NewWhy begins the answer to user's question.
 func NewWhy(q wire.WhyQuestion, user uint32, operator bool, now, epoch time.Time) *Why {
-	w := &Why{question: q, user: user, operator: operator, now: now, epoch: epoch, list: []wire.WhyRequest{}}
+	w := &Why{question: q, user: user, operator: operator, now: now, epoch: epoch, list: []reports.WhyRequest{}}
 	if rest, ok := strings.CutPrefix(q.Request, "#"); ok {
 		var err error
 		w.number, err = strconv.ParseUint(rest, 10, 64)
@@ -83,7 +84,7 @@ func (w *Why) Wants(id sched.ReqID, wireID string, owner uint32) bool {
 
 // Add adds a request with the scheduler's decisions about it, or about r.About.
 func (w *Why) Add(r *Request, decisions []sched.Decision) {
-	out := wire.WhyRequest{
+	out := reports.WhyRequest{
 		Request: r.WireID, Number: uint64(r.ID), UID: r.Owner, Class: r.Class.String(), State: r.State,
 		Ended: r.Ended, AgeMs: wire.Ms(w.now.Sub(r.Arrived)), TookMs: wire.Ms(r.Took), TTFTMs: wire.Ms(r.TTFT),
 		Usage: r.Usage, Form: r.Form, Signals: signals(&r.Signals, r.Usage.ThinkTokens), Drafts: r.Guesses,
@@ -95,28 +96,28 @@ func (w *Why) Add(r *Request, decisions []sched.Decision) {
 // AddArriving adds a request that the decode loop has not taken yet.
 func (w *Why) AddArriving(wireID string, owner uint32, class sched.Class, arrived time.Time) {
 	age := wire.Ms(w.now.Sub(arrived))
-	w.arriving = slices.Insert(w.arriving, 0, wire.WhyRequest{Request: wireID, UID: owner, Class: class.String(),
+	w.arriving = slices.Insert(w.arriving, 0, reports.WhyRequest{Request: wireID, UID: owner, Class: class.String(),
 		State: "queued", AgeMs: age,
-		Decisions: []wire.Decision{{LastMs: age, Times: 1, Reason: "step_running",
+		Decisions: []reports.Decision{{LastMs: age, Times: 1, Reason: "step_running",
 			Text: "It waits for the end of the step that is being computed."}}})
 }
 
 // Report returns the answer, the newest request first.
-func (w *Why) Report() *wire.WhyReport {
-	slices.SortFunc(w.list, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
+func (w *Why) Report() *reports.WhyReport {
+	slices.SortFunc(w.list, func(a, b reports.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
 	list := append(w.arriving, w.list...)
 	if list == nil {
-		list = []wire.WhyRequest{} // an array, not null
+		list = []reports.WhyRequest{} // an array, not null
 	}
-	return &wire.WhyReport{Requests: list[:min(len(list), cmp.Or(w.question.Last, wire.MaxLast))]}
+	return &reports.WhyReport{Requests: list[:min(len(list), cmp.Or(w.question.Last, wire.MaxLast))]}
 }
 
 // signals returns the early-exit signals of a thought; nil if none was measured.
-func signals(s *meridian.Signals, tokens int) *wire.WhySignals {
+func signals(s *meridian.Signals, tokens int) *reports.WhySignals {
 	if tokens == 0 || !s.EAT && !s.RPDI {
 		return nil
 	}
-	w := &wire.WhySignals{Probes: s.Probes, Converged: s.Converged, Stalled: s.Stalled, Overthinking: s.Overthinking}
+	w := &reports.WhySignals{Probes: s.Probes, Converged: s.Converged, Stalled: s.Stalled, Overthinking: s.Overthinking}
 	if s.Probes > 0 {
 		w.Entropy, w.Mean, w.Variance = s.X, s.Mean, s.Var
 	}
@@ -129,8 +130,8 @@ var phases = [2]string{"output", "think"}
 
 // Guesses returns the guesses for a request that arrived at an instant. A step computes at most most of them. newest is
 // the scheduler's newest decision about them; its Why is ReasonNone if there was none yet.
-func Guesses(most int, newest sched.Guessing, arrived sched.Instant, counts core.Guesses) *wire.WhyDrafts {
-	w := &wire.WhyDrafts{Most: most, Counts: []wire.WhyDraftCount{}}
+func Guesses(most int, newest sched.Guessing, arrived sched.Instant, counts core.Guesses) *reports.WhyDrafts {
+	w := &reports.WhyDrafts{Most: most, Counts: []reports.WhyDraftCount{}}
 	if newest.Why != sched.ReasonNone {
 		w.Reason, w.Text = newest.Why.String(), newest.Why.Explain()
 		w.SinceMs = max(0, wire.Ms(newest.Since.Sub(arrived)))
@@ -139,7 +140,7 @@ func Guesses(most int, newest sched.Guessing, arrived sched.Instant, counts core
 	for phase, name := range phases {
 		for source := range counts.Drafted[phase] {
 			if n := counts.Drafted[phase][source]; n > 0 {
-				w.Counts = append(w.Counts, wire.WhyDraftCount{Phase: name, Source: spec.Source(source).String(),
+				w.Counts = append(w.Counts, reports.WhyDraftCount{Phase: name, Source: spec.Source(source).String(),
 					Drafted: n, Accepted: counts.Accepted[phase][source]})
 			}
 		}

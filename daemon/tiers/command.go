@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 )
 
@@ -20,7 +21,7 @@ const MinHash = 4
 
 // Do carries out q on the stored part whose name begins with the target. done is nil if no part of uid has this name;
 // an operator names parts of all users.
-func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *wire.KVDone, drop *Drop, err error) {
+func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *reports.KVDone, drop *Drop, err error) {
 	if s.Cache == nil || len(q.Target) < MinHash {
 		return nil, nil, nil
 	}
@@ -58,7 +59,7 @@ func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *wire.KV
 		return nil, nil, err
 	}
 	tokens := part.P1 - part.P0
-	return &wire.KVDone{
+	return &reports.KVDone{
 		Op: q.Op.String(), Target: q.Target, Done: 1, Tokens: tokens, Bytes: part.Bytes,
 		Text: fmt.Sprintf("A stored part of %d tokens: %s.", tokens, what),
 	}, drop, nil

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -81,7 +81,7 @@ func (s *Stores) DropPrefix(d *Drop, ns uint64, tokens []runtime.Token) {
 }
 
 // Drop deletes d's copies and adds their number to done. It runs on a goroutine other than the loop's.
-func (s *Stores) Drop(d *Drop, done *wire.KVDone) error {
+func (s *Stores) Drop(d *Drop, done *reports.KVDone) error {
 	if s.dropping.Add(1) > maxDrops {
 		s.dropping.Add(-1)
 		return fmt.Errorf("%d drops are running; the cells in the pool are dropped, repeat the command for the "+

@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
 // Tiers are the stores' part of a kv report.
-func (s *Stores) Tiers() []wire.KVTier {
+func (s *Stores) Tiers() []reports.KVTier {
 	if s.Cache == nil {
 		return report.NoStores()
 	}
@@ -24,13 +24,13 @@ func (s *Stores) Tiers() []wire.KVTier {
 }
 
 // tier is the fabric's part of a kv report, when the engine has refused so many parts of it. Safe from any goroutine.
-func (m *Remote) tier(refused uint64) wire.KVTier {
+func (m *Remote) tier(refused uint64) reports.KVTier {
 	f, g := m.Out.Stats(), m.Guard.Stats()
 	return report.Fabric(&f, &g, m.o.Config.KVBlockTokens, refused)
 }
 
 // Entries are the entries of a kv report for stored parts.
-func (s *Stores) Entries(uid uint32, all bool, now time.Time) (out []wire.KVEntry) {
+func (s *Stores) Entries(uid uint32, all bool, now time.Time) (out []reports.KVEntry) {
 	if s.Cache == nil {
 		return nil
 	}

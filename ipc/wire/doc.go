@@ -36,5 +36,5 @@
 //	fields.go     the fields of a request and their ranges; fields_refused.go those that are refused or ignored
 //	think.go      what a request may set about thinking
 //	tools.go      tools of a request; format.go the form of its answer
-//	inspect.go, status.go   the answers of why, kv, info and health
+//	inspect.go    the questions why and kv; package reports has the answers
 package wire

@@ -3,6 +3,7 @@ package wire
 import (
 	"math"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
@@ -190,6 +191,9 @@ func AppendReport(dst []byte, k Kind, id string, body []byte) []byte {
 	dst = append(dst, body...)
 	return EndFrame(append(dst, '}'), start)
 }
+
+// Ms returns a duration as reports have it: in milliseconds, rounded to the microsecond.
+func Ms(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e3 }
 
 // MinLogprob stands for the logarithm of zero, as in OpenAI's API: JSON has no infinity.
 const MinLogprob = -9999

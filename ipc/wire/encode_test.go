@@ -244,3 +244,9 @@ func BenchmarkParseEvent(b *testing.B) {
 		}
 	}
 }
+
+func TestMs(t *testing.T) {
+	if got := Ms(1234567 * time.Nanosecond); got != 1.235 {
+		t.Errorf("Ms: %v", got)
+	}
+}

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"unsafe"
 )
@@ -54,6 +56,16 @@ func ProgressEvent(p *Progress) *Event { return &Event{Kind: EventProgress, ID: 
 // ReportEvent returns the answer to an admin question of kind k; body is a JSON value, id the question's.
 func ReportEvent(k Kind, id string, body []byte) *Event {
 	return &Event{Kind: EventReport, ID: id, ReportKind: k, Report: body}
+}
+
+// JSONEvent is ReportEvent of a value for encoding/json.
+func JSONEvent(k Kind, id string, report any) *Event {
+	body, err := json.Marshal(report)
+	if err != nil {
+		// Only a number that is not finite makes encoding/json fail here.
+		panic(fmt.Sprintf("wire: %s report %+v: %v", k, report, err))
+	}
+	return ReportEvent(k, id, body)
 }
 
 // Events is a queue of events that owns their memory: Add copies. What Next returns equals what a client reads of the

@@ -29,7 +29,7 @@ func TestEventsAreThoseOfFrames(t *testing.T) {
 		{Kind: EventEmbedding, ID: "e", Embedding: Embedding{ID: "e", Index: 1, Row: -1, Values: []float32{1, -0.5},
 			Tokens: 3}},
 		ReportEvent(KindKV, "q", []byte(`{"x":1}`)),
-		WhyEvent("", &WhyReport{Requests: []WhyRequest{}}),
+		JSONEvent(KindWhy, "", map[string][]int{"requests": {}}),
 	}
 	var queue Events
 	for range 3 { // later rounds use the memory of earlier ones

@@ -114,9 +114,3 @@ func appendLoRA(dst []byte, r *Request) []byte {
 	}
 	return append(dst, ']')
 }
-
-// Adapter returns m with the name of one of its adapters.
-func (m ServedModel) Adapter(name string) ServedModel {
-	m.ID, m.Parent, m.Aliases = name, m.ID, []string{m.ID + ":" + name}
-	return m
-}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Speaks reports whether a request comes from a client of Anthropic's API, which sends the version of that with each.
@@ -28,7 +28,7 @@ type model struct {
 	RetiresAt    *time.Time `json:"retires_at"`
 }
 
-func modelOf(m *wire.ServedModel) *model {
+func modelOf(m *reports.ServedModel) *model {
 	context := m.Meta.Context
 	if context == 0 { // not loaded
 		context = m.Meta.TrainContext
@@ -52,7 +52,7 @@ const (
 )
 
 // page returns the part of list that a query asks for, with limit, after_id and before_id.
-func page(list []wire.ServedModel, r *http.Request) (*modelList, string) {
+func page(list []reports.ServedModel, r *http.Request) (*modelList, string) {
 	q := r.URL.Query()
 	limit, err := pageOfModels, error(nil)
 	if q.Has("limit") {
@@ -65,7 +65,7 @@ func page(list []wire.ServedModel, r *http.Request) (*modelList, string) {
 		if !q.Has(name) {
 			continue
 		}
-		i := slices.IndexFunc(list, func(m wire.ServedModel) bool { return m.ID == q.Get(name) })
+		i := slices.IndexFunc(list, func(m reports.ServedModel) bool { return m.ID == q.Get(name) })
 		switch {
 		case i < 0:
 			return nil, fmt.Sprintf(`%q is %.100q: %s`, name, q.Get(name), unknownCursor)
@@ -94,7 +94,7 @@ func page(list []wire.ServedModel, r *http.Request) (*modelList, string) {
 
 // OrModels returns the handler of GET /v1/models and /v1/models/{id...} that answers Anthropic's clients in their form,
 // and others by next. A model that list does not have is next's too.
-func OrModels(next http.HandlerFunc, list func(context.Context) []wire.ServedModel) http.HandlerFunc {
+func OrModels(next http.HandlerFunc, list func(context.Context) []reports.ServedModel) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !Speaks(r) {
 			next(w, r)
@@ -102,7 +102,7 @@ func OrModels(next http.HandlerFunc, list func(context.Context) []wire.ServedMod
 		}
 		models := list(r.Context())
 		if id := r.PathValue("id"); id != "" {
-			i := slices.IndexFunc(models, func(m wire.ServedModel) bool {
+			i := slices.IndexFunc(models, func(m reports.ServedModel) bool {
 				return m.ID == id || slices.Contains(m.Aliases, id)
 			})
 			if i < 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -221,8 +222,8 @@ func (b *Backend) Await(context.Context) error {
 }
 
 // Models returns the model.
-func (b *Backend) Models() []wire.ServedModel {
-	return []wire.ServedModel{{ID: "tiny", Object: "model"}}
+func (b *Backend) Models() []reports.ServedModel {
+	return []reports.ServedModel{{ID: "tiny", Object: "model"}}
 }
 
 // Facts returns the properties of a small model with all features.
@@ -242,14 +243,14 @@ func (b *Backend) Facts() *api.Facts {
 	if b.NoEmbeddings {
 		m.NoEmbeddings = "the file does not say how"
 	} else {
-		m.Embeddings = &wire.InfoEmbeddings{Values: 4, Pooling: cmp.Or(b.Pooling, runtime.PoolMean), Longest: 32}
+		m.Embeddings = &reports.InfoEmbeddings{Values: 4, Pooling: cmp.Or(b.Pooling, runtime.PoolMean), Longest: 32}
 	}
 	return f
 }
 
 // Adapters returns two, with the scales of the last SetScales.
-func (b *Backend) Adapters() []wire.InfoAdapter {
-	list := []wire.InfoAdapter{{ID: 0, Name: "sql", Path: "/adapters/sql.gguf"},
+func (b *Backend) Adapters() []reports.InfoAdapter {
+	list := []reports.InfoAdapter{{ID: 0, Name: "sql", Path: "/adapters/sql.gguf"},
 		{ID: 1, Name: "poet", Path: "/adapters/poet.gguf"}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,12 +261,12 @@ func (b *Backend) Adapters() []wire.InfoAdapter {
 }
 
 // LoadAdapter refuses.
-func (b *Backend) LoadAdapter(context.Context, *wire.LoadAdapter) ([]wire.InfoAdapter, error) {
+func (b *Backend) LoadAdapter(context.Context, *wire.LoadAdapter) ([]reports.InfoAdapter, error) {
 	return nil, api.Refuse("no adapters are loaded here")
 }
 
 // UnloadAdapter refuses.
-func (b *Backend) UnloadAdapter(context.Context, string, string) ([]wire.InfoAdapter, error) {
+func (b *Backend) UnloadAdapter(context.Context, string, string) ([]reports.InfoAdapter, error) {
 	return nil, api.Refuse("no adapters are loaded here")
 }
 
@@ -286,14 +287,14 @@ func (b *Backend) SetScales(list []wire.LoRA) error {
 }
 
 // Info returns an empty report.
-func (b *Backend) Info() wire.Info { return wire.Info{} }
+func (b *Backend) Info() reports.Info { return reports.Info{} }
 
 // Health returns status "ok".
-func (b *Backend) Health() wire.Health {
+func (b *Backend) Health() reports.Health {
 	if b.Loading {
-		return wire.Health{Status: "loading"}
+		return reports.Health{Status: "loading"}
 	}
-	return wire.Health{Status: "ok"}
+	return reports.Health{Status: "ok"}
 }
 
 // Why returns a fixed report.

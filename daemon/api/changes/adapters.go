@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // AdapterHost loads and unloads the LoRA adapters of its models. Errors are *api.Error. Safe from any goroutine.
@@ -18,10 +19,10 @@ type AdapterHost interface {
 	// Administers reports whether the client of r may change what every request gets.
 	Administers(r *http.Request) bool
 	// LoadAdapter loads an adapter and returns the model's adapters then. After an error they are what they were.
-	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]wire.InfoAdapter, error)
+	LoadAdapter(ctx context.Context, a *wire.LoadAdapter) ([]reports.InfoAdapter, error)
 	// UnloadAdapter has no further request get an adapter, and frees it when those that have it have ended. model is ""
 	// where the name tells the model.
-	UnloadAdapter(ctx context.Context, model, name string) ([]wire.InfoAdapter, error)
+	UnloadAdapter(ctx context.Context, model, name string) ([]reports.InfoAdapter, error)
 }
 
 // maxAdapterBody bounds the body of a request that loads or unloads an adapter, in bytes.
@@ -67,7 +68,7 @@ type outcome struct {
 	status     int
 	text       string // of an error too
 	kind, code string // of an error
-	list       []wire.InfoAdapter
+	list       []reports.InfoAdapter
 }
 
 // asked is the body of both requests.
@@ -97,7 +98,7 @@ func readAsked(r *http.Request) (*asked, error) {
 	return q, nil
 }
 
-func loadAdapter(h AdapterHost, r *http.Request) (string, []wire.InfoAdapter, error) {
+func loadAdapter(h AdapterHost, r *http.Request) (string, []reports.InfoAdapter, error) {
 	q, err := readAsked(r)
 	if err != nil {
 		return "", nil, err
@@ -116,7 +117,7 @@ func loadAdapter(h AdapterHost, r *http.Request) (string, []wire.InfoAdapter, er
 	return fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", a.Name), list, err
 }
 
-func unloadAdapter(h AdapterHost, r *http.Request) (string, []wire.InfoAdapter, error) {
+func unloadAdapter(h AdapterHost, r *http.Request) (string, []reports.InfoAdapter, error) {
 	q, err := readAsked(r)
 	if err != nil {
 		return "", nil, err

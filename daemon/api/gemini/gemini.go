@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Path is the path of the list of models; those of its models begin with it and a slash. PathV1 is that of the API's
@@ -28,7 +29,7 @@ const (
 
 // Routes returns the endpoints. A pattern of net/http cannot end a segment with a method, so one route has them all.
 func Routes(s *api.Server) []api.Route {
-	list := func(context.Context) []wire.ServedModel { return s.Models() }
+	list := func(context.Context) []reports.ServedModel { return s.Models() }
 	call := func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) }
 	return []api.Route{
 		{Method: http.MethodPost, Path: Path + "/{id...}", Handle: call},

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // model is an entry of the list of models.
@@ -28,7 +28,7 @@ type modelList struct {
 	Next   string   `json:"nextPageToken,omitempty"`
 }
 
-func modelOf(m *wire.ServedModel) *model {
+func modelOf(m *reports.ServedModel) *model {
 	most := m.Meta.Context
 	if most == 0 { // not loaded
 		most = m.Meta.TrainContext
@@ -43,7 +43,7 @@ const (
 )
 
 // page returns the part of list that a query asks for, with pageSize and pageToken.
-func page(list []wire.ServedModel, r *http.Request) (*modelList, error) {
+func page(list []reports.ServedModel, r *http.Request) (*modelList, error) {
 	q := r.URL.Query()
 	size, from := pageOfModels, 0
 	if text := q.Get("pageSize"); text != "" {
@@ -56,7 +56,7 @@ func page(list []wire.ServedModel, r *http.Request) (*modelList, error) {
 		}
 	}
 	if token := q.Get("pageToken"); token != "" { // the last model of the page before
-		i := slices.IndexFunc(list, func(m wire.ServedModel) bool { return m.ID == token })
+		i := slices.IndexFunc(list, func(m reports.ServedModel) bool { return m.ID == token })
 		if i < 0 {
 			return nil, fmt.Errorf(`"pageToken" is %.100q: there is no such page`, token)
 		}
@@ -74,7 +74,7 @@ func page(list []wire.ServedModel, r *http.Request) (*modelList, error) {
 }
 
 // Models returns the handler of the list of models.
-func Models(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
+func Models(list func(context.Context) []reports.ServedModel) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		found, err := page(list(r.Context()), r)
 		if err != nil {
@@ -86,11 +86,11 @@ func Models(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
 }
 
 // Model returns the handler of one model, whose id is the rest of the path.
-func Model(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
+func Model(list func(context.Context) []reports.ServedModel) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
 		models := list(r.Context())
-		i := slices.IndexFunc(models, func(m wire.ServedModel) bool {
+		i := slices.IndexFunc(models, func(m reports.ServedModel) bool {
 			return m.ID == id || slices.Contains(m.Aliases, id)
 		})
 		if i < 0 {
@@ -104,7 +104,7 @@ func Model(list func(context.Context) []wire.ServedModel) http.HandlerFunc {
 
 // OrModels returns the handler of GET PathV1 and of its models that answers Google's SDKs in their form, and others by
 // next.
-func OrModels(next http.HandlerFunc, list func(context.Context) []wire.ServedModel) http.HandlerFunc {
+func OrModels(next http.HandlerFunc, list func(context.Context) []reports.ServedModel) http.HandlerFunc {
 	all, one := Models(list), Model(list)
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {

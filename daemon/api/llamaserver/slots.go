@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // A request's "id_slot" has no effect on where it runs, but names its conversation for POST /slots/{id}, with which
@@ -234,14 +235,14 @@ func (k *slots) cached(s *api.Server, r *http.Request, c *slot, op wire.KVOp) (t
 	if err != nil {
 		return 0, nil // it is forgotten
 	}
-	var why wire.WhyReport
+	var why reports.WhyReport
 	if err := json.Unmarshal(raw, &why); err != nil || len(why.Requests) == 0 {
 		return 0, err
 	}
 	if raw, err = s.KV(r.Context(), wire.KVQuestion{}); err != nil {
 		return 0, err
 	}
-	var report wire.KVReport
+	var report reports.KVReport
 	if err := json.Unmarshal(raw, &report); err != nil {
 		return 0, err
 	}

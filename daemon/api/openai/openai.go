@@ -8,6 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Routes returns the endpoints. They exist with and without /v1, as in llama-server: a client's base URL may have
@@ -71,7 +72,7 @@ func failure(e *api.Error) any {
 }
 
 func serveModels(s *api.Server, w http.ResponseWriter) {
-	s.NewWriter(w).JSON(http.StatusOK, wire.ServedModels{Object: "list", Data: s.Models()})
+	s.NewWriter(w).JSON(http.StatusOK, reports.ServedModels{Object: "list", Data: s.Models()})
 }
 
 func serveModel(s *api.Server, w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/models/download"
 )
 
@@ -124,10 +124,10 @@ func (l Downloads) News(dst []byte, list []download.State) []byte {
 }
 
 // ProgressOf is a download's progress in the form of llama-server's router.
-func ProgressOf(d *download.State) wire.ServedDownload {
-	out := wire.ServedDownload{}
+func ProgressOf(d *download.State) reports.ServedDownload {
+	out := reports.ServedDownload{}
 	for _, f := range d.Files {
-		out[f.File] = wire.ServedFile{Done: f.Done, Total: f.Total}
+		out[f.File] = reports.ServedFile{Done: f.Done, Total: f.Total}
 	}
 	return out
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Config has a chat's inputs, outputs and settings.
@@ -45,7 +46,7 @@ type Chat struct {
 	cfg      Config
 	settings Settings
 	client   *client.Client
-	info     *wire.Info
+	info     *reports.Info
 	messages []wire.Message // user and assistant in turn; the system text is in settings
 	totals   totals
 	last     *wire.EOS

@@ -22,6 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 var rewrite = flag.Bool("rewrite", false,
@@ -153,11 +154,12 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 
 // whyAnswer answers /why.
 func whyAnswer(f *wire.Frame) string {
-	body, _ := json.Marshal(wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: 7, UID: 1000,
+	body, _ := json.Marshal(reports.WhyReport{Requests: []reports.WhyRequest{{Request: f.Why.Request,
+		Number: 7, UID: 1000,
 		Class: "interactive", State: "done", Ended: "stop",
 		AgeMs: 5000, TookMs: 900, TTFTMs: 42,
-		Usage: wire.WhyUsage{PromptTokens: 20, CachedTokens: 12, CacheTier: "device", CompletionTokens: 3},
-		Decisions: []wire.Decision{{AtMs: 0.5, LastMs: 0.5, Times: 1, Reason: "wait_turn",
+		Usage: reports.WhyUsage{PromptTokens: 20, CachedTokens: 12, CacheTier: "device", CompletionTokens: 3},
+		Decisions: []reports.Decision{{AtMs: 0.5, LastMs: 0.5, Times: 1, Reason: "wait_turn",
 			Text: "It waits because others are before it."}}}, {Request: f.Why.Request}}})
 	return string(body)
 }

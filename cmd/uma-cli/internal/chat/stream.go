@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Stream runs one request and hands its events to event, the end event last. The first signal on interrupts cancels the
@@ -107,7 +108,7 @@ func WaitReady(ctx context.Context, c *client.Client, interrupts <-chan os.Signa
 	ctx, done := interruptible(ctx, interrupts, nil)
 	defer done()
 	defer out.ClearStatus()
-	return c.WaitReady(ctx, func(h *wire.Health) {
+	return c.WaitReady(ctx, func(h *reports.Health) {
 		out.Status(fmt.Sprintf("the model is loading… %.0f %%", 100*h.Progress))
 	})
 }

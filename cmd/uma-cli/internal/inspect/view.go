@@ -9,10 +9,11 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Why formats the history of each request, one paragraph per request.
-func Why(out *ui.Terminal, r *wire.WhyReport) string {
+func Why(out *ui.Terminal, r *reports.WhyReport) string {
 	if len(r.Requests) == 0 {
 		return "Nothing is remembered of such a request. The daemon remembers those that run and the " +
 			fmt.Sprint(wire.MaxLast) + " that ended last, and shows a user its own.\n"
@@ -27,7 +28,7 @@ func Why(out *ui.Terminal, r *wire.WhyReport) string {
 	return b.String()
 }
 
-func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
+func why(b *strings.Builder, out *ui.Terminal, q *reports.WhyRequest) {
 	name := ui.Sanitize(q.Request)
 	if name == "" {
 		name = "(a line)"
@@ -86,7 +87,7 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 }
 
 // signals formats what the early-exit signals measured, and when each of them asked for the end of the thinking.
-func signals(s *wire.WhySignals) string {
+func signals(s *reports.WhySignals) string {
 	text := fmt.Sprintf("signals: %s probes", ui.Count(s.Probes))
 	if s.Probes > 0 {
 		text += fmt.Sprintf(", entropy %.3f nats, mean %.3f, variance %.2g nats²", s.Entropy, s.Mean, s.Variance)
@@ -106,7 +107,7 @@ func signals(s *wire.WhySignals) string {
 }
 
 // guesses formats what became of the tokens that were guessed for a request.
-func guesses(b *strings.Builder, g *wire.WhyDrafts) {
+func guesses(b *strings.Builder, g *reports.WhyDrafts) {
 	for _, c := range g.Counts {
 		source := "from its own text"
 		switch c.Source {
@@ -125,7 +126,7 @@ func guesses(b *strings.Builder, g *wire.WhyDrafts) {
 }
 
 // amount formats the number of tokens that the decisions computed in total and the last time.
-func amount(d *wire.Decision) string {
+func amount(d *reports.Decision) string {
 	if d.Times > 1 && d.Latest > 0 {
 		return fmt.Sprintf("[%s tokens, %s the last time]", ui.Count(d.Tokens), ui.Count(d.Latest))
 	}
@@ -137,7 +138,7 @@ func amount(d *wire.Decision) string {
 
 // KV formats the cache's contents: a summary, then tables; with r.Tree the prefix tree. In a terminal it is cut to the
 // window's rows and columns, unless all is set.
-func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
+func KV(out *ui.Terminal, r *reports.KVReport, all bool) string {
 	width, height := out.Size()
 	if all {
 		width, height = 0, 0
@@ -180,7 +181,7 @@ func atMost(text string, limit int, command string) string {
 		command)
 }
 
-func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
+func kvSummary(out *ui.Terminal, r *reports.KVReport) string {
 	var t ui.Table
 	c := &r.Cells
 	if c.Total > 0 {
@@ -198,7 +199,7 @@ func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
 	return t.String(out.Dim)
 }
 
-func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
+func kvTiers(out *ui.Terminal, r *reports.KVReport, width int) string {
 	cols := []ui.Column{{Head: "TIER"}, {Head: "ENTRIES", Keep: 5}, {Head: "TOKENS", Keep: 8}, {Head: "BYTES", Keep: 9},
 		{Head: "LIMIT", Keep: 7}, {Head: "HITS", Keep: 6},
 		{Head: "EVICTED", Keep: 3}, {Head: "IN", Keep: 2}, {Head: "OUT", Keep: 1}, {Head: "RESTORE", Keep: 0},
@@ -228,7 +229,7 @@ func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
 }
 
 // troubles says what went wrong in the tiers, a line for each that has something to say.
-func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
+func troubles(out *ui.Terminal, tiers []reports.KVTier) string {
 	var b strings.Builder
 	for i := range tiers {
 		x := &tiers[i]
@@ -252,7 +253,7 @@ func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
 // shortName is the number of digits of a hash shown in a terminal. Commands accept 4 or more.
 const shortName = 8
 
-func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
+func kvEntries(out *ui.Terminal, r *reports.KVReport, width int) string {
 	if len(r.Entries) == 0 {
 		return "Nothing is cached and nothing runs.\n"
 	}
@@ -296,7 +297,7 @@ func whose[N uint32 | uint64](prefix string, uid N, owner string) string {
 func isHash(s string) bool { return len(s) >= 2*shortName && strings.Trim(s, "0123456789abcdef") == "" }
 
 // ambiguous reports whether another entry's name has the short name of entry i as its beginning.
-func ambiguous(entries []wire.KVEntry, i int) bool {
+func ambiguous(entries []reports.KVEntry, i int) bool {
 	for j := range entries {
 		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name,
 			entries[i].Name[:shortName]) {
@@ -307,7 +308,7 @@ func ambiguous(entries []wire.KVEntry, i int) bool {
 }
 
 // kvTree formats the prefix tree. In a terminal it writes deep indentation as a number.
-func kvTree(r *wire.KVReport, width int) string {
+func kvTree(r *reports.KVReport, width int) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.TrimRight(r.Tree, "\n"), "\n") {
 		line = ui.Sanitize(line)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt; read the diff before you keep it")
@@ -35,12 +36,12 @@ func golden(t *testing.T, name, got string) {
 func plain() *ui.Terminal { return ui.New(&bytes.Buffer{}, false, false, nil) }
 
 func TestWhy(t *testing.T) {
-	r := wire.WhyReport{Requests: []wire.WhyRequest{
+	r := reports.WhyReport{Requests: []reports.WhyRequest{
 		{Request: "chat-42", Number: 1807, UID: 1000, Class: "interactive", State: "done", Ended: "stop", AgeMs: 62_000,
 			TookMs: 2412.5, TTFTMs: 104.25, Dropped: 2,
-			Usage: wire.WhyUsage{PromptTokens: 1500, CachedTokens: 812, CacheTier: "host",
+			Usage: reports.WhyUsage{PromptTokens: 1500, CachedTokens: 812, CacheTier: "host",
 				CacheMiss: "diverged at token 812: another message", CompletionTokens: 340, ThinkTokens: 312},
-			Decisions: []wire.Decision{
+			Decisions: []reports.Decision{
 				{AtMs: 0.2, LastMs: 40.5, Times: 3, Reason: "wait_turn",
 					Text: "It waits because others are before it."},
 				{AtMs: 41, LastMs: 98, Times: 4, Reason: "target",
@@ -53,21 +54,22 @@ func TestWhy(t *testing.T) {
 		{Number: 1806, UID: 0, Class: "background", State: "queued", AgeMs: 3},
 	}}
 	golden(t, "why.txt", Why(plain(), &r))
-	golden(t, "why_nothing.txt", Why(plain(), &wire.WhyReport{}))
+	golden(t, "why_nothing.txt", Why(plain(), &reports.WhyReport{}))
 }
 
 func TestKV(t *testing.T) {
-	r := wire.KVReport{Cells: wire.KVCells{Total: 4096, Own: 300, Shared: 100, Cached: 696, Pinned: 200, Free: 2800},
+	r := reports.KVReport{Cells: reports.KVCells{Total: 4096, Own: 300, Shared: 100, Cached: 696, Pinned: 200,
+		Free: 2800},
 		BytesPerToken: 12288, BlockTokens: 16,
 		SeqsUsed: 5, SeqsMax: 64, Lookups: 10, Hits: 8, HitRatio: 0.8, CachedTokens: 6400, Snapshots: 3,
-		Tiers: []wire.KVTier{
+		Tiers: []reports.KVTier{
 			{Tier: wire.TierDevice, Entries: 3, Tokens: 1296, Bytes: 15925248, Hits: 5, HitTokens: 4000, Evictions: 2},
 			{Tier: wire.TierHost, Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900,
 				Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1},
 			{Tier: wire.TierDisk, Off: "no --cache-dir"},
 			{Tier: wire.TierFabric, Errors: 5, Damaged: 2, LastError: "valkey: pull: connection refused", Paused: true},
 		},
-		Entries: []wire.KVEntry{
+		Entries: []reports.KVEntry{
 			{Name: "seq 1", Kind: "request", Request: "chat-42", Tier: wire.TierDevice, Class: "output_critical",
 				UID: 1000, Seq: 1, Tokens: 400, OwnTok: 300, Bytes: 4915200, AgeMs: 1500, IdleMs: 12, Why: "runs"},
 			{Name: "12", Kind: "prefix", Tier: wire.TierDevice, Class: "prefix", UID: 1000, Seq: 3, Tokens: 640,
@@ -79,17 +81,17 @@ func TestKV(t *testing.T) {
 		},
 		Tree: "4096 cells: …\n[0, 512) shared by 2\n  [512, 640) cached · prefix 12\n"}
 	golden(t, "kv.txt", KV(plain(), &r, false))
-	golden(t, "kv_nothing.txt", KV(plain(), &wire.KVReport{}, false))
+	golden(t, "kv_nothing.txt", KV(plain(), &reports.KVReport{}, false))
 }
 
 // TestHostile: names come from clients; none of them reaches the terminal as a command.
 func TestHostile(t *testing.T) {
 	const bad = "\x1b]0;owned\x07\x1b[2J\u202e"
-	why := wire.WhyReport{Requests: []wire.WhyRequest{{Request: bad, Class: bad, State: bad, Ended: bad,
-		Usage:     wire.WhyUsage{CachedTokens: 1, CacheTier: bad, CacheMiss: bad},
-		Decisions: []wire.Decision{{Text: bad, Reason: bad}}}}}
-	kv := wire.KVReport{Tree: bad, Tiers: []wire.KVTier{{Tier: bad, LastError: bad}, {Off: bad}},
-		Entries: []wire.KVEntry{{Name: bad, Kind: bad, Tier: bad, Class: bad, Request: bad, Why: bad, Bytes: -1}}}
+	why := reports.WhyReport{Requests: []reports.WhyRequest{{Request: bad, Class: bad, State: bad, Ended: bad,
+		Usage:     reports.WhyUsage{CachedTokens: 1, CacheTier: bad, CacheMiss: bad},
+		Decisions: []reports.Decision{{Text: bad, Reason: bad}}}}}
+	kv := reports.KVReport{Tree: bad, Tiers: []reports.KVTier{{Tier: bad, LastError: bad}, {Off: bad}},
+		Entries: []reports.KVEntry{{Name: bad, Kind: bad, Tier: bad, Class: bad, Request: bad, Why: bad, Bytes: -1}}}
 	if screen := Why(plain(), &why) + KV(plain(), &kv, false); strings.ContainsAny(screen, "\x1b\x07\u202e") {
 		t.Errorf("an escape in %q", screen)
 	}
@@ -98,17 +100,17 @@ func TestHostile(t *testing.T) {
 // TestKVFitsTheWindow: kv and kv --tree show a summary first, and no row or column that the window has not; a pipe and
 // --all get everything.
 func TestKVFitsTheWindow(t *testing.T) {
-	r := wire.KVReport{Cells: wire.KVCells{Total: 1_048_576, Own: 300_123, Shared: 100_456, Cached: 600_789,
+	r := reports.KVReport{Cells: reports.KVCells{Total: 1_048_576, Own: 300_123, Shared: 100_456, Cached: 600_789,
 		Pinned: 20_000, Free: 47_208}, BytesPerToken: 131_072, BlockTokens: 16,
 		SeqsUsed: 250, SeqsMax: 256, Lookups: 1_234_567, Hits: 1_000_000, HitRatio: 0.81, CachedTokens: 987_654_321,
 		Snapshots: 12_345}
 	for _, tier := range []wire.CacheTier{wire.TierDevice, wire.TierHost, wire.TierDisk, wire.TierFabric} {
-		r.Tiers = append(r.Tiers, wire.KVTier{Tier: tier, Entries: 123_456, Tokens: 123_456_789, Bytes: 99 << 33,
+		r.Tiers = append(r.Tiers, reports.KVTier{Tier: tier, Entries: 123_456, Tokens: 123_456_789, Bytes: 99 << 33,
 			CapBytes: 99 << 34, Hits: 1_234_567, Evictions: 12_345, PagesIn: 1_234_567, PagesOut: 1_234_567,
 			RestoreMs: 1234})
 	}
 	for i := range 300 {
-		r.Entries = append(r.Entries, wire.KVEntry{Name: fmt.Sprintf("%016x", 0xfedcba9876543210-uint64(i)<<40),
+		r.Entries = append(r.Entries, reports.KVEntry{Name: fmt.Sprintf("%016x", 0xfedcba9876543210-uint64(i)<<40),
 			Kind: "request", Request: "a client's own name, 世界世界世界 " + strings.Repeat("long ", 20),
 			Tier:  wire.TierDevice,
 			Class: "output_critical", UID: uint64(1_000_000 + i), Tokens: 123_456, OwnTok: 123_456, Bytes: 16 << 30,

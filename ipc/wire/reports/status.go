@@ -1,6 +1,9 @@
-package wire
+package reports
 
-import "github.com/uma-serve/uma-serve/runtime"
+import (
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+)
 
 // Health answers {"type":"health"} and GET /health. Status is one of
 //
@@ -125,11 +128,11 @@ type InfoPower struct {
 
 // InfoPrice compares restoring a prompt from a store with computing it, as predicted now.
 type InfoPrice struct {
-	Tier      CacheTier `json:"tier"`
-	Tokens    int       `json:"tokens"`
-	RestoreMs float64   `json:"restore_ms"`
-	ComputeMs float64   `json:"compute_ms"`
-	Used      bool      `json:"used"` // false: such a prompt is computed, although the store has it
+	Tier      wire.CacheTier `json:"tier"`
+	Tokens    int            `json:"tokens"`
+	RestoreMs float64        `json:"restore_ms"`
+	ComputeMs float64        `json:"compute_ms"`
+	Used      bool           `json:"used"` // false: such a prompt is computed, although the store has it
 }
 
 // InfoBandwidth is the estimated traffic of the newest step, in bytes, and the moving averages of bytes by time, as
@@ -365,4 +368,10 @@ type ServedModelMeta struct {
 	Bytes        int64 `json:"size"` // tensor data
 	Vocabulary   int   `json:"n_vocab,omitempty"`
 	Embedding    int   `json:"n_embd,omitempty"`
+}
+
+// Adapter returns m with the name of one of its adapters.
+func (m ServedModel) Adapter(name string) ServedModel {
+	m.ID, m.Parent, m.Aliases = name, m.ID, []string{m.ID + ":" + name}
+	return m
 }

@@ -1,4 +1,6 @@
-package wire
+package reports
+
+import "github.com/uma-serve/uma-serve/ipc/wire"
 
 // The events of GET /live, as server-sent events. Each is one JSON object of these types: a hello first, then a
 // Live twice a second while anything changes.
@@ -117,9 +119,9 @@ type LivePart struct {
 
 // LiveTier is a store behind the pool.
 type LiveTier struct {
-	Tier     CacheTier `json:"tier"`
-	Off      string    `json:"off,omitempty"`
-	Bytes    int64     `json:"bytes"`
-	CapBytes int64     `json:"cap_bytes"`
-	Entries  int       `json:"entries"`
+	Tier     wire.CacheTier `json:"tier"`
+	Off      string         `json:"off,omitempty"`
+	Bytes    int64          `json:"bytes"`
+	CapBytes int64          `json:"cap_bytes"`
+	Entries  int            `json:"entries"`
 }
