@@ -45,7 +45,9 @@ type Config struct {
 	Seals        bool // a sequence can be shared at its end alone: see kvsnap.Config.Seals
 	CanShift     bool // the engine's memory can move positions
 	ContextShift bool // a full context loses its oldest half
-	ThinkEvict   string
+	// Longest is the largest context of one request, in tokens; 0 = Sched.Cells.
+	Longest    int `json:",omitempty"`
+	ThinkEvict string
 
 	Stores     Stores `json:"-"` // nil: cells that are evicted are computed again
 	Durable    bool   // new prefixes are copied out in idle time: a tier outlives the process, or is shared

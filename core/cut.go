@@ -7,7 +7,7 @@ package core
 // shorten removes tokens from r's history if a rule says so, and returns how many.
 func (c *Core) shorten(r *Request) int {
 	switch {
-	case c.cfg.ContextShift && c.cfg.CanShift && len(r.Tokens) >= c.cfg.Sched.Cells:
+	case c.cfg.ContextShift && c.cfg.CanShift && len(r.Tokens) >= c.longest():
 		from := max(r.Keep, r.computed-c.tree.Own(r.seq)) // behind what is shared
 		n := (len(r.Tokens) - from) / 2
 		if n < 1 || !c.cutTokens(r, from, n) {
@@ -26,6 +26,14 @@ func (c *Core) shorten(r *Request) int {
 		return n
 	}
 	return 0
+}
+
+// longest returns the largest context of one request, in tokens.
+func (c *Core) longest() int {
+	if n := c.cfg.Longest; n > 0 {
+		return min(n, c.cfg.Sched.Cells)
+	}
+	return c.cfg.Sched.Cells
 }
 
 // cutTokens removes n computed tokens of r's history from index from on; false when others share some of the cells.

@@ -30,7 +30,7 @@ func (l *loop) constrain(r *request, tok runtime.Token) (opened, ok bool) {
 	if r.constraint == nil {
 		return false, true
 	}
-	room := min(r.MaxTokens-r.Generated(), l.caps.ContextTokens-len(r.Tokens)) - 2
+	room := min(r.MaxTokens-r.Generated(), l.cfg.Longest(l.caps.ContextTokens)-len(r.Tokens)) - 2
 	if r.logprobs {
 		room = 0 // each token needs a row
 	}

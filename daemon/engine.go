@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -308,6 +310,19 @@ func (e *engine) tell(st EngineStatus) {
 	}
 	if err := e.link.Send(LinkStatus, 0, -1, mustJSON(st)); err != nil {
 		slog.Debug("a status for the front is lost", "error", err)
+	}
+}
+
+// counted tells the front what the process has counted, for it ends.
+func (e *engine) counted(m *metrics.Metrics) {
+	if e == nil {
+		return
+	}
+	w := new(httpd.Kept)
+	m.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
+		Header: http.Header{}})
+	if err := e.link.Send(LinkMetrics, 0, -1, w.Body); err != nil {
+		slog.Debug("the last metrics for the front are lost", "error", err)
 	}
 }
 

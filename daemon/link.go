@@ -39,6 +39,8 @@ const (
 	// LinkAdapter asks an engine process to load or unload an adapter: an AdapterChange, with the file of one that is
 	// loaded. Its answer has the same kind: an AdapterChanged.
 	LinkAdapter
+	// LinkMetrics is sent by an engine process that ends: what it has counted, in Prometheus's text format.
+	LinkMetrics
 )
 
 // The descriptors that an engine process inherits.

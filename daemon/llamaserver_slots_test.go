@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"os"
@@ -89,7 +90,7 @@ func TestLlamaServerSlotRefusals(t *testing.T) {
 	web := r.web()
 	complete(t, web, "/completion", `{`+meaning+`,"n_predict":2,"id_slot":1}`)
 	complete(t, web, "/slots/1?action=save", `{"filename":"mine"}`)
-	folder := filepath.Join(dir, strconv.Itoa(os.Geteuid()))
+	folder := dir
 	st, err := os.Stat(filepath.Join(folder, "mine"))
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Fatalf("%v %v", st, err)
@@ -103,7 +104,10 @@ func TestLlamaServerSlotRefusals(t *testing.T) {
 		filepath.Join(folder, "empty"): "", filepath.Join(folder, "version"): `{"version":2,"tokens":[1]}`,
 		filepath.Join(folder, "none"):    `{"version":1,"tokens":[]}`,
 		filepath.Join(folder, "foreign"): strings.Replace(string(good), `"model":"`, `"model":"another `, 1),
-		filepath.Join(folder, "unknown"): strings.Replace(string(good), `"tokens":[`, `"tokens":[99999999,`, 1),
+		filepath.Join(folder, "unknown"): words(0x67677371, 3, 2, 5, 99999999),
+		filepath.Join(folder, "images"):  words(0x67677371, 3, 6, ^uint32(0), 1, 1, 5, 1, 0),
+		filepath.Join(folder, "packed"):  words(0x67677371, 3, 5, ^uint32(0), 1, 9, 5, 0),
+		filepath.Join(folder, "other"):   words(0x67677371, 2, 1, 5), filepath.Join(folder, "cut"): words(0x67677371, 3, 9, 5),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -134,7 +138,11 @@ func TestLlamaServerSlotRefusals(t *testing.T) {
 		{"/slots/1?action=restore", `{"filename":"none"}`, "no saved slot"},
 		{"/slots/1?action=restore", `{"filename":"link"}`, "no saved slot"},
 		{"/slots/1?action=restore", `{"filename":"foreign"}`, "was saved for the model"},
-		{"/slots/1?action=restore", `{"filename":"unknown"}`, "99999999"},
+		{"/slots/1?action=restore", `{"filename":"unknown"}`, "another model's"},
+		{"/slots/1?action=restore", `{"filename":"images"}`, "images"},
+		{"/slots/1?action=restore", `{"filename":"packed"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"other"}`, "no saved slot"},
+		{"/slots/1?action=restore", `{"filename":"cut"}`, "no saved slot"},
 	} {
 		status, _, body := post(t, web, c.path, c.body)
 		if status != 400 || !strings.Contains(string(body), c.says) {
@@ -158,5 +166,50 @@ func TestLlamaServerSlotRefusals(t *testing.T) {
 	if status, _, body := post(t, r.web(), "/slots/1?action=save", `{"filename":"x"}`); status != 501 ||
 		!strings.Contains(string(body), "--slot-save-path") {
 		t.Errorf("without the option: %d %s", status, body)
+	}
+}
+
+// words returns a file's text of words, as llama.cpp writes them.
+func words(list ...uint32) string {
+	var b []byte
+	for _, w := range list {
+		b = binary.LittleEndian.AppendUint32(b, w)
+	}
+	return string(b)
+}
+
+// TestSlotFilesOfOthers: those of llama-server are restored by their tokens, and so are those of older versions, which
+// lie in the user's folder.
+func TestSlotFilesOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	r := serve(t, fake.Config{}, "--parallel", "2", "--slot-save-path", dir)
+	model := r.web()
+	folder := filepath.Join(dir, strconv.Itoa(os.Geteuid()))
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	name := complete(t, model, "/completion", `{`+meaning+`,"n_predict":2,"id_slot":1}`)["model"]
+	for path, text := range map[string]string{
+		filepath.Join(dir, "list"):   words(0x67677371, 3, 3, 5, 6, 7) + "cells",
+		filepath.Join(dir, "packed"): words(0x67677371, 3, 7, ^uint32(0), 1, 3, 5, 6, 7, 0) + "cells",
+		filepath.Join(folder, "old"): fmt.Sprintf(`{"version":1,"model":%q,"n_vocab":%d,"tokens":[5,6,7]}`, name,
+			r.model.Load().Vocab.Size()),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"list", "packed", "old"} {
+		back := complete(t, model, "/slots/0?action=restore", `{"filename":"`+file+`"}`)
+		if number(t, back, "n_restored") != 3 {
+			t.Errorf("%s: %v", file, back)
+		}
+	}
+	complete(t, model, "/slots/1?action=save", `{"filename":"old"}`)
+	complete(t, model, "/slots/1?action=save", `{"filename":"7"}`) // could be the folder of a user
+	for _, file := range []string{"old", "7"} {
+		if _, err := os.Stat(filepath.Join(folder, file)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -153,7 +153,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
 		m.Info.Name = e.start.Model
 	} else if e == nil && len(s.cfg.Alias) > 0 {
-		m.Info.Name = s.cfg.Alias[0]
+		m.Info.Name = s.cfg.ModelLabel()
 	}
 	saved := calibration.Open(s.cfg, modelFiles(s.modelPath), m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)

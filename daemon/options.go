@@ -48,6 +48,7 @@ func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelI
 		ShareSystem:   c.SharePrefixes == "system",
 		NoPrefixCache: c.NoPrefixCache,
 		Seals:         caps.Seals, CanShift: caps.CanShift, ContextShift: c.ContextShift,
+		Longest:    c.Longest(caps.ContextTokens),
 		ThinkEvict: c.ThinkEvict,
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken, caps.SnapshotTokens),
 	}

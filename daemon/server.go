@@ -320,6 +320,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
 	s.grammars.Wait() // the builders read the vocabulary
+	s.parts.engine.counted(s.metrics)
 	s.close(eng)
 	s.log.Info("stopped")
 	return failed

@@ -92,7 +92,7 @@ func (s web) Models() []reports.ServedModel {
 	}
 	model := reports.ServedModel{
 		ID: m.Info.Name, Object: "model", Created: s.in.Begun.Unix(), OwnedBy: "uma-serve",
-		Meta: (&api.Facts{Model: reports.InfoModel{ModelInfo: m.Info}, Context: m.Caps.ContextTokens}).Meta(),
+		Meta: (&api.Facts{Model: reports.InfoModel{ModelInfo: m.Info}, Context: m.Longest()}).Meta(),
 	}
 	list := []reports.ServedModel{model}
 	for _, a := range s.Adapters() {

@@ -24,6 +24,7 @@ func (m *Metrics) llamaServer() []*decl {
 	}
 	prompts := func() float64 { return float64(m.prefillTokens.Value()) }
 	predicted := func() float64 { return float64(m.TokensGenerated.Value()) }
+	var prompted, answered Window
 	list := []*decl{
 		{prom: "prompt_tokens_total", kind: counter, help: "Prompt tokens that were computed, without cached ones",
 			value: prompts},
@@ -43,11 +44,14 @@ func (m *Metrics) llamaServer() []*decl {
 			value: func() float64 { return sum(m.drafted[:]) }},
 		{prom: "spec_decode_num_accepted_tokens_total", kind: counter, help: "Guessed tokens that came true",
 			value: func() float64 { return sum(m.accepted[:]) }},
-		{prom: "prompt_tokens_seconds", kind: gauge, help: "Computed prompt tokens a second of prompt_seconds_total",
-			value: func() float64 { return rate(prompts(), seconds(&m.PrefillTime)) }},
-		{prom: "predicted_tokens_seconds", kind: gauge,
-			help:  "Sampled tokens a second of tokens_predicted_seconds_total",
-			value: func() float64 { return rate(predicted(), seconds(&m.DecodeTime)) }},
+		{prom: "prompt_tokens_seconds", kind: gauge, help: "Computed prompt tokens a second of prompt_seconds_total, " +
+			"since the scrape before",
+			value: func() float64 { return prompted.Rate(prompts(), seconds(&m.PrefillTime)) }},
+		{prom: "predicted_tokens_seconds", kind: gauge, help: "Tokens of finished requests a second of " +
+			"tokens_predicted_seconds_total, since the scrape before",
+			value: func() float64 {
+				return answered.Rate(float64(m.ResponseSize.b.sum.Load()), seconds(&m.DecodeTime))
+			}},
 		{prom: "requests_processing", kind: gauge, help: "Requests that run",
 			value: func() float64 { return float64(m.prefilling.Value() + m.decoding.Value()) }},
 		{prom: "requests_deferred", kind: gauge, help: "Requests that wait",

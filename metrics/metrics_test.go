@@ -814,7 +814,7 @@ func TestNamesOfLlamaServer(t *testing.T) {
 	m.Lookup(Tier(0), 56)
 	m.PrefillTime.Observe(2 * time.Second)
 	m.RequestDone(30, 10, 3*time.Second, 4*time.Second)
-	m.RequestDone(20, 1, 0, time.Second)
+	m.RequestDone(20, 2, 0, time.Second)
 	m.Guessed(false, 0, 4, 3)
 	m.Guessed(true, 2, 4, 0)
 	m.SetScheduler(Scheduler{Prefilling: 1, Decoding: 2, QueuedInteractive: 3, QueuedBackground: 4})

@@ -93,7 +93,8 @@ type Facts struct {
 	File     File // facts about the model's file; zero if it cannot be read
 	Asleep   bool // the model is not loaded
 	Model    reports.InfoModel
-	Context  int     // size of the KV cache, shared by all requests, in tokens
+	Context  int     // the largest context of one request, in tokens
+	Cells    int     // size of the KV cache, shared by all requests, in tokens; at least Context
 	GPU      bool    // layers are on a GPU
 	Template string  // the chat template's text, "" without chat
 	BOS, EOS string  // texts of the BOS and EOS tokens; "" = no such token
@@ -147,6 +148,7 @@ type Server struct {
 	Version      string        // of the daemon
 	SlotSavePath string        // --slot-save-path; "" = slots are not saved
 	StrictFields bool          // --strict-fields: unknown fields are refused
+	NoSlots      bool          // --no-slots: GET /slots is refused
 	KVEvents     string        // --kv-events, with the port that it got; "" = none are published
 	// NoPrefixCache: --no-prefix-cache.
 	NoPrefixCache bool

@@ -26,22 +26,24 @@ type Config struct {
 	Offline      bool
 	ChatTemplate string // name or file; "" = the model's
 	CtxSize      int    // tokens; 0 = the training context, or AutoContext
-	Parallel     int
-	BatchSize    int
-	UBatchSize   int
-	Threads      int
-	Power        string // PowerAuto, PowerFast or PowerQuiet
-	GPULayers    int
-	CPUMoE       int // the first layers, whose experts stay in host memory; -1 = all
-	FlashAttn    string
-	CacheTypeK   string
-	CacheTypeV   string
-	MLock        bool
-	NoMMap       bool
-	NoRepack     bool
-	NoKVOffload  bool
-	Kernels      string
-	Seed         int64 // < 0: a new one for each request that names none
+	// RequestCtxSize is the largest context of one request, in tokens; 0 = all of CtxSize, or ShareContext.
+	RequestCtxSize int
+	Parallel       int
+	BatchSize      int
+	UBatchSize     int
+	Threads        int
+	Power          string // PowerAuto, PowerFast or PowerQuiet
+	GPULayers      int
+	CPUMoE         int // the first layers, whose experts stay in host memory; -1 = all
+	FlashAttn      string
+	CacheTypeK     string
+	CacheTypeV     string
+	MLock          bool
+	NoMMap         bool
+	NoRepack       bool
+	NoKVOffload    bool
+	Kernels        string
+	Seed           int64 // < 0: a new one for each request that names none
 
 	// Embeddings.
 	Pooling        string // "" = as the model's file says
@@ -65,6 +67,7 @@ type Config struct {
 	Limits         quota.Limits
 	NoNewline      bool // lines of text are refused
 	NoPage         bool // the page is not served
+	NoSlots        bool // GET /slots is refused
 	StrictFields   bool // an unknown field of an HTTP body is refused
 	MaxFrameBytes  int
 	MaxPromptBytes int

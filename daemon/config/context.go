@@ -47,6 +47,39 @@ func (f contextFlag) Set(text string) error {
 
 func (contextFlag) Type() string { return "tokens" }
 
+// ShareContext as RequestCtxSize: an equal part of CtxSize for each of Parallel requests, as llama-server's slots have
+// it. No request waits for cells then, and none is preempted for another one's.
+const ShareContext = -1
+
+// requestContextFlag is --request-ctx-size.
+type requestContextFlag struct{ n *int }
+
+func (f requestContextFlag) String() string {
+	if f.n != nil && *f.n == ShareContext {
+		return "share"
+	}
+	if f.n == nil {
+		return "0"
+	}
+	return strconv.Itoa(*f.n)
+}
+
+func (f requestContextFlag) Set(text string) error {
+	text = strings.TrimSpace(text)
+	if strings.EqualFold(text, "share") {
+		*f.n = ShareContext
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxContext || n > 0 && n < minCtxSize {
+		return fmt.Errorf("it must be 0 for all of --ctx-size, %d…%d, or share", minCtxSize, maxContext)
+	}
+	*f.n = n
+	return nil
+}
+
+func (requestContextFlag) Type() string { return "tokens" }
+
 // contexts are the values of --ctx-size.
 var contexts = fmt.Sprintf("%d…%d, 0 for the model's training context, or auto", minCtxSize, maxContext)
 

@@ -66,14 +66,23 @@ func (c *Config) MoreNames() []string {
 	}
 	plain := *c
 	plain.Alias = nil
-	return slices.Compact(append(slices.Clone(c.Alias[1:]), plain.ModelLabel()))
+	names := c.Names()
+	return slices.Compact(append(names[1:len(names):len(names)], plain.ModelLabel()))
+}
+
+// Names returns the names of --alias as llama-server orders them: alphabetically, so that the same command line gives the
+// model the same name there and here.
+func (c *Config) Names() []string {
+	names := slices.Clone(c.Alias)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // ModelLabel returns the name of the model of a configuration without [models.NAME] tables.
 func (c *Config) ModelLabel() string {
 	switch {
 	case len(c.Alias) > 0:
-		return c.Alias[0]
+		return c.Names()[0]
 	case c.HFRepo != "":
 		return c.HFRepo
 	case c.Model == "":

@@ -24,6 +24,17 @@ func (c *Config) Cells(info *gguf.Info) int {
 	return int(info.Limited(min(info.TrainContext, maxContext)))
 }
 
+// Longest returns the largest context of one request, in tokens, where the KV cache has so many cells.
+func (c *Config) Longest(cells int) int {
+	switch {
+	case c.RequestCtxSize == ShareContext:
+		return max(cells/c.Parallel, 1)
+	case c.RequestCtxSize > 0:
+		return min(cells, c.RequestCtxSize)
+	}
+	return cells
+}
+
 // ContextTokens returns the context size to open the model at path with, in tokens; 0 = its training context. It is
 // --ctx-size for a file that cannot be inspected: the engine reports the error.
 func (c *Config) ContextTokens(path string) int {

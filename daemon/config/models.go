@@ -40,7 +40,7 @@ type Model struct {
 // modelOptions are the options that a [models.NAME] table may set: those that its engine is opened with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
-	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads",
+	"ctx-size", "request-ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads",
 	"power", "gpu-layers", "n-cpu-moe", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock",
 	"no-mmap", "no-repack", "seed", "max-tokens", "mmproj",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-target-tokens",

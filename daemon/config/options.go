@@ -39,6 +39,9 @@ func (c *Config) sections() []Section {
 	fs.VarP(contextFlag{&c.CtxSize}, "ctx-size", "c", "KV cache size in `tokens`, shared by all requests; auto = the "+
 		"model's training context, or as much of it as fits into the memory that is available; 0 = the training "+
 		"context whatever it takes")
+	fs.Var(requestContextFlag{&c.RequestCtxSize}, "request-ctx-size", "maximum `tokens` of one request, its prompt "+
+		"and its answer together; 0 = all of --ctx-size; share = --ctx-size divided by --parallel, so that each "+
+		"request has a part that others cannot take (--no-kv-unified, --kv-unified-per-slot)")
 	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
 		"a Jinja file, or one of "+strings.Join(template.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
@@ -68,8 +71,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.MMProj, "mmproj", "", "`FILE` of a projector, with which the model reads images (default: the "+
 		"mmproj*.gguf beside the model, if there is one); off = it reads text alone. It serves the default model "+
 		"only; a [models.NAME] table names the projector of another one (-mm)")
-	fs.Var(&listFlag{values: &c.Alias}, "alias", "`NAME` of the model of --model in requests and answers; more names "+
-		"after it, separated by commas, are further ones (-a)")
+	fs.Var(&listFlag{values: &c.Alias}, "alias", "`NAMES` of the model of --model in requests, separated by commas; "+
+		"answers have the alphabetically first one, as llama-server's (-a)")
 	fs.Var(&listFlag{values: &c.Tags}, "tags", "`WORDS` that GET /v1/models shows for the model of --model, separated "+
 		"by commas")
 	fs.Var(&defaultsFlag{text: &c.Defaults}, "defaults", "values of fields that requests leave out, as a `JSON` "+
@@ -95,6 +98,7 @@ func (c *Config) sections() []Section {
 		"step), user_requests, user_cells (of the KV cache, by prompts and answers so far), user_tokens_per_minute; "+
 		"requests above one are refused with a retry hint, prompt tokens wait for the next step (default: none)")
 	fs.BoolVar(&c.NoPage, "no-page", false, "serve no page at /: programs alone use the server")
+	fs.BoolVar(&c.NoSlots, "no-slots", false, "refuse GET /slots, by which every client learns how many requests run")
 	fs.BoolVar(&c.NoNewline, "no-newline", false, "refuse lines of text on the socket: frames and HTTP alone")
 	fs.BoolVar(&c.StrictFields, "strict-fields", false, "refuse HTTP requests with a field that the server does not "+
 		"know (default: leave the field out and name it in the header X-Uma-Ignored)")

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -359,5 +360,46 @@ func TestStoredResponseIsFoundWithoutItsModel(t *testing.T) {
 	}
 	if status, text := h.do("PUT", "/v1/responses/"+made.ID, ""); status != http.StatusMethodNotAllowed {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+// TestCountsOfUnloadedModels: what a model's processes have counted stays when they end, and the next one counts on.
+func TestCountsOfUnloadedModels(t *testing.T) {
+	r := start(t, Options{}, []string{"one"}, nil)
+	counts := func() (ended, theirs string) {
+		_, text := r.http().do("GET", "/metrics", "")
+		for line := range strings.Lines(text) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+				switch name {
+				case `uma_tokens_generated_total{model="one"}`:
+					ended = value
+				case "llamacpp:tokens_predicted_total":
+					theirs = value
+				}
+			}
+		}
+		return ended, theirs
+	}
+	ask := func() {
+		if _, err := wholeOf(r.dial(), "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask()
+	first, _ := counts()
+	if status, text := r.http().post("/models/unload", `{"model":"one"}`); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	waitfor.True(t, "it is unloaded", func() (ok bool) {
+		r.call(func() { ok = r.find("one").state == unloaded })
+		return ok
+	})
+	if own, theirs := counts(); own != first || theirs != first || first == "" || first == "0" {
+		t.Errorf("unloaded: %q and %q, want %q", own, theirs, first)
+	}
+	ask()
+	n, err := strconv.Atoi(first)
+	if own, theirs := counts(); err != nil || own != strconv.Itoa(2*n) || theirs != own {
+		t.Errorf("loaded again: %q and %q after %q", own, theirs, first)
 	}
 }

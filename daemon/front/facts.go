@@ -84,6 +84,7 @@ func withBody(r *http.Request, body []byte) *http.Request {
 func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error) {
 	f.known(r.Context(), name)
 	a := &httpd.Asleep{Facts: &api.Facts{Asleep: true}, Since: f.began, StrictFields: f.cfg.StrictFields,
+		NoSlots:  f.cfg.NoSlots,
 		KVEvents: f.cfg.KVEvents, NoPrefixCache: f.cfg.NoPrefixCache}
 	var m *served
 	var path string

@@ -50,6 +50,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
+	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
@@ -102,6 +103,7 @@ type Front struct {
 	clientData
 
 	events *kvevents.Publisher // nil: without --kv-events
+	rates  scrapes.Rates       // of llama-server's metrics
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -174,7 +176,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 
 // New binds the sockets and finds the models' names.
 func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (*Front, error) {
-	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2),
+	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, rates: scrapes.NewRates(), signals: make(chan os.Signal, 2),
 		dumps: make(chan os.Signal, 1),
 		gone:  make(chan struct{}, 1), fatal: make(chan error, 1), began: time.Now(), ctx: ctx}
 	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)

@@ -113,7 +113,10 @@ func (f *Front) describe(l *listing) bool {
 		l.facts.File.Digest = l.digest
 	}
 	if l.state == ready {
-		l.facts.Context, l.facts.GPU = l.status.Context, l.status.GPU
+		l.facts.Cells, l.facts.GPU = l.status.Context, l.status.GPU
+		if l.facts.Context = l.facts.Cells; !l.facts.Model.Encoder {
+			l.facts.Context = l.cfg.Longest(l.facts.Cells)
+		}
 	}
 	return true
 }
@@ -121,8 +124,17 @@ func (f *Front) describe(l *listing) bool {
 // model returns the listing in OpenAI's form.
 func (l *listing) model() reports.ServedModel {
 	return reports.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
-		Meta: l.facts.Meta(), Aliases: l.aliases, Tags: l.tags(),
+		Meta: l.facts.Meta(), Aliases: l.names(), Tags: l.tags(),
 		Status: &reports.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
+}
+
+// names returns the further names of the model that lists show. For that of --alias they are all of these, as in
+// llama-server's list; it answers to the name of its file, too.
+func (l *listing) names() []string {
+	if names := l.cfg.Names(); l.details == nil && len(names) > 0 {
+		return names
+	}
+	return l.aliases
 }
 
 // tags returns those of --tags, which the default model has.

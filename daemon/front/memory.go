@@ -296,3 +296,15 @@ func (f *Front) makeRoom(m *served, best *config.Place) {
 
 // roomEvery is the interval at which the front looks for memory while a model waits for it.
 const roomEvery = 20 * time.Millisecond
+
+// took replaces what was estimated of the model's memory by what its process says, within what it was given.
+func (m *served) took(st *daemon.EngineStatus) {
+	if n := st.Context; n > 0 && n <= m.place.Tokens {
+		if m.demand.Least < m.demand.Most { // it may have found less memory than the ledger has
+			m.place.Tokens = n
+		}
+		if per := st.Memory.KV / int64(n); per > 0 && per < m.demand.CellBytes && m.place.Layers() == 0 {
+			m.demand.CellBytes, m.placed.CellBytes = per, per
+		}
+	}
+}

@@ -58,8 +58,9 @@ type served struct {
 	proc    *process
 	waiting []*ipc.Conn // in the order in which they came
 	record
-	lora adapterSet
-	seat *lease.Seat // of its process in the table of leases; nil: it takes no lease
+	counted counted
+	lora    adapterSet
+	seat    *lease.Seat // of its process in the table of leases; nil: it takes no lease
 }
 
 // record counts what became of a model's engine processes.
@@ -379,23 +380,27 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		}
 		return
 	}
-	if msg.Kind == daemon.LinkKeep && m.proc == p {
+	if m.proc != p {
+		return
+	}
+	switch msg.Kind {
+	case daemon.LinkKeep:
 		m.hearKeep(msg.Body)
-		return
-	}
-	if msg.Kind == daemon.LinkKVEvents && m.proc == p {
+	case daemon.LinkKVEvents:
 		f.hearEvents(m, p, msg.Body)
-		return
-	}
-	if msg.Kind == daemon.LinkAdapter && m.proc == p {
+	case daemon.LinkAdapter:
 		m.hearAdapter(msg.Body)
-		return
+	case daemon.LinkMetrics:
+		m.hearMetrics(msg.Body)
+	case daemon.LinkStatus:
+		f.hearStatus(m, p, msg.Body)
 	}
-	if msg.Kind != daemon.LinkStatus || m.proc != p {
-		return
-	}
+}
+
+// hearStatus takes a LinkStatus.
+func (f *Front) hearStatus(m *served, p *process, body []byte) {
 	var st daemon.EngineStatus
-	if err := json.Unmarshal(msg.Body, &st); err != nil {
+	if err := json.Unmarshal(body, &st); err != nil {
 		f.log.Error("an engine process has sent what is no status: it is killed", "model", m.name, "error", err)
 		p.kill()
 		return
@@ -423,18 +428,6 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	case daemon.EngineFailed:
 		p.leaving, m.state = true, unloading
 		m.failed(errors.New(st.Error))
-	}
-}
-
-// took replaces what was estimated of the model's memory by what its process says, within what it was given.
-func (m *served) took(st *daemon.EngineStatus) {
-	if n := st.Context; n > 0 && n <= m.place.Tokens {
-		if m.demand.Least < m.demand.Most { // it may have found less memory than the ledger has
-			m.place.Tokens = n
-		}
-		if per := st.Memory.KV / int64(n); per > 0 && per < m.demand.CellBytes && m.place.Layers() == 0 {
-			m.demand.CellBytes, m.placed.CellBytes = per, per
-		}
 	}
 }
 

@@ -93,16 +93,17 @@ func TestBuiltInModelIsNoRepository(t *testing.T) {
 	}
 }
 
-// TestAlias: the names of --alias, and its own, are the model's; answers have the first.
+// TestAlias: the names of --alias, and its own, are the model's; answers have the alphabetically
+// first of --alias.
 func TestAlias(t *testing.T) {
-	r := start(t, Options{}, nil, nil, "--model", "/models/own.gguf", "--alias", "gpt-4o,other", "--tags", "a,b")
+	r := start(t, Options{}, nil, nil, "--model", "/models/own.gguf", "--alias", "other,gpt-4o", "--tags", "a,b")
 	for _, name := range []string{"gpt-4o", "OTHER", "own", ""} {
 		if _, err := whole(r.dial(), request(name, nil)); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	_, text := r.http().do("GET", "/v1/models", "")
-	for _, want := range []string{`"id":"gpt-4o"`, `"aliases":["other","own"]`, `"tags":["a","b"]`} {
+	for _, want := range []string{`"id":"gpt-4o"`, `"aliases":["gpt-4o","other"]`, `"tags":["a","b"]`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s lacks %s", text, want)
 		}

@@ -28,16 +28,70 @@ func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
 	if err := families.Add(bytes.NewReader(f.scrape()), ""); err != nil {
 		return fmt.Errorf("the front's own metrics: %w", err)
 	}
-	for _, a := range f.overHTTP(scrape(r), nil) {
+	answers := f.overHTTP(scrape(r), nil)
+	for _, a := range answers {
 		if err := families.Add(bytes.NewReader(a.body), a.m.name); err != nil {
 			f.log.Warn("an engine process's metrics cannot be read", "model", a.m.name, "error", err)
 		}
 	}
-	families.FoldLlama()
+	for name, past := range f.pastOf(answers) {
+		if err := families.AddPast(bytes.NewReader(past), name); err != nil {
+			return fmt.Errorf("what ended processes of %s have counted: %w", name, err)
+		}
+	}
+	families.FoldLlama(f.rates)
 	for _, mf := range f.ownFamilies() {
 		families[mf.GetName()] = mf
 	}
 	return families.Write(w)
+}
+
+// pastOf returns what the ended processes of each model have counted. Those that have answered may end without their
+// last figures: the newest ones are kept.
+func (f *Front) pastOf(answers []httpAnswer) map[string][]byte {
+	past := map[string][]byte{}
+	f.call(func() {
+		for _, a := range answers {
+			if a.m.proc == a.proc {
+				a.m.counted.newest = a.body
+			}
+		}
+		for _, m := range f.models {
+			if len(m.counted.past) > 0 {
+				past[m.name] = m.counted.past
+			}
+		}
+	})
+	return past
+}
+
+// counted has what the engine processes of a model have counted, in Prometheus's text format.
+type counted struct {
+	past   []byte // together, of those that have ended
+	newest []byte // of the one that runs, when it was asked last, or at its end
+}
+
+// maxCounted bounds the text of a model's counts: an engine process may say anything.
+const maxCounted = 1 << 20
+
+// hearMetrics takes a LinkMetrics, which is untrusted.
+func (m *served) hearMetrics(body []byte) {
+	if len(body) <= maxCounted {
+		m.counted.newest = bytes.Clone(body)
+	}
+}
+
+// end adds the counts of a process that has ended.
+func (c *counted) end() error {
+	if len(c.newest) == 0 {
+		return nil
+	}
+	past, err := scrapes.Keep(c.past, c.newest)
+	if len(past) > maxCounted {
+		past, err = c.past, fmt.Errorf("they have %d bytes with those before", len(past))
+	}
+	c.past, c.newest = past, nil
+	return err
 }
 
 func scrape(of *http.Request) *http.Request {

@@ -49,6 +49,7 @@ type Asleep struct {
 	Since time.Time // start of the daemon
 
 	StrictFields  bool   // --strict-fields
+	NoSlots       bool   // --no-slots
 	KVEvents      string // --kv-events
 	NoPrefixCache bool   // --no-prefix-cache
 	Adapters      []reports.InfoAdapter
@@ -57,7 +58,7 @@ type Asleep struct {
 // Serve answers a request that does not need the model loaded, as an engine process would.
 func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger) {
 	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, StrictFields: a.StrictFields,
-		KVEvents: a.KVEvents, NoPrefixCache: a.NoPrefixCache,
+		NoSlots: a.NoSlots, KVEvents: a.KVEvents, NoPrefixCache: a.NoPrefixCache,
 		Log: log, Now: time.Now}
 	Handler(apiRoutes(serve)).ServeHTTP(w, r)
 }

@@ -74,7 +74,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.http.Hand
 func (s *Server) apis(d Daemon) *api.Server {
 	return &api.Server{Backend: backend{s, d}, StallTimeout: s.Config.StallTimeout, Version: buildinfo.Version,
 		SlotSavePath: s.Config.SlotSavePath, StrictFields: s.Config.StrictFields,
-		Defaults: s.Defaults, Log: s.Log, Now: time.Now,
+		NoSlots: s.Config.NoSlots, Defaults: s.Defaults, Log: s.Log, Now: time.Now,
 		KVEvents: s.Config.KVEvents, NoPrefixCache: s.Config.NoPrefixCache,
 		CountIgnored: func(fields int) { s.Metrics.FieldsIgnored.Add(uint64(fields)) }}
 }

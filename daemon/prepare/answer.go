@@ -129,10 +129,14 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 
 // setPrompt sets the prompt and the maximum length of the answer.
 func (m *Model) setPrompt(out *Prepared, w *wire.Request, p *prompt) *wire.Error {
-	n, nCtx := len(p.tokens), m.Caps.ContextTokens
+	n, nCtx := len(p.tokens), m.Longest()
 	if n > nCtx || n == nCtx && !w.FillOnly {
 		advice := "shorten the prompt or start uma-serve with a larger --ctx-size"
-		if m.Info.Positions > 0 && nCtx >= m.Info.Positions {
+		switch {
+		case nCtx < m.Caps.ContextTokens:
+			advice = fmt.Sprintf("shorten the prompt: of the context of %d tokens, --request-ctx-size leaves one "+
+				"request this much", m.Caps.ContextTokens)
+		case m.Info.Positions > 0 && nCtx >= m.Info.Positions:
 			advice = fmt.Sprintf("shorten the prompt: the model has learned %d positions; no --ctx-size gives it more",
 				m.Info.Positions)
 		}

@@ -82,10 +82,10 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 				return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", where, err)}
 			}
 			// Thousands of small pictures would be encoded for minutes before their prompt turns out too long.
-			if rows += len(v.Tokens); rows > m.Caps.ContextTokens {
-				return nil, &wire.Error{Code: wire.ContextLength, NPrompt: rows, NCtx: m.Caps.ContextTokens,
+			if rows += len(v.Tokens); rows > m.Longest() {
+				return nil, &wire.Error{Code: wire.ContextLength, NPrompt: rows, NCtx: m.Longest(),
 					Message: fmt.Sprintf("context_length_exceeded: %s: the images up to it take %d tokens, and the "+
-						"context has %d: send fewer or smaller ones", where, rows, m.Caps.ContextTokens)}
+						"context has %d: send fewer or smaller ones", where, rows, m.Longest())}
 			}
 			views = append(views, v)
 		}

@@ -46,6 +46,15 @@ type Model struct {
 	breaks       func() sampler.Breakers // DRY's default breakers, computed on first use
 }
 
+// Longest returns the largest context of one request, in tokens: the prompt and the answer of a model that answers, or a
+// text of an encoder.
+func (m *Model) Longest() int {
+	if m.Info.Encoder {
+		return m.Caps.ContextTokens
+	}
+	return m.cfg.Longest(m.Caps.ContextTokens)
+}
+
 // New finds what eng's model can do, with the options. The error names an option. added are the names of adapters that
 // requests have added: of one that cannot be loaded failed hears.
 func New(cfg *config.Config, eng runtime.Engine, added []string, failed func(error)) (*Model, error) {

@@ -68,9 +68,9 @@ func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View)
 func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 	keep := w.TruncatePrompt
 	if keep < 0 {
-		keep = max(m.Caps.ContextTokens-max(w.MaxTokens, 1), 1)
+		keep = max(m.Longest()-max(w.MaxTokens, 1), 1)
 		if w.FillOnly {
-			keep = m.Caps.ContextTokens
+			keep = m.Longest()
 		}
 	}
 	cut := len(p.tokens) - keep
@@ -90,7 +90,7 @@ func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 
 // renderChat renders w's messages into p.
 func (m *Model) renderChat(p *prompt, w *wire.Request) *wire.Error {
-	limit := m.Caps.ContextTokens
+	limit := m.Longest()
 	if w.MaxTokens > 0 {
 		limit = min(limit, w.MaxTokens)
 	}

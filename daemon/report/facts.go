@@ -22,8 +22,9 @@ import (
 // LoadedFacts returns the facts about the loaded model. file are those about its file.
 func LoadedFacts(c *config.Config, m *prepare.Model, file api.File) *api.Facts {
 	f := &api.Facts{
-		Model: *m.Describe(), File: file, Context: m.Caps.ContextTokens, Infill: m.Infill(),
-		GPU: m.Caps.Device != runtime.DeviceCPU, Parallel: c.Parallel, MaxTokens: c.MaxTokens,
+		Model: *m.Describe(), File: file, Context: m.Longest(), Cells: m.Caps.ContextTokens,
+		Infill: m.Infill(),
+		GPU:    m.Caps.Device != runtime.DeviceCPU, Parallel: c.Parallel, MaxTokens: c.MaxTokens,
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Template: m.Template(), AddsBOS: m.AddsBOS(), EOG: m.Facts.EOG,
 	}
 	f.BOS, f.EOS = m.Specials()
@@ -68,9 +69,18 @@ func ListedFacts(c *config.Config, path string, h *store.Header) *api.Facts {
 	f := &api.Facts{Asleep: true, File: fileOf(h)}
 	f.Model.Path = path
 	if h.Architecture != "" {
-		f.Model.ModelInfo, f.Context = modelInfo(c, path, &h.Info), c.Cells(&h.Info)
+		f.Model.ModelInfo, f.Cells = modelInfo(c, path, &h.Info), c.Cells(&h.Info)
+		f.Context = longest(c, &h.Info)
 	}
 	return f
+}
+
+// longest returns the largest context of one request to a model that is not loaded.
+func longest(c *config.Config, info *gguf.Info) int {
+	if info.Encoder {
+		return c.Cells(info)
+	}
+	return c.Longest(c.Cells(info))
 }
 
 // FileFacts returns all facts about the model at path, which is not loaded, from its header and the options.
@@ -84,7 +94,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 		return nil, err
 	}
 	f := &api.Facts{
-		Asleep: true, File: fileOf(&h), Context: c.Cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
+		Asleep: true, File: fileOf(&h), Context: longest(c, &info), Cells: c.Cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Made: madeOf(c),
 		Router: routerOf(c),
 	}
@@ -101,10 +111,10 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	}
 	switch p := runtime.Pooling(cmp.Or(c.Pooling, info.Pooling)); {
 	case p == runtime.PoolRank:
-		m.Ranking = &reports.InfoRanking{Longest: f.Context}
+		m.Ranking = &reports.InfoRanking{Longest: f.Cells}
 	default:
 		m.Embeddings = &reports.InfoEmbeddings{Values: m.Embedding, Pooling: cmp.Or(p, runtime.PoolMean),
-			Longest: f.Context, Assumed: p == ""}
+			Longest: f.Cells, Assumed: p == ""}
 	}
 	if info.Encoder {
 		return f, nil

@@ -1,53 +1,66 @@
 package scrapes
 
 import (
-	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/uma-serve/uma-serve/metrics"
 )
 
 // llamaPrefix begins the names of llama-server's metrics.
 const llamaPrefix = "llamacpp:"
 
-// llamaRates are those of llama-server's metrics that are quotients, with the names of their parts; without a dividend
-// it is the mean over the divisor.
+// llamaRates are those of llama-server's metrics that are rates between two scrapes, with the names of their parts.
 var llamaRates = map[string][2]string{
-	"prompt_tokens_seconds":    {"prompt_tokens_total", "prompt_seconds_total"},
-	"predicted_tokens_seconds": {"tokens_predicted_total", "tokens_predicted_seconds_total"},
-	"n_busy_slots_per_decode":  {"", "n_decode_total"},
+	llamaPrefix + "prompt_tokens_seconds": {llamaPrefix + "prompt_tokens_total",
+		llamaPrefix + "prompt_seconds_total"},
+	llamaPrefix + "predicted_tokens_seconds": {"uma_response_size_tokens",
+		llamaPrefix + "tokens_predicted_seconds_total"},
 }
+
+// Rates has the windows of llama-server's rates over all models, by their names.
+type Rates map[string]*metrics.Window
+
+// NewRates returns the windows, which begin now.
+func NewRates() Rates {
+	rates := Rates{}
+	for name := range llamaRates {
+		rates[name] = new(metrics.Window)
+	}
+	return rates
+}
+
+// The one of llama-server's metrics that is a mean over all models, and the name of its weights.
+const (
+	llamaMean    = llamaPrefix + "n_busy_slots_per_decode"
+	llamaDecodes = llamaPrefix + "n_decode_total"
+)
 
 // llamaMost is the one of llama-server's metrics that is a maximum.
 const llamaMost = llamaPrefix + "n_tokens_max"
 
 // FoldLlama gives llama-server's metrics one series, over all models: a server of one model has no label for it there,
-// and dashboards that were made for it ask for none.
-func (families Families) FoldLlama() {
-	rates := map[*dto.Metric]bool{}
-	for name, mf := range families {
-		parts, isRate := llamaRates[strings.TrimPrefix(name, llamaPrefix)]
-		if !isRate || !strings.HasPrefix(name, llamaPrefix) {
-			continue
+// and dashboards that were made for it ask for none. windows has the rates' totals of the scrape before.
+func (families Families) FoldLlama(windows Rates) {
+	folded := map[*dto.Metric]bool{}
+	set := func(name string, value float64) {
+		if mf := families[name]; mf != nil {
+			mf.Metric = []*dto.Metric{{Gauge: &dto.Gauge{Value: &value}}}
+			folded[mf.Metric[0]] = true
 		}
-		var over, under float64
-		for _, m := range mf.Metric {
-			by := llamaValue(families[llamaPrefix+parts[1]], m)
-			if under += by; parts[0] == "" {
-				over += m.GetGauge().GetValue() * by
-			} else {
-				over += llamaValue(families[llamaPrefix+parts[0]], m)
-			}
-		}
-		rate := 0.0
-		if under > 0 {
-			rate = over / under
-		}
-		mf.Metric = []*dto.Metric{{Gauge: &dto.Gauge{Value: &rate}}}
-		rates[mf.Metric[0]] = true
 	}
+	for name, parts := range llamaRates {
+		set(name, windows[name].Rate(total(families[parts[0]]), total(families[parts[1]])))
+	}
+	var over, under float64
+	for _, m := range families[llamaMean].GetMetric() {
+		by := llamaValue(families[llamaDecodes], m)
+		over, under = over+m.GetGauge().GetValue()*by, under+by
+	}
+	set(llamaMean, over/max(under, 1))
 	for name, mf := range families {
-		if !strings.HasPrefix(name, llamaPrefix) || len(mf.Metric) == 0 || rates[mf.Metric[0]] {
+		if !strings.HasPrefix(name, llamaPrefix) || len(mf.Metric) == 0 || folded[mf.Metric[0]] {
 			continue
 		}
 		sum := 0.0
@@ -66,12 +79,18 @@ func (families Families) FoldLlama() {
 	}
 }
 
+// total returns the sum of all series of a counter, or of all values of a histogram.
+func total(mf *dto.MetricFamily) (sum float64) {
+	for _, m := range mf.GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+	}
+	return sum
+}
+
 // llamaValue returns the value of the series of mf that has the labels of m.
 func llamaValue(mf *dto.MetricFamily, m *dto.Metric) float64 {
 	for _, o := range mf.GetMetric() {
-		if slices.EqualFunc(o.Label, m.Label, func(a, b *dto.LabelPair) bool {
-			return a.GetName() == b.GetName() && a.GetValue() == b.GetValue()
-		}) {
+		if sameLabels(o, m) {
 			return o.GetCounter().GetValue()
 		}
 	}

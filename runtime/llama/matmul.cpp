@@ -341,7 +341,8 @@ class products : public ggml::cpu::tensor_traits {
         return op->op == GGML_OP_MUL_MAT && x->type != type && ggml_is_quantized(type) && x->ne[2] == 1 && x->ne[3] == 1;
     }
 
-    // quantise_prepared does this thread's part of the activations, as quantise does, straight into the kernels' order.
+    // quantise_prepared does this thread's part of the activations, as quantise does, straight into the kernels' order. In
+    // that a block's rows are neighbours: threads that took rows in place of columns would write to the same lines of the cache.
     static void quantise_prepared(const ggml_compute_params * p, const uma_kernels * kernels, const ggml_tensor * op, ggml_type type) {
         const ggml_tensor *     x          = op->src[1];
         const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;
@@ -351,7 +352,7 @@ class products : public ggml::cpu::tensor_traits {
         const int64_t     parts = (j.k + VALUES - 1) / VALUES, all = parts * j.n, end = all * (p->ith + 1) / p->nth;
         alignas(64) char  rounded[VALUES * 2];
         for (int64_t b = all * p->ith / p->nth; b < end; b++) {
-            const int64_t r = b / parts, from = b % parts * VALUES, to = std::min(from + VALUES, j.k);
+            const int64_t r = b % j.n, from = b / j.n * VALUES, to = std::min(from + VALUES, j.k);
             from_float((const float *) ((const char *) x->data + r * x->nb[1]) + from, rounded, to - from);
             kernels->prepare_part(j, r, from, to, rounded);
         }

@@ -1,6 +1,8 @@
 package llamaserver
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,7 +21,7 @@ import (
 // Limits of --slot-save-path.
 const (
 	maxSlotFiles     = 256      // per owner
-	maxSlotFileBytes = 64 << 20 // of one, which has about six bytes for each token
+	maxSlotFileBytes = 64 << 20 // that are read of one: llama-server's cells are behind its tokens
 	maxFileName      = 200      // bytes
 	slotFileVersion  = 1
 )
@@ -27,9 +30,76 @@ const (
 // and computed again if they are gone: no file can bring cells that were not computed here.
 type slotFile struct {
 	Version int     `json:"version"`
-	Model   string  `json:"model"`
+	Model   string  `json:"model"` // "": not known, for llama-server wrote the file
 	Vocab   int     `json:"n_vocab"`
-	Tokens  []int32 `json:"tokens"`
+	Tokens  []int32 `json:"tokens,omitempty"`
+}
+
+// A file has llama-server's form, in words of four bytes, little endian: stateMagic, stateVersion, the number of words of
+// the token list, and the list. That is the tokens alone, as older servers write it, or packedMark, packedVersion, the
+// number of tokens, the tokens, and the number of images. llama-server's cells follow, which are not read, or here
+// slotMark and the model as JSON. Files that begin with a brace are those of older versions: all of it as JSON.
+const (
+	stateMagic    = 0x67677371 // ggsq
+	stateVersion  = 3
+	packedMark    = ^uint32(0)
+	packedVersion = 1
+	slotMark      = "uma-slot"
+)
+
+// append adds the file's bytes to b.
+func (f *slotFile) append(b []byte) ([]byte, error) {
+	n := uint32(len(f.Tokens))
+	for _, word := range []uint32{stateMagic, stateVersion, n + 4, packedMark, packedVersion, n} {
+		b = binary.LittleEndian.AppendUint32(b, word)
+	}
+	for _, t := range f.Tokens {
+		b = binary.LittleEndian.AppendUint32(b, uint32(t))
+	}
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	rest, err := json.Marshal(&slotFile{Version: f.Version, Model: f.Model, Vocab: f.Vocab})
+	return append(append(b, slotMark...), rest...), err
+}
+
+// errSlotFile is the error of a file that is no saved slot.
+var errSlotFile = errors.New("it is no saved slot")
+
+// parseSlotFile reads a file's bytes.
+func parseSlotFile(b []byte) (*slotFile, error) {
+	f := new(slotFile)
+	if len(b) > 0 && b[0] == '{' {
+		if json.Unmarshal(b, f) != nil || f.Version != slotFileVersion || len(f.Tokens) == 0 {
+			return nil, errSlotFile
+		}
+		return f, nil
+	}
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
+	if len(b) < 16 || word(0) != stateMagic || word(1) != stateVersion || word(2) == 0 ||
+		int64(word(2)) > int64(len(b)/4-3) {
+		return nil, errSlotFile
+	}
+	at, end := 3, 3+int(word(2))
+	if word(at) == packedMark {
+		switch {
+		case end-at < 4 || word(at+1) != packedVersion || int64(word(at+2)) > int64(end-at-4):
+			return nil, errSlotFile
+		case word(at+3+int(word(at+2))) > 0:
+			return nil, errors.New("it is of a conversation with images, which are not restored")
+		}
+		at, end = at+3, at+3+int(word(at+2))
+	}
+	for i := at; i < end; i++ {
+		f.Tokens = append(f.Tokens, int32(word(i)))
+	}
+	if rest, own := bytes.CutPrefix(b[4*(3+int(word(2))):], []byte(slotMark)); own {
+		if json.Unmarshal(rest, f) != nil || f.Version != slotFileVersion {
+			return nil, errSlotFile
+		}
+	}
+	if len(f.Tokens) == 0 {
+		return nil, errSlotFile
+	}
+	return f, nil
 }
 
 // checkFileName refuses names that are not plain: the file lies in the owner's folder, and is not hidden.
@@ -42,9 +112,15 @@ func checkFileName(name string) error {
 	return nil
 }
 
-// slotFolder opens the owner's folder below dir, and makes it if it is missing. The caller closes it.
-func slotFolder(dir string, owner uint32) (*os.Root, error) {
+// slotFolder opens the folder of an owner's file, and makes it if it is missing. The caller closes it. Files of the
+// server's own user lie in dir itself, as llama-server's do, those of other owners in a folder below it.
+func slotFolder(dir string, owner uint32, name string) (*os.Root, error) {
 	path := filepath.Join(dir, strconv.FormatUint(uint64(owner), 10))
+	if _, err := strconv.ParseUint(name, 10, 32); err != nil && owner == uint32(os.Geteuid()) {
+		if _, err := os.Lstat(filepath.Join(path, name)); err != nil { // none that an older version has written
+			path = dir
+		}
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
@@ -53,7 +129,7 @@ func slotFolder(dir string, owner uint32) (*os.Root, error) {
 
 // writeSlotFile writes f under a name, whole or not at all, and returns its size.
 func writeSlotFile(dir string, owner uint32, name string, f *slotFile) (bytes int, err error) {
-	root, err := slotFolder(dir, owner)
+	root, err := slotFolder(dir, owner, name)
 	if err != nil {
 		return 0, err
 	}
@@ -63,12 +139,13 @@ func writeSlotFile(dir string, owner uint32, name string, f *slotFile) (bytes in
 		if err != nil {
 			return 0, err
 		}
+		list = slices.DeleteFunc(list, fs.DirEntry.IsDir)
 		if len(list) >= maxSlotFiles {
 			return 0, api.Refuse(fmt.Sprintf("%d saved slots are here; delete some below --slot-save-path first",
 				len(list)))
 		}
 	}
-	text, err := json.Marshal(f)
+	text, err := f.append(nil)
 	if err != nil {
 		return 0, err
 	}
@@ -87,7 +164,7 @@ func writeSlotFile(dir string, owner uint32, name string, f *slotFile) (bytes in
 
 // readSlotFile reads a file of the owner's that was saved for this model, and returns its size.
 func readSlotFile(dir string, owner uint32, name, model string, vocab int) (f *slotFile, bytes int, err error) {
-	root, err := slotFolder(dir, owner)
+	root, err := slotFolder(dir, owner, name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -98,7 +175,7 @@ func readSlotFile(dir string, owner uint32, name, model string, vocab int) (f *s
 		return nil, 0, api.Refuse(fmt.Sprintf("there is no saved slot %q", name))
 	case err != nil:
 		return nil, 0, err
-	case !st.Mode().IsRegular() || st.Size() > maxSlotFileBytes:
+	case !st.Mode().IsRegular():
 		return nil, 0, api.Refuse(fmt.Sprintf("%q is no saved slot", name))
 	}
 	in, err := root.Open(name)
@@ -110,13 +187,15 @@ func readSlotFile(dir string, owner uint32, name, model string, vocab int) (f *s
 	if err != nil {
 		return nil, 0, err
 	}
-	f = new(slotFile)
-	if json.Unmarshal(text, f) != nil || f.Version != slotFileVersion || len(f.Tokens) == 0 {
-		return nil, 0, api.Refuse(fmt.Sprintf("%q is no saved slot", name))
+	if f, err = parseSlotFile(text); err != nil {
+		return nil, 0, api.Refuse(fmt.Sprintf("%q cannot be restored: %v", name, err))
 	}
-	if f.Model != model || f.Vocab != vocab {
+	if f.Model != "" && (f.Model != model || f.Vocab != vocab) {
 		return nil, 0, api.Refuse(fmt.Sprintf("%q was saved for the model %.100q; this is %.100q", name, f.Model,
 			model))
+	}
+	if slices.ContainsFunc(f.Tokens, func(t int32) bool { return t < 0 || int(t) >= vocab }) {
+		return nil, 0, api.Refuse(fmt.Sprintf("%q has tokens that this model does not know: it is another model's", name))
 	}
 	return f, len(text), nil
 }

@@ -274,6 +274,10 @@ type busySlot struct {
 
 // serveSlots answers GET /slots: one slot for each request that can run (--parallel), the first ones busy.
 func serveSlots(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	if s.NoSlots {
+		refuse("it is off (--no-slots)")(s, w, r)
+		return
+	}
 	out, facts := s.NewWriter(w), s.Facts()
 	if facts == nil {
 		fail(out, loading())

@@ -143,7 +143,7 @@ func Running(list []Served, now time.Time) any {
 			s.Expires = now.AddDate(never, 0, 0)
 		}
 		r := running{Name: s.name(), Model: s.name(), Size: facts.Model.Bytes +
-			uint64(facts.Model.KVBytesPerToken)*uint64(facts.Context), Digest: digest(facts),
+			uint64(facts.Model.KVBytesPerToken)*uint64(facts.Cells), Digest: digest(facts),
 			Details: detailsOf(facts), Expires: s.Expires.UTC().Format(time.RFC3339), Context: facts.Context}
 		if facts.GPU {
 			r.VRAM = r.Size

@@ -63,7 +63,7 @@ func stateOf(s *api.Server) (st state) {
 	st.Waiting = max(live.Requests-st.Running, 0)
 	st.Used, st.Free = live.LiveCells, live.FreeCells
 	if f := s.Facts(); f != nil {
-		st.Total, st.Most = f.Context, f.Parallel
+		st.Total, st.Most = f.Cells, f.Parallel
 	}
 	return st
 }

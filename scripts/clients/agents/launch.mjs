@@ -15,7 +15,8 @@ const sentence = 'The answer to everything.'
 const limit = Number(process.env.LIMIT ?? 240) * 1000 // ms for the program
 
 // The programs: the package of npm or pip, the shell tool and its arguments, the arguments of one turn, variables, and
-// a settings file that a user may have, with a member "mine".
+// a settings file that a user may have, with a member "mine", and a word that the launch
+// replaces for its time (kept).
 const programs = {
   claude: {
     package: '@anthropic-ai/claude-code', tool: 'Bash', arguments: command => ({ command, description: 'Prints a number' }),
@@ -89,6 +90,8 @@ const programs = {
   gemini: {
     package: '@google/gemini-cli', tool: 'run_shell_command', arguments: command => ({ command }),
     command: prompt => ['--yolo', '--skip-trust', '-p', prompt],
+    settings: '.gemini/settings.json', kept: 'oauth-personal',
+    before: '{"security":{"auth":{"selectedType":"oauth-personal"}},"ui":{"theme":"mine"}}\n',
   },
 }
 const name = process.argv[2]
@@ -224,6 +227,7 @@ else if (program.serves && state.errors.length) error = 'the server'
 else if (status !== 0 && !program.serves) error = `the program ended with status ${status}`
 else if (program.settings && existsSync(join(home, program.settings + '.uma-launch-backup'))) error = 'a backup is left'
 else if (program.settings && !readFileSync(join(home, program.settings), 'utf8').includes('mine')) error = 'settings are lost'
+else if (program.kept && !read(join(home, program.settings)).includes(program.kept)) error = `${program.kept} is lost`
 else if (program.settings && readFileSync(join(home, program.settings), 'utf8').includes('http://127')) error = 'settings are left'
 if (error) error += [...state.errors, output.slice(-300)].map(e => `; ${e}`).join('')
 if (process.env.SHOW) console.error(output)

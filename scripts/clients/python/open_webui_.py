@@ -78,9 +78,11 @@ def _():
 
 @case("ollama: chat, generate, embed")
 def _():
-    includes(ask("/ollama/api/chat", {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}],
+    # Open WebUI takes only names of the list, where each has a tag.
+    model = ask("/ollama/api/tags")["models"][0]["model"]
+    includes(ask("/ollama/api/chat", {"model": model, "messages": [{"role": "user", "content": QUESTION}],
                                       "stream": False, "options": {"temperature": 0}})["message"]["content"], ANSWER)
-    assert ask("/ollama/api/embed", {"model": MODEL, "input": [QUESTION]})["embeddings"]
+    assert ask("/ollama/api/embed", {"model": model, "input": [QUESTION]})["embeddings"]
 
 
 @case("titles, tags, follow-ups")

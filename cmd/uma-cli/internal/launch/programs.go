@@ -167,16 +167,18 @@ func qwen(t *Target) Plan {
 // geminiWindow is the context that gemini-cli assumes for every model, in tokens.
 const geminiWindow = 1 << 20
 
-// gemini is gemini-cli. It compresses a conversation at a share of the context that it assumes.
+// gemini is gemini-cli. It compresses a conversation at a share of the context that it assumes. It takes that share and
+// the kind of login from its settings files alone: a login that the user has chosen there is stronger than a variable,
+// and a file of system defaults must be root's.
 func gemini(t *Target) Plan {
 	share := float64(int(0.7*float64(t.Context)/geminiWindow*1e4)) / 1e4
-	f := t.own("gemini-defaults.json", text(object{
-		"security": object{"auth": object{"selectedType": "gemini-api-key"}},
-		"model":    object{"name": t.Model, "compressionThreshold": max(share, 0.0001)}}))
-	return Plan{Command: []string{"gemini", "--model", t.Model}, Own: []File{f}, Env: []string{
-		"GOOGLE_GEMINI_BASE_URL=" + t.URL, "GEMINI_API_KEY=" + t.Key, "GEMINI_MODEL=" + t.Model,
-		"GEMINI_DEFAULT_AUTH_TYPE=gemini-api-key", "GEMINI_CLI_SYSTEM_DEFAULTS_PATH=" + f.Path},
-		Unset: []string{"GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"}}
+	return Plan{Command: []string{"gemini", "--model", t.Model}, Merge: []File{{
+		filepath.Join(t.Home, ".gemini", "settings.json"), text(object{
+			"security": object{"auth": object{"selectedType": "gemini-api-key"}},
+			"model":    object{"name": t.Model, "compressionThreshold": max(share, 0.0001)}})}},
+		Env: []string{"GOOGLE_GEMINI_BASE_URL=" + t.URL, "GEMINI_API_KEY=" + t.Key, "GEMINI_MODEL=" + t.Model,
+			"GEMINI_DEFAULT_AUTH_TYPE=gemini-api-key"},
+		Unset: []string{"GEMINI_CLI_HOME", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"}}
 }
 
 // aider wants to know a model's sizes from a file.
