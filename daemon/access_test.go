@@ -363,7 +363,10 @@ func TestHealthWithoutKey(t *testing.T) {
 		status       int
 	}{
 		{"POST", "/health", nil, 401}, {"GET", "/info", nil, 401}, {"GET", "/metrics", nil, 401},
-		{"GET", "/", nil, 401},
+		{"GET", "/", nil, 200}, {"GET", "/page/main.js", nil, 200}, {"GET", "/sw.js", nil, 200},
+		{"GET", "/manifest.webmanifest", nil, 200}, {"GET", "/_app/version.json", nil, 200},
+		{"GET", "/live", nil, 401}, {"GET", "/v1/models", nil, 401}, {"POST", "/", nil, 401},
+		{"GET", "/", []string{"Host: evil.example"}, 403},
 		{"GET", "/health", []string{"Host: evil.example"}, 403},
 		{"POST", "/completion", nil, 401}, {"POST", "/completion", []string{"Authorization: Bearer wrong"}, 401},
 	} {

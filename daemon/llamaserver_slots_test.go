@@ -107,7 +107,8 @@ func TestLlamaServerSlotRefusals(t *testing.T) {
 		filepath.Join(folder, "unknown"): words(0x67677371, 3, 2, 5, 99999999),
 		filepath.Join(folder, "images"):  words(0x67677371, 3, 6, ^uint32(0), 1, 1, 5, 1, 0),
 		filepath.Join(folder, "packed"):  words(0x67677371, 3, 5, ^uint32(0), 1, 9, 5, 0),
-		filepath.Join(folder, "other"):   words(0x67677371, 2, 1, 5), filepath.Join(folder, "cut"): words(0x67677371, 3, 9, 5),
+		filepath.Join(folder, "other"):   words(0x67677371, 2, 1, 5),
+		filepath.Join(folder, "cut"):     words(0x67677371, 3, 9, 5),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ type Window struct {
 	count, time float64
 }
 
-// Rate returns the count of each second since the call before in which time had passed; count and seconds are totals. It
-// is 0 where no time has passed: what was counted meanwhile belongs to the next rate.
+// Rate returns the count of each second since the call before in which time had passed; count and seconds are totals.
+// It is 0 where no time has passed: what was counted meanwhile belongs to the next rate.
 func (w *Window) Rate(count, seconds float64) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

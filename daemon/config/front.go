@@ -70,8 +70,8 @@ func (c *Config) MoreNames() []string {
 	return slices.Compact(append(names[1:len(names):len(names)], plain.ModelLabel()))
 }
 
-// Names returns the names of --alias as llama-server orders them: alphabetically, so that the same command line gives the
-// model the same name there and here.
+// Names returns the names of --alias as llama-server orders them: alphabetically, so that the same command line gives
+// the model the same name there and here.
 func (c *Config) Names() []string {
 	names := slices.Clone(c.Alias)
 	slices.Sort(names)

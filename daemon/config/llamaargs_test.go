@@ -37,6 +37,32 @@ func TestCommandLineOfLlamaServer(t *testing.T) {
 	}
 }
 
+// TestSlotsOfLlamaServer: its options for the context of a slot, of which the last counts, and for /slots.
+func TestSlotsOfLlamaServer(t *testing.T) {
+	for args, want := range map[string]string{"": "1000 false", "-np 4 -no-kvu": "250 false",
+		"-no-kvu -kvu":                         "1000 false",
+		"--kv-unified-per-slot 300 --no-slots": "300 true", "--kv-unified=off --slots=off": "62 true",
+		"--no-slots --slots": "1000 false", "--request-ctx-size Share -np 2": "500 false"} {
+		c, err := load(t, append([]string{"-m", "x"}, strings.Fields(args)...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(c.Longest(1000), c.NoSlots); got != want {
+			t.Errorf("%q: %s, want %s", args, got, want)
+		}
+	}
+	for _, bad := range []string{"-1", "x", "3", "1e9"} {
+		if _, err := load(t, []string{"--request-ctx-size", bad}, nil); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+	file := write(t, "[models.a]\nmodel = '/a'\nrequest-ctx-size = 'share'\nparallel = 5\n")
+	c, err := load(t, []string{"--config", file}, nil)
+	if err != nil || c.Models[0].Options["request-ctx-size"] != "share" {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRefusedOptionsOfLlamaServer(t *testing.T) {
 	for args, want := range map[string]string{"--rope-scale 4": "positions", "--api-key abc": "--api-keys",
 		"--override-kv a=int:1": "gguf-set-metadata", "-ts 1,1": "--gpu-layers", "--temp hot": "a string",

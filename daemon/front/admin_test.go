@@ -14,6 +14,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -319,7 +320,7 @@ func TestClientThatLeavesWhileItsModelWaits(t *testing.T) {
 }
 
 func TestEnvironmentOfEngineProcesses(t *testing.T) {
-	got := engineEnvironment([]string{"HOME=/h", "UMA_MODEL=x", "UMA_BACKEND_DIR=/b", "HF_TOKEN=s",
+	got := devices.EngineEnvironment([]string{"HOME=/h", "UMA_MODEL=x", "UMA_BACKEND_DIR=/b", "HF_TOKEN=s",
 		"AWS_SECRET_ACCESS_KEY=s", "NOTIFY_SOCKET=/n", "LISTEN_FDS=1", "WATCHDOG_USEC=1", "OMP_NUM_THREADS=2",
 		"OPENAI_API_KEY=s"})
 	if want := "[HOME=/h UMA_BACKEND_DIR=/b OMP_NUM_THREADS=2]"; fmt.Sprint(got) != want {

@@ -34,5 +34,5 @@ func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {
 
 // ownDevices asks a process of this program.
 func (f *Front) ownDevices(ctx context.Context) (runtime.Backends, error) {
-	return devices.Ask(ctx, driverEnvironment(), f.opts.Program, daemon.DevicesArg)
+	return devices.Ask(ctx, devices.DriverEnvironment(), f.opts.Program, daemon.DevicesArg)
 }

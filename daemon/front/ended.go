@@ -46,7 +46,7 @@ func (f *Front) ended(m *served, p *process, werr error) {
 	f.endEvents(m)
 	m.host = hostTier{weight: m.host.weight}
 	f.leaveSeat(m)
-	if err := m.counted.end(); err != nil {
+	if err := m.counted.End(); err != nil {
 		f.log.Warn("the last metrics of an engine process cannot be read", "model", m.name, "error", err)
 	}
 	orderly := p.leaving || werr == nil

@@ -56,6 +56,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -102,8 +103,7 @@ type Front struct {
 	turns *toolturns.Server // answers requests for their tools; nil: there are none
 	clientData
 
-	events *kvevents.Publisher // nil: without --kv-events
-	rates  scrapes.Rates       // of llama-server's metrics
+	published
 
 	beside sync.WaitGroup // starts of processes, dumps of metrics; Serve waits for them
 
@@ -130,6 +130,12 @@ type Front struct {
 	fatal   chan error     // the error that ends the front; capacity 1
 
 	pollerState
+}
+
+// published is the part of a Front that other programs read regularly.
+type published struct {
+	events *kvevents.Publisher // nil: without --kv-events
+	rates  scrapes.Rates       // of llama-server's metrics
 }
 
 // clientData are files, batches and documents of clients.
@@ -176,7 +182,9 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 
 // New binds the sockets and finds the models' names.
 func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (*Front, error) {
-	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, rates: scrapes.NewRates(), signals: make(chan os.Signal, 2),
+	windows := func() scrapes.Window { return new(metrics.Window) }
+	f := &Front{published: published{rates: scrapes.NewRates(windows)}, cfg: cfg, log: log, opts: o,
+		names: map[string]*served{}, signals: make(chan os.Signal, 2),
 		dumps: make(chan os.Signal, 1),
 		gone:  make(chan struct{}, 1), fatal: make(chan error, 1), began: time.Now(), ctx: ctx}
 	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)

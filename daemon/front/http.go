@@ -21,7 +21,6 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
-	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -91,8 +90,7 @@ func (f *Front) routes() http.Handler {
 		answerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
 			"uma_version": buildinfo.Version})
 	})
-	get("/{$}", ollama.Greet(f.in.Web.Page()))
-	get(page.Prefix+"{file}", f.in.Web.Page())
+	routes = append(routes, f.in.Web.PageRoutes()...)
 	return httpd.Mux(routes, f.serveOther)
 }
 
@@ -249,7 +247,7 @@ func (f *Front) overHTTP(r *http.Request, body []byte) []httpAnswer {
 	var wg sync.WaitGroup
 	for i, a := range list {
 		wg.Go(func() {
-			status, answer, err := roundTrip(a.fd, r, body)
+			status, answer, err := httpd.RoundTrip(a.fd, r, body, answerWithin)
 			if err != nil {
 				f.log.Warn("an engine process does not answer", "model", a.m.name, "question", r.URL.Path, "error", err)
 				return

@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/devices"
+	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -58,7 +59,7 @@ type served struct {
 	proc    *process
 	waiting []*ipc.Conn // in the order in which they came
 	record
-	counted counted
+	counted scrapes.Counted
 	lora    adapterSet
 	seat    *lease.Seat // of its process in the table of leases; nil: it takes no lease
 }
@@ -247,7 +248,7 @@ func (f *Front) spawn(m *served, cfg *config.Config, names, added []string, def 
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
 	}
 	cmd.Stderr = f.opts.Stderr
-	cmd.Env = driverEnvironment()
+	cmd.Env = devices.DriverEnvironment()
 	if !cfg.OnDevice() {
 		// It needs no library of a back end, which the sandbox would refuse to open.
 		cmd.Env = append(cmd.Env, "UMA_BACKEND_DIR="+os.DevNull)
@@ -391,7 +392,7 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	case daemon.LinkAdapter:
 		m.hearAdapter(msg.Body)
 	case daemon.LinkMetrics:
-		m.hearMetrics(msg.Body)
+		m.counted.Hear(msg.Body)
 	case daemon.LinkStatus:
 		f.hearStatus(m, p, msg.Body)
 	}

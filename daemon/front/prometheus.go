@@ -1,15 +1,11 @@
 package front
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -53,45 +49,16 @@ func (f *Front) pastOf(answers []httpAnswer) map[string][]byte {
 	f.call(func() {
 		for _, a := range answers {
 			if a.m.proc == a.proc {
-				a.m.counted.newest = a.body
+				a.m.counted.Hear(a.body)
 			}
 		}
 		for _, m := range f.models {
-			if len(m.counted.past) > 0 {
-				past[m.name] = m.counted.past
+			if len(m.counted.Past) > 0 {
+				past[m.name] = m.counted.Past
 			}
 		}
 	})
 	return past
-}
-
-// counted has what the engine processes of a model have counted, in Prometheus's text format.
-type counted struct {
-	past   []byte // together, of those that have ended
-	newest []byte // of the one that runs, when it was asked last, or at its end
-}
-
-// maxCounted bounds the text of a model's counts: an engine process may say anything.
-const maxCounted = 1 << 20
-
-// hearMetrics takes a LinkMetrics, which is untrusted.
-func (m *served) hearMetrics(body []byte) {
-	if len(body) <= maxCounted {
-		m.counted.newest = bytes.Clone(body)
-	}
-}
-
-// end adds the counts of a process that has ended.
-func (c *counted) end() error {
-	if len(c.newest) == 0 {
-		return nil
-	}
-	past, err := scrapes.Keep(c.past, c.newest)
-	if len(past) > maxCounted {
-		past, err = c.past, fmt.Errorf("they have %d bytes with those before", len(past))
-	}
-	c.past, c.newest = past, nil
-	return err
 }
 
 func scrape(of *http.Request) *http.Request {
@@ -207,33 +174,3 @@ func (m *served) metric(name string) float64 {
 	}
 	panic("front: metric " + name + " has no value")
 }
-
-// roundTrip sends a request over a connection, which it closes.
-func roundTrip(fd int, r *http.Request, body []byte) (status int, answer []byte, err error) {
-	file := os.NewFile(uintptr(fd), "engine")
-	conn, err := net.FileConn(file)
-	file.Close()
-	if err != nil {
-		return 0, nil, err
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerWithin)); err != nil {
-		return 0, nil, err
-	}
-	out := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Type: application/json\r\n"+
-		"Content-Length: %d\r\n\r\n",
-		r.Method, r.URL.RequestURI(), len(body))
-	if _, err := conn.Write(append(out, body...)); err != nil {
-		return 0, nil, err
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer resp.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	return resp.StatusCode, answer, err
-}
-
-// maxAnswer bounds what an engine process may answer the front.
-const maxAnswer = 16 << 20

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/access"
+	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/ipc"
 )
 
@@ -36,7 +37,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		}
 		client, refused := s.Access.Client(r, peer)
 		switch {
-		case refused != nil && s.Access.Keys != nil && asksHealth(r):
+		case refused != nil && s.Access.Keys != nil && isOpen(r):
 			r = r.WithContext(context.WithValue(r.Context(), anonymous{}, true))
 		case refused != nil:
 			s.deny(w, r, refused)
@@ -64,11 +65,11 @@ type anonymous struct{}
 // Anonymous reports whether a request of this context has no known client: it may learn the server's status alone.
 func Anonymous(ctx context.Context) bool { return ctx.Value(anonymous{}) != nil }
 
-// asksHealth reports whether r asks for the server's health. With --api-keys that needs no key: load balancers and
-// supervisors have none, as with llama-server.
-func asksHealth(r *http.Request) bool {
+// isOpen reports whether r needs no key with --api-keys: it asks for the server's health, because load balancers and
+// supervisors have none, or for the page, which asks its user for the key. The page's files are those of every server.
+func isOpen(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
-		(r.URL.Path == "/health" || r.URL.Path == "/v1/health")
+		(r.URL.Path == "/health" || r.URL.Path == "/v1/health" || page.Has(r.URL.Path))
 }
 
 // denied counts and logs a refused request.

@@ -39,7 +39,7 @@ func FrontServes(method string, u *url.URL) bool {
 		return false
 	}
 	return strings.HasPrefix(u.Path, "/v1/models/") || strings.HasPrefix(u.Path, "/models/") ||
-		strings.HasPrefix(u.Path, gemini.Path+"/") || strings.HasPrefix(u.Path, page.Prefix)
+		strings.HasPrefix(u.Path, gemini.Path+"/") || page.Has(u.Path)
 }
 
 // at reports whether a path is another one, or below it.

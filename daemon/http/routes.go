@@ -116,7 +116,8 @@ var resumable = map[string]bool{
 // serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
 func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 	prometheus := s.Metrics.PrometheusHandler()
-	return []api.Route{
+	routes := s.PageRoutes()
+	return append(routes, []api.Route{
 		{Method: http.MethodGet, Path: "/health", Handle: func(w http.ResponseWriter, r *http.Request) {
 			AnswerHealth(w, r, d.Health())
 		}},
@@ -135,13 +136,23 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 			answerJSON(w, http.StatusOK, []byte(`{"servers":[]}`)) // a front has them
 		}},
 		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},
-		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(s.Page())},
-		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: s.Page()},
-	}
+	}...)
 }
 
-// Page returns the handler of the page's files.
-func (s *Server) Page() http.HandlerFunc {
+// PageRoutes are the paths of the page.
+func (s *Server) PageRoutes() []api.Route {
+	routes := []api.Route{
+		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(s.page())},
+		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: s.page()},
+	}
+	for _, path := range page.Roots {
+		routes = append(routes, api.Route{Method: http.MethodGet, Path: path, Handle: s.page()})
+	}
+	return routes
+}
+
+// page returns the handler of the page's files.
+func (s *Server) page() http.HandlerFunc {
 	if !s.Config.NoPage {
 		return page.ServeHTTP
 	}

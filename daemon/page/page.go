@@ -8,9 +8,12 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,8 +21,21 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Prefix begins the paths of the page's files, all but the page itself, which is "/".
+// Prefix begins the paths of the page's files, all but the page itself, which is "/", and those of Roots.
 const Prefix = "/page/"
+
+// Roots are the paths of files outside of Prefix. A service worker and a manifest are for the folder in which they lie.
+// llama-server's page, where it still runs in a browser, looks for a newer one of itself at VersionPath and finds this
+// one.
+var Roots = []string{"/sw.js", "/manifest.webmanifest", VersionPath}
+
+// VersionPath is the path of a JSON object whose version changes with the page's files.
+const VersionPath = "/_app/version.json"
+
+// Has reports whether a path is one of the page's.
+func Has(path string) bool {
+	return path == "/" || strings.HasPrefix(path, Prefix) || slices.Contains(Roots, path)
+}
 
 // policy is the Content-Security-Policy of every file: scripts, styles and connections of this origin only, nothing
 // inline, no frame around the page. What a model writes can therefore neither run nor fetch anything.
@@ -41,7 +57,7 @@ var files = load()
 // kinds are the types of the files.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
-	".svg": "image/svg+xml",
+	".svg": "image/svg+xml", ".json": "application/json", ".webmanifest": "application/manifest+json",
 }
 
 func load() map[string]file {
@@ -55,24 +71,47 @@ func load() map[string]file {
 		if err != nil {
 			panic("page: " + err.Error())
 		}
-		sum := sha256.Sum256(body)
-		kind, ok := kinds[path.Ext(e.Name())]
-		if !ok {
-			panic(fmt.Sprintf("page: %s has no type", e.Name()))
-		}
-		out[e.Name()] = file{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+		out[e.Name()] = newFile(e.Name(), body)
 	}
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		io.WriteString(all, out[name].tag)
+	}
+	version := fmt.Sprintf("{\"version\":%q}\n", "uma-serve-"+hex.EncodeToString(all.Sum(nil)[:12]))
+	out[path.Base(VersionPath)] = newFile(VersionPath, []byte(version))
 	return out
 }
 
-// ServeHTTP answers GET and HEAD of "/" and of the files below Prefix.
+func newFile(name string, body []byte) file {
+	sum := sha256.Sum256(body)
+	kind, ok := kinds[path.Ext(name)]
+	if !ok {
+		panic(fmt.Sprintf("page: %s has no type", name))
+	}
+	return file{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+}
+
+// place returns the path of a file.
+func place(name string) string {
+	if name == "index.html" {
+		return "/"
+	}
+	for _, root := range Roots {
+		if path.Base(root) == name {
+			return root
+		}
+	}
+	return Prefix + name
+}
+
+// ServeHTTP answers GET and HEAD of "/", of Roots and of the files below Prefix.
 func ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name := "index.html"
-	if r.URL.Path != "/" {
-		name = strings.TrimPrefix(r.URL.Path, Prefix)
+	name := path.Base(r.URL.Path)
+	if r.URL.Path == "/" {
+		name = "index.html"
 	}
 	f, ok := files[name]
-	if !ok || name == "index.html" && r.URL.Path != "/" {
+	if !ok || place(name) != r.URL.Path {
 		http.NotFound(w, r)
 		return
 	}

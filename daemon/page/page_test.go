@@ -17,12 +17,9 @@ func get(t *testing.T, path string) *httptest.ResponseRecorder {
 
 // TestFiles: every file is served with its type and the policy, and everything that the files name is there.
 func TestFiles(t *testing.T) {
-	names := regexp.MustCompile(`(?:href|src)="(page/[^"]+)"|from '\./([^']+)'`)
+	names := regexp.MustCompile(`(?:href|src)="((?:page/)?[a-z-]+\.[a-z]+)"|from '\./([^']+)'`)
 	for name := range files {
-		path := Prefix + name
-		if name == "index.html" {
-			path = "/"
-		}
+		path := place(name)
 		rec := get(t, path)
 		h := rec.Header()
 		if rec.Code != 200 || h.Get("Content-Security-Policy") != policy ||
@@ -35,7 +32,8 @@ func TestFiles(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/page/", "/page/index.html", "/page/none.js", "/page/assets/main.js"} {
+	for _, path := range []string{"/page/", "/page/index.html", "/page/none.js", "/page/assets/main.js",
+		"/page/sw.js", "/main.js", "/_app/main.js"} {
 		if rec := get(t, path); rec.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, rec.Code)
 		}

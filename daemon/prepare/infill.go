@@ -21,9 +21,12 @@ var infillMarkers = [][3]string{
 // errNoInfill is the error of a model without fill-in-the-middle markers.
 var errNoInfill = errors.New(`this model has no tokens for filling in the middle; leave "suffix" out`)
 
-// InfillTokens returns the tokens of a family's markers, nil if the vocabulary, which find looks into, has no complete
-// family.
-func InfillTokens(find func(string) (runtime.Token, bool)) []runtime.Token {
+// InfillTokens returns the markers of a model: set, which are those that its file sets, else the tokens of a family's
+// markers; nil if the vocabulary, which find looks into, has no complete family.
+func InfillTokens(set []runtime.Token, find func(string) (runtime.Token, bool)) []runtime.Token {
+	if set != nil {
+		return set
+	}
 	for _, names := range infillMarkers {
 		var marks []runtime.Token
 		for _, name := range names {

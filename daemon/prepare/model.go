@@ -46,8 +46,7 @@ type Model struct {
 	breaks       func() sampler.Breakers // DRY's default breakers, computed on first use
 }
 
-// Longest returns the largest context of one request, in tokens: the prompt and the answer of a model that answers, or a
-// text of an encoder.
+// Longest returns the largest context of one request, in tokens: a prompt with its answer, or a text of an encoder.
 func (m *Model) Longest() int {
 	if m.Info.Encoder {
 		return m.Caps.ContextTokens
@@ -77,7 +76,7 @@ func New(cfg *config.Config, eng runtime.Engine, added []string, failed func(err
 		}
 	}
 	m.tokens = newTokenCache(v, m.Caps.ContextTokens)
-	m.infillers = InfillTokens(func(s string) (runtime.Token, bool) {
+	m.infillers = InfillTokens(config.InfillMarksOf(m.Info.Path, v.Size()), func(s string) (runtime.Token, bool) {
 		t := v.Find(s)
 		return t, t != runtime.NoToken
 	})

@@ -94,7 +94,8 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 		return nil, err
 	}
 	f := &api.Facts{
-		Asleep: true, File: fileOf(&h), Context: longest(c, &info), Cells: c.Cells(&info), Parallel: c.Parallel, MaxTokens: c.MaxTokens,
+		Asleep: true, File: fileOf(&h), Context: longest(c, &info), Cells: c.Cells(&info),
+		Parallel: c.Parallel, MaxTokens: c.MaxTokens,
 		MaxPromptBytes: c.MaxPromptBytes, Seed: c.Seed, Made: madeOf(c),
 		Router: routerOf(c),
 	}
@@ -129,7 +130,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	if _, err := template.Compile(text); err == nil {
 		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
 	}
-	f.Infill = prepare.InfillTokens(func(s string) (runtime.Token, bool) {
+	f.Infill = prepare.InfillTokens(config.InfillMarks(&info, info.VocabSize), func(s string) (runtime.Token, bool) {
 		i := info.Token(s)
 		return runtime.Token(i), i >= 0
 	})

@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
-
-	"github.com/uma-serve/uma-serve/metrics"
 )
 
 // llamaPrefix begins the names of llama-server's metrics.
@@ -19,14 +17,19 @@ var llamaRates = map[string][2]string{
 		llamaPrefix + "tokens_predicted_seconds_total"},
 }
 
-// Rates has the windows of llama-server's rates over all models, by their names.
-type Rates map[string]*metrics.Window
+// Window makes a rate of totals: of their growth since the call before.
+type Window interface {
+	Rate(count, seconds float64) float64
+}
 
-// NewRates returns the windows, which begin now.
-func NewRates() Rates {
+// Rates has the windows of llama-server's rates over all models, by their names.
+type Rates map[string]Window
+
+// NewRates returns windows of the kind that window makes.
+func NewRates(window func() Window) Rates {
 	rates := Rates{}
 	for name := range llamaRates {
-		rates[name] = new(metrics.Window)
+		rates[name] = window()
 	}
 	return rates
 }

@@ -27,7 +27,7 @@ func TestLlamaMetrics(t *testing.T) {
 	scrape("", "0", "0", "0", "0", "0")
 	scrape("a", "30", "2", "10", "3", "15")
 	scrape("b", "10", "3", "30", "1", "3.3")
-	rates := NewRates()
+	rates := NewRates(fromZero)
 	families.FoldLlama(rates)
 	for name, want := range map[string]float64{
 		"tokens_predicted_total": 40, "n_decode_total": 40, "n_busy_slots_per_decode": 1.5, "requests_processing": 6,
@@ -79,7 +79,7 @@ func TestPast(t *testing.T) {
 		if err := families.AddPast(strings.NewReader(string(past)), "a"); err != nil {
 			t.Fatal(err)
 		}
-		families.FoldLlama(NewRates())
+		families.FoldLlama(NewRates(fromZero))
 		var out strings.Builder
 		if err := families.Write(&out); err != nil {
 			t.Fatal(err)
@@ -98,3 +98,10 @@ func TestPast(t *testing.T) {
 		t.Errorf("a text that is none: %v, %q", err, kept)
 	}
 }
+
+// totals is a Window that begins at 0 each time.
+type totals struct{}
+
+func (totals) Rate(count, seconds float64) float64 { return count / max(seconds, 1) }
+
+func fromZero() Window { return totals{} }

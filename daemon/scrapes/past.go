@@ -2,12 +2,42 @@ package scrapes
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 )
+
+// MaxCounted bounds the text of what the processes of a model have counted: each of them may say anything.
+const MaxCounted = 1 << 20
+
+// Counted is the sum of what the processes of a model have counted, in Prometheus's text format.
+type Counted struct {
+	Past   []byte // together, of those that have ended
+	newest []byte // of the one that runs, when it was asked last, or at its end
+}
+
+// Hear takes the figures of the process that runs. It copies them.
+func (c *Counted) Hear(text []byte) {
+	if len(text) <= MaxCounted {
+		c.newest = bytes.Clone(text)
+	}
+}
+
+// End adds the counts of the process, which has ended.
+func (c *Counted) End() error {
+	if len(c.newest) == 0 {
+		return nil
+	}
+	past, err := Keep(c.Past, c.newest)
+	if len(past) > MaxCounted {
+		past, err = c.Past, fmt.Errorf("they have %d bytes with those before", len(past))
+	}
+	c.Past, c.newest = past, nil
+	return err
+}
 
 // Keep returns what past and a process that has ended have counted together, in Prometheus's text format: counters and
 // histograms that are about requests. What is the case at the moment ends with the process, and so do the figures of

@@ -231,7 +231,8 @@ func (b *Backend) Facts() *api.Facts {
 	if b.Loading {
 		return nil
 	}
-	f := &api.Facts{Context: 64, Cells: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>",
+	f := &api.Facts{Context: 64, Cells: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>",
+		EOS: "</s>",
 		EOG: []int32{2}, Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
 	f.AddsBOS = b.AddsBOS
 	m := &f.Model

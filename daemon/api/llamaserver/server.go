@@ -73,7 +73,8 @@ func serveProps(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 	def := s.DefaultsOrWire()
 	p := props{
-		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: !s.NoSlots,
+		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path,
+		HasSlots:   !s.NoSlots,
 		HasMetrics: true, Sleeping: facts.Asleep,
 		Template: facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
 		Role: roleModel,

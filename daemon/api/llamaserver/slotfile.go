@@ -35,9 +35,9 @@ type slotFile struct {
 	Tokens  []int32 `json:"tokens,omitempty"`
 }
 
-// A file has llama-server's form, in words of four bytes, little endian: stateMagic, stateVersion, the number of words of
-// the token list, and the list. That is the tokens alone, as older servers write it, or packedMark, packedVersion, the
-// number of tokens, the tokens, and the number of images. llama-server's cells follow, which are not read, or here
+// A file has llama-server's form, in words of four bytes, little endian: stateMagic, stateVersion, the number of words
+// of the token list, and the list. That is the tokens alone, as older servers write it, or packedMark, packedVersion,
+// the number of tokens, the tokens, and the number of images. llama-server's cells follow, which are not read, or here
 // slotMark and the model as JSON. Files that begin with a brace are those of older versions: all of it as JSON.
 const (
 	stateMagic    = 0x67677371 // ggsq
@@ -195,7 +195,8 @@ func readSlotFile(dir string, owner uint32, name, model string, vocab int) (f *s
 			model))
 	}
 	if slices.ContainsFunc(f.Tokens, func(t int32) bool { return t < 0 || int(t) >= vocab }) {
-		return nil, 0, api.Refuse(fmt.Sprintf("%q has tokens that this model does not know: it is another model's", name))
+		return nil, 0, api.Refuse(fmt.Sprintf("%q has tokens that this model does not know: it is another model's",
+			name))
 	}
 	return f, len(text), nil
 }

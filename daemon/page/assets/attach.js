@@ -5,6 +5,7 @@ import { $, announce, bytes, h } from './dom.js';
 import * as models from './models.js';
 import * as picture from './picture.js';
 import { problem } from './sse.js';
+import { ask } from './key.js';
 
 const maxFiles = 8, maxFile = 256 << 10, maxAll = 512 << 10; // bytes
 const images = /\.(png|jpe?g|gif|webp|bmp|svg|heic|avif|tiff?)$/i;
@@ -63,15 +64,15 @@ async function pdfText(file) {
   const form = new FormData();
   form.append('purpose', 'user_data');
   form.append('file', file, file.name);
-  const sent = await fetch('v1/files', { method: 'POST', body: form });
+  const sent = await ask('v1/files', { method: 'POST', body: form });
   if (!sent.ok) throw new Error(await problem(sent));
   const path = `v1/files/${(await sent.json()).id}`;
   try {
-    const read = await fetch(`${path}/text`);
+    const read = await ask(`${path}/text`);
     if (!read.ok) throw new Error(await problem(read));
     return (await read.json()).text;
   } finally {
-    fetch(path, { method: 'DELETE' }).catch(() => {}); // it expires by itself
+    ask(path, { method: 'DELETE' }).catch(() => {}); // it expires by itself
   }
 }
 

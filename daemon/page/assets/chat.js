@@ -10,6 +10,7 @@ import * as store from './store.js';
 import * as tools from './tools.js';
 import * as tree from './tree.js';
 import { welcome } from './welcome.js';
+import { ask } from './key.js';
 
 const saveEvery = 1000; // ms, while an answer comes
 
@@ -185,7 +186,7 @@ export async function endThink() {
   if (!running || !running.id) return;
   $('end-think').disabled = true;
   try {
-    const r = await fetch('end_think', {
+    const r = await ask('end_think', {
       method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ id: running.id }),
     });
     announce(r.ok ? 'Thinking ends' : await problem(r));
@@ -231,7 +232,7 @@ async function answer(begun = null) {
   view.wait('waiting');
   buttons();
   try {
-    const response = await fetch(path, {
+    const response = await ask(path, {
       method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(request), signal: run.controller.signal,
     });
     if (!response.ok) throw new Error(await problem(response));

@@ -4,6 +4,7 @@ import { $, bytes, h, ms, number, setText } from './dom.js';
 import * as pool from './pool.js';
 import * as ribbon from './ribbon.js';
 import * as streams from './streams.js';
+import { ask } from './key.js';
 
 const recentEvery = 5000; // ms, between two questions about requests that ended
 const recentShown = 8;
@@ -90,7 +91,7 @@ function recent() {
     asked = Date.now();
     let report;
     try {
-      const r = await fetch('why?last=24');
+      const r = await ask('why?last=24');
       if (!r.ok) return;
       report = await r.json();
     } catch {

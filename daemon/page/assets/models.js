@@ -1,7 +1,8 @@
 // The models: which one the chat asks, and the dialog that shows, downloads, loads, unloads and deletes them.
 
 import { $, announce, bytes, h, number, setText } from './dom.js';
-import { problem } from './sse.js';
+import { listen, problem } from './sse.js';
+import { ask as send } from './key.js';
 
 const again = 300; // ms, between an event and the question that it causes
 const titles = { loaded: 'loaded', loading: 'loading', unloaded: 'not loaded', downloading: 'downloading' };
@@ -9,15 +10,15 @@ const titles = { loaded: 'loaded', loading: 'loading', unloaded: 'not loaded', d
 let list = [];    // as GET /v1/models has it
 let wanted = '';  // the name that the chat asks for; '' = the first
 let ready = false; // the list has come
-let source = null, timer = 0;
+let leave = null, timer = 0;
 
 export function start() {
   $('model').addEventListener('click', open);
   $('models-search').addEventListener('input', show);
   $('models-form').addEventListener('submit', (e) => { e.preventDefault(); enter(); });
   $('models').addEventListener('close', () => {
-    if (source) source.close();
-    source = null;
+    if (leave) leave();
+    leave = null;
   });
 }
 
@@ -35,7 +36,7 @@ export function choose(name) {
 // sees reports whether the model that is asked reads images.
 export async function sees() {
   try {
-    const r = await fetch(`props?model=${encodeURIComponent(current())}`);
+    const r = await send(`props?model=${encodeURIComponent(current())}`);
     return r.ok && (await r.json()).modalities.vision;
   } catch {
     return false;
@@ -45,7 +46,7 @@ export async function sees() {
 // load asks for the list.
 export async function load() {
   try {
-    const r = await fetch('v1/models');
+    const r = await send('v1/models');
     if (!r.ok) throw new Error(await problem(r));
     list = (await r.json()).data;
     ready = true;
@@ -72,10 +73,9 @@ export function open() {
   $('models').showModal();
   if (matchMedia('(pointer: fine)').matches) $('models-search').focus();
   load().then(() => {
-    if (!list.some((m) => m.status) || !$('models').open || source) return; // one process, one model: nothing changes
-    source = new EventSource('models/sse');
-    source.addEventListener('message', (e) => {
-      const event = JSON.parse(e.data);
+    if (!list.some((m) => m.status) || !$('models').open || leave) return; // one process, one model: nothing changes
+    leave = listen('models/sse', (_, data) => {
+      const event = JSON.parse(data);
       if (event.event === 'download_failed') say(`${event.model}: ${event.data?.error || 'the download failed'}`);
       if (event.event === 'download_finished') say(`${event.model} is here.`);
       if (event.event === 'download_progress') {
@@ -85,7 +85,7 @@ export function open() {
       clearTimeout(timer);
       timer = setTimeout(load, again);
       return undefined;
-    });
+    }, () => { leave = null; });
   });
 }
 
@@ -98,7 +98,7 @@ function say(text) {
 async function ask(method, path, name, done) {
   say('');
   try {
-    const r = await fetch(method === 'DELETE' ? `${path}?model=${encodeURIComponent(name)}` : path, {
+    const r = await send(method === 'DELETE' ? `${path}?model=${encodeURIComponent(name)}` : path, {
       method, ...(method === 'POST' && { headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ model: name }) }),
     });
     if (!r.ok) throw new Error(await problem(r));

@@ -2,6 +2,7 @@
 // the user's consent to each call. An answer with tools comes from /v1/responses.
 
 import { $, h } from './dom.js';
+import { ask } from './key.js';
 
 let servers = [];            // names
 const allowed = new Map();   // by chat: [server, tool] that need no more consent, as JSON. Not stored: a chat may be imported
@@ -9,7 +10,7 @@ const allowed = new Map();   // by chat: [server, tool] that need no more consen
 // load asks the daemon for the servers that this user may use.
 export async function load() {
   try {
-    const r = await fetch('mcp/servers');
+    const r = await ask('mcp/servers');
     servers = r.ok ? (await r.json()).servers.map((s) => s.name) : [];
   } catch {
     servers = [];

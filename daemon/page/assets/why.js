@@ -2,6 +2,7 @@
 
 import { $, h, ms, number } from './dom.js';
 import { problem } from './sse.js';
+import { ask } from './key.js';
 
 const again = 1000; // ms, while the request runs
 
@@ -22,7 +23,7 @@ async function load(request) {
   clearTimeout(timer);
   let body;
   try {
-    const r = await fetch(`why?request=${encodeURIComponent(request)}`);
+    const r = await ask(`why?request=${encodeURIComponent(request)}`);
     if (!r.ok) throw new Error(await problem(r));
     body = (await r.json()).requests[0];
     if (!body) throw new Error('The server remembers running requests and the 64 that ended last; this one is not among them.');

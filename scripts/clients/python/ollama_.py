@@ -1,5 +1,14 @@
 """The library ollama."""
 
+import datetime
+import hashlib
+import http.server
+import json
+import pathlib
+import re
+import threading
+import time
+
 import ollama
 from ollama import AsyncClient, Client
 
@@ -68,6 +77,68 @@ def _():
 def _():
     client.chat(MODEL, messages, keep_alive="10m", options={"num_predict": 2})
     client.chat(MODEL, messages, options={"num_predict": 2, "num_ctx": 2048, "logits_all": True, "no_such": 1})
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """A registry with one model: the manifest, and blobs by range."""
+
+    blobs = {}
+    manifest = b""
+
+    def do_GET(self):
+        name = self.path.rsplit("/", 1)[1]
+        body = self.manifest if "/manifests/" in self.path else self.blobs.get(name)
+        if body is None:
+            return self.send_error(404)
+        first, last = 0, len(body) - 1
+        asked = self.headers.get("Range")
+        if asked:
+            first, last = (int(n) if n else len(body) - 1 for n in asked.removeprefix("bytes=").split("-"))
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body[first:last + 1])
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@case("pull, load, ps, unload, delete")
+def _():
+    path = re.search(r"^FROM (.*)$", client.show(MODEL).modelfile, re.M)[1]
+    model = pathlib.Path(path).read_bytes()
+    digest = "sha256:" + hashlib.sha256(model).hexdigest()
+    Registry.blobs[digest] = model
+    Registry.manifest = json.dumps({"schemaVersion": 2, "layers": [{
+        "mediaType": "application/vnd.ollama.image.model", "digest": digest, "size": len(model)}]}).encode()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        name = f"127.0.0.1:{server.server_port}/tests/pulled:latest"
+        steps = list(client.pull(name, stream=True))
+        assert steps[-1].status == "success" and any(s.completed == len(model) for s in steps), steps
+        server.shutdown()
+    assert name in [m.model for m in client.list().models], client.list()
+
+    def expiry():
+        return {m.model: m.expires_at for m in client.ps().models}.get(name)
+
+    assert client.generate(name, keep_alive="10m").done_reason == "load"
+    left = (expiry() - datetime.datetime.now(datetime.UTC)).total_seconds()
+    assert 500 < left <= 601, left
+    includes(client.chat(name, messages, options=greedy, keep_alive=-1).message.content, ANSWER)
+    assert (expiry() - datetime.datetime.now(datetime.UTC)).days > 300, expiry()
+    assert client.generate(name, keep_alive=0).done_reason == "unload"
+    end = time.monotonic() + 10
+    while expiry() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not expiry(), client.ps()
+    assert client.delete(name).status == "success"
+    assert name not in [m.model for m in client.list().models]
 
 
 @case("embed, embeddings")
