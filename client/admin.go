@@ -21,8 +21,8 @@ type Question struct {
 // Report is the JSON that answers a Question.
 type Report []byte
 
-// Decode stores the report in v, a pointer to the type of the question's answer: wire.Health, wire.Info,
-// wire.WhyReport, wire.KVReport or wire.KVDone.
+// Decode stores the report in v, a pointer to the type of the question's answer: reports.Health, reports.Info,
+// reports.WhyReport, reports.KVReport or reports.KVDone.
 func (r Report) Decode(v any) error {
 	if err := json.Unmarshal(r, v); err != nil {
 		return fmt.Errorf("the daemon's answer cannot be read (is it another version?): %w", err)

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/front/lastwords"
+	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -84,4 +87,22 @@ func (f *Front) crash(m *served, werr error) {
 		m.retryAt = time.Time{}
 		f.log.Error("the model stays down", "model", m.name)
 	}
+}
+
+// retryAfterCrash is the retry_after of errors after a crash: an engine process is back as soon as its file is mapped.
+const retryAfterCrash = time.Second
+
+// lastWords returns the function that makes the last output to a client of an engine process that has ended.
+func (f *Front) lastWords(m *served, p *process) func(*ipc.Conn, connstate.State, []string) ([]byte, bool) {
+	e := wire.Error{Code: wire.EngineCrashed, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
+		"the engine process of model %s has ended by itself, and this answer with it; it is being started again",
+		m.name)}
+	if p.leaving {
+		e = wire.Error{Code: wire.ShuttingDown, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
+			"model %s was unloaded before this answer was complete; send the request again", m.name)}
+		if m.down != nil {
+			e = *m.down
+		}
+	}
+	return func(_ *ipc.Conn, st connstate.State, ids []string) ([]byte, bool) { return lastwords.Say(&e, st, ids) }
 }

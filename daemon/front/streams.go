@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/front/lastwords"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -75,7 +76,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 	for _, m := range f.models {
 		for _, c := range slices.Clone(m.waiting) {
 			if s := &c.Routing; s.Stream == id && s.Owner == owner {
-				c.ReplyLast(f.response(httpd.FormOf(s.Path), e))
+				c.ReplyLast(lastwords.Response(httpd.FormOf(s.Path), e))
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func (sm *sampler) collect() {
 // Round rounds to three decimals, so that noise does not change the state.
 func Round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// takeSteps empties the ring. It merges consecutive steps that take less than wire.LiveMergeMs together.
+// takeSteps empties the ring. It merges consecutive steps that take less than reports.LiveMergeMs together.
 func (sm *sampler) takeSteps() {
 	sm.steps = sm.steps[:0]
 	sm.ring.take(func(r *Step) {

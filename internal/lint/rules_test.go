@@ -219,6 +219,8 @@ var rules = []rule{
 	{"daemon/shm/lease", []string{"arbiter", "daemon/shm"},
 		"a table in memory and a futex; what is computed under a lease is the daemon's"},
 	{"daemon/scrapes", nil, "texts in, one text out"},
+	{"daemon/front/lastwords", []string{"daemon/http", "daemon/shm/connstate", "ipc/wire"},
+		"an error and a place within an answer become bytes; who ended, and who hears it, the front knows"},
 	{"daemon/front/modelnews", []string{"ipc/wire", "ipc/wire/reports", "models/download"},
 		"states as values become events; who watches, the front knows"},
 	{"daemon/front", []string{"daemon", "daemon/api", "daemon/api/anthropic", "daemon/api/control",

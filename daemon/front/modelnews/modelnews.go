@@ -21,7 +21,7 @@ type Event struct {
 type State struct {
 	Status   string `json:"status,omitempty"` // downloading, loading, loaded or unloaded
 	Failed   bool   `json:"failed,omitempty"`
-	Progress any    `json:"progress,omitempty"` // *Progress, or wire.ServedDownload
+	Progress any    `json:"progress,omitempty"` // *Progress, or reports.ServedDownload
 	Error    string `json:"error,omitempty"`    // of a download
 }
 
