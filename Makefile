@@ -25,8 +25,8 @@ comma := ,
 
 # llama.cpp: that of engine.lock, or what ENGINE names, built by its own cmake with CMAKE_ARGS (docs/engines.md).
 # These goals do not link it.
-WITHOUT_ENGINE := help clean run uma-cli uma-sim deb rpm tarball release reproducible \
-	deb-check engine-bump backend-cuda backend-vulkan \
+WITHOUT_ENGINE := help clean run uma-cli uma-sim deb rpm apk tarball release reproducible \
+	deb-check apk-check engine-bump backend-cuda backend-vulkan \
 	cuda-compile
 ifneq ($(filter-out $(WITHOUT_ENGINE),$(or $(MAKECMDGOALS),build)),)
 ENGINE_MK := $(shell GO="$(GO)" scripts/engine.sh '$(ENGINE)' '$(MARCH_FLAG)' '$(CMAKE_ARGS)')
@@ -46,13 +46,17 @@ ifneq ($(TRIMPATH),)
 BUILDFLAGS := -trimpath -buildvcs=false
 LDFLAGS += -buildid= -X '$(BUILDINFO).ReleaseURL=$(RELEASE_URL)' -X '$(BUILDINFO).ReleaseKey=$(RELEASE_KEY)'
 endif
+# STATIC=1 links the C library in too: the programs need none, but load no back ends (TAGS with netgo and osusergo).
+ifneq ($(STATIC),)
+LDFLAGS += -linkmode external -extldflags -static
+endif
 COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
 .PHONY: build $(COMMANDS) run open check cluster test test-all bench bench-foreign bench-prompt bench-storm bench-ttft \
-	soak real ci clients inspector fidelity model eval lint page-check replay fuzz install deb rpm tarball \
-	release reproducible deb-check \
+	soak real ci clients inspector fidelity model eval lint page-check replay fuzz install deb rpm apk tarball \
+	release reproducible deb-check apk-check \
 	backend-cuda backend-vulkan device-check \
 	cuda-compile archs engine-check engine-bump env clean help
 
@@ -159,6 +163,12 @@ deb: ## a Debian package in dist/ for any processor with AVX2; ARCH=arm64 for AR
 
 rpm: ## an RPM package, the same otherwise
 	@VERSION="$(VERSION)" scripts/package.sh rpm
+
+apk: ## an Alpine package, linked statically
+	@VERSION="$(VERSION)" scripts/package.sh apk
+
+apk-check: ## install the package of make apk into a folder without a C library, chat, remove it (needs root, busybox)
+	@scripts/apk-check.sh
 
 tarball: ## an archive for get.sh, with its own install script too; ARCH=arm64, ARCH=amd64-v2 for older processors
 	@VERSION="$(VERSION)" scripts/package.sh tarball

@@ -15,7 +15,8 @@ if ! command -v node >/dev/null || ! command -v npm >/dev/null; then skip "there
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uma-newcomer.XXXXXX")
 pid=
 cleanup() {
-	[ -n "$pid" ] && kill -INT "$pid" 2>/dev/null && wait "$pid" 2>/dev/null
+	# Ctrl-C reaches the group: make itself would wait for its child.
+	[ -z "$pid" ] || { kill -INT -- "-$pid" && wait "$pid"; } 2>/dev/null || true
 	chmod -R u+w "$dir" # Go's module cache
 	rm -rf "$dir"
 }

@@ -25,7 +25,7 @@ func TestPackageDescription(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pkg.Name != "uma-serve" || len(pkg.Overrides["deb"].Scripts) != 4 ||
-		len(pkg.Overrides["rpm"].Scripts) != 3 || len(pkg.Contents) != 2 {
+		len(pkg.Overrides["rpm"].Scripts) != 3 || len(pkg.Overrides["apk"].Scripts) != 4 || len(pkg.Contents) != 2 {
 		t.Errorf("%+v", pkg)
 	}
 	for _, c := range pkg.Contents {
@@ -37,8 +37,10 @@ func TestPackageDescription(t *testing.T) {
 		}
 	}
 	scripts := maps.Clone(pkg.Overrides["deb"].Scripts)
-	for name, path := range pkg.Overrides["rpm"].Scripts {
-		scripts["rpm "+name] = path
+	for _, kind := range []string{"rpm", "apk"} {
+		for name, path := range pkg.Overrides[kind].Scripts {
+			scripts[kind+" "+name] = path
+		}
 	}
 	for name, path := range scripts {
 		st, err := os.Stat("../" + path)
@@ -49,7 +51,7 @@ func TestPackageDescription(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), "sh", "-n", "../"+path).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v %s", path, err, out)
 		}
-		if strings.HasPrefix(name, "rpm ") {
+		if strings.Contains(name, " ") { // one of another package manager
 			continue
 		}
 		// dpkg calls the scripts for steps that they have no part in, too.
@@ -64,8 +66,7 @@ func TestPackageDescription(t *testing.T) {
 func TestPackageRefuses(t *testing.T) {
 	for _, c := range []struct{ arch, kind, want string }{
 		{"sparc", "deb", "ARCH is sparc; it must be amd64, amd64-v2 or arm64"},
-		{"amd64", "apk", "musl"},
-		{"amd64", "zip", "zip: deb, rpm or tarball"},
+		{"amd64", "zip", "zip: deb, rpm, apk or tarball"},
 		{"amd64-v2", "deb", "only a tarball"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "./package.sh", c.kind)

@@ -48,7 +48,7 @@ func Owner(program string, query func(name string, args ...string) (string, bool
 	for _, m := range []struct{ name, flag, text string }{
 		{"dpkg-query", "-S", "a Debian package: apt install ./uma-serve_VERSION_ARCH.deb"},
 		{"rpm", "-qf", "an RPM package: dnf install ./uma-serve_VERSION_ARCH.rpm"},
-		{"apk", "info --who-owns", "an Alpine package: apk upgrade uma-serve"},
+		{"apk", "info --who-owns", "an Alpine package: apk add --allow-untrusted ./uma-serve_VERSION_ARCH.apk"},
 	} {
 		if _, ok := query(m.name, append(strings.Fields(m.flag), program)...); ok {
 			return m.text
