@@ -64,9 +64,9 @@ chroot "$root" useradd --create-home --shell /bin/bash newcomer
 # are the user's, and may be links.
 chroot "$root" install -d -m 0755 -o newcomer -g newcomer /home/newcomer/.local /home/newcomer/.cache
 chroot "$root" sh -c 'install -d -m 0755 ~root/.cache'
-# A directory's size and the times say nothing of what is in it.
+# A directory's size and the times say nothing of what is in it. The module cache is this machine's, in use by others.
 listing() {
-	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev \) -prune -o \
+	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./mod \) -prune -o \
 		\( -type d -printf '%p %y %m %U\n' -o -printf '%p %y %m %U %s %l\n' \) | sort)
 }
 # as USER COMMAND [VARIABLE…]: a login shell's environment. With EXEC=exec it becomes the command, which has its pid.
@@ -144,7 +144,8 @@ if [ "${SOURCE:-}" = 1 ]; then
 		mount --bind -o ro "${pair% *}" "$root/${pair#* }"
 		mounts+=("$root/${pair#* }")
 	done
-	git clone -q "$repo" "$root/repo/uma-serve"
+	# A hard link would give this repository's objects to the newcomer.
+	git clone -q --no-hardlinks "$repo" "$root/repo/uma-serve"
 	chroot "$root" chown -R newcomer:newcomer /repo # git reads no other user's repository
 	before=$(listing)
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}/uma-serve/engine

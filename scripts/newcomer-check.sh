@@ -37,7 +37,7 @@ cat >"$dir/browser" <<-END
 END
 chmod +x "$dir/browser"
 began=$SECONDS
-git clone -q "$repo" "$dir/uma-serve"
+git clone -q --no-hardlinks "$repo" "$dir/uma-serve"
 # A job in a separate process group gets the Ctrl-C that ends make open.
 set -m
 (cd "$dir/uma-serve" && unset CDPATH && BROWSER=$dir/browser exec make open) </dev/null >"$dir/log" 2>&1 &
