@@ -61,7 +61,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return words[0], words[len(words)-1], nil
 	}
 	switch f.Name {
-	case "ctx-size":
+	case "ctx-size", "request-ctx-size":
 		return "1000", "2000", nil
 	case "gpu-layers":
 		return "3", "all", nil

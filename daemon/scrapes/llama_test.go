@@ -52,9 +52,12 @@ func TestPast(t *testing.T) {
 			"\n# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max " + most +
 			"\n# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 7" +
 			"\n# TYPE uma_steps gauge\numa_steps 3" +
+			"\n# TYPE uma_idle_total counter\numa_idle_total 0" +
+			"\n# TYPE uma_wait histogram\numa_wait_bucket{le=\"+Inf\"} " + n + "\numa_wait_sum 1\numa_wait_count " + n +
 			"\n# TYPE uma_ends_total counter\numa_ends_total{why=\"stop\"} " + n +
-			"\n# TYPE uma_size histogram\numa_size_bucket{le=\"1\"} 1\numa_size_bucket{le=\"+Inf\"} " + n +
-			"\numa_size_sum 4\numa_size_count " + n + "\n"
+			"\n# TYPE uma_response_size_tokens histogram\numa_response_size_tokens_bucket{le=\"1\"} 1" +
+			"\numa_response_size_tokens_bucket{le=\"+Inf\"} " + n +
+			"\numa_response_size_tokens_sum 4\numa_response_size_tokens_count " + n + "\n"
 	}
 	past, err := Keep(nil, []byte(text("5", "9")))
 	if err == nil {
@@ -65,12 +68,17 @@ func TestPast(t *testing.T) {
 	}
 	for _, c := range []struct{ live, want string }{
 		{"", `llamacpp:n_tokens_max 9|llamacpp:tokens_predicted_total 12|uma_ends_total{why="stop",model="a"} 12|` +
-			`uma_size_bucket{model="a",le="1"} 2|uma_size_bucket{model="a",le="+Inf"} 12|uma_size_sum{model="a"} 8|` +
-			`uma_size_count{model="a"} 12`},
+			`uma_response_size_tokens_bucket{model="a",le="1"} 2|` +
+			`uma_response_size_tokens_bucket{model="a",le="+Inf"} 12|` +
+			`uma_response_size_tokens_sum{model="a"} 8|` +
+			`uma_response_size_tokens_count{model="a"} 12`},
 		{text("1", "20"), `llamacpp:n_tokens_max 20|llamacpp:tokens_predicted_total 13|` +
-			`process_cpu_seconds_total{model="a"} 7|uma_ends_total{why="stop",model="a"} 13|` +
-			`uma_size_bucket{model="a",le="1"} 3|uma_size_bucket{model="a",le="+Inf"} 13|uma_size_sum{model="a"} 12|` +
-			`uma_size_count{model="a"} 13|uma_steps{model="a"} 3`},
+			`process_cpu_seconds_total{model="a"} 7|uma_ends_total{why="stop",model="a"} 13|uma_idle_total{model="a"} 0|` +
+			`uma_response_size_tokens_bucket{model="a",le="1"} 3|` +
+			`uma_response_size_tokens_bucket{model="a",le="+Inf"} 13|` +
+			`uma_response_size_tokens_sum{model="a"} 12|` +
+			`uma_response_size_tokens_count{model="a"} 13|uma_steps{model="a"} 3|` +
+			`uma_wait_bucket{model="a",le="+Inf"} 1|uma_wait_sum{model="a"} 1|uma_wait_count{model="a"} 1`},
 	} {
 		families := Families{}
 		if err := families.Add(strings.NewReader(c.live), "a"); err != nil {

@@ -39,18 +39,23 @@ func (c *Counted) End() error {
 	return err
 }
 
-// Keep returns what past and a process that has ended have counted together, in Prometheus's text format: counters and
-// histograms that are about requests. What is the case at the moment ends with the process, and so do the figures of
-// the process itself. A text that cannot be read is an error, and past stays.
+// Keep returns what past and a process that has ended have counted together, in Prometheus's text format: counters that
+// are about requests and not zero, and the histograms that llama-server's rates need. A front may know many models, and
+// with all histograms of 50 it took 10 MB more. What is the case at the moment ends with the process, and so do the
+// figures of the process itself. A text that cannot be read is an error, and past stays.
 func Keep(past, ended []byte) ([]byte, error) {
 	families := Families{}
 	if err := families.Add(bytes.NewReader(ended), ""); err != nil {
 		return past, err
 	}
 	for name, mf := range families {
-		kind := mf.GetType()
-		if kind != dto.MetricType_COUNTER && kind != dto.MetricType_HISTOGRAM || strings.HasPrefix(name, "go_") ||
-			strings.HasPrefix(name, "process_") {
+		ofRate := false
+		for _, parts := range llamaRates {
+			ofRate = ofRate || slices.Contains(parts[:], name)
+		}
+		mf.Metric = slices.DeleteFunc(mf.Metric, nothing)
+		if mf.GetType() != dto.MetricType_COUNTER && !ofRate || len(mf.Metric) == 0 ||
+			strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
 			delete(families, name)
 		}
 	}
@@ -60,6 +65,11 @@ func Keep(past, ended []byte) ([]byte, error) {
 	var out bytes.Buffer
 	err := families.Write(&out)
 	return out.Bytes(), err
+}
+
+// nothing reports whether a series has counted nothing.
+func nothing(m *dto.Metric) bool {
+	return m.GetCounter().GetValue() == 0 && m.GetHistogram().GetSampleCount() == 0
 }
 
 // AddPast adds what ended processes of a model have counted (Keep) to its series.
