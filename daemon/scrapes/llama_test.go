@@ -73,7 +73,8 @@ func TestPast(t *testing.T) {
 			`uma_response_size_tokens_sum{model="a"} 8|` +
 			`uma_response_size_tokens_count{model="a"} 12`},
 		{text("1", "20"), `llamacpp:n_tokens_max 20|llamacpp:tokens_predicted_total 13|` +
-			`process_cpu_seconds_total{model="a"} 7|uma_ends_total{why="stop",model="a"} 13|uma_idle_total{model="a"} 0|` +
+			`process_cpu_seconds_total{model="a"} 7|uma_ends_total{why="stop",model="a"} 13|` +
+			`uma_idle_total{model="a"} 0|` +
 			`uma_response_size_tokens_bucket{model="a",le="1"} 3|` +
 			`uma_response_size_tokens_bucket{model="a",le="+Inf"} 13|` +
 			`uma_response_size_tokens_sum{model="a"} 12|` +
