@@ -83,6 +83,7 @@ func New(cfg Config) (*Core, error) {
 		other: &Step{}}
 	s := SchedConfig(cfg.Sched)
 	s.DraftBatch, s.DraftCost, s.Rereads = cfg.Draft.Batch, cfg.Draft.Cost, cfg.Seals
+	s.DraftStates = cfg.Draft.States > 0
 	c.drafts.slots = make([]draftSlot, cfg.Draft.Sequences)
 	c.drafts.rows = make([]*draftSlot, 0, cfg.Draft.Sequences)
 	if cfg.Draft.States > 0 {

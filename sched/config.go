@@ -126,6 +126,8 @@ type Config struct {
 	// DraftCost is the duration of a draft model's step relative to the model's, assumed until the first ones are
 	// measured. 0 = DefaultDraftCost.
 	DraftCost float64 `words:"draft_cost"`
+	// DraftStates: the draft model is a head, and reads the states of rows that the caller keeps (Plan.States).
+	DraftStates bool `words:"draft_states"`
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.
