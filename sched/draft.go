@@ -54,7 +54,7 @@ type drafts struct {
 	hold  int // see chooseStates
 }
 
-// draftTrial is what is known of the price of trials. Times are in milliseconds.
+// draftTrial is the price of trials. Times are in milliseconds.
 type draftTrial struct {
 	in      bool    // the newest batch has the guesses of one
 	after   bool    // the batch before had them
@@ -241,7 +241,9 @@ func (d *drafts) without(step float64) {
 // draftPays reports whether at most so many guesses of the draft model for c's request yield more tokens per
 // millisecond than those of its text, and the milliseconds that the step with them saves. The draft model guesses for
 // able requests in a round. chance is that of its guesses.
-func (s *Scheduler) draftPays(b *batcher, p *guessStep, c *guessRow, able, most int) (chance, saves float64, pays bool) {
+func (s *Scheduler) draftPays(
+	b *batcher, p *guessStep, c *guessRow, able, most int,
+) (chance, saves float64, pays bool) {
 	r := s.batch[c.i]
 	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load)
 	chance = s.sureChance(r, DraftGrade)
