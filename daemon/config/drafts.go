@@ -26,7 +26,7 @@ const HeadStates = 128
 // drafts parses --spec-type.
 func (c *Config) drafts() (model, head, none bool, err error) {
 	if c.SpecType == specAuto {
-		return true, false, false, nil // a head costs more than it brings where its guesses are wrong: docs/lab
+		return true, false, false, nil // what a head costs whose guesses are wrong is not known well enough: docs/lab
 	}
 	kinds := strings.Split(c.SpecType, ",")
 	for _, kind := range kinds {
