@@ -126,6 +126,8 @@ type Config struct {
 	// DraftCost is the duration of a draft model's step relative to the model's, assumed until the first ones are
 	// measured. 0 = DefaultDraftCost.
 	DraftCost float64 `words:"draft_cost"`
+	// AllGuesses: every guess that is offered is computed where the step has room, whatever it costs: for measuring.
+	AllGuesses bool `words:"all_guesses"`
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.

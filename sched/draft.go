@@ -125,6 +125,10 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 	if able == 0 {
 		return
 	}
+	if s.cfg.AllGuesses {
+		s.draftAll()
+		return
+	}
 	decode, used := s.cost.predict(b.load), false
 	var trial *guessRow // the one that lacks least
 	for k := range g.open {
@@ -189,6 +193,18 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 	}
 	trial.draft(r, s.sureChance(r, DraftGrade))
 	trial.forced = min(trialRows, r.draft)
+}
+
+// draftAll makes all guesses the draft model's. It catches up first only where the tokens that it lacks fill a step.
+func (s *Scheduler) draftAll() {
+	for k := range s.guesses.open {
+		c := &s.guesses.open[k]
+		r := s.batch[c.i]
+		if r.feeding = r.draft > 0 && r.lag > s.cfg.DraftBatch/2; r.draft > 0 && !r.feeding {
+			c.draft(r, 1)
+			c.forced = r.draft
+		}
+	}
 }
 
 // draft lets the draft model make c's guesses.

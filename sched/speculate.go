@@ -134,12 +134,14 @@ func (s *Scheduler) speculate(b *batcher) {
 	case p.room <= 0:
 		why = ReasonDraftRoom
 	}
-	p.left = s.guessLimit(b)
+	if p.left = s.guessLimit(b); s.cfg.AllGuesses {
+		p.left = math.Inf(1)
+	}
 	p.step = mul(s.overhead.value, 1e-6) + s.cost.predict(b.load)
 	if p.room > 0 && s.cfg.DraftBatch > 0 {
 		s.chooseDrafts(b, &p)
 	}
-	vary, limited := g.same >= alike, p.room
+	vary, limited := g.same >= alike && !s.cfg.AllGuesses, p.room
 	if vary && g.last > trialRows {
 		p.room = min(p.room, g.last/2)
 	}
@@ -235,7 +237,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 			s.addRound(b, p, &round)
 			continue
 		}
-		if best < 0 || rate < p.fast() {
+		if best < 0 || rate < p.fast() && !s.cfg.AllGuesses {
 			break
 		}
 		row := s.withGuess(b, &g.open[best])

@@ -98,7 +98,7 @@ def pytest_configure(config):
             # The tests ask from this user's account; other users of the machine stay out.
             "UMA_THREADS": "2", "UMA_CACHE_RAM": "64MiB",
         }
-        if self.n_slots and not self.kv_unified:
+        if self.n_slots and not self.kv_unified and os.environ.get("DIVIDED") == "1":
             changed["UMA_REQUEST_CTX_SIZE"] = "share"  # --no-kv-unified, which llama-server has by itself beside -np
         if self.api_key and os.environ.get("KEYS_IN_A_FILE"):
             # uma-serve takes keys from a file: the command line shows them to all users.
