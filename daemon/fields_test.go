@@ -69,3 +69,16 @@ func TestStrictFields(t *testing.T) {
 	}
 	r.nothingLeft()
 }
+
+// TestTemplateOfAText: a text as --chat-template is the prompt of every conversation.
+func TestTemplateOfAText(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{After: "Say something.", Emit: "hello"}}}, "--chat-template",
+		"Say something.")
+	for _, more := range []string{``, `,"tools":[{"type":"function","function":{"name":"f"}}]`} {
+		status, _, body := post(t, r.web(), "/v1/chat/completions", `{`+openAIQuestion+more+`}`)
+		if status != 200 || !strings.Contains(string(body), "hello") {
+			t.Errorf("%s: %d %s", more, status, body)
+		}
+	}
+	r.nothingLeft()
+}

@@ -132,11 +132,7 @@ func CompileChosen(template string) (*Template, error) {
 		}
 	}
 	t.parts, t.noTools, t.functions = false, nil, false
-	switch {
-	case plainErr == nil:
-		t.deaf = true
-		return t, nil
-	case !errors.Is(plainErr, ErrRefused):
+	if t.deaf = plainErr == nil; !t.deaf && !errors.Is(plainErr, ErrRefused) {
 		return nil, plainErr
 	}
 	t.findTools()
