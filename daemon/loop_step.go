@@ -229,6 +229,9 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 			err.Error()})
 		return
 	}
+	if tok, ok := l.core.Synthetic(&r.Request); ok && r.constraint == nil {
+		choice = sampler.Choice{Token: tok}
+	}
 	for l.acceptToken(r, &choice, now) {
 		choice = sampler.Choice{Token: r.constraint.Forced()}
 	}

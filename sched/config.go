@@ -128,6 +128,8 @@ type Config struct {
 	DraftCost float64 `words:"draft_cost"`
 	// DraftStates: the draft model is a head, and reads the states of rows that the caller keeps (Plan.States).
 	DraftStates bool `words:"draft_states"`
+	// AllGuesses: every guess that is offered is computed where the step has room, whatever it costs: for measuring.
+	AllGuesses bool `words:"all_guesses"`
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.

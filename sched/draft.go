@@ -161,6 +161,10 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		}
 		return
 	}
+	if s.cfg.AllGuesses {
+		s.draftAll()
+		return
+	}
 	used, trying := false, false
 	var trial *guessRow // the one that lacks least
 	for k := range g.open {
@@ -251,6 +255,18 @@ func (s *Scheduler) draftPays(
 	with, withTook := best(p, mul(r.worth(), chance), chance, row+s.draftRow(r, able), most)
 	saves = mul(with, took/value) - withTook
 	return chance, saves, mul(with-value, took) > mul(guessMargin, mul(value, withTook-took))
+}
+
+// draftAll makes all guesses the draft model's. It catches up first only where the tokens that it lacks fill a step.
+func (s *Scheduler) draftAll() {
+	for k := range s.guesses.open {
+		c := &s.guesses.open[k]
+		r := s.batch[c.i]
+		if r.feeding = r.draft > 0 && r.lag > s.cfg.DraftBatch/2; r.draft > 0 && !r.feeding {
+			c.draft(r, 1)
+			c.forced = r.draft
+		}
+	}
 }
 
 // draft lets the draft model make c's guesses.

@@ -29,7 +29,7 @@ func (s *Scheduler) chooseStates(b *batcher, p *guessStep) {
 	if pays {
 		d.hold = statesHold
 	}
-	s.plan.States = d.hold > 0 || d.trial.waits || near
+	s.plan.States = s.cfg.AllGuesses || d.hold > 0 || d.trial.waits || near
 }
 
 // judgeHead reports whether guesses of the head would pay for a request of the batch, and whether one of its requests

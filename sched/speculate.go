@@ -136,7 +136,9 @@ func (s *Scheduler) speculate(b *batcher) {
 	case p.room <= 0:
 		why = ReasonDraftRoom
 	}
-	p.left = s.guessLimit(b)
+	if p.left = s.guessLimit(b); s.cfg.AllGuesses {
+		p.left = math.Inf(1)
+	}
 	plain := s.cost.predict(b.load)
 	p.step = mul(s.overhead.value, 1e-6) + plain
 	if s.cfg.DraftBatch > 0 && d.cost.steps == 0 {
@@ -151,7 +153,7 @@ func (s *Scheduler) speculate(b *batcher) {
 	if len(g.open) == 0 {
 		return
 	}
-	vary, limited := g.same >= alike, p.room
+	vary, limited := g.same >= alike && !s.cfg.AllGuesses, p.room
 	if vary && g.last > trialRows {
 		p.room = min(p.room, g.last/2)
 	}
@@ -251,7 +253,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 			s.addRound(b, p, &round)
 			continue
 		}
-		if best < 0 || rate < p.fast() {
+		if best < 0 || rate < p.fast() && !s.cfg.AllGuesses {
 			break
 		}
 		row := s.withGuess(b, &g.open[best])
