@@ -161,10 +161,6 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		}
 		return
 	}
-	if s.cfg.AllGuesses {
-		s.draftAll()
-		return
-	}
 	used, trying := false, false
 	var trial *guessRow // the one that lacks least
 	for k := range g.open {
@@ -178,17 +174,21 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		}
 		chance, saves, pays := s.draftPays(b, p, c, able, r.draft)
 		switch {
+		case s.cfg.AllGuesses:
+			if r.feeding = r.lag > s.cfg.DraftBatch/2; !r.feeding {
+				c.draft(r, 1)
+				c.forced = r.draft
+			}
 		// The trial for which the draft model caught up.
 		case r.lag <= draftNewest && r.trying:
 			r.feeding, r.trying = false, false
 			c.draft(r, chance)
 			c.forced = min(trialRows, r.draft)
-		case r.lag <= draftNewest && pays:
-			r.feeding = false
-			c.draft(r, chance)
 		case r.lag <= draftNewest:
-			r.feeding = false
-			continue
+			if r.feeding = false; !pays {
+				continue
+			}
+			c.draft(r, chance)
 		// Continue the catch-up: the time spent on it would be lost.
 		case r.feeding:
 		case pays:
@@ -232,8 +232,8 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 // trialPrice returns the time in milliseconds of a trial for c's request: the time predicted for its rows and the draft
 // model's, and what earlier trials took longer than that.
 func (s *Scheduler) trialPrice(b *batcher, c *guessRow) float64 {
-	rows := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load)
-	return mul(trialRows, rows+s.draftRow(s.batch[c.i], 1)) + s.drafts.trial.over
+	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load) + s.draftRow(s.batch[c.i], 1)
+	return mul(trialRows, row) + s.drafts.trial.over
 }
 
 // without counts a step of so many milliseconds without the draft model.
@@ -245,9 +245,8 @@ func (d *drafts) without(step float64) {
 // draftPays reports whether at most so many guesses of the draft model for c's request yield more tokens per
 // millisecond than those of its text, and the milliseconds that the step with them saves. The draft model guesses for
 // able requests in a round. chance is that of its guesses.
-func (s *Scheduler) draftPays(
-	b *batcher, p *guessStep, c *guessRow, able, most int,
-) (chance, saves float64, pays bool) {
+func (s *Scheduler) draftPays(b *batcher, p *guessStep, c *guessRow, able, most int) (chance, saves float64,
+	pays bool) {
 	r := s.batch[c.i]
 	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load)
 	chance = s.sureChance(r, DraftGrade)
@@ -255,18 +254,6 @@ func (s *Scheduler) draftPays(
 	with, withTook := best(p, mul(r.worth(), chance), chance, row+s.draftRow(r, able), most)
 	saves = mul(with, took/value) - withTook
 	return chance, saves, mul(with-value, took) > mul(guessMargin, mul(value, withTook-took))
-}
-
-// draftAll makes all guesses the draft model's. It catches up first only where the tokens that it lacks fill a step.
-func (s *Scheduler) draftAll() {
-	for k := range s.guesses.open {
-		c := &s.guesses.open[k]
-		r := s.batch[c.i]
-		if r.feeding = r.draft > 0 && r.lag > s.cfg.DraftBatch/2; r.draft > 0 && !r.feeding {
-			c.draft(r, 1)
-			c.forced = r.draft
-		}
-	}
 }
 
 // draft lets the draft model make c's guesses.

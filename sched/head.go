@@ -13,8 +13,7 @@ package sched
 
 const (
 	statesHold = 32
-	// headMost is the number of guesses by which a head is judged that has no states.
-	headMost = 4
+	headMost   = 4 // guesses by which a head is judged that has no states
 	// trialDoubt is the share of the price of a trial for which there must be time when states are first kept for it.
 	trialDoubt = 1.1
 )

@@ -74,7 +74,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 def serve(files):
-    """Serves the files of repositories on a port of its own, and returns the address."""
+    """Serves the files of repositories on a free port, and returns the address."""
     Hub.files = {repo: {n: p for n, p in of.items() if os.path.exists(p)} for repo, of in files.items()}
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
