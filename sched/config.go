@@ -129,7 +129,7 @@ type Config struct {
 	GuessConfig
 }
 
-// GuessConfig is a part of Config.
+// GuessConfig is the part of Config about heads, and about steps that are measured.
 type GuessConfig struct {
 	// DraftStates: the draft model is a head, and reads the states of rows that the caller keeps (Plan.States).
 	DraftStates bool `words:"draft_states"`

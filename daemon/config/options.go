@@ -42,8 +42,8 @@ func (c *Config) sections() []Section {
 	fs.Var(requestContextFlag{&c.RequestCtxSize}, "request-ctx-size", "maximum `tokens` of one request, its prompt "+
 		"and its answer together; 0 = all of --ctx-size; share = --ctx-size divided by --parallel, so that each "+
 		"request has a part that others cannot take (--no-kv-unified, --kv-unified-per-slot)")
-	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
-		"a Jinja file, or one of "+strings.Join(template.BuiltinNames(), ", "))
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME|TEXT` instead of the "+
+		"model's: a Jinja file, such a template itself, or one of "+strings.Join(template.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
