@@ -8,8 +8,8 @@
 // Options:
 //
 //	config/           every option, its layers and range; which file a model's name means, and whether it fits
-//	options.go        the options as the configurations of the scheduler, the core and the engine
-//	load.go           warnings at start, and the progress of a load
+//	opening/          the options as the configurations of the scheduler, the core and the engine; the files that an
+//	                  engine process may open; devices; the progress of a load
 //
 // From a parsed request to one that the decode loop can run:
 //
@@ -67,5 +67,5 @@
 //
 //	server.go         start, drain, stop; open.go reads the model and makes its loop
 //	handler.go        the poller's side of requests and questions; stage.go of cancels
-//	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
+//	engine.go, link.go        an engine process behind a front
 package daemon

@@ -9,23 +9,25 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
+func (s *Server) loadProgress() float64 { return float64(s.loaded.Load()) / 1000 }
+
 // refuseAll refuses the requests that wait for intake or for a grammar, and all later ones, with e.
 func (s *Server) refuseAll(e *wire.Error) {
 	s.opened.end(e)
 	s.refuseJobs(append(s.room.close(e), s.closeGrammars()...), e)
 }
 
-// opening lets goroutines wait for the end of the model's load.
-type opening struct {
+// loadWait lets goroutines wait for the end of the model's load.
+type loadWait struct {
 	once    sync.Once
 	done    chan struct{} // closed when the model is loaded, or will not be
 	failure *wire.Error   // the error of the load, nil without one; constant once done is closed
 }
 
-func newOpening() *opening { return &opening{done: make(chan struct{})} }
+func newOpening() *loadWait { return &loadWait{done: make(chan struct{})} }
 
 // end ends the wait; nil: the model is loaded. Later calls do nothing.
-func (o *opening) end(failure *wire.Error) {
+func (o *loadWait) end(failure *wire.Error) {
 	o.once.Do(func() {
 		o.failure = failure
 		close(o.done)

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/daemon/recorder"
@@ -81,6 +82,9 @@ func (s *Server) close(eng runtime.Engine) {
 	eng.Close()
 }
 
+// confined reports whether the process is in the sandbox.
+func (s *Server) confined() bool { return s.parts.engine != nil && s.parts.engine.box != nil }
+
 // openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
 	path, err := s.cfg.ModelFile(ctx, s.log)
@@ -88,7 +92,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		return nil, err
 	}
 	s.modelPath = path
-	s.tellContext(path)
+	opening.TellContext(s.cfg, path, s.log)
 	cfg := *s.cfg // others read s.cfg meanwhile
 	s.contextNote = cfg.FitMemory(path)
 	if err := cfg.CheckMemory(path); err != nil {
@@ -101,18 +105,18 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		}
 		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
 	}
-	s.tellLayers(&cfg, path)
+	opening.TellLayers(&cfg, path, s.log)
 	draft, err := s.openDraft(&cfg, open, quit) // it is small: its errors are reported before the model is read
 	if err != nil {
 		return nil, err
 	}
-	display := s.loadReporter(path)
-	defer display.finish()
-	o := engineOptions(&cfg, path)
+	display := opening.NewProgress(path, s.log)
+	defer display.Finish()
+	o := opening.EngineOptions(&cfg, path)
 	o.Progress = func(f float32) bool {
 		s.loaded.Store(uint32(f * 1000))
 		s.parts.engine.loading(f)
-		display.set(f)
+		display.Set(f)
 		return !quit.Load()
 	}
 	eng, err := open(o)
@@ -121,7 +125,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
 	caps := eng.Capabilities()
-	if err := s.hiddenDevice(&cfg, &caps); err != nil {
+	if err := opening.HiddenDevice(&cfg, &caps, s.confined(), s.log); err != nil {
 		eng.Close()
 		draft.Close()
 		return nil, err
@@ -155,7 +159,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	} else if e == nil && len(s.cfg.Alias) > 0 {
 		m.Info.Name = s.cfg.ModelLabel()
 	}
-	saved := calibration.Open(s.cfg, modelFiles(s.modelPath), m, s.log)
+	saved := calibration.Open(s.cfg, opening.ModelFiles(s.modelPath), m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
@@ -175,7 +179,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		Metrics: s.metrics, Origin: saved.Origin, Loop: tiersLoop{l}}); err != nil {
 		return nil, err
 	}
-	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.Cost)
+	cfg := opening.CoreConfig(s.cfg, m.Caps, m.Info, saved.Cost)
 	// The steps of a fake engine take no time.
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price

@@ -22,13 +22,13 @@ import (
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/quota"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
-	"github.com/uma-serve/uma-serve/internal/host/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -70,7 +70,7 @@ type Server struct {
 	noHead      string        // why a head of the model's file makes no drafts; "": it does, or there is none
 
 	loaded   atomic.Uint32 // model load progress, per mille
-	opened   *opening
+	opened   *loadWait
 	draining atomic.Bool
 
 	events *kvevents.Publisher // nil: without --kv-events, and behind a front
@@ -195,16 +195,6 @@ func DeclareMetrics(m *metrics.Metrics) {
 	}
 }
 
-// sysmonSlack lengthens each sleep of the Go runtime's monitor thread, which wakes during decodes (package sysmon).
-// Measured at 16 streams, as a share of the bare loop's tokens/s: 0.975…0.998 with 1 ms, 0.987…1.000 with 2 ms.
-const sysmonSlack = 2 * time.Millisecond
-
-func slackMonitor(log *slog.Logger) {
-	if err := sysmon.Slack(sysmonSlack); err != nil {
-		log.Debug("the runtime's monitor keeps interrupting compute threads", "error", err)
-	}
-}
-
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx
 // ends, it refuses new requests and gives running ones --shutdown-timeout to finish; a second signal stops it at once.
 // The socket stays until the end, and clients that connect get the error shutting_down.
@@ -215,7 +205,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 
 	defer s.dumpOnSignal()()
 	if s.parts.engine == nil {
-		slackMonitor(s.log)
+		opening.SlackMonitor(s.log)
 	}
 	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s}, s.live)), s.live.End)
 	flush := lastFlush
@@ -376,8 +366,6 @@ func (s *Server) Idle() bool {
 	l := s.loop.Load()
 	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
-
-func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 // Watchdog asks look twice in each interval of systemd's watchdog, if WATCHDOG_USEC is set, to call ping as long as the
 // daemon makes progress.

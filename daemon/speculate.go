@@ -6,6 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -47,16 +48,14 @@ func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (
 		s.log.Warn("the draft model is not loaded", "file", s.cfg.DraftModel, "reason", why)
 		return nil, nil
 	}
-	o := draftOptions(cfg)
+	o := opening.DraftOptions(cfg)
 	o.Progress = func(float32) bool { return !quit.Load() }
 	return drafts.Open(open, o, s.log)
 }
 
 // openHead opens the head of eng's model; nil where there is none to use. noHead says why a head is not used.
 func (s *Server) openHead(eng runtime.Engine) *drafts.Model {
-	head, err := drafts.OpenHead(eng, runtime.HeadOptions{ContextTokens: s.cfg.HeadContextTokens(),
-		Batch: min(draftBatch, s.cfg.BatchSize), Sequences: min(draftSequences, s.cfg.Parallel)}, config.HeadStates,
-		s.log)
+	head, err := drafts.OpenHead(eng, opening.HeadOptions(s.cfg), config.HeadStates, s.log)
 	if err == nil {
 		return head
 	}

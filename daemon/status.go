@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // stallAfter is the time without progress after which health says "stalled" for a daemon with work. The batch size
@@ -48,7 +50,12 @@ func (s *Server) info() reports.Info {
 	if e := s.parts.engine; e != nil {
 		in.Sandbox = e.box
 	}
-	in.Memory, in.Devices = s.memory(), s.devices()
+	in.Memory = s.memory()
+	var model, draft []runtime.DeviceMemory
+	if m := s.model.Load(); m != nil {
+		model, draft = m.Caps.Placed, s.draft.Placed()
+	}
+	in.Devices = opening.Devices(s.cfg.Backends.Devices, model, draft)
 	in.Live.Requests = h.Requests
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()

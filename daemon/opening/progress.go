@@ -1,7 +1,8 @@
-package daemon
+package opening
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -10,29 +11,31 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
-// tellContext logs that the model has fewer learned positions than --ctx-size asks for.
-func (s *Server) tellContext(path string) {
+// TellContext logs that the model has fewer learned positions than --ctx-size asks for.
+func TellContext(c *config.Config, path string, log *slog.Logger) {
 	info, err := gguf.Inspect(path)
-	if err == nil && s.cfg.Given("ctx-size") && info.Limited(int64(s.cfg.CtxSize)) < int64(s.cfg.CtxSize) {
-		s.log.Warn("the context is smaller than --ctx-size: the model has a table of learned positions and nothing "+
-			"behind it", "ctx-size", s.cfg.CtxSize, "positions", info.Positions)
+	if err == nil && c.Given("ctx-size") && info.Limited(int64(c.CtxSize)) < int64(c.CtxSize) {
+		log.Warn("the context is smaller than --ctx-size: the model has a table of learned positions and nothing "+
+			"behind it", "ctx-size", c.CtxSize, "positions", info.Positions)
 	}
 }
 
-// loadReport shows the progress of a load on the terminal and reports it to systemd.
-type loadReport struct {
+// Progress shows the progress of a load on the terminal and reports it to systemd.
+type Progress struct {
 	bar      *progressbar.ProgressBar // nil without a terminal
 	lastSent time.Time                // to systemd
 }
 
-func (s *Server) loadReporter(path string) *loadReport {
-	r := &loadReport{}
+// NewProgress begins the report of a load; Finish ends it.
+func NewProgress(path string, log *slog.Logger) *Progress {
+	r := &Progress{}
 	if isatty.IsTerminal(os.Stderr.Fd()) {
-		r.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(logq.Writer(s.log)),
+		r.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(logq.Writer(log)),
 			progressbar.OptionSetWidth(30), progressbar.OptionSetDescription("loading "+filepath.Base(path)),
 			progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish(),
 			progressbar.OptionSetPredictTime(false))
@@ -40,7 +43,8 @@ func (s *Server) loadReporter(path string) *loadReport {
 	return r
 }
 
-func (r *loadReport) set(fraction float32) {
+// Set reports the fraction of the model that is read.
+func (r *Progress) Set(fraction float32) {
 	if r.bar != nil {
 		r.bar.Set(int(fraction * 1000))
 	}
@@ -52,10 +56,9 @@ func (r *loadReport) set(fraction float32) {
 	}
 }
 
-func (r *loadReport) finish() {
+// Finish ends the display.
+func (r *Progress) Finish() {
 	if r.bar != nil {
 		r.bar.Finish()
 	}
 }
-
-func (s *Server) loadProgress() float64 { return float64(s.loaded.Load()) / 1000 }
