@@ -136,7 +136,7 @@ func (s *Server) unpark(list []*constrain.Waiter) {
 	for _, j := range jobs {
 		j.r.life.enter(stageWaiting)
 	}
-	if e := s.room.putBack(jobs); e != nil {
+	if e := s.room.PutBack(jobs); e != nil {
 		s.refuseJobs(jobs, e)
 	}
 }

@@ -13,8 +13,8 @@
 //
 // From a parsed request to one that the decode loop can run:
 //
-//	waitroom.go       which user's request is refused when the server is full, and which is prepared next: answers
-//	                  before texts to embed and background requests
+//	admission/        which user's request is refused when the server is full, and which is prepared next: answers
+//	                  before texts to embed and background requests; --limits
 //	loading.go        what requests hear while the model loads
 //	stage.go          where a request is, who owns it there, what a cancel does
 //	intake.go         the goroutine that prepares requests and constrains their answers

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -47,27 +46,20 @@ func (s *Server) admit(r *request, w *wire.Request) {
 		return
 	}
 	r.Prepared = prepare.NewPrepared(r.conn.UID())
-	if e, why := s.overQuota(r, r.arrived); e != nil {
+	if e, why := s.quotas.Over(r.Owner, s.sessions.count(r.conn), r.arrived); e != nil {
 		s.metrics.Refusals.Inc(why)
 		s.refuse(r, e)
 		return
 	}
-	if mine, users, ok := s.room.enter(r.Owner); !ok && users == 0 {
-		s.metrics.Refusals.Inc(refusedUser)
-		s.refuse(r, overLimit(time.Second, "%d of your requests are running or waiting, the most that a user may have "+
-			"(--limits user_requests); wait for one to end", mine))
-		return
-	} else if !ok {
-		s.metrics.Refusals.Inc(refusedShare)
-		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share "+
-				"among %d users is %d; try again later",
-			s.room.limit, mine, users, max(1, s.room.limit/users))})
+	if mine, users, ok := s.room.Enter(r.Owner); !ok {
+		e, why := s.room.TooMany(mine, users)
+		s.metrics.Refusals.Inc(why)
+		s.refuse(r, e)
 		return
 	}
 	r.life.enter(stageWaiting)
-	if e := s.room.put(r.Owner, job{r: r, w: w}); e != nil {
-		s.room.leave(r.Owner)
+	if e := s.room.Put(r.Owner, job{r: r, w: w}); e != nil {
+		s.room.Leave(r.Owner)
 		s.refuse(r, e)
 		return
 	}

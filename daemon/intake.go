@@ -10,7 +10,7 @@ import (
 // ends when the waitroom is closed.
 func (s *Server) intake(l *loop) {
 	for {
-		j, ok, closed := s.room.next()
+		j, ok, closed := s.room.Next()
 		switch {
 		case ok:
 			s.submit(l, j)
@@ -19,7 +19,7 @@ func (s *Server) intake(l *loop) {
 			return
 		default:
 			select {
-			case <-s.room.wake:
+			case <-s.room.Wake():
 			case r := <-l.histories:
 				s.history(l, r)
 			}
@@ -46,7 +46,7 @@ func (s *Server) oneHistory(l *loop) {
 // letPass prepares the requests that go before those of a lane. Intake calls it between the parts of one that takes
 // long.
 func (s *Server) letPass(l *loop, lane int) {
-	for j, ok := s.room.before(lane); ok; j, ok = s.room.before(lane) {
+	for j, ok := s.room.Before(lane); ok; j, ok = s.room.Before(lane) {
 		s.submit(l, j)
 	}
 	s.oneHistory(l)
@@ -79,7 +79,7 @@ func (s *Server) submit(l *loop, j job) {
 	switch {
 	case e != nil:
 	case j.r.embed != nil:
-		lane := j.lane()
+		lane := j.Lane()
 		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
 			return !j.r.life.cancelled()

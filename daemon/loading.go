@@ -14,7 +14,7 @@ func (s *Server) loadProgress() float64 { return float64(s.loaded.Load()) / 1000
 // refuseAll refuses the requests that wait for intake or for a grammar, and all later ones, with e.
 func (s *Server) refuseAll(e *wire.Error) {
 	s.opened.end(e)
-	s.refuseJobs(append(s.room.close(e), s.closeGrammars()...), e)
+	s.refuseJobs(append(s.room.Close(e), s.closeGrammars()...), e)
 }
 
 // loadWait lets goroutines wait for the end of the model's load.
@@ -37,7 +37,7 @@ func (o *loadWait) end(failure *wire.Error) {
 // refuseJobs refuses admitted requests that have not reached the decode loop.
 func (s *Server) refuseJobs(jobs []job, e *wire.Error) {
 	for _, j := range jobs {
-		s.room.leave(j.r.Owner)
+		s.room.Leave(j.r.Owner)
 		own := *e
 		s.refuse(j.r, &own)
 	}
@@ -63,7 +63,7 @@ func shuttingDown() *wire.Error {
 // httpd, which asks for it while they wait.
 func (s *Server) tellLoading() {
 	now, loaded := time.Now(), s.loadProgress()
-	for _, j := range s.room.queued() {
+	for _, j := range s.room.Queued() {
 		if r := j.r; j.w != nil && !r.lines && (j.w.Progress || j.w.Stream && !j.w.NoProgress) {
 			r.conn.ReplyEvent(wire.ProgressEvent(&wire.Progress{ID: r.wireID, Elapsed: now.Sub(r.arrived),
 				Waiting: httpd.WaitsForLoad, Loaded: loaded}))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
@@ -220,7 +221,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
 	if e := l.overCells(r); e != nil {
-		l.m.Refusals.Inc(refusedCells)
+		l.m.Refusals.Inc(admission.RefusedCells)
 		l.failRequest(r, *e)
 		return
 	}

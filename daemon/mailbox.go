@@ -40,9 +40,9 @@ type command struct {
 	ask       func(*loop, time.Time)
 }
 
-// mailbox carries commands to the decode loop: many writers, one reader. Its senders bound it: waitroom admits fewer
-// than twice --max-queue + --parallel requests, each is cancelled once and ends its thinking once, a connection is
-// reported writable once per stall, a restore once per part, and the fabric once per answer.
+// mailbox carries commands to the decode loop: many writers, one reader. Its senders bound it: the waitroom admits
+// fewer than twice --max-queue + --parallel requests, each is cancelled once and ends its thinking once, a connection
+// is reported writable once per stall, a restore once per part, and the fabric once per answer.
 //
 // pending lets the loop poll between two steps without the lock. The loop swaps items with an empty slice, so that the
 // steady state allocates nothing.

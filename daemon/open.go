@@ -232,7 +232,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.finalised = func(r *request) {
 		s.spend(r)
 		s.sessions.remove(r)
-		s.room.leave(r.Owner)
+		s.room.Leave(r.Owner)
 	}
 	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,
 		Description: m.Info.Description})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
@@ -24,7 +25,6 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
-	"github.com/uma-serve/uma-serve/daemon/quota"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -50,8 +50,8 @@ type Server struct {
 	metrics  *metrics.Metrics
 	in       *entry.Entry
 	poller   *ipc.Loop // in's
-	room     *waitroom
-	tokens   *quota.Tokens // --limits user_tokens_per_minute
+	room     *admission.Waitroom[job]
+	quotas   *admission.Quotas
 	sessions sessions
 	viewing  viewing
 	grammars *constrain.Cache
@@ -83,6 +83,21 @@ type Server struct {
 type job struct {
 	r *request
 	w *wire.Request
+}
+
+// Owner returns the user whose request it is.
+func (j job) Owner() uint32 { return j.r.Owner }
+
+// Lane returns the lane in which it waits.
+func (j job) Lane() int {
+	switch {
+	case j.r.embed != nil && j.r.embed.w.Priority == wire.PriorityBackground,
+		j.w != nil && j.w.Priority == wire.PriorityBackground:
+		return admission.LaneBackground
+	case j.r.embed != nil:
+		return admission.LaneTexts
+	}
+	return admission.LaneAnswers
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
@@ -124,8 +139,8 @@ func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServ
 func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
-		room:    newWaitroom(cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
-		tokens:  quota.NewTokens(cfg.Limits.UserTokensPerMinute),
+		room:    admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
+		quotas:  admission.NewQuotas(&cfg.Limits),
 		opened:  newOpening(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
@@ -173,7 +188,7 @@ func DeclareMetrics(m *metrics.Metrics) {
 	for _, r := range threads.Reasons() {
 		m.ThreadChanges.Declare(r.String())
 	}
-	for _, why := range refusedEarly {
+	for _, why := range admission.RefusedEarly {
 		m.Refusals.Declare(why)
 	}
 	m.ToolCalls.Declare("derived")

@@ -108,7 +108,7 @@ func (s *Server) cancelIn(r *request, at stage) {
 	case stageViewing:
 		s.viewing.cancel(r)
 	case stageWaiting:
-		if j, ok := s.room.withdraw(r); ok {
+		if j, ok := s.room.Withdraw(r.Owner, func(j job) bool { return j.r == r }); ok {
 			s.endUnstarted(j)
 		}
 	case stageCompiling:
@@ -127,7 +127,7 @@ func (s *Server) cancelIn(r *request, at stage) {
 // endUnstarted answers a request that was cancelled before it reached the decode loop.
 func (s *Server) endUnstarted(j job) {
 	j.r.life.enter(stageEnding)
-	s.room.leave(j.r.Owner)
+	s.room.Leave(j.r.Owner)
 	s.metrics.Finished(string(wire.Cancelled))
 	j.r.conn.ReplyEvent(wire.EOSEvent(&wire.EOS{
 		ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,

@@ -93,7 +93,7 @@ func (s *Server) view(m *prepare.Model, j job) {
 		case bad == nil:
 			j.r.Views = views
 			j.r.life.enter(stageWaiting)
-			bad = s.room.putBack([]job{j})
+			bad = s.room.PutBack([]job{j})
 		}
 		if bad != nil {
 			s.refuseJobs([]job{j}, bad)

@@ -147,6 +147,8 @@ var rules = []rule{
 		"model/gguf", "model/tags", "model/toolcall", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/host/cpus", "internal/host/hostmem", "internal/host/sandbox", "internal/invariants"},
 		"any engine: it is given one, real or fake"},
+	{"daemon/admission", []string{"daemon/quota", "ipc/wire"},
+		"who has sent how much: what a request asks, its jobs say"},
 	{"daemon/opening", []string{"core", "daemon/config", "daemon/devices", "daemon/report", "internal/host/sandbox",
 		"internal/host/sysmon", "internal/logq", "ipc/wire/reports", "meridian/fabric", "model/gguf", "runtime",
 		"sched"},
