@@ -56,7 +56,7 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 	}
 	var e *wire.Error
 	done := make(chan struct{})
-	if !l.mail.put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
+	if !l.mail.Put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
 		if e = shuttingDown(); !l.stop && !l.over {
 			e = do(l)
 		}

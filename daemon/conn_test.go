@@ -482,7 +482,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			close(gate) // the abandoned step
-			eventually(t, "the loop has ended", func() bool { return !r.loop.Load().mail.put(command{kind: cmdStop}) })
+			eventually(t, "the loop has ended", func() bool { return !r.loop.Load().mail.Put(command{kind: cmdStop}) })
 		})
 	}
 }

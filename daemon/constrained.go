@@ -114,7 +114,7 @@ func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	begins := make(chan bool, 1)
 	// The loop has the grammar's automaton.
 	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.tags.Headers()) }
-	if !l.mail.put(command{kind: cmdFit, ask: ask}) || <-begins {
+	if !l.mail.Put(command{kind: cmdFit, ask: ask}) || <-begins {
 		return
 	}
 	w.Continue = wire.ContinueOff

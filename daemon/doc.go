@@ -29,7 +29,7 @@
 //
 //	loop.go           the order of a turn; loop_step.go decodes and samples, and verifies guesses by sampling their
 //	                  rows; loop_notes.go passes on what the core decided
-//	mailbox.go        commands of other goroutines
+//	command.go        commands of other goroutines, through mailbox/
 //	think.go          probe rows, forks and forced tokens
 //	speculate.go      the limit of guesses; opening what makes them (package drafts), and its part of a step
 //	embed_loop.go     how many texts of one request run at once

@@ -258,7 +258,7 @@ func (l *loop) reportQueued(now time.Time) {
 
 // shutdown ends the live requests when the loop stops, and stores their cells.
 func (l *loop) shutdown(now time.Time) {
-	for _, c := range l.mail.close() {
+	for _, c := range l.mail.Close() {
 		switch c.kind {
 		case cmdArrive:
 			l.arrive(c.req, now)

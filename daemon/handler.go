@@ -96,14 +96,14 @@ func (s *Server) endThinking(r *request) {
 		return
 	}
 	if l := s.loop.Load(); l != nil { // without a loop, arrive reads the flag later
-		l.mail.put(command{kind: cmdEndThink, req: r})
+		l.mail.Put(command{kind: cmdEndThink, req: r})
 	}
 }
 
 // Writable tells the decode loop that c's send ring has room again.
 func (s *Server) Writable(c ipc.Client) {
 	if l := s.loop.Load(); l != nil {
-		l.mail.put(command{kind: cmdWritable, conn: c})
+		l.mail.Put(command{kind: cmdWritable, conn: c})
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *Server) intake(l *loop) {
 func (s *Server) history(l *loop, r *request) {
 	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.answer),
 		ReasoningContent: string(r.thinking), ToolCalls: r.calls})
-	l.mail.put(command{kind: cmdHistory, req: r, tokens: tokens})
+	l.mail.Put(command{kind: cmdHistory, req: r, tokens: tokens})
 }
 
 // oneHistory is history for one ended chat, if one waits.
@@ -97,7 +97,7 @@ func (s *Server) submit(l *loop, j job) {
 	}
 	if e == nil {
 		j.r.life.enter(stageQueued)
-		if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
+		if !l.mail.Put(command{kind: cmdArrive, req: j.r}) {
 			e = shuttingDown()
 		}
 	}

@@ -27,7 +27,7 @@ import (
 func (r *running) inLoop(fn func(l *loop)) {
 	r.t.Helper()
 	done := make(chan struct{})
-	if !r.loop.Load().mail.put(command{kind: cmdAsk, ask: func(l *loop, _ time.Time) { fn(l); close(done) }}) {
+	if !r.loop.Load().mail.Put(command{kind: cmdAsk, ask: func(l *loop, _ time.Time) { fn(l); close(done) }}) {
 		r.t.Fatal("the loop has ended")
 	}
 	<-done

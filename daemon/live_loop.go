@@ -68,7 +68,7 @@ type liveSource struct{ *Server }
 func (s liveSource) Fill(shot *live.Snapshot) bool {
 	l := s.loop.Load()
 	return l != nil &&
-		l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
+		l.mail.Put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
 }
 
 // Observe reads atomics.

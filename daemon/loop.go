@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/mailbox"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
@@ -40,7 +41,7 @@ type loop struct {
 	engineSide
 	core *core.Core
 	journal
-	mail   *mailbox
+	mail   *mailbox.Mailbox[command]
 	saved  *calibration.Saved
 	cpu    processors.Processors
 	prefer func() error // asks for the loop's thread to run before others
@@ -73,7 +74,7 @@ type loop struct {
 
 func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *prepare.Model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, mail: newMailbox(), epoch: time.Now(), histories: make(chan *request, 64),
+		cfg: cfg, log: log, mail: mailbox.New[command](), epoch: time.Now(), histories: make(chan *request, 64),
 		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
 			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
@@ -161,7 +162,7 @@ func (l *loop) run() {
 
 // takeCommands passes the commands of other goroutines to the core.
 func (l *loop) takeCommands(now time.Time) {
-	l.commands = l.mail.take(l.commands)
+	l.commands = l.mail.Take(l.commands)
 	for i := range l.commands {
 		c := &l.commands[i]
 		switch c.kind {
@@ -263,7 +264,7 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 		l.state.busySince.Store(0)
 	}
 	l.aside.Unlock()
-	l.mail.wait(d, l.timer)
+	l.mail.Wait(d, l.timer)
 	l.aside.Lock()
 	now = time.Now()
 	l.state.busySince.CompareAndSwap(0, now.UnixNano())

@@ -299,7 +299,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
 	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
-	l.mail.put(command{kind: cmdDrain})
+	l.mail.Put(command{kind: cmdDrain})
 	atOnce := false
 	select {
 	case <-loopDone:
@@ -313,7 +313,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		stopBy = time.Now()
 		l.stopBy.Store(stopBy.UnixNano())
 	}
-	l.mail.put(command{kind: cmdStop})
+	l.mail.Put(command{kind: cmdStop})
 	eng.Abort()
 	if !awaitEnd(loopDone, signals, atOnce, time.Until(stopBy)+stuckGrace) {
 		// The engine computes a step that it cannot abort; closing it now would crash.

@@ -117,7 +117,7 @@ func (s *Server) cancelIn(r *request, at stage) {
 		}
 	case stageQueued, stageRunning:
 		l := s.loop.Load()
-		l.mail.put(command{kind: cmdCancel, req: r})
+		l.mail.Put(command{kind: cmdCancel, req: r})
 		if r.abortable.Load() && l.caps.CanAbort && !l.caps.Seals {
 			l.eng.Abort()
 		}

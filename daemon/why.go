@@ -32,7 +32,7 @@ const askBeside = 50 * time.Millisecond
 // ask has the decode loop answer q between two steps.
 func (s *Server) ask(q *inquiry) {
 	l := s.loop.Load()
-	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: q.do}) {
+	if l == nil || !l.mail.Put(command{kind: cmdAsk, ask: q.do}) {
 		e := s.stillLoading()
 		if s.draining.Load() {
 			e = shuttingDown()
@@ -123,7 +123,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *reports.WhyRe
 			add(p)
 		}
 	}
-	for _, r := range l.mail.arriving() { // of these only fields that no longer change may be read
+	for _, r := range l.arriving() { // of these only fields that no longer change may be read
 		if why.Wants(0, r.wireID, r.Owner) {
 			why.AddArriving(r.wireID, r.Owner, r.Class, r.arrived)
 		}

@@ -149,6 +149,7 @@ var rules = []rule{
 		"any engine: it is given one, real or fake"},
 	{"daemon/admission", []string{"daemon/quota", "ipc/wire"},
 		"who has sent how much: what a request asks, its jobs say"},
+	{"daemon/mailbox", nil, "a list and a lock; what a command is, and who sends how many, the loop says"},
 	{"daemon/opening", []string{"core", "daemon/config", "daemon/devices", "daemon/report", "internal/host/sandbox",
 		"internal/host/sysmon", "internal/logq", "ipc/wire/reports", "meridian/fabric", "model/gguf", "runtime",
 		"sched"},
