@@ -37,7 +37,7 @@
 //	calls.go          tool calls of an answer
 //	account.go        metrics of a step; recorder/ writes --trace
 //	device.go         the turn of this engine process among others
-//	processors/       compute threads beside other processes; power.go has --power
+//	processors/       compute threads beside other processes, and --power
 //	calibration/      the saved cost model
 //	overlap.go        what of a step is done while the next one is computed
 //

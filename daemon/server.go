@@ -25,13 +25,13 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/toolcall"
@@ -56,11 +56,10 @@ type Server struct {
 	viewing  viewing
 	grammars *constrain.Cache
 	live     *live.Views
-	meter    powerSource
+	power    *processors.Power
 
 	model atomic.Pointer[prepare.Model] // nil while the model loads
 	loop  atomic.Pointer[loop]          // stored after model
-	power atomic.Pointer[reports.InfoPower]
 
 	file      func() api.File // facts about the model's file, read on first use; set before model
 	modelPath string          // set by openModel
@@ -127,7 +126,7 @@ type parts struct {
 	engine *engine // of an engine process
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
-	meter    powerSource                      // nil: the system's
+	meter    processors.PowerSource           // nil: the system's
 	memory   func() hostmem.Memory            // nil: the system's
 	price    *bool                            // price cells; nil = if the engine is not the fake one
 	prefer   func() error                     // for the decode loop's thread; nil: cpus.Prefer
@@ -174,8 +173,9 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		s.in.Close()
 		return nil, err
 	}
-	if s.meter = p.meter; s.meter == nil {
-		s.meter = cpus.OpenPower() // before an engine process confines itself
+	s.power = &processors.Power{Mode: cfg.Power, Source: p.meter, Metrics: s.metrics, Log: log}
+	if p.meter == nil {
+		s.power.Source = cpus.OpenPower() // before an engine process confines itself
 	}
 	return s, nil
 }
@@ -243,7 +243,8 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.close(eng)
 		return err
 	}
-	stopPower := s.watchPower(l)
+	s.power.Threads = &l.cpu
+	stopPower := s.power.Watch()
 	defer stopPower()
 	stopEvents := s.reportEvents(l)
 	defer stopEvents()

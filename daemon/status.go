@@ -66,7 +66,7 @@ func (s *Server) info() reports.Info {
 			in.Config.Speculate = 0
 		}
 		in.Capabilities, in.Config.Context = &m.Caps, s.contextNote
-		in.Threads, in.Power = l.cpu.View(), s.power.Load()
+		in.Threads, in.Power = l.cpu.View(), s.power.View()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells
