@@ -162,16 +162,22 @@ func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid ui
 }
 
 // whyParked returns a parked request's entry. runs reports whether its build runs.
-func (j *job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
-	d := reports.Decision{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1,
-		Reason: "compiling",
-		Text:   "Its " + src.Field + " is being compiled."}
+func (j job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
+	text := "Its " + src.Field + " is being compiled."
 	if !runs {
-		d.Text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
+		text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
 	}
+	w := j.waits("compiling", text, since, now)
+	w.Form = &reports.WhyForm{Form: src.Name}
+	return w
+}
+
+// waits returns the entry of a request that waits for something before the decode loop has it.
+func (j job) waits(state, text string, since, now time.Time) reports.WhyRequest {
 	return reports.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
+		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: state,
 		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
-		Form:  &reports.WhyForm{Form: src.Name}, Decisions: []reports.Decision{d},
+		Decisions: []reports.Decision{{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)),
+			Times: 1, Reason: state, Text: text}},
 	}
 }

@@ -17,6 +17,7 @@
 //	                  before texts to embed and background requests; --limits
 //	loading.go        what requests hear while the model loads
 //	stage.go          where a request is, who owns it there, what a cancel does
+//	viewing/          when the images of a request are encoded: one at a time, in turns of users
 //	intake.go         the goroutine that prepares requests and constrains their answers
 //	prepare/          the loaded model; prompts, sampling chains, thinking options, texts to embed
 //

@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/recorder"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
+	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -199,7 +200,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
-	if l.viewer = viewerOf(eng); l.viewer != nil {
+	if l.viewer = viewing.Of(eng); l.viewer != nil {
 		l.m.BindImages(func() metrics.Images {
 			c := l.viewer.ImageCounts()
 			return metrics.Images{Encoded: c.Encoded, Cached: c.Cached, Seconds: c.Seconds, CacheBytes: c.CacheSize}

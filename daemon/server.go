@@ -26,6 +26,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
+	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -53,7 +54,7 @@ type Server struct {
 	room     *admission.Waitroom[job]
 	quotas   *admission.Quotas
 	sessions sessions
-	viewing  viewing
+	viewing  viewing.Viewing[job]
 	grammars *constrain.Cache
 	live     *live.Views
 	power    *processors.Power

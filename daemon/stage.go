@@ -106,7 +106,7 @@ func (s *Server) cancelIn(r *request, at stage) {
 	switch at {
 	case stageReading, stagePreparing, stageEnding:
 	case stageViewing:
-		s.viewing.cancel(r)
+		s.viewing.Cancel(func(j job) bool { return j.r == r })
 	case stageWaiting:
 		if j, ok := s.room.Withdraw(r.Owner, func(j job) bool { return j.r == r }); ok {
 			s.endUnstarted(j)

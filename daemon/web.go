@@ -146,7 +146,7 @@ func (s web) Render(ctx context.Context, owner uint32, r *wire.Request) (*api.Pr
 	if m.LookAt(r) {
 		var bad *wire.Error
 		goOn := func() bool { return ctx.Err() == nil && !s.draining.Load() }
-		views, bad = m.View(owner, r, s.viewing.turn(owner, ctx.Done(), goOn))
+		views, bad = m.View(owner, r, s.viewing.Turn(owner, ctx.Done(), goOn))
 		switch {
 		case bad != nil:
 			return nil, (*api.Error)(bad)

@@ -154,6 +154,8 @@ var rules = []rule{
 		"internal/host/sysmon", "internal/logq", "ipc/wire/reports", "meridian/fabric", "model/gguf", "runtime",
 		"sched"},
 		"what is known before a model is open: it opens none, and knows no loop"},
+	{"daemon/viewing", []string{"daemon/prepare", "runtime", "sched"},
+		"turns and times: whose image it is, and what becomes of the request, its jobs and the daemon say"},
 	{"daemon/processors", []string{"daemon/config", "internal/host/cpus", "ipc/wire", "ipc/wire/reports", "metrics",
 		"runtime", "sched/threads"},
 		"threads and counters; what is computed with them, the loop says"},
