@@ -46,13 +46,11 @@
 //
 //	tiers/            host memory, disk, the fabric; tiers_loop.go is the loop as they use it
 //	hostmemory.go     the host tier's size while the daemon runs
-//	price.go          the report of decisions to restore or to compute
 //
 // Questions:
 //
 //	report/                           the answers, from values; facts about a model; dumps
-//	why.go, kv_report.go, status.go   the values of why, kv, health (stallAfter: when it says "stalled"); info
-//	kv_command.go                     kv drop, pin, unpin, save
+//	why.go, kv.go, status.go          the values of why, kv, health (stallAfter: when it says "stalled"); info
 //	live/             live views; live_loop.go has the loop's side
 //	dump.go           when metrics and the loop's state are dumped
 //	telemetry.go      what a trace says of a request

@@ -143,7 +143,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 				}
 				return wire.JSONEvent(wire.KindKV, id, rep)
 			}
-			done, drop, err := l.kvDo(kv, uid)
+			done, drop, err := l.stores.Command(kv, uid)
 			switch {
 			case err != nil:
 				return wire.ErrorEvent(&wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -54,4 +56,14 @@ func missText(m *kvsnap.Match, prompt int) string {
 			m.Len, prompt)
 	}
 	return fmt.Sprintf("tokens beyond %d agree, and no seal ends there: a model with states is shared at seals", m.Len)
+}
+
+// kvReport reports the cells, the tiers and the cached prefixes: uid's, or those of all users for an operator.
+func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *reports.KVReport {
+	return l.stores.Report(tree, uid, now, l.instant(now), func(id core.ID) (name, class string) {
+		if r := l.requests[id]; r != nil {
+			return r.wireID, l.core.TierOf(&r.Request).String()
+		}
+		return "", ""
+	})
 }

@@ -77,7 +77,7 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 		cfg: cfg, log: log, mail: mailbox.New[command](), epoch: time.Now(), histories: make(chan *request, 64),
 		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
-			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
+			probe: meridian.ProberOf(eng), info: md.Info,
 			mixes: adapters.NewMixes(eng)},
 		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
 			m: m, tracked: meridian.NewRegistry()},

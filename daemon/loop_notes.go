@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -132,4 +133,21 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 	if n.Match.Reason != kvsnap.ReasonFull {
 		l.m.CacheMisses.Inc(n.Match.Reason.String())
 	}
+}
+
+// priced counts a decision about cells outside the pool, and keeps it for why.
+func (l *loop) priced(n *core.Note, now time.Time) {
+	l.m.Priced(tiers.Metric[n.Tier], int(n.Price.Way))
+	if n.Request == nil {
+		return
+	}
+	requestOf(n.Request).priced = report.Price{At: now, Tokens: n.N, Tier: n.Tier, Price: n.Price}
+	l.showPrices()
+}
+
+// showPrices publishes for info what a prompt costs from each tier and computed. It runs after a decision and after a
+// restore, not in each step.
+func (l *loop) showPrices() {
+	all := l.stores.Prices()
+	l.state.prices.Store(&all)
 }

@@ -102,7 +102,6 @@ type engineSide struct {
 
 	info runtime.ModelInfo
 
-	cellBytes int
 	cells     int           // of the core's ledger
 	itlTarget time.Duration // default ITL target of a request
 }
