@@ -52,7 +52,7 @@
 //	report/                           the answers, from values; facts about a model; dumps
 //	why.go, kv.go, status.go          the values of why, kv, health (stallAfter: when it says "stalled"); info
 //	live/             live views; live_loop.go has the loop's side
-//	dump.go           when metrics and the loop's state are dumped
+//	dump.go           when the loop's state is dumped
 //	telemetry.go      what a trace says of a request
 //
 // Clients:

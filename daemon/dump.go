@@ -4,33 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
-
-// Two dumps: of the metrics, when SIGUSR1 asks for one, and of the decode loop's state after a broken invariant.
-
-// dumpOnSignal dumps the metrics at each SIGUSR1, until stop.
-func (s *Server) dumpOnSignal() (stop func()) {
-	asked, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(asked, syscall.SIGUSR1)
-	go func() {
-		for {
-			select {
-			case <-asked:
-				report.DumpMetrics(s.metrics.AppendJSON(nil), s.log)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { signal.Stop(asked); close(done) }
-}
 
 // dumpState runs as the decode loop's last deferred call. After a panic it writes the loop's state to a new file in
 // report.StateFolder and panics again; the deferred calls before it have completed the --trace.

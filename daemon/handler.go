@@ -17,7 +17,7 @@ import (
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c ipc.Client, w *wire.Request) {
-	s.withSystem(w)
+	prepare.WithSystem(s.cfg, w)
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), wishes: wishes{stream: w.Stream},
 		metadata: w.Metadata}, w)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
@@ -146,7 +147,7 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		signals: make(chan os.Signal, 2),
 	}
 	o := entry.Options{Handler: s, Elsewhere: s.elsewhere, Check: cfg.CheckHere}
-	def, err := defaultsOf(cfg)
+	def, err := prepare.Defaults(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.notifySignals()
 	defer signal.Stop(signals)
 
-	defer s.dumpOnSignal()()
+	defer report.DumpOnSignal(func() []byte { return s.metrics.AppendJSON(nil) }, s.log)()
 	if s.parts.engine == nil {
 		opening.SlackMonitor(s.log)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -140,7 +141,7 @@ func (s web) Await(ctx context.Context) error {
 
 // Render returns the prompt of r.
 func (s web) Render(ctx context.Context, owner uint32, r *wire.Request) (*api.Prompt, error) {
-	s.withSystem(r)
+	prepare.WithSystem(s.cfg, r)
 	m := s.model.Load()
 	var views []*runtime.View
 	if m.LookAt(r) {

@@ -166,3 +166,19 @@ func forced(f *meridian.Force, arrived time.Duration) reports.Decision {
 	}
 	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
+
+// BrokenTarget returns the message of a strict request that is refused.
+func BrokenTarget(end *core.End) string {
+	name := map[sched.Reason]string{sched.ReasonTTFT: "target_ttft_ms", sched.ReasonMissesITL: "target_tbt_ms",
+		sched.ReasonMissesTTOT: "target_ttot_ms"}[end.Reason]
+	switch {
+	case end.Predicted == 0 && end.Reason == sched.ReasonMissesITL:
+		return fmt.Sprintf("a request admitted before, with slo.strict and slo.%s of %v, would miss its target beside "+
+			"this one, which has slo.strict too", name, end.Target)
+	case end.Predicted == 0:
+		return fmt.Sprintf("slo.%s of %v could be met, but then a request admitted before, with slo.strict, would "+
+			"miss its target", name, end.Target)
+	}
+	return fmt.Sprintf("slo.%s is %v, and %v are predicted; slo.strict asks for a refusal then", name, end.Target,
+		end.Predicted.Round(time.Millisecond/10))
+}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -13,6 +15,23 @@ import (
 
 // DumpMetrics writes line, a JSON document, to the log.
 func DumpMetrics(line []byte, log *slog.Logger) { log.Info("metrics", "json", json.RawMessage(line)) }
+
+// DumpOnSignal dumps the metrics at each SIGUSR1, until stop.
+func DumpOnSignal(line func() []byte, log *slog.Logger) (stop func()) {
+	asked, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(asked, syscall.SIGUSR1)
+	go func() {
+		for {
+			select {
+			case <-asked:
+				DumpMetrics(line(), log)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(asked); close(done) }
+}
 
 // State is the JSON document that is written to a file after a broken invariant, besides the trace.
 type State struct {
