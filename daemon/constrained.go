@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -142,7 +143,7 @@ func (s *Server) unpark(list []*constrain.Waiter) {
 }
 
 // closeGrammars stops all builds and returns the parked requests.
-func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(shuttingDown())) }
+func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(admission.ShuttingDown())) }
 
 // whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
 // after their compilation.

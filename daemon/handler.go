@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -69,7 +70,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 // refusal returns the error of new requests while the daemon drains; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
 	if s.draining.Load() {
-		return shuttingDown()
+		return admission.ShuttingDown()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -98,7 +99,7 @@ func (s *Server) submit(l *loop, j job) {
 	if e == nil {
 		j.r.life.enter(stageQueued)
 		if !l.mail.Put(command{kind: cmdArrive, req: j.r}) {
-			e = shuttingDown()
+			e = admission.ShuttingDown()
 		}
 	}
 	if e != nil {

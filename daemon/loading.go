@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -41,22 +40,6 @@ func (s *Server) refuseJobs(jobs []job, e *wire.Error) {
 		own := *e
 		s.refuse(j.r, &own)
 	}
-}
-
-// loadFailed is the error of requests that waited for a model whose load failed.
-func loadFailed(err error) *wire.Error {
-	return &wire.Error{Code: wire.InternalFailure, Message: "the model cannot be loaded: " + err.Error()}
-}
-
-// stillLoading is the error of questions about the loop while the model loads.
-func (s *Server) stillLoading() *wire.Error {
-	return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
-		Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`,
-			100*s.loadProgress())}
-}
-
-func shuttingDown() *wire.Error {
-	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
 }
 
 // tellLoading tells the framed requests that wait for the model how much of it is loaded. Those of HTTP learn it from

@@ -214,9 +214,9 @@ func (l *loop) arrive(r *request, now time.Time) {
 	l.requests[r.ID] = r
 	refused := false
 	if a := l.mixes.Arrives(r.Adapters, r.Salt); a != nil {
-		r.failure, refused = unloaded(a), true
+		r.failure, refused = a.Unloaded(), true
 	} else if r.Mix, refused = l.mixOf(r); refused {
-		r.failure = tooManyMixes()
+		r.failure = adapters.TooManyMixes()
 	}
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
@@ -49,7 +50,7 @@ wait:
 		case r := <-ready:
 			if r.err != nil {
 				s.parts.engine.failed(r.err)
-				s.refuseAll(loadFailed(r.err))
+				s.refuseAll(admission.LoadFailed(r.err))
 			}
 			return r.eng, r.err
 		case <-tell.C:
@@ -64,7 +65,7 @@ wait:
 	quit.Store(true)
 	stop()
 	s.draining.Store(true)
-	s.refuseAll(shuttingDown())
+	s.refuseAll(admission.ShuttingDown())
 	// A loader that waits for a slow disk does not check quit; it ends with the process.
 	select {
 	case r := <-ready:

@@ -241,7 +241,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	l, err := s.startLoop(eng)
 	if err != nil {
 		s.parts.engine.failed(err)
-		s.refuseAll(loadFailed(err))
+		s.refuseAll(admission.LoadFailed(err))
 		s.close(eng)
 		return err
 	}
@@ -297,7 +297,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
-	s.refuseJobs(s.closeGrammars(), shuttingDown())
+	s.refuseJobs(s.closeGrammars(), admission.ShuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
@@ -325,7 +325,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		return failed
 	}
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
-	s.refuseAll(shuttingDown()) // ends intake
+	s.refuseAll(admission.ShuttingDown()) // ends intake
 	<-intakeDone
 	s.grammars.Wait() // the builders read the vocabulary
 	s.parts.engine.counted(s.metrics)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -19,7 +20,7 @@ func (s *Server) view(m *prepare.Model, j job) {
 		views, bad := m.View(j.r.Owner, j.w, turn)
 		s.viewing.End(j)
 		if bad == nil && s.draining.Load() {
-			bad = shuttingDown()
+			bad = admission.ShuttingDown()
 		}
 		switch {
 		case j.r.life.cancelled():

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -154,7 +155,7 @@ func (s web) Render(ctx context.Context, owner uint32, r *wire.Request) (*api.Pr
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case !goOn():
-			return nil, (*api.Error)(shuttingDown())
+			return nil, (*api.Error)(admission.ShuttingDown())
 		}
 	}
 	text, tokens, e := m.Render(owner, r, views)
@@ -177,7 +178,7 @@ func (s web) Tokenize(text string, special, markers bool) ([]int32, error) {
 func (s web) Detokenize(tokens []int32) (text []byte, err error) {
 	m := s.model.Load()
 	if m == nil {
-		return nil, (*api.Error)(s.stillLoading())
+		return nil, (*api.Error)(admission.StillLoading(s.loadProgress()))
 	}
 	for _, t := range tokens {
 		switch {

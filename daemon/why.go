@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -33,9 +34,9 @@ const askBeside = 50 * time.Millisecond
 func (s *Server) ask(q *inquiry) {
 	l := s.loop.Load()
 	if l == nil || !l.mail.Put(command{kind: cmdAsk, ask: q.do}) {
-		e := s.stillLoading()
+		e := admission.StillLoading(s.loadProgress())
 		if s.draining.Load() {
-			e = shuttingDown()
+			e = admission.ShuttingDown()
 		}
 		q.refuse(e)
 		return
@@ -70,7 +71,7 @@ func (l *loop) answerBeside(q *inquiry) {
 	if !l.over {
 		q.do(l, time.Now())
 	} else if !q.answered.Swap(true) {
-		q.refuse(shuttingDown())
+		q.refuse(admission.ShuttingDown())
 	}
 }
 
