@@ -23,7 +23,7 @@ import (
 func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdapter, *wire.Error) {
 	l, m := s.loop.Load(), s.model.Load()
 	if l == nil || m == nil {
-		return nil, admission.StillLoading(s.loadProgress())
+		return nil, admission.StillLoading(s.about.LoadProgress())
 	}
 	a := config.LoRA{Name: c.Load.Name, File: c.Load.File, Scale: c.Load.Scale}
 	var do func(l *loop) *wire.Error

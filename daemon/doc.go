@@ -60,7 +60,7 @@
 //	entry/            sockets, poller, limits and counters of connections, which a front (daemon/front) has, too
 //	http/             which requests may ask, their limits, paths, and streams; api/ the APIs
 //	access/           which owner a TCP client is, and who may ask over TCP
-//	web.go            the Server as http/ uses it
+//	web.go            the Server as http/ uses it; served/ answers what is asked about the model
 //
 // The process:
 //

@@ -73,7 +73,7 @@ func (s liveSource) Fill(shot *live.Snapshot) bool {
 
 // Observe reads atomics.
 func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
-	state.Status, state.Progress = "loading", live.Round(s.loadProgress())
+	state.Status, state.Progress = "loading", live.Round(s.about.LoadProgress())
 	if l := s.loop.Load(); l != nil {
 		now := time.Now()
 		atMs = wire.Ms(now.Sub(l.epoch))

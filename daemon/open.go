@@ -5,20 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/admission"
-	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/daemon/recorder"
-	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
@@ -116,7 +113,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	defer display.Finish()
 	o := opening.EngineOptions(&cfg, path)
 	o.Progress = func(f float32) bool {
-		s.loaded.Store(uint32(f * 1000))
+		s.about.Read(f)
 		s.parts.engine.loading(f)
 		display.Set(f)
 		return !quit.Load()
@@ -238,9 +235,8 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,
 		Description: m.Info.Description})
-	s.file = sync.OnceValue(func() api.File { return report.LoadedFile(m.Info.Path) })
-	s.model.Store(m)
+	s.about.Has(m)
 	s.loop.Store(l)
-	s.opened.end(nil)
+	s.about.End(nil)
 	return l, nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/daemon/admission"
-	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/devices"
@@ -27,6 +26,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/served"
 	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
@@ -63,15 +63,13 @@ type Server struct {
 	model atomic.Pointer[prepare.Model] // nil while the model loads
 	loop  atomic.Pointer[loop]          // stored after model
 
-	file      func() api.File // facts about the model's file, read on first use; set before model
-	modelPath string          // set by openModel
+	about     *served.About
+	modelPath string // set by openModel
 	// contextNote says what limits an automatic context; set by openModel.
 	contextNote string
 	draft       *drafts.Model // likewise; nil: there is none
 	noHead      string        // why a head of the model's file makes no drafts; "": it does, or there is none
 
-	loaded   atomic.Uint32 // model load progress, per mille
-	opened   *loadWait
 	draining atomic.Bool
 
 	events *kvevents.Publisher // nil: without --kv-events, and behind a front
@@ -142,7 +140,7 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		cfg: cfg, log: log,
 		room:    admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
 		quotas:  admission.NewQuotas(&cfg.Limits),
-		opened:  newOpening(),
+		about:   served.New(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
 	}
@@ -159,13 +157,18 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	s.poller, s.metrics = s.in.Loop, s.in.Metrics
+	s.about.Config, s.about.Loaded, s.about.Draining = cfg, &s.model, &s.draining
+	s.about.Begun, s.about.Turn = s.in.Begun, s.viewing.Turn
+	if e := p.engine; e != nil && !e.start.FileName {
+		s.about.Named = e.start.Model
+	}
 	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
 		m := s.model.Load() // no grammar is compiled before the model is loaded
 		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
 	}), s.unpark)
 	s.live = live.New(liveSource{s}, s.metrics)
 	DeclareMetrics(s.metrics)
-	s.metrics.BindLoadProgress(s.loadProgress)
+	s.metrics.BindLoadProgress(s.about.LoadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
 		m := s.memory()
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
@@ -224,7 +227,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	if s.parts.engine == nil {
 		opening.SlackMonitor(s.log)
 	}
-	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s}, s.live)), s.live.End)
+	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s, s.about}, s.live)), s.live.End)
 	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)

@@ -20,7 +20,7 @@ func (s *Server) health() reports.Health {
 	v := report.Vitals{Uptime: now.Sub(s.in.Begun), Listen: s.in.Addresses().Listen, Draining: s.draining.Load()}
 	l := s.loop.Load()
 	if l == nil {
-		v.Loaded, v.Requests = s.loadProgress(), s.room.Count()
+		v.Loaded, v.Requests = s.about.LoadProgress(), s.room.Count()
 		return report.Health(&v, now)
 	}
 	v.Ready, v.Requests = true, l.state.requests.Load()

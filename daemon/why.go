@@ -34,7 +34,7 @@ const askBeside = 50 * time.Millisecond
 func (s *Server) ask(q *inquiry) {
 	l := s.loop.Load()
 	if l == nil || !l.mail.Put(command{kind: cmdAsk, ask: q.do}) {
-		e := admission.StillLoading(s.loadProgress())
+		e := admission.StillLoading(s.about.LoadProgress())
 		if s.draining.Load() {
 			e = admission.ShuttingDown()
 		}
