@@ -36,7 +36,8 @@
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
 //	calls.go          tool calls of an answer
-//	account.go        metrics of a step; recorder/ writes --trace
+//	account/          metrics: the moments of a request, a step, the gauges; account.go is when the loop counts;
+//	                  recorder/ writes --trace
 //	device.go         the turn of this engine process among others
 //	processors/       compute threads beside other processes, and --power
 //	calibration/      the saved cost model

@@ -174,10 +174,10 @@ func (l *loop) partDone(p *request, now time.Time) {
 	if took := now.Sub(p.arrived); took >= e.slowest.took {
 		e.slowest.id, e.slowest.index, e.slowest.took = p.ID, p.part.index, took
 	}
-	if r.first.IsZero() {
-		r.first = now
+	if r.at.First.IsZero() {
+		r.at.First = now
 	}
-	r.last = now
+	r.at.Last = now
 	l.endPart(p)
 }
 

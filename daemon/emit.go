@@ -78,7 +78,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	}
 	l.m.Finished(string(reason))
 	if r.embed == nil {
-		l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
+		l.m.RequestDone(r.Prompt, r.Generated(), r.at.Timings(r.arrived).Decode, now.Sub(r.arrived))
 	}
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.life.cancelledAt.Load())))
@@ -87,7 +87,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	end := wire.EOSEvent(&wire.EOS{
 		ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls,
 		Streamed: r.stream,
-		Usage:    r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
+		Usage:    r.usage(), Thought: thought, Timings: r.at.Timings(r.arrived), Metadata: r.metadata,
 	})
 	l.remember(r, string(reason), now)
 	l.trace(r, string(reason), "", now)

@@ -19,7 +19,7 @@ func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) 
 	if ring == nil {
 		return
 	}
-	think := min(l.tick.thinkRows, plan.DecodeTokens)
+	think := min(l.tick.ThinkRows, plan.DecodeTokens)
 	ring.Put(live.Step{
 		End: done.Sub(l.epoch), Took: took, Prompt: int32(plan.PrefillTokens), Think: int32(think),
 		Answer: int32(plan.DecodeTokens - think), Probe: int32(plan.ProbeTokens),
@@ -47,11 +47,11 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 		s.Streams = append(s.Streams, live.Stream{
 			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
 			State: r.stateName(state), Reason: reason.String(),
-			Arrived: r.arrived.Sub(l.epoch), TTFT: r.timings().TTFT, Target: target, Prompt: r.Prompt,
+			Arrived: r.arrived.Sub(l.epoch), TTFT: r.at.Timings(r.arrived).TTFT, Target: target, Prompt: r.Prompt,
 			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
-			Gaps: r.gaps, Paused: r.paused,
+			Gaps: r.at.Gaps, Paused: r.paused,
 		})
-		r.gaps = live.Gaps{}
+		r.at.Gaps = live.Gaps{}
 	}
 	s.Waiting = ""
 	if waiting != sched.ReasonNone {
@@ -100,7 +100,7 @@ func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
 
 // stateName is a request's state in why and live views.
 func (r *request) stateName(state sched.State) string {
-	if state == sched.Queued && !r.started.IsZero() {
+	if state == sched.Queued && !r.at.Started.IsZero() {
 		return "parked"
 	}
 	return [...]string{"queued", "prefill", "think", "output", "done", "done"}[state]

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
@@ -51,7 +52,7 @@ type reused struct {
 	commands []command
 	event    wire.Event // the newest; send copies it
 	stats    runtime.RowStats
-	tick     tickCounts
+	tick     account.Tick
 	reportOf stepReport // of the newest step
 	top      []wire.TokenLogprob
 	thought  []byte // text of the current token

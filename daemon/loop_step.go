@@ -63,7 +63,8 @@ func (l *loop) reportStep() {
 		return
 	}
 	done := l.reportOf.done
-	l.publishStep()
+	l.reportOf.due = false
+	l.tick.Publish(l.m, l.reportOf.step)
 	l.scanEvents(done, false)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
@@ -77,11 +78,11 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
-		if c := r.client(); r.started.IsZero() {
-			r.started = now
+		if c := r.client(); r.at.Started.IsZero() {
+			r.at.Started = now
 			r.life.enter(stageRunning)
-			if c == r || c.started.IsZero() {
-				c.started = now
+			if c == r || c.at.Started.IsZero() {
+				c.at.Started = now
 				c.life.enter(stageRunning)
 				l.m.QueueTime.Observe(now.Sub(c.arrived))
 			}
@@ -210,7 +211,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		return
 	}
 	if r.Fill {
-		r.first, r.last = now, now
+		r.at.First, r.at.Last = now, now
 		l.core.NoToken(&r.Request, sched.ReasonLength)
 		l.endLater(r, wire.Length, "", now)
 		return
@@ -260,7 +261,7 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (m
 	}
 	bad := r.follow(tok, &said)
 	l.thought, l.answer = said.Think, said.Answer
-	l.phaseChanged(r, &said, now)
+	r.at.PhaseChanged(l.m, &r.Request, r.Phases, &said, r.arrived, now)
 	l.emitLater(r, choice, &said, now)
 	switch said.End {
 	case core.Stopped:

@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
-	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -47,7 +47,8 @@ type request struct {
 	// ---- owned by the decode loop ----
 
 	said
-	moments
+	at           account.Moments
+	lastProgress time.Time // newest progress event
 	found
 
 	backlog
@@ -81,17 +82,6 @@ type said struct {
 	callText  []byte // arguments of the unfinished call
 	cutCall   bool   // the answer ended within a call
 	malformed []report.MalformedCall
-}
-
-// moments has the times of a request's life.
-type moments struct {
-	started      time.Time // first slice in a batch; zero while queued
-	first, last  time.Time // times of the first and newest token
-	lastProgress time.Time
-	opened       time.Time // the opening tag of its thought, or its first token
-	thought      time.Time // the closing tag of its thought
-	answered     time.Time // first visible token
-	gaps         live.Gaps // since the last live sample
 }
 
 // found is the part of the prompt that the cache had at the first start.
@@ -128,21 +118,6 @@ func (r *request) usage() wire.Usage {
 	}
 	usageGuesses(&u, r.Guesses())
 	return u
-}
-
-func (r *request) timings() wire.Timings {
-	var t wire.Timings
-	if r.started.IsZero() {
-		return t
-	}
-	t.Queue = r.started.Sub(r.arrived)
-	if r.first.IsZero() {
-		return t
-	}
-	t.TTFT = r.first.Sub(r.arrived)
-	t.Prefill = r.first.Sub(r.started)
-	t.Decode = r.last.Sub(r.first)
-	return t
 }
 
 // tokenEvents says which tokens without text have events.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
@@ -78,7 +79,7 @@ func (s *Server) info() reports.Info {
 			in.Lease = l.device.info(s.metrics)
 		}
 		if c := st.Cost; c.Steps > 0 {
-			in.Bandwidth = s.bandwidth()
+			in.Bandwidth = account.Bandwidth(s.metrics)
 			in.CostModel = &reports.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
 		}
 	}

@@ -57,8 +57,8 @@ func (l *loop) trace(r *request, ended, failure string, now time.Time) {
 	r.trace = nil
 	u := r.usage()
 	t.ID, t.Class, t.Ended, t.Error = r.wireID, r.Class.String(), ended, failure
-	t.Arrived, t.Started, t.First, t.Last, t.End = r.arrived, r.started, r.first, r.last, now
-	t.Think, t.Thought, t.Answer = r.opened, r.thought, r.answered
+	t.Arrived, t.Started, t.First, t.Last, t.End = r.arrived, r.at.Started, r.at.First, r.at.Last, now
+	t.Think, t.Thought, t.Answer = r.at.Opened, r.at.Thought, r.at.Answered
 	t.PromptTokens, t.CachedTokens, t.CacheTier = u.PromptTokens, u.CachedTokens, u.CacheTier.String()
 	t.ThinkTokens, t.CompletionTokens = u.ThinkTokens, u.CompletionTokens
 	l.tel.Ended(t)

@@ -18,8 +18,8 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	if r.Phases.NeedStats() {
 		start := time.Now()
 		if probed = l.probe.ProbeRow(row, l.tags.CloseIDs(), &l.stats); probed {
-			l.tick.probed++
-			l.tick.probeTime += time.Since(start)
+			l.tick.Probed++
+			l.tick.ProbeTime += time.Since(start)
 			r.Phases.Observe(&l.stats)
 		} else {
 			r.Phases.StatsMissing()

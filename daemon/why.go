@@ -86,7 +86,8 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 // whyOf returns what why tells of r, but its state.
 func (l *loop) whyOf(r *request) report.Request {
 	p := report.Request{
-		ID: r.ID, WireID: r.wireID, Owner: r.Owner, Class: r.Class, Arrived: r.arrived, TTFT: r.timings().TTFT,
+		ID: r.ID, WireID: r.wireID, Owner: r.Owner, Class: r.Class, Arrived: r.arrived,
+		TTFT: r.at.Timings(r.arrived).TTFT,
 		Usage: reports.WhyUsage{
 			PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
