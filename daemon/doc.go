@@ -38,7 +38,7 @@
 //	calls.go          tool calls of an answer
 //	account/          metrics: the moments of a request, a step, the gauges; account.go is when the loop counts;
 //	                  recorder/ writes --trace
-//	device.go         the turn of this engine process among others
+//	device.go         the turn of this engine process among others (seat/)
 //	processors/       compute threads beside other processes, and --power
 //	calibration/      the saved cost model
 //	overlap.go        what of a step is done while the next one is computed

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/mailbox"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
+	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -46,8 +47,8 @@ type loop struct {
 	cpu    processors.Processors
 	prefer func() error // asks for the loop's thread to run before others
 	masks  *constrain.Masks
-	device *device   // nil: no other engine process shares the devices
-	epoch  time.Time // core.Instant 0, and the zero of meridian's clock
+	device *seat.Seat // nil: no other engine process shares the devices
+	epoch  time.Time  // core.Instant 0, and the zero of meridian's clock
 
 	stores    *tiers.Stores
 	result    core.Result   // of the newest step

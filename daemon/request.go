@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/telemetry"
@@ -34,7 +35,7 @@ type request struct {
 	part       *part                 // of a request for embeddings: one of its texts; nil: it is a client's request
 	failure    *wire.Error           // error with which the loop cancelled it; nil: not cancelled, or by its client
 	constraint *constrain.Constraint // of its answer; nil: none
-	deviceWait deviceWait            // of its steps, for other models
+	deviceWait seat.Waits            // of its steps, for other models
 	priced     report.Price          // of its cells outside the pool
 	waiter     constrain.Waiter      // for the compilation of its grammars
 	chat       bool                  // its answer is kept to render the prefix of the next turn

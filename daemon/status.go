@@ -76,7 +76,7 @@ func (s *Server) info() reports.Info {
 			in.Prices = *p
 		}
 		if l.device != nil {
-			in.Lease = l.device.info(s.metrics)
+			in.Lease = l.device.Info(s.metrics)
 		}
 		if c := st.Cost; c.Steps > 0 {
 			in.Bandwidth = account.Bandwidth(s.metrics)

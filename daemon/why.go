@@ -93,7 +93,7 @@ func (l *loop) whyOf(r *request) report.Request {
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
 		Form: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
-		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.named(l.device),
+		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.Named(l.device),
 		Price: r.priced, Malformed: r.malformed, Changes: r.Notes, About: r.ID,
 	}
 	if r.embed != nil {
