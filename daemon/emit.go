@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -283,7 +284,7 @@ func (l *loop) shutdown(now time.Time) {
 		stopBy = time.Unix(0, ns)
 	}
 	l.stores.Close(stopBy)
-	l.closeTelemetry(stopBy)
+	opening.CloseTelemetry(l.tel, stopBy, l.log)
 	l.saved.Save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)

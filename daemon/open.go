@@ -171,7 +171,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
-	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {
+	if l.tel, err = opening.Telemetry(s.cfg, m.Info.Name, s.metrics, s.log); err != nil {
 		return nil, err
 	}
 	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.info, Log: s.log,

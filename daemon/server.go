@@ -13,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
@@ -34,11 +35,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
-	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sched/threads"
 )
 
@@ -167,7 +165,7 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
 	}), s.unpark)
 	s.live = live.New(liveSource{s}, s.metrics)
-	DeclareMetrics(s.metrics)
+	account.Declare(s.metrics)
 	s.metrics.BindLoadProgress(s.about.LoadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
 		m := s.memory()
@@ -183,36 +181,6 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		s.power.Source = cpus.OpenPower() // before an engine process confines itself
 	}
 	return s, nil
-}
-
-// DeclareMetrics declares the values of labels that requests have, so that metrics show a value of 0 of each.
-func DeclareMetrics(m *metrics.Metrics) {
-	for _, r := range wire.Reasons {
-		m.FinishReasons.Declare(string(r))
-	}
-	for _, r := range threads.Reasons() {
-		m.ThreadChanges.Declare(r.String())
-	}
-	for _, why := range admission.RefusedEarly {
-		m.Refusals.Declare(why)
-	}
-	m.ToolCalls.Declare("derived")
-	for i := range toolcall.Forms {
-		m.ToolCalls.Declare(toolcall.Forms[i].Name)
-	}
-	for _, r := range toolcall.Reasons {
-		m.MalformedCalls.Declare(string(r))
-	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
-		sched.ReasonDraining,
-		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
-		m.Refusals.Declare(r.String())
-	}
-	for r := range kvsnap.NumReasons {
-		if r != kvsnap.ReasonFull { // ReasonFull is no miss
-			m.CacheMisses.Declare(r.String())
-		}
-	}
 }
 
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx
@@ -278,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	defer close(hostDone)
 	go s.watchHostTier(l, hostDone)
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().Info.Name)
-	stopWatchdog := Watchdog(func(ping func()) {
+	stopWatchdog := opening.Watchdog(func(ping func()) {
 		if s.health().Status != "stalled" {
 			ping()
 		}
@@ -388,24 +356,7 @@ func (s *Server) Idle() bool {
 	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
 
-// Watchdog asks look twice in each interval of systemd's watchdog, if WATCHDOG_USEC is set, to call ping as long as the
-// daemon makes progress.
-func Watchdog(look func(ping func())) (stop func()) {
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return func() {}
-	}
-	t := time.NewTicker(interval / 2)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-t.C:
-				look(func() { daemon.SdNotify(false, daemon.SdNotifyWatchdog) })
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { t.Stop(); close(done) }
-}
+// DeclareMetrics and Watchdog are those of packages account and opening, for the front.
+func DeclareMetrics(m *metrics.Metrics) { account.Declare(m) }
+
+func Watchdog(look func(ping func())) (stop func()) { return opening.Watchdog(look) }
