@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/admission"
@@ -41,13 +39,13 @@ func (s *Server) Line(c *ipc.Conn, prompt string) {
 // admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for
 // embeddings.
 func (s *Server) admit(r *request, w *wire.Request) {
-	s.sessions.add(r)
+	s.sessions.Add(r)
 	if e := s.refusal(); e != nil {
 		s.refuse(r, e)
 		return
 	}
 	r.Prepared = prepare.NewPrepared(r.conn.UID())
-	if e, why := s.quotas.Over(r.Owner, s.sessions.count(r.conn), r.arrived); e != nil {
+	if e, why := s.quotas.Over(r.Owner, s.sessions.Count(r.conn), r.arrived); e != nil {
 		s.metrics.Refusals.Inc(why)
 		s.refuse(r, e)
 		return
@@ -82,12 +80,12 @@ func (s *Server) refuse(r *request, e *wire.Error) {
 	e.ID = r.wireID
 	s.log.Debug("refused", "session", r.conn.ID(), "request", r.wireID, "code", e.Code, "message", e.Message)
 	r.conn.ReplyEvent(wire.ErrorEvent(e))
-	s.sessions.remove(r)
+	s.sessions.Remove(r)
 }
 
 // EndThink ends the thinking of a request within a few tokens: at the end of a line or sentence.
 func (s *Server) EndThink(c ipc.Client, id string) {
-	if r := s.sessions.find(c, id); r != nil {
+	if r, ok := s.sessions.Find(c, id); ok {
 		s.endThinking(r)
 	}
 }
@@ -163,56 +161,4 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 		return
 	}
 	c.ReplyEvent(wire.ReportEvent(k, id, body))
-}
-
-// sessions lists the live requests of each connection. It changes when a request arrives or is finalised, never per
-// token.
-type sessions struct {
-	mu   sync.Mutex
-	live map[ipc.Client][]*request
-}
-
-func (t *sessions) add(r *request) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.live == nil {
-		t.live = map[ipc.Client][]*request{}
-	}
-	t.live[r.conn] = append(t.live[r.conn], r)
-}
-
-func (t *sessions) find(c ipc.Client, id string) *request {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.live[c] {
-		if r.wireID == id {
-			return r
-		}
-	}
-	return nil
-}
-
-func (t *sessions) count(c ipc.Client) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.live[c])
-}
-
-func (t *sessions) of(c ipc.Client) []*request {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.live[c])
-}
-
-// remove deletes a finalised request; its id may be used again.
-func (t *sessions) remove(r *request) {
-	t.mu.Lock()
-	rest := slices.DeleteFunc(t.live[r.conn], func(o *request) bool { return o == r })
-	if len(rest) == 0 {
-		delete(t.live, r.conn)
-	} else {
-		t.live[r.conn] = rest
-	}
-	t.mu.Unlock()
-	r.conn.Done(r.wireID)
 }

@@ -70,8 +70,8 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 				t.Fatal(err)
 			}
 			waitfor.True(t, "the cancel", func() bool {
-				for _, live := range r.sessions.ids() {
-					if q := r.sessions.named(r.sessions.anyone(), live); len(q) == 1 && q[0].life.cancelled() {
+				for _, live := range r.ids() {
+					if q := r.named(r.anyone(), live); len(q) == 1 && q[0].life.cancelled() {
 						return true
 					}
 				}

@@ -230,7 +230,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	l.finalised = func(r *request) {
 		s.spend(r)
-		s.sessions.remove(r)
+		s.sessions.Remove(r)
 		s.room.Leave(r.Owner)
 	}
 	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,

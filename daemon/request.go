@@ -59,6 +59,12 @@ type request struct {
 	states        drafts.States      // of its newest rows, for the head of the model's file
 }
 
+// Conn returns the client's connection.
+func (r *request) Conn() ipc.Client { return r.conn }
+
+// WireID returns the client's id of the request.
+func (r *request) WireID() string { return r.wireID }
+
 // wishes say which events the client gets.
 type wishes struct {
 	lines    bool // newline protocol: raw bytes instead of events

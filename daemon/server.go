@@ -52,7 +52,7 @@ type Server struct {
 	poller   *ipc.Loop // in's
 	room     *admission.Waitroom[job]
 	quotas   *admission.Quotas
-	sessions sessions
+	sessions admission.Sessions[*request]
 	viewing  viewing.Viewing[job]
 	grammars *constrain.Cache
 	live     *live.Views

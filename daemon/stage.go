@@ -75,14 +75,14 @@ func (c *lifecycle) cancel() (at stage, first bool) {
 
 // Cancel ends a request within one step, even during its prefill.
 func (s *Server) Cancel(c ipc.Client, id string) {
-	if r := s.sessions.find(c, id); r != nil {
+	if r, ok := s.sessions.Find(c, id); ok {
 		s.cancel(r)
 	}
 }
 
 // Closed cancels the requests of a client that has disconnected.
 func (s *Server) Closed(c ipc.Client, cause ipc.Cause) {
-	for _, r := range s.sessions.of(c) {
+	for _, r := range s.sessions.Of(c) {
 		s.cancel(r)
 	}
 	s.Writable(c) // the loop drops the frames that wait for room
@@ -132,5 +132,5 @@ func (s *Server) endUnstarted(j job) {
 	j.r.conn.ReplyEvent(wire.EOSEvent(&wire.EOS{
 		ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
 	}))
-	s.sessions.remove(j.r)
+	s.sessions.Remove(j.r)
 }

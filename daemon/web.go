@@ -19,7 +19,7 @@ func (s web) Open(peer ipc.Peer) (*ipc.Local, error) { return s.poller.Open(peer
 
 // CancelNamed cancels.
 func (s web) CancelNamed(owner uint32, id string) bool {
-	mine := s.sessions.named(owner, id)
+	mine := s.named(owner, id)
 	for _, r := range mine {
 		s.cancel(r)
 	}
@@ -28,7 +28,7 @@ func (s web) CancelNamed(owner uint32, id string) bool {
 
 // EndThinkNamed ends thoughts.
 func (s web) EndThinkNamed(owner uint32, id string) bool {
-	mine := s.sessions.named(owner, id)
+	mine := s.named(owner, id)
 	for _, r := range mine {
 		s.endThinking(r)
 	}
@@ -36,20 +36,13 @@ func (s web) EndThinkNamed(owner uint32, id string) bool {
 }
 
 // named returns owner's requests with this id, or with one of the ids of further answers (n > 1): id-1, id-2, …
-func (t *sessions) named(owner uint32, id string) (found []*request) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for c, live := range t.live {
-		if c.UID() != owner {
-			continue
+func (s *Server) named(owner uint32, id string) (found []*request) {
+	s.sessions.Each(func(r *request) {
+		if rest, ok := strings.CutPrefix(r.wireID, id); ok && r.conn.UID() == owner &&
+			(rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
+			found = append(found, r)
 		}
-		for _, r := range live {
-			if rest, ok := strings.CutPrefix(r.wireID, id); ok &&
-				(rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
-				found = append(found, r)
-			}
-		}
-	}
+	})
 	return found
 }
 

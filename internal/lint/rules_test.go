@@ -147,7 +147,7 @@ var rules = []rule{
 		"model/gguf", "model/tags", "model/toolcall", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/host/cpus", "internal/host/hostmem", "internal/host/sandbox", "internal/invariants"},
 		"any engine: it is given one, real or fake"},
-	{"daemon/admission", []string{"daemon/quota", "ipc/wire"},
+	{"daemon/admission", []string{"daemon/quota", "ipc", "ipc/wire"},
 		"who has sent how much: what a request asks, its jobs say"},
 	{"daemon/mailbox", nil, "a list and a lock; what a command is, and who sends how many, the loop says"},
 	{"daemon/account", []string{"core", "daemon/admission", "daemon/live", "ipc/wire", "ipc/wire/reports", "kvsnap",
