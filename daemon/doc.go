@@ -35,7 +35,7 @@
 //	speculate.go      the limit of guesses; opening what makes them (package drafts), and its part of a step
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
-//	calls.go          tool calls of an answer
+//	calls.go          tool calls of an answer; said/ keeps the answer so far
 //	account/          metrics: the moments of a request, a step, the gauges; account.go is when the loop counts;
 //	                  recorder/ writes --trace
 //	device.go         the turn of this engine process among others (seat/)

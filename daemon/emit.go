@@ -19,8 +19,8 @@ import (
 func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 	thought, answer := said.Think, said.Answer
 	if r.chat || !r.stream {
-		r.thinking = append(r.thinking, thought...)
-		r.answer = append(r.answer, answer...)
+		r.said.Thinking = append(r.said.Thinking, thought...)
+		r.said.Text = append(r.said.Text, answer...)
 	}
 	switch {
 	case r.lines:
@@ -72,9 +72,9 @@ func (l *loop) sendTokenEvent(r *request, t *wire.Token) {
 func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
 	l.settleFor(r)
 	switch {
-	case reason == wire.Stop && r.cutCall:
+	case reason == wire.Stop && r.said.Cut:
 		reason = wire.Length // the model ended within a call: the answer is not complete
-	case reason == wire.Stop && len(r.calls) > 0:
+	case reason == wire.Stop && len(r.said.Calls) > 0:
 		reason = wire.Calls
 	}
 	l.m.Finished(string(reason))
@@ -86,9 +86,9 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	}
 	thought := l.thinkSummary(r, now)
 	end := wire.EOSEvent(&wire.EOS{
-		ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls,
-		Streamed: r.stream,
-		Usage:    r.usage(), Thought: thought, Timings: r.at.Timings(r.arrived), Metadata: r.metadata,
+		ID: r.wireID, Reason: reason, StopText: stopText, Text: r.said.Text, Think: r.said.Thinking,
+		ToolCalls: r.said.Calls, Streamed: r.stream,
+		Usage: r.usage(), Thought: thought, Timings: r.at.Timings(r.arrived), Metadata: r.metadata,
 	})
 	l.remember(r, string(reason), now)
 	l.trace(r, string(reason), "", now)

@@ -30,8 +30,8 @@ func (s *Server) intake(l *loop) {
 
 // history renders what the next turn of an ended chat will begin with.
 func (s *Server) history(l *loop, r *request) {
-	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.answer),
-		ReasoningContent: string(r.thinking), ToolCalls: r.calls})
+	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.said.Text),
+		ReasoningContent: string(r.said.Thinking), ToolCalls: r.said.Calls})
 	l.mail.Put(command{kind: cmdHistory, req: r, tokens: tokens})
 }
 

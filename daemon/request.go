@@ -9,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/said"
 	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -47,7 +48,7 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	said
+	said         said.Answer
 	at           account.Moments
 	lastProgress time.Time // newest progress event
 	found
@@ -79,16 +80,6 @@ type backlog struct {
 	pausedAt time.Time   // valid while paused
 	pending  wire.Events // that wait for room on conn, in order
 	unsent   int         // outputs that wait for the next submitted batch (overlap.go)
-}
-
-// said is the answer so far.
-type said struct {
-	answer    []byte // its text, unless streaming; always for chats
-	thinking  []byte // like answer
-	calls     []wire.ToolCall
-	callText  []byte // arguments of the unfinished call
-	cutCall   bool   // the answer ended within a call
-	malformed []report.MalformedCall
 }
 
 // found is the part of the prompt that the cache had at the first start.
@@ -123,7 +114,7 @@ func (r *request) usage() wire.Usage {
 		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,
 	}
-	usageGuesses(&u, r.Guesses())
+	account.Guesses(&u, r.Guesses())
 	return u
 }
 

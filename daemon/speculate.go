@@ -8,7 +8,6 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -16,16 +15,6 @@ import (
 
 // Speculation, on the daemon's side: what usage, why and metrics say of it. Package core guesses and package sched
 // decides how many guesses a step computes; the loop draws from their rows (endSlices).
-
-// usageGuesses adds the guessed tokens to a request's usage.
-func usageGuesses(u *wire.Usage, g core.Guesses) {
-	for phase := range g.Drafted {
-		for source := range g.Drafted[phase] {
-			u.DraftedTokens += g.Drafted[phase][source]
-			u.AcceptedTokens += g.Accepted[phase][source]
-		}
-	}
-}
 
 // whyGuesses reports what became of r's guesses; nil if none are made for it.
 func (l *loop) whyGuesses(r *request) *reports.WhyDrafts {

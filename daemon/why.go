@@ -94,7 +94,7 @@ func (l *loop) whyOf(r *request) report.Request {
 		},
 		Form: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
 		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.Named(l.device),
-		Price: r.priced, Malformed: r.malformed, Changes: r.Notes, About: r.ID,
+		Price: r.priced, Malformed: r.said.Malformed, Changes: r.Notes, About: r.ID,
 	}
 	if r.embed != nil {
 		p.About, p.Note = l.whyEmbed(r)

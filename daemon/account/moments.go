@@ -71,3 +71,13 @@ func ThoughtDone(to *metrics.Metrics, t *meridian.Summary) {
 		EAT: t.Signals.EAT, RPDI: t.Signals.RPDI, Entropy: t.Signals.X, Mean: t.Signals.Mean, Var: t.Signals.Var,
 		Index: t.Signals.Index, Would: why.String()})
 }
+
+// Guesses adds the guessed tokens to a request's usage.
+func Guesses(u *wire.Usage, g core.Guesses) {
+	for phase := range g.Drafted {
+		for source := range g.Drafted[phase] {
+			u.DraftedTokens += g.Drafted[phase][source]
+			u.AcceptedTokens += g.Accepted[phase][source]
+		}
+	}
+}

@@ -157,6 +157,8 @@ var rules = []rule{
 		"internal/host/sandbox", "internal/host/sysmon", "internal/logq", "ipc/wire/reports", "meridian/fabric",
 		"metrics", "model/gguf", "runtime", "sched", "telemetry"},
 		"what is known before a model is open: it opens none, and knows no loop"},
+	{"daemon/said", []string{"daemon/report", "ipc/wire", "model/toolcall"},
+		"bytes and calls: what a client gets of them, and when, the loop says"},
 	{"daemon/seat", []string{"arbiter", "core", "daemon/report", "daemon/shm/lease", "ipc/wire", "ipc/wire/reports",
 		"metrics", "sched"},
 		"a lease and a claim: when a step is computed, the loop says"},
