@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
@@ -81,11 +82,10 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 			probe: meridian.ProberOf(eng), info: md.Info,
 			mixes: adapters.NewMixes(eng)},
 		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
-			m: m, tracked: meridian.NewRegistry()},
+			m: m, tracked: meridian.NewRegistry(), passes: account.NewPasses(eng, m)},
 		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
-	l.graphs, _ = eng.(runtime.GraphReuser)
 	l.hidden, _ = eng.(runtime.Embedder)
 	if l.caps.Beside {
 		l.overlap.sub, _ = eng.(runtime.Submitter)

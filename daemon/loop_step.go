@@ -125,8 +125,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	switch {
 	case err == nil:
 		outcome = sched.StepOK
-		l.countGraphs(plan)
-		l.countRows()
+		l.passes.Count(plan)
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
@@ -140,20 +139,6 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
 	}
 	return outcome, done.Sub(begin), done
-}
-
-// countGraphs counts the graphs of a step that was computed.
-func (l *loop) countGraphs(plan *sched.Plan) {
-	n := uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1))
-	l.m.Graphs.Add(n)
-	if l.caps.Devices > 1 { // besides the processor
-		l.m.DeviceGraphs.Add(n)
-	}
-	if l.graphs != nil {
-		now := l.graphs.GraphsReused()
-		l.m.GraphsReused.Add(min(now-min(l.graphsSeen, now), n)) // passes beside steps are not counted
-		l.graphsSeen = now
-	}
 }
 
 // endSlices samples the rows of a decoded batch and reports progress.

@@ -212,22 +212,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	m.Log(s.log)
 	s.draft.Log(m.NoSpeculation())
-	if len(s.cfg.SpecSynthRates) > 0 {
-		s.log.Warn("--spec-synth-rates is for measuring: drafts replace what the model says, and answers are not valid")
-	}
-	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
-		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
-			"running", most)
-	}
-	if m.Caps.Seals {
-		s.log.Info("this model has a state for each sequence: prompts are shared where they are sealed",
-			"architecture", m.Info.Architecture, "state_bytes", m.Info.StateBytes,
-			"sequences", m.Caps.MaxSequences)
-	}
-	if s.cfg.ContextShift && !m.Caps.CanShift {
-		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",
-			"architecture", m.Info.Architecture)
-	}
+	opening.TellLimits(s.cfg, m, schedConfig.MaxRunning, s.log)
 	l.finalised = func(r *request) {
 		s.spend(r)
 		s.sessions.Remove(r)

@@ -93,18 +93,6 @@ func (l *loop) probed(r *request, row int) {
 	l.logMissingSignals(r)
 }
 
-// countRows counts what the step copied of its rows, where the engine probes some of them on a device.
-func (l *loop) countRows() {
-	c, ok := l.eng.(runtime.RowCounter)
-	if !ok || !l.caps.ProbesRows {
-		return
-	}
-	now := c.ProbedRows()
-	l.m.DeviceLogits.Add(now.Logits - l.rows.Logits)
-	l.m.DeviceProbes.Add(now.Rows - l.rows.Rows)
-	l.rows = now
-}
-
 // staleAfter is the age at which a request in the phase router's registry is checked. One that the loop no longer has
 // was leaked: the metric counts it, and any count is a bug.
 const staleAfter = 10 * time.Minute

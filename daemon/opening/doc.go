@@ -5,6 +5,6 @@
 //	policy.go    the files and the network that a confined engine process may use
 //	devices.go   a device that the sandbox hides, layers that are not on one; the devices of an info report
 //	process.go   settings of the process: the kernel's choice of a victim, core files, the runtime's monitor
-//	progress.go  the progress of a load; a warning about a short context
+//	progress.go  the progress of a load; what the log says of the model's limits
 //	watchdog.go  systemd's watchdog; telemetry.go the export of traces and metrics
 package opening

@@ -12,6 +12,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
@@ -22,6 +23,27 @@ func TellContext(c *config.Config, path string, log *slog.Logger) {
 	if err == nil && c.Given("ctx-size") && info.Limited(int64(c.CtxSize)) < int64(c.CtxSize) {
 		log.Warn("the context is smaller than --ctx-size: the model has a table of learned positions and nothing "+
 			"behind it", "ctx-size", c.CtxSize, "positions", info.Positions)
+	}
+}
+
+// TellLimits logs what a loaded model cannot do of what the options ask for. running is the number of requests that run
+// at once.
+func TellLimits(c *config.Config, m *prepare.Model, running int, log *slog.Logger) {
+	if len(c.SpecSynthRates) > 0 {
+		log.Warn("--spec-synth-rates is for measuring: drafts replace what the model says, and answers are not valid")
+	}
+	if running < c.Parallel {
+		log.Warn("--parallel is more than this model's memory has sequences for", "parallel", c.Parallel,
+			"running", running)
+	}
+	if m.Caps.Seals {
+		log.Info("this model has a state for each sequence: prompts are shared where they are sealed",
+			"architecture", m.Info.Architecture, "state_bytes", m.Info.StateBytes,
+			"sequences", m.Caps.MaxSequences)
+	}
+	if c.ContextShift && !m.Caps.CanShift {
+		log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",
+			"architecture", m.Info.Architecture)
 	}
 }
 
