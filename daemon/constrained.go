@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -70,19 +70,6 @@ func (r *request) readCalls(how constrain.Calls) {
 	case constrain.Plain:
 		r.Calls.Plain()
 	}
-}
-
-// nothingLeft explains why r's constraints leave no token of a row that has some.
-func (l *loop) nothingLeft(r *request) string {
-	what := "logit_bias, allowed_token_ids and bad_words"
-	if c := r.constraint; c.Holds() {
-		if err := c.Err(); err != nil {
-			return fmt.Sprintf("%s: after %d tokens: %v", c.Field(), r.Generated(), err)
-		}
-		what = c.Field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they " +
-			"are set,"
-	}
-	return fmt.Sprintf("%s leave no token after %d of the answer", what, r.Generated())
 }
 
 // grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes
@@ -175,10 +162,7 @@ func (j job) whyParked(src *constrain.Source, runs bool, since, now time.Time) r
 
 // waits returns the entry of a request that waits for something before the decode loop has it.
 func (j job) waits(state, text string, since, now time.Time) reports.WhyRequest {
-	return reports.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: state,
-		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
-		Decisions: []reports.Decision{{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)),
-			Times: 1, Reason: state, Text: text}},
-	}
+	w := report.Waiting(state, text, j.r.arrived, since, now)
+	w.Request, w.UID, w.Class = j.r.wireID, j.r.Owner, prepare.Class(j.w).String()
+	return w
 }

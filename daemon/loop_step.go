@@ -205,7 +205,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	choice, err := l.draw(r, row, int64(at))
 	if errors.Is(err, sampler.ErrNoCandidate) && l.hasCandidate(row) {
 		l.core.NoToken(&r.Request, sched.ReasonFailed)
-		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: l.nothingLeft(r)})
+		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: r.constraint.NothingLeft(r.Generated())})
 		return
 	}
 	if err != nil {

@@ -182,3 +182,12 @@ func BrokenTarget(end *core.End) string {
 	return fmt.Sprintf("slo.%s is %v, and %v are predicted; slo.strict asks for a refusal then", name, end.Target,
 		end.Predicted.Round(time.Millisecond/10))
 }
+
+// Texts says how far a request for embeddings is, or with rank one for the scores of documents.
+func Texts(rank bool, texts, started int) string {
+	form := "It asks for the embeddings of %d texts, and %d of them have started."
+	if rank {
+		form = "It asks for the scores of %d documents, and %d of them have started."
+	}
+	return fmt.Sprintf(form, texts, started)
+}
