@@ -42,7 +42,7 @@ func (l *loop) constrain(r *request, tok runtime.Token) (opened, ok bool) {
 		return false, false
 	}
 	r.Last, r.More = v.Last, v.More
-	r.readCalls(v.Calls)
+	v.Calls.Tell(r.Calls, r.stream)
 	return v.Opened, true
 }
 
@@ -56,20 +56,8 @@ func (r *request) follow(tok runtime.Token, said *core.Said) *wire.Error {
 		h.Busy, h.InSection, h.Opening = r.Calls.Busy(), r.Calls.InSection(), r.Calls.Opening()
 	}
 	say, bad := r.constraint.Follow(tok, h)
-	r.readCalls(say)
+	say.Tell(r.Calls, r.stream)
 	return bad
-}
-
-// readCalls tells the parser of calls how to go on.
-func (r *request) readCalls(how constrain.Calls) {
-	switch how {
-	case constrain.Stream:
-		r.Calls.Stream(r.stream)
-	case constrain.Whole:
-		r.Calls.Stream(false)
-	case constrain.Plain:
-		r.Calls.Plain()
-	}
 }
 
 // grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes

@@ -19,20 +19,9 @@ func (l *loop) dumpState() {
 		return
 	}
 	d := report.State{Panic: fmt.Sprint(p), Stack: string(debug.Stack()), Metrics: l.m.AppendJSON(nil)}
-	for _, read := range []func(){ // each may meet the broken invariant again
+	d.Save(l.log, // each read may meet the broken invariant again
 		func() { d.Why = l.why(wire.WhyQuestion{Last: wire.MaxLast}, uint32(os.Getuid()), time.Now()) },
 		func() { d.Tree = l.core.Tree().Dump() },
-		func() { d.Cost, _ = json.Marshal(l.core.Scheduler().Cost()) },
-	} {
-		func() {
-			defer func() { _ = recover() }()
-			read()
-		}()
-	}
-	if path, err := d.Write(); err != nil {
-		l.log.Error("a broken invariant; its state cannot be written", "panic", d.Panic, "error", err)
-	} else {
-		l.log.Error("a broken invariant: please report it with this file", "panic", d.Panic, "file", path)
-	}
+		func() { d.Cost, _ = json.Marshal(l.core.Scheduler().Cost()) })
 	panic(p)
 }

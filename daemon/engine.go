@@ -348,29 +348,19 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	if timeout > 0 {
 		limit = min(limit, timeout/2) // so that health says it before the process ends
 	}
-	t := time.NewTicker(max(limit/4, time.Millisecond))
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case now := <-t.C:
-				since, stalled := l.state.stalled(now, limit)
-				if !stalled {
-					since = time.Time{}
-				}
-				if !since.Equal(st.Stalled) {
-					st.Stalled = since
-					e.tell(st)
-				}
-				if stalled && timeout > 0 && now.Sub(since) > timeout {
-					s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
-						"since", since.UTC().Format(time.RFC3339), "step_timeout", timeout)
-					e.exit(exitStalled)
-				}
-			case <-done:
-				return
-			}
+	return opening.Every(max(limit/4, time.Millisecond), func(now time.Time) {
+		since, stalled := l.state.stalled(now, limit)
+		if !stalled {
+			since = time.Time{}
 		}
-	}()
-	return func() { t.Stop(); close(done) }
+		if !since.Equal(st.Stalled) {
+			st.Stalled = since
+			e.tell(st)
+		}
+		if stalled && timeout > 0 && now.Sub(since) > timeout {
+			s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
+				"since", since.UTC().Format(time.RFC3339), "step_timeout", timeout)
+			e.exit(exitStalled)
+		}
+	})
 }

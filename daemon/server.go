@@ -172,9 +172,11 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
 			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
-	if err := s.openEvents(); err != nil {
-		s.in.Close()
-		return nil, err
+	if cfg.KVEvents != "" && p.engine == nil { // a process without a front publishes them itself
+		if s.events, err = opening.Events(cfg, s.metrics, log); err != nil {
+			s.in.Close()
+			return nil, err
+		}
 	}
 	s.power = &processors.Power{Mode: cfg.Power, Source: p.meter, Metrics: s.metrics, Log: log}
 	if p.meter == nil {

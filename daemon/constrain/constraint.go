@@ -216,6 +216,18 @@ const (
 	Plain          // the rest of the answer has no calls
 )
 
+// Tell tells the parser of calls, of an answer that is streamed or not.
+func (how Calls) Tell(calls *toolcall.Parser, streamed bool) {
+	switch how {
+	case Stream:
+		calls.Stream(streamed)
+	case Whole:
+		calls.Stream(false)
+	case Plain:
+		calls.Plain()
+	}
+}
+
 // Verdict is the outcome of Accept.
 type Verdict struct {
 	Last   bool  // the answer is complete

@@ -6,5 +6,5 @@
 //	devices.go   a device that the sandbox hides, layers that are not on one; the devices of an info report
 //	process.go   settings of the process: the kernel's choice of a victim, core files, the runtime's monitor
 //	progress.go  the progress of a load; what the log says of the model's limits
-//	watchdog.go  systemd's watchdog; telemetry.go the export of traces and metrics
+//	watchdog.go  systemd's watchdog; telemetry.go traces, metrics and KV events
 package opening

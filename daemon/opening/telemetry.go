@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/telemetry"
@@ -26,6 +27,21 @@ func Telemetry(c *config.Config, model string, m *metrics.Metrics, log *slog.Log
 	}
 	m.BindTelemetry(e.Stats)
 	return e, nil
+}
+
+// Events opens the publisher of --kv-events, and sets the option to its address.
+func Events(c *config.Config, m *metrics.Metrics, log *slog.Logger) (*kvevents.Publisher, error) {
+	at, err := c.KVEventsAddress()
+	if err != nil {
+		return nil, err
+	}
+	p, err := kvevents.Open(at, c.Privileged, log)
+	if err != nil {
+		return nil, err
+	}
+	c.KVEvents = p.Endpoint()
+	p.Bind(m)
+	return p, nil
 }
 
 // closeTime is the maximum time for a last export at the end.

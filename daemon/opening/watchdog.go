@@ -13,13 +13,18 @@ func Watchdog(look func(ping func())) (stop func()) {
 	if err != nil || interval == 0 {
 		return func() {}
 	}
-	t := time.NewTicker(interval / 2)
+	return Every(interval/2, func(time.Time) { look(func() { daemon.SdNotify(false, daemon.SdNotifyWatchdog) }) })
+}
+
+// Every calls look on a goroutine once in each interval, until stop is called.
+func Every(interval time.Duration, look func(now time.Time)) (stop func()) {
+	t := time.NewTicker(interval)
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
-			case <-t.C:
-				look(func() { daemon.SdNotify(false, daemon.SdNotifyWatchdog) })
+			case now := <-t.C:
+				look(now)
 			case <-done:
 				return
 			}

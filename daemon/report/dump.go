@@ -53,8 +53,8 @@ func StateFolder() string {
 	return filepath.Join(dir, "uma-serve", "state")
 }
 
-// Write writes d to a new file, which only this user can read, and returns its path.
-func (d *State) Write() (string, error) {
+// write writes d to a new file, which only this user can read, and returns its path.
+func (d *State) write() (string, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return "", err
@@ -72,4 +72,19 @@ func (d *State) Write() (string, error) {
 		err = e
 	}
 	return f.Name(), err
+}
+
+// Save completes d with what each of reads finds, without what makes one panic, writes it, and tells the log.
+func (d *State) Save(log *slog.Logger, reads ...func()) {
+	for _, read := range reads {
+		func() {
+			defer func() { _ = recover() }()
+			read()
+		}()
+	}
+	if path, err := d.write(); err != nil {
+		log.Error("a broken invariant; its state cannot be written", "panic", d.Panic, "error", err)
+	} else {
+		log.Error("a broken invariant: please report it with this file", "panic", d.Panic, "file", path)
+	}
 }
