@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
 // priced counts a decision about cells outside the pool, and keeps it for why.
@@ -34,7 +34,7 @@ func (l *loop) showPrices() {
 			n = min(n, l.caps.ContextTokens)
 			if p, ok := l.core.Weigh(tier, n); ok && n > last {
 				all = append(all, reports.InfoPrice{Tier: tiers.Wire[tier], Tokens: n, RestoreMs: wire.Ms(p.Restore),
-					ComputeMs: wire.Ms(p.Compute), Used: p.Way == sched.WayRestore})
+					ComputeMs: wire.Ms(p.Compute), Used: p.Way == price.WayRestore})
 				last = n
 			}
 		}

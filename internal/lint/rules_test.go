@@ -30,13 +30,15 @@ var rules = []rule{
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched/slo", nil, "values that the wire and the scheduler share: it knows neither"},
+	{"sched/cost", nil, "it predicts by numbers: which requests they are of, the scheduler knows"},
+	{"sched/price", nil, "it compares two times: what is restored, and how long computing takes, its callers know"},
 	{"sched/threads", nil, "it decides by numbers, whatever file of the system they are from"},
 	{"sched", []string{"meridian/blocks", "internal/invariants", "internal/words"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "model/tags"},
 		"phases and blocks; runtime has its value types"},
 	{"spec", nil, "it guesses tokens from tokens"},
-	{"core", []string{"sched", "spec", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime",
+	{"core", []string{"sched", "sched/price", "spec", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime",
 		"internal/invariants", "model/toolcall"},
 		"the daemon and the simulator are shells around it"},
 	{"meridian/blocks", []string{"internal/invariants"},
@@ -142,7 +144,7 @@ var rules = []rule{
 		"runtime", "sampler"},
 		"what an answer may be; it knows no loop, no request and no connection"},
 	{"daemon", []string{"core", "grammar", "ipc", "ipc/wire", "ipc/wire/reports", "ipc/tcpaddr", "arbiter", "sched",
-		"sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
+		"sched/price", "sched/threads", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap",
 		"kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "telemetry", "runtime", "runtime/pooling",
 		"model/gguf", "model/tags", "model/toolcall", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/host/cpus", "internal/host/hostmem", "internal/host/sandbox", "internal/host/sysmon",
@@ -198,7 +200,7 @@ var rules = []rule{
 	{"daemon/report", []string{"core", "daemon/api", "daemon/config", "daemon/prepare", "internal/cli/clierr",
 		"internal/cli/ui", "ipc/wire", "ipc/wire/reports", "kvsnap", "kvsnap/snapshot", "meridian",
 		"meridian/blocks", "meridian/fabric", "model/gguf", "model/template", "model/toolcall", "models/store",
-		"runtime", "sched", "spec"},
+		"runtime", "sched", "sched/price", "spec"},
 		"values become documents: it asks neither the loop nor a store of cells"},
 	{"daemon/calibration", []string{"daemon/config", "daemon/prepare", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"runtime", "sched"}, "a file of the cost model: who learns it and when it is written, the loop knows"},
@@ -331,8 +333,9 @@ var rules = []rule{
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
 	"grammar/toolcalls", "model/toolcall",
-	"model/toolcall/stream", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
-	"ipc/wire", "ipc/wire/jsontext", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+	"model/toolcall/stream", "sched", "sched/cost", "sched/price", "sched/slo", "spec", "meridian",
+	"meridian/blocks", "meridian/mrdn", "ipc/wire", "ipc/wire/jsontext", "kvsnap", "kvsnap/snapshot/format",
+	"kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
